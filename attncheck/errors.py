@@ -1,0 +1,24 @@
+"""Errors a user can cause, each one clear line and an exit code."""
+
+from __future__ import annotations
+
+CLEAN = 0
+FOUND = 1
+BAD_USAGE = 2
+UNANSWERED = 3
+
+
+class AttncheckError(Exception):
+    """Something the user can mend: printed as one line, never as a traceback."""
+
+    exit_code = BAD_USAGE
+
+
+class BadUsage(AttncheckError):
+    """Wrong arguments, configuration or input file."""
+
+
+class Unanswered(AttncheckError):
+    """The question could not be answered: no interpreter, no GPU where one is required, a deadline."""
+
+    exit_code = UNANSWERED

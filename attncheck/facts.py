@@ -1,0 +1,49 @@
+"""A fact has three states: known, absent (looked, not there) and unreadable (could not look)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar, Union
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Known(Generic[T]):
+    """A value that was observed."""
+
+    value: T
+
+
+@dataclass(frozen=True)
+class Absent:
+    """We looked and it is not there; `reason` says where we looked or why none is expected."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """We could not look; `reason` says why, and nothing may be concluded."""
+
+    reason: str = ""
+
+
+Fact = Union[Known[T], Absent, Unreadable]
+
+
+class MissingFact(Exception):
+    """A rule needs a fact that is not known; the engine turns this into a `Skip` with the reason."""
+
+
+def need(fact: Fact[T], what: str) -> T:
+    """Return the value of `fact`, or raise `MissingFact` saying that `what` is absent or unreadable."""
+    if isinstance(fact, Known):
+        return fact.value
+    state = "absent" if isinstance(fact, Absent) else "unreadable"
+    raise MissingFact(f"{what} is {state}" + (f": {fact.reason}" if fact.reason else ""))
+
+
+def value_or(fact: Fact[T], default: T) -> T:
+    """Return the value of `fact`, or `default` where it is absent or unreadable."""
+    return fact.value if isinstance(fact, Known) else default

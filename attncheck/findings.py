@@ -1,0 +1,82 @@
+"""What attncheck says: findings with evidence and fixes, explained skips, and the report that holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from attncheck.snapshot import Snapshot
+
+Severity = Literal["error", "warning", "note"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+
+
+@dataclass(frozen=True)
+class Fix:
+    """One way out, ready to paste.
+
+    `kind` says what it changes: "command" runs in a shell, "env" sets an environment variable, "setting" is a
+    framework flag or keyword, "edit" is a change of a file, "manual" cannot be pasted (a driver, a machine).
+    `safety` is "safe" where nothing else in the environment can move, "unsafe" where other packages may.
+    `proven` is the measurement that showed it to work, where one was made.
+    """
+
+    title: str
+    kind: Literal["command", "env", "setting", "edit", "manual"]
+    text: str
+    safety: Literal["safe", "unsafe"] = "safe"
+    proven: str = ""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a rule yields: the defect in one line, what was observed, and how to mend it.
+
+    `predicted` marks a defect inferred from versions, or whose source is weak: the engine then reports it one step
+    milder (an error as a warning), because nothing on this machine has shown it.
+    """
+
+    message: str
+    evidence: tuple[str, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    subject: str = ""  # what it is about: "flash-attn 2.8.3", "cuda:0", "gemma2"
+    predicted: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem stamped with its rule's code, name and severity."""
+
+    code: str
+    name: str
+    severity: Severity
+    message: str
+    subject: str
+    evidence: tuple[str, ...]
+    fixes: tuple[Fix, ...]
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A rule that could not answer, and why."""
+
+    code: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """The answer: what was seen, what is wrong, what could not be judged, and which rules found nothing."""
+
+    snapshot: Snapshot
+    findings: tuple[Finding, ...]
+    skips: tuple[Skip, ...]
+    passed: tuple[str, ...]  # codes of the rules that looked and found nothing
+    suppressed: tuple[str, ...] = ()  # codes switched off by --select, --ignore or the configuration
+    needs: tuple[str, ...] = ()  # what the profile holds to matter: "flash", "ring", "rl", …
+
+    def worst(self) -> Severity | None:
+        """Return the gravest severity found, or None."""
+        found = {finding.severity for finding in self.findings}
+        return next((severity for severity in SEVERITIES if severity in found), None)

@@ -1,0 +1,1 @@
+"""The probes: they look at an environment and never judge it."""

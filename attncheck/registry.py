@@ -1,0 +1,64 @@
+"""Loads the extensions of a room: the built-in files and outside plugins, a broken one never harming the rest."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+
+@dataclass(frozen=True)
+class Extension:
+    """One module of a room, or one outside plugin's module."""
+
+    name: str
+    module: ModuleType
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An extension that could not be loaded."""
+
+    name: str
+    reason: str
+
+
+def load(room: ModuleType) -> tuple[list[Extension], list[Broken]]:
+    """Return what the package `room` and the entry points of the same name ("attncheck.rules") offer."""
+    extensions: list[Extension] = []
+    broken: list[Broken] = []
+    for name, origin in [*_built_in(room), *_plugins(room.__name__)]:
+        try:
+            extensions.append(Extension(name, importlib.import_module(origin)))
+        except Exception as error:  # a plugin may raise anything
+            broken.append(Broken(origin, f"{type(error).__name__}: {error}"))
+    return extensions, broken
+
+
+def _built_in(room: ModuleType) -> Iterator[tuple[str, str]]:
+    for info in pkgutil.iter_modules(room.__path__):
+        yield info.name, f"{room.__name__}.{info.name}"
+
+
+def _plugins(group: str) -> Iterator[tuple[str, str]]:
+    if not _any_plugin():  # importlib.metadata costs a third of the static lane's budget
+        return
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=group):
+        yield point.name, point.module
+
+
+def _any_plugin() -> bool:
+    for folder in sys.path:
+        for found in Path(folder).glob("*.dist-info/entry_points.txt"):
+            try:
+                if b"[attncheck." in found.read_bytes():
+                    return True
+            except OSError:
+                continue
+    return False

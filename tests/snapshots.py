@@ -1,0 +1,157 @@
+"""Recorded snapshots and small patches over them, for rules' tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from attncheck import codec
+from attncheck.facts import Absent as Absent
+from attncheck.facts import Known as Known
+from attncheck.facts import Unreadable as Unreadable
+from attncheck.snapshot import Binary, Device, Distribution, ImportOutcome, Interfaces, Model, Snapshot
+
+FOLDER = Path(__file__).parent / "data" / "snapshots"
+
+
+@cache
+def recorded(name: str) -> Snapshot:
+    """Return the snapshot recorded as tests/data/snapshots/NAME.json."""
+    return codec.loads(Snapshot, (FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def h200() -> Snapshot:
+    """One H200: torch 2.11+cu130, flash-attn 2.8.3, ring-flash-attn 0.1.8, transformers 5.17."""
+    return recorded("h200")
+
+
+def laptop() -> Snapshot:
+    """A machine without a GPU: torch 2.13+cpu, transformers 5.17, nothing else."""
+    return recorded("laptop")
+
+
+def package(snapshot: Snapshot, name: str, version: str, **fields: Any) -> Snapshot:
+    """Install (or replace) the distribution `name`."""
+    others = tuple(d for d in snapshot.distributions if d.name != name)
+    location = next((d.location for d in snapshot.distributions), "~/env/lib/python3.12/site-packages")
+    new = Distribution(name=name, version=version, location=fields.pop("location", location), **fields)
+    return replace(snapshot, distributions=(*others, new))
+
+
+def without(snapshot: Snapshot, *names: str) -> Snapshot:
+    """Remove distributions, with their binaries."""
+    return replace(
+        snapshot,
+        distributions=tuple(d for d in snapshot.distributions if d.name not in names),
+        binaries=tuple(b for b in snapshot.binaries if b.distribution not in names),
+    )
+
+
+def env(snapshot: Snapshot, **variables: str) -> Snapshot:
+    """Set environment variables."""
+    return replace(snapshot, environ={**snapshot.environ, **variables})
+
+
+def host(snapshot: Snapshot, **fields: Any) -> Snapshot:
+    """Change fields of the host."""
+    return replace(snapshot, host=replace(snapshot.host, **fields))
+
+
+def tools(snapshot: Snapshot, **fields: Any) -> Snapshot:
+    """Change fields of the build tools."""
+    return replace(snapshot, build_tools=replace(snapshot.build_tools, **fields))
+
+
+def torch(snapshot: Snapshot, **fields: Any) -> Snapshot:
+    """Change fields of torch (its version in the distribution too)."""
+    assert isinstance(snapshot.torch, Known)
+    changed = replace(snapshot, torch=Known(replace(snapshot.torch.value, **fields)))
+    return package(changed, "torch", fields["version"]) if "version" in fields else changed
+
+
+def imported(snapshot: Snapshot, module: str, outcome: Any = "ok", **fields: Any) -> Snapshot:
+    """Set how importing `module` ended."""
+    before = snapshot.imports.value if isinstance(snapshot.imports, Known) else ()
+    new = ImportOutcome(module=module, outcome=outcome, seconds=fields.pop("seconds", 1.0), **fields)
+    return replace(snapshot, imports=Known((*(o for o in before if o.module != module), new)))
+
+
+def interfaces(snapshot: Snapshot, **fields: Any) -> Snapshot:
+    """Change fields of the interfaces; mappings are merged into what is there."""
+    before = snapshot.interfaces.value if isinstance(snapshot.interfaces, Known) else Interfaces()
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            fields[name] = {**getattr(before, name), **value}
+    return replace(snapshot, interfaces=Known(replace(before, **fields)))
+
+
+def binary(snapshot: Snapshot, module: str, **fields: Any) -> Snapshot:
+    """Change (or add) the extension that is imported as `module`."""
+    before = next((b for b in snapshot.binaries if b.module == module), None)
+    before = before or Binary(
+        path=f"{module}.so", distribution=fields.get("distribution", module), module=module, size_bytes=1
+    )
+    others = tuple(b for b in snapshot.binaries if b.module != module)
+    return replace(snapshot, binaries=(*others, replace(before, **fields)))
+
+
+def driver(snapshot: Snapshot, **fields: Any) -> Snapshot:
+    """Change fields of the driver."""
+    assert isinstance(snapshot.driver, Known)
+    return replace(snapshot, driver=Known(replace(snapshot.driver.value, **fields)))
+
+
+def gpus(snapshot: Snapshot, *capabilities: tuple[int, int], **fields: Any) -> Snapshot:
+    """Put GPUs of these compute capabilities into the machine (none: no GPU)."""
+    if not capabilities:
+        return replace(snapshot, devices=Absent("no GPU"), driver=Absent("no driver"), topology=Absent("no GPU"))
+    gib = 1 << 30
+    base = Device(
+        0, "NVIDIA GPU", Absent(), Known(80 * gib), Known(79 * gib), Known(False), Known(True), True, Known("ok")
+    )
+    devices = tuple(
+        replace(base, index=index, compute_capability=Known(capability), **fields)
+        for index, capability in enumerate(capabilities)
+    )
+    return replace(snapshot, devices=Known(devices))
+
+
+def model(snapshot: Snapshot, **fields: Any) -> Snapshot:
+    """Ask about a model: a Qwen2.5-7B-like one with the given fields changed."""
+    before = snapshot.model.value if isinstance(snapshot.model, Known) else QWEN2
+    return replace(snapshot, model=Known(replace(before, **fields)))
+
+
+QWEN2 = Model(
+    source="Qwen/Qwen2.5-7B",
+    model_type="qwen2",
+    architectures=("Qwen2ForCausalLM",),
+    dtype=Known("bfloat16"),
+    num_layers=Known(28),
+    num_heads=Known(28),
+    num_kv_heads=Known(4),
+    head_dim=Known(128),
+    v_head_dim=Known(128),
+    head_dims=(128,),
+    max_position_embeddings=Known(131072),
+    layer_types=("full_attention",) * 28,
+    sliding_window=Absent("use_sliding_window is false"),
+    attention_chunk_size=Absent(),
+    softcap=Absent(),
+    attention_dropout=Known(0.0),
+    sinks=False,
+    alibi=False,
+    mrope=False,
+    causal=True,
+    use_cache=Known(True),
+    output_attentions=False,
+    attn_implementation=Absent(),
+    towers=(),
+    remote_code=False,
+    remote_imports=(),
+    tokenizer=Absent(),
+    accepts=Known({"eager": "", "sdpa": "", "flash_attention_2": "", "flex_attention": ""}),
+)
