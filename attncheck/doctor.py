@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import traceback
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 
 from attncheck import registry, rules
+from attncheck.errors import BadUsage
 from attncheck.facts import MissingFact
 from attncheck.findings import SEVERITIES, Finding, Problem, Report, Severity, Skip
 from attncheck.needs import Need
@@ -30,6 +32,23 @@ def all_rules() -> tuple[tuple[Rule, ...], tuple[registry.Broken, ...]]:
             page = (extension.module.__doc__ or "").strip()
             loaded[rule.code] = replace(rule, name=extension.name.replace("_", "-"), page=page)
     return tuple(loaded[code] for code in sorted(loaded)), tuple(broken)
+
+
+def check_codes(codes: Iterable[str]) -> None:
+    """Raise `BadUsage` for a code or prefix that no rule has."""
+    for code in codes:
+        if not any(rule.code.startswith(code) for rule in all_rules()[0]):
+            raise BadUsage(f"no rule's code starts with {code!r}; `attncheck rules` lists them")
+
+
+def page(code: str) -> str:
+    """Return the page of the rule with this code or name. Raises `BadUsage`."""
+    known = all_rules()[0]
+    for rule in known:
+        if code.upper() == rule.code or code.lower() == rule.name:
+            return f"{rule.code} {rule.name} ({rule.severity})\n\n{rule.page}\n"
+    near = difflib.get_close_matches(code, [*(r.code for r in known), *(r.name for r in known)], n=1, cutoff=0.5)
+    raise BadUsage(f"no rule {code!r}" + (f"; did you mean {near[0]}?" if near else "; `attncheck rules` lists them"))
 
 
 def judge(

@@ -22,3 +22,9 @@ class Unanswered(AttncheckError):
     """The question could not be answered: no interpreter, no GPU where one is required, a deadline."""
 
     exit_code = UNANSWERED
+
+
+class Interrupted(AttncheckError):
+    """Ctrl-C or SIGTERM, after the children were stopped."""
+
+    exit_code = 130

@@ -1,0 +1,33 @@
+# Two commands for a fresh machine: `make doctor` and `make test`.
+PYTHON ?= python3
+BASE ?= python3
+
+.PHONY: doctor test lint clean
+
+doctor: .venv/ready  ## examine the environment of $(PYTHON)
+	.venv/bin/attncheck doctor --python "$(PYTHON)"
+
+test: .venv-test/ready lint  ## lint, types, import contract, every test that this machine can run
+	.venv-test/bin/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST)
+
+lint: .venv-test/ready
+	.venv-test/bin/ruff check .
+	.venv-test/bin/ruff format --check .
+	.venv-test/bin/mypy
+	.venv-test/bin/lint-imports --no-cache
+
+.venv/ready: pyproject.toml
+	$(BASE) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+# torch is pinned: a looser range would pull gigabytes of CUDA libraries into a test environment.
+.venv-test/ready: pyproject.toml
+	$(BASE) -m venv .venv-test
+	.venv-test/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	.venv-test/bin/python -m pip install --quiet torch==2.13.0
+	.venv-test/bin/python -m pip install --quiet --editable . --group test --group lint
+	touch $@
+
+clean:
+	rm -rf .venv .venv-test

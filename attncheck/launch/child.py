@@ -1,0 +1,182 @@
+"""Runs attncheck's payload under a Python interpreter, in a child with a deadline that leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Literal
+
+from attncheck.errors import BadUsage, Unanswered
+
+STDOUT_LIMIT = 64 << 20  # bytes; a document is far smaller, a runaway program is not
+STDERR_TAIL = 8 << 10
+# No library that we import may call home. (The static lane imports none, and must see the user's own settings.)
+CHILD_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+# Python 2 must be able to parse this much, to be told that it is too old.
+BOOTSTRAP = """\
+import sys
+if sys.version_info < (3, 8):
+    sys.stdout.write('{"too_old": "%d.%d"}' % sys.version_info[:2])
+    sys.exit(0)
+import os
+out = os.dup(1)
+os.dup2(2, 1)
+import json
+from importlib.machinery import ModuleSpec
+message = json.loads(sys.stdin.buffer.read().decode("utf-8"))
+sources, package = message["sources"], message["package"]
+sys.path[:] = [entry for entry in sys.path if entry]
+class Sent:
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, self, is_package=name == package) if name in sources else None
+    def create_module(self, spec):
+        return None
+    def exec_module(self, module):
+        name = module.__name__
+        exec(compile(sources[name], "<" + name + ">", "exec"), module.__dict__)
+sys.meta_path.insert(0, Sent())
+answer = __import__(package + ".main", fromlist=["call"]).call(message["call"], message["request"])
+with os.fdopen(out, "wb") as stream:
+    stream.write(json.dumps(answer).encode("utf-8", "backslashreplace"))
+    stream.flush()
+    os._exit(0)
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended, and what it answered where it did."""
+
+    outcome: Literal["ok", "died", "timed_out"]
+    answer: object = None
+    returncode: int = 0
+    stderr: str = ""
+
+    def reason(self) -> str:
+        """Return in a few words why there is no answer."""
+        if self.outcome == "timed_out":
+            return "it did not answer before its deadline and was stopped"
+        how = f"exit status {self.returncode}"
+        if self.returncode < 0:
+            with contextlib.suppress(ValueError):
+                how = signal.Signals(-self.returncode).name
+        last = self.stderr.strip().splitlines()[-1:] or ["no message"]
+        return f"it ended with {how}: {last[0][:300]}"
+
+
+class Child:
+    """One interpreter at work on one call of the payload; its process group dies with it."""
+
+    def __init__(self, python: str, call: str, message: Mapping[str, object]) -> None:
+        """Start `python`. Raises `BadUsage` where it cannot be started."""
+        self.call = call
+        try:
+            self._process = subprocess.Popen(
+                [python, "-B", "-c", BOOTSTRAP],  # -B: write no byte code into the environment
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=None if call == "static" else {**os.environ, **CHILD_ENVIRONMENT},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise BadUsage(f"cannot start the interpreter {python}: {error.strerror or error}") from None
+        self._stdout: list[bytes] = []
+        self._stderr = b""
+        self._threads = [
+            threading.Thread(target=self._write, args=(json.dumps(message).encode(),), daemon=True),
+            threading.Thread(target=self._read_answer, daemon=True),
+            threading.Thread(target=self._read_errors, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self, deadline: float) -> Ended:
+        """Return how the child ended; at `deadline` (a time.monotonic() value) it is killed."""
+        try:
+            for thread in self._threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+            late = any(thread.is_alive() for thread in self._threads)
+            if not late:
+                try:
+                    self._process.wait(max(0.1, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    late = True
+        finally:
+            self.kill()
+        return self._ended(late)
+
+    def kill(self) -> None:
+        """Kill whatever is left of the child's process group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(2)
+
+    def _ended(self, late: bool) -> Ended:
+        stderr = self._stderr.decode("utf-8", "replace")
+        try:
+            answer = json.loads(b"".join(self._stdout))
+        except ValueError:
+            answer = None
+        if isinstance(answer, dict):
+            return Ended("ok", answer, stderr=stderr)
+        return Ended("timed_out" if late else "died", None, self._process.returncode or 0, stderr)
+
+    def _write(self, message: bytes) -> None:
+        with contextlib.suppress(OSError), _pipe(self._process.stdin) as stream:
+            stream.write(message)
+
+    def _read_answer(self) -> None:
+        size = 0
+        with contextlib.suppress(OSError, ValueError), _pipe(self._process.stdout) as stream:
+            while chunk := stream.read1(1 << 16):  # type: ignore[attr-defined]
+                size += len(chunk)
+                if size > STDOUT_LIMIT:
+                    self._stdout.clear()
+                    return
+                self._stdout.append(chunk)
+
+    def _read_errors(self) -> None:
+        with contextlib.suppress(OSError, ValueError), _pipe(self._process.stderr) as stream:
+            while chunk := stream.read1(1 << 16):  # type: ignore[attr-defined]
+                self._stderr = (self._stderr + chunk)[-STDERR_TAIL:]
+
+
+@contextlib.contextmanager
+def _pipe(stream: IO[bytes] | None) -> Iterator[IO[bytes]]:
+    assert stream is not None
+    with stream:
+        yield stream
+
+
+def run_together(children: Sequence[Child], deadline: float) -> dict[str, Ended]:
+    """Wait for `children`, by call; whatever stops us, none of them outlives this function."""
+    try:
+        return {child.call: child.wait(deadline) for child in children}
+    finally:
+        for child in children:
+            child.kill()
+
+
+def answer_of(ended: Ended, python: str) -> dict[str, object]:
+    """Return a child's answer. Raises `BadUsage` for an interpreter that is no use, `Unanswered` for a lost child."""
+    if isinstance(ended.answer, dict):
+        if "too_old" in ended.answer:
+            raise BadUsage(f"{python} is Python {ended.answer['too_old']}; attncheck can examine Python 3.8 or newer")
+        return ended.answer
+    if ended.outcome == "timed_out":
+        raise Unanswered(f"the interpreter {python} did not answer: {ended.reason()}")
+    raise BadUsage(f"{python} does not answer like a Python interpreter: {ended.reason()}")

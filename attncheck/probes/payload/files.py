@@ -1,0 +1,52 @@
+"""Reading small files that may be damaged, huge, or no files at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+# O_NONBLOCK: a named pipe in the place of a file must not hang us.
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+def read(path: str, limit: int = 1 << 16) -> bytes:
+    """Return up to `limit` bytes of a regular file. Raises OSError or ValueError."""
+    handle = os.open(path, _FLAGS)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError("not a regular file")
+        chunks = []
+        while limit > 0:
+            chunk = os.read(handle, min(limit, 1 << 20))
+            if not chunk:
+                break
+            chunks.append(chunk)
+            limit -= len(chunk)
+        return b"".join(chunks)
+    finally:
+        os.close(handle)
+
+
+def text(path: str, limit: int = 1 << 16) -> str:
+    """Return the start of a file as text, "" where it cannot be read."""
+    try:
+        return read(path, limit).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def names(path: str) -> list[str]:
+    """Return the names inside a directory, none where it cannot be listed."""
+    try:
+        return os.listdir(path)
+    except (OSError, ValueError):
+        return []
+
+
+def find_program(name: str) -> str:
+    """Return the path of the program `name` on PATH, "" where there is none."""
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        path = os.path.join(folder, name)
+        if folder and os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return ""

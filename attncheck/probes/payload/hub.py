@@ -1,0 +1,50 @@
+"""The Hugging Face cache, as far as kernels go.
+
+Read in kernels 0.17.2 (`hf_hub.py`, `_versions.py`: KERNELS_CACHE or the Hub's cache; repositories of type "kernel",
+"model" before) and huggingface_hub 2.4.0 (`constants.py`: cache path and offline switch; `file_download.py`
+`repo_folder_name`: "kernels--owner--name").
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_TRUE = ("1", "ON", "YES", "TRUE")
+_MODEL_PREFIX = "models--kernels-"  # kernels-community, kernels-test: kernels before they had a type of their own
+
+
+def look() -> dict[str, Any]:
+    """Return the record `snapshot.Hub`."""
+    return {"offline": offline(), "kernels": kernels(os.environ.get("KERNELS_CACHE") or cache())}
+
+
+def offline() -> bool:
+    """Say whether huggingface_hub would stay off the network."""
+    switch = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
+    return switch.upper() in _TRUE
+
+
+def cache() -> str:
+    """Return the folder of the Hub's cache."""
+    default = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.join("~", ".cache")), "huggingface")
+    home = _expand(os.environ.get("HF_HOME", default))
+    return _expand(os.environ.get("HF_HUB_CACHE", os.environ.get("HUGGINGFACE_HUB_CACHE", os.path.join(home, "hub"))))
+
+
+def kernels(folder: str) -> list[str]:
+    """Return the kernel repositories of which a snapshot is in the cache: "kernels-community/flash-attn2"."""
+    found = set()
+    for name in files.names(folder):
+        if name.startswith(("kernels--", _MODEL_PREFIX)) and files.names(os.path.join(folder, name, "snapshots")):
+            found.add("/".join(name.split("--")[1:]))
+    return sorted(found)
+
+
+def _expand(path: str) -> str:
+    return os.path.expandvars(os.path.expanduser(path))

@@ -1,0 +1,115 @@
+"""Turns command-line words into settings, and writes the one document that goes to standard output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attncheck import codec
+from attncheck.config import FAIL_ON, Config, load
+from attncheck.errors import BadUsage
+from attncheck.needs import PROFILES
+from attncheck.snapshot import SCHEMA_VERSION, Snapshot
+
+if TYPE_CHECKING:
+    from attncheck.probes.take import Lane
+
+FACTS_LIMIT = 64 << 20  # bytes
+
+
+def merge(
+    profile: str | None = None,
+    fail_on: str | None = None,
+    select: list[str] | None = None,
+    ignore: list[str] | None = None,
+    timeout: float | None = None,
+) -> Config:
+    """Return the configuration file's settings with the command line's on top. Raises `BadUsage`."""
+    base = load(Path.cwd())
+    if timeout is not None and not 0 < timeout < 86400:
+        raise BadUsage(f"--timeout {timeout:g} is not a number of seconds")
+    return Config(
+        profile=choice("--profile", profile, PROFILES) if profile is not None else base.profile,
+        fail_on=choice("--fail-on", fail_on, FAIL_ON) if fail_on is not None else base.fail_on,
+        select=split(select) if select else base.select,
+        ignore=(*base.ignore, *split(ignore)) if ignore else base.ignore,
+        timeout=timeout if timeout is not None else base.timeout,
+    )
+
+
+def choice(option: str, value: str, choices: tuple[Any, ...]) -> Any:
+    """Return `value` where it is one of `choices`. Raises `BadUsage` naming them."""
+    if value not in choices:
+        raise BadUsage(f"{option} {value!r} is not one of {', '.join(choices)}")
+    return value
+
+
+def split(values: list[str]) -> tuple[str, ...]:
+    """Return codes given as repeated options or with commas."""
+    return tuple(code.strip().upper() for value in values for code in value.split(",") if code.strip())
+
+
+def lanes(values: list[str] | None) -> tuple[Lane, ...]:
+    """Return the lanes asked for; the static one always runs. Raises `BadUsage`."""
+    from attncheck.probes.take import LANES
+
+    if not values:
+        return LANES
+    named = [word for value in values for word in value.split(",") if word]
+    chosen = {choice("--lane", word, LANES) for word in named}
+    return tuple(lane for lane in LANES if lane in chosen or lane == "static")
+
+
+def refuse_with_facts(**options: Any) -> None:
+    """Raise `BadUsage` for options that ask about this machine beside --facts, which asks about another."""
+    for name, value in options.items():
+        if value:
+            word = "MODEL" if name == "model" else f"--{name}"
+            raise BadUsage(
+                f"--facts judges a recorded snapshot; {word} belongs on `attncheck probe`, where it was taken"
+            )
+
+
+def read_facts(path: Path) -> Snapshot:
+    """Return the snapshot in a file written by `attncheck probe` ("-": standard input). Raises `BadUsage`."""
+    try:
+        if str(path) == "-":
+            data = sys.stdin.buffer.read(FACTS_LIMIT + 1)
+        else:
+            with path.open("rb") as stream:
+                data = stream.read(FACTS_LIMIT + 1)
+    except OSError as error:
+        raise BadUsage(f"cannot read {path}: {error.strerror or error}") from None
+    if len(data) > FACTS_LIMIT:
+        raise BadUsage(f"{path} is larger than {FACTS_LIMIT >> 20} MiB: not a snapshot")
+    try:
+        snapshot = codec.loads(Snapshot, data.decode("utf-8"))
+    except ValueError as error:  # BadDocument and UnicodeDecodeError
+        raise BadUsage(f"{path} is not a snapshot written by `attncheck probe`: {error}") from None
+    if snapshot.schema_version > SCHEMA_VERSION:
+        raise BadUsage(
+            f"{path} was written by attncheck {snapshot.attncheck} (schema {snapshot.schema_version}); "
+            f"this one reads schema {SCHEMA_VERSION}: update attncheck"
+        )
+    return snapshot
+
+
+def emit(text: str) -> None:
+    """Write `text` to standard output; a reader that went away is no error of ours."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except AttributeError:  # started with standard output closed
+        return
+    except (BrokenPipeError, ValueError):
+        _discard_the_rest()
+    except OSError as error:
+        _discard_the_rest()
+        raise BadUsage(f"cannot write to standard output: {error.strerror}") from None
+
+
+def _discard_the_rest() -> None:
+    """Give the interpreter's own flush at exit somewhere to go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
