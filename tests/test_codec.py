@@ -61,7 +61,7 @@ def test_each_state_of_a_fact_survives(size: Fact[tuple[int, int]]) -> None:
     ],
 )
 def test_a_bad_document_names_its_fault(text: str, says: str) -> None:
-    with pytest.raises(codec.BadDocument, match=".*") as caught:
+    with pytest.raises(codec.BadDocument) as caught:
         codec.loads(Box, text)
     assert says in str(caught.value)
 

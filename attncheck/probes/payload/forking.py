@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import struct
 import sys
@@ -35,6 +36,8 @@ class Pipes:
         self.answers = os.pipe()
         self.errors = os.pipe()
         self.commands = os.pipe()
+        for descriptor in (self.answers[0], self.errors[0]):
+            os.set_blocking(descriptor, False)
 
     def keeper_side(self) -> Tuple[int, ...]:
         """Return the descriptors that only the keeper uses."""
@@ -189,11 +192,23 @@ def report_crashes(descriptor: int) -> None:
 
 def kill_group(pid: int) -> None:
     """Kill a child and what it started in its session."""
-    for kill in (os.killpg, os.kill):
-        try:
-            kill(pid, signal.SIGKILL)
-        except OSError:
-            continue
+    tell(-pid, signal.SIGKILL)
+    tell(pid, signal.SIGKILL)
+
+
+def tell(pid: int, number: int) -> None:
+    """Send a signal to a process, or with a negative number to a group, that may be gone."""
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return
+
+
+def readable(descriptor: int, seconds: float) -> bool:
+    """Say whether `descriptor` can be read (or has ended) within `seconds`."""
+    poll = select.poll()  # not select(): descriptors may be numbered above 1023
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def bury() -> Optional[Tuple[int, int]]:
@@ -208,7 +223,10 @@ def bury() -> Optional[Tuple[int, int]]:
         pid, status = os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
         return None
-    return (pid, status) if pid else None
+    if not pid:
+        return None
+    tell(-pid, signal.SIGKILL)
+    return pid, status
 
 
 def sweep(seconds: float = 2.0) -> None:
