@@ -29,7 +29,7 @@ def render(report: Report, verbose: bool) -> str:
     _print_overview(console, report)
     for finding in report.findings:
         _print_finding(console, finding)
-    if verbose:
+    if verbose and report.skips:
         _print_skips(console, report)
     console.print()
     console.print(Text(_summary(report, verbose)))

@@ -23,9 +23,9 @@ NOTHING = {
     "pip_config": {},
     "externally_managed": False,
 }
-_HEADER = re.compile(r"#define\s+(?:CUDART_VERSION|CUDA_VERSION)\s+(\d{4,5})\b")
-_RELEASE = re.compile(r"release (\d+\.\d+)")
-_COMPILER_NAME = re.compile(r"-(\d+(?:\.\d+)*)\Z")
+_HEADER = r"#define\s+(?:CUDART_VERSION|CUDA_VERSION)\s+(\d{4,5})\b"  # patterns are compiled when first used
+_RELEASE = r"release (\d+\.\d+)"
+_COMPILER_NAME = r"-(\d+(?:\.\d+)*)\Z"
 
 
 def look(site_dirs: list[str]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _version_json(folder: str) -> str:
 def _version_header(folder: str) -> str:
     for path in ("include", "targets/x86_64-linux/include", "targets/sbsa-linux/include"):
         for name in ("cuda_runtime_api.h", "cuda.h"):
-            match = _HEADER.search(files.text(f"{folder}/{path}/{name}", 1 << 20))
+            match = re.search(_HEADER, files.text(f"{folder}/{path}/{name}", 1 << 20))
             if match:
                 number = int(match.group(1))
                 return f"{number // 1000}.{number % 1000 // 10}"
@@ -100,13 +100,13 @@ def gcc() -> dict[str, object]:
     if not program:
         return absent("gcc is on PATH but g++ is not" if files.find_program("gcc") else "g++ is not on PATH")
     real = os.path.realpath(program)
-    match = _COMPILER_NAME.search(os.path.basename(real))
+    match = re.search(_COMPILER_NAME, os.path.basename(real))
     if match:
         return known(match.group(1))
     libraries = os.path.join(os.path.dirname(os.path.dirname(real)), "lib", "gcc")
     found = {name for target in files.names(libraries) for name in files.names(os.path.join(libraries, target))}
     numbered = [name for name in found if name[:1].isdigit()]
-    return known(numbered[0]) if len(numbered) == 1 else _ask(program, "-dumpfullversion", re.compile(r"^([\d.]+)\s*$"))
+    return known(numbered[0]) if len(numbered) == 1 else _ask(program, "-dumpfullversion", r"^([\d.]+)\s*$")
 
 
 def _ninja(installed: str) -> dict[str, object]:
@@ -115,7 +115,7 @@ def _ninja(installed: str) -> dict[str, object]:
     return known("on PATH") if files.find_program("ninja") else absent("ninja is neither installed nor on PATH")
 
 
-def _ask(program: str, option: str, pattern: re.Pattern[str]) -> dict[str, object]:
+def _ask(program: str, option: str, pattern: str) -> dict[str, object]:
     import subprocess
 
     try:
@@ -124,7 +124,7 @@ def _ask(program: str, option: str, pattern: re.Pattern[str]) -> dict[str, objec
         )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return unreadable(f"running {program} {option} failed: " + failure(error))
-    match = pattern.search(answer.stdout[:10000].decode("utf-8", "replace"))
+    match = re.search(pattern, answer.stdout[:10000].decode("utf-8", "replace"))
     return known(match.group(1)) if match else unreadable(f"{program} {option} does not tell a version")
 
 

@@ -14,13 +14,13 @@ import os
 import select
 import signal
 import time
-from typing import TYPE_CHECKING
 
 from . import forking
 from . import jobs as job_side
 from .facts import failure
 from .jobs import TICK
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, Iterable, List, Tuple
 
@@ -219,6 +219,8 @@ class Keeper:
             self._take(job, message)
 
     def _take(self, job: Job, message: Message) -> None:
+        if job.dumped:  # its time was up when it was asked where it hangs; that may have shaken it loose
+            return
         if "pid" in message:
             job.pid = int(message["pid"])
         elif "ended" in message:  # a nursery tells of its child
@@ -255,6 +257,9 @@ class Keeper:
             return self._nursery_lost(job)
         if job.state != "running":
             return None
+        if job.dumped:
+            job.limit = 0.0
+            return None
         if why:
             return self._over(job, "skipped", why)
         job.status = status
@@ -289,7 +294,9 @@ class Keeper:
             if not self._again(job):
                 enough = job.allowed >= 0.5 * self.deadline * job.share
                 spent = "stopped after %.1f s, for the %.0f s of all imports were used up"
-                self._over(job, "hung" if enough else "skipped", "" if enough else spent % (now - job.started, self.deadline))
+                self._over(
+                    job, "hung" if enough else "skipped", "" if enough else spent % (now - job.started, self.deadline)
+                )
 
     def _again(self, job: Job) -> bool:
         """Start `job` once more, from nothing, where it was forked from a nursery and time is left."""

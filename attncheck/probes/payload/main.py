@@ -36,7 +36,7 @@ def static(request: dict[str, object]) -> dict[str, object]:
         "clashes": clashes,
         "shadows": shadows,
         "torch": torch,
-        "binaries": _section(problems, "binaries", lambda: binaries.look(found, site_dirs, torch), []),
+        "binaries": _section(problems, "binaries", lambda: binaries.look(found, site_dirs), []),
         "hub": _section(problems, "hub cache", hub.look, {"offline": False, "kernels": []}),
         "environ": environ.look(),
         "model": absent("no model was named"),

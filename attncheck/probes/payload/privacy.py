@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 
 # Accounts and machines that name no person and no site. Replacing them would only garble paths and package names.
 _WORDS = """
-    root runner user users ubuntu debian centos fedora rocky almalinux ec2-user azureuser nobody daemon default
-    jovyan apps admin administrator docker container nvidia python python3 conda mamba mambauser anaconda jenkins
-    gitpod vscode codespace vagrant test tester worker workspace build builder service www-data
-    home lib64 local share site-packages dist-packages scratch work venv data
-    linux darwin win32 x86_64 aarch64 cpython cuda cudnn nccl node server host machine laptop cluster
-    torch pytorch torchvision torchaudio triton transformers tokenizers accelerate kernels peft deepspeed vllm
-    sglang openrlhf verl llamafactory axolotl swift ms-swift nemo apex xformers numpy einops flash_attn flash-attn
-    ring_flash_attn ring-flash-attn liger_kernel liger-kernel megatron attention flash ring model models
-    huggingface attncheck localhost
+root runner user users ubuntu debian centos fedora rocky almalinux ec2-user azureuser nobody daemon default
+jovyan apps admin administrator docker container nvidia python python3 conda mamba mambauser anaconda jenkins
+gitpod vscode codespace vagrant test tester worker workspace build builder service www-data
+home lib64 local share site-packages dist-packages scratch work venv data
+linux darwin win32 x86_64 aarch64 cpython cuda cudnn nccl node server host machine laptop cluster
+torch pytorch torchvision torchaudio triton transformers tokenizers accelerate kernels peft deepspeed vllm
+trl ray fla main base latest train trainer training
+sglang openrlhf verl llamafactory axolotl swift ms-swift nemo apex xformers numpy einops flash_attn flash-attn
+ring_flash_attn ring-flash-attn liger_kernel liger-kernel megatron attention flash ring model models
+huggingface attncheck localhost
 """
 _IMPERSONAL = frozenset(_WORDS.split())
 _URL = re.compile(r"(?<=://)[^/\s'\"<>?#]*@")

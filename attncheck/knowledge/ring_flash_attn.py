@@ -1,0 +1,72 @@
+"""ring-flash-attn's Hugging Face adapter against transformers.
+
+Source: the wheels of ring_flash_attn 0.1.0 to 0.1.8 (`ring_flash_attn/adapters/hf_adapter.py`: what it imports, how
+many parameters its replacements of `_flash_attention_forward` have) and of 45 transformers releases from 4.42.4 to
+5.23.0 (`transformers/modeling_flash_attention_utils.py`), read as syntax trees on 2026-11-21. tests/test_knowledge_wheels.py
+derives the tables again.
+"""
+
+from __future__ import annotations
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+LAST = "0.1.8"  # the newest release that was read
+FORWARD = "transformers.modeling_flash_attention_utils:_flash_attention_forward"
+SYMBOL = "is_flash_attn_greater_or_equal_2_10"
+
+# ring-flash-attn from this version on -> parameter counts of `_flash_attention_forward` it has a replacement for.
+ACCEPTED: dict[str, frozenset[int]] = {
+    "0.1.0": frozenset({13}),
+    "0.1.4": frozenset({13, 18, 19}),
+    "0.1.6": frozenset({13, 18, 19, 20}),
+}
+# transformers from this version on -> parameters of `_flash_attention_forward` (the module appeared in 4.43.0).
+PARAMETERS: dict[str, int] = {"4.43.0": 12, "4.44.0": 13, "4.47.0": 18, "4.48.0": 19, "4.53.0": 20, "5.19.0": 23}
+# ring-flash-attn from this version on -> the name it imports from transformers, and the releases that have it.
+IMPORTS: dict[str, tuple[str, str]] = {
+    "0.1.0": ("_flash_supports_window_size", ">=4.43,<4.54"),
+    "0.1.7": ("_flash_supports_window", ">=4.43,<4.55.1"),  # or _flash_supports_window_size, its second try
+    "0.1.8": (SYMBOL, ">=4.51,<5.4"),
+}
+# ring-flash-attn from this version on -> transformers that it both imports under and has a replacement for.
+WORKS: dict[str, str] = {
+    "0.1.0": ">=4.44,<4.47",
+    "0.1.4": ">=4.44,<4.53",
+    "0.1.6": ">=4.44,<4.54",
+    "0.1.7": ">=4.44,<4.55.1",
+    "0.1.8": ">=4.51,<5.4",
+}
+# transformers on which 0.1.8 works once SYMBOL, which moved to transformers.utils, is put back into its old module.
+# In 5.4.x the symbol is in neither place.
+WORKS_WITH_SHIM = ">=5.5,<5.19"
+SHIM = f"""import transformers.modeling_flash_attention_utils as flash
+from transformers.utils import {SYMBOL}
+flash.{SYMBOL} = {SYMBOL}  # before `import ring_flash_attn`"""
+
+
+def accepted(ring: Version) -> frozenset[int]:
+    """Return the parameter counts that `ring` has a replacement for; none for a release older than the table."""
+    return next((counts for since, counts in reversed(ACCEPTED.items()) if ring >= Version(since)), frozenset())
+
+
+def parameters(transformers: Version) -> int | None:
+    """Return how many parameters `_flash_attention_forward` has in `transformers`; None before it existed."""
+    return next((n for since, n in reversed(PARAMETERS.items()) if transformers >= Version(since)), None)
+
+
+def imports(ring: Version) -> tuple[str, SpecifierSet]:
+    """Return the name that `ring` imports from transformers and the releases of transformers that have it."""
+    symbol, releases = next(row for since, row in reversed(IMPORTS.items()) if since == "0.1.0" or ring >= Version(since))
+    return symbol, SpecifierSet(releases)
+
+
+def works(ring: Version) -> SpecifierSet:
+    """Return the transformers releases that `ring` works with as it is."""
+    rows = reversed(WORKS.items())
+    return SpecifierSet(next(releases for since, releases in rows if since == "0.1.0" or ring >= Version(since)))
+
+
+def known(ring: Version) -> bool:
+    """Say whether `ring` is a release that the tables speak of."""
+    return Version("0.1.0") <= ring <= Version(LAST)

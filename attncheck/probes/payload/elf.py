@@ -1,0 +1,252 @@
+"""Reads what an ELF file asks of others and offers to them, without loading it.
+
+Only the dynamic segment is used, as the loader does, so a stripped file reads as well. Everything is fetched with
+pread: a file that shrinks underneath gives a short read, not a signal. Layouts: System V ABI, chapter 5; the GNU hash
+table: glibc, elf/dl-lookup.c (do_lookup_x).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+MACHINES = {0x3E: "x86_64", 0xB7: "aarch64", 0x15: "ppc64", 0xF3: "riscv64", 0x16: "s390x", 0x03: "i386"}
+MOST_ENTRIES = 1 << 16  # dynamic entries, program headers, needed versions: a real file has dozens
+MOST_SYMBOLS = 1 << 20
+LONGEST_NAME = 1 << 14
+LARGEST_BLOCK = 64 << 20
+
+_LOAD, _DYNAMIC = 1, 2
+_NEEDED, _HASH, _STRTAB, _SYMTAB, _STRSZ, _SONAME, _RPATH, _RUNPATH = 1, 4, 5, 6, 10, 14, 15, 29
+_GNU_HASH, _VERNEED, _VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFFE, 0x6FFFFFFF
+_WEAK = 2
+
+
+class ElfError(Exception):
+    """A file that is not an ELF file, or a damaged one; the message says in what way."""
+
+
+class Elf:
+    """One open ELF file. Raises `ElfError` on opening and from every method."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        except (OSError, ValueError) as error:
+            raise ElfError("cannot be opened: " + (getattr(error, "strerror", None) or str(error))) from None
+        try:
+            self._read_headers()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def __enter__(self) -> Elf:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return exactly `size` bytes at `offset`."""
+        if not 0 <= offset < 1 << 62 or not 0 <= size <= LARGEST_BLOCK:
+            raise ElfError("damaged: a table lies outside the file")
+        try:
+            data = os.pread(self._file, size, offset)
+        except OSError as error:
+            raise ElfError("cannot be read: " + (error.strerror or "")) from None
+        if len(data) != size:
+            raise ElfError("truncated")
+        return data
+
+    def _read_headers(self) -> None:
+        head = self.read(0, 16)
+        if head[:4] != b"\x7fELF":
+            raise ElfError("not an ELF file")
+        if head[4:6] != b"\x02\x01":
+            raise ElfError("not a 64-bit little-endian ELF file")
+        fields = struct.unpack("<HHIQQQIHHHHHH", self.read(16, 48))
+        self.machine = MACHINES.get(fields[1], "machine %d" % fields[1])
+        program_offset, self._section_offset = fields[4], fields[5]
+        self._section_size, self._sections, self._section_names = fields[10:13]
+        entry_size, entries = fields[8], fields[9]
+        if entry_size != 56:
+            raise ElfError("damaged: program headers of %d bytes" % entry_size)
+        table = self.read(program_offset, 56 * entries)
+        self._segments = []
+        dynamic = None
+        for index in range(entries):
+            kind, _, offset, address, _, size = struct.unpack_from("<IIQQQQ", table, 56 * index)
+            if kind == _LOAD:
+                self._segments.append((address, offset, size))
+            elif kind == _DYNAMIC:
+                dynamic = (offset, size)
+        self._read_dynamic(dynamic)
+
+    def _read_dynamic(self, place: tuple[int, int] | None) -> None:
+        if place is None:
+            raise ElfError("not a dynamic library")
+        offset, size = place
+        self._dynamic: dict[int, int] = {}
+        self._lists: dict[int, list[int]] = {_NEEDED: [], _RPATH: [], _RUNPATH: []}
+        table = self.read(offset, min(size, 16 * MOST_ENTRIES) // 16 * 16)
+        for tag, value in struct.iter_unpack("<QQ", table):
+            if tag == 0:
+                break
+            self._dynamic.setdefault(tag, value)
+            if tag in self._lists:
+                self._lists[tag].append(value)
+
+    def _place(self, address: int) -> int:
+        """Return where in the file a virtual address lies."""
+        for start, offset, size in self._segments:
+            if start <= address < start + size:
+                return int(offset + address - start)
+        raise ElfError("damaged: an address outside every segment")
+
+    def _table(self, tag: int) -> int:
+        if tag not in self._dynamic:
+            raise ElfError("damaged: a dynamic table is missing")
+        return self._place(self._dynamic[tag])
+
+    def _string(self, index: int) -> str:
+        start = self._table(_STRTAB) + index
+        try:
+            data = os.pread(self._file, LONGEST_NAME, start)
+        except (OSError, OverflowError, ValueError):
+            raise ElfError("damaged: a name outside the file") from None
+        name, end, _ = data.partition(b"\0")
+        if not end:
+            raise ElfError("damaged: a name without an end")
+        return name.decode("latin-1")
+
+    def needed(self) -> list[str]:
+        """Return the libraries it needs (DT_NEEDED)."""
+        return [self._string(index) for index in self._lists[_NEEDED]]
+
+    def search_path(self) -> list[str]:
+        """Return the directories it searches first (DT_RUNPATH, else DT_RPATH), as written."""
+        indices = self._lists[_RUNPATH] or self._lists[_RPATH]
+        return [part for index in indices for part in self._string(index).split(":") if part]
+
+    def glibc_required(self) -> str:
+        """Return the highest GLIBC version it asks for, "" for none."""
+        if _VERNEED not in self._dynamic:
+            return ""
+        best: tuple[int, ...] = ()
+        at = self._table(_VERNEED)
+        for _ in range(min(self._dynamic.get(_VERNEEDNUM, 0), MOST_ENTRIES)):
+            _, count, _, first, following = struct.unpack("<HHIII", self.read(at, 16))
+            entry = at + first
+            for _ in range(count):
+                _, _, _, name, further = struct.unpack("<IHHII", self.read(entry, 16))
+                best = max(best, _glibc(self._string(name)))
+                if not further:
+                    break
+                entry += further
+            if not following:
+                break
+            at += following
+        return ".".join(map(str, best))
+
+    def undefined(self) -> list[str]:
+        """Return the names of the symbols it needs and does not define, weak ones left out."""
+        symbols = self._table(_SYMTAB)
+        count = self._unhashed()
+        table = self.read(symbols, 24 * count)
+        wanted = []
+        for index in range(1, count):
+            name, info, _, section = struct.unpack_from("<IBBH", table, 24 * index)
+            if section == 0 and name and info >> 4 != _WEAK:
+                wanted.append(name)
+        return self._strings(wanted)
+
+    def _strings(self, indices: list[int]) -> list[str]:
+        size = self._dynamic.get(_STRSZ, 0)
+        if size > LARGEST_BLOCK or len(indices) < 8:
+            return [self._string(index) for index in indices]
+        block = self.read(self._table(_STRTAB), size)
+        names = []
+        for index in indices:
+            end = block.find(b"\0", index, index + LONGEST_NAME)
+            if end < 0:
+                raise ElfError("damaged: a name without an end")
+            names.append(block[index:end].decode("latin-1"))
+        return names
+
+    def _unhashed(self) -> int:
+        """Return how many symbols stand before the hashed ones: the undefined are among them."""
+        if _GNU_HASH in self._dynamic:
+            count = struct.unpack("<I", self.read(self._table(_GNU_HASH) + 4, 4))[0]
+        elif _HASH in self._dynamic:
+            count = struct.unpack("<I", self.read(self._table(_HASH) + 4, 4))[0]
+        else:
+            raise ElfError("it has no symbol hash table")
+        if count > MOST_SYMBOLS:
+            raise ElfError("damaged: %d symbols" % count)
+        return int(count)
+
+    def defines(self, name: str) -> bool:
+        """Say whether it exports `name`: one probe of its GNU hash table, as the loader makes it."""
+        if _GNU_HASH not in self._dynamic:
+            raise ElfError("it has no GNU hash table")
+        table = self._table(_GNU_HASH)
+        buckets, first, words, shift = struct.unpack("<IIII", self.read(table, 16))
+        if not buckets or not words or words & (words - 1):
+            raise ElfError("damaged: a hash table without buckets")
+        code = gnu_hash(name)
+        word = struct.unpack("<Q", self.read(table + 16 + 8 * (code // 64 & (words - 1)), 8))[0]
+        if not (word >> (code & 63)) & (word >> (code >> (shift & 31) & 63)) & 1:
+            return False
+        chains = table + 16 + 8 * words + 4 * buckets
+        index = struct.unpack("<I", self.read(chains - 4 * buckets + 4 * (code % buckets), 4))[0]
+        if index < first:
+            return False
+        for position in range(index, index + MOST_ENTRIES):
+            value = struct.unpack("<I", self.read(chains + 4 * (position - first), 4))[0]
+            if value | 1 == code | 1 and self._is_defined_as(position, name):
+                return True
+            if value & 1:
+                return False
+        raise ElfError("damaged: a hash chain without an end")
+
+    def _is_defined_as(self, position: int, name: str) -> bool:
+        index, _, _, section = struct.unpack("<IBBH", self.read(self._table(_SYMTAB) + 24 * position, 8))
+        wanted = name.encode("latin-1") + b"\0"
+        return section != 0 and self.read(self._table(_STRTAB) + index, len(wanted)) == wanted
+
+    def sections(self, *names: str) -> list[tuple[int, int]]:
+        """Return offset and size of the sections called `names`; empty where the section headers are stripped."""
+        if self._section_size != 64 or not self._sections or self._section_names >= self._sections:
+            return []
+        table = self.read(self._section_offset, 64 * self._sections)
+        titles = self._block(table, self._section_names)
+        found = []
+        for index in range(self._sections):
+            start = struct.unpack_from("<I", table, 64 * index)[0]
+            title = titles[start : titles.find(b"\0", start)].decode("latin-1")
+            if title in names:
+                found.append(struct.unpack_from("<QQ", table, 64 * index + 24))
+        return found
+
+    def _block(self, table: bytes, index: int) -> bytes:
+        offset, size = struct.unpack_from("<QQ", table, 64 * index + 24)
+        return self.read(offset, size)
+
+
+def gnu_hash(name: str) -> int:
+    """Return the GNU hash of a symbol name."""
+    code = 5381
+    for byte in name.encode("latin-1"):
+        code = (code * 33 + byte) & 0xFFFFFFFF
+    return code
+
+
+def _glibc(name: str) -> tuple[int, ...]:
+    if not name.startswith("GLIBC_"):
+        return ()
+    parts = name[6:].split(".")
+    return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else ()

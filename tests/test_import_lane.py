@@ -1,0 +1,427 @@
+"""The import lane with real processes: packages that raise, crash, hang, flood, exit and leave children behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncheck import codec
+from attncheck.probes.payload import import_plan, inside, liger
+from attncheck.snapshot import ImportOutcome, Interfaces, Torch
+
+REPOSITORY = Path(__file__).parent.parent
+MARK = "ATTNCHECK_TEST_MARK"
+LOOK = """
+import json, sys
+from attncheck.probes.payload import imports
+names, deadline = json.loads(sys.argv[1])
+print(json.dumps(imports.look(names, deadline)))
+"""
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the import lane forks")
+
+ABORT = "import os\nos.abort()\n"
+SEGFAULT = "import ctypes\ndef crash():\n    ctypes.string_at(0)\ncrash()\n"
+HANG = """
+import ctypes, signal
+for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+def wait():
+    ctypes.PyDLL(None).sleep(3600)  # in C, holding the interpreter's lock
+wait()
+"""
+FLOOD = "import os\nfor _ in range(800):\n    os.write(1, b'x' * 65536)\n    os.write(2, b'y' * 65536)\n"
+GRANDCHILDREN = """
+import subprocess, sys
+wait = [sys.executable, "-c", "import time; time.sleep(600)"]
+subprocess.Popen(wait)
+subprocess.Popen(wait, start_new_session=True)
+"""
+MISSING_CUDA = "raise ImportError('libcudart.so.12: cannot open shared object file: No such file or directory')\n"
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """A value in the environment of every process that a test starts; none may be left."""
+    value = uuid.uuid4().hex
+    yield value
+    assert _gone(value), f"left behind: {_marked(value)}"
+
+
+def _marked(value: str) -> list[str]:
+    found = []
+    wanted = f"{MARK}={value}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                found.append((folder / "stat").read_text())
+        except OSError:
+            continue
+    return [line for line in found if ") Z " not in line]
+
+
+def _gone(value: str, seconds: float = 3.0) -> bool:
+    end = time.monotonic() + seconds
+    while _marked(value):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _site(folder: Path, modules: Mapping[str, str]) -> Path:
+    for name, text in {"torch": "__version__ = '2.0.0'\n", **modules}.items():
+        path = folder.joinpath(*name.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def _command(site: Path, mark: str, names: list[str], deadline: float, python: str = "") -> dict[str, Any]:
+    environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{REPOSITORY}", MARK: mark}
+    return {
+        "args": [python or sys.executable, "-c", LOOK, json.dumps([names, deadline])],
+        "env": environment,
+        "text": True,
+    }
+
+
+def _look(site: Path, mark: str, names: list[str], deadline: float = 20.0, python: str = "") -> dict[str, Any]:
+    command = _command(site, mark, names, deadline, python)
+    done = subprocess.run(**command, capture_output=True, timeout=deadline + 60)
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    for outcome in document["imports"]:
+        codec.read(ImportOutcome, outcome)
+    codec.read(
+        Torch,
+        {
+            "version": "2",
+            "cuda": {"absent": ""},
+            "hip": {"absent": ""},
+            "cxx11_abi": {"known": True},
+            **document["torch"],
+        },
+    )
+    codec.read(Interfaces, document["interfaces"])
+    return document
+
+
+def _outcomes(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {outcome["module"]: outcome for outcome in document["imports"]}
+
+
+Check = Callable[[dict[str, Any]], bool]
+ZOO: dict[str, tuple[str, str, str, Check]] = {
+    "raises": (
+        "flash_attn",
+        "flash-attn",
+        MISSING_CUDA,
+        lambda o: (
+            o["exception"] == "ImportError"
+            and "libcudart.so.12" in o["message"]
+            and o["frames"] == ["flash_attn.py:1 in <module>"]
+        ),
+    ),
+    "aborts": ("triton", "triton", ABORT, lambda o: o["outcome"] == "died" and o["signal"] == "SIGABRT"),
+    "crashes": (
+        "yunchang",
+        "yunchang",
+        SEGFAULT,
+        lambda o: (
+            o["outcome"] == "died"
+            and o["signal"] == "SIGSEGV"
+            and o["frames"][-1] == "yunchang.py:3 in crash"
+            or o["frames"]
+        ),
+    ),
+    "floods": ("kernels", "kernels", FLOOD, lambda o: o["outcome"] == "ok"),
+    "calls sys.exit": (
+        "flash_attn_interface",
+        "flash-attn-3",
+        "import sys\nsys.exit(0)\n",
+        lambda o: o["outcome"] == "raised" and o["exception"] == "SystemExit",
+    ),
+    "calls os._exit": (
+        "peft",
+        "peft",
+        "import os\nos._exit(0)\n",
+        lambda o: o["outcome"] == "died" and o["signal"] == "" and "exit status 0" in o["message"],
+    ),
+    "interrupts": (
+        "trl",
+        "trl",
+        "raise KeyboardInterrupt\n",
+        lambda o: o["outcome"] == "raised" and o["exception"] == "KeyboardInterrupt",
+    ),
+    "raises a base exception": (
+        "verl",
+        "verl",
+        "class Odd(BaseException):\n    def __str__(self):\n        raise ValueError\nraise Odd\n",
+        lambda o: o["outcome"] == "raised" and o["exception"] == "Odd",
+    ),
+    "leaves children": ("ring_flash_attn", "ring-flash-attn", GRANDCHILDREN, lambda o: o["outcome"] == "ok"),
+    "closes its streams": (
+        "causal_conv1d_cuda",
+        "causal-conv1d",
+        "import os\nos.close(1)\nos.close(2)\n",
+        lambda o: o["outcome"] == "ok",
+    ),
+    "writes a huge message": (
+        "selective_scan_cuda",
+        "mamba-ssm",
+        "raise RuntimeError('x' * 10_000_000)\n",
+        lambda o: o["outcome"] == "raised" and len(o["message"]) == 2000,
+    ),
+    "kills its group": (
+        "xformers.ops",
+        "xformers",
+        "import os\nos.killpg(0, 9)\n",
+        lambda o: o["outcome"] == "died" and o["signal"] == "SIGKILL",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    value = uuid.uuid4().hex
+    site = _site(tmp_path_factory.mktemp("zoo"), {module: text for module, _, text, _ in ZOO.values()})
+    (site / "xformers" / "__init__.py").touch()
+    document = _look(site, value, ["torch", *(name for _, name, _, _ in ZOO.values())])
+    if sys.platform.startswith("linux"):
+        assert _gone(value), f"left behind: {_marked(value)}"
+    return _outcomes(document)
+
+
+@pytest.mark.parametrize("title", ZOO)
+def test_each_ends_in_its_own_way_and_costs_only_itself(title: str, zoo: dict[str, dict[str, Any]]) -> None:
+    module, _, _, right = ZOO[title]
+    assert right(zoo[module]), zoo[module]
+    assert zoo["torch"]["outcome"] == "ok" and zoo["torch"]["version"] == "2.0.0"
+
+
+@linux
+def test_those_that_hang_are_stopped_at_the_deadline_and_say_where(tmp_path: Path, mark: str) -> None:
+    site = _site(tmp_path, {"flash_attn": HANG, "triton": HANG, "yunchang": HANG, "kernels": "__version__ = '9'\n"})
+    begin = time.monotonic()
+    found = _outcomes(_look(site, mark, ["torch", "Flash_Attn", "triton", "yunchang", "kernels"], 4.0))
+    assert time.monotonic() - begin < 4.0 + 4.0
+    for module in ("flash_attn", "triton", "yunchang"):
+        assert found[module]["outcome"] == "hung" and found[module]["seconds"] > 1.0, found[module]
+        assert found[module]["frames"][-1] == f"{module}.py:6 in wait"
+    assert found["kernels"]["outcome"] == "ok" and found["kernels"]["version"] == "9"
+
+
+@linux
+@pytest.mark.parametrize(
+    ("text", "ending", "reason"),
+    [
+        (MISSING_CUDA, "raised", "torch raised ImportError on import"),
+        (SEGFAULT, "died", "torch died on import"),
+        ("import os\nos._exit(3)\n", "died", "torch died on import"),
+        ("import sys\nsys.exit()\n", "raised", "torch raised SystemExit on import"),
+        (HANG, "hung", "torch hung on import"),
+        ("import os\nos.closerange(3, 4096)\n", "died", "torch died on import"),
+    ],
+)
+def test_a_broken_torch_costs_its_dependants_but_not_the_others(
+    text: str, ending: str, reason: str, tmp_path: Path, mark: str
+) -> None:
+    site = _site(tmp_path, {"torch": text, "transformers": "", "flash_attn": "", "triton": "__version__ = '3'\n"})
+    begin = time.monotonic()
+    document = _look(site, mark, ["torch", "transformers", "flash-attn", "triton"], 3.0)
+    assert time.monotonic() - begin < 3.0 + 4.0
+    found = _outcomes(document)
+    assert found["torch"]["outcome"] == ending
+    assert found["triton"]["outcome"] == "ok"
+    for module in ("transformers", "flash_attn"):
+        assert (found[module]["outcome"], found[module]["message"]) == ("skipped", reason)
+    assert f"torch {ending} on import" in document["torch"]["arch_list"]["unreadable"]
+    assert "on import" in document["interfaces"]["attention_functions"]["unreadable"] or ending
+
+
+@linux
+def test_a_broken_flash_module_of_transformers_does_not_stop_the_others(tmp_path: Path, mark: str) -> None:
+    modules = {
+        "transformers.__init__": "",
+        "transformers.modeling_flash_attention_utils": SEGFAULT,
+        "transformers.modeling_utils": "import transformers.modeling_flash_attention_utils\n",
+        "peft": "import transformers\n",
+    }
+    found = _outcomes(_look(_site(tmp_path, modules), mark, ["torch", "transformers", "peft"]))
+    assert found["transformers"]["outcome"] == "ok"
+    assert found["transformers.modeling_flash_attention_utils"]["signal"] == "SIGSEGV"
+    assert found["transformers.modeling_utils"]["signal"] == "SIGSEGV"
+    assert found["peft"]["outcome"] == "ok"
+
+
+@linux
+def test_what_fails_only_in_a_fork_is_tried_again_from_nothing(tmp_path: Path, mark: str) -> None:
+    torch = "import os\nmaker = os.getpid()\n"
+    crash = "import os, torch\nif torch.maker != os.getpid():\n    os.abort()\n"
+    refuse = "import os, torch\nif torch.maker != os.getpid():\n    raise RuntimeError('Cannot re-initialize CUDA in forked subprocess')\n"
+    site = _site(tmp_path, {"torch": torch, "flash_attn": crash, "yunchang": refuse})
+    found = _outcomes(_look(site, mark, ["torch", "flash-attn", "yunchang"]))
+    assert found["flash_attn"]["outcome"] == found["yunchang"]["outcome"] == "ok"
+
+
+@linux
+def test_a_torch_that_started_cuda_is_not_forked_from(tmp_path: Path, mark: str) -> None:
+    torch = "import os\nmaker = os.getpid()\nclass cuda:\n    is_initialized = staticmethod(lambda: True)\n"
+    site = _site(
+        tmp_path, {"torch": torch, "kernels": "import os, torch\n__version__ = str(torch.maker == os.getpid())\n"}
+    )
+    assert _outcomes(_look(site, mark, ["torch", "kernels"]))["kernels"]["version"] == "True"
+
+
+@linux
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_outlives_the_process_that_asked(how: signal.Signals, tmp_path: Path, mark: str) -> None:
+    site = _site(tmp_path, {"torch": "", "flash_attn": GRANDCHILDREN + HANG, "triton": HANG})
+    started = subprocess.Popen(**_command(site, mark, ["torch", "flash-attn", "triton"], 60.0), stderr=subprocess.PIPE)
+    end = time.monotonic() + 20
+    while len(_marked(mark)) < 7 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert len(_marked(mark)) >= 7  # asker, keeper, torch, flash_attn, triton and two sleepers
+    started.send_signal(how)
+    started.communicate(timeout=20)
+    assert _gone(mark), _marked(mark)
+
+
+def test_what_is_not_installed_is_not_tried(tmp_path: Path, mark: str) -> None:
+    found = _outcomes(_look(_site(tmp_path, {"kernels": ""}), mark, ["kernels"]))
+    assert set(found) == {"torch", "transformers", "kernels"}
+    assert found["torch"]["outcome"] == found["transformers"]["outcome"] == "skipped"
+    assert found["torch"]["message"] == "torch is not installed"
+    assert found["kernels"]["outcome"] == "ok"
+
+
+def test_without_fork_everything_is_skipped_with_the_reason(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attncheck.probes.payload import imports
+
+    monkeypatch.delattr(os, "fork")
+    document = imports.look(["torch"], 5.0)
+    assert {outcome["outcome"] for outcome in document["imports"]} == {"skipped"}
+    assert "cannot fork" in document["imports"][0]["message"]
+
+
+def test_further_questions_are_asked_where_transformers_is(tmp_path: Path, mark: str) -> None:
+    script = (
+        "import json\nfrom attncheck.probes.payload import imports\n"
+        "import sys\nquestions = {'where': lambda: 'transformers' in sys.modules, 'no': lambda: 1 / 0}\n"
+        "print(json.dumps(imports.look(['transformers'], 20.0, questions)['answers']))\n"
+    )
+    command = _command(_site(tmp_path, {"transformers.__init__": ""}), mark, [], 0.0)
+    command["args"][2] = script
+    answers = json.loads(subprocess.run(**command, stdout=subprocess.PIPE, timeout=60, check=True).stdout)
+    assert answers["where"] == {"known": True}
+    assert answers["no"]["unreadable"].startswith("ZeroDivisionError")
+
+
+def test_nothing_is_written_beside_what_is_imported(tmp_path: Path, mark: str) -> None:
+    site = _site(tmp_path, {"flash_attn": ABORT, "kernels": ""})
+    before = sorted(site.rglob("*"))
+    _look(site, mark, ["torch", "flash-attn", "kernels"])
+    assert sorted(site.rglob("*")) == before
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
+def test_other_interpreters(version: str, tmp_path: Path, mark: str) -> None:
+    python = shutil.which(f"python{version}")
+    if python is None or subprocess.run([python, "-c", ""], capture_output=True).returncode:
+        pytest.skip(f"no python{version}")
+    site = _site(tmp_path, {"flash_attn": ABORT, "kernels": ""})
+    found = _outcomes(_look(site, mark, ["torch", "flash-attn", "kernels"], 20.0, python))
+    assert found["flash_attn"]["signal"] == "SIGABRT" and found["kernels"]["outcome"] == "ok"
+
+
+def test_the_real_torch_of_this_interpreter_gives_facts(tmp_path: Path, mark: str) -> None:
+    torch = pytest.importorskip("torch")
+    document = _look(tmp_path, mark, ["torch"], 60.0)
+    facts = document["torch"]
+    assert _outcomes(document)["torch"]["version"] == torch.__version__
+    assert set(facts["sdpa_switches"]["known"]) == set(inside.SWITCHES)
+    assert facts["cuda_available"] == {"known": torch.cuda.is_available()}
+    if torch.version.cuda is None:
+        assert facts["arch_list"] == {"known": []}
+        assert "absent" in facts["nccl"] and "absent" in facts["cudnn"] and "absent" in facts["cuda_error"]
+
+
+@linux
+def test_importing_torch_starts_no_thread_that_a_fork_would_lose() -> None:
+    pytest.importorskip("torch")
+    code = "import os, torch; print(len(os.listdir('/proc/self/task')))"
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # OpenBLAS starts threads and restarts them after a fork
+    count = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert int(count.stdout) <= 2
+
+
+def test_parents_come_before_children_in_the_plan() -> None:
+    seen: set[str] = {""}
+    for entry in import_plan.PLAN:
+        assert entry.parent in seen
+        seen.add(entry.module)
+
+
+PATCHES = """
+def apply_liger_kernel_to_toy(rope=True, swiglu=True, model=None):
+    from transformers.models.toy import modeling_toy
+    if rope:
+        modeling_toy.rotate = liger_rotate
+        modeling_toy.gone = liger_gone
+    modeling_toy.OldNorm = LigerRMSNorm
+    modeling_toy.ToyNorm = LigerRMSNorm
+    if swiglu:
+        if NEW:
+            modeling_toy.Experts = LigerExperts
+        else:
+            modeling_toy.Block = LigerBlock
+    if model is not None:
+        model.forward = forward
+    else:
+        modeling_toy.ToyForCausalLM.forward = forward
+    from transformers.models.absent import modeling_absent
+    modeling_absent.Name = other
+"""
+MODELLING = "from .layers import (\n    ToyNorm,\n    other,\n)\n\n\ndef rotate(x):\n    gone = 1\n\n\nclass ToyForCausalLM:\n    pass\n"
+
+
+def test_liger_patches_that_would_hit_nothing(tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "modeling_toy.py").write_text(MODELLING)
+    toy = "transformers.models.toy.modeling_toy:"
+    assert liger.missing_targets(PATCHES, str(tmp_path), {"NEW": True}) == [toy + "Experts", toy + "gone"]
+    assert liger.missing_targets(PATCHES, str(tmp_path), {"NEW": False}) == [toy + "Block", toy + "gone"]
+
+
+@pytest.mark.parametrize(
+    ("text", "there"),
+    [
+        ("class Name(Base):\n", True),
+        ("def Name(x):\n", True),
+        ("Name = 1\n", True),
+        ("from a import b, Name\n", True),
+        ("from a import (\n    b,\n    Name,\n)\n", True),
+        ("if x:\n    from a import Name\n", True),
+        ("from a import *\n", True),
+        ("# Name is gone\n", False),
+        ("class OtherName:\n    pass\n", False),
+        ("def f():\n    return Name\n", False),
+        ("def f(Name=1):\n    x = g(Name=2)\n", False),
+    ],
+)
+def test_names_that_a_source_defines(text: str, there: bool) -> None:
+    assert liger.defines(text, "Name") is there
