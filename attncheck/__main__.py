@@ -14,7 +14,7 @@ def main() -> None:
     try:
         from attncheck.cli import app
 
-        app(standalone_mode=True)
+        app(prog_name="attncheck")
     except AttncheckError as error:
         _say(f"attncheck: {error}")
         sys.exit(error.exit_code)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 
 
@@ -54,11 +54,17 @@ def _plugins(group: str) -> Iterator[tuple[str, str]]:
 
 
 def _any_plugin() -> bool:
-    for folder in sys.path:
-        for found in Path(folder).glob("*.dist-info/entry_points.txt"):
+    return any(_names_us(entry) for entry in sys.path if os.path.isdir(entry))
+
+
+def _names_us(folder: str) -> bool:
+    """Say whether a distribution in `folder` has an entry point of ours."""
+    for name in os.listdir(folder):
+        if name.endswith(".dist-info"):
             try:
-                if b"[attncheck." in found.read_bytes():
-                    return True
+                with open(os.path.join(folder, name, "entry_points.txt"), "rb") as stream:
+                    if b"[attncheck." in stream.read():
+                        return True
             except OSError:
                 continue
     return False

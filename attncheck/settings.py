@@ -22,8 +22,8 @@ FACTS_LIMIT = 64 << 20  # bytes
 def merge(
     profile: str | None = None,
     fail_on: str | None = None,
-    select: list[str] | None = None,
-    ignore: list[str] | None = None,
+    select: tuple[str, ...] = (),
+    ignore: tuple[str, ...] = (),
     timeout: float | None = None,
 ) -> Config:
     """Return the configuration file's settings with the command line's on top. Raises `BadUsage`."""
@@ -46,12 +46,12 @@ def choice(option: str, value: str, choices: tuple[Any, ...]) -> Any:
     return value
 
 
-def split(values: list[str]) -> tuple[str, ...]:
+def split(values: tuple[str, ...]) -> tuple[str, ...]:
     """Return codes given as repeated options or with commas."""
     return tuple(code.strip().upper() for value in values for code in value.split(",") if code.strip())
 
 
-def lanes(values: list[str] | None) -> tuple[Lane, ...]:
+def lanes(values: tuple[str, ...]) -> tuple[Lane, ...]:
     """Return the lanes asked for; the static one always runs. Raises `BadUsage`."""
     from attncheck.probes.take import LANES
 
@@ -66,19 +66,19 @@ def refuse_with_facts(**options: Any) -> None:
     """Raise `BadUsage` for options that ask about this machine beside --facts, which asks about another."""
     for name, value in options.items():
         if value:
-            word = "MODEL" if name == "model" else f"--{name}"
+            word = name if name.isupper() else f"--{name}"
             raise BadUsage(
                 f"--facts judges a recorded snapshot; {word} belongs on `attncheck probe`, where it was taken"
             )
 
 
-def read_facts(path: Path) -> Snapshot:
+def read_facts(path: str) -> Snapshot:
     """Return the snapshot in a file written by `attncheck probe` ("-": standard input). Raises `BadUsage`."""
     try:
-        if str(path) == "-":
+        if path == "-":
             data = sys.stdin.buffer.read(FACTS_LIMIT + 1)
         else:
-            with path.open("rb") as stream:
+            with open(path, "rb") as stream:
                 data = stream.read(FACTS_LIMIT + 1)
     except OSError as error:
         raise BadUsage(f"cannot read {path}: {error.strerror or error}") from None
