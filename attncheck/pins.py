@@ -9,6 +9,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from attncheck.facts import Known
+from attncheck.knowledge import liger, transformers
 from attncheck.snapshot import Distribution, Snapshot
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -61,6 +63,55 @@ def demands(snapshot: Snapshot, name: str) -> list[tuple[Distribution, Specifier
     ]
 
 
-def allowed(specifier: SpecifierSet, version: Version) -> bool:
+def allowed(specifier: SpecifierSet | str, version: Version) -> bool:
     """Say whether `version` satisfies `specifier`; an installed pre-release or local build may."""
-    return specifier.contains(version, prereleases=True)
+    wanted = SpecifierSet(specifier) if isinstance(specifier, str) else specifier
+    return wanted.contains(version, prereleases=True)
+
+
+def transformers_in(snapshot: Snapshot, wanted: str) -> tuple[str, ...]:
+    """Return the requirements, for one install command, that bring transformers into the releases `wanted`.
+
+    Whatever else is installed here has its say: other distributions' pins, the torch that a release needs, and
+    liger-kernel. Empty where no release pleases all. `kernels` moves along, because each transformers wants its own.
+    """
+    ranges = [specifier for _, specifier in demands(snapshot, "transformers")]
+    ranges += [SpecifierSet(text) for text in (_liger(snapshot),) if text]
+    torch = snapshot.version("torch")
+    within = transformers.releases(SpecifierSet(wanted))
+    fitting = [
+        release
+        for release in within
+        if all(release in each for each in ranges) and (not isinstance(torch, Known) or _runs(release, torch.value))
+    ]
+    if not fitting:
+        return ()
+    chosen = f"transformers{wanted}" if fitting == within else f"transformers=={fitting[-1]}"
+    kernels = transformers.row(transformers.KERNELS, fitting[-1])
+    installed = snapshot.version("kernels")
+    if kernels is None or not isinstance(installed, Known) or allowed(kernels, installed.value):
+        return (chosen,)
+    return (f"transformers=={fitting[-1]}", f"kernels{kernels}")
+
+
+def _runs(release: Version, torch: Version) -> bool:
+    minimum = transformers.row(transformers.MINIMUM_TORCH, release)
+    return minimum is None or torch >= Version(minimum)
+
+
+def _liger(snapshot: Snapshot) -> str | None:
+    installed = snapshot.version("liger-kernel")
+    return transformers.row(liger.TRANSFORMERS, installed.value) if isinstance(installed, Known) else None
+
+
+def can_share(snapshot: Snapshot, name: str) -> bool:
+    """Say whether some version of project `name` could please every installed distribution that restricts it."""
+    ranges = [specifier for _, specifier in demands(snapshot, name)]
+    bounds = [spec for each in ranges for spec in each if spec.operator not in ("!=", "<")]
+    candidates = {
+        Version("0"),
+        *(Version(spec.version.removesuffix(".*")) for spec in bounds if spec.operator != "==="),
+    }
+    # Just above a bound lies the first version that a strict ">" or an excluded one leaves.
+    above = {Version(f"{version.base_version}.0.0.1") for version in candidates}
+    return any(all(allowed(each, version) for each in ranges) for version in candidates | above)

@@ -10,45 +10,17 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from attncheck import codec
-from attncheck.probes.payload import import_plan, inside, liger
-from attncheck.snapshot import ImportOutcome, Interfaces, Torch
+from attncheck.probes.payload import import_plan, inside
+from tests import stub_packages as stubs
 
-REPOSITORY = Path(__file__).parent.parent
-MARK = "ATTNCHECK_TEST_MARK"
-LOOK = """
-import json, sys
-from attncheck.probes.payload import imports
-names, deadline = json.loads(sys.argv[1])
-print(json.dumps(imports.look(names, deadline)))
-"""
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the import lane forks")
-
-ABORT = "import os\nos.abort()\n"
-SEGFAULT = "import ctypes\ndef crash():\n    ctypes.string_at(0)\ncrash()\n"
-HANG = """
-import ctypes, signal
-for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGINT, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
-def wait():
-    ctypes.PyDLL(None).sleep(3600)  # in C, holding the interpreter's lock
-wait()
-"""
-FLOOD = "import os\nfor _ in range(800):\n    os.write(1, b'x' * 65536)\n    os.write(2, b'y' * 65536)\n"
-GRANDCHILDREN = """
-import subprocess, sys
-wait = [sys.executable, "-c", "import time; time.sleep(600)"]
-subprocess.Popen(wait)
-subprocess.Popen(wait, start_new_session=True)
-"""
-MISSING_CUDA = "raise ImportError('libcudart.so.12: cannot open shared object file: No such file or directory')\n"
 
 
 @pytest.fixture
@@ -56,70 +28,7 @@ def mark() -> Iterator[str]:
     """A value in the environment of every process that a test starts; none may be left."""
     value = uuid.uuid4().hex
     yield value
-    assert _gone(value), f"left behind: {_marked(value)}"
-
-
-def _marked(value: str) -> list[str]:
-    found = []
-    wanted = f"{MARK}={value}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                found.append((folder / "stat").read_text())
-        except OSError:
-            continue
-    return [line for line in found if ") Z " not in line]
-
-
-def _gone(value: str, seconds: float = 3.0) -> bool:
-    end = time.monotonic() + seconds
-    while _marked(value):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def _site(folder: Path, modules: Mapping[str, str]) -> Path:
-    for name, text in {"torch": "__version__ = '2.0.0'\n", **modules}.items():
-        path = folder.joinpath(*name.split(".")).with_suffix(".py")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return folder
-
-
-def _command(site: Path, mark: str, names: list[str], deadline: float, python: str = "") -> dict[str, Any]:
-    environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{REPOSITORY}", MARK: mark}
-    return {
-        "args": [python or sys.executable, "-c", LOOK, json.dumps([names, deadline])],
-        "env": environment,
-        "text": True,
-    }
-
-
-def _look(site: Path, mark: str, names: list[str], deadline: float = 20.0, python: str = "") -> dict[str, Any]:
-    command = _command(site, mark, names, deadline, python)
-    done = subprocess.run(**command, capture_output=True, timeout=deadline + 60)
-    assert done.returncode == 0, done.stderr
-    document: dict[str, Any] = json.loads(done.stdout)
-    for outcome in document["imports"]:
-        codec.read(ImportOutcome, outcome)
-    codec.read(
-        Torch,
-        {
-            "version": "2",
-            "cuda": {"absent": ""},
-            "hip": {"absent": ""},
-            "cxx11_abi": {"known": True},
-            **document["torch"],
-        },
-    )
-    codec.read(Interfaces, document["interfaces"])
-    return document
-
-
-def _outcomes(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {outcome["module"]: outcome for outcome in document["imports"]}
+    assert stubs.gone(value), f"left behind: {stubs.marked(value)}"
 
 
 Check = Callable[[dict[str, Any]], bool]
@@ -127,26 +36,21 @@ ZOO: dict[str, tuple[str, str, str, Check]] = {
     "raises": (
         "flash_attn",
         "flash-attn",
-        MISSING_CUDA,
+        stubs.MISSING_CUDA,
         lambda o: (
             o["exception"] == "ImportError"
             and "libcudart.so.12" in o["message"]
             and o["frames"] == ["flash_attn.py:1 in <module>"]
         ),
     ),
-    "aborts": ("triton", "triton", ABORT, lambda o: o["outcome"] == "died" and o["signal"] == "SIGABRT"),
+    "aborts": ("triton", "triton", stubs.ABORT, lambda o: o["outcome"] == "died" and o["signal"] == "SIGABRT"),
     "crashes": (
         "yunchang",
         "yunchang",
-        SEGFAULT,
-        lambda o: (
-            o["outcome"] == "died"
-            and o["signal"] == "SIGSEGV"
-            and o["frames"][-1] == "yunchang.py:3 in crash"
-            or o["frames"]
-        ),
+        stubs.SEGFAULT,
+        lambda o: o["outcome"] == "died" and o["signal"] == "SIGSEGV" and "yunchang.py:3 in crash" in o["frames"],
     ),
-    "floods": ("kernels", "kernels", FLOOD, lambda o: o["outcome"] == "ok"),
+    "floods": ("kernels", "kernels", stubs.FLOOD, lambda o: o["outcome"] == "ok"),
     "calls sys.exit": (
         "flash_attn_interface",
         "flash-attn-3",
@@ -171,7 +75,7 @@ ZOO: dict[str, tuple[str, str, str, Check]] = {
         "class Odd(BaseException):\n    def __str__(self):\n        raise ValueError\nraise Odd\n",
         lambda o: o["outcome"] == "raised" and o["exception"] == "Odd",
     ),
-    "leaves children": ("ring_flash_attn", "ring-flash-attn", GRANDCHILDREN, lambda o: o["outcome"] == "ok"),
+    "leaves children": ("ring_flash_attn", "ring-flash-attn", stubs.GRANDCHILDREN, lambda o: o["outcome"] == "ok"),
     "closes its streams": (
         "causal_conv1d_cuda",
         "causal-conv1d",
@@ -196,12 +100,12 @@ ZOO: dict[str, tuple[str, str, str, Check]] = {
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     value = uuid.uuid4().hex
-    site = _site(tmp_path_factory.mktemp("zoo"), {module: text for module, _, text, _ in ZOO.values()})
+    site = stubs.site(tmp_path_factory.mktemp("zoo"), {module: text for module, _, text, _ in ZOO.values()})
     (site / "xformers" / "__init__.py").touch()
-    document = _look(site, value, ["torch", *(name for _, name, _, _ in ZOO.values())])
+    document = stubs.look(site, value, ["torch", *(name for _, name, _, _ in ZOO.values())])
     if sys.platform.startswith("linux"):
-        assert _gone(value), f"left behind: {_marked(value)}"
-    return _outcomes(document)
+        assert stubs.gone(value), f"left behind: {stubs.marked(value)}"
+    return stubs.outcomes(document)
 
 
 @pytest.mark.parametrize("title", ZOO)
@@ -213,9 +117,12 @@ def test_each_ends_in_its_own_way_and_costs_only_itself(title: str, zoo: dict[st
 
 @linux
 def test_those_that_hang_are_stopped_at_the_deadline_and_say_where(tmp_path: Path, mark: str) -> None:
-    site = _site(tmp_path, {"flash_attn": HANG, "triton": HANG, "yunchang": HANG, "kernels": "__version__ = '9'\n"})
+    site = stubs.site(
+        tmp_path,
+        {"flash_attn": stubs.HANG, "triton": stubs.HANG, "yunchang": stubs.HANG, "kernels": "__version__ = '9'\n"},
+    )
     begin = time.monotonic()
-    found = _outcomes(_look(site, mark, ["torch", "Flash_Attn", "triton", "yunchang", "kernels"], 4.0))
+    found = stubs.outcomes(stubs.look(site, mark, ["torch", "Flash_Attn", "triton", "yunchang", "kernels"], 4.0))
     assert time.monotonic() - begin < 4.0 + 4.0
     for module in ("flash_attn", "triton", "yunchang"):
         assert found[module]["outcome"] == "hung" and found[module]["seconds"] > 1.0, found[module]
@@ -227,22 +134,23 @@ def test_those_that_hang_are_stopped_at_the_deadline_and_say_where(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "ending", "reason"),
     [
-        (MISSING_CUDA, "raised", "torch raised ImportError on import"),
-        (SEGFAULT, "died", "torch died on import"),
+        (stubs.MISSING_CUDA, "raised", "torch raised ImportError on import"),
+        (stubs.SEGFAULT, "died", "torch died on import"),
         ("import os\nos._exit(3)\n", "died", "torch died on import"),
         ("import sys\nsys.exit()\n", "raised", "torch raised SystemExit on import"),
-        (HANG, "hung", "torch hung on import"),
+        (stubs.HANG, "hung", "torch hung on import"),
         ("import os\nos.closerange(3, 4096)\n", "died", "torch died on import"),
     ],
+    ids=["raises", "crashes", "calls os._exit", "calls sys.exit", "hangs", "closes everything"],
 )
 def test_a_broken_torch_costs_its_dependants_but_not_the_others(
     text: str, ending: str, reason: str, tmp_path: Path, mark: str
 ) -> None:
-    site = _site(tmp_path, {"torch": text, "transformers": "", "flash_attn": "", "triton": "__version__ = '3'\n"})
+    site = stubs.site(tmp_path, {"torch": text, "transformers": "", "flash_attn": "", "triton": "__version__ = '3'\n"})
     begin = time.monotonic()
-    document = _look(site, mark, ["torch", "transformers", "flash-attn", "triton"], 3.0)
+    document = stubs.look(site, mark, ["torch", "transformers", "flash-attn", "triton"], 3.0)
     assert time.monotonic() - begin < 3.0 + 4.0
-    found = _outcomes(document)
+    found = stubs.outcomes(document)
     assert found["torch"]["outcome"] == ending
     assert found["triton"]["outcome"] == "ok"
     for module in ("transformers", "flash_attn"):
@@ -255,11 +163,11 @@ def test_a_broken_torch_costs_its_dependants_but_not_the_others(
 def test_a_broken_flash_module_of_transformers_does_not_stop_the_others(tmp_path: Path, mark: str) -> None:
     modules = {
         "transformers.__init__": "",
-        "transformers.modeling_flash_attention_utils": SEGFAULT,
+        "transformers.modeling_flash_attention_utils": stubs.SEGFAULT,
         "transformers.modeling_utils": "import transformers.modeling_flash_attention_utils\n",
         "peft": "import transformers\n",
     }
-    found = _outcomes(_look(_site(tmp_path, modules), mark, ["torch", "transformers", "peft"]))
+    found = stubs.outcomes(stubs.look(stubs.site(tmp_path, modules), mark, ["torch", "transformers", "peft"]))
     assert found["transformers"]["outcome"] == "ok"
     assert found["transformers.modeling_flash_attention_utils"]["signal"] == "SIGSEGV"
     assert found["transformers.modeling_utils"]["signal"] == "SIGSEGV"
@@ -270,37 +178,52 @@ def test_a_broken_flash_module_of_transformers_does_not_stop_the_others(tmp_path
 def test_what_fails_only_in_a_fork_is_tried_again_from_nothing(tmp_path: Path, mark: str) -> None:
     torch = "import os\nmaker = os.getpid()\n"
     crash = "import os, torch\nif torch.maker != os.getpid():\n    os.abort()\n"
-    refuse = "import os, torch\nif torch.maker != os.getpid():\n    raise RuntimeError('Cannot re-initialize CUDA in forked subprocess')\n"
-    site = _site(tmp_path, {"torch": torch, "flash_attn": crash, "yunchang": refuse})
-    found = _outcomes(_look(site, mark, ["torch", "flash-attn", "yunchang"]))
+    words = "Cannot re-initialize CUDA in forked subprocess"
+    refuse = f"import os, torch\nif torch.maker != os.getpid():\n    raise RuntimeError({words!r})\n"
+    site = stubs.site(tmp_path, {"torch": torch, "flash_attn": crash, "yunchang": refuse})
+    found = stubs.outcomes(stubs.look(site, mark, ["torch", "flash-attn", "yunchang"]))
     assert found["flash_attn"]["outcome"] == found["yunchang"]["outcome"] == "ok"
 
 
 @linux
 def test_a_torch_that_started_cuda_is_not_forked_from(tmp_path: Path, mark: str) -> None:
     torch = "import os\nmaker = os.getpid()\nclass cuda:\n    is_initialized = staticmethod(lambda: True)\n"
-    site = _site(
+    site = stubs.site(
         tmp_path, {"torch": torch, "kernels": "import os, torch\n__version__ = str(torch.maker == os.getpid())\n"}
     )
-    assert _outcomes(_look(site, mark, ["torch", "kernels"]))["kernels"]["version"] == "True"
+    assert stubs.outcomes(stubs.look(site, mark, ["torch", "kernels"]))["kernels"]["version"] == "True"
+
+
+@linux
+def test_a_process_that_lost_cuda_by_forking_is_not_asked(tmp_path: Path, mark: str) -> None:
+    torch = (
+        "import os\nmaker = os.getpid()\n"
+        "class _C:\n    _cuda_isInBadFork = staticmethod(lambda: os.getpid() != maker)\n"
+    )
+    kernels = "import os, torch\n__version__ = str(torch.maker == os.getpid())\n"
+    site = stubs.site(tmp_path, {"torch": torch, "transformers.__init__": kernels, "kernels": kernels})
+    found = stubs.outcomes(stubs.look(site, mark, ["torch", "transformers", "kernels"]))
+    assert found["kernels"]["version"] == found["transformers"]["version"] == "True"
 
 
 @linux
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_outlives_the_process_that_asked(how: signal.Signals, tmp_path: Path, mark: str) -> None:
-    site = _site(tmp_path, {"torch": "", "flash_attn": GRANDCHILDREN + HANG, "triton": HANG})
-    started = subprocess.Popen(**_command(site, mark, ["torch", "flash-attn", "triton"], 60.0), stderr=subprocess.PIPE)
+    site = stubs.site(tmp_path, {"torch": "", "flash_attn": stubs.GRANDCHILDREN + stubs.HANG, "triton": stubs.HANG})
+    started = subprocess.Popen(
+        **stubs.command(site, mark, ["torch", "flash-attn", "triton"], 60.0), stderr=subprocess.PIPE
+    )
     end = time.monotonic() + 20
-    while len(_marked(mark)) < 7 and time.monotonic() < end:
+    while len(stubs.marked(mark)) < 7 and time.monotonic() < end:
         time.sleep(0.05)
-    assert len(_marked(mark)) >= 7  # asker, keeper, torch, flash_attn, triton and two sleepers
+    assert len(stubs.marked(mark)) >= 7  # asker, keeper, torch, flash_attn, triton and two sleepers
     started.send_signal(how)
     started.communicate(timeout=20)
-    assert _gone(mark), _marked(mark)
+    assert stubs.gone(mark), stubs.marked(mark)
 
 
 def test_what_is_not_installed_is_not_tried(tmp_path: Path, mark: str) -> None:
-    found = _outcomes(_look(_site(tmp_path, {"kernels": ""}), mark, ["kernels"]))
+    found = stubs.outcomes(stubs.look(stubs.site(tmp_path, {"kernels": ""}), mark, ["kernels"]))
     assert set(found) == {"torch", "transformers", "kernels"}
     assert found["torch"]["outcome"] == found["transformers"]["outcome"] == "skipped"
     assert found["torch"]["message"] == "torch is not installed"
@@ -324,7 +247,7 @@ def test_further_questions_are_asked_where_transformers_is(tmp_path: Path, mark:
         "import sys\nquestions = {'where': lambda: 'transformers' in sys.modules, 'no': lambda: 1 / 0}\n"
         "print(json.dumps(imports.look(['transformers'], 20.0, questions)['answers']))\n"
     )
-    command = _command(_site(tmp_path, {"transformers.__init__": ""}), mark, [], 0.0)
+    command = stubs.command(stubs.site(tmp_path, {"transformers.__init__": ""}), mark, [], 0.0)
     command["args"][2] = script
     answers = json.loads(subprocess.run(**command, stdout=subprocess.PIPE, timeout=60, check=True).stdout)
     assert answers["where"] == {"known": True}
@@ -332,9 +255,9 @@ def test_further_questions_are_asked_where_transformers_is(tmp_path: Path, mark:
 
 
 def test_nothing_is_written_beside_what_is_imported(tmp_path: Path, mark: str) -> None:
-    site = _site(tmp_path, {"flash_attn": ABORT, "kernels": ""})
+    site = stubs.site(tmp_path, {"flash_attn": stubs.ABORT, "kernels": ""})
     before = sorted(site.rglob("*"))
-    _look(site, mark, ["torch", "flash-attn", "kernels"])
+    stubs.look(site, mark, ["torch", "flash-attn", "kernels"])
     assert sorted(site.rglob("*")) == before
 
 
@@ -343,16 +266,16 @@ def test_other_interpreters(version: str, tmp_path: Path, mark: str) -> None:
     python = shutil.which(f"python{version}")
     if python is None or subprocess.run([python, "-c", ""], capture_output=True).returncode:
         pytest.skip(f"no python{version}")
-    site = _site(tmp_path, {"flash_attn": ABORT, "kernels": ""})
-    found = _outcomes(_look(site, mark, ["torch", "flash-attn", "kernels"], 20.0, python))
+    site = stubs.site(tmp_path, {"flash_attn": stubs.ABORT, "kernels": ""})
+    found = stubs.outcomes(stubs.look(site, mark, ["torch", "flash-attn", "kernels"], 20.0, python))
     assert found["flash_attn"]["signal"] == "SIGABRT" and found["kernels"]["outcome"] == "ok"
 
 
 def test_the_real_torch_of_this_interpreter_gives_facts(tmp_path: Path, mark: str) -> None:
     torch = pytest.importorskip("torch")
-    document = _look(tmp_path, mark, ["torch"], 60.0)
+    document = stubs.look(tmp_path, mark, ["torch"], 60.0)
     facts = document["torch"]
-    assert _outcomes(document)["torch"]["version"] == torch.__version__
+    assert stubs.outcomes(document)["torch"]["version"] == torch.__version__
     assert set(facts["sdpa_switches"]["known"]) == set(inside.SWITCHES)
     assert facts["cuda_available"] == {"known": torch.cuda.is_available()}
     if torch.version.cuda is None:
@@ -374,54 +297,3 @@ def test_parents_come_before_children_in_the_plan() -> None:
     for entry in import_plan.PLAN:
         assert entry.parent in seen
         seen.add(entry.module)
-
-
-PATCHES = """
-def apply_liger_kernel_to_toy(rope=True, swiglu=True, model=None):
-    from transformers.models.toy import modeling_toy
-    if rope:
-        modeling_toy.rotate = liger_rotate
-        modeling_toy.gone = liger_gone
-    modeling_toy.OldNorm = LigerRMSNorm
-    modeling_toy.ToyNorm = LigerRMSNorm
-    if swiglu:
-        if NEW:
-            modeling_toy.Experts = LigerExperts
-        else:
-            modeling_toy.Block = LigerBlock
-    if model is not None:
-        model.forward = forward
-    else:
-        modeling_toy.ToyForCausalLM.forward = forward
-    from transformers.models.absent import modeling_absent
-    modeling_absent.Name = other
-"""
-MODELLING = "from .layers import (\n    ToyNorm,\n    other,\n)\n\n\ndef rotate(x):\n    gone = 1\n\n\nclass ToyForCausalLM:\n    pass\n"
-
-
-def test_liger_patches_that_would_hit_nothing(tmp_path: Path) -> None:
-    (tmp_path / "toy").mkdir()
-    (tmp_path / "toy" / "modeling_toy.py").write_text(MODELLING)
-    toy = "transformers.models.toy.modeling_toy:"
-    assert liger.missing_targets(PATCHES, str(tmp_path), {"NEW": True}) == [toy + "Experts", toy + "gone"]
-    assert liger.missing_targets(PATCHES, str(tmp_path), {"NEW": False}) == [toy + "Block", toy + "gone"]
-
-
-@pytest.mark.parametrize(
-    ("text", "there"),
-    [
-        ("class Name(Base):\n", True),
-        ("def Name(x):\n", True),
-        ("Name = 1\n", True),
-        ("from a import b, Name\n", True),
-        ("from a import (\n    b,\n    Name,\n)\n", True),
-        ("if x:\n    from a import Name\n", True),
-        ("from a import *\n", True),
-        ("# Name is gone\n", False),
-        ("class OtherName:\n    pass\n", False),
-        ("def f():\n    return Name\n", False),
-        ("def f(Name=1):\n    x = g(Name=2)\n", False),
-    ],
-)
-def test_names_that_a_source_defines(text: str, there: bool) -> None:
-    assert liger.defines(text, "Name") is there

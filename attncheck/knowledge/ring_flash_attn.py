@@ -2,13 +2,11 @@
 
 Source: the wheels of ring_flash_attn 0.1.0 to 0.1.8 (`ring_flash_attn/adapters/hf_adapter.py`: what it imports, how
 many parameters its replacements of `_flash_attention_forward` have) and of 45 transformers releases from 4.42.4 to
-5.23.0 (`transformers/modeling_flash_attention_utils.py`), read as syntax trees on 2026-11-21. tests/test_knowledge_wheels.py
-derives the tables again.
+5.23.0 (`transformers/modeling_flash_attention_utils.py`), read as syntax trees on 2026-11-21.
 """
 
 from __future__ import annotations
 
-from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 LAST = "0.1.8"  # the newest release that was read
@@ -38,8 +36,8 @@ WORKS: dict[str, str] = {
     "0.1.8": ">=4.51,<5.4",
 }
 # transformers on which 0.1.8 works once SYMBOL, which moved to transformers.utils, is put back into its old module.
-# In 5.4.x the symbol is in neither place.
 WORKS_WITH_SHIM = ">=5.5,<5.19"
+NOWHERE = ">=5.4,<5.5"  # the symbol is in neither place
 SHIM = f"""import transformers.modeling_flash_attention_utils as flash
 from transformers.utils import {SYMBOL}
 flash.{SYMBOL} = {SYMBOL}  # before `import ring_flash_attn`"""
@@ -55,16 +53,14 @@ def parameters(transformers: Version) -> int | None:
     return next((n for since, n in reversed(PARAMETERS.items()) if transformers >= Version(since)), None)
 
 
-def imports(ring: Version) -> tuple[str, SpecifierSet]:
+def imports(ring: Version) -> tuple[str, str]:
     """Return the name that `ring` imports from transformers and the releases of transformers that have it."""
-    symbol, releases = next(row for since, row in reversed(IMPORTS.items()) if since == "0.1.0" or ring >= Version(since))
-    return symbol, SpecifierSet(releases)
+    return next(row for since, row in reversed(IMPORTS.items()) if since == "0.1.0" or ring >= Version(since))
 
 
-def works(ring: Version) -> SpecifierSet:
+def works(ring: Version) -> str:
     """Return the transformers releases that `ring` works with as it is."""
-    rows = reversed(WORKS.items())
-    return SpecifierSet(next(releases for since, releases in rows if since == "0.1.0" or ring >= Version(since)))
+    return next(row for since, row in reversed(WORKS.items()) if since == "0.1.0" or ring >= Version(since))
 
 
 def known(ring: Version) -> bool:

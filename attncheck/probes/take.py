@@ -66,8 +66,8 @@ def _joined(static: dict[str, Any], results: dict[str, Ended]) -> dict[str, Any]
     document["problems"] += [*imports.get("problems", ()), *device.get("problems", ())]
     if "known" in document["torch"] and isinstance(imports.get("torch"), dict):
         document["torch"] = {"known": {**document["torch"]["known"], **imports["torch"]}}
-    _join_kernels(document, imports.get("kernels"))
-    _join_model(document, imports.get("model"))
+    answers = imports.get("answers", {})
+    _join_model(document, answers.get("model"))
     return document
 
 
@@ -101,10 +101,12 @@ def _join_kernels(document: dict[str, Any], kernels: Any) -> None:
 
 def _join_model(document: dict[str, Any], answer: Any) -> None:
     """Let the installed transformers' own view of the model correct what config.json leaves to class defaults."""
-    if isinstance(answer, dict) and "known" in document["model"]:
-        from attncheck.probes.payload.model_accepts import merge
+    if not isinstance(answer, dict) or "known" not in document["model"]:
+        return
+    from attncheck.probes.payload.model_accepts import merge
 
-        document["model"] = {"known": merge(answer, document["model"]["known"])}
+    given = answer["known"] if "known" in answer else {"accepts": answer}
+    document["model"] = {"known": merge(given, document["model"]["known"])}
 
 
 def _snapshot(document: dict[str, Any]) -> Snapshot:

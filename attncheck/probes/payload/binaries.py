@@ -6,68 +6,51 @@ import os
 import re
 import sys
 
-from . import fatbin, files, torch_files
+from . import extension_files, fatbin, torch_files
 from .elf import Elf, ElfError
+from .extension_files import TORCH_LIBRARIES
 from .libraries import Libraries
 
-# Distributions whose extensions decide whether attention works. torch itself is read apart: its RECORD is long.
-WATCHED = (
-    "flash-attn",
-    "flash-attn-3",
-    "ring-flash-attn",
-    "liger-kernel",
-    "xformers",
-    "vllm",
-    "sgl-kernel",
-    "sglang",
-    "causal-conv1d",
-    "mamba-ssm",
-    "apex",
-    "transformer-engine",
-    "transformer-engine-torch",
-    "deepspeed",
-    "bitsandbytes",
-    "torchvision",
-    "torchaudio",
-    "torchao",
-)
-TORCH_LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so", "libc10_cuda.so", "libtorch_cuda.so")
 MOST_BINARIES = 60
 MOST_SYMBOLS = 200  # of the missing: more than anyone reads
-RECORD_LIMIT = 16 << 20  # bytes
 
-_EXTENSION = re.compile(rb"^\"?([^,\"\n]+\.so(?:\.\d+)*)\"?,", re.MULTILINE)
-# C++ names from torch's namespaces anywhere in the mangled name, and torch's C entry points.
-_TORCH_NAME = re.compile(r"_Z\w*?(?:N2at|3c10|5torch|6caffe2)|THP[A-Z]|aoti_torch_|torch_|c10_")
+# What libtorch exports: names in its own namespaces, those of std and pybind11 made for its types (libtorch_python
+# holds pybind11's caster for at::Tensor), and its C entry points. A package's own function that takes a tensor is not.
+_TORCH_NAME = re.compile(
+    r"_Z(?:T[A-Za-z]|GV)?(?:N[KVRO]*)?(?:2at|3c10|5torch|6caffe2)"
+    r"|_Z(?:T[A-Za-z]|GV)?(?:N[KVRO]*)?(?:S[tabdios]|8pybind11)\w*?N[KVRO]*(?:2at|3c10|5torch|6caffe2)"
+    r"|THP[A-Z]|aoti_torch_|torch_|c10_"
+)
 _TAG = re.compile(r"\.(cpython-\d+t?|pypy\d+[-\w]*?|abi3)(?:-[\w-]+)?\.so$")
 
 
-def look(found: list[dict[str, object]], site_dirs: list[str]) -> list[dict[str, object]]:
-    """Return a record for each extension of the watched distributions and for torch's own libraries."""
+def look(
+    found: list[dict[str, object]], site_dirs: list[str], problems: list[str] | None = None
+) -> list[dict[str, object]]:
+    """Return a record for each extension of the watched distributions and for torch's own libraries.
+
+    What is left out for being too much is told in `problems`.
+    """
     if not sys.platform.startswith("linux"):
         return []
     torch = torch_files.folder(site_dirs)
     libraries = Libraries(site_dirs, torch)
-    paths = [(str(item["name"]), path) for item in found if item["name"] in WATCHED for path in _extensions(item)]
-    if torch:
-        paths += [("torch", os.path.join(torch, "lib", name)) for name in TORCH_LIBRARIES]
+    paths = extension_files.find(found, site_dirs, torch)
+    if len(paths) > MOST_BINARIES and problems is not None:
+        problems.append("binaries: %d of %d were not read" % (len(paths) - MOST_BINARIES, len(paths)))
     with _Exports(torch) as exports:
-        return [
-            _describe(name, path, site_dirs, libraries, exports)
-            for name, path in paths[:MOST_BINARIES]
-            if os.path.exists(path)
-        ]
+        records = [_describe(name, path, site_dirs, libraries, exports) for name, path in paths[:MOST_BINARIES]]
+    return _without_twins(records)
 
 
-def _extensions(item: dict[str, object]) -> list[str]:
-    info = str(item["_path"])
-    try:
-        record = files.read(os.path.join(info, "RECORD"), RECORD_LIMIT)
-    except (OSError, ValueError):
-        return []
-    names = dict.fromkeys(match.decode("utf-8", "replace") for match in _EXTENSION.findall(record))
-    site = os.path.dirname(info)
-    return [os.path.normpath(os.path.join(site, name)) for name in names]
+def _without_twins(records: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Leave out a module built for another Python where the same module is there for this one too."""
+    fitting = {record["module"] for record in records if not str(record["problem"]).startswith("built for ")}
+    return [
+        record
+        for record in records
+        if not str(record["problem"]).startswith("built for ") or record["module"] not in fitting
+    ]
 
 
 class _Exports:
@@ -115,9 +98,9 @@ def _describe(
     record: dict[str, object] = {
         "path": shown,
         "distribution": distribution,
-        "module": "" if distribution == "torch" else _module(shown),
+        "module": _module(shown),
         "size_bytes": 0,
-        "problem": "" if distribution == "torch" else _foreign(shown),
+        "problem": _foreign(shown),
     }
     try:
         record["size_bytes"] = os.path.getsize(path)

@@ -11,8 +11,10 @@ import os
 import struct
 
 MACHINES = {0x3E: "x86_64", 0xB7: "aarch64", 0x15: "ppc64", 0xF3: "riscv64", 0x16: "s390x", 0x03: "i386"}
-MOST_ENTRIES = 1 << 16  # dynamic entries, program headers, needed versions: a real file has dozens
-MOST_SYMBOLS = 1 << 20
+MOST_ENTRIES = 1 << 16  # dynamic entries: a real file has dozens
+MOST_SYMBOLS = 1 << 19
+LONGEST_CHAIN = 1 << 12  # symbols under one hash bucket: a real library has a handful
+MOST_VERSIONS = 1 << 12
 LONGEST_NAME = 1 << 14
 LARGEST_BLOCK = 64 << 20
 
@@ -136,21 +138,25 @@ class Elf:
         """Return the highest GLIBC version it asks for, "" for none."""
         if _VERNEED not in self._dynamic:
             return ""
-        best: tuple[int, ...] = ()
+        return ".".join(map(str, max(map(_glibc, self._versions()), default=())))
+
+    def _versions(self) -> list[str]:
+        """Return the symbol versions it asks for; one limit for both levels, so that lying counts cannot multiply."""
+        found: list[str] = []
         at = self._table(_VERNEED)
-        for _ in range(min(self._dynamic.get(_VERNEEDNUM, 0), MOST_ENTRIES)):
+        for _ in range(min(self._dynamic.get(_VERNEEDNUM, 0), MOST_VERSIONS)):
             _, count, _, first, following = struct.unpack("<HHIII", self.read(at, 16))
             entry = at + first
-            for _ in range(count):
+            for _ in range(min(count, MOST_VERSIONS - len(found))):
                 _, _, _, name, further = struct.unpack("<IHHII", self.read(entry, 16))
-                best = max(best, _glibc(self._string(name)))
+                found.append(self._string(name))
                 if not further:
                     break
                 entry += further
-            if not following:
+            if not following or len(found) >= MOST_VERSIONS:
                 break
             at += following
-        return ".".join(map(str, best))
+        return found
 
     def undefined(self) -> list[str]:
         """Return the names of the symbols it needs and does not define, weak ones left out."""
@@ -181,6 +187,8 @@ class Elf:
         """Return how many symbols stand before the hashed ones: the undefined are among them."""
         if _GNU_HASH in self._dynamic:
             count = struct.unpack("<I", self.read(self._table(_GNU_HASH) + 4, 4))[0]
+            if count <= 1:  # a library that exports nothing says 1, whatever it needs
+                count = self._symbol_count()
         elif _HASH in self._dynamic:
             count = struct.unpack("<I", self.read(self._table(_HASH) + 4, 4))[0]
         else:
@@ -188,6 +196,13 @@ class Elf:
         if count > MOST_SYMBOLS:
             raise ElfError("damaged: %d symbols" % count)
         return int(count)
+
+    def _symbol_count(self) -> int:
+        """Return the number of dynamic symbols where the hash table does not tell."""
+        for _, size in self.sections(".dynsym"):
+            return size // 24
+        # Without section headers: linkers lay the names right behind the symbols.
+        return max(self._table(_STRTAB) - self._table(_SYMTAB), 24) // 24
 
     def defines(self, name: str) -> bool:
         """Say whether it exports `name`: one probe of its GNU hash table, as the loader makes it."""
@@ -205,7 +220,7 @@ class Elf:
         index = struct.unpack("<I", self.read(chains - 4 * buckets + 4 * (code % buckets), 4))[0]
         if index < first:
             return False
-        for position in range(index, index + MOST_ENTRIES):
+        for position in range(index, index + LONGEST_CHAIN):
             value = struct.unpack("<I", self.read(chains + 4 * (position - first), 4))[0]
             if value | 1 == code | 1 and self._is_defined_as(position, name):
                 return True
@@ -249,4 +264,4 @@ def _glibc(name: str) -> tuple[int, ...]:
     if not name.startswith("GLIBC_"):
         return ()
     parts = name[6:].split(".")
-    return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else ()
+    return tuple(map(int, parts)) if all(part.isdecimal() and len(part) < 6 for part in parts) else ()

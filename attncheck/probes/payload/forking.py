@@ -154,9 +154,12 @@ def own_streams(errors: Optional[int] = None) -> None:
     os.dup2(nothing if errors is None else errors, 2)
     if nothing > 2:
         os.close(nothing)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)
-    sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)
+    sys.stdin = _stream(0, "r")
+    sys.stdout, sys.stderr = _stream(1, "w"), _stream(2, "w")
+
+
+def _stream(descriptor: int, mode: str) -> Any:
+    return os.fdopen(descriptor, mode, 1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def close_all(descriptors: Iterable[int]) -> None:

@@ -95,12 +95,13 @@ def short(path: str) -> str:
 def crash_frames(errors: str) -> List[str]:
     """Return the frames that faulthandler wrote among `errors`, oldest first."""
     found: List[str] = []
+    ours = os.path.dirname(bring_in.__code__.co_filename)
     for line in errors[errors.rfind("most recent call first") :].splitlines()[1:]:
         if not line.startswith('  File "'):
             break
         path, _, rest = line[8:].partition('", line ')
         number, _, function = rest.partition(" in ")
-        if not path.startswith("<") and "attncheck" not in path:
+        if not path.startswith("<") and os.path.dirname(path) != ours:
             found.append("%s:%s in %s" % (short(path), number, function))
     return found[:FRAMES][::-1]
 
@@ -136,20 +137,21 @@ def count_as_user(value: Optional[str]) -> None:
 
 
 def cuda_started() -> str:
-    """Return why this process is no good to fork from: CUDA has been started in it; "" where it has not."""
+    """Return why this process is no good to fork from: torch has started CUDA in it; "" where it has not."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
-        for descriptor in os.listdir("/proc/self/fd"):
-            try:
-                target = os.readlink("/proc/self/fd/" + descriptor)
-            except OSError:
-                continue
-            if target.startswith("/dev/nvidia-uvm"):  # opened by cuInit, not by NVML
-                return "CUDA was started on import"
-    except OSError:
-        pass
-    torch = sys.modules.get("torch")
-    started = getattr(getattr(torch, "cuda", None), "is_initialized", None)
-    try:
-        return "CUDA was started on import" if started is not None and started() else ""
+        return "CUDA was started on import" if cuda is not None and cuda.is_initialized() else ""
     except Exception:
+        return ""
+
+
+def cuda_lost() -> str:
+    """Return why CUDA cannot be used here: the process this one was forked from had touched it; "" where it can.
+
+    torch knows (torch._C._cuda_isInBadFork): it takes note of a fork after a mere torch.cuda.is_available().
+    """
+    native = getattr(sys.modules.get("torch"), "_C", None)
+    try:
+        return "CUDA cannot be used in this forked process" if native is not None and native._cuda_isInBadFork() else ""
+    except Exception:  # a build without CUDA has no such function
         return ""

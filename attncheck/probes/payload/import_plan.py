@@ -56,7 +56,7 @@ PLAN = (
     Entry("yunchang", ("yunchang",), TORCH),
     Entry("kernels", ("kernels",), TORCH),
 )
-# liger_kernel.transformers loads its patches when they are first asked for (0.8.5, liger_kernel/transformers/__init__.py).
+# liger_kernel.transformers loads its patches when first asked for (0.8.5, liger_kernel/transformers/__init__.py).
 ALSO = {"liger_kernel.transformers": "liger_kernel.transformers.monkey_patch"}
 
 

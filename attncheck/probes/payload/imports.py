@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 
 from . import import_child, import_plan, inside, liger
 from .facts import failure, known, unreadable
@@ -56,10 +55,10 @@ def look(
     reason = "" if hasattr(os, "fork") else "modules cannot be imported safely here: this system cannot fork"
     records: Dict[str, Message] = {}
     if entries and not reason:
-        from . import keeper
+        from . import supervision
 
         try:
-            records = keeper.run(_jobs(entries, asked), deadline)
+            records = supervision.run(_jobs(entries, asked), deadline)
         except OSError as error:
             reason = failure(error)
     outcomes = [_outcome(entry.module, records.get(entry.module), reason) for entry in entries]
@@ -128,8 +127,12 @@ def _importing(module: str, shared: bool, setting: Optional[str]) -> Callable[[S
             import_child.count_by_nvml()
         else:
             import_child.count_as_user(setting)
+        lost = import_child.cuda_lost()
+        if lost:
+            send({"failed": lost})  # the keeper tries again from nothing
+            return False
         outcome = import_child.bring_in(module, import_plan.ALSO.get(module, ""))
-        good = outcome["outcome"] == "ok"
+        good: bool = outcome["outcome"] == "ok"
         answer: Message = {"outcome": outcome}
         if not good:
             answer["failed"] = "raised " + outcome["exception"] + " on import"
@@ -145,8 +148,9 @@ def _asking(question: Question, setting: Optional[str]) -> Callable[[Send], bool
     def work(send: Send) -> bool:
         sys.dont_write_bytecode = True
         import_child.count_as_user(setting)
+        lost = import_child.cuda_lost()
         try:
-            send({"facts": question()})
+            send({"failed": lost} if lost else {"facts": question()})
         except Exception as error:
             send({"failed": failure(error)})
         return True

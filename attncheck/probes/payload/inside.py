@@ -120,18 +120,9 @@ def _arch_list(torch: Any) -> List[str]:
 
 
 def _cudnn(torch: Any) -> Any:
-    version = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
-    if version is None:
-        version = _compiled_cudnn(torch)
-    if not version:
-        return None
-    major, rest = divmod(version, 10000) if version >= 90000 else divmod(version, 1000)
-    return "%d.%d.%d" % (major, rest // 100, rest % 100)
-
-
-def _compiled_cudnn(torch: Any) -> Any:
-    cudnn = getattr(torch._C, "_cudnn", None)
-    return cudnn.getRuntimeVersion() if cudnn is not None else None
+    """Return the version of the library that is loaded; torch.backends.cudnn.version() would start CUDA."""
+    native = getattr(torch._C, "_cudnn", None)
+    return ".".join(map(str, native.getRuntimeVersion()[:3])) if native is not None else None
 
 
 def _nccl(torch: Any) -> Any:
@@ -187,7 +178,9 @@ def inside_transformers() -> Facts:
 
 def availability() -> Dict[str, bool]:
     """Return the answers of transformers' own predicates, those that this version has."""
-    import transformers.utils.import_utils as utils
+    from importlib import import_module
+
+    utils = import_module("transformers.utils.import_utils")
 
     answers = {}
     for name in PREDICATES:
@@ -242,13 +235,14 @@ def inside_flash_attn() -> Facts:
 
 def _arity() -> int:
     import torch
-    from flash_attn.bert_padding import unpad_input
 
-    return len(unpad_input(torch.zeros(2, 3, 1), torch.tensor([[1, 1, 0], [1, 1, 1]])))
+    return len(
+        sys.modules["flash_attn.bert_padding"].unpad_input(torch.zeros(2, 3, 1), torch.tensor([[1, 1, 0], [1, 1, 1]]))
+    )
 
 
 def symbols(places: Tuple[str, ...]) -> Dict[str, bool]:
-    """Return for every "module:attribute" whether it is there; nothing for a module that exists but was not imported."""
+    """Return for every "module:attribute" whether it is there; nothing where a module exists but was not imported."""
     found = {}
     for place in places:
         module, _, name = place.partition(":")

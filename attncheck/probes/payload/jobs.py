@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from . import forking
 from .facts import failure
@@ -76,6 +77,7 @@ def how(job: Job) -> str:
 
 
 def speaks_of_forking(job: Job) -> bool:
+    """Say whether `job` failed in a way that only a forked process can: CUDA cannot be started again in one."""
     text = " ".join(str(answer) for answer in job.answers if "failed" in answer).lower()
     return job.source is not None and ("fork" in text or "cuda error: initialization error" in text)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import time
 
 from . import forking
@@ -22,86 +21,13 @@ from .jobs import TICK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterable, List, Tuple
+    from typing import Dict, List, Tuple
 
     from .forking import Message
     from .jobs import Job
 
 AT_ONCE = 8  # children at work at the same time, not counting nurseries at rest
 GRACE = 5.0  # seconds beyond the common end for what could only start late
-
-
-def run(jobs: List[Job], deadline: float) -> Dict[str, Message]:
-    """Return the records of `jobs` by name, after about `deadline` seconds at most; nothing they started is left.
-
-    Raises `OSError` where no process can be forked.
-    """
-    here, there = os.pipe()
-    alive, life = os.pipe()  # the keeper reads end-of-file when this process dies
-    inherited = forking.open_descriptors() - {there, alive}
-    pid = forking.fork()
-    if pid == 0:
-        _keep(jobs, deadline, there, alive, inherited)
-    forking.close_all((there, alive))
-    try:
-        return _wait(here, deadline + GRACE + 5.0)
-    finally:
-        forking.close_all((here, life))
-        _end_keeper(pid)
-
-
-def _wait(descriptor: int, seconds: float) -> Dict[str, Message]:
-    end = time.monotonic() + seconds
-    inbox = forking.Inbox()
-    while True:
-        left = end - time.monotonic()
-        if left <= 0 or not forking.readable(descriptor, left):
-            raise OSError("the process that keeps the imports did not answer")
-        chunk = os.read(descriptor, 1 << 16)
-        if not chunk:
-            raise OSError("the process that keeps the imports died")
-        for message in inbox.feed(chunk):
-            return message
-
-
-def _end_keeper(pid: int) -> None:
-    """Wait for the keeper, which ends when `life` is closed; kill it where it does not."""
-    end = time.monotonic() + 3.0
-    while time.monotonic() < end:
-        try:
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                return
-        except ChildProcessError:
-            return
-        time.sleep(0.002)
-    forking.kill_group(pid)
-    try:
-        os.waitpid(pid, 0)
-    except ChildProcessError:
-        return
-
-
-def _keep(jobs: List[Job], deadline: float, out: int, alive: int, inherited: Iterable[int]) -> None:
-    """Be the keeper; never returns."""
-    status = 1
-    try:
-        os.setsid()
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else signal.SIG_IGN)
-        forking.close_all(inherited)
-        forking.own_streams()
-        forking.adopt_orphans()
-        keeper = Keeper(jobs, deadline, alive, out)
-        try:
-            records = keeper.run()
-        finally:
-            keeper.stop()
-        if records:
-            forking.sender(out)(records)
-        status = 0
-    finally:
-        os._exit(status)
 
 
 class Keeper:
@@ -171,7 +97,7 @@ class Keeper:
                 forking.sender(job.source.pipes.commands[1])({"fork": job.name})
             except OSError:  # the nursery has just died
                 self._again(job)
-            return
+            return None
         parent = os.getpid()
         try:
             pid = forking.fork()
@@ -180,6 +106,7 @@ class Keeper:
         if pid == 0:
             job_side.be(job, parent, self.jobs, self._own_descriptors())
         job.pid = pid
+        return None
 
     def _own_descriptors(self) -> List[int]:
         own = [self.alive, self.out]
@@ -197,7 +124,7 @@ class Keeper:
             if job.pipes is not None and job.state in ("running", "resting"):
                 owners[job.pipes.answers[0]] = owners[job.pipes.errors[0]] = job
         poll = select.poll()  # not select: descriptors may be numbered above 1023
-        for descriptor in [self.alive] + list(owners):
+        for descriptor in (self.alive, *owners):
             poll.register(descriptor, select.POLLIN)
         for descriptor, _ in poll.poll(TICK * 1000):
             if descriptor == self.alive:

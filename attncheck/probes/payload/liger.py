@@ -16,7 +16,7 @@ from .inside import guarded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Optional, Tuple
+    from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 PATCHES = "liger_kernel.transformers.monkey_patch"
 READ_LIMIT = 4 << 20
@@ -46,7 +46,7 @@ def missing_targets(source: str, models: str, names: Dict[str, Any]) -> List[str
     same replacement side by side are spellings of one class in different versions: one of them is enough.
     """
     texts: Dict[str, Optional[str]] = {}
-    missing = set()
+    missing: Set[str] = set()
     for function in ast.parse(source).body:
         if not isinstance(function, ast.FunctionDef) or not function.name.startswith("apply_liger_kernel_to_"):
             continue
@@ -119,20 +119,33 @@ def _place(target: ast.expr) -> Optional[Tuple[str, str]]:
 
 
 def defines(text: str, name: str) -> bool:
-    """Say whether Python source `text` defines or imports `name` outside its functions, leaning towards yes."""
-    if name not in text:
-        return "import *" in text
-    word = re.escape(name)
-    return (
-        re.search(
-            r"^(?:\s{4})?(?:(?:async )?(?:class|def) +%s\b|%s *[:=])"
-            r"|^ *(?:from [\w. ]+ )?import +(?:\([^)]*\b%s\b|[^(\n]*\b%s\b)"
-            r"|^from [\w. ]+ import +\*" % (word, word, word, word),
-            text,
-            re.MULTILINE,
-        )
-        is not None
-    )
+    """Say whether Python source `text` defines or imports `name` outside its functions and classes."""
+    if name not in text and "import *" not in text:
+        return False
+    pattern = r"^(?:(?:async )?def|class) +%s\b|^%s *[:=]|^from +[\w.]+ +import +(?:\*|\([^)]*\b%s\b|[^(\n#]*\b%s\b)"
+    if re.search(pattern % ((re.escape(name),) * 4), text, re.MULTILINE):
+        return True
+    try:
+        return name in set(_bound(ast.parse(text).body))  # slower: for what stands under an `if` or `try`
+    except (SyntaxError, ValueError, RecursionError):
+        return True
+
+
+def _bound(body: List[ast.stmt]) -> Iterator[str]:
+    """Yield the names that statements bind in their own scope."""
+    for statement in body:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield statement.name
+            continue
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in statement.names)
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id
+        for part in ("body", "orelse", "finalbody"):
+            yield from _bound(getattr(statement, part, []))
+        for handler in getattr(statement, "handlers", []):
+            yield from _bound(handler.body)
 
 
 def _read(path: str) -> Optional[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .facts import absent, failure, unreadable
+from .facts import absent, failure, known, unreadable
 
 TYPE_CHECKING = False  # typing itself costs more to import than this module
 if TYPE_CHECKING:
@@ -57,7 +57,12 @@ def imports(request: dict[str, object]) -> dict[str, object]:
     from . import imports as lane
 
     found = distributions.look(site_directories())[0]
-    return lane.look(found, _seconds(request), request.get("model"))
+    questions: dict[str, Callable[[], Any]] = {}
+    model = request.get("model")
+    if isinstance(model, str):
+        questions["model"] = lambda: _accepts(model, request)
+    answer = lane.look(found, _seconds(request), questions)
+    return {**answer, "imports": known(answer["imports"]), "interfaces": known(answer["interfaces"])}
 
 
 def device(request: dict[str, object]) -> dict[str, object]:
@@ -87,6 +92,12 @@ def _model(source: str, request: dict[str, object]) -> object:
     from . import model_config
 
     return model_config.look(source, request.get("documents"))
+
+
+def _accepts(source: str, request: dict[str, object]) -> object:
+    from . import model_accepts
+
+    return model_accepts.accepts(source, request.get("documents"))
 
 
 def _section(problems: list[str], name: str, look: Callable[[], Any], otherwise: Any) -> Any:

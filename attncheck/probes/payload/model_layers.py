@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 MOST = 4096  # layers
 _SPOKEN = {"attention": "full_attention", "global": "full_attention", "local": "sliding_attention"}
 _PATTERN = {"M": "mamba", "*": "full_attention", "-": "mlp", "E": "moe"}
-_RECURRENT = frozenset("mamba mamba2 falcon_mamba rwkv xlstm".split())
-_ALTERNATING = frozenset("gemma2 vaultgemma gpt_oss t5gemma".split())
+_RECURRENT = frozenset(["mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"])
+_ALTERNATING = frozenset(["gemma2", "vaultgemma", "gpt_oss", "t5gemma"])
 _WINDOWED = ("sliding_attention", "hybrid_sliding")
 
 

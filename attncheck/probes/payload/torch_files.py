@@ -42,6 +42,11 @@ def look(site_dirs: list[str]) -> dict[str, object]:
     )
 
 
+def cuda_version(path: str) -> str:
+    """Return the CUDA version that the torch in directory `path` was built for, "" for none."""
+    return _assigned(files.text(os.path.join(path, "version.py")), "cuda")
+
+
 def _build(text: str, name: str, otherwise: str) -> dict[str, object]:
     value = _assigned(text, name)
     return known(value) if value else absent(otherwise)

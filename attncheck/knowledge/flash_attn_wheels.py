@@ -1,0 +1,116 @@
+"""Which flash-attn wheels are published, and how they are named.
+
+PyPI carries flash-attn's source distribution only; wheels hang on the GitHub releases of Dao-AILab/flash-attention,
+and the build tag stands in the file name alone: flash_attn-V+cu{12|13}torch{X.Y}cxx11abi{TRUE|FALSE}-cpXY-cpXY-linux_M.
+
+Sources, read 2026-11-21:
+- the naming: `get_wheel_url` in setup.py of the 2.8.3, 2.8.3.post1 and 2.8.3.post2 source distributions (PyPI). 2.8.3
+  calls every CUDA but 11 "cu12"; from 2.8.3.post1 on CUDA 13 is "cu13".
+- what each release's workflow builds: .github/workflows/publish.yml at the tags v2.7.4.post1, v2.8.1 and v2.8.3.
+- what really hangs on the releases, which is more: wheels were added by hand, for Python 3.12 alone. v2.8.3 (53
+  assets) and v2.8.1 are taken from asset lists that others generated from GitHub with the hashes of the files; the
+  cu13 ones of v2.8.3 from public install scripts that name and hash them, and Dao-AILab/flash-attention#2255, where
+  Python 3.10's was found withdrawn. v2.7.4.post1 is inferred from its workflow alone: no asset list was seen.
+- v2.8.3.post1 republishes v2.8.3's matrix and drops the wheels for torch 2.9 (CUDA 12) and 2.10; 2.8.3.post2 is on
+  PyPI, and no wheel of it was seen. So the newest version is not the one to ask for.
+- glibc: the 2.8 wheels ask for GLIBC_2.32 (Dao-AILab/flash-attention#1762, #1708); 2.7.4.post1 was built on
+  ubuntu-20.04, whose glibc is 2.31.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+RELEASES = "https://github.com/Dao-AILab/flash-attention/releases/download"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The wheels of one release that share a set of tags; every combination of the tags exists."""
+
+    version: str
+    cuda: int
+    torch: tuple[str, ...]
+    pythons: tuple[str, ...]
+    cxx11_abi: tuple[bool, ...]
+    machines: tuple[str, ...]
+    glibc: str  # the oldest that loads them
+    without: frozenset[tuple[str, str]] = frozenset()  # (torch, python) pairs that were left out
+
+
+_BOTH = (True, False)
+_X86, _ARM = "x86_64", "aarch64"
+_CP39_TO_313 = ("cp39", "cp310", "cp311", "cp312", "cp313")
+
+# In the order to be tried: the newest version that has a wheel wins.
+BATCHES: tuple[Batch, ...] = (
+    Batch(
+        version="2.8.3",
+        cuda=12,
+        torch=("2.4", "2.5", "2.6", "2.7", "2.8"),
+        pythons=_CP39_TO_313,
+        cxx11_abi=_BOTH,
+        machines=(_X86,),
+        glibc="2.32",
+        without=frozenset({("2.4", "cp313")}),
+    ),
+    Batch("2.8.3", 12, ("2.9",), ("cp312",), (True,), (_X86, _ARM), "2.32"),
+    Batch("2.8.3", 13, ("2.9",), ("cp312",), (True,), (_X86,), "2.32"),
+    Batch("2.8.3", 13, ("2.10",), ("cp312",), (True,), (_X86, _ARM), "2.32"),
+    Batch("2.8.1", 12, ("2.8", "2.9", "2.10"), ("cp312",), (True,), (_X86, _ARM), "2.32"),
+    Batch("2.8.1", 13, ("2.9",), ("cp312",), (True,), (_X86, _ARM), "2.32"),
+    Batch(
+        version="2.7.4.post1",
+        cuda=12,
+        torch=("2.2", "2.3", "2.4", "2.5", "2.6"),
+        pythons=_CP39_TO_313,
+        cxx11_abi=_BOTH,
+        machines=(_X86,),
+        glibc="2.31",
+        without=frozenset({("2.2", "cp313"), ("2.3", "cp313"), ("2.4", "cp313")}),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Build:
+    """What decides which wheel fits: torch's minor version, CUDA major and C++ ABI, the Python tag, the machine."""
+
+    torch: str  # "2.8"
+    cuda: int
+    cxx11_abi: bool
+    python: str  # "cp312"
+    machine: str  # "x86_64"
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One published wheel."""
+
+    version: str
+    url: str
+    glibc: str
+
+
+def wheels(build: Build) -> Iterator[Wheel]:
+    """Yield the published wheels for `build`, the one to prefer first."""
+    for batch in BATCHES:
+        fits = (
+            build.cuda == batch.cuda
+            and build.torch in batch.torch
+            and build.python in batch.pythons
+            and build.cxx11_abi in batch.cxx11_abi
+            and build.machine in batch.machines
+            and (build.torch, build.python) not in batch.without
+        )
+        if fits:
+            name = file_name(batch.version, build, batch.cuda)
+            yield Wheel(batch.version, f"{RELEASES}/v{batch.version}/{name}", batch.glibc)
+
+
+def file_name(version: str, build: Build, cuda: int) -> str:
+    """Return the name of the wheel of `version` for `build`, tagged for CUDA major `cuda`."""
+    abi = str(build.cxx11_abi).upper()
+    tags = f"{build.python}-{build.python}-linux_{build.machine}"
+    return f"flash_attn-{version}+cu{cuda}torch{build.torch}cxx11abi{abi}-{tags}.whl"

@@ -1,0 +1,26 @@
+"""Cases for ATN146."""
+
+from tests import snapshots as s
+
+LAPTOP = s.package(s.laptop(), "openrlhf", "0.11.2", requires=("flash-attn==2.8.3", "torch"))
+
+FIRES = {
+    "OpenRLHF without flash-attn": LAPTOP,
+    "the import says so": s.imported(
+        LAPTOP, "openrlhf.models", "raised", exception="ModuleNotFoundError", message="No module named 'flash_attn'"
+    ),
+}
+SILENT = {
+    "the recorded machine": s.h200(),
+    "no OpenRLHF": s.laptop(),
+    "with flash-attn": s.package(LAPTOP, "flash-attn", "2.8.3"),
+    "a stub of flash_attn is on the path": s.imported(LAPTOP, "openrlhf.models", "ok"),
+    "it fails for another reason": s.imported(
+        LAPTOP, "openrlhf.models", "raised", exception="ImportError", message="No module named 'ray'"
+    ),
+}
+
+
+def says(finding: str) -> bool:
+    """Say whether the finding's text names the pin."""
+    return "flash-attn==2.8.3" in finding

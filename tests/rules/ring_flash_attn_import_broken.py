@@ -1,0 +1,24 @@
+"""Cases for ATN144."""
+
+from tests import snapshots as s
+
+SYNTAX = s.imported(
+    s.h200(), "ring_flash_attn", "raised", exception="SyntaxError", message="invalid syntax", frames=("utils.py:3",)
+)
+FIRES = {
+    "it raises": SYNTAX,
+    "it dies": s.imported(s.h200(), "ring_flash_attn", "died", signal="SIGSEGV"),
+}
+SILENT = {
+    "the recorded machine: ATN140 explains it": s.h200(),
+    "no ring-flash-attn": s.laptop(),
+    "it can be imported": s.imported(s.h200(), "ring_flash_attn", "ok"),
+    "flash_attn itself is broken": s.imported(SYNTAX, "flash_attn", "raised", exception="ImportError", message="x"),
+    "flash-attn is missing: ATN142": s.without(SYNTAX, "flash-attn"),
+    "transformers is broken": s.imported(SYNTAX, "transformers", "raised", exception="ImportError", message="x"),
+}
+
+
+def says(finding: str) -> bool:
+    """Say whether the finding's text names what was seen."""
+    return "SyntaxError" in finding or "SIGSEGV" in finding
