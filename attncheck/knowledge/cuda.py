@@ -1,10 +1,57 @@
-"""CUDA versions against drivers.
+"""CUDA versions against drivers, and the CUDA builds that each torch is published in.
 
-Source: NVIDIA CUDA Toolkit release notes, "Minimum Required Driver Version for CUDA Minor Version Compatibility"
-(docs.nvidia.com/cuda/cuda-toolkit-release-notes), read 2026-11-21.
+Sources, read 2026-11-21: NVIDIA "CUDA Compatibility", table of minor version compatibility (docs.nvidia.com/deploy/
+cuda-compatibility: 13.x from R580, 12.x from R525, 11.x from R450); pytorch.org/get-started/previous-versions (2.6.0 to
+2.9.1); replicate/cog pkg/config/torch_compatibility.json (2.2.0 to 2.12.1, taken from download.pytorch.org);
+pytorch/FBGEMM#5976 (2.13); pytorch/pytorch#178665, #190355 and #190385 (support matrices of 2.12 to 2.15).
 """
 
 from __future__ import annotations
 
 # CUDA major version -> oldest Linux driver that runs any of its minor versions.
 MINIMUM_DRIVER: dict[int, str] = {11: "450.80.02", 12: "525.60.13", 13: "580"}
+
+# torch (major, minor) -> the CUDA versions of its wheels on download.pytorch.org, oldest first. Only what the sources
+# name: a release may have one more.
+TORCH_BUILDS: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {
+    (2, 2): ((11, 8), (12, 1)),
+    (2, 3): ((11, 8), (12, 1)),
+    (2, 4): ((11, 8), (12, 1), (12, 4)),
+    (2, 5): ((11, 8), (12, 1), (12, 4)),
+    (2, 6): ((11, 8), (12, 4), (12, 6)),
+    (2, 7): ((11, 8), (12, 6), (12, 8)),
+    (2, 8): ((12, 6), (12, 8), (12, 9)),
+    (2, 9): ((12, 6), (12, 8), (13, 0)),
+    (2, 10): ((12, 6), (12, 8), (13, 0)),
+    (2, 11): ((12, 6), (12, 8), (13, 0)),
+    (2, 12): ((12, 6), (12, 9), (13, 0), (13, 2)),
+    (2, 13): ((12, 6), (13, 0)),
+}
+# Wheels for CUDA 12.8 and newer have left out GPUs older than Turing; wheels before 12.8 do not know Blackwell.
+TURING = (7, 5)
+BLACKWELL = (10, 0)
+FIRST_WITH_BLACKWELL = (12, 8)
+
+
+def major_served(driver: tuple[int, ...]) -> int:
+    """Return the newest CUDA major version that the driver `driver` (580, 159, 4) runs, 0 for none."""
+    served = [major for major, text in MINIMUM_DRIVER.items() if driver >= tuple(map(int, text.split(".")))]
+    return max(served, default=0)
+
+
+def published(
+    torch: tuple[int, int], major: int, told: tuple[int, int] | None, capabilities: tuple[tuple[int, int], ...]
+) -> tuple[int, int] | None:
+    """Return the CUDA build of `torch` for a driver that runs CUDA up to `major` and these GPUs, None for none known.
+
+    `told` is the CUDA version that the driver names: the newest build within it, or else the oldest of that major.
+    """
+    builds = [build for build in TORCH_BUILDS.get(torch, ()) if build[0] <= major]
+    if any(capability >= BLACKWELL for capability in capabilities):
+        builds = [build for build in builds if build >= FIRST_WITH_BLACKWELL]
+    if any(capability < TURING for capability in capabilities):
+        builds = [build for build in builds if build < FIRST_WITH_BLACKWELL]
+    within = [build for build in builds if told is None or build <= told]
+    if within:
+        return max(within)
+    return min(builds, default=None)

@@ -11,6 +11,7 @@ from __future__ import annotations
 TRANSFORMERS: dict[str, str] = {"0.7.0": ">=4.52.0", "0.8.5": ">=5.0.0"}
 # The newest liger-kernel that still patches transformers 4.52 to 4.57.
 LAST_FOR_TRANSFORMERS_4 = "0.8.4"
+BEFORE_TRANSFORMERS_4_52 = "0.5.10"  # of the same months as transformers 4.51; not run together here
 # From this transformers on, Qwen2-VL is called with mm_token_type_ids; liger's replacement of its forward
 # takes it from this liger-kernel on. The first is from threads, the second from the wheels.
 MM_TOKEN_TYPE_IDS = ("5.3.0", "0.8.0")

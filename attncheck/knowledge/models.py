@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from packaging.version import Version
 
+from attncheck.advice import attn_implementation
 from attncheck.facts import Absent, Fact, Known, need
 from attncheck.findings import Fix
 from attncheck.snapshot import Model, Snapshot
@@ -60,7 +61,6 @@ RECURRENT_VARLEN: dict[str, str] = {
     "qwen3_next": "5.9.0",
     "qwen3_5": "5.2.0",
     "qwen3_5_moe": "5.2.0",
-    "granitemoehybrid": "4.54.0",
     "olmo_hybrid": "5.15.0",
 }
 # Of these the torch fallback swallows cu_seqlens: they need the kernels of flash-linear-attention and causal-conv1d.
@@ -96,12 +96,20 @@ def eager_only(model: Model) -> bool:
 
 def way_out(snapshot: Snapshot, model: Model, *unfit: str) -> tuple[Fix, ...]:
     """Return the setting of the best attention that is accepted here, less the `unfit`."""
-    from attncheck.advice import attn_implementation
-
     for name in ("flash_attention_2", "sdpa", "flex_attention", "eager"):
         if name not in unfit and (answer(model, name) == "" or (answer(model, name) is None and name == "eager")):
             return (attn_implementation(snapshot, name),)
     return ()
+
+
+def without_ring(snapshot: Snapshot) -> Fix:
+    """Return how to train without ring attention, in the words of the framework found here."""
+    title = "do without ring attention for this model"
+    if snapshot.has("openrlhf"):
+        return Fix(title, "setting", "--ds.ring_attn_size 1")
+    if snapshot.has("axolotl"):
+        return Fix(title, "setting", "context_parallel_size: 1")
+    return Fix(title, "edit", "remove the call of ring_flash_attn.substitute_hf_flash_attn")
 
 
 def older(found: Fact[Version], boundary: str) -> bool:

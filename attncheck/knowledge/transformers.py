@@ -34,17 +34,17 @@ KERNELS: dict[str, str] = {
     "4.55": ">=0.6.1,<=0.9",
     "5.0": ">=0.10.2,<0.11",
     "5.4": ">=0.12.0,<0.13",
-    "5.14": ">=0.15.2,<0.16",
+    "5.13": ">=0.15.2,<0.16",
     "5.15": ">=0.16.0,<0.17",
     "5.18": ">=0.17.0,<0.18",
     "5.20": ">=0.17.2,<0.18",
     "5.23": ">=0.18.2,<0.19",
 }
-# Releases between two that were read where the row above may not hold yet.
-KERNELS_UNREAD = ">=5.11,<5.14"
 
 # `modeling_flash_attention_utils.deterministic_g`, which OpenRLHF sets, is read only by these.
 DETERMINISTIC_GLOBAL = ">=4.47,<4.54"
+# TRANSFORMERS_SDPA_FORCE_GQA is read from this version on (integrations/sdpa_attention.py).
+SDPA_FORCE_GQA = "5.23.0"
 
 
 def row(table: dict[str, str], version: Version) -> str | None:

@@ -18,6 +18,7 @@ Lane = Literal["static", "import", "device"]
 LANES: tuple[Lane, ...] = get_args(Lane)
 GRACE_SECONDS = 15.0  # on top of one import's deadline: start-up, and stopping what hangs
 
+_LOST = "the process that was asked"  # as the import lane words the end of a child that died or hung
 _CALLS: dict[str, str] = {"import": "imports", "device": "device"}
 
 
@@ -35,6 +36,7 @@ def take(
     `BadUsage` for an interpreter that cannot be examined and `Unanswered` where the static lane gives no answer.
     """
     request: dict[str, object] = {"model": model, "documents": documents, "seconds": seconds}
+    request["kernels"] = "device" in lanes
     interpreter = python or sys.executable
     asked = [_CALLS[lane] for lane in LANES if lane in lanes and lane in _CALLS]
     if python is not None:  # alone and first, so that an interpreter of no use is told apart from a lost lane
@@ -67,6 +69,7 @@ def _joined(static: dict[str, Any], results: dict[str, Ended]) -> dict[str, Any]
     if "known" in document["torch"] and isinstance(imports.get("torch"), dict):
         document["torch"] = {"known": {**document["torch"]["known"], **imports["torch"]}}
     answers = imports.get("answers", {})
+    _join_kernels(document, {name: answer for name, answer in answers.items() if name != "model"})
     _join_model(document, answers.get("model"))
     return document
 
@@ -85,18 +88,21 @@ def _lane(document: dict[str, Any], results: dict[str, Ended], call: str, name: 
     return ended.answer
 
 
-def _join_kernels(document: dict[str, Any], kernels: Any) -> None:
+def _join_kernels(document: dict[str, Any], answers: dict[str, Any]) -> None:
     """Put what torch's tiny kernels and peer queries said into the devices and links."""
-    if not isinstance(kernels, dict):
-        return
+    from attncheck.probes.payload import kernels
+
+    told = kernels.merge(
+        answer["known"] if "known" in answer else kernels.died(int(name[4:]), answer["unreadable"])
+        for name, answer in answers.items()
+        if "known" in answer or (name.startswith("gpu ") and answer["unreadable"].startswith(_LOST))
+    )
     for device in document["devices"].get("known", ()):
-        device["kernel"] = kernels.get("devices", {}).get(
-            str(device["index"]), device.get("kernel", {"unreadable": ""})
-        )
+        place = str(device["index"])
+        device["kernel"] = told["devices"].get(place, {"unreadable": "no kernel was run on it"})
     for link in document["topology"].get("known", {}).get("links", ()):
-        answer = kernels.get("peers", {}).get(f"{link['first']}-{link['second']}")
-        if answer is not None:
-            link["peer_access"] = answer
+        pair = "{}-{}".format(*sorted((link["first"], link["second"])))
+        link["peer_access"] = told["peers"].get(pair, {"unreadable": "torch was not asked"})
 
 
 def _join_model(document: dict[str, Any], answer: Any) -> None:
@@ -105,7 +111,7 @@ def _join_model(document: dict[str, Any], answer: Any) -> None:
         return
     from attncheck.probes.payload.model_accepts import merge
 
-    given = answer["known"] if "known" in answer else {"accepts": answer}
+    given = answer.get("known", {"accepts": answer})
     document["model"] = {"known": merge(given, document["model"]["known"])}
 
 

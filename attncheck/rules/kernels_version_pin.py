@@ -3,7 +3,7 @@
 What it checks: the version of `kernels` against the range that transformers names in its own metadata or, where that
 is not at hand, in a table of its releases. Nearly every minor release of transformers moves the range.
 
-Why it matters: from 5.14 on transformers then holds kernels to be missing, so that the fallback of flash_attention_2
+Why it matters: from 5.13 on transformers then holds kernels to be missing, so that the fallback of flash_attention_2
 to the Hub does not happen; older ones import it all the same, and a newer `kernels` can break that import.
 
 What to do: install the `kernels` that the finding names.
@@ -39,7 +39,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"transformers {transformers} works with kernels{wanted}; {kernels} is installed",
         subject=f"kernels {kernels}",
         evidence=(source,),
-        fixes=(advice.install(snapshot, f"kernels{wanted}", options=("--no-deps",)),),
+        fixes=(advice.install(snapshot, f"kernels{wanted}"),),
     )
 
 
@@ -53,7 +53,7 @@ def _wanted(snapshot: Snapshot) -> tuple[str, str]:
             except InvalidRequirement:
                 continue
     version = need(snapshot.version("transformers"), "transformers' version")
-    if pins.allowed(knowledge.KERNELS_UNREAD, version) or pins.allowed(f">{knowledge.LAST}", version):
+    if pins.allowed(f">{knowledge.LAST}", version):
         return "", ""
     return knowledge.row(knowledge.KERNELS, version) or "", "static lane: from the table of transformers' releases"
 

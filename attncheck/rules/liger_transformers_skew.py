@@ -21,7 +21,7 @@ from packaging.version import Version
 
 from attncheck import advice, pins
 from attncheck.facts import Known, need
-from attncheck.findings import Fix, Problem
+from attncheck.findings import Problem
 from attncheck.knowledge import liger as knowledge
 from attncheck.knowledge.transformers import row
 from attncheck.rules import Rule
@@ -50,13 +50,12 @@ def _refused(snapshot: Snapshot, liger: Version, transformers: Version, wanted: 
     outcome = snapshot.imported(MODULE)
     tried = isinstance(outcome, Known) and outcome.value.outcome == "raised"
     lane = f"import lane: {outcome.value.message}" if tried and isinstance(outcome, Known) else "static lane"
-    older = knowledge.LAST_FOR_TRANSFORMERS_4 if transformers >= Version("4.52") else "0.6.5"
-    fixes: list[Fix] = [advice.install(snapshot, f"liger-kernel=={older}", options=("--no-deps",))]
+    older = knowledge.LAST_FOR_TRANSFORMERS_4 if transformers >= Version("4.52") else knowledge.BEFORE_TRANSFORMERS_4_52
     return Problem(
         message=f"liger-kernel {liger} patches transformers {wanted}; {transformers} is installed",
         subject=f"liger-kernel {liger}",
         evidence=(lane,),
-        fixes=tuple(fixes),
+        fixes=(advice.install(snapshot, f"liger-kernel=={older}", options=("--no-deps",)),),
     )
 
 

@@ -40,4 +40,4 @@ SILENT = {
 
 def says(finding: str) -> bool:
     """Say whether the finding's text names the liger-kernel to take."""
-    return any(f"liger-kernel{which}" in finding for which in ("==0.8.4", "==0.6.5", ">=0.8.0"))
+    return any(f"liger-kernel{which}" in finding for which in ("==0.8.4", "==0.5.10", ">=0.8.0"))

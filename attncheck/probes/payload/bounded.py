@@ -30,6 +30,7 @@ class Run:
         """Start `command` in a session of its own, so that it can be killed with all that it started."""
         self.text = ""
         self.problem = ""
+        self.stopped = False  # before it was done: what it said may be half of it
         self.process = None
         self._chunks: List[bytes] = []
         self._size = 0
@@ -52,10 +53,14 @@ class Run:
         chunk = os.read(self.process.stdout.fileno(), 1 << 16)
         self._size += len(chunk)
         if self._size > OUTPUT_LIMIT:
-            self.problem = "it wrote more than %d MiB" % (OUTPUT_LIMIT >> 20)
+            self.stop("it wrote more than %d MiB and was stopped" % (OUTPUT_LIMIT >> 20))
             return False
         self._chunks.append(chunk)
         return bool(chunk)
+
+    def stop(self, problem: str) -> None:
+        """Note why it is not waited for; `finish` kills it."""
+        self.stopped, self.problem = True, problem
 
     def ended(self) -> bool:
         """Say whether the program itself has ended, without reaping it: its process group must stay ours."""
@@ -115,7 +120,7 @@ def _listen(runs: List[Run], end: float, seconds: float) -> None:
             poll.unregister(descriptor)
             del waiting[descriptor]
     for run in waiting.values():
-        run.problem = "it did not answer within %g s and was stopped" % seconds
+        run.stop("it did not answer within %g s and was stopped" % seconds)
 
 
 def _wait_for(happened: object, seconds: float) -> None:

@@ -18,7 +18,7 @@ from .jobs import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set, Union
+    from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple, Union
 
     from .forking import Message, Send
     from .import_plan import Entry
@@ -43,14 +43,17 @@ def look(
     distributions: Iterable[Union[str, Mapping[str, Any]]],
     deadline: float,
     questions: Optional[Mapping[str, Question]] = None,
+    torch_questions: Optional[Mapping[str, Question]] = None,
 ) -> Dict[str, Any]:
     """Return "imports", "torch" (its second block), "interfaces" and "answers", after about `deadline` seconds at most.
 
     `distributions` are names, or records with a "name". `questions` are further functions to ask where transformers
-    is imported; each runs in its own child and its answer, a fact, comes back under its name in "answers".
+    is imported, `torch_questions` where torch alone is; each runs in its own child and its answer, a fact, comes back
+    under its name in "answers".
     """
     installed = {_normalised(item) for item in distributions}
-    asked = dict(questions) if isinstance(questions, dict) else {}
+    asked = {name: (TRANSFORMERS, question) for name, question in (questions or {}).items()}
+    asked.update((name, (TORCH, question)) for name, question in (torch_questions or {}).items())
     entries = import_plan.chosen(installed)
     reason = "" if hasattr(os, "fork") else "modules cannot be imported safely here: this system cannot fork"
     records: Dict[str, Message] = {}
@@ -72,7 +75,7 @@ def look(
         "imports": outcomes,
         "torch": _torch(records, by_module),
         "interfaces": _interfaces(records, by_module),
-        "answers": {name: _answer(records.get("ask " + name), by_module) for name in asked},
+        "answers": {name: _answer(records.get("ask " + name), by_module, asked[name][0]) for name in asked},
     }
 
 
@@ -84,15 +87,16 @@ def _normalised(item: Union[str, Mapping[str, Any]]) -> str:
 # The jobs
 
 
-def _jobs(entries: List[Entry], asked: Mapping[str, Question]) -> List[Job]:
+def _jobs(entries: List[Entry], asked: Mapping[str, Tuple[str, Question]]) -> List[Job]:
     present = {entry.module for entry in entries}
     setting = os.environ.get(import_child.BY_NVML)
     jobs = [_import_job(entry, present, setting) for entry in entries]
-    questions: Dict[str, Question] = {"ask " + name: asked[name] for name in asked}
+    questions = {"ask " + name: asked[name] for name in asked}
     if TRANSFORMERS in present:
-        questions["inside transformers"] = inside.inside_transformers
-    for name, question in questions.items():
-        jobs.append(Job(name, _asking(question, setting), _parent(MODELING, present)))
+        questions["inside transformers"] = (TRANSFORMERS, inside.inside_transformers)
+    for name, (module, question) in questions.items():
+        parent = _parent(TORCH if module == TORCH else MODELING, present)
+        jobs.append(Job(name, _asking(question, setting), parent))
     if TORCH in present:
         jobs.append(Job("inside torch", _asking(inside.inside_torch, setting), _parent(TORCH, present)))
         jobs.append(Job("inside cuda", _asking(inside.inside_cuda, setting), _parent(TORCH, present)))
@@ -238,8 +242,8 @@ def _interfaces(records: Mapping[str, Message], by_module: Mapping[str, Dict[str
     return found
 
 
-def _answer(record: Optional[Message], by_module: Mapping[str, Dict[str, Any]]) -> Dict[str, Any]:
+def _answer(record: Optional[Message], by_module: Mapping[str, Dict[str, Any]], module: str) -> Dict[str, Any]:
     for answer in (record or {}).get("answers", ()):
         if "facts" in answer:
             return known(answer["facts"])
-    return unreadable(_why(record, by_module.get(TRANSFORMERS), TRANSFORMERS))
+    return unreadable(_why(record, by_module.get(module), module))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def call(name: str, request: dict[str, object]) -> dict[str, object]:
+def call(name: str, request: dict[str, Any]) -> dict[str, object]:
     """Return the answer to `name`, one of "static", "imports" and "device", clean of private names."""
     from .privacy import scrub
 
@@ -22,7 +22,7 @@ def call(name: str, request: dict[str, object]) -> dict[str, object]:
     return cleaned
 
 
-def static(request: dict[str, object]) -> dict[str, object]:
+def static(request: dict[str, Any]) -> dict[str, object]:
     """Return everything that can be read from files: no import, no GPU."""
     from . import binaries, build_tools, distributions, environ, host, hub, torch_files
 
@@ -36,22 +36,20 @@ def static(request: dict[str, object]) -> dict[str, object]:
         "clashes": clashes,
         "shadows": shadows,
         "torch": torch,
-        "binaries": _section(problems, "binaries", lambda: binaries.look(found, site_dirs), []),
+        "binaries": _section(problems, "binaries", lambda: binaries.look(found, site_dirs, problems), []),
         "hub": _section(problems, "hub cache", hub.look, {"offline": False, "kernels": []}),
         "environ": environ.look(),
         "model": absent("no model was named"),
         "problems": problems,
     }
-    answer["distributions"] = [
-        {key: value for key, value in item.items() if not key.startswith("_")} for item in found
-    ]
+    answer["distributions"] = [{key: value for key, value in item.items() if not key.startswith("_")} for item in found]
     model = request.get("model")
     if isinstance(model, str):
         answer["model"] = _section(problems, "model", lambda: _model(model, request), unreadable("reading it failed"))
     return answer
 
 
-def imports(request: dict[str, object]) -> dict[str, object]:
+def imports(request: dict[str, Any]) -> dict[str, object]:
     """Return how importing each installed package of the attention stack ended, and facts from inside."""
     from . import distributions
     from . import imports as lane
@@ -61,11 +59,11 @@ def imports(request: dict[str, object]) -> dict[str, object]:
     model = request.get("model")
     if isinstance(model, str):
         questions["model"] = lambda: _accepts(model, request)
-    answer = lane.look(found, _seconds(request), questions)
+    answer = lane.look(found, _seconds(request), questions, _gpu_questions() if request.get("kernels") else {})
     return {**answer, "imports": known(answer["imports"]), "interfaces": known(answer["interfaces"])}
 
 
-def device(request: dict[str, object]) -> dict[str, object]:
+def device(request: dict[str, Any]) -> dict[str, object]:
     """Return the driver, the GPUs and their links, without torch."""
     from . import nvidia_smi
 
@@ -83,18 +81,33 @@ def site_directories() -> list[str]:
     return found
 
 
-def _seconds(request: dict[str, object]) -> float:
+def _seconds(request: dict[str, Any]) -> float:
     seconds = request.get("seconds")
     return float(seconds) if isinstance(seconds, (int, float)) else 60.0
 
 
-def _model(source: str, request: dict[str, object]) -> object:
+def _model(source: str, request: dict[str, Any]) -> object:
     from . import model_config
 
     return model_config.look(source, request.get("documents"))
 
 
-def _accepts(source: str, request: dict[str, object]) -> object:
+def _gpu_questions() -> dict[str, Callable[[], Any]]:
+    """Return one tiny kernel for each GPU that the driver shows, and the question who can reach whom."""
+    from functools import partial
+
+    from . import files, kernels
+
+    places = [name for name in files.names("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
+    questions: dict[str, Callable[[], Any]] = {
+        "gpu %d" % ordinal: partial(kernels.run_one, ordinal) for ordinal in range(len(places))
+    }
+    if len(places) > 1:
+        questions["peers"] = kernels.peers
+    return questions
+
+
+def _accepts(source: str, request: dict[str, Any]) -> object:
     from . import model_accepts
 
     return model_accepts.accepts(source, request.get("documents"))

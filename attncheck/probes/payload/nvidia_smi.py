@@ -44,10 +44,7 @@ def look(deadline_seconds: float = 10.0) -> Dict[str, Any]:
     """Return "driver", "devices" and "topology" as facts, and "problems"."""
     seconds = min(max(deadline_seconds, 0.1), LONGEST_SECONDS)
     program = find()
-    if not program:
-        answer = _without_nvidia_smi()
-    else:
-        answer = _ask(program, seconds)
+    answer = _ask(program, seconds) if program else _without_nvidia_smi()
     _mark_visible(answer, program, seconds)
     return answer
 
@@ -72,11 +69,12 @@ def _ask(program: str, seconds: float) -> Dict[str, Any]:
         },
         seconds,
     )
-    fields, run = nvidia_text.FIELDS, runs["gpus"]
+    fields: Tuple[str, ...] = nvidia_text.FIELDS
+    run = runs["gpus"]
     if "is not a valid field to query" in run.text:
         fields = nvidia_text.OLD_FIELDS
         run = run_all({"gpus": _query(program, fields)}, seconds)["gpus"]
-    gpus = parse_gpus(run.text, fields)
+    gpus = [] if run.stopped else parse_gpus(run.text, fields)
     header = parse_header(runs["header"].text)
     if not gpus:
         return _no_gpus(run, header)
@@ -84,7 +82,7 @@ def _ask(program: str, seconds: float) -> Dict[str, Any]:
         "driver": _driver(gpus[0]["driver"] or header["version"], header, runs["header"]),
         "devices": known(gpus),
         "topology": _topology(runs["topology"], len(gpus)),
-        "problems": [],
+        "problems": ["nvidia-smi: " + line for line in _complaints(run)],
     }
 
 
@@ -135,6 +133,13 @@ def _failure(run: Run) -> Tuple[bool, str]:
         last = [line for line in lines if line][-1:]
         return True, run.problem + (": " + last[0][:160] if last else "")
     return True, "it prints nothing" if not run.text.strip() else "what it prints cannot be read"
+
+
+def _complaints(run: Run) -> List[str]:
+    """Return what nvidia-smi says of GPUs that it could not ask while it answers for others."""
+    words = ("unable to determine the device handle", "gpu is lost")
+    lines = [" ".join(line.split())[:200] for line in run.text.splitlines()[:1000]]
+    return [line for line in lines if any(word in line.lower() for word in words)][:8]
 
 
 def _topology(run: Run, count: int) -> Dict[str, object]:
@@ -207,7 +212,7 @@ def _proc_devices() -> Dict[str, object]:
         return absent("%d NVIDIA GPUs on the PCI bus, but no driver" % count if count else "no GPU")
     reason = unreadable("there is no nvidia-smi to ask")
     fields = ("compute_capability", "memory_total_bytes", "memory_free_bytes", "mig", "ecc", "kernel")
-    blank: Dict[str, Any] = {field: reason for field in fields}
+    blank: Dict[str, Any] = dict.fromkeys(fields, reason)
     return known(
         [dict(blank, index=index, name=name, visible=True, uuid="", driver="") for index, name in enumerate(names)]
     )

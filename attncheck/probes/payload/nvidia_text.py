@@ -31,6 +31,8 @@ LONGEST = 1 << 20  # characters looked at
 MOST_GPUS = 256
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NOT_TOLD = ("", "n/a", "not supported", "unknown error", "not found", "insufficient permissions", "gpu is lost")
+_VERSION = re.compile(r"\d+(\.\d+)*\Z")
+_LONGEST_LINE = 1000
 _MIB = 1 << 20
 
 
@@ -40,12 +42,12 @@ def parse_gpus(text: str, fields: Tuple[str, ...] = FIELDS) -> List[Dict[str, An
     for line in text[:LONGEST].splitlines():
         words = [word.strip() for word in line.split(",")]
         more = len(words) - len(fields)
-        if more < 0 or not _is_number(words[0]):
+        if more < 0 or len(line) > _LONGEST_LINE or not _is_number(words[0]):
             continue
         words[1 : 2 + more] = [", ".join(words[1 : 2 + more])]  # a name may hold commas
         values = dict(zip(fields, words))
         index = int(values["index"])
-        if index < MOST_GPUS and values["name"]:
+        if index < MOST_GPUS and values["name"] and _VERSION.match(values["driver_version"]):
             found.setdefault(index, _device(index, values))
     return [found[index] for index in sorted(found)]
 

@@ -41,10 +41,7 @@ class _Nvml:
 
 
 def look() -> Dict[str, Any]:
-    """Return "driver" and "devices" as facts, the devices with "driver" and "uuid" as `nvidia_text.parse_gpus` has them.
-
-    A machine without the library answers {}.
-    """
+    """Return "driver" and "devices" as facts, the latter as `nvidia_text.parse_gpus` has them; {} without NVML."""
     try:
         nvml = _Nvml()
     except Exception:  # no ctypes, no library, not a library

@@ -1,0 +1,73 @@
+"""flash-attn is not compiled for a visible GPU.
+
+What it checks: the machine code (SASS) and PTX inside flash_attn_2_cuda, read from the file, against every visible GPU
+of sm_80 and newer. Machine code for sm_XY runs on the same major version with the same or a higher minor; PTX runs on
+anything newer.
+
+Why it matters: "CUDA error: no kernel image is available for execution on the device" at the first attention call.
+flash-attn's own build has targets 80, 90, 100 and 120, the last two only with nvcc 12.8 or newer, and no PTX; an image
+built with FLASH_ATTN_CUDA_ARCHS=90 serves Hopper alone.
+
+What to do: build it again for this GPU, or select sdpa.
+
+Source: flash-attn 2.8.3 setup.py (`cuda_archs`, `cc_flag`); Dao-AILab/flash-attention#2168, #1785, #1763.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck import advice, hardware
+from attncheck.facts import Known
+from attncheck.findings import Fix, Problem
+from attncheck.knowledge import gpus as knowledge
+from attncheck.rules import Rule
+from attncheck.snapshot import Snapshot
+
+MODULE = "flash_attn_2_cuda"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each generation of visible GPUs that the extension has no code for."""
+    extension = snapshot.binary(MODULE)
+    if not isinstance(extension, Known) or not (extension.value.sass or extension.value.ptx):
+        return
+    targets = extension.value.sass + extension.value.ptx
+    lacking = [
+        gpu
+        for gpu, capability in hardware.capabilities(hardware.visible(snapshot))
+        if capability >= knowledge.FLASH_OLDEST and not knowledge.runs(targets, capability)
+    ]
+    for group in hardware.alike(lacking):
+        capability = hardware.capabilities(group)[0][1]
+        yield Problem(
+            message=f"flash-attn holds code for {', '.join(targets)} and none that runs on {hardware.named(group)}",
+            subject="flash-attn",
+            evidence=(f"static lane: {extension.value.path} has {', '.join(targets)}", *hardware.told(group)),
+            fixes=_fixes(snapshot, capability),
+        )
+
+
+def _fixes(snapshot: Snapshot, capability: tuple[int, int]) -> tuple[Fix, ...]:
+    sdpa = advice.attn_implementation(snapshot, "sdpa")
+    target = knowledge.flash2_target(capability)
+    package = snapshot.package("flash-attn")
+    if target is None or not isinstance(package, Known) or not package.value.version:
+        return (sdpa,)
+    name, nvcc = target
+    install = advice.install(
+        snapshot,
+        "flash-attn==" + package.value.version.partition("+")[0],
+        options=("--no-build-isolation", "--no-deps", "--no-cache-dir", "--force-reinstall"),
+        title=f"build it for this GPU (needs nvcc {nvcc} or newer)",
+    )
+    build = Fix(
+        install.title,
+        "command",
+        f"FLASH_ATTN_CUDA_ARCHS={name} FLASH_ATTENTION_FORCE_BUILD=TRUE {install.text}",
+        install.safety,
+    )
+    return (build, sdpa) if hardware.nvcc_reaches(snapshot, nvcc) else (sdpa, build)
+
+
+RULE = Rule("ATN207", "error", check, needs=frozenset({"flash"}))

@@ -1,0 +1,38 @@
+"""A visible GPU is too old for flash-attn.
+
+What it checks: the compute capability of every visible GPU, against sm_80, the oldest that flash-attn 2 accepts.
+
+Why it matters: `RuntimeError: FlashAttention only supports Ampere GPUs or newer.` comes at the first attention forward,
+after the model has been loaded. Packing and sequence parallel that rest on flash-attn are out of reach too.
+
+What to do: select sdpa, whose own kernels run on these GPUs; or show the job newer GPUs only.
+
+Source: flash-attn 2.8.3 csrc/flash_attn/flash_api.cpp lines 370, 542, 798; Dao-AILab/flash-attention#762;
+hiyouga/LLaMA-Factory#3508; verl-project/verl#985.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck import advice, hardware
+from attncheck.findings import Problem
+from attncheck.knowledge.gpus import FLASH_OLDEST
+from attncheck.rules import Rule
+from attncheck.snapshot import Snapshot
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each generation of visible GPUs below sm_80."""
+    gpus = hardware.visible(snapshot)
+    old = [gpu for gpu, capability in hardware.capabilities(gpus) if capability < FLASH_OLDEST]
+    for group in hardware.alike(old):
+        yield Problem(
+            message=f"{hardware.named(group)} cannot run flash_attention_2, which needs sm_80 or newer",
+            subject=f"GPU {group[0].index}",
+            evidence=hardware.told(group),
+            fixes=(advice.attn_implementation(snapshot, "sdpa"),),
+        )
+
+
+RULE = Rule("ATN206", "error", check, needs=frozenset({"flash"}))

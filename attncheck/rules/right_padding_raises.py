@@ -1,0 +1,50 @@
+"""This transformers refuses right padding for the model under flash attention.
+
+What it checks: transformers' version and the model's type against the releases that raise, and padding_side of the
+tokenizer.
+
+Why it matters: "You are attempting to perform batched generation with padding_side='right'", in generation, and also in
+training while use_cache is on.
+
+What to do: upgrade transformers to 5.2.0 or newer; or train with use_cache=False and generate with left padding; or use
+sdpa.
+
+Source: the text in models/*/modeling_*.py of the transformers wheels 4.42.4 to 5.23.0 (gone in 5.2.0);
+huggingface/open-r1#599; huggingface/trl#3034.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.facts import Known, need, value_or
+from attncheck.findings import Fix, Problem
+from attncheck.knowledge.models import named
+from attncheck.knowledge.padding import right_padding_raises
+from attncheck.rules import Rule
+from attncheck.snapshot import Snapshot
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the version raises for this model and its tokenizer pads right."""
+    model = named(snapshot)
+    if model is None or not snapshot.has("transformers"):
+        return
+    version = need(snapshot.version("transformers"), "the version of transformers")
+    if not right_padding_raises(version, model.model_type) or not isinstance(model.tokenizer, Known):
+        return
+    side = value_or(model.tokenizer.value.padding_side, "right")
+    if side != "right":
+        return
+    yield Problem(
+        message=f"transformers {version} refuses right padding for {model.model_type} with flash attention and a cache",
+        evidence=("the tokenizer pads on the right", "raised for this model type in this release, gone in 5.2.0"),
+        fixes=(
+            Fix("train without the cache", "setting", "model.config.use_cache = False"),
+            Fix("generate with left padding", "setting", 'tokenizer.padding_side = "left"'),
+        ),
+        subject=model.model_type,
+    )
+
+
+RULE = Rule("ATN404", "warning", check, needs=frozenset({"flash"}))

@@ -1,0 +1,47 @@
+"""VLLM_ATTENTION_BACKEND does nothing in this vllm.
+
+What it checks: the variable with vllm 0.13 or newer. 0.13 deprecated it; 0.26 has no code that reads it. When exactly
+it went is not known here, so this is predicted.
+
+Why it matters: the rollout engine chooses its backend itself and says nothing, so that rollout and training may differ
+from what the recipe meant.
+
+What to do: pass the choice to the engine (`attention_backend=` or `--attention-backend`).
+
+Source: vllm-project/vllm#26315 (deprecation), #50292 (0.26.0 ignores it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck import advice
+from attncheck.facts import need, value_or
+from attncheck.findings import Fix, Problem
+from attncheck.knowledge.frameworks import VLLM_BACKEND_VARIABLE_OLD
+from attncheck.rules import Rule
+from attncheck.snapshot import Snapshot
+
+NAME = "VLLM_ATTENTION_BACKEND"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the variable is set for a vllm that has left it behind."""
+    value = value_or(snapshot.env(NAME), "")
+    if not value or not snapshot.has("vllm"):
+        return
+    vllm = need(snapshot.version("vllm"), "vllm's version")
+    if vllm < Version(VLLM_BACKEND_VARIABLE_OLD):
+        return
+    yield Problem(
+        message=f"{NAME}={value} is deprecated in vllm {vllm}, if it is read at all",
+        subject=NAME,
+        evidence=(f"vllm {vllm}",),
+        fixes=(Fix("tell the engine", "setting", f"--attention-backend {value}"), advice.unset(NAME)),
+        predicted=True,
+    )
+
+
+RULE = Rule("ATN554", "warning", check, needs=frozenset({"rl"}))

@@ -1,0 +1,19 @@
+"""Cases for ATN703."""
+
+from tests import snapshots as s
+
+RLHF = s.package(s.h200(), "openrlhf", "0.11.2")
+VERL = s.package(s.h200(), "verl", "0.9.1")
+FIRES = {
+    "OpenRLHF hands on none": s.env(RLHF, FLASH_ATTENTION_DETERMINISTIC="1"),
+    "verl keeps this one": s.env(VERL, VERL_DISABLE_FLASH_ATTN_CE="1"),
+}
+SILENT = {
+    "verl hands this one on": s.env(VERL, FLASH_ATTENTION_DETERMINISTIC="1"),
+    "nothing set": RLHF,
+    "no Ray framework": s.env(s.h200(), FLASH_ATTENTION_DETERMINISTIC="1"),
+}
+
+
+def says(text: str) -> bool:
+    return "--runtime-env-json" in text

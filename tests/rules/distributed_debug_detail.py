@@ -1,0 +1,21 @@
+"""Cases for ATN804."""
+
+from tests import snapshots as s
+
+TWO = s.gpus(s.h200(), (9, 0), (9, 0))
+
+FIRES = {
+    "left on": s.env(TWO, TORCH_DISTRIBUTED_DEBUG="DETAIL"),
+    "in small letters": s.env(TWO, TORCH_DISTRIBUTED_DEBUG="detail"),
+}
+SILENT = {
+    "the recorded machine": s.h200(),
+    "the laptop": s.laptop(),
+    "INFO costs nothing per step": s.env(TWO, TORCH_DISTRIBUTED_DEBUG="INFO"),
+    "one GPU": s.env(s.gpus(s.h200(), (9, 0)), TORCH_DISTRIBUTED_DEBUG="DETAIL"),
+}
+
+
+def says(finding: str) -> bool:
+    """Say whether the finding's text holds the line to paste."""
+    return "unset TORCH_DISTRIBUTED_DEBUG" in finding

@@ -1,0 +1,19 @@
+"""Cases for ATN554."""
+
+from tests import snapshots as s
+
+SET = s.env(s.h200(), VLLM_ATTENTION_BACKEND="FLASH_ATTN")
+
+FIRES = {"0.13.0": s.package(SET, "vllm", "0.13.0"), "0.26.0": s.package(SET, "vllm", "0.26.0")}
+SILENT = {
+    "the recorded machine": s.h200(),
+    "the laptop": s.laptop(),
+    "0.12.0 reads it": s.package(SET, "vllm", "0.12.0"),
+    "not set": s.package(s.h200(), "vllm", "0.26.0"),
+    "no vllm": SET,
+}
+
+
+def says(finding: str) -> bool:
+    """Say whether the finding's text holds what to write instead."""
+    return "--attention-backend FLASH_ATTN" in finding
