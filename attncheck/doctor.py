@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import traceback
 from collections.abc import Iterable
 from dataclasses import replace
@@ -47,8 +48,13 @@ def page(code: str) -> str:
     for rule in known:
         if code.upper() == rule.code or code.lower() == rule.name:
             return f"{rule.code} {rule.name} ({rule.severity})\n\n{rule.page}\n"
-    near = difflib.get_close_matches(code, [*(r.code for r in known), *(r.name for r in known)], n=1, cutoff=0.5)
-    raise BadUsage(f"no rule {code!r}" + (f"; did you mean {near[0]}?" if near else "; `attncheck rules` lists them"))
+    near = difflib.get_close_matches(code, [*(r.code for r in known), *(r.name for r in known)], n=300, cutoff=0.5)
+    best = max(near, key=lambda word: _shared_start(word.lower(), code.lower()), default="")
+    raise BadUsage(f"no rule {code!r}; " + (f"did you mean {best}?" if best else "`attncheck rules` lists them"))
+
+
+def _shared_start(first: str, second: str) -> int:
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second)))
 
 
 def judge(

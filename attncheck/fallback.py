@@ -32,7 +32,10 @@ def fallback(snapshot: Snapshot) -> Fallback | None:
     if _available(snapshot) or not snapshot.visible_devices() or transformers < Version("4.56"):
         return None
     wanted = knowledge.row(knowledge.KERNELS, transformers)
-    if wanted and transformers >= Version("5.14") and not pins.allowed(wanted, kernels):
+    unguarded = pins.allowed(knowledge.KERNELS_UNGUARDED, transformers)
+    if unguarded and kernels >= Version(knowledge.KERNELS_OFF):
+        return None  # transformers fails to import what it needs of kernels; ATN149
+    if wanted and transformers >= Version("5.13") and not pins.allowed(wanted, kernels):
         return None  # transformers then holds kernels to be missing; ATN149
     default = "kernels-community/flash-attn2" if transformers >= Version("5") else "kernels-community/flash-attn"
     table = value_or(snapshot.interfaces.value.kernel_fallbacks, {}) if isinstance(snapshot.interfaces, Known) else {}
@@ -45,8 +48,11 @@ def _available(snapshot: Snapshot) -> bool:
 
 
 def _version(snapshot: Snapshot, transformers: Version) -> str:
-    """Return the version of flash-attn2 that transformers asks for (FLASH_ATTN_KERNEL_VERSIONS, from 5.18.0 on)."""
-    if transformers < Version("5.18"):
+    """Return the version of flash-attn2 that transformers asks for, which it does from 5.16.0 on.
+
+    5.16 and 5.17: integrations/hub_kernels.py, _FLASH_ATTN_KERNEL_VERSION_MAPPING; then FLASH_ATTN_KERNEL_VERSIONS.
+    """
+    if transformers < Version("5.16"):
         return ""
     torch = snapshot.version("torch")
     newer = isinstance(torch, Known) and torch.value.release >= (2, 10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -40,17 +41,22 @@ def marker_environment(snapshot: Snapshot) -> dict[str, str]:
 
 def demands_of(snapshot: Snapshot, distribution: Distribution, *names: str) -> Iterator[Requirement]:
     """Yield what `distribution` requires here without extras; of the projects `names` alone, if any are given."""
-    environment = marker_environment(snapshot)
-    for line in distribution.requires:
-        found = _NAME.match(line.strip())
-        if not found or (names and normalised(found.group()) not in names):
-            continue
+    lines = [line for line in distribution.requires if not names or _project(line) in names]
+    environment = marker_environment(snapshot) if lines else {}
+    for line in lines:
         try:
             requirement = Requirement(line)
             if requirement.marker is None or requirement.marker.evaluate(environment):
                 yield requirement
         except (InvalidRequirement, ValueError, KeyError):
             continue  # metadata that cannot be read is another rule's finding
+
+
+@cache
+def _project(line: str) -> str:
+    """Return the project that a Requires-Dist speaks of; asked for every line once per package that matters."""
+    found = _NAME.match(line.strip())
+    return normalised(found.group()) if found else ""
 
 
 def demands(snapshot: Snapshot, name: str) -> list[tuple[Distribution, SpecifierSet]]:

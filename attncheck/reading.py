@@ -120,6 +120,18 @@ def flash_failure(snapshot: Snapshot) -> ImportOutcome | None:
     return failed(snapshot, FLASH_EXTENSION, "flash_attn")
 
 
+def flash_version(snapshot: Snapshot) -> str:
+    """Return flash-attn as a message names it: "flash-attn 2.8.3"."""
+    package = snapshot.package("flash-attn")
+    return f"flash-attn {package.value.version}".strip() if isinstance(package, Known) else "flash-attn"
+
+
+def flash_lane(snapshot: Snapshot, static: str) -> str:
+    """Return what the import lane said of flash-attn as evidence, or `static`, what its file says."""
+    failure = flash_failure(snapshot)
+    return told(failure) if failure is not None else f"static lane: {static}"
+
+
 def flash_works(snapshot: Snapshot) -> bool:
     """Say whether flash-attn 2 is installed and nothing tells that it cannot be used."""
     return snapshot.has("flash-attn") and torch_works(snapshot) and flash_fault(snapshot) is None
@@ -172,3 +184,30 @@ def too_new_glibc(snapshot: Snapshot, binary: Binary) -> bool:
     if not isinstance(snapshot.host.glibc, Known) or not binary.glibc_required:
         return False
     return Version(binary.glibc_required) > Version(snapshot.host.glibc.value)
+
+
+def shadowed(snapshot: Snapshot, name: str) -> bool:
+    """Say whether `import name` takes something from outside every distribution (ATN118)."""
+    return any(shadow.startswith(name + " at ") for shadow in snapshot.shadows)
+
+
+def flash_files_disturbed(snapshot: Snapshot) -> bool:
+    """Say whether flash-attn's files are not the ones that were installed (ATN113, ATN115, ATN117)."""
+    found = snapshot.package("flash-attn")
+    if not isinstance(found, Known):
+        return False
+    return bool(found.value.files_missing or found.value.files_altered or found.value.problem)
+
+
+def says_available(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the evidence that transformers will pick a flash-attn that cannot be imported: it only reads metadata."""
+    answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
+    if answers.get("is_flash_attn_2_available"):
+        return ("transformers' is_flash_attn_2_available() says True all the same: it does not import it",)
+    return ()
+
+
+def needed_glibc(message: str) -> str:
+    """Return the glibc version that an ImportError says is not found, or ""."""
+    found = _NO_GLIBC.search(message)
+    return found.group(1) if found else ""

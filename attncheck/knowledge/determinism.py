@@ -1,14 +1,17 @@
-"""Variables with which a user asks for the same bits every time.
+"""The variables that make a run repeat bit for bit, and the ones that show that a user wants it to.
 
-Source: transformers 5.23.0 `trainer_utils.py` (enable_full_determinism) and `modeling_flash_attention_utils.py`; verl
-0.9.1 `trainer/constants_ppo.py`; read on 2026-11-21.
+Source: transformers 5.23.0 `trainer_utils.py` (enable_full_determinism) and `modeling_flash_attention_utils.py`, which
+compares with "1"; verl 0.9.1 `trainer/constants_ppo.py`; torch.use_deterministic_algorithms' documentation for the two
+cuBLAS settings; read on 2026-11-21.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# CUBLAS_WORKSPACE_CONFIG is no such wish: images preset it.
+from attncheck.snapshot import Snapshot
+
+# Each of these at 1 is a wish for determinism. CUBLAS_WORKSPACE_CONFIG alone is none: images preset it.
 WISHES = (
     "FLASH_ATTENTION_DETERMINISTIC",
     "VERL_FULL_DETERMINISM",
@@ -18,5 +21,10 @@ WISHES = (
 
 
 def wishes(environ: Mapping[str, str]) -> list[str]:
-    """Return the variables, with their values, that ask for determinism."""
+    """Return the variables, as "NAME=value", that ask for determinism here."""
     return [f"{name}={environ[name]}" for name in WISHES if environ.get(name) == "1"]
+
+
+def signs(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the wishes for determinism in the environment that was examined."""
+    return tuple(wishes(snapshot.environ))

@@ -4,7 +4,7 @@ Sources, read 2026-11-21: CUDA C++ Programming Guide, "Application Compatibility
 run on the same major with the same or a higher minor; PTX is compiled for any newer GPU; sm_90a and compute_90a for
 9.0 alone; sm_100f for its own major); flash-attn 2.8.3 to 2.8.3.post2 sdists (setup.py `cuda_archs`;
 csrc/flash_attn/flash_api.cpp "only supports Ampere GPUs or newer"); flash_attn_4 4.0.0b36 (flash_attn/cute/
-interface.py, lines 845 and 2288); accelerate 1.15.0 (utils/environment.py `check_cuda_p2p_ib_support`, state.py line 319).
+interface.py, lines 845 and 2288); accelerate 1.15.0 (utils/environment.py `check_cuda_p2p_ib_support`, state.py).
 """
 
 from __future__ import annotations

@@ -41,10 +41,17 @@ KERNELS: dict[str, str] = {
     "5.23": ">=0.18.2,<0.19",
 }
 
+# These transformers do not look for an upper bound and import `kernels` whatever it is. From the first version on its
+# names do not fit, and the Hub's kernels are off although is_kernels_available() says yes; from the second on importing
+# transformers.modeling_utils raises "Either a revision or a version must be specified". Tried on 2026-11-21 with
+# transformers 5.0.0, 5.3.0, 5.4.0, 5.12.0 beside kernels 0.9.1 to 0.17.2.
+KERNELS_UNGUARDED = ">=5.0,<5.13"
+KERNELS_OFF = "0.14"
+KERNELS_BREAKS_IMPORT = "0.17"
+KERNELS_ERROR = "Either a revision or a version must be specified"
+
 # `modeling_flash_attention_utils.deterministic_g`, which OpenRLHF sets, is read only by these.
 DETERMINISTIC_GLOBAL = ">=4.47,<4.54"
-# TRANSFORMERS_SDPA_FORCE_GQA is read from this version on (integrations/sdpa_attention.py).
-SDPA_FORCE_GQA = "5.23.0"
 
 
 def row(table: dict[str, str], version: Version) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
 from typing import Any, Literal, get_args
 
 from attncheck import __version__, codec
@@ -90,6 +89,8 @@ def _lane(document: dict[str, Any], results: dict[str, Ended], call: str, name: 
 
 def _join_kernels(document: dict[str, Any], answers: dict[str, Any]) -> None:
     """Put what torch's tiny kernels and peer queries said into the devices and links."""
+    if not answers:
+        return
     from attncheck.probes.payload import kernels
 
     told = kernels.merge(
@@ -118,7 +119,7 @@ def _join_model(document: dict[str, Any], answer: Any) -> None:
 def _snapshot(document: dict[str, Any]) -> Snapshot:
     document.update(
         attncheck=__version__,
-        taken=datetime.now(timezone.utc).date().isoformat(),
+        taken=time.strftime("%Y-%m-%d", time.gmtime()),
         schema_version=SCHEMA_VERSION,
     )
     try:

@@ -22,13 +22,15 @@ from attncheck.knowledge import determinism
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
+NAME = "CUBLAS_WORKSPACE_CONFIG"
+ACCEPTED = (":4096:8", ":16:8")  # torch compares with these two
 DESCRIPTION = re.compile(r"(:\d+:\d+)+")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the value is malformed, or contradicts what else is asked for."""
-    value = snapshot.environ.get(determinism.CUBLAS)
-    if value is None or value in determinism.CUBLAS_DETERMINISTIC:
+    value = snapshot.environ.get(NAME)
+    if value is None or value in ACCEPTED:
         return
     signs = determinism.signs(snapshot)
     well_formed = DESCRIPTION.fullmatch(value) is not None
@@ -36,10 +38,10 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return  # tuned for memory, and nobody asks for determinism
     why = "is not deterministic" if well_formed else "is no workspace description"
     yield Problem(
-        message=f"{determinism.CUBLAS}={value} {why}; torch accepts {' and '.join(determinism.CUBLAS_DETERMINISTIC)}",
-        subject=determinism.CUBLAS,
-        evidence=(f"{determinism.CUBLAS}={value}", *signs),
-        fixes=(advice.export(determinism.CUBLAS, determinism.CUBLAS_DETERMINISTIC[0]),),
+        message=f"{NAME}={value} {why}; torch accepts {' and '.join(ACCEPTED)}",
+        subject=NAME,
+        evidence=(f"{NAME}={value}", *signs),
+        fixes=(advice.export(NAME, ACCEPTED[0]),),
     )
 
 

@@ -8,7 +8,7 @@ Why it matters: the job falls back to the CPU or dies at its first CUDA call; to
 What to do: read torch's own words in the evidence. Error 804 means that cuda-compat libraries shadow the driver's on a
 GPU that does not support them; error 999 or 3 that nvidia_uvm is not loaded or not passed into the container.
 
-Source: torch 2.13.0 torch/cuda/__init__.py `is_available`; NVIDIA CUDA Runtime API, "cudaError"; pytorch/pytorch#129749.
+Source: torch 2.13.0 torch/cuda/__init__.py `is_available`; NVIDIA CUDA Runtime API, "cudaError".
 """
 
 from __future__ import annotations

@@ -31,6 +31,8 @@ WATCHED = (
     "NCCL_DETERMINISTIC",
     "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
 )
+# Set alone, these tune speed or memory and ask for no determinism.
+TUNING = frozenset({"CUBLAS_WORKSPACE_CONFIG", "NCCL_ALGO", "NCCL_PROTO"})
 # Framework -> the watched variables that it hands to its workers.
 FORWARDED: dict[str, frozenset[str]] = {
     "openrlhf": frozenset(),
@@ -41,6 +43,8 @@ FORWARDED: dict[str, frozenset[str]] = {
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each framework that keeps a variable from its workers."""
     wanted = {name: snapshot.environ[name] for name in WATCHED if name in snapshot.environ}
+    if not set(wanted) - TUNING:
+        return
     for framework, forwarded in FORWARDED.items():
         lost = {name: value for name, value in wanted.items() if name not in forwarded}
         if lost and snapshot.has(framework):

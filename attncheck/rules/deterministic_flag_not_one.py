@@ -17,10 +17,10 @@ from collections.abc import Iterator
 
 from attncheck import advice
 from attncheck.findings import Problem
-from attncheck.knowledge.determinism import FLAG
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
+FLAG = "FLASH_ATTENTION_DETERMINISTIC"
 MEANT_OFF = ("", "0", "false", "no", "off")
 
 

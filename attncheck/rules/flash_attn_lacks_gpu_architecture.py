@@ -39,34 +39,31 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         if capability >= knowledge.FLASH_OLDEST and not knowledge.runs(targets, capability)
     ]
     for group in hardware.alike(lacking):
-        capability = hardware.capabilities(group)[0][1]
         yield Problem(
             message=f"flash-attn holds code for {', '.join(targets)} and none that runs on {hardware.named(group)}",
             subject="flash-attn",
             evidence=(f"static lane: {extension.value.path} has {', '.join(targets)}", *hardware.told(group)),
-            fixes=_fixes(snapshot, capability),
+            fixes=_fixes(snapshot, hardware.capabilities(group)[0][1]),
         )
 
 
 def _fixes(snapshot: Snapshot, capability: tuple[int, int]) -> tuple[Fix, ...]:
     sdpa = advice.attn_implementation(snapshot, "sdpa")
-    target = knowledge.flash2_target(capability)
     package = snapshot.package("flash-attn")
-    if target is None or not isinstance(package, Known) or not package.value.version:
+    if not knowledge.flash2_target(capability) or not isinstance(package, Known) or not package.value.version:
         return (sdpa,)
-    name, nvcc = target
+    # One build has to serve every visible GPU, those that the present one serves too.
+    seen = [capability for _, capability in hardware.capabilities(hardware.visible(snapshot))]
+    wanted = dict(filter(None, (knowledge.flash2_target(each) for each in sorted(seen))))
+    nvcc = max(wanted.values(), key=lambda version: tuple(map(int, version.split("."))))
     install = advice.install(
         snapshot,
         "flash-attn==" + package.value.version.partition("+")[0],
         options=("--no-build-isolation", "--no-deps", "--no-cache-dir", "--force-reinstall"),
-        title=f"build it for this GPU (needs nvcc {nvcc} or newer)",
     )
-    build = Fix(
-        install.title,
-        "command",
-        f"FLASH_ATTN_CUDA_ARCHS={name} FLASH_ATTENTION_FORCE_BUILD=TRUE {install.text}",
-        install.safety,
-    )
+    variables = f"FLASH_ATTN_CUDA_ARCHS={advice.quote(';'.join(wanted))} FLASH_ATTENTION_FORCE_BUILD=TRUE"
+    title = f"build it for the GPUs here (needs nvcc {nvcc} or newer)"
+    build = Fix(title, "command", f"{variables} {install.text}", install.safety)
     return (build, sdpa) if hardware.nvcc_reaches(snapshot, nvcc) else (sdpa, build)
 
 

@@ -40,7 +40,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             message=f"{distribution.name} {distribution.version} requires {wants}",
             subject=f"{distribution.name} {distribution.version}",
             evidence=(f"Requires-Dist of {distribution.name} {distribution.version}",),
-            fixes=(advice.install(snapshot, *(str(requirement) for requirement, _ in broken)),),
+            fixes=(
+                advice.install(snapshot, *(str(requirement) for requirement, _ in broken), options=_options(broken)),
+            ),
         )
 
 
@@ -48,6 +50,11 @@ def _refuses(snapshot: Snapshot, distribution: Distribution) -> bool:
     """Say whether it is transformers, which checks its requirements at import and failed: ATN154."""
     outcome = snapshot.imported("transformers")
     return distribution.name == "transformers" and isinstance(outcome, Known) and outcome.value.outcome == "raised"
+
+
+def _options(broken: list[tuple[Requirement, str]]) -> tuple[str, ...]:
+    """Return what pip must be told: flash-attn's build needs the installed torch."""
+    return ("--no-build-isolation",) if any(each.name.startswith("flash") for each, _ in broken) else ()
 
 
 def _broken(snapshot: Snapshot, distribution: Distribution) -> Iterator[tuple[Requirement, str]]:

@@ -1,14 +1,15 @@
 """The Hub's flash-attn kernel that would be taken fails in backward for grouped-query attention.
 
 What it checks: whether flash_attention_2 would be replaced by version 3 of `kernels-community/flash-attn2`
-(transformers 5.18 to 5.21, or later with torch below 2.10) for a model with fewer kv heads than heads.
+(transformers 5.16 to 5.21, or later with torch below 2.10) for a model with fewer kv heads than heads.
 
 Why it matters: forward works and the first backward stops with a dispatcher error naming `aten::sum`. Predicted:
 builds were repaired in part later, and nothing was run here.
 
 What to do: pin version 2 of the kernel, install flash-attn, or use sdpa.
 
-Source: transformers 5.18.0-5.23.0, `modeling_flash_attention_utils.py` (FLASH_ATTN_KERNEL_VERSIONS);
+Source: transformers 5.16.0-5.17.0, `integrations/hub_kernels.py` (_FLASH_ATTN_KERNEL_VERSION_MAPPING), 5.18.0-5.23.0,
+`modeling_flash_attention_utils.py`;
 huggingface/kernels-community#1085, #1082; huggingface/trl#6979.
 """
 

@@ -1,13 +1,15 @@
 """NCCL_CUMEM_ENABLE=0 breaks the weight sync to this vllm.
 
-What it checks: NCCL_CUMEM_ENABLE=0 with vllm 0.16 or newer and NCCL 2.27 or newer.
+What it checks: OpenRLHF with NCCL_CUMEM_ENABLE=0, vllm 0.16 or newer and NCCL 2.27 or newer. verl is left alone: it
+sets the variable to 0 itself for its rollout workers.
 
 Why it matters: the group between trainer and rollout engine fails with "unhandled cuda error" in ncclCommInitRank.
 Older vllm needed the variable, so that recipes still export it.
 
 What to do: unset it; OpenRLHF sets it itself for the vllm that needs it.
 
-Source: openrlhf 0.11.2, `openrlhf/trainer/ray/ppo_actor.py` lines 502-509; NVIDIA-NeMo/RL#2252.
+Source: openrlhf 0.11.2, `openrlhf/trainer/ray/ppo_actor.py` lines 502-509; NVIDIA-NeMo/RL#2252;
+verl 0.9.1, `plugin/platform/platform_cuda.py` (rollout_env_vars).
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from attncheck.snapshot import Snapshot
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the variable outlived its need."""
     if value_or(snapshot.env("NCCL_CUMEM_ENABLE"), "") != "0" or not snapshot.has("vllm"):
+        return
+    if not snapshot.has("openrlhf"):
         return
     vllm = need(snapshot.version("vllm"), "vllm's version")
     nccl = _nccl(snapshot)

@@ -1,7 +1,8 @@
 """nvidia-smi is installed beside a GPU and does not work.
 
-What it checks: nvidia-smi was run under a deadline; it failed ("Driver/library version mismatch", "couldn't
-communicate with the NVIDIA driver"), hung or printed nothing, although /proc, /dev or the PCI bus show a GPU.
+What it checks: nvidia-smi (NVML, its library, where it is missing) was asked under a deadline; it failed
+("Driver/library version mismatch", "couldn't communicate with the NVIDIA driver"), hung or printed nothing, although
+/proc, /dev or the PCI bus show a GPU.
 
 Why it matters: nvidia-smi and CUDA talk to the same driver. After an update of the driver's packages without a reboot
 the kernel still holds the old module, and every new CUDA process fails; a hung nvidia-smi is how a GPU that has fallen
@@ -26,13 +27,15 @@ from attncheck.snapshot import Snapshot
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where nvidia-smi fails although a GPU shows."""
-    if not isinstance(snapshot.devices, Unreadable) or not snapshot.devices.reason.startswith(hardware.BROKEN):
+    if not isinstance(snapshot.devices, Unreadable):
         return
-    reason = snapshot.devices.reason[len(hardware.BROKEN) :]
+    tool, _, reason = snapshot.devices.reason.partition(": ")
+    if tool not in ("nvidia-smi", "NVML"):
+        return
     works = hardware.cuda_works(snapshot)
     yield Problem(
-        message=f"nvidia-smi does not work: {reason.partition(';')[0]}",
-        subject="nvidia-smi",
+        message=f"{tool} does not work: {reason.partition(';')[0].rstrip('.')}",
+        subject=tool,
         evidence=(reason, *(("import lane: torch starts CUDA",) if works else ())),
         fixes=_fixes(reason),
         predicted=bool(works) or hardware.torch_cuda(snapshot) is None,

@@ -36,8 +36,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if len(gpus) < 2 or not cards or not driver or driver >= tuple(map(int, PEER_DRIVER.split("."))):
         return
     version = ".".join(map(str, driver))
+    both = " and ".join(VARIABLES)
     yield Problem(
-        message=f"accelerate refuses {hardware.named(cards)} on driver {version} unless {' and '.join(VARIABLES)} are set",
+        message=f"accelerate refuses {hardware.named(cards)} on driver {version} unless {both} are set",
         subject="accelerate",
         evidence=(
             *hardware.told(gpus),

@@ -21,10 +21,12 @@ from collections.abc import Iterator
 from attncheck import advice
 from attncheck.facts import Known, need
 from attncheck.findings import Fix, Problem
+from attncheck.knowledge.transformers import KERNELS_ERROR
 from attncheck.rules import Rule
 from attncheck.snapshot import ImportOutcome, Snapshot
 
 MODULES = ("transformers", "transformers.modeling_flash_attention_utils", "transformers.modeling_utils")
+EXPLAINED = ("No module named 'torch'", KERNELS_ERROR)  # the second: ATN149
 FAILED = ("raised", "died", "hung")
 _REQUIRED = re.compile(r"([A-Za-z0-9._-]+[<>=!~][^ ]*) is required for a normal functioning of this module")
 
@@ -39,7 +41,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return
     outcome = failed[0]
     transformers = need(snapshot.package("transformers"), "transformers").version
-    if outcome.outcome == "raised" and "No module named 'torch'" in outcome.message:
+    if outcome.outcome == "raised" and any(text in outcome.message for text in EXPLAINED):
         return
     how = f"{outcome.exception}: {outcome.message}" if outcome.outcome == "raised" else outcome.signal
     yield Problem(

@@ -38,7 +38,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     verl = need(snapshot.package("verl"), "verl").version
     yield Problem(
         message=f"verl {verl} computes log-probabilities with flash-attn's Triton cross-entropy, which "
-        f"{determinism.FLAG} does not govern",
+        "FLASH_ATTENTION_DETERMINISTIC does not govern",
         subject=f"verl {verl}",
         evidence=(*signs, f"{SWITCH}={snapshot.environ.get(SWITCH, '(not set)')}"),
         fixes=(advice.export(SWITCH, "1"),),

@@ -1,14 +1,15 @@
 """VLLM_ATTENTION_BACKEND does nothing in this vllm.
 
-What it checks: the variable with vllm 0.13 or newer. 0.13 deprecated it; 0.26 has no code that reads it. When exactly
-it went is not known here, so this is predicted.
+What it checks: the variable with vllm 0.15 or newer. 0.13 deprecated it, 0.14.1 still reads it, and from 0.15.0 on no
+file of vllm holds its name.
 
 Why it matters: the rollout engine chooses its backend itself and says nothing, so that rollout and training may differ
 from what the recipe meant.
 
 What to do: pass the choice to the engine (`attention_backend=` or `--attention-backend`).
 
-Source: vllm-project/vllm#26315 (deprecation), #50292 (0.26.0 ignores it).
+Source: wheels of vllm 0.14.1, 0.15.0, 0.16.0, 0.20.0 and 0.29.0; vllm-project/vllm#26315 (deprecation), #32812
+(removal), #50292.
 """
 
 from __future__ import annotations
@@ -36,11 +37,10 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if vllm < Version(VLLM_BACKEND_VARIABLE_OLD):
         return
     yield Problem(
-        message=f"{NAME}={value} is deprecated in vllm {vllm}, if it is read at all",
+        message=f"vllm {vllm} does not read {NAME}, which is set to {value}",
         subject=NAME,
         evidence=(f"vllm {vllm}",),
         fixes=(Fix("tell the engine", "setting", f"--attention-backend {value}"), advice.unset(NAME)),
-        predicted=True,
     )
 
 

@@ -9,6 +9,13 @@ FIRES = {
 SILENT = {
     "both": s.env(s.h200(), FLASH_ATTENTION_DETERMINISTIC="1", CUBLAS_WORKSPACE_CONFIG=":4096:8"),
     "neither": s.h200(),
+    "a cuBLAS value that ATN702 judges": s.env(
+        s.h200(), FLASH_ATTENTION_DETERMINISTIC="1", CUBLAS_WORKSPACE_CONFIG=":0:0"
+    ),
+    "flash switched off on purpose": s.env(
+        s.h200(), FLASH_ATTENTION_DETERMINISTIC="0", CUBLAS_WORKSPACE_CONFIG=":16:8"
+    ),
+    "cuBLAS tuned for memory": s.env(s.h200(), CUBLAS_WORKSPACE_CONFIG=":0:0"),
     "no flash-attn": s.env(s.without(s.h200(), "flash-attn"), CUBLAS_WORKSPACE_CONFIG=":4096:8"),
     "laptop": s.env(s.laptop(), CUBLAS_WORKSPACE_CONFIG=":4096:8"),
 }

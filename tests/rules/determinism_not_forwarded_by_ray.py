@@ -11,6 +11,7 @@ FIRES = {
 SILENT = {
     "verl hands this one on": s.env(VERL, FLASH_ATTENTION_DETERMINISTIC="1"),
     "nothing set": RLHF,
+    "NCCL tuned for speed": s.env(RLHF, NCCL_ALGO="Tree"),
     "no Ray framework": s.env(s.h200(), FLASH_ATTENTION_DETERMINISTIC="1"),
 }
 

@@ -4,6 +4,7 @@ from tests import snapshots as s
 from tests.rules.hub_kernel_surprise import hub
 
 FIRES = {
+    "5.16.0": s.model(hub("5.16.0", "0.16.0")),
     "5.18.0": s.model(hub("5.18.0", "0.17.0")),
     "5.21.0": s.model(hub("5.21.0", "0.17.2")),
     "5.22.0 with torch 2.9": s.model(s.torch(hub("5.22.0", "0.17.2"), version="2.9.1+cu128")),
@@ -11,7 +12,7 @@ FIRES = {
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "5.17.0 names no version": s.model(hub("5.17.0", "0.16.0")),
+    "5.15.1 names no version": s.model(hub("5.15.1", "0.16.0")),
     "5.22.0 with torch 2.10 takes version 4": s.model(s.torch(hub("5.22.0", "0.17.2"), version="2.10.0+cu128")),
     "as many kv heads as heads": s.model(hub("5.18.0", "0.17.0"), num_kv_heads=s.Known(28)),
     "no model": hub("5.18.0", "0.17.0"),

@@ -19,6 +19,7 @@ def hub(transformers: str, kernels: str, offline: bool = False, cached: tuple[st
 FIRES = {
     "5.17.0": hub("5.17.0", "0.16.0"),
     "4.56.0, the first": hub("4.56.0", "0.9.0"),
+    "5.12.0 with the last `kernels` it can import": hub("5.12.0", "0.13.0"),
     "offline but cached": hub("5.18.0", "0.17.0", True, (REPOSITORY,)),
     "the model asks for it": s.model(hub("5.17.0", "0.16.0"), attn_implementation=s.Known("flash_attention_2")),
 }
@@ -27,6 +28,7 @@ SILENT = {
     "the laptop": s.laptop(),
     "4.55.4, before the fallback": hub("4.55.4", "0.9.0"),
     "a `kernels` that 5.17 does not accept": hub("5.17.0", "0.17.2"),
+    "a `kernels` that 5.12 cannot import": hub("5.12.0", "0.14.1"),
     "no `kernels`": s.without(hub("5.17.0", "0.16.0"), "kernels"),
     "no GPU": s.gpus(hub("5.17.0", "0.16.0")),
     "offline and not cached: ATN158": hub("5.17.0", "0.16.0", True),

@@ -4,11 +4,11 @@ from tests import snapshots as s
 
 SET = s.env(s.h200(), VLLM_ATTENTION_BACKEND="FLASH_ATTN")
 
-FIRES = {"0.13.0": s.package(SET, "vllm", "0.13.0"), "0.26.0": s.package(SET, "vllm", "0.26.0")}
+FIRES = {"0.15.0": s.package(SET, "vllm", "0.15.0"), "0.26.0": s.package(SET, "vllm", "0.26.0")}
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "0.12.0 reads it": s.package(SET, "vllm", "0.12.0"),
+    "0.14.1 reads it": s.package(SET, "vllm", "0.14.1"),
     "not set": s.package(s.h200(), "vllm", "0.26.0"),
     "no vllm": SET,
 }

@@ -32,7 +32,10 @@ def run_one(ordinal: int) -> Answer:
     """Return "devices" and "free" by nvidia-smi index: how a kernel on torch's GPU `ordinal` went, and free memory."""
     import torch
 
-    place = str(_places(torch)[ordinal])
+    places = _places(torch)
+    if ordinal >= len(places):  # hidden from this process
+        return {"devices": {}, "free": {}}
+    place = str(places[ordinal])
     try:
         outcome = _matmul(torch, ordinal)
     except Exception as error:

@@ -99,6 +99,8 @@ def _gpu_questions() -> dict[str, Callable[[], Any]]:
     from . import files, kernels
 
     places = [name for name in files.names("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
+    if not places and os.path.exists("/dev/dxg"):  # WSL shows its GPUs as one device
+        places = ["dxg"]
     questions: dict[str, Callable[[], Any]] = {
         "gpu %d" % ordinal: partial(kernels.run_one, ordinal) for ordinal in range(len(places))
     }

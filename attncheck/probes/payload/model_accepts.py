@@ -151,7 +151,9 @@ def _model_class(transformers: Any, document: dict[str, Any], config: Any) -> An
         if isinstance(found, type) and issubclass(found, base):
             return found
     modeling_auto = _module("transformers.models.auto.modeling_auto")
-    for mapping in ("CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM"):
+    composite = model_config.text_part(document) is not document  # its causal class would want the text part alone
+    first = ("IMAGE_TEXT_TO_TEXT", "CAUSAL_LM") if composite else ("CAUSAL_LM", "IMAGE_TEXT_TO_TEXT")
+    for mapping in (*first, "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM"):
         table_of = getattr(modeling_auto, "MODEL_FOR_{}_MAPPING".format(mapping), {})
         if type(config) in table_of:
             return table_of[type(config)]
@@ -199,12 +201,13 @@ def _try(kind_of_model: Any, config: Any, name: str) -> str:
         with torch.device("meta"):
             model = kind_of_model._from_config(config, attn_implementation=name)
     except Exception as error:
-        return _reason(error)
+        return reason_of(error)
     really = getattr(model.config, "_attn_implementation", name)
     return "" if really == name else "refused: transformers turns it into {}".format(really)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Return why transformers did not build the model, with the kind of reason first."""
     message = " ".join(str(error).split())[:300]
     if any(sign in message for sign in _UNUSABLE):
         return "not installed: " + message

@@ -19,10 +19,9 @@ _TEXT_PARTS = ("text_config", "llm_config", "language_config", "language_model_c
 _TOWERS = ("vision_config", "audio_config", "vision_encoder_config", "speech_config", "visual")
 # Names in transformers 5.23.0: deepseek_v4, flint, gpt_oss, granite_swa, granitemoe_swa, hy_v4, mimo_v2_flash and
 # openai_privacy_filter hand `s_aux` to their attention function (models/*/modeling_*.py).
-_SINKS = frozenset(
-    ("deepseek_v4", "flint", "gpt_oss", "granite_swa", "granitemoe_swa", "hy_v4", "mimo_v2_flash")
-    + ("openai_privacy_filter",)
-)
+_SINKS = """
+    deepseek_v4 flint gpt_oss granite_swa granitemoe_swa hy_v4 mimo_v2_flash openai_privacy_filter
+"""
 _ENCODERS = """
     albert bert big_bird camembert convbert data2vec-text deberta deberta-v2 distilbert electra ernie esm eurobert
     flaubert fnet funnel ibert layoutlm layoutlmv3 longformer luke mobilebert modernbert mpnet mra nomic_bert
@@ -86,7 +85,7 @@ def derive(document: dict[str, Any], complete: bool = False) -> dict[str, Any]:
         architectures=words(document.get("architectures"), 20),
         max_position_embeddings=_positions(part),
         softcap=_positive(real(part, "attn_logit_softcapping")),
-        sinks=kind in _SINKS,
+        sinks=kind in _SINKS.split(),
         alibi=_alibi(part, kind),
         mrope=_mrope(part) or _mrope(document),
         causal=_causal(part, document, kind),
@@ -115,7 +114,7 @@ def _settings(part: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     dtype = text(both, "dtype", "torch_dtype")
     return {
         "dtype": known(dtype["known"].replace("torch.", "")) if "known" in dtype else dtype,
-        "attention_dropout": real(attention, "attn_pdrop") if "absent" in dropout else dropout,
+        "attention_dropout": real(attention, "attn_pdrop") if "absent" in dropout and attention else dropout,
         "use_cache": flag(both, "use_cache"),
         "output_attentions": both.get("output_attentions") is True,
         "attn_implementation": text(both, "attn_implementation", "_attn_implementation"),

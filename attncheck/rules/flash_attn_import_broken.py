@@ -1,0 +1,70 @@
+"""flash-attn cannot be imported.
+
+What it checks: how importing flash_attn, and its extension, ended in processes of their own, where no other rule names
+the cause (another torch, CUDA, glibc or Python; files that were overwritten; a folder in the way).
+
+Why it matters: flash_attention_2 fails at the first forward, because transformers calls flash-attn available without
+importing it.
+
+What to do: a missing module is installed; anything else is best answered by the wheel or build for this torch.
+
+Source: the message itself; transformers 5.17.0 `utils/import_utils.py` (is_flash_attn_2_available reads metadata).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from attncheck import advice
+from attncheck.facts import need
+from attncheck.findings import Fix, Problem
+from attncheck.flash_attn_advice import install_flash_attn
+from attncheck.reading import (
+    flash_failure,
+    flash_fault,
+    flash_files_disturbed,
+    says_available,
+    shadowed,
+    told,
+    torch_works,
+)
+from attncheck.rules import Rule
+from attncheck.snapshot import ImportOutcome, Snapshot
+
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where importing flash-attn failed for a reason of its own."""
+    failure = flash_failure(snapshot)
+    if failure is None or flash_fault(snapshot) != "other" or not torch_works(snapshot):
+        return
+    if flash_files_disturbed(snapshot) or shadowed(snapshot, "flash_attn"):
+        return
+    version = need(snapshot.package("flash-attn"), "flash-attn").version
+    yield Problem(
+        message=f"flash-attn {version} cannot be imported: {_why(failure)}",
+        subject=f"flash-attn {version}",
+        evidence=(told(failure), *(f"at {frame}" for frame in failure.frames[-2:]), *says_available(snapshot)),
+        fixes=_fixes(snapshot, failure),
+    )
+
+
+def _why(failure: ImportOutcome) -> str:
+    if failure.outcome == "died":
+        return f"the process died{f' with {failure.signal}' if failure.signal else ''}"
+    if failure.outcome == "hung":
+        return f"it had not ended after {failure.seconds:.0f} s"
+    return f"{failure.exception}: {failure.message.strip().partition(chr(10))[0].rstrip('.')}"
+
+
+def _fixes(snapshot: Snapshot, failure: ImportOutcome) -> tuple[Fix, ...]:
+    absent = _NO_MODULE.search(failure.message)
+    name = absent.group(1).partition(".")[0] if absent else ""
+    if name and not name.startswith("flash_attn"):
+        return (advice.install(snapshot, name.replace("_", "-")),)
+    return install_flash_attn(snapshot)
+
+
+RULE = Rule("ATN108", "error", check, needs=frozenset({"flash", "ring"}))

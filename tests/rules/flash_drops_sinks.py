@@ -1,0 +1,26 @@
+"""Cases for ATN312."""
+
+from __future__ import annotations
+
+from tests import snapshots as s
+
+FIRES = {
+    "gpt_oss under transformers 5.2.0": s.model(
+        s.package(s.h200(), "transformers", "5.2.0"), model_type="gpt_oss", sinks=True
+    ),
+    "gpt_oss under transformers 4.55.0": s.model(
+        s.package(s.h200(), "transformers", "4.55.0"), model_type="gpt_oss", sinks=True
+    ),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "redirected in 5.3.0": s.model(s.package(s.h200(), "transformers", "5.3.0"), model_type="gpt_oss", sinks=True),
+    "no sinks": s.model(s.package(s.h200(), "transformers", "5.2.0")),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "sinks" in text

@@ -1,0 +1,21 @@
+"""Cases for ATN326."""
+
+from __future__ import annotations
+
+from tests import snapshots as s
+
+FIRES = {
+    "28 and 5": s.model(s.h200(), num_kv_heads=s.Known(5)),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "28 and 7": s.model(s.h200(), num_kv_heads=s.Known(7)),
+    "unknown": s.model(s.h200(), num_kv_heads=s.Unreadable()),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "5" in text and "28" in text

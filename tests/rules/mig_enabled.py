@@ -1,0 +1,17 @@
+"""Cases for ATN214."""
+
+from tests import snapshots as s
+
+FIRES = {"one GPU in MIG mode": s.gpus(s.h200(), (9, 0), mig=s.Known(True))}
+SILENT = {
+    "the recorded machine": s.h200(),
+    "a machine without a GPU": s.laptop(),
+    "MIG off": s.gpus(s.h200(), (9, 0), mig=s.Known(False)),
+    "not told": s.gpus(s.h200(), (9, 0), mig=s.Unreadable()),
+    "hidden": s.gpus(s.h200(), (9, 0), mig=s.Known(True), visible=False),
+}
+
+
+def says(finding: str) -> bool:
+    """Say whether the finding's text names the mode and the way out."""
+    return "MIG" in finding and "-mig 0" in finding

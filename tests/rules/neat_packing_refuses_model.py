@@ -1,0 +1,23 @@
+"""Cases for ATN411."""
+
+from __future__ import annotations
+
+from tests import snapshots as s
+
+FIRES = {
+    "gpt_oss": s.model(
+        s.package(s.package(s.h200(), "transformers", "5.5.0"), "llamafactory", "0.9.5"), model_type="gpt_oss"
+    ),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "qwen2": s.model(s.package(s.package(s.h200(), "transformers", "5.5.0"), "llamafactory", "0.9.5")),
+    "no LLaMA-Factory": s.model(s.h200(), model_type="gpt_oss"),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "neat_packing: false" in text

@@ -1,0 +1,29 @@
+"""Cases for ATN303."""
+
+from __future__ import annotations
+
+from tests import snapshots as s
+
+FIRES = {
+    "chatglm": s.model(
+        s.h200(),
+        model_type="chatglm",
+        remote_code=True,
+        remote_imports=("torch", "transformers"),
+        accepts=s.Unreadable("the model brings its own code, which attncheck never runs"),
+    ),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "auto_map, but transformers has the class": s.model(s.h200(), remote_code=True),
+    "transformers was not asked": s.model(
+        s.h200(), remote_code=True, accepts=s.Unreadable("the import lane did not run")
+    ),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "own code" in text

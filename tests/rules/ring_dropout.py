@@ -1,0 +1,21 @@
+"""Cases for ATN505."""
+
+from __future__ import annotations
+
+from tests import snapshots as s
+
+FIRES = {
+    "dropout 0.1": s.model(s.h200(), attention_dropout=s.Known(0.1)),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "no ring": s.model(s.without(s.h200(), "ring-flash-attn"), attention_dropout=s.Known(0.1)),
+    "unknown": s.model(s.h200(), attention_dropout=s.Absent()),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "attention_dropout=0.0" in text

@@ -1,0 +1,20 @@
+"""Cases for ATN502."""
+
+from __future__ import annotations
+
+from tests import snapshots as s
+
+FIRES = {
+    "gpt_oss": s.model(s.h200(), model_type="gpt_oss", sinks=True),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "no ring": s.model(s.without(s.h200(), "ring-flash-attn"), model_type="gpt_oss", sinks=True),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "sinks" in text

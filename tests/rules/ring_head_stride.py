@@ -1,0 +1,20 @@
+"""Cases for ATN508."""
+
+from __future__ import annotations
+
+from tests import snapshots as s
+
+FIRES = {
+    "28 and 4 heads": s.model(s.h200(), num_heads=s.Known(28), num_kv_heads=s.Known(4)),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "32 and 32 heads": s.model(s.h200(), num_heads=s.Known(32), num_kv_heads=s.Known(32)),
+    "no ring": s.model(s.without(s.h200(), "ring-flash-attn")),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "1, 2, 4" in text

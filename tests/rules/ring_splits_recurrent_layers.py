@@ -1,0 +1,24 @@
+"""Cases for ATN511."""
+
+from __future__ import annotations
+
+from tests import snapshots as s
+
+FIRES = {
+    "qwen3_next": s.model(s.h200(), model_type="qwen3_next", layer_types=("linear_attention", "full_attention")),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "no ring": s.model(
+        s.without(s.h200(), "ring-flash-attn"),
+        model_type="qwen3_next",
+        layer_types=("linear_attention", "full_attention"),
+    ),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "recurrent" in text
