@@ -191,12 +191,11 @@ def shadowed(snapshot: Snapshot, name: str) -> bool:
     return any(shadow.startswith(name + " at ") for shadow in snapshot.shadows)
 
 
-def flash_files_disturbed(snapshot: Snapshot) -> bool:
-    """Say whether flash-attn's files are not the ones that were installed (ATN113, ATN115, ATN117)."""
+def disturbed_files(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the files of flash-attn that are missing or not the ones that were installed."""
     found = snapshot.package("flash-attn")
-    if not isinstance(found, Known):
-        return False
-    return bool(found.value.files_missing or found.value.files_altered or found.value.problem)
+    paths = (*found.value.files_missing, *found.value.files_altered) if isinstance(found, Known) else ()
+    return tuple(path for path in paths if path.startswith(("flash_attn/", "flash_attn_2_cuda")))
 
 
 def says_available(snapshot: Snapshot) -> tuple[str, ...]:

@@ -45,8 +45,8 @@ class BuildTools:
 
     nvcc: Fact[str]  # "12.8"
     cuda_home: Fact[str]
-    ninja: Fact[str]
-    gcc: Fact[str]
+    ninja: Fact[str]  # its version, or "on PATH"
+    gcc: Fact[str]  # of g++; some systems tell the major version only
     pip: Fact[str]  # version of pip inside the examined environment
     uv: Fact[str]  # path of uv
     pip_config: Mapping[str, str]  # settings that change what an install does, credentials removed
@@ -252,7 +252,9 @@ class Model:
     attn_implementation: Fact[str]  # as config.json asks
     towers: tuple[Tower, ...]
     remote_code: bool  # config.json names code of its own (auto_map)
-    remote_imports: tuple[str, ...]  # packages that code imports, read without running it
+    remote_imports: tuple[
+        str, ...
+    ]  # what that code imports, never run: "einops", "flash_attn.bert_padding:unpad_input"
     tokenizer: Fact[Tokenizer]
     accepts: Fact[Mapping[str, str]]  # attn_implementation -> "" accepted, or the installed transformers' refusal
 

@@ -28,6 +28,11 @@ def h200() -> Snapshot:
     return recorded("h200")
 
 
+def h200x2() -> Snapshot:
+    """Return two H200s joined by NVLink, with the same packages."""
+    return recorded("h200x2")
+
+
 def laptop() -> Snapshot:
     """A machine without a GPU: torch 2.13+cpu, transformers 5.17, nothing else."""
     return recorded("laptop")
@@ -117,6 +122,13 @@ def gpus(snapshot: Snapshot, *capabilities: tuple[int, int], **fields: Any) -> S
         for index, capability in enumerate(capabilities)
     )
     return replace(snapshot, devices=Known(devices))
+
+
+def hide(snapshot: Snapshot, *indices: int) -> Snapshot:
+    """Hide GPUs from jobs, as CUDA_VISIBLE_DEVICES does."""
+    assert isinstance(snapshot.devices, Known)
+    devices = (replace(device, visible=device.index not in indices) for device in snapshot.devices.value)
+    return replace(snapshot, devices=Known(tuple(devices)))
 
 
 def model(snapshot: Snapshot, **fields: Any) -> Snapshot:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from typing import Any
 
-import jsonschema
 import pytest
 
 from attncheck.schema import schema
@@ -31,6 +30,7 @@ def report() -> dict[str, Any]:
 
 
 def test_the_report_fits_the_schema(report: dict[str, Any]) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
     jsonschema.validate(report, schema())
     assert report["snapshot"]["problems"] == []
 
@@ -84,3 +84,19 @@ def test_a_hidden_gpu_is_told() -> None:
     names = [finding["name"] for finding in json.loads(done.stdout)["findings"]]
     assert "visible-devices-hide-gpus" in names
     assert "cuda-does-not-start" not in names, "one defect, one finding"
+
+
+@pytest.mark.multigpu
+def test_every_pair_of_gpus_has_a_link_and_an_answer(report: dict[str, Any]) -> None:
+    import torch
+
+    if torch.cuda.device_count() < 2:
+        if os.environ.get("ATTNCHECK_REQUIRE_GPU") == "1":
+            pytest.fail("ATTNCHECK_REQUIRE_GPU=1, and there are not two GPUs")
+        pytest.skip("one GPU here")
+    links = report["snapshot"]["topology"]["known"]["links"]
+    assert links
+    for link in links:
+        assert link["kind"].startswith(("NV", "PIX", "PXB", "PHB", "NODE", "SYS"))
+        reachable = torch.cuda.can_device_access_peer(link["first"], link["second"])
+        assert link["peer_access"] == {"known": reachable}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from attncheck.advice import attn_implementation
-from attncheck.facts import Absent, Fact, Known, need
+from attncheck.advice import attn_implementation, install
+from attncheck.facts import Absent, Fact, Known, need, value_or
 from attncheck.findings import Fix
 from attncheck.snapshot import Model, Snapshot
 
@@ -94,12 +94,50 @@ def eager_only(model: Model) -> bool:
     return bool(classes) and all(refuses(model, name) for name in classes)
 
 
-def way_out(snapshot: Snapshot, model: Model, *unfit: str) -> tuple[Fix, ...]:
-    """Return the setting of the best attention that is accepted here, less the `unfit`."""
-    for name in ("flash_attention_2", "sdpa", "flex_attention", "eager"):
-        if name not in unfit and (answer(model, name) == "" or (answer(model, name) is None and name == "eager")):
+def unfit(snapshot: Snapshot, model: Model) -> set[str]:
+    """Return what must not be recommended for `model` here, although its class may accept it."""
+    found = set()
+    softcap = isinstance(model.softcap, Known)
+    if model.sinks or softcap:
+        found.add("sdpa")
+    too_wide = max(model.head_dims, default=0) > 256
+    chunked = "chunked_attention" in model.layer_types
+    if too_wide or chunked or model.sinks or (model.alibi and model.model_type == "falcon"):
+        found.add("flash_attention_2")
+    if softcap and older(snapshot.version("flash-attn"), FLASH_SOFTCAP):
+        found.add("flash_attention_2")
+    old_gpu = any(value_or(gpu.compute_capability, (8, 0)) < (8, 0) for gpu in snapshot.visible_devices())
+    tried = snapshot.imported("flash_attn")
+    broken = isinstance(tried, Known) and tried.value.outcome != "ok"
+    if old_gpu or broken or not snapshot.has("flash-attn"):
+        found.add("flash_attention_2")
+    return found
+
+
+def way_out(snapshot: Snapshot, model: Model, *less: str) -> tuple[Fix, ...]:
+    """Return the setting of the best attention that serves `model` here, other than those named in `less`."""
+    excluded = {*less, *unfit(snapshot, model)}
+    asked = isinstance(model.accepts, Known)
+    for name in ("flash_attention_2", "sdpa", "flex_attention", "eager") if asked else ("sdpa", "eager"):
+        if name not in excluded and (not asked or answer(model, name) == ""):
             return (attn_implementation(snapshot, name),)
     return ()
+
+
+def newer_transformers(snapshot: Snapshot, requirement: str) -> Fix:
+    """Return how to get a transformers of `requirement`, without breaking what pins it here."""
+    pinning = [name for name in ("openrlhf", "verl", "llamafactory", "ring-flash-attn") if snapshot.has(name)]
+    if pinning:
+        title = f"a newer transformers, within the range of {' and '.join(pinning)}"
+        return Fix(title, "manual", requirement)
+    return install(snapshot, requirement)
+
+
+def ring_ruled_out(model: Model) -> bool:
+    """Say whether ring attention cannot run this model at all, so that finer points about it are moot."""
+    wide = max(model.head_dims, default=0) > 256
+    capped = isinstance(model.softcap, Known)
+    return wide or capped or model.sinks or not model.causal or refuses(model, "flash_attention_2")
 
 
 def without_ring(snapshot: Snapshot) -> Fix:

@@ -59,9 +59,12 @@ def _print_finding(console: Console, finding: Finding) -> None:
 
 def _print_skips(console: Console, report: Report) -> None:
     console.print()
+    names: dict[str, list[str]] = {}
     for skip in report.skips:
-        head = Text(f"{skip.code} ", "bold") + Text("skipped ", "dim")
-        console.print(_hanging(console, head, f"{skip.name}: {skip.reason}"))
+        names.setdefault(skip.reason, []).append(f"{skip.code} {skip.name}")
+    for reason, skipped in names.items():  # one missing fact silences many rules: say it once
+        head = Text(f"{'':7}") + Text("skipped ", "dim")
+        console.print(_hanging(console, head, f"{reason}: {', '.join(skipped)}"))
 
 
 def _hanging(console: Console, head: Text, text: str) -> Text:

@@ -1,7 +1,7 @@
 """flash-attn cannot be imported.
 
 What it checks: how importing flash_attn, and its extension, ended in processes of their own, where no other rule names
-the cause (another torch, CUDA, glibc or Python; files that were overwritten; a folder in the way).
+the cause (another torch, CUDA, glibc or Python; a folder in the way). Files that were overwritten are told as evidence.
 
 Why it matters: flash_attention_2 fails at the first forward, because transformers calls flash-attn available without
 importing it.
@@ -21,9 +21,9 @@ from attncheck.facts import need
 from attncheck.findings import Fix, Problem
 from attncheck.flash_attn_advice import install_flash_attn
 from attncheck.reading import (
+    disturbed_files,
     flash_failure,
     flash_fault,
-    flash_files_disturbed,
     says_available,
     shadowed,
     told,
@@ -40,15 +40,25 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     failure = flash_failure(snapshot)
     if failure is None or flash_fault(snapshot) != "other" or not torch_works(snapshot):
         return
-    if flash_files_disturbed(snapshot) or shadowed(snapshot, "flash_attn"):
-        return
+    if shadowed(snapshot, "flash_attn"):
+        return  # ATN118
     version = need(snapshot.package("flash-attn"), "flash-attn").version
     yield Problem(
         message=f"flash-attn {version} cannot be imported: {_why(failure)}",
         subject=f"flash-attn {version}",
-        evidence=(told(failure), *(f"at {frame}" for frame in failure.frames[-2:]), *says_available(snapshot)),
+        evidence=(
+            told(failure),
+            *(f"at {frame}" for frame in failure.frames[-2:]),
+            *_disturbed(snapshot),
+            *says_available(snapshot),
+        ),
         fixes=_fixes(snapshot, failure),
     )
+
+
+def _disturbed(snapshot: Snapshot) -> tuple[str, ...]:
+    paths = disturbed_files(snapshot)
+    return (f"{len(paths)} of its files are missing or changed since it was installed: {paths[0]}",) if paths else ()
 
 
 def _why(failure: ImportOutcome) -> str:

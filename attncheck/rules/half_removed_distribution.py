@@ -22,7 +22,7 @@ from attncheck.findings import Fix, Problem
 from attncheck.flash_attn_advice import install_flash_attn
 from attncheck.knowledge.frameworks import MATTERS
 from attncheck.rules import Rule
-from attncheck.snapshot import Distribution, Snapshot
+from attncheck.snapshot import Snapshot
 
 ALSO = frozenset({"numpy", "einops"})
 HARMLESS = "RECORD is missing"
@@ -31,37 +31,36 @@ HARMLESS = "RECORD is missing"
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each watched package that is not whole."""
     for distribution in snapshot.distributions:
-        name = distribution.name.lstrip("~")
-        if not distribution.problem or distribution.problem == HARMLESS or not _matters(name):
+        name = _project(distribution.name)
+        if not name or not distribution.problem or distribution.problem == HARMLESS:
             continue
-        if distribution.name != name and _whole(snapshot, distribution):
+        if distribution.name != name and _is_whole(snapshot, name):
             continue
         version = f" {distribution.version}" if distribution.version else ""
         yield Problem(
             message=f"{name}{version} is damaged: {distribution.problem}",
             subject=name,
-            evidence=(f"static lane: in {distribution.location}",),
-            fixes=tuple(_fixes(snapshot, name, distribution.version)),
+            evidence=(f"static lane: {distribution.name} in {distribution.location}",),
+            fixes=_fixes(snapshot, name, distribution.version),
         )
 
 
-def _matters(name: str) -> bool:
-    # pip renames what it is about to remove by putting "~" in the place of the first letter
-    return any(known == name or known[1:] == name for known in MATTERS | ALSO)
+def _project(name: str) -> str:
+    """Return the watched project that `name` stands for, or ""; pip hides what it removes behind "~"."""
+    rest = name.lstrip("~")
+    hidden = len(name) - len(rest)
+    return next((known for known in sorted(MATTERS | ALSO) if known[hidden:] == rest), "")
 
 
-def _whole(snapshot: Snapshot, remains: Distribution) -> bool:
-    name = remains.name.lstrip("~")
-    return any(d.name.endswith(name) and not d.problem and d.name[:1] != "~" for d in snapshot.distributions)
+def _is_whole(snapshot: Snapshot, name: str) -> bool:
+    return any(d.name == name and not d.problem for d in snapshot.distributions)
 
 
-def _fixes(snapshot: Snapshot, name: str, version: str) -> Iterator[Fix]:
-    full = next((known for known in sorted(MATTERS | ALSO) if known == name or known[1:] == name), name)
-    if full == "flash-attn" and isinstance(snapshot.torch, Known):
-        yield from install_flash_attn(snapshot)[:1]
-        return
-    requirement = f"{full}=={version}" if version else full
-    yield advice.install(snapshot, requirement, options=("--no-deps", "--force-reinstall"))
+def _fixes(snapshot: Snapshot, name: str, version: str) -> tuple[Fix, ...]:
+    if name == "flash-attn" and isinstance(snapshot.torch, Known):
+        return install_flash_attn(snapshot)[:1]
+    requirement = f"{name}=={version}" if version else name
+    return (advice.install(snapshot, requirement, options=("--no-deps", "--force-reinstall")),)
 
 
 RULE = Rule("ATN117", "warning", check)

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.advice import install
-from attncheck.facts import Unreadable
+from attncheck.facts import Known, Unreadable
 from attncheck.findings import Problem
-from attncheck.knowledge.models import named
+from attncheck.knowledge.models import named, newer_transformers
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -32,9 +31,14 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     yield Problem(
         message=f"{model.accepts.reason}, so {model.source} cannot be loaded",
         evidence=("import lane: the installed transformers was asked",),
-        fixes=(install(snapshot, "transformers", options=("--upgrade",), title="a newer transformers may know it"),),
+        fixes=(newer_transformers(snapshot, "transformers" + _above(snapshot)),),
         subject=model.model_type or model.source,
     )
+
+
+def _above(snapshot: Snapshot) -> str:
+    version = snapshot.version("transformers")
+    return f">{version.value}" if isinstance(version, Known) else ""
 
 
 RULE = Rule("ATN302", "error", check)

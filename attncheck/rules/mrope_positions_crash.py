@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.advice import install
 from attncheck.facts import need
 from attncheck.findings import Problem
-from attncheck.knowledge.models import named, older, refuses, way_out
+from attncheck.knowledge.models import named, newer_transformers, older, refuses, way_out
 from attncheck.knowledge.padding import TEXT_POSITIONS_APART
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
@@ -39,12 +38,16 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"transformers {found} hands the 3-row positions of {model.model_type} to flash attention: it crashes",
         evidence=(f"the release that keeps text positions apart is {boundary}", "static lane: mrope in config.json"),
         fixes=(
-            install(snapshot, f"transformers>={boundary}"),
+            newer_transformers(snapshot, f"transformers>={boundary},<{_next(boundary)}"),
             *way_out(snapshot, model, "flash_attention_2"),
         ),
         subject=model.model_type,
         predicted=True,
     )
+
+
+def _next(boundary: str) -> str:
+    return "5" if boundary.startswith("4") else "5.4"  # no further than needed
 
 
 RULE = Rule("ATN408", "error", check, needs=frozenset({"flash"}))

@@ -28,7 +28,12 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where NVLink is there and may not be used."""
     if value_or(snapshot.env(NAME), "") != "1" or not isinstance(snapshot.topology, Known):
         return
-    links = [link for link in snapshot.topology.value.links if link.kind.startswith("NV")]
+    visible = {device.index for device in snapshot.visible_devices()}
+    links = [
+        link
+        for link in snapshot.topology.value.links
+        if link.kind.startswith("NV") and {link.first, link.second} <= visible
+    ]
     if not links:
         return
     yield Problem(

@@ -1,6 +1,7 @@
 """Half of OpenRLHF's full-determinism switch does nothing under this transformers.
 
-What it checks: OpenRLHF beside transformers 4.54.0 or newer.
+What it checks: OpenRLHF beside transformers 4.54.0 or newer, where CUBLAS_WORKSPACE_CONFIG shows that determinism is
+wanted and FLASH_ATTENTION_DETERMINISTIC is not set.
 
 Why it matters: `--train.full_determinism_enable` sets `transformers.modeling_flash_attention_utils.deterministic_g`,
 which only transformers 4.47.0 to 4.53.x reads. Its other half, `enable_full_determinism`, sets
@@ -30,6 +31,9 @@ FIRST_WITHOUT = Version("4.54.0")
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the private global that OpenRLHF sets is no longer read."""
     if not snapshot.has("openrlhf") or not snapshot.has("transformers"):
+        return
+    asked = "CUBLAS_WORKSPACE_CONFIG" in snapshot.environ
+    if not asked or "FLASH_ATTENTION_DETERMINISTIC" in snapshot.environ:
         return
     transformers = need(snapshot.version("transformers"), "transformers' version")
     if transformers >= FIRST_WITHOUT:

@@ -1,8 +1,9 @@
 """Files of an attention package are not the ones that were installed.
 
-What it checks: the files of flash-attn, flash-attn-3, flash-attn-4, ring-flash-attn and liger-kernel against their
-RECORD, by size. Of ring-flash-attn and liger-kernel, which people patch on purpose, missing files alone count. What
-flash-attn and flash-attn-4 do to one another is ATN113.
+What it checks: the modules of flash-attn, flash-attn-3, flash-attn-4, ring-flash-attn and liger-kernel against their
+RECORD, by size, and flash-attn's extension unless it was imported without trouble. Of ring-flash-attn and
+liger-kernel, which people patch on purpose, missing files alone count. What flash-attn and flash-attn-4 do to one
+another is ATN113.
 
 Why it matters: two versions mixed in one folder fail in odd ways ("not enough values to unpack (expected 8, got 7)"),
 and a reinstall from pip's cache reports success without changing anything.
@@ -19,11 +20,19 @@ from collections.abc import Iterator
 from attncheck import advice
 from attncheck.findings import Fix, Problem
 from attncheck.flash_attn_advice import install_flash_attn
-from attncheck.reading import flash_fault
+from attncheck.reading import FLASH_EXTENSION, flash_fault, imports_fine
 from attncheck.rules import Rule
 from attncheck.snapshot import Distribution, Snapshot
 
-SHARING = ("flash-attn", "flash-attn-4")
+PACKAGES = ("flash_attn/", "flash_attn_3/", "flash_attn_interface", "ring_flash_attn/", "liger_kernel/")
+FOLDERS = {
+    "flash-attn": "flash_attn/",
+    "flash-attn-3": "flash_attn_",
+    "flash-attn-4": "flash_attn/",
+    "ring-flash-attn": "ring_flash_attn/",
+    "liger-kernel": "liger_kernel/",
+}
+PATCHED = ("ring-flash-attn", "liger-kernel")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
@@ -43,17 +52,21 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 
 
 def _disturbed(snapshot: Snapshot, distribution: Distribution) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    if distribution.editable or distribution.problem:
+    if distribution.editable or distribution.problem or distribution.name not in FOLDERS:
         return (), ()
-    altered, missing = distribution.files_altered, distribution.files_missing
-    if distribution.name in ("ring-flash-attn", "liger-kernel"):
-        altered = ()
-    if distribution.name in SHARING and snapshot.has(*SHARING[:1]) and snapshot.has(*SHARING[1:]):
-        altered = tuple(path for path in altered if not path.startswith("flash_attn/cute/"))
-        missing = tuple(path for path in missing if not path.startswith("flash_attn/cute/"))
-    if distribution.name == "flash-attn" and flash_fault(snapshot) not in (None, "other"):
-        return (), ()  # ATN104 to ATN107 name what broke and lay it down again
-    return altered, missing
+    if distribution.name == "flash-attn" and flash_fault(snapshot) is not None:
+        return (), ()  # ATN104 to ATN108 say what broke and lay it down again
+    altered = tuple(path for path in distribution.files_altered if _counts(snapshot, distribution, path))
+    missing = tuple(path for path in distribution.files_missing if _counts(snapshot, distribution, path))
+    return () if distribution.name in PATCHED else altered, missing
+
+
+def _counts(snapshot: Snapshot, distribution: Distribution, path: str) -> bool:
+    """Say whether `path` is code that the package runs; images are slimmed of tests and their libraries stripped."""
+    if path.endswith(".so"):
+        return distribution.name != "flash-attn" or not imports_fine(snapshot, FLASH_EXTENSION)
+    shared = path.startswith("flash_attn/cute/") and snapshot.has("flash-attn") and snapshot.has("flash-attn-4")
+    return path.endswith(".py") and path.startswith(FOLDERS[distribution.name]) and not shared
 
 
 def _fixes(snapshot: Snapshot, distribution: Distribution) -> Iterator[Fix]:

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.advice import install
 from attncheck.facts import need
 from attncheck.findings import Fix, Problem
-from attncheck.knowledge.models import older
+from attncheck.knowledge.models import newer_transformers, older
 from attncheck.knowledge.padding import PACKED_WITHOUT_FLASH
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
@@ -30,7 +29,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not older(snapshot.version("transformers"), PACKED_WITHOUT_FLASH) or snapshot.has("flash-attn", "flash-attn-3"):
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
-    newer = install(snapshot, f"transformers>={PACKED_WITHOUT_FLASH}")
+    newer = newer_transformers(snapshot, f"transformers>={PACKED_WITHOUT_FLASH},<5")
     yield Problem(
         message=f"packing leaks between documents: transformers {version} keeps them apart with flash attention only",
         evidence=(f"transformers {version}; sdpa detects packed rows from {PACKED_WITHOUT_FLASH} on", "no flash-attn"),

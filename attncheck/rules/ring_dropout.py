@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from attncheck.facts import value_or
 from attncheck.findings import Fix, Problem
-from attncheck.knowledge.models import named
+from attncheck.knowledge.models import named, ring_ruled_out
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -25,7 +25,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where ring attention meets attention dropout."""
     model = named(snapshot)
     dropout = 0.0 if model is None else value_or(model.attention_dropout, 0.0)
-    if model is None or not dropout or not snapshot.has("ring-flash-attn"):
+    if model is None or not dropout or not snapshot.has("ring-flash-attn") or ring_ruled_out(model):
         return
     yield Problem(
         message=f"ring attention is wrong with attention_dropout {dropout:g} of {model.model_type}",

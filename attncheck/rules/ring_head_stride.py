@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from attncheck.facts import Known
 from attncheck.findings import Fix, Problem
-from attncheck.knowledge.models import divisors, named
+from attncheck.knowledge.models import divisors, named, ring_ruled_out
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -29,7 +29,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not isinstance(model.num_heads, Known) or not isinstance(model.num_kv_heads, Known):
         return
     valid = divisors(model.num_kv_heads.value)
-    if set(divisors(model.num_heads.value)) <= set(valid):
+    if set(divisors(model.num_heads.value)) <= set(valid) or len(valid) == 1 or ring_ruled_out(model):
         return
     sizes = ", ".join(map(str, valid))
     yield Problem(

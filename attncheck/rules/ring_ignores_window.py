@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.facts import Known
+from attncheck.facts import Known, value_or
 from attncheck.findings import Problem
-from attncheck.knowledge.models import named, without_ring
+from attncheck.knowledge.models import named, ring_ruled_out, without_ring
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -27,6 +27,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where ring attention meets a sliding window."""
     model = named(snapshot)
     if model is None or not isinstance(model.sliding_window, Known) or not snapshot.has("ring-flash-attn"):
+        return
+    longest = value_or(model.max_position_embeddings, 0)
+    if ring_ruled_out(model) or 0 < longest <= model.sliding_window.value:
         return
     windowed = sum(kind == "sliding_attention" for kind in model.layer_types)
     window = model.sliding_window.value

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck.findings import Fix, Problem
-from attncheck.knowledge.models import named, without_ring
+from attncheck.knowledge.models import named, refuses, ring_ruled_out, without_ring
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -28,13 +28,15 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     model = named(snapshot)
     if model is None or not snapshot.has("ring-flash-attn") or (model.causal and not model.towers):
         return
-    if not model.causal:
+    if not model.causal and not refuses(model, "flash_attention_2"):
         yield Problem(
             message=f"ring attention is causal only; {model.model_type} attends in both directions",
             evidence=("ring-flash-attn asserts causal attention",),
             fixes=(without_ring(snapshot),),
             subject=model.model_type,
         )
+        return
+    if ring_ruled_out(model):
         return
     apart = ", ".join(f'"{tower.name}": "sdpa"' for tower in model.towers)
     yield Problem(

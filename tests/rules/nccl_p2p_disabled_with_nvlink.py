@@ -12,13 +12,18 @@ def joined(kind: str, **variables: str) -> Snapshot:
     return s.env(snapshot, **variables)
 
 
-FIRES = {"NVLink": joined("NV18", NCCL_P2P_DISABLE="1")}
+FIRES = {
+    "NVLink": joined("NV18", NCCL_P2P_DISABLE="1"),
+    "the recorded pair": s.env(s.h200x2(), NCCL_P2P_DISABLE="1"),
+}
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "PCIe through the host": joined("SYS", NCCL_P2P_DISABLE="1"),
     "NUMA node": joined("NODE", NCCL_P2P_DISABLE="1"),
     "not set": joined("NV18"),
+    "the recorded pair": s.h200x2(),
+    "one of the pair is hidden": s.hide(s.env(s.h200x2(), NCCL_P2P_DISABLE="1"), 0),
     "it is 0": joined("NV18", NCCL_P2P_DISABLE="0"),
 }
 

@@ -13,6 +13,7 @@ SILENT = {
     "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
     "no ring": s.model(s.without(s.h200(), "ring-flash-attn"), attention_dropout=s.Known(0.1)),
     "unknown": s.model(s.h200(), attention_dropout=s.Absent()),
+    "an encoder: no ring anyway": s.model(s.h200(), attention_dropout=s.Known(0.1), causal=False),
 }
 
 

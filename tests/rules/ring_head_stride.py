@@ -12,6 +12,8 @@ SILENT = {
     "the laptop without a model": s.laptop(),
     "32 and 32 heads": s.model(s.h200(), num_heads=s.Known(32), num_kv_heads=s.Known(32)),
     "no ring": s.model(s.without(s.h200(), "ring-flash-attn")),
+    "one key/value head": s.model(s.h200(), num_kv_heads=s.Known(1)),
+    "sinks rule the ring out": s.model(s.h200(), sinks=True),
 }
 
 

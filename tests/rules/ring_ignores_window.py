@@ -19,6 +19,20 @@ SILENT = {
         layer_types=("sliding_attention",) * 32,
         sliding_window=s.Known(4096),
     ),
+    "a softcap rules the ring out": s.model(
+        s.h200(),
+        softcap=s.Known(50.0),
+        model_type="mistral",
+        layer_types=("sliding_attention",) * 32,
+        sliding_window=s.Known(4096),
+    ),
+    "no text is longer than the window": s.model(
+        s.h200(),
+        max_position_embeddings=s.Known(4096),
+        model_type="mistral",
+        layer_types=("sliding_attention",) * 32,
+        sliding_window=s.Known(4096),
+    ),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attncheck.snapshot import Tower
 from tests import snapshots as s
+from tests.answers import refusing
 
 FIRES = {
     "bert": s.model(s.h200(), model_type="bert", causal=False),
@@ -14,6 +15,10 @@ SILENT = {
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
     "no ring": s.model(s.without(s.h200(), "ring-flash-attn"), causal=False, towers=(Tower("vision_config", 16, 80),)),
+    "an encoder that refuses flash": s.model(s.h200(), causal=False, accepts=refusing("flash_attention_2")),
+    "flash is refused anyway": s.model(
+        s.h200(), towers=(Tower("vision_config", 16, 80),), accepts=refusing("flash_attention_2")
+    ),
 }
 
 

@@ -1,0 +1,18 @@
+"""Cases for ATN118."""
+
+from dataclasses import replace
+
+from tests import snapshots as s
+
+FIRES = {
+    "a clone beside the script": replace(s.h200(), shadows=("flash_attn at ~/flash-attention/flash_attn",)),
+    "an empty leftover": replace(
+        s.h200(), shadows=("flash_attn at /opt/venv/lib/python3.12/site-packages/flash_attn (no __init__.py)",)
+    ),
+}
+SILENT = {"the recorded machine": replace(s.h200(), shadows=()), "the laptop": s.laptop()}
+
+
+def says(finding: str) -> bool:
+    """Say whether the finding's text names what a user must read."""
+    return "import flash_attn takes" in finding and "out of the way" in finding

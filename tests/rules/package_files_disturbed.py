@@ -1,0 +1,47 @@
+"""Cases for ATN115."""
+
+from tests import snapshots as s
+
+SO = "flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so"
+
+FIRES = {
+    "a module of flash-attn is gone": s.package(
+        s.h200(), "flash-attn", "2.8.3", files_missing=("flash_attn/bert_padding.py",)
+    ),
+    "a module of flash-attn is another version's": s.package(
+        s.h200(), "flash-attn", "2.8.3", files_altered=("flash_attn/flash_attn_interface.py",)
+    ),
+    "its extension is another, and nobody imported it": s.package(
+        s.imported(s.h200(), "flash_attn_2_cuda", "skipped"), "flash-attn", "2.8.3", files_altered=(SO,)
+    ),
+    "half of ring-flash-attn": s.package(
+        s.h200(), "ring-flash-attn", "0.1.8", files_missing=("ring_flash_attn/utils.py",)
+    ),
+}
+SILENT = {
+    "the recorded machine": s.h200(),
+    "the laptop": s.laptop(),
+    "an image slimmed of tests, its extension stripped and imported": s.package(
+        s.imported(s.h200(), "flash_attn_2_cuda"),
+        "flash-attn",
+        "2.8.3",
+        files_missing=("hopper/test_util.py",),
+        files_altered=(SO,),
+    ),
+    "ring-flash-attn patched on purpose": s.package(
+        s.h200(), "ring-flash-attn", "0.1.8", files_altered=("ring_flash_attn/adapters/hf_adapter.py",)
+    ),
+    "flash-attn-4 laid over flash-attn: ATN113": s.package(
+        s.package(s.h200(), "flash-attn", "2.8.3", files_altered=("flash_attn/cute/interface.py",)),
+        "flash-attn-4",
+        "4.0.0b36",
+    ),
+    "editable": s.package(
+        s.h200(), "flash-attn", "2.8.3", editable=True, files_missing=("flash_attn/bert_padding.py",)
+    ),
+}
+
+
+def says(finding: str) -> bool:
+    """Say whether the finding's text names what a user must read."""
+    return "is not as it was installed" in finding and "force-reinstall" in finding
