@@ -35,6 +35,13 @@ def install_flash_attn(snapshot: Snapshot) -> tuple[Fix, ...]:
     return ways if not missing_tools(snapshot) else (*ways[1:], *ways[:1])
 
 
+def flash_attn_itself(snapshot: Snapshot) -> tuple[Fix, ...]:
+    """Return the command that installs flash-attn, for those who cannot do without the package."""
+    commands = tuple(fix for fix in install_flash_attn(snapshot) if fix.kind == "command")
+    options = ("--no-build-isolation", "--no-deps")
+    return commands or (advice.install(snapshot, f"flash-attn=={source_version(snapshot)}", options=options),)
+
+
 def needs_build(snapshot: Snapshot) -> bool:
     """Say whether a flash-attn 2 that works here can only be had by compiling it: a rule then looks at the tools."""
     if not torch_works(snapshot) or wheel_build(snapshot) is None or published_wheel(snapshot) is not None:

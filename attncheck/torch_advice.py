@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from attncheck import advice, pins
@@ -20,8 +19,9 @@ def install_torch(snapshot: Snapshot, title: str = "") -> Fix:
 
     Without an NVIDIA driver the installer's own index decides.
     """
-    requirement = "torch" + ",".join(sorted(str(wanted) for wanted in _wanted(snapshot)))
-    index = _index(snapshot, "")
+    wanted = _wanted(snapshot)
+    requirement = "torch" + wanted
+    index = _index(snapshot, wanted.removeprefix("==") if wanted.startswith("==") else "")
     return advice.install(snapshot, requirement, options=index, title=title or f"install {requirement}")
 
 
@@ -36,8 +36,10 @@ def cuda_torch(snapshot: Snapshot) -> Fix:
     return advice.install(snapshot, f"torch=={release}+{local}", options=index, title="install this torch with CUDA")
 
 
-def _wanted(snapshot: Snapshot) -> set[SpecifierSet]:
-    return {specifier for _, specifier in pins.demands(snapshot, "torch")}
+def _wanted(snapshot: Snapshot) -> str:
+    """Return what the other distributions ask of torch: one exact version where one names it, else all their ranges."""
+    asked = sorted({str(specifier) for _, specifier in pins.demands(snapshot, "torch")})
+    return next((text for text in asked if text.startswith("==") and "," not in text), ",".join(asked))
 
 
 def _index(snapshot: Snapshot, release: str) -> tuple[str, ...]:

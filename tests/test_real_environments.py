@@ -37,7 +37,7 @@ def codes(report: dict[str, Any], severity: str = "") -> list[str]:
 
 
 def finding(report: dict[str, Any], code: str) -> dict[str, Any]:
-    found = [f for f in report["findings"] if f["code"] == code]
+    found: list[dict[str, Any]] = [f for f in report["findings"] if f["code"] == code]
     assert len(found) == 1, f"{code} not found once among {codes(report)}"
     return found[0]
 

@@ -52,7 +52,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     yield Problem(
         message=message,
         subject=f"flash-attn {version}",
-        evidence=tuple(_evidence(snapshot, symbols)),
+        evidence=tuple(_evidence(snapshot, symbols) if fault == "abi" else _without_cuda(snapshot)),
         fixes=install_flash_attn(snapshot),
     )
 
@@ -77,6 +77,17 @@ def _evidence(snapshot: Snapshot, symbols: tuple[str, ...]) -> Iterator[str]:
         yield f"for instance {symbols[0]}"
     yield f"this environment: {describe(snapshot)}"
     yield from says_available(snapshot)
+
+
+def _without_cuda(snapshot: Snapshot) -> Iterator[str]:
+    failure, binary = flash_failure(snapshot), flash_binary(snapshot)
+    if failure is not None:
+        yield told(failure)
+    elif binary is not None:
+        needed = [name for name in binary.needed if name.startswith(("libtorch_cuda", "libc10_cuda"))]
+        yield f"static lane: {binary.path} needs {', '.join(needed)}"
+    if not snapshot.visible_devices():
+        yield "no GPU is visible here: flash-attn could not run in any case"
 
 
 RULE = Rule("ATN104", "error", check, needs=frozenset({"flash", "ring"}))

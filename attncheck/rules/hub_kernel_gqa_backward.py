@@ -21,6 +21,7 @@ from attncheck import advice
 from attncheck.facts import need
 from attncheck.fallback import fallback
 from attncheck.findings import Problem
+from attncheck.flash_attn_advice import flash_attn_itself
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -40,7 +41,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         evidence=("flash-attn is not installed, so that flash_attention_2 becomes this kernel",),
         fixes=(
             advice.attn_implementation(snapshot, f"{kernel.repository}@v2"),
-            advice.install(snapshot, "flash-attn", options=("--no-build-isolation", "--no-deps")),
+            *flash_attn_itself(snapshot),
         ),
         predicted=True,
     )

@@ -21,6 +21,7 @@ from attncheck import advice
 from attncheck.facts import Known
 from attncheck.fallback import fallback
 from attncheck.findings import Problem
+from attncheck.flash_attn_advice import flash_attn_itself
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -41,7 +42,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject="flash_attention_2",
         evidence=(f"kernels is installed and accepted; the repository is {cached}",),
         fixes=(
-            advice.install(snapshot, "flash-attn", options=("--no-build-isolation", "--no-deps")),
+            *flash_attn_itself(snapshot),
             advice.attn_implementation(snapshot, str(kernel)),
             advice.attn_implementation(snapshot, "sdpa"),
         ),

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck import advice
 from attncheck.facts import Known, need
 from attncheck.findings import Fix, Problem
+from attncheck.flash_attn_advice import flash_attn_itself
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         evidence=("static lane: no distribution flash-attn",),
         fixes=(
             Fix("say what runs", "setting", "flash_attn: sdpa"),
-            advice.install(snapshot, "flash-attn", options=("--no-build-isolation", "--no-deps")),
+            *flash_attn_itself(snapshot),
         ),
     )
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck import advice, pins
 from attncheck.facts import Known, need
 from attncheck.findings import Problem
+from attncheck.flash_attn_advice import flash_attn_itself
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -32,14 +32,13 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if tried is not None and (tried.outcome == "ok" or "flash_attn" not in tried.message):
         return
     openrlhf = need(snapshot.package("openrlhf"), "openrlhf")
-    pinned = [str(requirement) for requirement in pins.demands_of(snapshot, openrlhf, "flash-attn")]
     lane = f"import lane: {tried.exception}: {tried.message}" if tried else "static lane: no distribution flash-attn"
     yield Problem(
         message=f"OpenRLHF {openrlhf.version} cannot start: flash-attn is not installed, and it imports it "
         "whatever attention is asked for",
         subject=f"openrlhf {openrlhf.version}",
         evidence=(lane,),
-        fixes=(advice.install(snapshot, *(pinned or ["flash-attn"]), options=("--no-build-isolation", "--no-deps")),),
+        fixes=flash_attn_itself(snapshot),
     )
 
 

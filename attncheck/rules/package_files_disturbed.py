@@ -42,9 +42,10 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         if not altered and not missing:
             continue
         counts = [f"{len(paths)} {what}" for paths, what in ((missing, "missing"), (altered, "changed")) if paths]
+        noun = "file" if len(altered) + len(missing) == 1 else "files"
         yield Problem(
-            message=f"{distribution.name} {distribution.version} is not as it was installed: files "
-            + " and ".join(counts),
+            message=f"{distribution.name} {distribution.version} is not as it was installed: "
+            f"{' and '.join(counts)} {noun}",
             subject=f"{distribution.name} {distribution.version}",
             evidence=(*(f"missing: {p}" for p in missing[:3]), *(f"changed: {p}" for p in altered[:3])),
             fixes=tuple(_fixes(snapshot, distribution)),

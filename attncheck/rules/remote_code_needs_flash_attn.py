@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.advice import install
 from attncheck.facts import Known
 from attncheck.findings import Fix, Problem
+from attncheck.flash_attn_advice import flash_attn_itself
 from attncheck.knowledge.models import named
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
@@ -33,11 +33,11 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return
     in_library = isinstance(model.accepts, Known)
     own = Fix("use the class of transformers itself", "setting", "trust_remote_code=False")
-    flash = install(snapshot, "flash-attn", options=("--no-build-isolation",))
+    flash = flash_attn_itself(snapshot)
     yield Problem(
         message=f"the code that {model.source} brings imports flash_attn, which is not installed",
         evidence=("static lane: an unguarded import in the model's *.py files",),
-        fixes=(own, flash) if in_library else (flash,),
+        fixes=(own, *flash) if in_library else flash,
         subject=model.source,
         predicted=in_library,
     )

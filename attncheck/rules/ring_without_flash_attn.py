@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck import advice
 from attncheck.facts import Known, need
 from attncheck.findings import Problem
+from attncheck.flash_attn_advice import flash_attn_itself
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -38,7 +38,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"ring-flash-attn {ring} cannot be imported: flash-attn is not installed",
         subject=f"ring-flash-attn {ring}",
         evidence=(lane, *other),
-        fixes=(advice.install(snapshot, "flash-attn", options=("--no-build-isolation", "--no-deps")),),
+        fixes=flash_attn_itself(snapshot),
     )
 
 

@@ -31,5 +31,5 @@ SILENT = {
 def says(finding: str) -> bool:
     """Say whether the finding's text names what a user must read."""
     return (
-        "share 1 files" in finding and "uninstall" in finding and "flash-attn-4==4.0.0b36" not in finding.split("'")[0]
+        "share 1 file;" in finding and "uninstall" in finding and "flash-attn-4==4.0.0b36" not in finding.split("'")[0]
     )
