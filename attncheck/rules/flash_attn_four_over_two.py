@@ -40,6 +40,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     winner = "flash-attn" if loser == "flash-attn-4" else "flash-attn-4"
     count = len(shared) or len(lost[loser])
     files = "1 file" if count == 1 else f"{count} files"
+    files = "1 file" if count == 1 else f"{count} files"
     yield Problem(
         message=f"flash-attn-4 {four.value.version} and flash-attn {two.value.version} share {files}; "
         f"those on disk are {winner}'s",

@@ -1,7 +1,7 @@
 """Files of an attention package are not the ones that were installed.
 
 What it checks: the modules of flash-attn, flash-attn-3, flash-attn-4, ring-flash-attn and liger-kernel against their
-RECORD, by size, and flash-attn's extension unless it was imported without trouble. Of ring-flash-attn and
+RECORD, by size, and whether an extension is gone; one that was only stripped is left alone. Of ring-flash-attn and
 liger-kernel, which people patch on purpose, missing files alone count. What flash-attn and flash-attn-4 do to one
 another is ATN113.
 
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from attncheck import advice
 from attncheck.findings import Fix, Problem
 from attncheck.flash_attn_advice import install_flash_attn
-from attncheck.reading import FLASH_EXTENSION, flash_fault, imports_fine
+from attncheck.reading import flash_fault
 from attncheck.rules import Rule
 from attncheck.snapshot import Distribution, Snapshot
 
@@ -58,14 +58,14 @@ def _disturbed(snapshot: Snapshot, distribution: Distribution) -> tuple[tuple[st
     if distribution.name == "flash-attn" and flash_fault(snapshot) is not None:
         return (), ()  # ATN104 to ATN108 say what broke and lay it down again
     altered = tuple(path for path in distribution.files_altered if _counts(snapshot, distribution, path))
-    missing = tuple(path for path in distribution.files_missing if _counts(snapshot, distribution, path))
+    missing = tuple(
+        path for path in distribution.files_missing if path.endswith(".so") or _counts(snapshot, distribution, path)
+    )
     return () if distribution.name in PATCHED else altered, missing
 
 
 def _counts(snapshot: Snapshot, distribution: Distribution, path: str) -> bool:
-    """Say whether `path` is code that the package runs; images are slimmed of tests and their libraries stripped."""
-    if path.endswith(".so"):
-        return distribution.name != "flash-attn" or not imports_fine(snapshot, FLASH_EXTENSION)
+    """Say whether `path` is a module that the package runs: images are slimmed of tests, their libraries stripped."""
     shared = path.startswith("flash_attn/cute/") and snapshot.has("flash-attn") and snapshot.has("flash-attn-4")
     return path.endswith(".py") and path.startswith(FOLDERS[distribution.name]) and not shared
 

@@ -1,5 +1,7 @@
 """Cases for ATN115."""
 
+from dataclasses import replace
+
 from tests import snapshots as s
 
 SO = "flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so"
@@ -11,8 +13,8 @@ FIRES = {
     "a module of flash-attn is another version's": s.package(
         s.h200(), "flash-attn", "2.8.3", files_altered=("flash_attn/flash_attn_interface.py",)
     ),
-    "its extension is another, and nobody imported it": s.package(
-        s.imported(s.h200(), "flash_attn_2_cuda", "skipped"), "flash-attn", "2.8.3", files_altered=(SO,)
+    "its extension is gone, and nobody imported it": s.package(
+        s.imported(s.h200(), "flash_attn_2_cuda", "skipped"), "flash-attn", "2.8.3", files_missing=(SO,)
     ),
     "half of ring-flash-attn": s.package(
         s.h200(), "ring-flash-attn", "0.1.8", files_missing=("ring_flash_attn/utils.py",)
@@ -27,6 +29,9 @@ SILENT = {
         "2.8.3",
         files_missing=("hopper/test_util.py",),
         files_altered=(SO,),
+    ),
+    "the same image, nothing imported": s.package(
+        replace(s.h200(), imports=s.Absent("not asked for")), "flash-attn", "2.8.3", files_altered=(SO,)
     ),
     "ring-flash-attn patched on purpose": s.package(
         s.h200(), "ring-flash-attn", "0.1.8", files_altered=("ring_flash_attn/adapters/hf_adapter.py",)
