@@ -78,7 +78,7 @@ def _hanging(console: Console, head: Text, text: str) -> Text:
 
 def _summary(report: Report, verbose: bool) -> str:
     parts = list(_counts(report)) or ["nothing found"]
-    parts.append(f"{len(report.passed)} rules found nothing")
+    parts.append(f"{len(report.passed)} rule{'s' * (len(report.passed) != 1)} found nothing")
     if report.skips:
         parts.append(f"{len(report.skips)} could not judge" + ("" if verbose else " (-v lists them)"))
     if report.suppressed:
