@@ -120,18 +120,6 @@ def flash_failure(snapshot: Snapshot) -> ImportOutcome | None:
     return failed(snapshot, FLASH_EXTENSION, "flash_attn")
 
 
-def flash_version(snapshot: Snapshot) -> str:
-    """Return flash-attn as a message names it: "flash-attn 2.8.3"."""
-    package = snapshot.package("flash-attn")
-    return f"flash-attn {package.value.version}".strip() if isinstance(package, Known) else "flash-attn"
-
-
-def flash_lane(snapshot: Snapshot, static: str) -> str:
-    """Return what the import lane said of flash-attn as evidence, or `static`, what its file says."""
-    failure = flash_failure(snapshot)
-    return told(failure) if failure is not None else f"static lane: {static}"
-
-
 def flash_works(snapshot: Snapshot) -> bool:
     """Say whether flash-attn 2 is installed and nothing tells that it cannot be used."""
     return snapshot.has("flash-attn") and torch_works(snapshot) and flash_fault(snapshot) is None
@@ -194,7 +182,10 @@ def shadowed(snapshot: Snapshot, name: str) -> bool:
 def disturbed_files(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the files of flash-attn that are missing or not the ones that were installed."""
     found = snapshot.package("flash-attn")
-    paths = (*found.value.files_missing, *found.value.files_altered) if isinstance(found, Known) else ()
+    if not isinstance(found, Known):
+        return ()
+    altered = tuple(path for path in found.value.files_altered if not path.endswith(".so"))  # stripped is not broken
+    paths = (*found.value.files_missing, *altered)
     return tuple(path for path in paths if path.startswith(("flash_attn/", "flash_attn_2_cuda")))
 
 

@@ -1,12 +1,11 @@
 """A compiled package was built for another torch.
 
-What it checks: the extensions of vllm, xformers, torchvision, torchaudio, causal-conv1d, mamba-ssm, apex,
-transformer-engine, deepspeed, sgl-kernel and others: the symbols they ask of torch against those that it exports. Where
-the very extension was imported, the outcome decides. flash-attn is ATN104, flash-attn-3 ATN126; a vllm whose METADATA
-names another torch is ATN156.
+What it checks: the extensions of vllm, causal-conv1d, mamba-ssm, apex, transformer-engine, deepspeed, sgl-kernel and
+others: the symbols they ask of torch against those that it exports. Where the very extension was imported, the outcome
+decides. flash-attn is ATN104, flash-attn-3 ATN126; torchvision, torchaudio and xformers are ATN123; a vllm whose
+METADATA names another torch is ATN156.
 
-Why it matters: "undefined symbol" at import, or, as with xformers and torchvision, a warning and missing operators
-("operator torchvision::nms does not exist").
+Why it matters: "undefined symbol" at import.
 
 What to do: install the release that belongs to this torch; the finding names the torch it asks for, where it says.
 
@@ -25,7 +24,7 @@ from attncheck.reading import FLASH_EXTENSION, failed, imports_fine, is_cpu_buil
 from attncheck.rules import Rule
 from attncheck.snapshot import Binary, Distribution, Snapshot
 
-ELSEWHERE = ("", "torch", "flash-attn", "flash-attn-3")
+ELSEWHERE = ("", "torch", "flash-attn", "flash-attn-3", "torchvision", "torchaudio", "xformers")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:

@@ -2,7 +2,8 @@
 
 What it checks: the unconditional Requires-Dist of every installed framework and attention package against the versions
 installed here, markers evaluated for this interpreter. Requirements of packages that have nothing to do with
-attention are left to `pip check`; pins that contradict one another to ATN148; vllm's torch to ATN156.
+attention are left to `pip check`; pins that contradict one another to ATN148; vllm's torch to ATN156, that of
+torchvision, torchaudio and xformers to ATN123.
 
 Why it matters: pip installs past a broken requirement with no more than a line of red text, and frameworks patch
 private code of the very version they pin.
@@ -25,6 +26,8 @@ from attncheck.findings import Problem
 from attncheck.knowledge.frameworks import MATTERS, WATCHED
 from attncheck.rules import Rule
 from attncheck.snapshot import Distribution, Snapshot
+
+TORCH_ELSEWHERE = ("vllm", "torchvision", "torchaudio", "xformers")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
@@ -61,7 +64,7 @@ def _broken(snapshot: Snapshot, distribution: Distribution) -> Iterator[tuple[Re
     for requirement in pins.demands_of(snapshot, distribution, *MATTERS):
         name = pins.normalised(requirement.name)
         installed = snapshot.version(name)
-        if (distribution.name, name) == ("vllm", "torch") or not isinstance(installed, Known):
+        if (name == "torch" and distribution.name in TORCH_ELSEWHERE) or not isinstance(installed, Known):
             continue
         if not pins.allowed(requirement.specifier, installed.value) and pins.can_share(snapshot, name):
             requirement.marker = None

@@ -26,6 +26,7 @@ from attncheck.snapshot import Snapshot
 
 ALSO = frozenset({"numpy", "einops"})
 HARMLESS = "RECORD is missing"
+VITAL = ("torch", "flash-attn", "transformers")  # without their files the job stops; other damage may not matter
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
@@ -42,6 +43,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             subject=name,
             evidence=(f"static lane: {distribution.name} in {distribution.location}",),
             fixes=_fixes(snapshot, name, distribution.version),
+            predicted=name not in VITAL or "files are gone" not in distribution.problem,
         )
 
 
@@ -63,4 +65,4 @@ def _fixes(snapshot: Snapshot, name: str, version: str) -> tuple[Fix, ...]:
     return (advice.install(snapshot, requirement, options=("--no-deps", "--force-reinstall")),)
 
 
-RULE = Rule("ATN117", "warning", check)
+RULE = Rule("ATN117", "error", check)

@@ -42,4 +42,4 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     )
 
 
-RULE = Rule("ATN142", "error", check, needs=frozenset({"ring"}))
+RULE = Rule("ATN142", "error", check, needs=frozenset({"flash", "ring"}))

@@ -19,8 +19,8 @@ FIRES = {
     "causal-conv1d, imported": s.imported(
         CAUSAL, "causal_conv1d_cuda", "raised", exception="ImportError", message=f"undefined symbol: {SYMBOL}"
     ),
-    "xformers, whose package imports all the same": s.imported(
-        broken("xformers", "xformers._C", ("torch==2.10.0",)), "xformers.ops"
+    "mamba-ssm, whose package imports all the same": s.imported(
+        broken("mamba-ssm", "selective_scan_cuda", ("torch",)), "mamba_ssm"
     ),
     "vllm that names no torch": broken("vllm", "vllm._C"),
 }
@@ -29,6 +29,7 @@ SILENT = {
     "the laptop": s.laptop(),
     "it was imported": s.imported(CAUSAL, "causal_conv1d_cuda"),
     "flash-attn: ATN104": s.binary(s.h200(), "flash_attn_2_cuda", missing_symbols=(SYMBOL,)),
+    "xformers: ATN123": broken("xformers", "xformers._C", ("torch==2.10.0",)),
     "vllm that names another torch: ATN156": broken("vllm", "vllm._C", ("torch==2.8.0",)),
     "a CPU torch lacks everything about CUDA": broken("causal-conv1d", "causal_conv1d_cuda", base=s.laptop()),
 }

@@ -32,6 +32,7 @@ SILENT = {
         "0.9.1",
         requires=(VERL,),
     ),
+    "torchvision's torch: ATN123": s.package(s.h200(), "torchvision", "0.23.0", requires=("torch==2.8.0",)),
     "vllm's torch: ATN156": s.package(s.h200(), "vllm", "0.29.0", requires=("torch==2.12.0",)),
 }
 
