@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attncheck.facts import Known
 from attncheck.findings import Fix
-from attncheck.snapshot import Snapshot
+from attncheck.snapshot import ImportOutcome, Snapshot
 
 
 def installer(snapshot: Snapshot) -> str:
@@ -59,6 +59,15 @@ def export(name: str, value: str, title: str = "") -> Fix:
 def unset(name: str, title: str = "") -> Fix:
     """Return the line that removes an environment variable for the job."""
     return Fix(title or f"unset {name}", "env", f"unset {name}")
+
+
+def patience(outcome: ImportOutcome) -> tuple[Fix, ...]:
+    """Return the longer look that an import which did not end in time deserves first; nothing for other outcomes."""
+    if outcome.outcome != "hung":
+        return ()
+    seconds = max(300, round(outcome.seconds) * 5)
+    title = "give it longer: a cold or shared disk can make an import slow"
+    return (Fix(title, "command", f"attncheck doctor --timeout {seconds}"),)
 
 
 def attn_implementation(snapshot: Snapshot, value: str) -> Fix:

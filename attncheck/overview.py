@@ -8,9 +8,9 @@ from typing import Literal
 
 from attncheck.facts import Known, value_or
 from attncheck.findings import Report
-from attncheck.snapshot import Snapshot
+from attncheck.snapshot import NOT_ASKED, Snapshot
 
-Mark = Literal["ok", "note", "warning", "error"]
+Mark = Literal["ok", "-", "note", "warning", "error"]
 
 # Packages that get a line of their own where they are installed.
 _PACKAGES = (
@@ -29,12 +29,13 @@ _PACKAGES = (
     "vllm",
 )
 FAILED = "importing it "
+NONE = "none: "
 _MODULES = {"ring-flash-attn": "ring_flash_attn", "liger-kernel": "liger_kernel.transformers"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One thing looked at, with the gravest finding about it ("ok": none)."""
+    """One thing looked at, with the gravest finding about it ("ok": none; "-": it is not there)."""
 
     mark: Mark
     title: str
@@ -43,13 +44,15 @@ class Row:
 
 def rows(report: Report) -> tuple[Row, ...]:
     """Return the overview of a report."""
-    return tuple(Row(_mark(report, title, text), title, text) for title, text in _lines(report.snapshot))
+    return tuple(
+        Row(_mark(report, title, text), title, text.removeprefix(NONE)) for title, text in _lines(report.snapshot)
+    )
 
 
 def _mark(report: Report, title: str, text: str) -> Mark:
     about = [f for f in report.findings if f.subject.lower().startswith(title) or f.name.startswith(title + "-")]
     marks: tuple[Mark, ...] = ("error", "warning", "note")
-    fine: Mark = "note" if FAILED in text else "ok"  # a rule may be switched off, what was seen may not
+    fine: Mark = "note" if FAILED in text else "-" if text.startswith(NONE) else "ok"
     return next((mark for mark in marks if any(f.severity == mark for f in about)), fine)
 
 
@@ -69,7 +72,7 @@ def _lines(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 def _torch(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if not isinstance(snapshot.torch, Known):
-        yield "torch", snapshot.torch.reason or "not installed"
+        yield "torch", NONE + snapshot.torch.reason
         return
     torch = snapshot.torch.value
     parts = [torch.version]
@@ -98,7 +101,8 @@ def _gpus(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         cuda = f" · serves CUDA {driver.cuda.value}" if isinstance(driver.cuda, Known) else ""
         yield "driver", driver.version + cuda
     if not isinstance(snapshot.devices, Known):
-        yield "gpu", snapshot.devices.reason or "none"
+        if snapshot.devices.reason != NOT_ASKED:
+            yield "gpu", NONE + snapshot.devices.reason
         return
     for device in snapshot.devices.value:
         memory = value_or(device.memory_total_bytes, 0) / (1 << 30)

@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 from attncheck.facts import Absent, Fact, Known, Unreadable
 
 SCHEMA_VERSION = 1
+NOT_ASKED = "this lane was not asked for"
 
 
 @dataclass(frozen=True)

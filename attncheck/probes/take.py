@@ -11,7 +11,7 @@ from attncheck import __version__, codec
 from attncheck.errors import Unanswered
 from attncheck.launch.child import Child, Ended, answer_of, run_together
 from attncheck.probes import bundle
-from attncheck.snapshot import SCHEMA_VERSION, Snapshot
+from attncheck.snapshot import NOT_ASKED, SCHEMA_VERSION, Snapshot
 
 Lane = Literal["static", "import", "device"]
 LANES: tuple[Lane, ...] = get_args(Lane)
@@ -77,7 +77,7 @@ def _lane(document: dict[str, Any], results: dict[str, Ended], call: str, name: 
     """Put the facts of one lane into `document` and return its whole answer."""
     ended = results.get(call)
     if ended is None:
-        document.update({fact: {"absent": "this lane was not asked for"} for fact in facts})
+        document.update({fact: {"absent": NOT_ASKED} for fact in facts})
         return {}
     if not isinstance(ended.answer, dict):
         document["problems"].append(f"{name}: {ended.reason()}")

@@ -14,7 +14,7 @@ from attncheck.findings import Finding, Report
 from attncheck.overview import rows
 from attncheck.renderers import Renderer
 
-STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green"}
+STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green", "-": "dim"}
 INDENT = 15  # "ATN140 warning " : the column where every text begins
 WIDEST = 110
 PIPED = 10_000  # no wrapping where no terminal asks for it: the output is for grep
@@ -40,19 +40,20 @@ def _print_overview(console: Console, report: Report) -> None:
     shown = rows(report)
     column = max(len(row.title) for row in shown)
     for row in shown:
-        head = Text(f"{row.mark:<8}", STYLES[row.mark]) + Text(f"{row.title:<{column}}  ", "bold")
+        head = Text.assemble((f"{row.mark:<8}", STYLES[row.mark]), (f"{row.title:<{column}}  ", "bold"))
         console.print(_hanging(console, head, row.text))
 
 
 def _print_finding(console: Console, finding: Finding) -> None:
     console.print()
-    head = Text(f"{finding.code} ", "bold") + Text(f"{finding.severity:<8}", STYLES[finding.severity])
+    head = Text.assemble((f"{finding.code} ", "bold"), (f"{finding.severity:<8}", STYLES[finding.severity]))
     console.print(_hanging(console, head, finding.message))
     for index, line in enumerate(finding.evidence):
-        console.print(_hanging(console, Text(f"{'':7}{'seen' if index == 0 else '':<8}", "dim"), line))
+        head = Text.assemble((f"{'':7}{'seen' if index == 0 else '':<8}", "dim"))
+        console.print(_hanging(console, head, line))
     for fix in finding.fixes:
         proven = f" (proven: {fix.proven})" if fix.proven else ""
-        console.print(_hanging(console, Text(f"{'':7}{'fix':<8}", "green"), fix.title + proven))
+        console.print(_hanging(console, Text.assemble((f"{'':7}{'fix':<8}", "green")), fix.title + proven))
         for line in fix.text.splitlines():  # never wrapped: it is there to be pasted
             console.print(Text(" " * INDENT + line, "bold"), soft_wrap=True)
 
@@ -63,7 +64,7 @@ def _print_skips(console: Console, report: Report) -> None:
     for skip in report.skips:
         names.setdefault(skip.reason, []).append(f"{skip.code} {skip.name}")
     for reason, skipped in names.items():  # one missing fact silences many rules: say it once
-        head = Text(f"{'':7}") + Text("skipped ", "dim")
+        head = Text.assemble(f"{'':7}", ("skipped ", "dim"))
         console.print(_hanging(console, head, f"{reason}: {', '.join(skipped)}"))
 
 

@@ -52,7 +52,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             *_disturbed(snapshot),
             *says_available(snapshot),
         ),
-        fixes=_fixes(snapshot, failure),
+        fixes=(*advice.patience(failure), *_fixes(snapshot, failure)),
     )
 
 

@@ -42,6 +42,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=f"liger-kernel {liger}",
         evidence=(f"import lane: {how or outcome.outcome}", *outcome.frames[-3:]),
         fixes=(
+            *advice.patience(outcome),
             Fix("do without it", "setting", "use_liger_kernel=False"),
             advice.install(snapshot, f"liger-kernel=={liger}", options=reinstall, title="reinstall it"),
         ),

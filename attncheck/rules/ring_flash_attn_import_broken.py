@@ -39,6 +39,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=f"ring-flash-attn {ring}",
         evidence=(f"import lane: {how or outcome.outcome}", *outcome.frames[-3:]),
         fixes=(
+            *advice.patience(outcome),
             advice.install(
                 snapshot, f"ring-flash-attn=={ring}", options=("--no-deps", "--force-reinstall"), title="reinstall it"
             ),

@@ -58,6 +58,7 @@ def _why(outcome: ImportOutcome) -> str:
 
 
 def _fixes(snapshot: Snapshot, outcome: ImportOutcome) -> Iterator[Fix]:
+    yield from advice.patience(outcome)
     if missing_symbol(outcome.message) and "LD_LIBRARY_PATH" in snapshot.environ:
         yield advice.unset("LD_LIBRARY_PATH", title="let torch find its own libraries")
     yield reinstall_torch(snapshot)

@@ -48,7 +48,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"importing {outcome.module} {transformers} {outcome.outcome}",
         subject=f"transformers {transformers}",
         evidence=(f"import lane: {how or outcome.outcome}", *outcome.frames[-3:]),
-        fixes=(_fix(snapshot, outcome, transformers),),
+        fixes=(*advice.patience(outcome), _fix(snapshot, outcome, transformers)),
     )
 
 
