@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -36,6 +37,18 @@ def all_gone(marker: str) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def interpreter(version: str) -> str:
+    """Return a Python of this version, or skip: a machine has only those that were installed on it."""
+    candidates = [
+        shutil.which(f"python{version}"),
+        *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
+    ]
+    for candidate in candidates:
+        if candidate and subprocess.run([candidate, "-c", "pass"], capture_output=True).returncode == 0:
+            return candidate
+    pytest.skip(f"no Python {version} on this machine")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.cli import app
-from tests.conftest import Run, all_gone, processes_marked
+from tests.conftest import Run, all_gone, interpreter, processes_marked
 from tests.snapshots import FOLDER
 
 FACTS = str(FOLDER / "h200.json")
@@ -172,7 +171,7 @@ def test_interrupted_leaves_nothing_running(tmp_path: Path, marker: str, signum:
 
 @pytest.mark.parametrize("version", ["3.7", "3.6", "2.7"])
 def test_an_interpreter_too_old_is_told_so(attncheck: Run, version: str) -> None:
-    python = _interpreter(version)
+    python = interpreter(version)
     done = attncheck("doctor", "--python", python)
     assert done.returncode == 2
     assert f"is Python {version}; attncheck can examine Python 3.8 or newer" in done.stderr
@@ -180,20 +179,8 @@ def test_an_interpreter_too_old_is_told_so(attncheck: Run, version: str) -> None
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.12", "3.13"])
 def test_other_interpreters_are_examined(attncheck: Run, version: str) -> None:
-    python = _interpreter(version)
+    python = interpreter(version)
     done = attncheck("doctor", "--python", python, "--format", "json", "--lane", "static")
     report = json.loads(done.stdout)
     assert report["snapshot"]["host"]["python_version"].startswith(version + ".")
     assert report["snapshot"]["problems"] == []
-
-
-def _interpreter(version: str) -> str:
-    """Return a Python of this version, or skip: a machine has only those that were installed on it."""
-    candidates = [
-        shutil.which(f"python{version}"),
-        *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
-    ]
-    for candidate in candidates:
-        if candidate and subprocess.run([candidate, "-c", "pass"], capture_output=True).returncode == 0:
-            return candidate
-    pytest.skip(f"no Python {version} on this machine")

@@ -17,6 +17,7 @@ import pytest
 from attncheck import codec
 from attncheck.probes.payload import distributions, metadata
 from attncheck.snapshot import Clash, Distribution
+from tests.conftest import interpreter
 
 Package = dict[str, Any]
 
@@ -269,9 +270,7 @@ def test_runs_under_python_3_8(tmp_path: Path) -> None:
         "looks = [distributions.look(site), build_tools.look(site), environ.look(), host.look(), hub.look()]\n"
         "print(json.dumps(privacy.scrub(looks)))"
     )
-    python = shutil.which("python3.8")
-    if python is None or subprocess.run([python, "-c", ""], capture_output=True).returncode:
-        pytest.skip("there is no python3.8 here")
+    python = interpreter("3.8")
     root = str(Path(__file__).parent.parent)
     answer = subprocess.run([python, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=True)
     assert json.loads(answer.stdout)[0][0][0]["name"] == "flash-attn"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 
 from attncheck.probes.payload import import_plan, inside
 from tests import stub_packages as stubs
+from tests.conftest import interpreter
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the import lane forks")
@@ -263,9 +263,7 @@ def test_nothing_is_written_beside_what_is_imported(tmp_path: Path, mark: str) -
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 def test_other_interpreters(version: str, tmp_path: Path, mark: str) -> None:
-    python = shutil.which(f"python{version}")
-    if python is None or subprocess.run([python, "-c", ""], capture_output=True).returncode:
-        pytest.skip(f"no python{version}")
+    python = interpreter(version)
     site = stubs.site(tmp_path, {"flash_attn": stubs.ABORT, "kernels": ""})
     found = stubs.outcomes(stubs.look(site, mark, ["torch", "flash-attn", "kernels"], 20.0, python))
     assert found["flash_attn"]["signal"] == "SIGABRT" and found["kernels"]["outcome"] == "ok"
