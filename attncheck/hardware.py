@@ -33,8 +33,11 @@ def capabilities(gpus: Iterable[Device]) -> list[tuple[Device, Capability]]:
 
 
 def told(gpus: Iterable[Device]) -> tuple[str, ...]:
-    """Return one line of evidence for each of `gpus`."""
-    return tuple(f"GPU {gpu.index}: {gpu.name}, {gpu.sm}" for gpu in gpus)
+    """Return one line of evidence for each kind of GPU among `gpus`."""
+    kinds: dict[str, list[str]] = {}
+    for gpu in gpus:
+        kinds.setdefault(f"{gpu.name}, {gpu.sm}", []).append(str(gpu.index))
+    return tuple(f"GPU{'s' * (len(seen) > 1)} {', '.join(seen)}: {kind}" for kind, seen in kinds.items())
 
 
 def named(gpus: Iterable[Device]) -> str:

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from attncheck import advice, hardware
 from attncheck.facts import Known
 from attncheck.findings import Fix, Problem
+from attncheck.flash_attn_advice import install_flash_attn
 from attncheck.knowledge import gpus as knowledge
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
@@ -48,23 +49,10 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 
 
 def _fixes(snapshot: Snapshot, capability: tuple[int, int]) -> tuple[Fix, ...]:
-    sdpa = advice.attn_implementation(snapshot, "sdpa")
-    package = snapshot.package("flash-attn")
-    if not knowledge.flash2_target(capability) or not isinstance(package, Known) or not package.value.version:
-        return (sdpa,)
-    # One build has to serve every visible GPU, those that the present one serves too.
-    seen = [capability for _, capability in hardware.capabilities(hardware.visible(snapshot))]
-    wanted = dict(filter(None, (knowledge.flash2_target(each) for each in sorted(seen))))
-    nvcc = max(wanted.values(), key=lambda version: tuple(map(int, version.split("."))))
-    install = advice.install(
-        snapshot,
-        "flash-attn==" + package.value.version.partition("+")[0],
-        options=("--no-build-isolation", "--no-deps", "--no-cache-dir", "--force-reinstall"),
-    )
-    variables = f"FLASH_ATTN_CUDA_ARCHS={advice.quote(';'.join(wanted))} FLASH_ATTENTION_FORCE_BUILD=TRUE"
-    title = f"build it for the GPUs here (needs nvcc {nvcc} or newer)"
-    build = Fix(title, "command", f"{variables} {install.text}", install.safety)
-    return (build, sdpa) if hardware.nvcc_reaches(snapshot, nvcc) else (sdpa, build)
+    """Return the ways to a flash-attn for every visible GPU, those that the present one serves too, or without it."""
+    without = advice.attn_implementation(snapshot, "sdpa")
+    ways = install_flash_attn(snapshot) if knowledge.flash2_target(capability) else ()
+    return (*(way for way in ways if way != without), without)
 
 
 RULE = Rule("ATN207", "error", check, needs=frozenset({"flash"}))

@@ -31,7 +31,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     old = [gpu for gpu, capability in hardware.capabilities(gpus) if capability < BF16_OLDEST]
     for group in hardware.alike(old):
         yield Problem(
-            message=f"{hardware.named(group)} has no bfloat16: torch emulates it slowly",
+            message=f"{hardware.named(group)}: no bfloat16, torch emulates it slowly",
             subject=f"GPU {group[0].index}",
             evidence=hardware.told(group),
             fixes=(Fix("train in float16", "setting", "\n".join(_settings(snapshot))),),

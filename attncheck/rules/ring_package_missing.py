@@ -1,0 +1,55 @@
+"""Ring attention is asked for, and no package that does it is installed.
+
+What it checks: where ring attention matters (`--profile ring` or `all`), whether ring-flash-attn or yunchang is
+installed. Where neither is and nobody asked, nothing is said.
+
+Why it matters: OpenRLHF's `ring_attn_size`, axolotl's `context_parallel_size` and 360-LLaMA-Factory import one of the two
+when the job starts, after the model was loaded.
+
+What to do: install ring-flash-attn, beside a transformers that it knows. Ulysses (verl, DeepSpeed, ms-swift) and
+PyTorch's own context parallel need neither.
+
+Source: openrlhf 0.11.2 METADATA (extra `ring`: ring_flash_attn); ring_flash_attn 0.1.8 `adapters/hf_adapter.py`;
+axolotl `utils/schemas/validation.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck import advice, pins
+from attncheck.facts import Known
+from attncheck.findings import Problem
+from attncheck.knowledge import ring_flash_attn as knowledge
+from attncheck.rules import Rule
+from attncheck.snapshot import Snapshot
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where no package for ring attention is installed."""
+    if snapshot.has("ring-flash-attn", "yunchang"):
+        return
+    newest = Version(knowledge.LAST)
+    works = knowledge.works(newest)
+    transformers = snapshot.version("transformers")
+    fits = not isinstance(transformers, Known) or pins.allowed(works, transformers.value)
+    there = (
+        f"transformers {transformers.value} is here" if isinstance(transformers, Known) else "transformers is not here"
+    )
+    names = [f"ring-flash-attn=={newest}"]
+    fixes = [advice.install(snapshot, *names, options=("--no-deps",))]
+    if not fits:
+        fixes.append(
+            advice.install(snapshot, f"transformers{works}", title=f"and a transformers that {names[0]} knows")
+        )
+    yield Problem(
+        message="ring attention is asked for, and neither ring-flash-attn nor yunchang is installed",
+        subject="ring-flash-attn",
+        evidence=(f"ring-flash-attn {newest} works with transformers {works}; {there}",),
+        fixes=tuple(fixes),
+    )
+
+
+RULE = Rule("ATN130", "warning", check, needs=frozenset({"ring"}))

@@ -1,0 +1,18 @@
+"""Cases for ATN130."""
+
+from tests import snapshots as s
+
+FIRES = {
+    "neither is there": s.without(s.h200(), "ring-flash-attn"),
+    "beside a transformers that it knows": s.package(s.laptop(), "transformers", "5.3.0"),
+    "no transformers": s.without(s.laptop(), "transformers"),
+}
+SILENT = {
+    "ring-flash-attn": s.h200(),
+    "yunchang": s.package(s.laptop(), "yunchang", "0.6.3"),
+}
+
+
+def says(finding: str) -> bool:
+    """Say whether the finding's text holds the command."""
+    return "ring-flash-attn==0.1.8" in finding
