@@ -91,14 +91,6 @@ def cuda_error(snapshot: Snapshot) -> str:
     return ""
 
 
-def nvcc_reaches(snapshot: Snapshot, version: str) -> bool:
-    """Say whether an nvcc of at least `version` was found."""
-    nvcc = snapshot.build_tools.nvcc
-    found = _pair(nvcc.value) if isinstance(nvcc, Known) else None
-    wanted = _pair(version)
-    return found is not None and wanted is not None and found >= wanted
-
-
 def torch_build(snapshot: Snapshot, *, but: tuple[int, int] | None = None) -> Fix | None:
     """Return the install of the same torch built for this driver and these GPUs; None where none is known.
 

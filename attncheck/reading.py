@@ -104,11 +104,6 @@ def is_cpu_build(torch: Torch) -> bool:
     return isinstance(torch.cuda, Absent) and isinstance(torch.hip, Absent)
 
 
-def torch_text(torch: Torch) -> str:
-    """Return torch as a message names it: "torch 2.11.0+cu130"."""
-    return f"torch {torch.version}"
-
-
 def flash_binary(snapshot: Snapshot) -> Binary | None:
     """Return flash-attn's extension as it lies on disk."""
     binary = snapshot.binary(FLASH_EXTENSION)

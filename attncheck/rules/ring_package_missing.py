@@ -3,8 +3,8 @@
 What it checks: where ring attention matters (`--profile ring` or `all`), whether ring-flash-attn or yunchang is
 installed. Where neither is and nobody asked, nothing is said.
 
-Why it matters: OpenRLHF's `ring_attn_size`, axolotl's `context_parallel_size` and 360-LLaMA-Factory import one of the two
-when the job starts, after the model was loaded.
+Why it matters: OpenRLHF's `ring_attn_size`, axolotl's `context_parallel_size` and 360-LLaMA-Factory import one of the
+two when the job starts, after the model was loaded.
 
 What to do: install ring-flash-attn, beside a transformers that it knows. Ulysses (verl, DeepSpeed, ms-swift) and
 PyTorch's own context parallel need neither.
@@ -40,10 +40,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     )
     names = [f"ring-flash-attn=={newest}"]
     fixes = [advice.install(snapshot, *names, options=("--no-deps",))]
-    if not fits:
-        fixes.append(
-            advice.install(snapshot, f"transformers{works}", title=f"and a transformers that {names[0]} knows")
-        )
+    together = () if fits else pins.transformers_in(snapshot, works)
+    if together:
+        fixes.append(advice.install(snapshot, *together, title=f"and a transformers that {names[0]} knows"))
     yield Problem(
         message="ring attention is asked for, and neither ring-flash-attn nor yunchang is installed",
         subject="ring-flash-attn",
