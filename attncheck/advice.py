@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from attncheck.environment import ImportOutcome
 from attncheck.facts import Known
 from attncheck.findings import Fix
-from attncheck.snapshot import ImportOutcome, Snapshot
+from attncheck.snapshot import Snapshot
 
 
 def installer(snapshot: Snapshot) -> str:

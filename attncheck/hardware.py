@@ -11,7 +11,8 @@ from attncheck import advice
 from attncheck.facts import Absent, Known, need
 from attncheck.findings import Fix
 from attncheck.knowledge import cuda
-from attncheck.snapshot import Device, Link, Snapshot
+from attncheck.machine import Device, Link
+from attncheck.snapshot import Snapshot
 
 Capability = tuple[int, int]
 BROKEN = "nvidia-smi: "  # how a reason begins where nvidia-smi is there and does not work

@@ -10,9 +10,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from attncheck.environment import Distribution
 from attncheck.facts import Known
 from attncheck.knowledge import liger, transformers
-from attncheck.snapshot import Distribution, Snapshot
+from attncheck.snapshot import Snapshot
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

@@ -7,8 +7,9 @@ from typing import Literal
 
 from packaging.version import InvalidVersion, Version
 
+from attncheck.environment import Binary, ImportOutcome, Torch
 from attncheck.facts import Absent, Known
-from attncheck.snapshot import Binary, ImportOutcome, Snapshot, Torch
+from attncheck.snapshot import Snapshot
 
 FLASH_EXTENSION = "flash_attn_2_cuda"
 FlashFault = Literal["foreign-python", "cpu-torch", "glibc", "cuda-runtime", "abi", "other"]

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from attncheck import codec
+from attncheck.environment import Binary, Distribution, ImportOutcome, Interfaces
 from attncheck.facts import Absent as Absent
 from attncheck.facts import Known as Known
 from attncheck.facts import Unreadable as Unreadable
-from attncheck.snapshot import Binary, Device, Distribution, ImportOutcome, Interfaces, Model, Snapshot
+from attncheck.machine import Device
+from attncheck.model import Model
+from attncheck.snapshot import Snapshot
 
 FOLDER = Path(__file__).parent / "data" / "snapshots"
 

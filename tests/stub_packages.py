@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from attncheck import codec
-from attncheck.snapshot import ImportOutcome, Interfaces, Torch
+from attncheck.environment import ImportOutcome, Interfaces, Torch
 
 REPOSITORY = Path(__file__).parent.parent
 MARK = "ATTNCHECK_TEST_MARK"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from attncheck import codec, snapshot
+from attncheck import codec, environment
 from attncheck.probes.payload import binaries
 from tests import binary_files as b
 
@@ -46,7 +46,7 @@ def test_a_healthy_extension(tmp_path: Path) -> None:
     assert seen["needed"][0] == "libc10.so"
     assert (seen["torch_symbols"], seen["missing_symbols"], seen["unresolved"]) == (1, [], [])
     assert seen["size_bytes"] == (tmp_path / FLASH).stat().st_size
-    codec.read(snapshot.Binary, seen)  # it has the shape that the judging side reads
+    codec.read(environment.Binary, seen)  # it has the shape that the judging side reads
 
 
 def test_a_symbol_that_torch_does_not_export_is_missing(tmp_path: Path) -> None:

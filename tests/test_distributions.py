@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from attncheck import codec
+from attncheck.environment import Clash, Distribution
 from attncheck.probes.payload import distributions, metadata
-from attncheck.snapshot import Clash, Distribution
 from tests.conftest import interpreter
 
 Package = dict[str, Any]

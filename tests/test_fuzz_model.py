@@ -11,8 +11,8 @@ from typing import Any
 
 from attncheck import codec
 from attncheck.facts import Fact
+from attncheck.model import Model
 from attncheck.probes.payload import model_accepts, model_config
-from attncheck.snapshot import Model
 from tests import test_model_config as t
 
 SEED = 20261121

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from attncheck import codec
+from attncheck.machine import Device, Topology
 from attncheck.probes.payload import nvidia_text, visible_devices
-from attncheck.snapshot import Device, Topology
 from tests import fake_nvidia_smi as fake
 
 COUNT = 10_000

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from attncheck import codec
+from attncheck.environment import BuildTools, Host, Hub
 from attncheck.probes.payload import build_tools, environ, files, host, hub, pip_config
-from attncheck.snapshot import BuildTools, Host, Hub
 
 GIB = 1 << 30
 

@@ -11,8 +11,8 @@ import pytest
 
 from attncheck import codec
 from attncheck.facts import Fact, Known, Unreadable
+from attncheck.model import Model
 from attncheck.probes.payload import model_config
-from attncheck.snapshot import Model
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],

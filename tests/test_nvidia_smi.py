@@ -15,8 +15,8 @@ import pytest
 
 from attncheck import codec
 from attncheck.facts import Absent, Fact, Known, Unreadable
+from attncheck.machine import Device, Driver, Topology
 from attncheck.probes.payload import bounded, nvidia_smi, nvidia_text, nvml, visible_devices
-from attncheck.snapshot import Device, Driver, Topology
 from tests import fake_nvidia_smi as fake
 
 

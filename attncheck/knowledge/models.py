@@ -12,7 +12,8 @@ from packaging.version import Version
 from attncheck.advice import attn_implementation, install
 from attncheck.facts import Absent, Fact, Known, need, value_or
 from attncheck.findings import Fix
-from attncheck.snapshot import Model, Snapshot
+from attncheck.model import Model
+from attncheck.snapshot import Snapshot
 
 FUSED = ("flash_attention_2", "flash_attention_3", "flash_attention_4", "sdpa", "flex_attention")
 

@@ -19,11 +19,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from attncheck import advice
+from attncheck.environment import Distribution
 from attncheck.findings import Fix, Problem
 from attncheck.flash_attn_advice import install_flash_attn
 from attncheck.knowledge.frameworks import MATTERS
 from attncheck.rules import Rule
-from attncheck.snapshot import Distribution, Snapshot
+from attncheck.snapshot import Snapshot
 
 ALSO = frozenset({"numpy", "einops"})
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck import advice, pins
+from attncheck.environment import Binary, Distribution
 from attncheck.facts import Known
 from attncheck.findings import Fix, Problem
 from attncheck.mangling import demangle_hint
 from attncheck.reading import FLASH_EXTENSION, failed, imports_fine, is_cpu_build, missing_symbol, told, torch_works
 from attncheck.rules import Rule
-from attncheck.snapshot import Binary, Distribution, Snapshot
+from attncheck.snapshot import Snapshot
 
 ELSEWHERE = ("", "torch", "flash-attn", "flash-attn-3", "torchvision", "torchaudio", "xformers")
 

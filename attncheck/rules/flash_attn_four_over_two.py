@@ -20,11 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck import advice
+from attncheck.environment import Distribution
 from attncheck.facts import Known
 from attncheck.findings import Fix, Problem
 from attncheck.flash_attn_advice import install_flash_attn
 from attncheck.rules import Rule
-from attncheck.snapshot import Distribution, Snapshot
+from attncheck.snapshot import Snapshot
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:

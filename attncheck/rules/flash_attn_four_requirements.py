@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck import advice, pins
+from attncheck.environment import Distribution
 from attncheck.facts import Absent, Known, need
 from attncheck.findings import Problem
 from attncheck.knowledge.frameworks import MATTERS
 from attncheck.reading import failed, imports_fine, told, torch_works
 from attncheck.rules import Rule
-from attncheck.snapshot import Distribution, Snapshot
+from attncheck.snapshot import Snapshot
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:

@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator
 
 from attncheck import advice
+from attncheck.environment import ImportOutcome
 from attncheck.facts import need
 from attncheck.findings import Fix, Problem
 from attncheck.flash_attn_advice import install_flash_attn
@@ -30,7 +31,7 @@ from attncheck.reading import (
     torch_works,
 )
 from attncheck.rules import Rule
-from attncheck.snapshot import ImportOutcome, Snapshot
+from attncheck.snapshot import Snapshot
 
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 

@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck import advice
+from attncheck.environment import Binary
 from attncheck.facts import Known, need
 from attncheck.findings import Fix, Problem
 from attncheck.mangling import demangle_hint
 from attncheck.reading import cuda_major, failed, imports_fine, told, too_new_glibc, torch_works
 from attncheck.rules import Rule
-from attncheck.snapshot import Binary, Snapshot
+from attncheck.snapshot import Snapshot
 
 INDEX = {12: "https://download.pytorch.org/whl/cu126", 13: "https://download.pytorch.org/whl/cu130"}
 

@@ -21,11 +21,12 @@ from collections.abc import Iterator
 from packaging.requirements import Requirement
 
 from attncheck import advice, pins
+from attncheck.environment import Distribution
 from attncheck.facts import Known
 from attncheck.findings import Problem
 from attncheck.knowledge.frameworks import MATTERS, WATCHED
 from attncheck.rules import Rule
-from attncheck.snapshot import Distribution, Snapshot
+from attncheck.snapshot import Snapshot
 
 TORCH_ELSEWHERE = ("vllm", "torchvision", "torchaudio", "xformers")
 

@@ -18,8 +18,9 @@ from attncheck import advice, hardware
 from attncheck.facts import Known, value_or
 from attncheck.findings import Fix, Problem
 from attncheck.knowledge.gpus import runs
+from attncheck.machine import Device
 from attncheck.rules import Rule
-from attncheck.snapshot import Device, Snapshot
+from attncheck.snapshot import Snapshot
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:

@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from attncheck import hardware
 from attncheck.facts import Known
 from attncheck.findings import Fix, Problem
+from attncheck.machine import Device
 from attncheck.rules import Rule
-from attncheck.snapshot import Device, Snapshot
+from attncheck.snapshot import Snapshot
 
 SHARE = 0.15
 GIB = 1 << 30

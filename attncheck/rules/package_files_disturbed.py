@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck import advice
+from attncheck.environment import Distribution
 from attncheck.findings import Fix, Problem
 from attncheck.flash_attn_advice import install_flash_attn
 from attncheck.reading import flash_fault
 from attncheck.rules import Rule
-from attncheck.snapshot import Distribution, Snapshot
+from attncheck.snapshot import Snapshot
 
 PACKAGES = ("flash_attn/", "flash_attn_3/", "flash_attn_interface", "ring_flash_attn/", "liger_kernel/")
 FOLDERS = {

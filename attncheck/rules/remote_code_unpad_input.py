@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attncheck.environment import Interfaces
 from attncheck.facts import Known, need, value_or
 from attncheck.findings import Fix, Problem
 from attncheck.knowledge.models import FIVE_FROM_UNPAD_INPUT, named, reaches
 from attncheck.rules import Rule
-from attncheck.snapshot import Interfaces, Snapshot
+from attncheck.snapshot import Snapshot
 
 UNPAD = "flash_attn.bert_padding:unpad_input"
 

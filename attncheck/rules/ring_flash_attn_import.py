@@ -22,11 +22,12 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from attncheck import advice, pins
+from attncheck.environment import ImportOutcome
 from attncheck.facts import Known, need
 from attncheck.findings import Fix, Problem
 from attncheck.knowledge import ring_flash_attn as knowledge
 from attncheck.rules import Rule
-from attncheck.snapshot import ImportOutcome, Snapshot
+from attncheck.snapshot import Snapshot
 
 MODULE = "transformers.modeling_flash_attention_utils"
 

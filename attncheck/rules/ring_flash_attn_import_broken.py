@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck import advice
+from attncheck.environment import ImportOutcome
 from attncheck.facts import Known, need
 from attncheck.findings import Problem
 from attncheck.rules import Rule, ring_flash_attn_import
-from attncheck.snapshot import ImportOutcome, Snapshot
+from attncheck.snapshot import Snapshot
 
 BELOW = ("torch", "transformers", ring_flash_attn_import.MODULE, "flash_attn", "flash_attn_2_cuda")
 FAILED = ("raised", "died", "hung")

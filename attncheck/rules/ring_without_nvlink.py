@@ -20,8 +20,9 @@ from collections.abc import Iterator
 from attncheck import advice, hardware
 from attncheck.facts import Known
 from attncheck.findings import Fix, Problem
+from attncheck.machine import Link
 from attncheck.rules import Rule
-from attncheck.snapshot import Link, Snapshot
+from attncheck.snapshot import Snapshot
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:

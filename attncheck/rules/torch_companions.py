@@ -20,13 +20,14 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from attncheck import advice, pins
+from attncheck.environment import Binary, Distribution
 from attncheck.facts import Known
 from attncheck.findings import Fix, Problem
 from attncheck.knowledge.torch_builds import INDEX
 from attncheck.mangling import demangle_hint
 from attncheck.reading import failed, imports_fine, is_cpu_build, told, torch_works
 from attncheck.rules import Rule
-from attncheck.snapshot import Binary, Distribution, Snapshot
+from attncheck.snapshot import Snapshot
 
 COMPANIONS = ("torchvision", "torchaudio", "xformers")
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck import advice
+from attncheck.environment import ImportOutcome
 from attncheck.facts import Known
 from attncheck.findings import Fix, Problem
 from attncheck.mangling import demangle_hint
 from attncheck.reading import failed, missing_library, missing_symbol, told
 from attncheck.rules import Rule
-from attncheck.snapshot import ImportOutcome, Snapshot
+from attncheck.snapshot import Snapshot
 from attncheck.torch_advice import reinstall_torch
 
 

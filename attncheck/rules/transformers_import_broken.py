@@ -19,11 +19,12 @@ import re
 from collections.abc import Iterator
 
 from attncheck import advice
+from attncheck.environment import ImportOutcome
 from attncheck.facts import Known, need
 from attncheck.findings import Fix, Problem
 from attncheck.knowledge.transformers import KERNELS_ERROR
 from attncheck.rules import Rule
-from attncheck.snapshot import ImportOutcome, Snapshot
+from attncheck.snapshot import Snapshot
 
 MODULES = ("transformers", "transformers.modeling_flash_attention_utils", "transformers.modeling_utils")
 EXPLAINED = ("No module named 'torch'", KERNELS_ERROR)  # the second: ATN149

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from attncheck.snapshot import Clash, Snapshot
+from attncheck.environment import Clash
+from attncheck.snapshot import Snapshot
 from tests import snapshots as s
 
 PATH = "flash_attn/cute/interface.py"

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from attncheck.snapshot import Distribution, Snapshot
+from attncheck.environment import Distribution
+from attncheck.snapshot import Snapshot
 from tests import snapshots as s
 
 LEFT = "left behind by an interrupted uninstall"

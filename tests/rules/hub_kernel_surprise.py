@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from attncheck.snapshot import Hub, Snapshot
+from attncheck.environment import Hub
+from attncheck.snapshot import Snapshot
 from tests import snapshots as s
 
 REPOSITORY = "kernels-community/flash-attn2"

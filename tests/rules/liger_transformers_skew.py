@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from attncheck.snapshot import Snapshot, Tower
+from attncheck.model import Tower
+from attncheck.snapshot import Snapshot
 from tests import snapshots as s
 
 VISION = (Tower("vision_config", 16, 80),)

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from attncheck.snapshot import Link, Snapshot, Topology
+from attncheck.machine import Link, Topology
+from attncheck.snapshot import Snapshot
 from tests import snapshots as s
 
 

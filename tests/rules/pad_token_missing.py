@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attncheck.snapshot import Tokenizer
+from attncheck.model import Tokenizer
 from tests import snapshots as s
 
 FIRES = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attncheck.snapshot import Tower
+from attncheck.model import Tower
 from tests import snapshots as s
 from tests.answers import refusing
 

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from attncheck.snapshot import Binary, Snapshot
+from attncheck.environment import Binary
+from attncheck.snapshot import Snapshot
 from tests import snapshots as s
 
 
