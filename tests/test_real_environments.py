@@ -141,3 +141,35 @@ def test_a_snapshot_names_nobody(env: Environment) -> None:
     text = str(env.doctor())
     home = str(Path.home())
     assert home + "/" not in text
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("raise ImportError('libcudart.so.12: cannot open shared object file: No such file')", "libcudart.so.12"),
+        ("import ctypes\nctypes.string_at(0)", "SIGSEGV"),
+        ("import time\nwhile True:\n    time.sleep(1)", "had not ended"),
+    ],
+    ids=["raises", "dies", "hangs"],
+)
+def test_a_torch_that_cannot_be_imported(env: Environment, marker: str, body: str, says: str) -> None:
+    path = env.site / "torch" / "__init__.py"
+    path.unlink()  # a hard link: the base's copy must stay as it is
+    path.write_text(body + "\n")
+    report = env.doctor("--timeout", "4")
+    broken = finding(report, "ATN102")
+    assert says in str(broken)
+    assert codes(report, "error") == ["ATN102"], "one defect, one finding"
+
+
+def test_a_half_removed_package(env: Environment) -> None:
+    (env.site / "transformers-5.17.0.dist-info" / "METADATA").unlink()
+    report = env.doctor("--lane", "static")
+    assert "METADATA is missing" in str(finding(report, "ATN117"))
+
+
+def test_a_checkout_that_shadows_the_package(env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "checkout" / "transformers").mkdir(parents=True)
+    (tmp_path / "checkout" / "transformers" / "__init__.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "checkout"))
+    assert "transformers" in str(finding(env.doctor("--lane", "static"), "ATN118"))
