@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attncheck.environment import ImportOutcome
-from attncheck.facts import Known
+from attncheck.environment import Distribution, ImportOutcome
+from attncheck.facts import Absent, Known
 from attncheck.findings import Fix
 from attncheck.snapshot import Snapshot
 
@@ -11,13 +11,18 @@ from attncheck.snapshot import Snapshot
 def installer(snapshot: Snapshot) -> str:
     """Return the install command of the examined environment, pip's or uv's, without its arguments.
 
-    uv is preferred where it put the packages there or where the environment has no pip.
+    uv is preferred where it put the packages there or where the environment has no pip. Where it has none and uv is
+    not on PATH either, it is still uv's environment if uv filled it; else pip is brought in first.
     """
     python = snapshot.host.executable
     uv_found = isinstance(snapshot.build_tools.uv, Known)
     installed_by_uv = any(d.installer == "uv" for d in snapshot.distributions)
     if uv_found and (installed_by_uv or not isinstance(snapshot.build_tools.pip, Known)):
         return f"uv pip install --python {python}"
+    if isinstance(snapshot.build_tools.pip, Absent):
+        if installed_by_uv:
+            return f"uv pip install --python {python}"
+        return f"{python} -m ensurepip && {python} -m pip install"
     return f"{python} -m pip install"
 
 
@@ -45,6 +50,13 @@ def install(snapshot: Snapshot, *requirements: str, options: tuple[str, ...] = (
         text=" ".join(words),
         safety="safe" if "--no-deps" in options else "unsafe",
     )
+
+
+def reinstall(snapshot: Snapshot, distribution: Distribution) -> Fix:
+    """Return the command that lays one distribution down again and moves no other."""
+    options = ("--no-deps", "--force-reinstall")
+    requirement = distribution.name + (f"=={distribution.version}" if distribution.version else "")
+    return install(snapshot, requirement, options=options, title=f"lay {distribution.name} down again")
 
 
 def uninstall(snapshot: Snapshot, *names: str, title: str = "") -> Fix:

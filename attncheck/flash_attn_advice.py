@@ -11,7 +11,7 @@ from attncheck import advice, pins
 from attncheck.facts import Absent, Known, Unreadable, value_or
 from attncheck.findings import Fix
 from attncheck.knowledge import flash_attn_build as knowledge
-from attncheck.knowledge import transformers
+from attncheck.knowledge import models, transformers
 from attncheck.knowledge.flash_attn_wheels import Build, Wheel, wheels
 from attncheck.reading import cuda_major, flash_fault, is_cpu_build, torch_minor, torch_works
 from attncheck.snapshot import Snapshot
@@ -25,9 +25,9 @@ def install_flash_attn(snapshot: Snapshot) -> tuple[Fix, ...]:
     if not isinstance(snapshot.torch, Known):
         return ()
     if is_cpu_build(snapshot.torch.value) and not snapshot.visible_devices():
-        return (advice.attn_implementation(snapshot, "sdpa"),)
+        return without_flash(snapshot)
     if is_cpu_build(snapshot.torch.value):
-        return (cuda_torch(snapshot), advice.attn_implementation(snapshot, "sdpa"))
+        return (cuda_torch(snapshot), *without_flash(snapshot))
     wheel = published_wheel(snapshot)
     if wheel is not None:
         return (_from_wheel(snapshot, wheel),)
@@ -35,8 +35,18 @@ def install_flash_attn(snapshot: Snapshot) -> tuple[Fix, ...]:
     return ways if not missing_tools(snapshot) else (*ways[1:], *ways[:1])
 
 
+def without_flash(snapshot: Snapshot) -> tuple[Fix, ...]:
+    """Return the setting that does without flash-attn: sdpa, unless the model that was asked about cannot run on it."""
+    if not isinstance(snapshot.model, Known):
+        return (advice.attn_implementation(snapshot, "sdpa"),)
+    return models.way_out(snapshot, snapshot.model.value, "flash_attention_2", "flash_attention_3", "flash_attention_4")
+
+
 def flash_attn_itself(snapshot: Snapshot) -> tuple[Fix, ...]:
     """Return the command that installs flash-attn, for those who cannot do without the package."""
+    if isinstance(snapshot.torch, Known) and is_cpu_build(snapshot.torch.value) and not snapshot.visible_devices():
+        text = f"a machine with a GPU, and a CUDA build of torch (here: {snapshot.torch.value.version})"
+        return (Fix("flash-attn cannot be built or run here", "manual", text),)
     commands = tuple(fix for fix in install_flash_attn(snapshot) if fix.kind == "command")
     options = ("--no-build-isolation", "--no-deps")
     return commands or (advice.install(snapshot, f"flash-attn=={source_version(snapshot)}", options=options),)
@@ -92,6 +102,8 @@ def published_wheel(snapshot: Snapshot) -> Wheel | None:
 def describe(snapshot: Snapshot) -> str:
     """Return the tags that decide about a wheel, as evidence: "torch 2.11, CUDA 13, cp312, x86_64, glibc 2.39"."""
     build = wheel_build(snapshot)
+    if build is None and isinstance(snapshot.torch, Known) and is_cpu_build(snapshot.torch.value):
+        return f"torch {snapshot.torch.value.version} is built without CUDA: no flash-attn fits it"
     if build is None:
         return "which wheel would fit cannot be told: torch's CUDA or C++ ABI is not known"
     abi = "" if build.cxx11_abi else ", old C++ ABI"
@@ -235,7 +247,7 @@ def alternatives(snapshot: Snapshot) -> Iterator[Fix]:
     """Yield the settings that do without flash-attn: the Hub's kernel where it can be loaded, and sdpa."""
     if _takes_hub_kernels(snapshot):
         yield advice.attn_implementation(snapshot, "kernels-community/flash-attn2")
-    yield advice.attn_implementation(snapshot, "sdpa")
+    yield from without_flash(snapshot)
 
 
 def _takes_hub_kernels(snapshot: Snapshot) -> bool:

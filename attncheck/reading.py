@@ -7,7 +7,7 @@ from typing import Literal
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.environment import Binary, ImportOutcome, Torch
+from attncheck.environment import Binary, Distribution, ImportOutcome, Torch
 from attncheck.facts import Absent, Known
 from attncheck.snapshot import Snapshot
 
@@ -45,6 +45,15 @@ def told(outcome: ImportOutcome) -> str:
     if outcome.outcome == "hung":
         return f"import lane: importing {outcome.module} had not ended after {outcome.seconds:.0f} s"
     return f"import lane: import {outcome.module}: {outcome.exception}: {outcome.message}"
+
+
+def culprit(snapshot: Snapshot, outcome: ImportOutcome) -> Distribution | None:
+    """Return the installed distribution whose code an import failed in: the innermost frame that one owns."""
+    for frame in reversed(outcome.frames):
+        found = snapshot.package(frame.partition("/")[0].partition(".")[0])
+        if isinstance(found, Known):
+            return found.value
+    return None
 
 
 def missing_library(message: str) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck import advice
-from attncheck.facts import need
+from attncheck.facts import Known, need
 from attncheck.findings import Fix, Problem
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
@@ -34,6 +34,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if value.lower() not in ("0", "false", "off", "no"):
         return
     torch = need(snapshot.torch, "torch")
+    if not isinstance(torch.cuda, Known):
+        return
     if not need(torch.sdpa_switches, "the state of SDPA's backends").get("CUDNN_ATTENTION", False):
         return
     yield Problem(

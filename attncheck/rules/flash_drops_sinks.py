@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from attncheck.facts import need
+from attncheck.fallback import fallback
 from attncheck.findings import Problem
 from attncheck.knowledge.models import SINKS_REDIRECTED, named, refuses, way_out
 from attncheck.rules import Rule
@@ -33,6 +34,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     version = need(snapshot.version("transformers"), "the version of transformers")
     if version >= Version(SINKS_REDIRECTED) or refuses(model, "flash_attention_2"):
         return
+    if not snapshot.has("flash-attn") and fallback(snapshot) is None:
+        return  # flash_attention_2 then raises: nothing is dropped
     yield Problem(
         message=f"transformers {version} runs {model.model_type} on flash_attention_2 without its attention sinks",
         evidence=("flash-attn 2 takes no sinks; this transformers drops them without an error",),

@@ -23,10 +23,12 @@ from attncheck.flash_attn_advice import install_flash_attn
 from attncheck.knowledge.frameworks import MATTERS
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
+from attncheck.torch_advice import reinstall_torch
 
 ALSO = frozenset({"numpy", "einops"})
 HARMLESS = "RECORD is missing"
-VITAL = ("torch", "flash-attn", "transformers")  # without their files the job stops; other damage may not matter
+VITAL = ("torch", "flash-attn", "transformers", "tokenizers", "numpy")
+FATAL = ("files are gone", "METADATA is missing")  # transformers asks importlib.metadata for versions, and dies
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
@@ -43,7 +45,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             subject=name,
             evidence=(f"static lane: {distribution.name} in {distribution.location}",),
             fixes=_fixes(snapshot, name, distribution.version),
-            predicted=name not in VITAL or "files are gone" not in distribution.problem,
+            predicted=name not in VITAL or not any(words in distribution.problem for words in FATAL),
         )
 
 
@@ -59,6 +61,8 @@ def _is_whole(snapshot: Snapshot, name: str) -> bool:
 
 
 def _fixes(snapshot: Snapshot, name: str, version: str) -> tuple[Fix, ...]:
+    if name == "torch" and isinstance(snapshot.torch, Known):
+        return (reinstall_torch(snapshot),)
     if name == "flash-attn" and isinstance(snapshot.torch, Known):
         return install_flash_attn(snapshot)[:1]
     requirement = f"{name}=={version}" if version else name

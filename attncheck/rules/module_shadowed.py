@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attncheck import advice
 from attncheck.findings import Fix, Problem
 from attncheck.reading import failed, told
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
+from attncheck.torch_advice import reinstall_torch
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
@@ -29,12 +31,23 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     for shadow in snapshot.shadows:
         name, _, place = shadow.partition(" at ")
         outcome = failed(snapshot, name)
+        among = place.rpartition("/")[0] in {distribution.location for distribution in snapshot.distributions}
         yield Problem(
-            message=f"import {name} takes {place}, which no installed package owns",
+            message=f"import {name} takes {place}, which no installed package owns"
+            + (": its metadata is lost, or it was left behind" if among else ""),
             subject=name,
             evidence=(f"static lane: {shadow}", *((told(outcome),) if outcome else ())),
-            fixes=(Fix("move it out of the way", "manual", f"{place}: run elsewhere, or rename or delete it"),),
+            fixes=_fixes(snapshot, name, place, among),
         )
+
+
+def _fixes(snapshot: Snapshot, name: str, place: str, among: bool) -> tuple[Fix, ...]:
+    away = Fix("move it out of the way", "manual", f"{place}: run elsewhere, or rename or delete it")
+    if not among or "(no __init__.py)" in place:
+        return (away,)
+    if name == "torch":
+        return (reinstall_torch(snapshot),)
+    return (advice.install(snapshot, name.replace("_", "-"), options=("--no-deps", "--force-reinstall")), away)
 
 
 RULE = Rule("ATN118", "warning", check)

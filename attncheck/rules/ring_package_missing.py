@@ -21,8 +21,10 @@ from packaging.version import Version
 
 from attncheck import advice, pins
 from attncheck.facts import Known
-from attncheck.findings import Problem
+from attncheck.findings import Fix, Problem
+from attncheck.flash_attn_advice import flash_attn_itself
 from attncheck.knowledge import ring_flash_attn as knowledge
+from attncheck.reading import is_cpu_build
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -38,17 +40,24 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     there = (
         f"transformers {transformers.value} is here" if isinstance(transformers, Known) else "transformers is not here"
     )
-    names = [f"ring-flash-attn=={newest}"]
-    fixes = [advice.install(snapshot, *names, options=("--no-deps",))]
-    together = () if fits else pins.transformers_in(snapshot, works)
-    if together:
-        fixes.append(advice.install(snapshot, *together, title=f"and a transformers that {names[0]} knows"))
     yield Problem(
         message="ring attention is asked for, and neither ring-flash-attn nor yunchang is installed",
         subject="ring-flash-attn",
         evidence=(f"ring-flash-attn {newest} works with transformers {works}; {there}",),
-        fixes=tuple(fixes),
+        fixes=tuple(_fixes(snapshot, f"ring-flash-attn=={newest}", "" if fits else works)),
     )
+
+
+def _fixes(snapshot: Snapshot, requirement: str, transformers: str) -> Iterator[Fix]:
+    """Yield what ring attention needs, in the order in which it is needed."""
+    if not snapshot.has("flash-attn"):
+        yield from flash_attn_itself(snapshot)
+        if isinstance(snapshot.torch, Known) and is_cpu_build(snapshot.torch.value):
+            return  # nothing that is installed here would run
+    yield advice.install(snapshot, requirement, options=("--no-deps",))
+    together = pins.transformers_in(snapshot, transformers) if transformers else ()
+    if together:
+        yield advice.install(snapshot, *together, title=f"and a transformers that {requirement} knows")
 
 
 RULE = Rule("ATN130", "warning", check, needs=frozenset({"ring"}))

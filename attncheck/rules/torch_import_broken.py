@@ -23,6 +23,7 @@ from attncheck.environment import ImportOutcome
 from attncheck.facts import Known
 from attncheck.findings import Fix, Problem
 from attncheck.mangling import demangle_hint
+from attncheck.reading import culprit as culprit_of
 from attncheck.reading import failed, missing_library, missing_symbol, told
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
@@ -62,6 +63,9 @@ def _fixes(snapshot: Snapshot, outcome: ImportOutcome) -> Iterator[Fix]:
     yield from advice.patience(outcome)
     if missing_symbol(outcome.message) and "LD_LIBRARY_PATH" in snapshot.environ:
         yield advice.unset("LD_LIBRARY_PATH", title="let torch find its own libraries")
+    culprit = culprit_of(snapshot, outcome)
+    if culprit is not None and culprit.name != "torch":
+        yield advice.reinstall(snapshot, culprit)
     yield reinstall_torch(snapshot)
 
 

@@ -19,16 +19,20 @@ import re
 from collections.abc import Iterator
 
 from attncheck import advice
-from attncheck.environment import ImportOutcome
+from attncheck.environment import Distribution, ImportOutcome
 from attncheck.facts import Known, need
 from attncheck.findings import Fix, Problem
 from attncheck.knowledge.transformers import KERNELS_ERROR
+from attncheck.reading import culprit as culprit_of
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
+from attncheck.torch_advice import reinstall_torch
 
 MODULES = ("transformers", "transformers.modeling_flash_attention_utils", "transformers.modeling_utils")
 EXPLAINED = ("No module named 'torch'", KERNELS_ERROR)  # the second: ATN149
 FAILED = ("raised", "died", "hung")
+FILE_ERRORS = ("FileNotFoundError", "PermissionError", "NotADirectoryError", "OSError")  # a path, not a package
+NEEDED = ("transformers", "torch", "tokenizers", "huggingface-hub", "numpy")  # as far as ATN117 watches them
 _REQUIRED = re.compile(r"([A-Za-z0-9._-]+[<>=!~][^ ]*) is required for a normal functioning of this module")
 
 
@@ -41,16 +45,23 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not failed or any(_failure(snapshot, module) for module in ("torch", "flash_attn", "flash_attn_2_cuda")):
         return
     outcome = failed[0]
-    transformers = need(snapshot.package("transformers"), "transformers").version
-    if outcome.outcome == "raised" and any(text in outcome.message for text in EXPLAINED):
+    package = need(snapshot.package("transformers"), "transformers")
+    if (outcome.outcome == "raised" and any(text in outcome.message for text in EXPLAINED)) or _damaged(snapshot):
         return
     how = f"{outcome.exception}: {outcome.message}" if outcome.outcome == "raised" else outcome.signal
+    culprit = culprit_of(snapshot, outcome) or package
+    blame = "" if culprit.name == "transformers" else f", in {culprit.name} {culprit.version}"
     yield Problem(
-        message=f"importing {outcome.module} {transformers} {outcome.outcome}",
-        subject=f"transformers {transformers}",
+        message=f"importing {outcome.module} {package.version} {outcome.outcome}{blame}",
+        subject=f"transformers {package.version}",
         evidence=(f"import lane: {how or outcome.outcome}", *outcome.frames[-3:]),
-        fixes=(*advice.patience(outcome), _fix(snapshot, outcome, transformers)),
+        fixes=(*advice.patience(outcome), _fix(snapshot, outcome, culprit)),
     )
+
+
+def _damaged(snapshot: Snapshot) -> bool:
+    """Say whether ATN117 reports a package that transformers cannot do without."""
+    return any(d.name in NEEDED and d.problem not in ("", "RECORD is missing") for d in snapshot.distributions)
 
 
 def _failure(snapshot: Snapshot, module: str) -> ImportOutcome | None:
@@ -58,13 +69,13 @@ def _failure(snapshot: Snapshot, module: str) -> ImportOutcome | None:
     return outcome.value if isinstance(outcome, Known) and outcome.value.outcome in FAILED else None
 
 
-def _fix(snapshot: Snapshot, outcome: ImportOutcome, transformers: str) -> Fix:
+def _fix(snapshot: Snapshot, outcome: ImportOutcome, culprit: Distribution) -> Fix:
     required = _REQUIRED.search(outcome.message)
     if required:
         return advice.install(snapshot, required.group(1))
-    return advice.install(
-        snapshot, f"transformers=={transformers}", options=("--force-reinstall",), title="reinstall it"
-    )
+    if outcome.exception in FILE_ERRORS:
+        return Fix("make the path usable, or name another", "manual", outcome.message)
+    return reinstall_torch(snapshot) if culprit.name == "torch" else advice.reinstall(snapshot, culprit)
 
 
 RULE = Rule("ATN154", "error", check)

@@ -22,5 +22,5 @@ SILENT = {
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names the pin."""
-    return "flash-attn==2.8.3" in finding
+    """Say whether the finding's text names the pin, or why no install helps here."""
+    return "flash-attn==2.8.3" in finding or "a CUDA build of torch" in finding
