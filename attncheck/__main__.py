@@ -10,17 +10,36 @@ from attncheck.errors import AttncheckError, Interrupted
 
 def main() -> None:
     """Run attncheck and exit with its code."""
-    signal.signal(signal.SIGTERM, _terminate)  # so that children are stopped on the way out
     try:
-        from attncheck.cli import app
-
-        app(prog_name="attncheck")
+        signal.signal(signal.SIGTERM, _terminate)  # so that children are stopped on the way out
+        sys.exit(_run())
     except AttncheckError as error:
         _say(f"attncheck: {error}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         _say("attncheck: interrupted")
         sys.exit(Interrupted.exit_code)
+
+
+def _run() -> int:
+    """Run click's part. It is not left to end the process: it would call an interrupt "Aborted!" and exit with 1."""
+    import click
+
+    from attncheck.cli import app
+
+    try:
+        code = app(prog_name="attncheck", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    except BrokenPipeError:  # the reader of --help went away
+        from attncheck.settings import discard_the_rest
+
+        discard_the_rest()
+        return 0
+    return code if isinstance(code, int) else 0
 
 
 def _terminate(number: int, frame: object) -> None:

@@ -104,12 +104,12 @@ def emit(text: str) -> None:
     except AttributeError:  # started with standard output closed
         return
     except (BrokenPipeError, ValueError):
-        _discard_the_rest()
+        discard_the_rest()
     except OSError as error:
-        _discard_the_rest()
+        discard_the_rest()
         raise BadUsage(f"cannot write to standard output: {error.strerror}") from None
 
 
-def _discard_the_rest() -> None:
+def discard_the_rest() -> None:
     """Give the interpreter's own flush at exit somewhere to go."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)

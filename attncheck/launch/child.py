@@ -76,23 +76,59 @@ class Ended:
         return f"it ended with {how}: {last[0][:300]}"
 
 
+_running: list[Child] = []
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back until the end of the block, so that no child starts or ends half known to us."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    before = {
+        number: signal.signal(number, lambda received, frame: held.append(received))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if held:
+        raise KeyboardInterrupt
+
+
+def stop_all() -> None:
+    """Kill every child that was started and may still run."""
+    with uninterrupted():
+        while _running:
+            _running.pop().kill()
+
+
 class Child:
-    """One interpreter at work on one call of the payload; its process group dies with it."""
+    """One interpreter at work on one call of the payload; its process group dies with it, or in `stop_all`."""
 
     def __init__(self, python: str, call: str, message: Mapping[str, object]) -> None:
         """Start `python`. Raises `BadUsage` where it cannot be started."""
         self.call = call
+        with uninterrupted():
+            self._start(python, message)
+
+    def _start(self, python: str, message: Mapping[str, object]) -> None:
         try:
             self._process = subprocess.Popen(
                 [python, "-B", "-c", BOOTSTRAP],  # -B: write no byte code into the environment
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=None if call == "static" else {**os.environ, **CHILD_ENVIRONMENT},
+                env=None if self.call == "static" else {**os.environ, **CHILD_ENVIRONMENT},
                 start_new_session=True,
             )
         except OSError as error:
             raise BadUsage(f"cannot start the interpreter {python}: {error.strerror or error}") from None
+        self._killed = False
+        _running.append(self)
         self._stdout: list[bytes] = []
         self._stderr = b""
         self._threads = [
@@ -120,6 +156,9 @@ class Child:
 
     def kill(self) -> None:
         """Kill whatever is left of the child's process group."""
+        if self._killed:
+            return
+        self._killed = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -167,8 +206,7 @@ def run_together(children: Sequence[Child], deadline: float) -> dict[str, Ended]
     try:
         return {child.call: child.wait(deadline) for child in children}
     finally:
-        for child in children:
-            child.kill()
+        stop_all()
 
 
 def answer_of(ended: Ended, python: str) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from attncheck import __version__, codec
 from attncheck.errors import Unanswered
-from attncheck.launch.child import Child, Ended, answer_of, run_together
+from attncheck.launch.child import Child, Ended, answer_of, run_together, stop_all
 from attncheck.probes import bundle
 from attncheck.snapshot import NOT_ASKED, SCHEMA_VERSION, Snapshot
 
@@ -38,13 +38,12 @@ def take(
     request["kernels"] = "device" in lanes
     interpreter = python or sys.executable
     asked = [_CALLS[lane] for lane in LANES if lane in lanes and lane in _CALLS]
-    if python is not None:  # alone and first, so that an interpreter of no use is told apart from a lost lane
-        progress("reading files")
-        child = Child(python, "static", bundle.message("static", request))
-        ended = run_together([child], time.monotonic() + seconds)["static"]
-        static = answer_of(ended, python)
-    children = [Child(interpreter, call, bundle.message(call, request)) for call in asked]
     try:
+        if python is not None:  # alone and first, so that an interpreter of no use is told apart from a lost lane
+            progress("reading files")
+            child = Child(python, "static", bundle.message("static", request))
+            static = answer_of(run_together([child], time.monotonic() + seconds)["static"], python)
+        children = [Child(interpreter, call, bundle.message(call, request)) for call in asked]
         if python is None:
             from attncheck.probes.payload import main
 
@@ -54,8 +53,7 @@ def take(
             progress("importing packages, asking the driver")
         results = run_together(children, time.monotonic() + seconds + GRACE_SECONDS)
     finally:
-        for child in children:
-            child.kill()
+        stop_all()
     return _snapshot(_joined(static, results))
 
 
