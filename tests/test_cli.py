@@ -184,3 +184,16 @@ def test_other_interpreters_are_examined(attncheck: Run, version: str) -> None:
     report = json.loads(done.stdout)
     assert report["snapshot"]["host"]["python_version"].startswith(version + ".")
     assert report["snapshot"]["problems"] == []
+
+
+@pytest.mark.parametrize("milliseconds", [10, 40, 70, 90, 110, 130, 150, 180, 220, 300])
+def test_an_interrupt_at_any_moment_leaves_nothing_running(tmp_path: Path, marker: str, milliseconds: int) -> None:
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\nsleep 600\n")
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    command = [sys.executable, "-m", "attncheck", "doctor", "--python", str(fake)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    time.sleep(milliseconds / 1000)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) in (130, -signal.SIGTERM)  # the latter before attncheck's own first line has run
+    assert all_gone(marker)
