@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 
+from attncheck import interrupts
 from attncheck.errors import AttncheckError, Interrupted
 
 
 def main() -> None:
     """Run attncheck and exit with its code."""
     try:
-        signal.signal(signal.SIGTERM, _terminate)  # so that children are stopped on the way out
+        interrupts.install()
         sys.exit(_run())
     except AttncheckError as error:
         _say(f"attncheck: {error}")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        # An interrupt inside a class statement comes out as RuntimeError.
+        if not isinstance(error, KeyboardInterrupt) and not interrupts.asked():
+            raise
         _say("attncheck: interrupted")
         sys.exit(Interrupted.exit_code)
 
@@ -40,10 +43,6 @@ def _run() -> int:
         discard_the_rest()
         return 0
     return code if isinstance(code, int) else 0
-
-
-def _terminate(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _say(text: str) -> None:

@@ -195,5 +195,5 @@ def test_an_interrupt_at_any_moment_leaves_nothing_running(tmp_path: Path, marke
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     time.sleep(milliseconds / 1000)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) in (130, -signal.SIGTERM)  # the latter before attncheck's own first line has run
+    assert process.wait(20) in (130, -signal.SIGINT, -signal.SIGTERM)  # Python may end by the signal itself
     assert all_gone(marker)

@@ -13,10 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Literal
 
+from attncheck import interrupts
 from attncheck.errors import BadUsage, Unanswered
 
 STDOUT_LIMIT = 64 << 20  # bytes; a document is far smaller, a runaway program is not
 STDERR_TAIL = 8 << 10
+TICK = 0.25  # seconds between looks for an interrupt
 # No library that we import may call home. (The static lane imports none, and must see the user's own settings.)
 CHILD_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -143,7 +145,9 @@ class Child:
         """Return how the child ended; at `deadline` (a time.monotonic() value) it is killed."""
         try:
             for thread in self._threads:
-                thread.join(max(0.0, deadline - time.monotonic()))
+                while thread.is_alive() and time.monotonic() < deadline:
+                    thread.join(min(TICK, max(0.0, deadline - time.monotonic())))
+                    interrupts.check()
             late = any(thread.is_alive() for thread in self._threads)
             if not late:
                 try:

@@ -21,4 +21,6 @@ def unreadable(reason: str = "") -> dict[str, object]:
 def failure(error: BaseException) -> str:
     """Return an exception as one short line."""
     text = " ".join(str(error).split())
-    return type(error).__name__ + (": " + text[:300] if text else "")
+    if len(text) > 300:
+        text = text[:299] + "…"
+    return type(error).__name__ + (": " + text if text else "")

@@ -208,7 +208,8 @@ def _try(kind_of_model: Any, config: Any, name: str) -> str:
 
 def reason_of(error: Exception) -> str:
     """Return why transformers did not build the model, with the kind of reason first."""
-    message = " ".join(str(error).split())[:300]
+    message = " ".join(str(error).split())
+    message = message if len(message) <= 300 else message[:299] + "…"
     if any(sign in message for sign in _UNUSABLE):
         return "not installed: " + message
     if isinstance(error, ValueError) and any(sign in message for sign in _REFUSALS):

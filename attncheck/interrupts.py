@@ -1,0 +1,33 @@
+"""Ctrl-C and SIGTERM, heard even where Python cannot raise.
+
+KeyboardInterrupt is raised wherever the interpreter happens to be; inside a destructor or a weak reference's callback
+it is printed and forgotten. So the handler also writes it down, and whoever waits asks with `check`.
+"""
+
+from __future__ import annotations
+
+import signal
+
+_asked: list[int] = []
+
+
+def install() -> None:
+    """Take SIGINT and SIGTERM: both end attncheck by KeyboardInterrupt, so that children are stopped on the way out."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _handle)
+
+
+def asked() -> bool:
+    """Say whether an interrupt has come."""
+    return bool(_asked)
+
+
+def check() -> None:
+    """Raise KeyboardInterrupt where an interrupt was asked for and got lost."""
+    if _asked:
+        raise KeyboardInterrupt
+
+
+def _handle(number: int, frame: object) -> None:
+    _asked.append(number)
+    raise KeyboardInterrupt
