@@ -5,6 +5,7 @@ from __future__ import annotations
 from packaging.version import InvalidVersion, Version
 
 from attncheck import advice, pins
+from attncheck.environment import Distribution
 from attncheck.facts import Known
 from attncheck.findings import Fix
 from attncheck.knowledge.cuda import MINIMUM_DRIVER
@@ -95,3 +96,8 @@ def triton_of_torch(snapshot: Snapshot) -> str:
     torch = snapshot.package("torch")
     found = list(pins.demands_of(snapshot, torch.value, *TRITONS)) if isinstance(torch, Known) else []
     return f"{found[0].name}{found[0].specifier}" if found else ""
+
+
+def reinstall(snapshot: Snapshot, distribution: Distribution) -> Fix:
+    """Return the command that lays one distribution down again; torch comes from the index it was built for."""
+    return reinstall_torch(snapshot) if distribution.name == "torch" else advice.reinstall(snapshot, distribution)

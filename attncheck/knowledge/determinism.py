@@ -7,8 +7,6 @@ cuBLAS settings; read on 2026-11-21.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from attncheck.snapshot import Snapshot
 
 # Each of these at 1 is a wish for determinism. CUBLAS_WORKSPACE_CONFIG alone is none: images preset it.
@@ -20,11 +18,6 @@ WISHES = (
 )
 
 
-def wishes(environ: Mapping[str, str]) -> list[str]:
-    """Return the variables, as "NAME=value", that ask for determinism here."""
-    return [f"{name}={environ[name]}" for name in WISHES if environ.get(name) == "1"]
-
-
 def signs(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the wishes for determinism in the environment that was examined."""
-    return tuple(wishes(snapshot.environ))
+    """Return the variables of the environment that was examined, as "NAME=value", that ask for determinism."""
+    return tuple(f"{name}={snapshot.environ[name]}" for name in WISHES if snapshot.environ.get(name) == "1")

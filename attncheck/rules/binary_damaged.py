@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck import advice
 from attncheck.facts import Known
 from attncheck.findings import Problem
 from attncheck.reading import failed, imports_fine
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
-from attncheck.torch_advice import reinstall_torch
+from attncheck.torch_advice import reinstall
 
 DAMAGE = ("truncated", "damaged")
 ELSEWHERE = ("torch", "flash-attn", "flash-attn-3")  # ATN102, ATN108 and ATN126 report their failing imports
@@ -39,12 +38,11 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         if imports_fine(snapshot, module) or (name in ELSEWHERE and failed(snapshot, module)):
             continue
         seen.add(name)
-        whole = reinstall_torch(snapshot) if name == "torch" else advice.reinstall(snapshot, package.value)
         yield Problem(
             message=f"{binary.path} of {name} {package.value.version} is {binary.problem}",
             subject=f"{name} {package.value.version}",
             evidence=(f"static lane: {binary.size_bytes} bytes, {binary.problem}",),
-            fixes=(whole,),
+            fixes=(reinstall(snapshot, package.value),),
         )
 
 

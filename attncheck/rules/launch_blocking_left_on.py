@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from attncheck import advice
 from attncheck.facts import value_or
 from attncheck.findings import Problem
-from attncheck.knowledge.determinism import wishes
+from attncheck.knowledge.determinism import signs
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -27,7 +27,7 @@ NAME = "CUDA_LAUNCH_BLOCKING"
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the variable is on for no reason that shows."""
-    if value_or(snapshot.env(NAME), "") != "1" or not snapshot.visible_devices() or wishes(snapshot.environ):
+    if value_or(snapshot.env(NAME), "") != "1" or not snapshot.visible_devices() or signs(snapshot):
         return
     yield Problem(
         message=f"{NAME}=1 makes every kernel wait for the one before",

@@ -20,17 +20,17 @@ from collections.abc import Iterator
 
 from attncheck import advice
 from attncheck.environment import Distribution, ImportOutcome
-from attncheck.facts import Known, need
+from attncheck.facts import need
 from attncheck.findings import Fix, Problem
 from attncheck.knowledge.transformers import KERNELS_ERROR
 from attncheck.reading import culprit as culprit_of
+from attncheck.reading import failed
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
-from attncheck.torch_advice import reinstall_torch
+from attncheck.torch_advice import reinstall
 
 MODULES = ("transformers", "transformers.modeling_flash_attention_utils", "transformers.modeling_utils")
 EXPLAINED = ("No module named 'torch'", KERNELS_ERROR)  # the second: ATN149
-FAILED = ("raised", "died", "hung")
 FILE_ERRORS = ("FileNotFoundError", "PermissionError", "NotADirectoryError", "OSError")  # a path, not a package
 NEEDED = ("transformers", "torch", "tokenizers", "huggingface-hub", "numpy")  # as far as ATN117 watches them
 _REQUIRED = re.compile(r"([A-Za-z0-9._-]+[<>=!~][^ ]*) is required for a normal functioning of this module")
@@ -41,10 +41,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not snapshot.has("transformers"):
         return
     need(snapshot.imports, "how imports ended")
-    failed = [outcome for module in MODULES if (outcome := _failure(snapshot, module)) is not None]
-    if not failed or any(_failure(snapshot, module) for module in ("torch", "flash_attn", "flash_attn_2_cuda")):
+    outcome = failed(snapshot, *MODULES)
+    if outcome is None or failed(snapshot, "torch", "flash_attn", "flash_attn_2_cuda"):
         return
-    outcome = failed[0]
     package = need(snapshot.package("transformers"), "transformers")
     if (outcome.outcome == "raised" and any(text in outcome.message for text in EXPLAINED)) or _damaged(snapshot):
         return
@@ -64,18 +63,13 @@ def _damaged(snapshot: Snapshot) -> bool:
     return any(d.name in NEEDED and d.problem not in ("", "RECORD is missing") for d in snapshot.distributions)
 
 
-def _failure(snapshot: Snapshot, module: str) -> ImportOutcome | None:
-    outcome = snapshot.imported(module)
-    return outcome.value if isinstance(outcome, Known) and outcome.value.outcome in FAILED else None
-
-
 def _fix(snapshot: Snapshot, outcome: ImportOutcome, culprit: Distribution) -> Fix:
     required = _REQUIRED.search(outcome.message)
     if required:
         return advice.install(snapshot, required.group(1))
     if outcome.exception in FILE_ERRORS:
         return Fix("make the path usable, or name another", "manual", outcome.message)
-    return reinstall_torch(snapshot) if culprit.name == "torch" else advice.reinstall(snapshot, culprit)
+    return reinstall(snapshot, culprit)
 
 
 RULE = Rule("ATN154", "error", check)
