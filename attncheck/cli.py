@@ -103,6 +103,160 @@ def probe(model: str | None, python: str | None, lanes: tuple[str, ...], timeout
     settings.emit(codec.dumps(snapshot) + "\n")
 
 
+def measuring(command: Command) -> Command:
+    """Give a command the argument and options of measuring backends."""
+    for option in (
+        click.option("--verbose", "-v", is_flag=True, help="Also list every verdict, and the reasons of refusals."),
+        click.option("--fail-on", help="Exit 1 from here on: error, warning or never. Default: error."),
+        click.option("--format", "form", default="text", help="text or json."),
+        click.option("--timeout", type=float, metavar="SECONDS", help="Deadline of one case. Default: 60."),
+        click.option("--python", metavar="PATH", help="Measure this interpreter's environment (Python 3.10 or newer)."),
+        click.option("--device", default="auto", help="auto, cpu or cuda. Default: auto."),
+        click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the inputs. Default: 0."),
+        click.option("--backend", "backends", multiple=True, metavar="NAME", help="Only this one; repeat for several."),
+        click.argument("model", required=False),
+    ):
+        command = option(command)
+    return command
+
+
+@app.command()
+@measuring
+@click.option("--suite", help="quick, standard or full. Default: standard; with MODEL, cases made from it.")
+@click.option("--case", "cases", multiple=True, metavar="PATTERN", help="Only cases of this name, pattern or family.")
+@click.option("--dtype", "dtypes", multiple=True, help="Only bf16, fp16 or fp32; repeat for several.")
+@click.option("--repeat", type=click.IntRange(1, 1000), default=1, help="Run with this many seeds.")
+@click.option(
+    "--budget", type=click.FloatRange(1), metavar="SECONDS", help="Stop after this long; say what was left out."
+)
+@click.option("--max-length", type=click.IntRange(1), help="Longest sequence of MODEL's cases.")
+@click.option("--explain-case", metavar="CASE", help="Print a script that reproduces one case of one --backend alone.")
+def parity(
+    model: str | None,
+    suite: str | None,
+    backends: tuple[str, ...],
+    cases: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    seed: int,
+    repeat: int,
+    budget: float | None,
+    max_length: int | None,
+    explain_case: str | None,
+    device: str,
+    python: str | None,
+    timeout: float | None,
+    form: str,
+    fail_on: str | None,
+    verbose: bool,
+) -> None:
+    """Run every attention backend forward and backward, and say whether it is right.
+
+    MODEL is a model whose own heads, sizes, windows, dtype and lengths to test: a folder, or a Hub name in the cache.
+    """
+    from attncheck import parity as verb
+    from attncheck import settings
+    from attncheck.renderers import renderer
+
+    config = settings.merge(fail_on=fail_on, timeout=timeout)
+    render = renderer(form)
+    request = verb.Request(
+        suite=settings.choice("--suite", suite or "standard", ("quick", "standard", "full")),
+        backends=backends,
+        cases=cases,
+        dtypes=verb.dtypes(dtypes),
+        seed=seed,
+        repeat=repeat,
+        budget=budget,
+        longest=max_length,
+    )
+    settings.check_backends(backends)
+    bench = settings.bench(python, device, config)
+    if explain_case is not None:
+        from attncheck import reproduce
+
+        settings.emit(reproduce.script(_static(python, model, config), request, explain_case, bench))
+        return
+    _measure(lambda snapshot, say: verb.run(snapshot, request, bench, say), render, python, model, verbose, config)
+
+
+@app.command()
+@measuring
+@click.option("--repeat", type=click.IntRange(2, 10000), default=32, help="Calls of each case. Default: 32.")
+def determinism(
+    model: str | None,
+    backends: tuple[str, ...],
+    seed: int,
+    repeat: int,
+    device: str,
+    python: str | None,
+    timeout: float | None,
+    form: str,
+    fail_on: str | None,
+    verbose: bool,
+) -> None:
+    """Repeat every attention backend and compare bit by bit: is it reproducible, what makes it so, at what cost.
+
+    MODEL is a model whose heads and sizes to use: a folder, or a Hub name in the cache.
+    """
+    from attncheck import determinism as verb
+    from attncheck import settings
+    from attncheck.renderers import renderer
+
+    config = settings.merge(fail_on=fail_on, timeout=timeout)
+    render = renderer(form)
+    settings.check_backends(backends)
+    bench = settings.bench(python, device, config)
+    request = verb.Request(backends=backends, seed=seed, repeats=repeat)
+    _measure(lambda snapshot, say: verb.run(snapshot, request, bench, say), render, python, model, verbose, config)
+
+
+@app.command()
+@click.option("--python", metavar="PATH", help="Of this interpreter's environment (Python 3.10 or newer).")
+@click.option("--device", default="auto", help="auto, cpu or cuda. Default: auto.")
+@click.option("--format", "form", default="text", help="text or json.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Deadline of one backend. Default: 60.")
+def backends(python: str | None, device: str, form: str, timeout: float | None) -> None:
+    """List the attention backends: which run here, and why the others do not."""
+    from attncheck import available, settings
+
+    config = settings.merge(timeout=timeout)
+    settings.choice("--format", form, ("text", "json"))
+    bench = settings.bench(python, device, config)
+    found = _guarded(lambda say: available.look(bench, say))
+    settings.emit(available.as_json(found) if form == "json" else available.as_text(found))
+
+
+def _static(python: str | None, model: str | None, config: Config) -> Snapshot:
+    """Return what the files say of the environment, and of the model."""
+    from attncheck.probes.take import take
+
+    return take(python, ("static",), model, None, config.timeout)
+
+
+def _measure(
+    run: Callable[[Snapshot, Callable[[str], None]], Report],
+    render: Callable[[Report, bool], str],
+    python: str | None,
+    model: str | None,
+    verbose: bool,
+    config: Config,
+) -> None:
+    report = _guarded(lambda say: run(_static(python, model, config), say))
+    _finish(render(report, verbose), report, config)
+
+
+def _guarded(work: Callable[[Callable[[str], None]], Any]) -> Any:
+    """Run `work` with a progress line; an interrupt ends it cleanly."""
+    from attncheck.errors import Interrupted
+    from attncheck.progress import progress
+
+    try:
+        with progress() as say:
+            return work(say)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; nothing is left running") from None
+
+
 @app.command()
 @click.argument("code")
 def explain(code: str) -> None:
@@ -126,22 +280,21 @@ def rules(form: str) -> None:
 
 def _look(python: str | None, lanes: tuple[str, ...], model: str | None, online: bool, config: Config) -> Snapshot:
     from attncheck import settings
-    from attncheck.errors import Interrupted
     from attncheck.probes.take import take
-    from attncheck.progress import progress
 
     chosen = settings.lanes(lanes)
-    try:
-        with progress() as say:
-            documents = None
-            if online and model is not None:
-                from attncheck import hub
 
-                say(f"fetching the configuration of {model}")
-                documents = hub.fetch(model)
-            return take(python, chosen, model, documents, config.timeout, say)
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted; nothing is left running") from None
+    def work(say: Callable[[str], None]) -> Snapshot:
+        documents = None
+        if online and model is not None:
+            from attncheck import hub
+
+            say(f"fetching the configuration of {model}")
+            documents = hub.fetch(model)
+        return take(python, chosen, model, documents, config.timeout, say)
+
+    found: Snapshot = _guarded(work)
+    return found
 
 
 def _finish(text: str, report: Report, config: Config) -> None:

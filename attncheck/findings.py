@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attncheck.snapshot import Snapshot
+from attncheck.verdicts import BackendState, MeasuredOn, Repeats, Run, Verdict
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -75,6 +76,12 @@ class Report:
     passed: tuple[str, ...]  # codes of the rules that looked and found nothing
     suppressed: tuple[str, ...] = ()  # codes switched off by --select, --ignore or the configuration
     needs: tuple[str, ...] = ()  # what the profile holds to matter: "flash", "ring", "rl", …
+    asked: Literal["doctor", "parity", "determinism"] = "doctor"
+    measured_on: MeasuredOn = MeasuredOn()
+    backends: tuple[BackendState, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    runs: tuple[Run, ...] = ()  # parity's measurements
+    repeats: tuple[Repeats, ...] = ()  # determinism's
 
     def worst(self) -> Severity | None:
         """Return the gravest severity found, or None."""

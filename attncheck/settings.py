@@ -14,6 +14,7 @@ from attncheck.needs import PROFILES
 from attncheck.snapshot import SCHEMA_VERSION, Snapshot
 
 if TYPE_CHECKING:
+    from attncheck.measured import Bench
     from attncheck.probes.take import Lane
 
 FACTS_LIMIT = 64 << 20  # bytes
@@ -60,6 +61,22 @@ def lanes(values: tuple[str, ...]) -> tuple[Lane, ...]:
     named = [word for value in values for word in value.split(",") if word]
     chosen = {choice("--lane", word, LANES) for word in named}
     return tuple(lane for lane in LANES if lane in chosen or lane == "static")
+
+
+def bench(python: str | None, device: str, config: Config) -> Bench:
+    """Return where cases run. Raises `BadUsage`."""
+    from attncheck.measured import Bench
+
+    choice("--device", device, ("auto", "cpu", "cuda"))
+    return Bench(python or sys.executable, device, config.timeout)
+
+
+def check_backends(names: tuple[str, ...]) -> None:
+    """Raise `BadUsage` for a backend that attncheck does not know."""
+    from attncheck.measured import backend
+
+    for name in names:
+        backend(name)
 
 
 def refuse_with_facts(**options: Any) -> None:

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Literal
+from typing import Literal
 
 from attncheck import interrupts
 from attncheck.errors import BadUsage, Unanswered
+from attncheck.launch.process import CHILD_ENVIRONMENT, Process, ending, piped, stop_all
 
 STDOUT_LIMIT = 64 << 20  # bytes; a document is far smaller, a runaway program is not
-STDERR_TAIL = 8 << 10
 TICK = 0.25  # seconds between looks for an interrupt
-# No library that we import may call home. (The static lane imports none, and must see the user's own settings.)
-CHILD_ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "DO_NOT_TRACK": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-}
 # Python 2 must be able to parse this much, to be told that it is too old.
 BOOTSTRAP = """\
 import sys
@@ -70,71 +61,22 @@ class Ended:
         """Return in a few words why there is no answer."""
         if self.outcome == "timed_out":
             return "it did not answer before its deadline and was stopped"
-        how = f"exit status {self.returncode}"
-        if self.returncode < 0:
-            with contextlib.suppress(ValueError):
-                how = signal.Signals(-self.returncode).name
-        last = self.stderr.strip().splitlines()[-1:] or ["no message"]
-        return f"it ended with {how}: {last[0][:300]}"
+        return ending(self.returncode, self.stderr)
 
 
-_running: list[Child] = []
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the end of the block, so that no child starts or ends half known to us."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    held: list[int] = []
-    before = {
-        number: signal.signal(number, lambda received, frame: held.append(received))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if held:
-        raise KeyboardInterrupt
-
-
-def stop_all() -> None:
-    """Kill every child that was started and may still run."""
-    with uninterrupted():
-        while _running:
-            _running.pop().kill()
-
-
-class Child:
-    """One interpreter at work on one call of the payload; its process group dies with it, or in `stop_all`."""
+class Child(Process):
+    """One interpreter at work on one call of the payload."""
 
     def __init__(self, python: str, call: str, message: Mapping[str, object]) -> None:
         """Start `python`. Raises `BadUsage` where it cannot be started."""
         self.call = call
-        with uninterrupted():
-            self._start(python, message)
-
-    def _start(self, python: str, message: Mapping[str, object]) -> None:
-        try:
-            self._process = subprocess.Popen(
-                [python, "-B", "-c", BOOTSTRAP],  # -B: write no byte code into the environment
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=None if self.call == "static" else {**os.environ, **CHILD_ENVIRONMENT},
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise BadUsage(f"cannot start the interpreter {python}: {error.strerror or error}") from None
-        self._killed = False
-        _running.append(self)
+        self._message = message
         self._stdout: list[bytes] = []
-        self._stderr = b""
+        super().__init__(python, ["-c", BOOTSTRAP], None if call == "static" else CHILD_ENVIRONMENT)
+
+    def _listen(self) -> None:
         self._threads = [
-            threading.Thread(target=self._write, args=(json.dumps(message).encode(),), daemon=True),
+            threading.Thread(target=self._write, args=(json.dumps(self._message).encode(),), daemon=True),
             threading.Thread(target=self._read_answer, daemon=True),
             threading.Thread(target=self._read_errors, daemon=True),
         ]
@@ -158,51 +100,28 @@ class Child:
             self.kill()
         return self._ended(late)
 
-    def kill(self) -> None:
-        """Kill whatever is left of the child's process group."""
-        if self._killed:
-            return
-        self._killed = True
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(2)
-
     def _ended(self, late: bool) -> Ended:
-        stderr = self._stderr.decode("utf-8", "replace")
         try:
             answer = json.loads(b"".join(self._stdout))
         except ValueError:
             answer = None
         if isinstance(answer, dict):
-            return Ended("ok", answer, stderr=stderr)
-        return Ended("timed_out" if late else "died", None, self._process.returncode or 0, stderr)
+            return Ended("ok", answer, stderr=self.stderr)
+        return Ended("timed_out" if late else "died", None, self._process.returncode or 0, self.stderr)
 
     def _write(self, message: bytes) -> None:
-        with contextlib.suppress(OSError), _pipe(self._process.stdin) as stream:
+        with contextlib.suppress(OSError), piped(self._process.stdin) as stream:
             stream.write(message)
 
     def _read_answer(self) -> None:
         size = 0
-        with contextlib.suppress(OSError, ValueError), _pipe(self._process.stdout) as stream:
+        with contextlib.suppress(OSError, ValueError), piped(self._process.stdout) as stream:
             while chunk := stream.read1(1 << 16):  # type: ignore[attr-defined]
                 size += len(chunk)
                 if size > STDOUT_LIMIT:
                     self._stdout.clear()
                     return
                 self._stdout.append(chunk)
-
-    def _read_errors(self) -> None:
-        with contextlib.suppress(OSError, ValueError), _pipe(self._process.stderr) as stream:
-            while chunk := stream.read1(1 << 16):  # type: ignore[attr-defined]
-                self._stderr = (self._stderr + chunk)[-STDERR_TAIL:]
-
-
-@contextlib.contextmanager
-def _pipe(stream: IO[bytes] | None) -> Iterator[IO[bytes]]:
-    assert stream is not None
-    with stream:
-        yield stream
 
 
 def run_together(children: Sequence[Child], deadline: float) -> dict[str, Ended]:

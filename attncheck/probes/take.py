@@ -9,7 +9,8 @@ from typing import Any, Literal, get_args
 
 from attncheck import __version__, codec
 from attncheck.errors import Unanswered
-from attncheck.launch.child import Child, Ended, answer_of, run_together, stop_all
+from attncheck.launch.child import Child, Ended, answer_of, run_together
+from attncheck.launch.process import stop_all
 from attncheck.probes import bundle
 from attncheck.snapshot import NOT_ASKED, SCHEMA_VERSION, Snapshot
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from attncheck.findings import Finding, Report
 from attncheck.overview import rows
-from attncheck.renderers import Renderer
+from attncheck.renderers import Renderer, measurements
+from attncheck.verdicts import ANSWERS
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green", "-": "dim"}
 INDENT = 15  # "ATN140 warning " : the column where every text begins
@@ -33,12 +34,15 @@ class Line:
 
 def render(report: Report, verbose: bool) -> str:
     """Return the report as text, coloured and wrapped only for a terminal that wants it."""
-    lines = [*_overview(report), *(line for finding in report.findings for line in _finding(finding))]
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    width = min(WIDEST, shutil.get_terminal_size().columns) if terminal else WIDEST
+    top = _overview(report) if report.asked == "doctor" else _measured(report, verbose, width)
+    lines = [*top, *(line for finding in report.findings for line in _finding(finding))]
     if verbose and report.skips:
         lines += [Line(), *_skips(report)]
     lines += [Line(), Line(text=_summary(report, verbose)), *_advice(report)]
-    if sys.stdout is not None and sys.stdout.isatty():
-        return _painted(lines, min(WIDEST, shutil.get_terminal_size().columns))
+    if terminal:
+        return _painted(lines, width)
     return "".join("".join(words for words, _ in line.head) + line.text + "\n" for line in lines)
 
 
@@ -47,6 +51,11 @@ def _overview(report: Report) -> Iterator[Line]:
     column = max(len(row.title) for row in shown)
     for row in shown:
         yield Line(((f"{row.mark:<8}", STYLES[row.mark]), (f"{row.title:<{column}}  ", "bold")), row.text)
+
+
+def _measured(report: Report, verbose: bool, width: int) -> Iterator[Line]:
+    for row in measurements.rows(report, verbose, width):
+        yield Line(row.words, paste=True)
 
 
 def _finding(finding: Finding) -> Iterator[Line]:
@@ -72,12 +81,21 @@ def _skips(report: Report) -> Iterator[Line]:
 
 def _summary(report: Report, verbose: bool) -> str:
     parts = list(_counts(report)) or ["nothing found"]
+    if report.asked != "doctor":
+        return " · ".join([*parts, *_answers(report)])
     parts.append(f"{len(report.passed)} rule{'s' * (len(report.passed) != 1)} found nothing")
     if report.skips:
         parts.append(f"{len(report.skips)} could not judge" + ("" if verbose else " (-v lists them)"))
     if report.suppressed:
         parts.append(f"{len(report.suppressed)} switched off")
     return " · ".join(parts)
+
+
+def _answers(report: Report) -> Iterator[str]:
+    for answer in ANSWERS:
+        number = sum(verdict.answer == answer for verdict in report.verdicts)
+        if number:
+            yield f"{number} {answer}"
 
 
 def _counts(report: Report) -> Iterator[str]:

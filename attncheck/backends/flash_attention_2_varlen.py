@@ -1,0 +1,59 @@
+"""flash-attn 2, packed: `flash_attn_varlen_func` with cu_seqlens, as transformers, verl and OpenRLHF train with it.
+
+Padded and dense cases are unpadded first and put back afterwards, as transformers does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncheck.backends import Backend, Device, Outputs
+from attncheck.backends.flash_attention_2 import SEEN, arguments, comparable, find, keywords, refuse_either
+from attncheck.cases import Case
+
+if TYPE_CHECKING:
+    from attncheck.measure.inputs import Inputs
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why the packed function cannot run the case on `device`, or ""."""
+    return refuse_either(case, device)
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run the case with flash_attn_varlen_func."""
+    from flash_attn import flash_attn_varlen_func
+
+    from attncheck.measure import fitted_call
+
+    words = keywords(inputs, deterministic)
+    return comparable(inputs.case, fitted_call.packed(flash_attn_varlen_func, inputs, "flash-attn 2", None, **words))
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it on the packed tensors `packed_q`, `packed_k`, `packed_v`."""
+    return (
+        "from flash_attn import flash_attn_varlen_func",
+        "cumulated = lambda x: torch.tensor([0, *x], device=device).cumsum(0, dtype=torch.int32)",
+        "cu_q, cu_k = cumulated(seqlens_q), cumulated(seqlens_k)",
+        "packed = [torch.cat([x[b, p] for b, p in places]) for x, places in ((q, at_q), (k, at_k), (v, at_k))]",
+        f"flat = flash_attn_varlen_func(*packed, cu_q, cu_k, max(seqlens_q), max(seqlens_k), {arguments(case)})",
+        "out = torch.zeros(*q.shape[:3], DV, dtype=q.dtype, device=device)",
+        "for (b, p), part in zip(at_q, flat.split(seqlens_q)):",
+        "    out[b, p] = part",
+    )
+
+
+BACKEND = Backend(
+    name="flash_attention_2_varlen",
+    title="flash-attn 2, packed",
+    package="flash-attn",
+    find=find,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=SEEN,
+    indexes_by_cu_seqlens=True,
+    deterministic="deterministic=True (transformers: FLASH_ATTENTION_DETERMINISTIC=1)",
+    switch="argument",
+)

@@ -1,0 +1,207 @@
+"""A case: one attention problem, its shape, mask and inputs; nouns, plain data.
+
+Tensors are q `(batch, seqlen_q, num_heads, head_dim)`, k `(batch, seqlen_k, num_kv_heads, head_dim)` and v
+`(batch, seqlen_k, num_kv_heads, v_head_dim)`, as flash-attn has them. A packed case is one row of the batch that holds
+every document; a padded one has a row for each sequence.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+Dtype = Literal["bfloat16", "float16", "float32"]
+Layout = Literal["dense", "right_padded", "left_padded", "packed"]
+Alignment = Literal["bottom_right", "top_left"]
+Strides = Literal["contiguous", "transposed", "sliced", "expanded"]
+Values = Literal["normal", "outlier", "large", "long_tail", "constant_v", "ramp", "small"]
+Probe = Literal["", "code", "heads", "retrieve", "prefix", "poison", "nan_poison", "dropout"]
+
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+ANY = -1  # an open side of a window
+FAR = 1 << 30  # further than any key
+
+
+@dataclass(frozen=True)
+class Case:
+    """One attention problem, made from a seed.
+
+    `window_size` is flash-attn's (left, right), -1 for an open side. `alignment` says which corner of the score matrix
+    the causal and window diagonals run through where seqlens_q and seqlens_k differ: flash-attn's bottom right
+    (since 2.1) or SDPA's top left. `values` is the distribution of random inputs; a `probe` has inputs of its own,
+    whose answer is known exactly. `every_row` is False where the oracle looks at sampled query rows only.
+    """
+
+    family: str
+    seqlens_q: tuple[int, ...]
+    seqlens_k: tuple[int, ...]
+    layout: Layout = "dense"
+    num_heads: int = 4
+    num_kv_heads: int = 4
+    head_dim: int = 64
+    v_head_dim: int = 64
+    dtype: Dtype = "bfloat16"
+    causal: bool = True
+    alignment: Alignment = "bottom_right"
+    window_size: tuple[int, int] = (ANY, ANY)
+    softcap: float = 0.0
+    sinks: bool = False
+    alibi: bool = False
+    dropout: float = 0.0
+    strides: Strides = "contiguous"
+    values: Values = "normal"
+    probe: Probe = ""
+    backward: bool = True
+    every_row: bool = True
+    seed: int = 0
+    name: str = ""
+
+    @property
+    def batch(self) -> int:
+        """Rows of the batch."""
+        return 1 if self.layout == "packed" else len(self.seqlens_q)
+
+    @property
+    def seqlen_q(self) -> int:
+        """Length of q's sequence dimension, padding included."""
+        return sum(self.seqlens_q) if self.layout == "packed" else max(self.seqlens_q)
+
+    @property
+    def seqlen_k(self) -> int:
+        """Length of k's sequence dimension, padding included."""
+        return sum(self.seqlens_k) if self.layout == "packed" else max(self.seqlens_k)
+
+    @property
+    def softmax_scale(self) -> float:
+        """What q·k is multiplied by."""
+        return float(self.head_dim**-0.5)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether a window limits what is seen, beyond the causal mask."""
+        return self.window_size != (ANY, ANY)
+
+    @property
+    def padded(self) -> bool:
+        """Whether some rows of the batch hold padding."""
+        return self.layout in ("right_padded", "left_padded")
+
+    @property
+    def needs_mask(self) -> bool:
+        """Whether a kernel that knows only `is_causal`, aligned top left, needs a mask to run this."""
+        crossed = self.causal and self.alignment == "bottom_right" and self.seqlens_q != self.seqlens_k
+        return self.windowed or self.padded or crossed or (self.layout == "packed" and len(self.seqlens_q) > 1)
+
+    @property
+    def cells(self) -> int:
+        """Entries of the score matrices over all heads, visible or not."""
+        return self.num_heads * sum(q * k for q, k in zip(self.seqlens_q, self.seqlens_k))
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Where one sequence or document lies: a row of the batch, and its queries' and keys' ranges in it."""
+
+    index: int
+    batch: int
+    q_start: int
+    q_stop: int
+    k_start: int
+    k_stop: int
+
+
+def segments(case: Case) -> Iterator[Segment]:
+    """Yield the sequences of a case, empty ones included."""
+    q_start = k_start = 0
+    for index, (q, k) in enumerate(zip(case.seqlens_q, case.seqlens_k)):
+        if case.layout == "packed":
+            yield Segment(index, 0, q_start, q_start + q, k_start, k_start + k)
+            q_start, k_start = q_start + q, k_start + k
+        elif case.layout == "left_padded":
+            yield Segment(index, index, case.seqlen_q - q, case.seqlen_q, case.seqlen_k - k, case.seqlen_k)
+        else:
+            yield Segment(index, index, 0, q, 0, k)
+
+
+def bounds(case: Case, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:
+    """Return (low, high): key j of a document is visible to its query i where low <= j - i <= high."""
+    offset = seqlen_k - seqlen_q if case.alignment == "bottom_right" else 0
+    left, right = case.window_size
+    low = -FAR if left == ANY else offset - left
+    high = FAR if right == ANY else offset + right
+    return low, min(high, offset) if case.causal else high
+
+
+def sampled_rows(case: Case, count: int = 64) -> tuple[int, ...]:
+    """Return the query rows that the oracle looks at where it does not look at all: edges, powers of two, chance."""
+    size = case.seqlen_q
+    edges = {0, 1, size - 2, size - 1, size // 2, *(s.q_start for s in segments(case)), *_powers(size)}
+    if case.windowed:
+        edges |= {case.window_size[0], case.window_size[0] + 1}
+    chosen = sorted(row for row in edges if 0 <= row < size)[: count // 2]
+    chance = random.Random(case.seed)
+    while len(chosen) < min(count, size):
+        row = chance.randrange(size)
+        if row not in chosen:
+            chosen.append(row)
+    return tuple(sorted(chosen))
+
+
+def _powers(size: int) -> Iterator[int]:
+    power = 1 << 12
+    while power < size:
+        yield from (power - 1, power)
+        power <<= 1
+
+
+def named(case: Case) -> Case:
+    """Return `case` with a name that tells it from every other."""
+    return replace(case, name="-".join(_words(case)))
+
+
+def _words(case: Case) -> Iterator[str]:
+    yield case.layout.replace("_", "") + (str(len(case.seqlens_q)) if case.layout == "packed" else "")
+    yield from _mask_words(case)
+    yield _lengths(case)
+    kv = f"kv{case.num_kv_heads}" if case.num_kv_heads != case.num_heads else ""
+    yield f"h{case.num_heads}{kv}"
+    yield f"d{case.head_dim}" + (f"v{case.v_head_dim}" if case.v_head_dim != case.head_dim else "")
+    yield SHORT[case.dtype]
+    if case.strides != "contiguous":
+        yield case.strides
+    yield (case.probe or case.values).replace("_", "")
+    if not case.backward and not case.probe:
+        yield "forward"
+    if case.seed:
+        yield f"seed{case.seed}"
+
+
+def _mask_words(case: Case) -> Iterator[str]:
+    yield "causal" if case.causal else "full"
+    if case.alignment == "top_left" and case.seqlens_q != case.seqlens_k:
+        yield "topleft"
+    if case.windowed:
+        yield "window{}x{}".format(*("any" if side == ANY else side for side in case.window_size))
+    if case.softcap:
+        yield f"softcap{case.softcap:g}"
+    if case.sinks:
+        yield "sinks"
+    if case.alibi:
+        yield "alibi"
+    if case.dropout:
+        yield f"dropout{case.dropout:g}"
+
+
+def _lengths(case: Case) -> str:
+    same = len(set(case.seqlens_q)) == 1 and case.layout == "dense"
+    batch = f"b{case.batch}" if case.batch > 1 else ""
+    if same:
+        cross = f"x{case.seqlens_k[0]}" if case.seqlens_k != case.seqlens_q else ""
+        return f"{batch}s{case.seqlens_q[0]}{cross}"
+    if len(case.seqlens_q) <= 6:
+        return batch + "s" + "_".join(map(str, case.seqlens_q))
+    return f"{batch}s{case.seqlen_q}"

@@ -1,0 +1,93 @@
+"""Structured probes that change what must not be seen: prefix, poison."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from attncheck.cases import Case, bounds, segments
+from attncheck.measure.inputs import make, strided
+from attncheck.measure.probing import Call, Examined
+
+
+def _factor(case: Case) -> float:
+    return 64.0 if case.dtype == "float16" else 1000.0  # float16 would overflow in a correct kernel
+
+
+def prefix(case: Case, device: str, call: Call) -> Examined:
+    """Multiply the keys of the second half: rows that see none of them must keep every bit."""
+    inputs = make(case, device)
+    split = case.seqlen_k // 2 + 1
+    k, v = inputs.k.clone(), inputs.v.clone()
+    k[:, split:] *= _factor(case)
+    v[:, split:] *= _factor(case)
+    before, after = call(inputs), call(strided(replace(inputs, k=k, v=v)))
+    _, high = bounds(case, case.seqlen_q, case.seqlen_k)
+    rows = slice(max(0, -high), min(max(0, split - high), case.seqlen_q))  # that see a key, and none of the edited
+    faults = []
+    for name in ("out", "lse"):
+        one, two = getattr(before, name), getattr(after, name)
+        if one is None or two is None:
+            continue
+        if name == "lse":
+            one, two = one.transpose(1, 2), two.transpose(1, 2)
+        one, two = one[:, rows], two[:, rows]
+        if not _same(one, two):
+            query = rows.start + _first_difference(one, two)
+            faults.append(f"{name} of query {query} changes with keys after {split - 1}, which it must not see")
+    return tuple(faults), before
+
+
+def poison(case: Case, device: str, call: Call) -> Examined:
+    """Change what lies outside one document, or in the padding, and compare what lies inside bit by bit."""
+    inputs = make(case, device)
+    alive = [s for s in segments(case) if s.q_stop > s.q_start]
+    tested = alive if case.padded else [alive[len(alive) // 2]]
+    inside_q = torch.zeros(case.batch, case.seqlen_q, dtype=torch.bool, device=device)
+    inside_k = torch.zeros(case.batch, case.seqlen_k, dtype=torch.bool, device=device)
+    for s in tested:
+        inside_q[s.batch, s.q_start : s.q_stop] = True
+        inside_k[s.batch, s.k_start : s.k_stop] = True
+    factor = math.nan if case.probe == "nan_poison" else _factor(case)
+    gentle = 1.0 if factor == 64.0 else factor  # of q: float16 scores of the other documents must not overflow
+
+    def spoiled(x: Tensor, inside: Tensor, times: float) -> Tensor:
+        return torch.where(inside[:, :, None, None], x, x * times)
+
+    q = spoiled(inputs.q, inside_q, gentle)
+    k, v = spoiled(inputs.k, inside_k, factor), spoiled(inputs.v, inside_k, factor)
+    before, after = call(inputs), call(replace(inputs, q=q, k=k, v=v))
+    what = "the padding" if case.padded else "other documents"
+    faults = []
+    for name, inside in (("out", inside_q), ("dq", inside_q), ("dk", inside_k), ("dv", inside_k)):
+        one, two = getattr(before, name), getattr(after, name)
+        if one is None:
+            continue
+        one, two = one[inside], two[inside]
+        if not _same(one, two) and not (name != "out" and _nearly(one, two, case.dtype)):
+            faults.append(f"{name} of token {_first_difference(one[None], two[None])} changes with {what}")
+    return tuple(faults), before
+
+
+def _same(one: Tensor, two: Tensor) -> bool:
+    return bool(torch.equal(one, two))
+
+
+def _nearly(one: Tensor, two: Tensor, dtype: str) -> bool:
+    """Say whether two gradients differ by no more than a reduction in another order explains."""
+    if not bool(torch.isfinite(two).all()):
+        return False
+    size = float(one.float().square().mean().sqrt())
+    unit = {"bfloat16": 2.0**-6, "float16": 2.0**-9, "float32": 2.0**-16}[dtype]
+    largest = float(one.float().abs().max())
+    return float((one.float() - two.float()).abs().max()) <= unit * max(size, largest)
+
+
+def _first_difference(one: Tensor, two: Tensor) -> int:
+    """Return the first token, along dimension 1, where two tensors differ."""
+    differs = (one != two) | ~torch.isfinite(two)
+    tokens = differs.reshape(*differs.shape[:2], -1).any(-1).any(0)
+    return int(tokens.nonzero()[0]) if bool(tokens.any()) else 0

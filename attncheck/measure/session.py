@@ -1,0 +1,146 @@
+"""Runs one backend on one case and measures it: refusals, memory, what really ran, errors, patterns."""
+
+from __future__ import annotations
+
+import gc
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from attncheck.backends import Backend, Device, Outputs, Refused
+from attncheck.backends.eager import BACKEND as EAGER
+from attncheck.cases import Case
+from attncheck.measure import memory
+from attncheck.measure.inputs import Inputs, make
+from attncheck.measure.oracle import reference
+from attncheck.measure.pattern import patterns
+from attncheck.measure.score import scores
+from attncheck.measure.structured import examine
+from attncheck.measure.what_ran import another, own, watch
+from attncheck.verdicts import Run, excess
+
+YARDSTICK_CELLS = 1 << 28  # score entries that eager may hold to be the familiar yardstick
+
+
+def device_of(kind: str) -> Device:
+    """Return the device that cases run on, and fix what would blur the reference: no TF32, no 16-bit sums."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    if hasattr(torch.backends.cuda, "allow_fp16_bf16_reduction_math_sdp"):
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)
+    numbers = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    release = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+    if kind == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        return Device("cuda", properties.name, (properties.major, properties.minor), release)
+    return Device("cpu", torch=release)
+
+
+def fatal(run: Run) -> bool:
+    """Say whether what a kernel raised leaves this process without a device: CUDA's errors do not go away."""
+    return run.outcome == "raised" and any(word in run.reason for word in ("CUDA error", "cudaError", "device-side"))
+
+
+class Session:
+    """One backend at work on one device, case after case."""
+
+    def __init__(self, backend: Backend, device: Device, others: Sequence[Backend] = ()) -> None:
+        """`others` are the backends whose kernels must not be seen in its place."""
+        self.backend, self.device, self.others = backend, device, others
+        self._looked: set[tuple[object, ...]] = set()
+
+    def measure(self, case: Case) -> Run:
+        """Return what the backend does with `case`. Raises nothing that the backend raised."""
+        blank = Run(self.backend.name, case, "ok", memory_bytes=memory.needed(case, self.device.kind, self.backend))
+        reason = self.backend.refuse(case, self.device)
+        if case.probe == "nan_poison" and not self.backend.indexes_by_cu_seqlens:
+            reason = "takes a mask, through which NaN spreads by arithmetic (0 × NaN); poison tests it instead"
+        if reason:
+            return replace(blank, outcome="refused", reason=reason)
+        free = memory.free(self.device.kind)
+        if blank.memory_bytes > free:
+            reason = f"the case needs about {memory.told(blank.memory_bytes)}, {memory.told(free)} are free"
+            return replace(blank, outcome="skipped", reason=reason)
+        try:
+            return self._measured(case, blank)
+        except Refused as refusal:
+            return replace(blank, outcome="refused", reason=str(refusal))
+        except torch.OutOfMemoryError:
+            reason = f"out of memory: about {memory.told(blank.memory_bytes)} expected, {memory.told(free)} were free"
+            return replace(blank, outcome="out_of_memory", reason=reason)
+        except BaseException as error:  # whatever a kernel raises is its verdict, not our end
+            first = str(error).strip().splitlines()[:1] or ["no message"]
+            return replace(blank, outcome="raised", reason=f"{type(error).__name__}: {first[0][:300]}")
+        finally:
+            if blank.memory_bytes > 4 << 30:
+                gc.collect()
+                memory.give_back(self.device.kind)
+
+    def _measured(self, case: Case, blank: Run) -> Run:
+        timed = _Timed(self._caller(case), self.device.kind)
+        if case.probe:
+            violations, outputs = examine(case, self.device.kind, timed)
+            return replace(blank, violations=violations, call_ms=timed.ms, **self._identity(timed, outputs))
+        inputs = make(case, self.device.kind)
+        outputs = timed(inputs)
+        began = time.perf_counter()
+        answer = reference(
+            inputs, self.backend.noise, self.backend.rounded_bias, self.backend.roundings(case, self.device)
+        )
+        yardstick = self._yardstick(inputs)
+        found = scores(outputs, answer, yardstick, judge_lse=self.backend.noise == "fused" or case.dtype == "float32")
+        run = replace(blank, scores=tuple(found), call_ms=timed.ms, **self._identity(timed, outputs))
+        over = tuple(score.tensor for score in found if excess(case, score) > 1.0)
+        pattern = patterns(outputs, answer, over) if over else ()
+        return replace(run, pattern=pattern, oracle_ms=1e3 * (time.perf_counter() - began))
+
+    def _caller(self, case: Case) -> Callable[[Inputs], tuple[Outputs, tuple[str, ...]]]:
+        """Return the call, watched the first time that a case of this kind comes."""
+        kind = (case.dtype, case.layout, case.backward, case.needs_mask, case.alibi, case.head_dim > 128, case.dropout)
+        new = kind not in self._looked
+        self._looked.add(kind)
+
+        def call(inputs: Inputs) -> tuple[Outputs, tuple[str, ...]]:
+            if not new or (self.backend.compiles and self.device.kind == "cpu"):  # watching would stop the compiler
+                return self.backend.run(inputs, False), ()
+            if self.backend.compiles:
+                self.backend.run(inputs, False)
+            return watch(lambda: self.backend.run(inputs, False), self.device.kind)
+
+        return call
+
+    def _identity(self, timed: _Timed, outputs: Outputs) -> dict[str, Any]:
+        names = timed.ran + outputs.ran
+        stranger = another(self.backend, names, self.others, everything=bool(timed.ran))
+        return {"ran": own(self.backend, names), "not_itself": stranger}
+
+    def _yardstick(self, inputs: Inputs) -> Outputs | None:
+        case = inputs.case
+        small = case.batch * case.num_heads * case.seqlen_q * case.seqlen_k <= YARDSTICK_CELLS
+        if self.backend is EAGER or not small or case.dropout:
+            return None
+        return EAGER.run(inputs, False)
+
+
+class _Timed:
+    """A backend's call with the time that its calls took together, and what the first was seen to run."""
+
+    def __init__(self, call: Callable[[Inputs], tuple[Outputs, tuple[str, ...]]], kind: str) -> None:
+        self._call, self._kind = call, kind
+        self.ms = 0.0
+        self.ran: tuple[str, ...] = ()
+
+    def __call__(self, inputs: Inputs) -> Outputs:
+        began = time.perf_counter()
+        outputs, ran = self._call(inputs)
+        if self._kind == "cuda":
+            torch.cuda.synchronize()
+        self.ms += 1e3 * (time.perf_counter() - began)
+        self.ran = self.ran or ran
+        return outputs

@@ -1,0 +1,155 @@
+"""The inside of a worker: reads one message, measures item after item, says each result as a line of JSON."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any, cast
+
+from attncheck import backends, codec, registry
+from attncheck.backends import Backend
+from attncheck.cases import Case
+from attncheck.verdicts import Mode
+
+PR_SET_PDEATHSIG = 1
+
+
+def main(out: int) -> None:
+    """Serve one job, saying results on the file descriptor `out`; ends the process."""
+    die_with_parent()
+    message = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    warnings.simplefilter("ignore")
+    stream = os.fdopen(out, "wb", buffering=0)
+
+    def say(document: dict[str, Any]) -> None:
+        stream.write(json.dumps(document).encode() + b"\n")
+
+    _TASKS[message["task"]](message, say)
+    stream.close()
+    sys.stderr.flush()
+    os._exit(0)  # a CUDA context or a compiler's pool may take seconds to end, or hang
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill us when attncheck is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _end_with_input() -> None:
+    """End when standard input does: attncheck is gone, whatever took it."""
+    while sys.stdin.buffer.read(1):
+        pass
+    os.killpg(os.getpgid(0), signal.SIGKILL)
+
+
+def loaded() -> dict[str, Backend]:
+    """Return every backend by name; a plugin that cannot be loaded is left out here and told by `census`."""
+    found = {}
+    for extension in registry.load(backends)[0]:
+        backend = getattr(extension.module, "BACKEND", None)
+        if isinstance(backend, Backend):
+            found[backend.name] = backend
+    return found
+
+
+def census(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
+    """Say of each backend its title, version, or why it cannot be had; nothing heavy is imported."""
+    say({"device": {"kind": "none"}})
+    broken = registry.load(backends)[1]
+    told: dict[str, dict[str, Any]] = {}
+    for name, backend in loaded().items():
+        try:
+            found = asdict(backend.find())
+        except Exception as error:  # a damaged installation may raise anything
+            found = {"version": "", "missing": f"looking for it raised {type(error).__name__}: {error}"}
+        told[name] = {**found, "title": backend.title, "package": backend.package, "compiles": backend.compiles}
+    for item in broken:
+        told[item.name] = {"missing": f"it cannot be loaded: {item.reason}"}
+    say(_answer("census", {"backends": told, "torch": importlib.util.find_spec("torch") is not None}))
+
+
+def _answer(item: str, answer: Any) -> dict[str, Any]:
+    return {"item": item, "answer": answer}
+
+
+def _device(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> Any:
+    """Open the device and say what it is."""
+    import torch
+
+    from attncheck.measure.session import device_of
+
+    torch.set_num_threads(message["threads"])
+    kind = message["device"]
+    if kind == "cuda" and not torch.cuda.is_available():
+        why = f"torch {torch.__version__} is built without CUDA" if torch.version.cuda is None else "none is visible"
+        say({"unanswered": f"there is no CUDA device to measure on: {why}; `attncheck doctor` says more"})
+        os._exit(0)
+    if kind == "auto":
+        kind = "cuda" if torch.cuda.is_available() else "cpu"
+    device = device_of(kind)
+    capability = list(device.compute_capability)
+    say({"device": {"kind": kind, "name": device.name, "compute_capability": capability, "torch": torch.__version__}})
+    return device
+
+
+def parity(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
+    """Measure one backend on every case of the message."""
+    device = _device(message, say)
+    from attncheck.measure.memory import turn
+    from attncheck.measure.session import Session, fatal
+
+    known = loaded()
+    backend = known[message["backend"]]
+    session = Session(backend, device, tuple(known.values()))
+    for case in _cases(message):
+        say({"started": case.name})
+        with turn(message["folder"], case, device.kind, backend, message["slots"]):
+            run = session.measure(case)
+        say(_answer(case.name, codec.plain(run)))
+        if fatal(run):
+            sys.exit("the device does not answer any more")
+
+
+def determinism(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
+    """Repeat one backend's cases and compare bit by bit; an item is a case and a mode, "case@mode"."""
+    device = _device(message, say)
+    from attncheck.measure.repeats import Repeater
+
+    repeater = Repeater(loaded()[message["backend"]], device, message["repeats"])
+    cases = {document["name"]: codec.read(Case, document) for document in message["cases"]}
+    for item in message["items"]:
+        name, _, mode = item.partition("@")
+        say({"started": item})
+        say(_answer(item, codec.plain(repeater.measure(cases[name], cast(Mode, mode)))))
+
+
+def available(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
+    """Say for each backend named in the items whether it runs a plain case on this device, and if not, why."""
+    device = _device(message, say)
+    from attncheck.measure.session import Session
+
+    known = loaded()
+    for name in message["items"]:
+        say({"started": name})
+        run = Session(known[name], device, tuple(known.values())).measure(codec.read(Case, message["case"]))
+        say(_answer(name, codec.plain(run)))
+
+
+def _cases(message: dict[str, Any]) -> Iterator[Case]:
+    wanted = set(message["items"])
+    for document in message["cases"]:
+        if document["name"] in wanted:
+            yield codec.read(Case, document)
+
+
+_TASKS = {"census": census, "parity": parity, "determinism": determinism, "available": available}

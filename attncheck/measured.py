@@ -1,0 +1,155 @@
+"""What parity and determinism share: the examined interpreter, its backends, progress, and findings."""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from attncheck import backends, doctor, registry
+from attncheck.backends import Backend
+from attncheck.errors import BadUsage, Unanswered
+from attncheck.facts import Absent, Known
+from attncheck.findings import Finding, Problem
+from attncheck.launch.worker import Event, Job, Pool
+from attncheck.model import Model
+from attncheck.snapshot import Snapshot
+from attncheck.verdicts import BackendState
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where cases run: the interpreter, the device asked for ("auto", "cpu", "cuda"), seconds for each case."""
+
+    python: str
+    device: str = "auto"
+    seconds: float = 60.0
+
+    @property
+    def gpu(self) -> bool:
+        """Whether a GPU is likely to be used, as far as can be told without opening one."""
+        return self.device == "cuda" or (self.device == "auto" and bool(glob.glob("/dev/nvidia[0-9]*")))
+
+    def threads(self, slots: int) -> int:
+        """Return the CPU threads of one worker among `slots`."""
+        return max(1, (os.cpu_count() or 1) // slots)
+
+
+@cache
+def known() -> dict[str, Backend]:
+    """Return the backends that attncheck itself and its plugins bring, by name."""
+    found = {}
+    for extension in registry.load(backends)[0]:
+        record = getattr(extension.module, "BACKEND", None)
+        if isinstance(record, Backend):
+            found[record.name] = record
+    return found
+
+
+def backend(name: str) -> Backend:
+    """Return a backend by name. Raises `BadUsage` naming the known ones."""
+    if name not in known():
+        raise BadUsage(f"--backend {name!r} is not one of {', '.join(sorted(known()))}")
+    return known()[name]
+
+
+def setting(name: str) -> str:
+    """Return how a training job asks for a backend, or "" where it cannot."""
+    for prefix, text in _SETTINGS.items():
+        if name.startswith(prefix):
+            return text
+    return ""
+
+
+_PINNED = 'attn_implementation="sdpa"  # inside torch.nn.attention.sdpa_kernel(SDPBackend.{})'
+_SETTINGS = {
+    "eager": 'attn_implementation="eager"',
+    "sdpa_math": _PINNED.format("MATH"),
+    "sdpa_flash": _PINNED.format("FLASH_ATTENTION"),
+    "sdpa_efficient": _PINNED.format("EFFICIENT_ATTENTION"),
+    "sdpa_cudnn": _PINNED.format("CUDNN_ATTENTION"),
+    "flash_attention_2": 'attn_implementation="flash_attention_2"',
+    "flash_attention_3": 'attn_implementation="flash_attention_3"',
+    "flash_attention_4": 'attn_implementation="flash_attention_4"',
+    "flex_attention": 'attn_implementation="flex_attention"',
+}
+
+
+def model_of(snapshot: Snapshot) -> Model | None:
+    """Return the model that was asked about, None where none was. Raises `Unanswered` where it cannot be read."""
+    if isinstance(snapshot.model, Known):
+        return snapshot.model.value
+    if isinstance(snapshot.model, Absent):
+        return None
+    raise Unanswered(f"the model cannot be read: {snapshot.model.reason}")
+
+
+def census(bench: Bench) -> list[BackendState]:
+    """Return every backend and whether the examined environment has it. Raises `Unanswered` without torch."""
+    events: list[Event] = []
+    Pool(bench.python, 1).run([Job("census", {"task": "census"}, ("census",), bench.seconds)], events.append)
+    ended = events[-1]
+    if ended.kind != "answer":
+        raise Unanswered(f"{bench.python} cannot be asked for its backends: {ended.reason}")
+    if not ended.answer["torch"]:
+        raise Unanswered(f"torch is not installed in the environment of {bench.python}; `attncheck doctor` says more")
+    return [_state(name, told) for name, told in sorted(ended.answer["backends"].items(), key=_order)]
+
+
+def _state(name: str, told: dict[str, Any]) -> BackendState:
+    return BackendState(
+        name, told.get("title", ""), told.get("package", ""), told.get("version", ""), told.get("missing", "")
+    )
+
+
+def _order(item: tuple[str, Any]) -> tuple[int, str]:
+    """Put the yardstick first, then torch's own, then the packages."""
+    name, told = item
+    return (0 if name == "eager" else 1 if told.get("package") == "torch" else 2), name
+
+
+def choose(states: Sequence[BackendState], names: Iterable[str]) -> list[BackendState]:
+    """Return the backends to measure: those named, or all that are here. Raises `Unanswered` for one that is not."""
+    here = {state.name: state for state in states}
+    wanted = list(dict.fromkeys(names))
+    for name in wanted:
+        if name not in here:
+            backend(name)
+            raise Unanswered(f"the examined environment's attncheck does not know {name}")
+        if here[name].missing:
+            raise Unanswered(f"{name} cannot be measured here: {here[name].missing}")
+    return [here[name] for name in wanted] if wanted else [state for state in states if not state.missing]
+
+
+def stamp(code: str, problem: Problem) -> Finding:
+    """Return `problem` as a finding of the engine's rule `code`."""
+    rule = next(rule for rule in doctor.all_rules()[0] if rule.code == code)
+    return doctor.stamp(rule, problem)
+
+
+@dataclass
+class Progress:
+    """Says how far the measuring is, and how long the rest will take."""
+
+    say: Callable[[str], None]
+    total: int
+    done: int = 0
+    began: float = field(default_factory=time.monotonic)
+    first: float = 0.0  # when the first case was done: what came before was starting up
+
+    def hear(self, event: Event) -> None:
+        """Take note of an event of the pool."""
+        if event.kind != "started":
+            self.done += 1
+            self.first = self.first or time.monotonic()
+        self.say(f"{self.done} of {self.total} cases{self._left()} · {event.job}: {event.item}")
+
+    def _left(self) -> str:
+        elapsed = time.monotonic() - (self.first or time.monotonic())
+        if self.done < 5 or elapsed < 1.0:
+            return ""
+        return f", about {max(1, round(elapsed / self.done * (self.total - self.done)))} s left"

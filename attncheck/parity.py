@@ -1,0 +1,220 @@
+"""Measures every backend against the reference and judges it: cases × backends → runs → verdicts → findings."""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from attncheck import codec, measured
+from attncheck.backends import Device
+from attncheck.cases import DTYPES, SHORT, Case
+from attncheck.errors import BadUsage, Unanswered
+from attncheck.findings import Finding, Fix, Problem, Report
+from attncheck.launch.worker import Event, Job, Pool, default_slots
+from attncheck.measured import Bench, Progress
+from attncheck.snapshot import Snapshot
+from attncheck.suites import COMPILED, Suite, for_model, suite, thinned
+from attncheck.verdicts import BackendState, MeasuredOn, Run, Verdict, judge
+
+SHOWN = 5  # failing cases named in a finding
+COMPILERS = 3  # workers that share a backend which compiles each case
+ON_CPU = {"quick": 1, "standard": 2, "full": 4}  # cases of a backend that compiles, on the CPU
+COMPILE_FACTOR = 4.0  # a backend that compiles gets this many times the deadline
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line."""
+
+    suite: Suite = "standard"
+    backends: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    seed: int = 0
+    repeat: int = 1  # how many seeds, one after another
+    budget: float | None = None  # seconds
+    longest: int | None = None
+
+
+def chosen_cases(request: Request, snapshot: Snapshot) -> tuple[Case, ...]:
+    """Return the cases to run. Raises `BadUsage` where nothing is left, `Unanswered` for a model that is unreadable."""
+    model = measured.model_of(snapshot)
+    cases: list[Case] = []
+    for seed in range(request.seed, request.seed + request.repeat):
+        cases += for_model(model, request.longest, seed) if model is not None else suite(request.suite, seed)
+    kept = [case for case in cases if _wanted(case, request)]
+    if not kept:
+        known = ", ".join(dict.fromkeys(case.family for case in cases))
+        raise BadUsage(f"no case is left by --case and --dtype; families are {known}, names are listed by -v")
+    return tuple(kept)
+
+
+def _wanted(case: Case, request: Request) -> bool:
+    if request.dtypes and case.dtype not in request.dtypes:
+        return False
+    return not request.cases or any(
+        word == case.family or word in case.name or fnmatch.fnmatchcase(case.name, word) for word in request.cases
+    )
+
+
+def dtypes(words: Iterable[str]) -> tuple[str, ...]:
+    """Return dtypes by their long or short names. Raises `BadUsage`."""
+    names: dict[str, str] = {name: name for name in DTYPES}
+    names.update({short: name for name, short in SHORT.items()})
+    for word in words:
+        if word not in names:
+            raise BadUsage(f"--dtype {word!r} is not one of {', '.join(SHORT.values())}")
+    return tuple(names[word] for word in words)
+
+
+def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str], None]) -> Report:
+    """Return the report on every backend that is here. Raises `Unanswered` where none is."""
+    began = time.monotonic()
+    cases = chosen_cases(request, snapshot)
+    say("looking for backends")
+    states = measured.census(bench)
+    chosen = measured.choose(states, request.backends)
+    pool = Pool(bench.python, default_slots(bench.gpu))
+    jobs = [job for state in chosen for job in _jobs(state, cases, request, bench, pool.slots)]
+    jobs.sort(key=lambda job: not measured.backend(job.name).compiles)  # the slow ones first
+    runs: list[Run] = []
+    by_name = {case.name: case for case in cases}
+    progress = Progress(say, sum(len(job.items) for job in jobs))
+
+    def tell(event: Event) -> None:
+        progress.hear(event)
+        if event.kind != "started":
+            runs.append(_run(event, by_name[event.item]))
+
+    until = None if request.budget is None else began + request.budget
+    left = pool.run(jobs, tell, until)
+    if not runs:
+        raise Unanswered("nothing was measured: --budget ended before the first case")
+    on = MeasuredOn(
+        device=str(pool.device.get("kind", "")),
+        name=str(pool.device.get("name", "")),
+        torch=str(pool.device.get("torch", "")),
+        suite="model" if measured.model_of(snapshot) is not None else request.suite,
+        seed=request.seed,
+        seconds=round(time.monotonic() - began, 3),
+        not_reached=len(left),
+    )
+    return report(snapshot, tuple(states), in_order(runs, chosen, cases), on)
+
+
+def _jobs(state: BackendState, cases: tuple[Case, ...], request: Request, bench: Bench, slots: int) -> Iterator[Job]:
+    """Yield the work on one backend: one worker's, or several workers' where each case is compiled for seconds."""
+    compiles = measured.backend(state.name).compiles
+    parts = 1
+    if compiles and not request.cases:
+        device = Device("cuda" if bench.gpu else "cpu", compute_capability=(99, 0), torch=(99, 0))
+        accepted = tuple(case for case in cases if not measured.backend(state.name).refuse(case, device))
+        cases = thinned(accepted or cases, (COMPILED if bench.gpu else ON_CPU)[request.suite] * request.repeat)
+        parts = min(COMPILERS, slots, len(cases)) if bench.gpu else 1
+    message = {
+        "task": "parity",
+        "backend": state.name,
+        "device": bench.device,
+        "threads": bench.threads(slots),
+        "slots": slots,
+        "cases": codec.plain(cases),
+    }
+    seconds = bench.seconds * (COMPILE_FACTOR if compiles else 1.0)
+    for part in range(parts):
+        yield Job(state.name, message, tuple(case.name for case in cases[part::parts]), seconds)
+
+
+def _run(event: Event, case: Case) -> Run:
+    if event.kind == "answer":
+        return codec.read(Run, event.answer)
+    outcome = "timed_out" if event.kind == "timed_out" else "died"
+    return Run(event.job, case, outcome, event.reason)  # type: ignore[arg-type]
+
+
+def in_order(runs: Iterable[Run], states: Sequence[BackendState], cases: Sequence[Case]) -> tuple[Run, ...]:
+    """Return runs by backend, then by case, however they came in."""
+    backends = {state.name: index for index, state in enumerate(states)}
+    places = {case.name: index for index, case in enumerate(cases)}
+    return tuple(sorted(runs, key=lambda run: (backends[run.backend], places[run.case.name])))
+
+
+def report(snapshot: Snapshot, states: tuple[BackendState, ...], runs: tuple[Run, ...], on: MeasuredOn) -> Report:
+    """Return the report on measured runs: pure judging, so that recorded runs can be judged again."""
+    verdicts = tuple(judge(run) for run in runs)
+    findings = tuple(finding for state in states for finding in _findings(state.name, runs, verdicts))
+    return Report(
+        snapshot, findings, (), (), asked="parity", measured_on=on, backends=states, verdicts=verdicts, runs=runs
+    )
+
+
+def _findings(backend: str, runs: tuple[Run, ...], verdicts: tuple[Verdict, ...]) -> list[Finding]:
+    pairs = [(run, verdict) for run, verdict in zip(runs, verdicts) if run.backend == backend]
+    kinds: list[tuple[str, list[tuple[Run, Verdict]]]] = [
+        ("ATN603", [p for p in pairs if p[0].not_itself]),
+        ("ATN604", [p for p in pairs if p[0].outcome in ("raised", "died", "timed_out")]),
+        ("ATN601", [p for p in pairs if p[1].answer == "fail" and p[0].outcome == "ok" and not p[0].not_itself]),
+        ("ATN602", [p for p in pairs if p[1].answer == "warn"]),
+    ]
+    judged = sum(verdict.answer in ("pass", "warn", "fail", "lost") for _, verdict in pairs)
+    return [
+        measured.stamp(code, _problem(code, backend, found, judged, runs, verdicts)) for code, found in kinds if found
+    ]
+
+
+_SAYS = {
+    "ATN601": "{backend} is wrong in {cases}",
+    "ATN602": "{backend} is less precise than a kernel of its class in {cases}",
+    "ATN603": "{backend} was asked for, and something else ran in {cases}",
+    "ATN604": "{backend} does not survive {cases}",
+}
+
+
+def _problem(
+    code: str,
+    backend: str,
+    found: list[tuple[Run, Verdict]],
+    judged: int,
+    runs: tuple[Run, ...],
+    verdicts: tuple[Verdict, ...],
+) -> Problem:
+    worst = sorted(found, key=lambda pair: -pair[1].excess)
+    cases = f"{len(found)} of {judged} case{'s' * (judged != 1)}"
+    evidence: list[str] = []
+    for _, verdict in worst[:SHOWN]:
+        evidence.append(f"{verdict.case}: {verdict.because}")
+        evidence += [f"  {line}" for line in verdict.evidence[:2]]
+    if len(worst) > SHOWN:
+        evidence.append(f"… and {len(worst) - SHOWN} more: -v lists them")
+    families = sorted({run.case.family for run, _ in found})
+    evidence.append(f"families: {', '.join(families)}")
+    fixes = [*_ways_out(backend, found, runs, verdicts), *_reproducer(worst)]
+    return Problem(_SAYS[code].format(backend=backend, cases=cases), tuple(evidence), tuple(fixes), backend)
+
+
+def _ways_out(
+    backend: str, found: list[tuple[Run, Verdict]], runs: tuple[Run, ...], verdicts: tuple[Verdict, ...]
+) -> list[Fix]:
+    """Return the backend that passed the very cases in which this one failed, nearest to its budget last."""
+    wanted = {run.case.name for run, _ in found}
+    passed: dict[str, list[Verdict]] = {}
+    for run, verdict in zip(runs, verdicts):
+        if run.case.name in wanted and verdict.answer == "pass" and run.backend != backend:
+            passed.setdefault(run.backend, []).append(verdict)
+    whole = [name for name, found in passed.items() if len(found) == len(wanted) and measured.setting(name)]
+    whole.sort(key=lambda name: (name in ("eager", "sdpa_math"), max(v.excess for v in passed[name])))
+    fixes = []
+    for name in whole[:1]:
+        worst = max(verdict.excess for verdict in passed[name])
+        proven = f"{len(wanted)} of these cases pass, worst error {worst:.2g} of its budget"
+        fixes.append(Fix(f"use {name}", "setting", measured.setting(name), proven=proven))
+    return fixes
+
+
+def _reproducer(worst: list[tuple[Run, Verdict]]) -> list[Fix]:
+    run = worst[0][0]
+    if run.outcome == "died" and not run.ran and "did not start" in run.reason:
+        return []
+    command = f"attncheck parity --explain-case {run.case.name} --backend {run.backend} > reproduce.py"
+    return [Fix("report it upstream with a script that stands alone", "command", command)]
