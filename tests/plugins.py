@@ -1,0 +1,38 @@
+"""Backends as outside plugins: a folder for PYTHONPATH with a module and the entry point that names it."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+
+HEAD = """
+import os, sys, threading, time
+from dataclasses import replace
+from attncheck.backends import Backend, Found, Refused, sdpa_flash, sdpa_math
+
+def call(case):
+    return sdpa_math.call(case)
+
+MORE = {}
+
+def right(inputs, deterministic):
+    return sdpa_math.run(inputs, deterministic)
+
+"""
+TAIL = """
+BACKEND = Backend(
+    "{name}", "a planted fault", "fault", Found, sdpa_math.refuse, run, call, **MORE
+)
+"""
+
+
+def plant(folder: Path, name: str, source: str) -> dict[str, str]:
+    """Write the backend `name`, whose `run` is in `source`, and return the environment that makes it known."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}_plugin.py").write_text(HEAD + textwrap.dedent(source) + TAIL.format(name=name))
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[attncheck.backends]\n{name} = {name}_plugin\n")
+    return {**os.environ, "PYTHONPATH": str(folder)}
