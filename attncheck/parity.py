@@ -119,6 +119,7 @@ def _jobs(state: BackendState, cases: tuple[Case, ...], request: Request, bench:
         "device": bench.device,
         "threads": bench.threads(slots),
         "slots": slots,
+        "seconds": bench.seconds,
         "cases": codec.plain(cases),
     }
     seconds = bench.seconds * (COMPILE_FACTOR if compiles else 1.0)

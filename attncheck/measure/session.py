@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ from attncheck.measure.structured import examine
 from attncheck.measure.what_ran import another, own, watch
 from attncheck.verdicts import Run, excess
 
+CPU_CELLS = 1 << 27  # score entries beyond which the oracle looks at sampled rows on a CPU
+CPU_SECONDS = 6e-9  # per score entry of head_dim 64, forward and backward, one thread
 YARDSTICK_CELLS = 1 << 28  # score entries that eager may hold to be the familiar yardstick
 
 
@@ -50,13 +53,17 @@ def fatal(run: Run) -> bool:
 class Session:
     """One backend at work on one device, case after case."""
 
-    def __init__(self, backend: Backend, device: Device, others: Sequence[Backend] = ()) -> None:
-        """`others` are the backends whose kernels must not be seen in its place."""
-        self.backend, self.device, self.others = backend, device, others
+    def __init__(
+        self, backend: Backend, device: Device, others: Sequence[Backend] = (), seconds: float = math.inf
+    ) -> None:
+        """`others` are the backends whose kernels must not be seen in its place; `seconds` is a case's deadline."""
+        self.backend, self.device, self.others, self.seconds = backend, device, others, seconds
         self._looked: set[tuple[object, ...]] = set()
 
     def measure(self, case: Case) -> Run:
         """Return what the backend does with `case`. Raises nothing that the backend raised."""
+        if self.device.kind == "cpu" and case.cells > CPU_CELLS:
+            case = replace(case, every_row=False)  # the oracle would take longer than the deadline
         blank = Run(self.backend.name, case, "ok", memory_bytes=memory.needed(case, self.device.kind, self.backend))
         reason = self.backend.refuse(case, self.device)
         if case.probe == "nan_poison" and not self.backend.indexes_by_cu_seqlens:
@@ -66,6 +73,12 @@ class Session:
         free = memory.free(self.device.kind)
         if blank.memory_bytes > free:
             reason = f"the case needs about {memory.told(blank.memory_bytes)}, {memory.told(free)} are free"
+            return replace(blank, outcome="skipped", reason=reason)
+        expected = self._expected_seconds(case)
+        if expected > self.seconds:
+            reason = (
+                f"the case would take about {expected:.0f} s on this CPU, {self.seconds:.0f} s are allowed (--timeout)"
+            )
             return replace(blank, outcome="skipped", reason=reason)
         try:
             return self._measured(case, blank)
@@ -81,6 +94,11 @@ class Session:
             if blank.memory_bytes > 4 << 30:
                 gc.collect()
                 memory.give_back(self.device.kind)
+
+    def _expected_seconds(self, case: Case) -> float:
+        """Return about how long a long case takes on a CPU; a GPU is never too slow for what fits on it."""
+        scores = case.batch * case.num_heads * case.seqlen_q * case.seqlen_k
+        return CPU_SECONDS * scores * case.head_dim / 64 if self.device.kind == "cpu" else 0.0
 
     def _measured(self, case: Case, blank: Run) -> Run:
         timed = _Timed(self._caller(case), self.device.kind)

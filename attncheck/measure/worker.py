@@ -110,7 +110,7 @@ def parity(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> No
 
     known = loaded()
     backend = known[message["backend"]]
-    session = Session(backend, device, tuple(known.values()))
+    session = Session(backend, device, tuple(known.values()), message["seconds"])
     for case in _cases(message):
         say({"started": case.name})
         with turn(message["folder"], case, device.kind, backend, message["slots"]):

@@ -131,8 +131,10 @@ def _each(report: Report) -> Iterator[Row]:
     for verdict in report.verdicts:
         if verdict.answer in ("refused", "skipped"):
             continue
-        ran = runs[verdict.backend, verdict.case].ran
-        seen = f" · ran {ran[0][:60]}" if ran else ""
+        run = runs[verdict.backend, verdict.case]
+        ratio = max((score.eager_ratio for score in run.scores), default=0.0)
+        seen = f" · {ratio:.2f} × eager's largest error" if ratio else ""
+        seen += f" · ran {run.ran[0][:60]}" if run.ran else ""
         style = STYLES.get(verdict.answer, "")
         yield Row(((f"{verdict.answer:<5}", style), (f"{verdict.backend} {verdict.case}: {verdict.because}{seen}", "")))
     yield from _refusals(report.verdicts)
