@@ -13,7 +13,7 @@ from typing import Any
 from attncheck import backends, doctor, registry
 from attncheck.backends import Backend
 from attncheck.errors import BadUsage, Unanswered
-from attncheck.facts import Absent, Known
+from attncheck.facts import Absent, Known, value_or
 from attncheck.findings import Finding, Problem
 from attncheck.launch.worker import Event, Job, Pool
 from attncheck.model import Model
@@ -82,7 +82,12 @@ _SETTINGS = {
 def model_of(snapshot: Snapshot) -> Model | None:
     """Return the model that was asked about, None where none was. Raises `Unanswered` where it cannot be read."""
     if isinstance(snapshot.model, Known):
-        return snapshot.model.value
+        model = snapshot.model.value
+        heads = value_or(model.num_heads, 1)
+        kv_heads = value_or(model.num_kv_heads, heads)
+        if heads < 1 or kv_heads < 1 or heads % kv_heads:
+            raise Unanswered(f"the model's configuration cannot be run: {heads} heads over {kv_heads} kv heads")
+        return model
     if isinstance(snapshot.model, Absent):
         return None
     raise Unanswered(f"the model cannot be read: {snapshot.model.reason}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pkgutil
@@ -33,8 +34,9 @@ def load(room: ModuleType) -> tuple[list[Extension], list[Broken]]:
     broken: list[Broken] = []
     for name, origin in [*_built_in(room), *_plugins(room.__name__)]:
         try:
-            extensions.append(Extension(name, importlib.import_module(origin)))
-        except Exception as error:  # a plugin may raise anything
+            with contextlib.redirect_stdout(sys.stderr):  # standard output is the report's
+                extensions.append(Extension(name, importlib.import_module(origin)))
+        except (Exception, SystemExit) as error:  # a plugin may raise anything
             broken.append(Broken(origin, f"{type(error).__name__}: {error}"))
     return extensions, broken
 

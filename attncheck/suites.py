@@ -21,6 +21,7 @@ VALUES: tuple[Values, ...] = get_args(Values)
 FEW = (200, 7, 1, 128, 65)
 MANY = tuple(1 + 37 * i % 41 for i in range(40))
 WITH_EMPTY = (0, 129, 0, 64, 0, 0, 1, 65, 0)
+RETRIEVED = 32  # head_dim below which codes are too short to tell thousands of keys apart
 SAMPLED_FROM = 1 << 14  # query rows beyond which the oracle looks at some
 COMPILED = {"quick": 2, "standard": 15, "full": 60}  # cases given to a backend that compiles each shape for seconds
 
@@ -78,6 +79,8 @@ def _rows(seqlens: tuple[int, ...], layout: str, **more: Any) -> Case:
 
 def _probe(case: Case, *probes: Probe) -> Iterator[Case]:
     for probe in probes:
+        if probe == "retrieve" and min(case.head_dim, case.v_head_dim) < RETRIEVED:
+            continue
         backward = probe in ("heads", "poison", "nan_poison", "dropout")
         yield replace(case, probe=probe, backward=backward)
 
@@ -177,6 +180,15 @@ def _scores() -> Iterator[Case]:
     for more in (*variants, {"window_size": (64, 0)}):
         yield _gqa("sinks", 300, sinks=True, **more)
     yield replace(_documents(FEW, sinks=True), family="sinks")
+    yield replace(_documents(FEW, softcap=20.0, values="large"), family="softcap")
+    yield replace(_rows((200, 77), "left_padded", softcap=20.0, values="large"), family="softcap")
+    yield replace(_documents(FEW, softcap=20.0, values="large", window_size=(40, 0)), family="softcap")
+    yield replace(_rows((200, 77), "left_padded", sinks=True), family="sinks")
+    yield replace(_documents(FEW, sinks=True, window_size=(40, 0)), family="sinks")
+    yield replace(_documents(FEW, alibi=True), family="alibi")
+    yield replace(_rows((200, 77), "left_padded", alibi=True), family="alibi")
+    yield replace(_cross(129, 300, alibi=True), family="alibi")
+    yield _gqa("alibi", 300, alibi=True, window_size=(64, 0))
     for more in (*variants, {"num_heads": 8}):
         yield _gqa("alibi", 300, alibi=True, **more)
 
@@ -317,8 +329,8 @@ def _layers(model: Model) -> Iterator[dict[str, Any]]:
     for size in model.head_dims or (largest,):
         both = _wide(size, v_size if size == largest else size)
         kinds = set(model.layer_types) or {"full_attention"}
-        window = value_or(model.sliding_window, 0) or value_or(model.attention_chunk_size, 0)
-        if not window or kinds - {"sliding_attention", "chunked_attention", "linear_attention"}:
+        window = value_or(model.sliding_window, 0)
+        if not window or kinds - {"sliding_attention", "linear_attention"}:
             yield both
         if window:
             yield {**both, "window_size": (window - 1, 0 if model.causal else window - 1)}

@@ -35,6 +35,7 @@ BUDGETS: dict[Dtype, Budget] = {
     "float16": Budget(2.0, 12.0),
     "float32": Budget(6.0, 30.0),
 }
+SINKS = Budget(6.0, 12.0)  # one number a head: few to average over
 SMALL_FLOAT16 = Budget(3.0, 12.0)  # sqrt(8): one subnormal rounding per partial gradient
 
 
@@ -152,6 +153,8 @@ def budget(case: Case, tensor: str, class_factor: float = 1.0) -> Budget:
     """Return what z may be for `tensor` of a case before it is worth a warning."""
     if tensor == "lse":
         return Budget(LSE_BUDGET, LSE_BUDGET)
+    if tensor == "dsinks":
+        return SINKS
     base = SMALL_FLOAT16 if case.dtype == "float16" and case.values == "small" else BUDGETS[case.dtype]
     return Budget(base.z_rms * class_factor, base.z_row * class_factor)
 

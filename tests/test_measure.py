@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attncheck.backends import Backend, Device, Found, Outputs, eager, sdpa_flash, sdpa_math
 from attncheck.cases import Case, named
+from attncheck.measure import masks
 from attncheck.measure.inputs import Inputs
 from attncheck.measure.repeats import Repeater, bits, digest, same_bits
 from attncheck.measure.session import Session, device_of
@@ -258,3 +259,72 @@ def test_what_shares_the_batch_is_seen() -> None:
     loose = Repeater(backend(crowded), Device("cpu"), 2).measure(case, "default")
     assert {difference.tensor for difference in loose.batch if difference.distinct > 1} == {"out"}
     assert all(d.distinct == 1 for d in Repeater(backend(right), Device("cpu"), 2).measure(case, "default").batch)
+
+
+MALFORMED: dict[str, tuple[Call, str]] = {
+    "no dk": (lambda i: replace(right(i), dk=None), "it returns no dk"),
+    "another dtype": (lambda i: replace(right(i), out=right(i).out.float()), "out is float32, not bfloat16"),
+    "another shape": (lambda i: replace(right(i), dv=right(i).out), "dv has the shape"),
+    "writes to q": (lambda i: right(replace(i, q=i.q.mul_(1.01))), "it writes to its input q"),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_what_a_training_job_could_not_use_is_wrong(name: str) -> None:
+    run, says = MALFORMED[name]
+    verdict = judge(measured(run, PLAIN))
+    assert verdict.answer == "fail"
+    assert verdict.because.startswith(says)
+
+
+def test_sinks_without_a_gradient_are_wrong_and_a_small_error_in_it_is_seen() -> None:
+    case = a((300,), sinks=True)
+
+    def run(inputs: Inputs, **changes: object) -> Outputs:
+        return replace(eager.BACKEND.run(inputs, False), **changes)  # type: ignore[arg-type]
+
+    def off(inputs: Inputs, times: float) -> Outputs:
+        answer = eager.BACKEND.run(inputs, False)
+        assert answer.dsinks is not None
+        return replace(answer, dsinks=answer.dsinks * times)
+
+    assert judge(measured(run, case, noise="eager")).answer == "pass"
+    assert "no gradient for the sinks" in judge(measured(lambda i: run(i, dsinks=None), case)).because
+    assert judge(measured(lambda i: off(i, 1.1), case, noise="eager")).answer == "warn"
+    assert judge(measured(lambda i: off(i, 1.5), case, noise="eager")).answer == "fail"
+
+
+def test_what_lies_in_padding_and_in_rows_without_keys_is_nobodys() -> None:
+    def careless(inputs: Inputs) -> Outputs:
+        answer = sdpa_math.BACKEND.run(inputs, False)
+        unseen = ~masks.whole(inputs.case, "cpu").any(-1)[:, 0].expand(inputs.case.batch, -1)
+        out = answer.out.clone()
+        out[unseen] = float("nan")
+        return replace(answer, out=out)
+
+    padded = a((200, 70), layout="left_padded")
+    crossed = named(replace(PLAIN, seqlens_q=(300,), seqlens_k=(129,)))
+    for case in (padded, crossed):
+        assert judge(measured(careless, case)).answer == "pass"
+
+
+def test_one_buffer_for_every_answer_hides_no_leak() -> None:
+    buffer: dict[torch.Size, Tensor] = {}
+
+    def leaky(inputs: Inputs) -> Outputs:
+        answer = seeing(1)(inputs).out
+        kept = buffer.setdefault(answer.shape, torch.empty_like(answer))
+        kept.copy_(answer)
+        return Outputs(kept)
+
+    assert judge(measured(leaky, a((300,), probe="prefix", backward=False))).answer == "fail"
+
+
+def test_an_exception_is_told_in_one_printable_line() -> None:
+    def raising(inputs: Inputs) -> Outputs:
+        raise ValueError("\ud800 bad\x1b[31m\nmore")
+
+    because = judge(measured(raising, PLAIN)).because
+    assert because.startswith("ValueError: ")
+    assert because.isprintable()
+    assert because.encode()

@@ -234,3 +234,21 @@ def test_backends_are_listed(attncheck: Run, marker: str) -> None:
     assert states["sdpa_cudnn"] == "refuses"
     text = attncheck("backends", "--device", "cpu").stdout
     assert "CUDNN_ATTENTION runs on CUDA only" in text
+
+
+def test_a_model_that_cannot_be_is_told(attncheck: Run, tmp_path: Path) -> None:
+    config = {"model_type": "llama", "num_attention_heads": 6, "num_key_value_heads": 4, "head_dim": 64}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    done = attncheck("parity", ".", "--device", "cpu")
+    assert done.returncode == 3
+    assert "6 heads over 4 kv heads" in done.stderr
+
+
+def test_a_plugin_that_prints_or_exits_when_imported_spoils_nothing(attncheck: Run, tmp_path: Path) -> None:
+    environment = plant(tmp_path / "site", "loud", "print('HELLO')\ndef run(inputs, deterministic):\n    return None")
+    environment = plant(tmp_path / "site", "quits", "sys.exit(5)\ndef run(inputs, deterministic):\n    return None")
+    words = ("parity", "--suite", "quick", "--device", "cpu", "--backend", "sdpa_math", "--case", ONE)
+    report = document(attncheck, *words, env=environment)
+    states = {state["name"]: state for state in report["backends"]}
+    assert "SystemExit" in states["quits_plugin"]["missing"]
+    assert states["loud"]["missing"] == ""

@@ -194,6 +194,20 @@ class Variances:
             var = var + model.eta**2 * (scale2 * self._seen_sum(self.k2) + 1.0)
         return self.var_out, var
 
+    def sinks(self, share: Tensor, delta: Tensor) -> Tensor:
+        """Return the variance that each row brings into its sink's gradient, `share` being the sink's weight.
+
+        The gradient is -sum of share·D over rows; eager rounds the share as it rounds P.
+        """
+        var = share.float().square() * self._delta_noise()
+        relative = torch.zeros_like(var)
+        wobble = self._wobble()
+        if wobble is not None:
+            relative = relative + wobble[0]
+        if self.rounding.noise == "eager":
+            relative = relative + self.rounding.kappa**2
+        return var + relative * (share * delta).float().square()
+
     def keys(self) -> tuple[Tensor, Tensor]:
         """Return the variances of dk and dv, without the rounding of the results themselves."""
         model, scale2 = self.rounding, self.scale**2

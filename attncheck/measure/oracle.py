@@ -79,13 +79,14 @@ def _empty(inputs: Inputs, wide: torch.dtype) -> Reference:
     k_shape = (case.batch, case.seqlen_k, case.num_kv_heads)
     shapes = {"out": (*q_shape, case.v_head_dim), "dq": (*q_shape, case.head_dim)}
     shapes |= {"dk": (*k_shape, case.head_dim), "dv": (*k_shape, case.v_head_dim)}
+    sinks = [("dsinks", (case.num_heads,))] if case.sinks else []
     zeros = {name: torch.zeros(*shape, dtype=wide, device=device) for name, shape in shapes.items()}
     return Reference(
         case,
         lse=torch.full((case.batch, case.num_heads, rows), -math.inf, dtype=wide, device=device),
         expected_logit=torch.zeros(case.batch, case.num_heads, rows, device=device),
         lse_slack=torch.zeros(case.batch, case.num_heads, rows, device=device),
-        sigma={name: torch.zeros(*shape, device=device) for name, shape in shapes.items()},
+        sigma={name: torch.zeros(*shape, device=device) for name, shape in (*shapes.items(), *sinks)},
         dsinks=torch.zeros(case.num_heads, dtype=wide, device=device) if case.sinks else None,
         rows=chosen,
         judged=torch.zeros(case.batch, rows, dtype=torch.bool, device=device),
@@ -191,6 +192,7 @@ class _Chunk:
         if result.dsinks is not None:
             share = torch.exp(self._sink(lse) - lse)
             result.dsinks -= self._spread(share * delta).sum((0, 3, 4)).reshape(-1)
+            result.sigma["dsinks"] += self._spread(variances.sinks(share, delta)).sum((0, 3, 4)).reshape(-1)
 
     def _exact(self, k: Tensor, v: Tensor) -> tuple[Exact, Tensor, Tensor]:
         """Return the exact tensors, LSE and D, each row's last dimension kept."""
@@ -269,6 +271,8 @@ def _finish(result: Reference, model: Rounding, roundings: tuple[float, float]) 
     more = {"dq": roundings[0] / 2, "dk": times + roundings[1] / 2, "dv": times + roundings[1] / 2}
     for name, exact in (("dq", result.dq), ("dk", result.dk), ("dv", result.dv)):
         result.sigma[name] += more[name] * ((model.kappa * exact.float()).square() + model.eta**2)
+    if result.dsinks is not None:  # the sum's own rounding, and that of the sinks' dtype
+        result.sigma["dsinks"] += 2.0 * (model.kappa * result.dsinks.float()).square()
     for name, variance in result.sigma.items():
         sigma = variance.clamp_min_(0.0).sqrt_()
         floor = 1e-3 * float(sigma.square().mean().sqrt()) if sigma.numel() else 0.0

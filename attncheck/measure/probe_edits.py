@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from attncheck.backends import Outputs
 from attncheck.cases import Case, bounds, segments
 from attncheck.measure.inputs import make, strided
 from attncheck.measure.probing import Call, Examined
@@ -24,7 +25,8 @@ def prefix(case: Case, device: str, call: Call) -> Examined:
     k, v = inputs.k.clone(), inputs.v.clone()
     k[:, split:] *= _factor(case)
     v[:, split:] *= _factor(case)
-    before, after = call(inputs), call(strided(replace(inputs, k=k, v=v)))
+    before = copied(call(inputs))
+    after = call(strided(replace(inputs, k=k, v=v)))
     _, high = bounds(case, case.seqlen_q, case.seqlen_k)
     rows = slice(max(0, -high), min(max(0, split - high), case.seqlen_q))  # that see a key, and none of the edited
     faults = []
@@ -59,7 +61,8 @@ def poison(case: Case, device: str, call: Call) -> Examined:
 
     q = spoiled(inputs.q, inside_q, gentle)
     k, v = spoiled(inputs.k, inside_k, factor), spoiled(inputs.v, inside_k, factor)
-    before, after = call(inputs), call(replace(inputs, q=q, k=k, v=v))
+    before = copied(call(inputs))
+    after = call(replace(inputs, q=q, k=k, v=v))
     what = "the padding" if case.padded else "other documents"
     faults = []
     for name, inside in (("out", inside_q), ("dq", inside_q), ("dk", inside_k), ("dv", inside_k)):
@@ -70,6 +73,14 @@ def poison(case: Case, device: str, call: Call) -> Examined:
         if not _same(one, two) and not (name != "out" and _nearly(one, two, case.dtype)):
             faults.append(f"{name} of token {_first_difference(one[None], two[None])} changes with {what}")
     return tuple(faults), before
+
+
+def copied(outputs: Outputs) -> Outputs:
+    """Return outputs in memory of their own: a backend may answer twice from one buffer."""
+    tensors = {name: getattr(outputs, name) for name in ("out", "lse", "dq", "dk", "dv")}
+    own = {name: None if x is None else x.clone() for name, x in tensors.items()}
+    assert own["out"] is not None
+    return Outputs(own["out"], own["lse"], own["dq"], own["dk"], own["dv"], outputs.dsinks, outputs.ran)
 
 
 def _same(one: Tensor, two: Tensor) -> bool:

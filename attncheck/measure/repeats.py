@@ -23,6 +23,7 @@ from attncheck.cases import Case
 from attncheck.measure import memory
 from attncheck.measure.calling import deterministic_algorithms
 from attncheck.measure.inputs import Inputs, make
+from attncheck.measure.session import message
 from attncheck.verdicts import Difference, Mode, Repeats
 
 TENSORS = ("out", "dq", "dk", "dv")
@@ -54,8 +55,7 @@ class Repeater:
             free = memory.told(memory.free(self.device.kind))
             return replace(blank, outcome="out_of_memory", reason=f"out of memory, {free} were free")
         except BaseException as error:  # whatever a kernel raises is its verdict, not our end
-            first = str(error).strip().splitlines()[:1] or ["no message"]
-            return replace(blank, outcome="raised", reason=f"{type(error).__name__}: {first[0][:300]}")
+            return replace(blank, outcome="raised", reason=message(error))
 
     def _measured(self, case: Case, mode: Mode, blank: Repeats) -> Repeats:
         inputs = make(case, self.device.kind)

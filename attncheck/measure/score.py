@@ -38,7 +38,7 @@ def row_errors(name: str, got: Tensor, reference: Reference) -> tuple[Tensor, Te
     error = (got.to(want.dtype) - want).float()
     if name in ("out", "dq"):
         assert reference.judged is not None
-        error = error * reference.judged[:, :, None, None]
+        error = torch.where(reference.judged[:, :, None, None], error, 0.0)  # NaN times zero would be NaN
     return error.square().mean(-1).sqrt() / sigma.square().mean(-1).sqrt(), error
 
 
@@ -123,7 +123,7 @@ def _document(case: Case, name: str, batch: int, token: int) -> int:
 def _cosine(got: Tensor, want: Tensor, name: str, reference: Reference) -> float:
     got = taken(name, got, reference).to(want.dtype)
     if name in ("out", "dq") and reference.judged is not None:
-        got = got * reference.judged[:, :, None, None]
+        got = torch.where(reference.judged[:, :, None, None], got, 0.0)
     scale = float(got.norm() * want.norm())
     return float((got * want).sum()) / scale if scale and math.isfinite(scale) else 1.0
 
@@ -159,16 +159,27 @@ def _lse_score(got: Tensor, reference: Reference) -> Score:
 
 
 def _sinks_score(got: Tensor, reference: Reference) -> Score:
-    """Score the sinks' gradient, a sum over all rows, against the noise of its terms: a few per cent of its size."""
-    want = reference.dsinks
+    """Score the sinks' gradient, one number a head."""
+    want, sigma = reference.dsinks, reference.sigma["dsinks"]
     assert want is not None
     nonfinite = int((~torch.isfinite(got)).sum())
-    error = (got.nan_to_num(0.0, 0.0, 0.0).to(want.dtype) - want).abs()
-    sigma = 0.02 * want.norm() / math.sqrt(want.numel())
-    z = float((error / sigma.clamp_min(1e-30)).square().mean().sqrt())
-    head = int(error.argmax())
-    relative = float(error.norm() / want.norm().clamp_min(1e-30))
-    return Score("dsinks", _finite(z), _finite(z), nonfinite, relative, 1.0, float(error.max()), 0.0, 0, head, 0, -1)
+    error = (got.nan_to_num(0.0, 0.0, 0.0).to(want.dtype) - want).float()
+    z = error / sigma
+    head = int(z.abs().argmax())
+    return Score(
+        tensor="dsinks",
+        z_rms=_finite(float(z.square().mean().sqrt())),
+        z_row=_finite(float(z.abs().max())),
+        nonfinite=nonfinite,
+        relative_error=_finite(float(error.norm()) / max(float(want.norm()), 1e-30)),
+        cosine=1.0,
+        max_abs=_finite(float(error.abs().max())),
+        eager_ratio=0.0,
+        batch=0,
+        head=head,
+        token=0,
+        document=-1,
+    )
 
 
 def _finite(value: float) -> float:

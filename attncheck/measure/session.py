@@ -6,11 +6,12 @@ import gc
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from attncheck.backends import Backend, Device, Outputs, Refused
 from attncheck.backends.eager import BACKEND as EAGER
@@ -24,6 +25,7 @@ from attncheck.measure.structured import examine
 from attncheck.measure.what_ran import another, own, watch
 from attncheck.verdicts import Run, excess
 
+COPIED = 1 << 30  # bytes of inputs that are copied, to see whether a backend writes to them
 CPU_CELLS = 1 << 27  # score entries beyond which the oracle looks at sampled rows on a CPU
 CPU_SECONDS = 6e-9  # per score entry of head_dim 64, forward and backward, one thread
 YARDSTICK_CELLS = 1 << 28  # score entries that eager may hold to be the familiar yardstick
@@ -43,6 +45,50 @@ def device_of(kind: str) -> Device:
         properties = torch.cuda.get_device_properties(0)
         return Device("cuda", properties.name, (properties.major, properties.minor), release)
     return Device("cpu", torch=release)
+
+
+def message(error: BaseException) -> str:
+    """Return an exception's name and the first line of its message, fit to be printed."""
+    try:
+        first = (str(error).strip().splitlines() or ["no message"])[0][:300]
+    except Exception:  # an exception whose own text raises
+        first = "no message"
+    return f"{type(error).__name__}: " + "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in first)
+
+
+def copies(inputs: Inputs) -> dict[str, Tensor]:
+    """Return copies of the inputs, to see whether a backend writes to them; of large ones none."""
+    named = {name: getattr(inputs, name) for name in ("q", "k", "v", "dout")}
+    size = sum(x.numel() * x.element_size() for x in named.values())
+    return {name: x.clone() for name, x in named.items()} if size < COPIED else {}
+
+
+def changed(inputs: Inputs, kept: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """Return which inputs a backend wrote to."""
+    return tuple(
+        f"it writes to its input {name}" for name, x in kept.items() if not torch.equal(getattr(inputs, name), x)
+    )
+
+
+def malformed(inputs: Inputs, outputs: Outputs) -> tuple[str, ...]:
+    """Return what is missing from the outputs, or of another shape or dtype than a training job needs."""
+    case, found = inputs.case, []
+    shape = (case.batch, case.seqlen_q, case.num_heads, case.v_head_dim)
+    wanted = {"out": shape, "dq": tuple(inputs.q.shape), "dk": tuple(inputs.k.shape), "dv": tuple(inputs.v.shape)}
+    for name, size in wanted.items():
+        x = getattr(outputs, name)
+        if x is None:
+            if name == "out" or case.backward:
+                found.append(f"it returns no {name}")
+        elif tuple(x.shape) != size:
+            found.append(f"{name} has the shape {tuple(x.shape)}, not {size}")
+        elif x.dtype != inputs.q.dtype:
+            found.append(f"{name} is {str(x.dtype).removeprefix('torch.')}, not {case.dtype}")
+    if outputs.lse is not None and tuple(outputs.lse.shape) != (case.batch, case.num_heads, case.seqlen_q):
+        found.append(f"lse has the shape {tuple(outputs.lse.shape)}, not {(case.batch, case.num_heads, case.seqlen_q)}")
+    if case.sinks and case.backward and outputs.dsinks is None:
+        found.append("it returns no gradient for the sinks, which would then never be trained")
+    return tuple(found)
 
 
 def fatal(run: Run) -> bool:
@@ -65,7 +111,10 @@ class Session:
         if self.device.kind == "cpu" and case.cells > CPU_CELLS:
             case = replace(case, every_row=False)  # the oracle would take longer than the deadline
         blank = Run(self.backend.name, case, "ok", memory_bytes=memory.needed(case, self.device.kind, self.backend))
-        reason = self.backend.refuse(case, self.device)
+        try:
+            reason = self.backend.refuse(case, self.device)
+        except BaseException as error:
+            return replace(blank, outcome="raised", reason=message(error))
         if case.probe == "nan_poison" and not self.backend.indexes_by_cu_seqlens:
             reason = "takes a mask, through which NaN spreads by arithmetic (0 × NaN); poison tests it instead"
         if reason:
@@ -88,8 +137,7 @@ class Session:
             reason = f"out of memory: about {memory.told(blank.memory_bytes)} expected, {memory.told(free)} were free"
             return replace(blank, outcome="out_of_memory", reason=reason)
         except BaseException as error:  # whatever a kernel raises is its verdict, not our end
-            first = str(error).strip().splitlines()[:1] or ["no message"]
-            return replace(blank, outcome="raised", reason=f"{type(error).__name__}: {first[0][:300]}")
+            return replace(blank, outcome="raised", reason=message(error))
         finally:
             if blank.memory_bytes > 4 << 30:
                 gc.collect()
@@ -106,7 +154,11 @@ class Session:
             violations, outputs = examine(case, self.device.kind, timed)
             return replace(blank, violations=violations, call_ms=timed.ms, **self._identity(timed, outputs))
         inputs = make(case, self.device.kind)
+        kept = copies(inputs)
         outputs = timed(inputs)
+        wrong = (*malformed(inputs, outputs), *changed(inputs, kept))
+        if wrong:
+            return replace(blank, violations=wrong, call_ms=timed.ms, **self._identity(timed, outputs))
         began = time.perf_counter()
         answer = reference(
             inputs, self.backend.noise, self.backend.rounded_bias, self.backend.roundings(case, self.device)
