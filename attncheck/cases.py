@@ -139,10 +139,11 @@ def bounds(case: Case, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:
 def sampled_rows(case: Case, count: int = 64) -> tuple[int, ...]:
     """Return the query rows that the oracle looks at where it does not look at all: edges, powers of two, chance."""
     size = case.seqlen_q
-    edges = {0, 1, size - 2, size - 1, size // 2, *(s.q_start for s in segments(case)), *_powers(size)}
+    edges = [0, 1, size - 2, size - 1, size // 2, *_powers(size)]
     if case.windowed:
-        edges |= {case.window_size[0], case.window_size[0] + 1}
-    chosen = sorted(row for row in edges if 0 <= row < size)[: count // 2]
+        edges += [case.window_size[0], case.window_size[0] + 1]
+    edges += [s.q_start for s in segments(case)]
+    chosen = list(dict.fromkeys(row for row in edges if 0 <= row < size))[: count // 2]
     chance = random.Random(case.seed)
     while len(chosen) < min(count, size):
         row = chance.randrange(size)

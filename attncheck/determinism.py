@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from attncheck import codec, measured
 from attncheck.cases import Case, named
@@ -15,7 +16,7 @@ from attncheck.findings import Finding, Fix, Problem, Report
 from attncheck.launch.worker import Event, Job, Pool
 from attncheck.measured import Bench, Progress
 from attncheck.snapshot import Snapshot
-from attncheck.verdicts import Answer, BackendState, MeasuredOn, Mode, Repeats, Verdict
+from attncheck.verdicts import Answer, BackendState, MeasuredOn, Mode, Outcome, Repeats, Verdict
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ def cases(snapshot: Snapshot, seed: int, gpu: bool) -> tuple[Case, ...]:
             "causal": model.causal,
         }
     seqlen, batch = (4096, 2) if gpu else (1024, 4)
+    if model is not None and not gpu:  # enough elements, and no more: a CPU takes seconds for a large model's call
+        batch = max(1, math.ceil(1e6 / (seqlen * shape["num_heads"] * shape["head_dim"])))
     documents = (seqlen // 2, seqlen, 100, seqlen // 4) if gpu else (300, 500, 100, 124)
     dense = Case("repeats", (seqlen,) * batch, (seqlen,) * batch, seed=seed, **shape)
     packed = Case("repeats", documents, documents, layout="packed", seed=seed, **shape)
@@ -99,7 +102,7 @@ def _job(state: BackendState, chosen: tuple[Case, ...], request: Request, bench:
         "repeats": request.repeats,
         "cases": codec.plain(chosen),
     }
-    factor = 4.0 if measured.backend(state.name).compiles else 2.0
+    factor = max(4.0 if measured.backend(state.name).compiles else 2.0, request.repeats / 6)
     return Job(state.name, message, items, bench.seconds * factor)
 
 
@@ -108,8 +111,8 @@ def _repeats(event: Event, chosen: tuple[Case, ...]) -> Repeats:
         return codec.read(Repeats, event.answer)
     name, _, mode = event.item.partition("@")
     case = next(case for case in chosen if case.name == name)
-    outcome = "timed_out" if event.kind == "timed_out" else "died"
-    return Repeats(event.job, case, mode, outcome, event.reason)  # type: ignore[arg-type]
+    outcomes: dict[str, Outcome] = {"died": "died", "timed_out": "timed_out", "given_up": "skipped"}
+    return Repeats(event.job, case, cast(Mode, mode), outcomes[event.kind], event.reason)
 
 
 def report(snapshot: Snapshot, states: tuple[BackendState, ...], found: tuple[Repeats, ...], on: MeasuredOn) -> Report:
@@ -144,6 +147,7 @@ def judge(item: Repeats) -> Verdict:
     else:
         because = item.reason
         answers: dict[str, Answer] = {"refused": "refused", "out_of_memory": "skipped", "raised": "fail"}
+        answers["skipped"] = "skipped"
         answer = answers.get(item.outcome, "lost")
     return Verdict("determinism", item.backend, f"{item.case.name}@{item.mode}", item.case.family, answer, because)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from attncheck.backends import Backend
 from attncheck.errors import BadUsage, Unanswered
 from attncheck.facts import Absent, Known, value_or
 from attncheck.findings import Finding, Problem
-from attncheck.launch.worker import Event, Job, Pool
+from attncheck.launch.worker import Event, Job, Pool, cores
 from attncheck.model import Model
 from attncheck.snapshot import Snapshot
 from attncheck.verdicts import BackendState
@@ -36,7 +35,7 @@ class Bench:
 
     def threads(self, slots: int) -> int:
         """Return the CPU threads of one worker among `slots`."""
-        return max(1, (os.cpu_count() or 1) // slots)
+        return max(1, cores() // slots)
 
 
 @cache

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import fnmatch
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from attncheck import codec, measured
 from attncheck.backends import Device
-from attncheck.cases import DTYPES, SHORT, Case
+from attncheck.cases import DTYPES, SHORT, Case, Dtype
 from attncheck.errors import BadUsage, Unanswered
 from attncheck.findings import Finding, Fix, Problem, Report
 from attncheck.launch.worker import Event, Job, Pool, default_slots
 from attncheck.measured import Bench, Progress
 from attncheck.snapshot import Snapshot
 from attncheck.suites import COMPILED, Suite, for_model, suite, thinned
-from attncheck.verdicts import BackendState, MeasuredOn, Run, Verdict, judge
+from attncheck.verdicts import BackendState, MeasuredOn, Outcome, Run, Verdict, judge
 
 SHOWN = 5  # failing cases named in a finding
+OUTCOMES: dict[str, Outcome] = {"died": "died", "timed_out": "timed_out", "given_up": "skipped"}
 COMPILERS = 3  # workers that share a backend which compiles each case
 ON_CPU = {"quick": 1, "standard": 2, "full": 4}  # cases of a backend that compiles, on the CPU
 COMPILE_FACTOR = 4.0  # a backend that compiles gets this many times the deadline
@@ -31,7 +33,7 @@ class Request:
     suite: Suite = "standard"
     backends: tuple[str, ...] = ()
     cases: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ()
+    dtypes: tuple[Dtype, ...] = ()
     seed: int = 0
     repeat: int = 1  # how many seeds, one after another
     budget: float | None = None  # seconds
@@ -43,7 +45,11 @@ def chosen_cases(request: Request, snapshot: Snapshot) -> tuple[Case, ...]:
     model = measured.model_of(snapshot)
     cases: list[Case] = []
     for seed in range(request.seed, request.seed + request.repeat):
-        cases += for_model(model, request.longest, seed) if model is not None else suite(request.suite, seed)
+        if model is None:
+            cases += suite(request.suite, seed)
+        else:
+            for dtype in request.dtypes or (None,):
+                cases += for_model(model, request.longest, seed, dtype)
     kept = [case for case in cases if _wanted(case, request)]
     if not kept:
         known = ", ".join(dict.fromkeys(case.family for case in cases))
@@ -59,10 +65,10 @@ def _wanted(case: Case, request: Request) -> bool:
     )
 
 
-def dtypes(words: Iterable[str]) -> tuple[str, ...]:
+def dtypes(words: Iterable[str]) -> tuple[Dtype, ...]:
     """Return dtypes by their long or short names. Raises `BadUsage`."""
-    names: dict[str, str] = {name: name for name in DTYPES}
-    names.update({short: name for name, short in SHORT.items()})
+    names: dict[str, Dtype] = dict(zip(DTYPES, DTYPES))
+    names |= {SHORT[name]: name for name in DTYPES}
     for word in words:
         if word not in names:
             raise BadUsage(f"--dtype {word!r} is not one of {', '.join(SHORT.values())}")
@@ -130,8 +136,7 @@ def _jobs(state: BackendState, cases: tuple[Case, ...], request: Request, bench:
 def _run(event: Event, case: Case) -> Run:
     if event.kind == "answer":
         return codec.read(Run, event.answer)
-    outcome = "timed_out" if event.kind == "timed_out" else "died"
-    return Run(event.job, case, outcome, event.reason)  # type: ignore[arg-type]
+    return Run(event.job, case, OUTCOMES[event.kind], event.reason)
 
 
 def in_order(runs: Iterable[Run], states: Sequence[BackendState], cases: Sequence[Case]) -> tuple[Run, ...]:
@@ -144,13 +149,15 @@ def in_order(runs: Iterable[Run], states: Sequence[BackendState], cases: Sequenc
 def report(snapshot: Snapshot, states: tuple[BackendState, ...], runs: tuple[Run, ...], on: MeasuredOn) -> Report:
     """Return the report on measured runs: pure judging, so that recorded runs can be judged again."""
     verdicts = tuple(judge(run) for run in runs)
-    findings = tuple(finding for state in states for finding in _findings(state.name, runs, verdicts))
+    asked = measured.model_of(snapshot)
+    model = "" if asked is None else shlex.quote(asked.source)
+    findings = tuple(finding for state in states for finding in _findings(state.name, runs, verdicts, model))
     return Report(
         snapshot, findings, (), (), asked="parity", measured_on=on, backends=states, verdicts=verdicts, runs=runs
     )
 
 
-def _findings(backend: str, runs: tuple[Run, ...], verdicts: tuple[Verdict, ...]) -> list[Finding]:
+def _findings(backend: str, runs: tuple[Run, ...], verdicts: tuple[Verdict, ...], model: str) -> list[Finding]:
     pairs = [(run, verdict) for run, verdict in zip(runs, verdicts) if run.backend == backend]
     kinds: list[tuple[str, list[tuple[Run, Verdict]]]] = [
         ("ATN603", [p for p in pairs if p[0].not_itself]),
@@ -160,7 +167,9 @@ def _findings(backend: str, runs: tuple[Run, ...], verdicts: tuple[Verdict, ...]
     ]
     judged = sum(verdict.answer in ("pass", "warn", "fail", "lost") for _, verdict in pairs)
     return [
-        measured.stamp(code, _problem(code, backend, found, judged, runs, verdicts)) for code, found in kinds if found
+        measured.stamp(code, _problem(code, backend, found, judged, runs, verdicts, model))
+        for code, found in kinds
+        if found
     ]
 
 
@@ -179,6 +188,7 @@ def _problem(
     judged: int,
     runs: tuple[Run, ...],
     verdicts: tuple[Verdict, ...],
+    model: str,
 ) -> Problem:
     worst = sorted(found, key=lambda pair: -pair[1].excess)
     cases = f"{len(found)} of {judged} case{'s' * (judged != 1)}"
@@ -190,7 +200,7 @@ def _problem(
         evidence.append(f"… and {len(worst) - SHOWN} more: -v lists them")
     families = sorted({run.case.family for run, _ in found})
     evidence.append(f"families: {', '.join(families)}")
-    fixes = [*_ways_out(backend, found, runs, verdicts), *_reproducer(worst)]
+    fixes = [*_ways_out(backend, found, runs, verdicts), *_reproducer(worst, model)]
     return Problem(_SAYS[code].format(backend=backend, cases=cases), tuple(evidence), tuple(fixes), backend)
 
 
@@ -213,9 +223,10 @@ def _ways_out(
     return fixes
 
 
-def _reproducer(worst: list[tuple[Run, Verdict]]) -> list[Fix]:
+def _reproducer(worst: list[tuple[Run, Verdict]], model: str) -> list[Fix]:
     run = worst[0][0]
     if run.outcome == "died" and not run.ran and "did not start" in run.reason:
         return []
-    command = f"attncheck parity --explain-case {run.case.name} --backend {run.backend} > reproduce.py"
+    words = ["attncheck parity", *([model] if model else []), f"--explain-case {run.case.name}"]
+    command = " ".join([*words, f"--backend {run.backend} > reproduce.py"])
     return [Fix("report it upstream with a script that stands alone", "command", command)]

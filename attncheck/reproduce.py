@@ -150,7 +150,7 @@ def _edited(case: Case) -> Iterator[str]:
         yield f"v[:, {split}:] *= {factor}"
     elif case.probe in ("poison", "nan_poison"):
         alive = [s for s in segments(case) if s.q_stop > s.q_start]
-        tested = alive if case.padded else [alive[len(alive) // 2]]
+        tested = alive if case.padded else [max(alive, key=lambda s: s.k_stop - s.k_start)]
         gentle = 1.0 if case.dtype == "float16" else factor
         yield f"tested = {[s.index for s in tested]}  # the sequences that must not change; the rest is multiplied"
         yield f"for x, at, factor in ((q, at_q, {gentle}), (k, at_k, {factor}), (v, at_k, {factor})):"

@@ -105,7 +105,19 @@ def _quick() -> Iterator[Case]:
 
 
 def _standard() -> Iterator[Case]:
-    for part in (_lengths, _head_dims, _heads, _values, _windows, _scores, _crosses, _paddings, _packings, _odd):
+    for part in (
+        _lengths,
+        _head_dims,
+        _heads,
+        _values,
+        _windows,
+        _scores,
+        _crosses,
+        _paddings,
+        _packings,
+        _odd,
+        _together,
+    ):
         yield from part()
 
 
@@ -240,6 +252,36 @@ def _odd() -> Iterator[Case]:
     yield from _probe(_gqa("dropout", 300, batch=4, dropout=0.1, causal=False, dtype="float16"), "dropout")
 
 
+def _together() -> Iterator[Case]:
+    """Features that fail only together: a mask with padding, a batch, another head_dim, dtype or stride."""
+    wide = _wide(128)
+    yield replace(_rows((300, 170, 20), "left_padded", window_size=(64, 0)), family="window")
+    yield replace(_rows((300, 170, 20), "right_padded", window_size=(64, 0)), family="window")
+    yield _gqa("window", 300, batch=2, window_size=(64, 0))
+    yield _gqa("window", 300, dtype="float32", window_size=(64, 0))
+    yield _dense("window", 300, num_kv_heads=1, window_size=(100, 0))
+    yield _gqa("length", 257, batch=2, causal=False)
+    yield _gqa("length", 1500, **wide)
+    yield _dense("heads", 520, num_heads=8, num_kv_heads=1)
+    yield _dense("heads", 130, num_heads=40, num_kv_heads=8)
+    yield _cross(1, 300, num_heads=8)
+    yield _cross(1, 300, num_heads=4, num_kv_heads=4)
+    yield replace(_cross(129, 300), seqlens_q=(129, 129), seqlens_k=(300, 300))
+    yield _cross(129, 1200, dtype="float32")
+    yield Case("cross", (129, 64, 7), (65, 200, 7), layout="packed", num_kv_heads=2)
+    yield _rows((257, 130), "left_padded", num_kv_heads=4, **wide)
+    yield _rows((257, 130), "left_padded", dtype="float32")
+    yield _documents(FEW, num_kv_heads=4, dtype="float16", **_wide(192, 128))
+    yield _documents(FEW, **_wide(80))
+    yield _documents(FEW, strides="transposed")
+    yield _rows((257, 130), "left_padded", strides="transposed")
+    yield _gqa("head_dim", 257, num_heads=8, **_wide(192, 128))
+    for size in (40, 56, 88, 120):
+        yield _gqa("head_dim", 257, **_wide(size))
+    yield _dense("softcap", 700, softcap=30.0, values="large", **wide)
+    yield _gqa("sinks", 640, sinks=True, **wide)
+
+
 def _full() -> Iterator[Case]:
     yield from _standard()
     yield from _grid()
@@ -275,16 +317,18 @@ def _long() -> Iterator[Case]:
     yield replace(_documents((20000, 33000, 1, 12000), **two), family="long")
 
 
-def for_model(model: Model, longest: int | None = None, seed: int = 0) -> tuple[Case, ...]:
+def for_model(model: Model, longest: int | None = None, seed: int = 0, dtype: Dtype | None = None) -> tuple[Case, ...]:
     """Return the cases that a model's own attention makes: its heads, sizes, windows, caps, sinks, dtype, lengths.
 
     Every distinct head_dim and kind of layer has its cases. Lengths go up to `longest` or the model's
-    max_position_embeddings. Raises nothing: what the configuration does not say takes its usual value.
+    max_position_embeddings; `dtype` takes the place of the model's own. What the configuration does not say takes its
+    usual value. Layers that attend in chunks are tested as full ones.
     """
     heads = value_or(model.num_heads, 8)
     kv_heads = value_or(model.num_kv_heads, heads)
     top = min(longest or 1 << 40, value_or(model.max_position_embeddings, 4096))
-    return _finished(_model_cases(model, heads, kv_heads, max(1, top)), seed)
+    cases = _model_cases(model, heads, kv_heads, max(1, top))
+    return _finished((replace(case, dtype=dtype or case.dtype) for case in cases), seed)
 
 
 def _model_cases(model: Model, heads: int, kv_heads: int, top: int) -> Iterator[Case]:

@@ -69,7 +69,7 @@ PATTERNS: dict[str, tuple[Call, Case, str]] = {
     "the scale": (lambda i: right(replace(i, q=i.q * 1.03)), PLAIN, "the softmax scale is off by about +3"),
     "swapped heads": (edited(dk=lambda x: x.flip(2)), PLAIN, "dk: head 0 holds head 1's result"),
     "one head": (edited(out=put((..., 2, slice(None)), 0.0)), PLAIN, "out: errors only in head 2 of 4"),
-    "one batch row": (edited(out=put((1,), 0.0)), PLAIN, "out: errors only in batch row 1"),
+    "one batch row": (edited(out=put((1,), 0.0)), PLAIN, "out: errors only in batch row 1 of 2"),
     "one query": (edited(out=put((slice(None), 211), 0.0)), PLAIN, "out: errors only in query 211"),
     "from a row on": (
         edited(dq=put((slice(None), slice(128, None)), 0.0)),
@@ -328,3 +328,26 @@ def test_an_exception_is_told_in_one_printable_line() -> None:
     assert because.startswith("ValueError: ")
     assert because.isprintable()
     assert because.encode()
+
+
+def test_a_leak_between_documents_is_found_whichever_of_them_is_long() -> None:
+    """The documents of one token in a packed row are safe from most leaks: others are watched too."""
+    case = next(c for c in suite("standard") if c.probe == "poison" and c.layout == "packed")
+
+    def leaky(inputs: Inputs) -> Outputs:
+        answer = right(inputs)
+        out = answer.out.clone()
+        first = case.seqlens_q[0]
+        out[:, :first] += 1e-3 * inputs.v[:, first : first + 1].repeat_interleave(2, 2)
+        return replace(answer, out=out)
+
+    assert judge(measured(right, case)).answer == "pass"
+    assert "of document 0 changes with other documents" in judge(measured(leaky, case)).because
+
+
+def test_no_memory_is_no_fault() -> None:
+    def greedy(inputs: Inputs) -> Outputs:
+        torch.empty(1 << 60, dtype=torch.uint8)
+        return right(inputs)
+
+    assert measured(greedy, PLAIN).outcome == "out_of_memory"

@@ -62,7 +62,7 @@ class Event:
 
     job: str
     item: str
-    kind: Literal["started", "answer", "died", "timed_out"]
+    kind: Literal["started", "answer", "died", "timed_out", "given_up"]
     answer: Any = None
     reason: str = ""
 
@@ -189,6 +189,8 @@ class Pool:
         tell: Callable[[Event], None],
     ) -> None:
         job = one.worker.job
+        if document is not None and not isinstance(document, dict):
+            return  # a backend wrote to our channel
         if document is None:
             if one.left:
                 self._lose(one, "died", running, waiting, tell)
@@ -206,7 +208,9 @@ class Pool:
             one.at = document["started"]
             one.deadline = time.monotonic() + job.seconds
             tell(Event(job.name, one.at, "started"))
-        elif "answer" in document:
+        elif "waiting" in document:
+            one.deadline = time.monotonic() + job.seconds
+        elif "answer" in document and document.get("item") in one.left:
             one.left.remove(document["item"])
             one.at = ""
             one.deadline = time.monotonic() + job.seconds
@@ -235,12 +239,16 @@ class Pool:
             tell(Event(job.name, one.at, how, reason=reason))
         if one.losses + 1 >= LOSSES:
             for other in one.left:
-                tell(Event(job.name, other, how, reason=f"given up after {LOSSES} lost workers: {reason}"))
+                tell(Event(job.name, other, "given_up", reason=f"given up after {LOSSES} lost workers: {reason}"))
         elif one.left:
             waiting.insert(0, (job, one.left, one.losses + 1))
 
 
 def default_slots(gpu: bool) -> int:
     """Return how many workers run at once: on a GPU a few share it; on the CPU one for each core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(10, cores)) if gpu else max(1, min(8, cores))
+    return min(10, cores()) if gpu else min(8, cores())
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -57,7 +57,10 @@ def documents(case: Case, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def alibi_slopes(num_heads: int, device: str) -> Tensor:
-    """Return the slopes of ALiBi (Press et al. 2021, arXiv 2108.12409): float32 `(num_heads,)`, 2^(-8 h / heads)."""
+    """Return slopes for ALiBi: float32 `(num_heads,)`, 2^(-8 h / heads), h from 1.
+
+    Those of Press et al. 2021 (arXiv 2108.12409) where the number of heads is a power of two.
+    """
     return torch.tensor([2.0 ** (-8.0 * (head + 1) / num_heads) for head in range(num_heads)], device=device)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import torch
 
@@ -14,6 +16,8 @@ from attncheck.backends import Backend
 from attncheck.cases import BYTES, Case
 
 CHUNK = {"cpu": 1 << 28, "cuda": 5 << 30}  # what the reference's chunks take at most
+WAIT = 0.02  # seconds between tries for a lock
+WAITING_TOLD = 100  # tries between two words about it
 REFERENCE_BYTES = 8 + 4 + 8  # per element: the wide result, its sigma, and what comparing takes
 
 
@@ -64,28 +68,44 @@ def _cgroup() -> int:
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
         used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-        return max(0, int(limit) - used) if limit != "max" else 1 << 62
+        lines = (line.split() for line in Path("/sys/fs/cgroup/memory.stat").read_text().splitlines())
+        cached = sum(int(size) for name, size in lines if name in ("active_file", "inactive_file"))
+        return max(0, int(limit) - used + cached) if limit != "max" else 1 << 62
     except (OSError, ValueError):
         return 1 << 62
 
 
 @contextlib.contextmanager
-def turn(folder: str, case: Case, kind: str, backend: Backend, slots: int) -> Iterator[None]:
-    """Wait until a case may run beside the other workers' ones.
+def turn(
+    folder: str, case: Case, kind: str, backend: Backend, slots: int, waiting: Callable[[], None]
+) -> Iterator[None]:
+    """Wait until a case may run beside the other workers' ones; `waiting` is called every few seconds meanwhile.
 
-    A case that needs more than its share of what is free runs alone; the lock is the kernel's, so that a worker that
-    dies gives it back.
+    A case that needs more than its share of what is free runs alone. The locks are the kernel's, so that a worker that
+    dies gives them back; everyone passes the gate, so that small cases cannot keep a large one out for ever.
     """
     large = slots > 1 and needed(case, kind, backend) > free(kind) / (2 * slots)
-    with open(Path(folder) / "turn", "ab") as stream:
-        mode = fcntl.LOCK_EX if large else fcntl.LOCK_SH
-        try:
-            fcntl.flock(stream, mode | fcntl.LOCK_NB)
-        except OSError:
-            give_back(kind)
-            fcntl.flock(stream, mode)
+    with open(Path(folder) / "gate", "ab") as gate, open(Path(folder) / "turn", "ab") as stream:
+        _lock(gate, fcntl.LOCK_EX, kind, waiting)
+        _lock(stream, fcntl.LOCK_EX if large else fcntl.LOCK_SH, kind, waiting)
+        fcntl.flock(gate, fcntl.LOCK_UN)
         try:
             yield
         finally:
             if large:
                 give_back(kind)
+
+
+def _lock(stream: IO[bytes], mode: int, kind: str, waiting: Callable[[], None]) -> None:
+    tries = 0
+    while True:
+        try:
+            fcntl.flock(stream, mode | fcntl.LOCK_NB)
+            return
+        except OSError:
+            if tries == 0:
+                give_back(kind)
+            if tries % WAITING_TOLD == 0:
+                waiting()
+            tries += 1
+            time.sleep(WAIT)

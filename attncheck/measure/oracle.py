@@ -97,8 +97,11 @@ def _empty(inputs: Inputs, wide: torch.dtype) -> Reference:
 def _batches(case: Case) -> Iterator[list[Segment]]:
     """Yield runs of documents of equal shape and place: the rows of a dense batch are computed together."""
     alive = [s for s in segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
-    for _, run in itertools.groupby(alive, key=lambda s: (s.q_start, s.q_stop, s.k_start, s.k_stop)):
-        yield list(run)
+    placed = enumerate(alive)
+    for _, run in itertools.groupby(
+        placed, key=lambda p: (p[1].batch - p[0], p[1].q_start, p[1].q_stop, p[1].k_start, p[1].k_stop)
+    ):
+        yield [segment for _, segment in run]
 
 
 def _document(inputs: Inputs, run: list[Segment], model: Rounding, result: Reference, wide: torch.dtype) -> None:
@@ -263,14 +266,19 @@ class _Chunk:
 def _finish(result: Reference, model: Rounding, roundings: tuple[float, float]) -> None:
     """Add the rounding of dk and dv, and of sums; turn variances into floored standard deviations.
 
-    A sum of n equal parts that is rounded after each has 1 + 2 + … + n of the parts' squares in its variance, n² of
-    which are the sum's: (n + 1) / 2 roundings of the result.
+    A sum of n parts that is rounded after each passes through partial sums. They are a random walk that ends in the
+    result: their mean square is a third of the result's own and a third of what such a walk wanders, taken as the mean
+    square of the row, so that a sum that cancels is charged for where it has been.
     """
     case = result.case
     times = 2.0 if case.num_kv_heads < case.num_heads else 1.0
-    more = {"dq": roundings[0] / 2, "dk": times + roundings[1] / 2, "dv": times + roundings[1] / 2}
+    once = {"dq": 0.0, "dk": times, "dv": times}
     for name, exact in (("dq", result.dq), ("dk", result.dk), ("dv", result.dv)):
-        result.sigma[name] += more[name] * ((model.kappa * exact.float()).square() + model.eta**2)
+        walked = roundings[0 if name == "dq" else 1] * (
+            exact.float().square() / 3.0 + exact.float().square().mean(-1, keepdim=True) / 3.0
+        )
+        result.sigma[name] += model.kappa**2 * walked
+        result.sigma[name] += once[name] * ((model.kappa * exact.float()).square() + model.eta**2)
     if result.dsinks is not None:  # the sum's own rounding, and that of the sinks' dtype
         result.sigma["dsinks"] += 2.0 * (model.kappa * result.dsinks.float()).square()
     for name, variance in result.sigma.items():

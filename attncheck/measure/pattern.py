@@ -14,7 +14,6 @@ from attncheck.measure.oracle import Reference
 from attncheck.measure.score import TENSORS, row_errors, taken
 
 BAD = 20.0  # a row's error in sigma beyond which it is plainly wrong
-SHARE = 0.02  # …and at least this share of the worst row's
 
 
 def patterns(outputs: Outputs, reference: Reference, tensors: tuple[str, ...]) -> tuple[str, ...]:
@@ -59,7 +58,7 @@ def _tensor(name: str, got: Tensor, reference: Reference) -> Iterator[str]:
     if abs(factor - 1.0) > 3e-3 and float((got - factor * want).norm()) < 0.3 * size:
         yield f"{factor:.4g} times what it should be"
         return
-    bad = rows > max(BAD, SHARE * float(rows.max()))
+    bad = rows > BAD
     if not bool(bad.any()):
         return
     yield from _swapped(got, want, bad)
@@ -95,8 +94,7 @@ def _heads(bad: Tensor) -> Iterator[str]:
     wrong = bad.any(1).any(0)
     count, heads = int(wrong.sum()), len(wrong)
     if count < heads:
-        numbers = ", ".join(str(h) for h in wrong.nonzero()[:8, 0].tolist())
-        yield f"errors only in head{'s' * (count > 1)} {numbers}{' …' * (count > 8)} of {heads}"
+        yield f"errors only in head{_listed(wrong.nonzero()[:, 0].tolist())} of {heads}"
 
 
 def _columns(error: Tensor, bad: Tensor) -> Iterator[str]:
@@ -115,14 +113,15 @@ def _rows(name: str, bad: Tensor, reference: Reference) -> Iterator[str]:
     by_token = bad.any(-1)  # (batch, rows)
     wrong_batches = by_token.any(1)
     if int(wrong_batches.sum()) < len(wrong_batches):
-        numbers = wrong_batches.nonzero()[:4, 0].tolist()
-        yield f"errors only in batch row{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+        numbers = wrong_batches.nonzero()[:, 0].tolist()
+        yield f"errors only in batch row{_listed(numbers)} of {len(wrong_batches)}"
     places = by_token.any(0).nonzero()[:, 0]
     tokens = places if reference.rows is None or keys else reference.rows[places]
     found = sorted(int(token) for token in tokens.tolist())
     what, total = ("key", case.seqlen_k) if keys else ("query", case.seqlen_q)
     edges = {edge for s in segments(case) for edge in _edges(s.k_start, s.k_stop, s.q_start, s.q_stop, keys)}
-    if case.layout == "packed" and all(token in edges for token in found) and len(found) < total:
+    documents = [s for s in segments(case) if s.k_stop - s.k_start > 4]
+    if len(documents) > 1 and len(found) > 1 and all(token in edges for token in found):
         yield "errors only on document boundaries"
         return
     if case.layout == "packed":
@@ -145,7 +144,13 @@ def _documents(case: Case, found: list[int], keys: bool) -> Iterator[str]:
     wrong = [index for index, start, stop in spans if any(start <= token < stop for token in found)]
     alive = sum(stop > start for _, start, stop in spans)
     if 0 < len(wrong) < alive:
-        yield f"errors only in document{'s' * (len(wrong) > 1)} {', '.join(map(str, wrong[:6]))} of {len(spans)}"
+        yield f"errors only in document{_listed(wrong)} of {len(spans)}"
+
+
+def _listed(numbers: list[int]) -> str:
+    """Return "s 1, 2, 3 … (8)": a plural where there are several, and their count where not all are named."""
+    more = f" … ({len(numbers)} in all)" if len(numbers) > 6 else ""
+    return "s" * (len(numbers) > 1) + " " + ", ".join(map(str, numbers[:6])) + more
 
 
 def _dense(found: list[int], reference: Reference, keys: bool) -> bool:

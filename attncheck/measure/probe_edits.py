@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from attncheck.backends import Outputs
-from attncheck.cases import Case, bounds, segments
-from attncheck.measure.inputs import make, strided
+from attncheck.cases import Case, Segment, bounds, segments
+from attncheck.measure.inputs import Inputs, make, strided
 from attncheck.measure.probing import Call, Examined
 
 
@@ -44,12 +45,28 @@ def prefix(case: Case, device: str, call: Call) -> Examined:
 
 
 def poison(case: Case, device: str, call: Call) -> Examined:
-    """Change what lies outside one document, or in the padding, and compare what lies inside bit by bit."""
+    """Change what lies outside some documents in turn, or in the padding, and compare what lies inside bit by bit."""
     inputs = make(case, device)
-    alive = [s for s in segments(case) if s.q_stop > s.q_start]
-    tested = alive if case.padded else [alive[len(alive) // 2]]
-    inside_q = torch.zeros(case.batch, case.seqlen_q, dtype=torch.bool, device=device)
-    inside_k = torch.zeros(case.batch, case.seqlen_k, dtype=torch.bool, device=device)
+    before = copied(call(inputs))
+    faults: list[str] = []
+    for tested in watched(case):
+        faults += _leaks(case, inputs, before, tested, call)
+    return tuple(dict.fromkeys(faults)), before
+
+
+def watched(case: Case) -> list[list[Segment]]:
+    """Return the documents that must not change, group by group: of a padded case all, else one at a time."""
+    alive = [s for s in segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
+    if case.padded:
+        return [alive]
+    longest = max(alive, key=lambda s: s.k_stop - s.k_start)
+    chosen = (longest, alive[len(alive) // 2], alive[-1])
+    return [[s] for s in dict.fromkeys(chosen)]
+
+
+def _leaks(case: Case, inputs: Inputs, before: Outputs, tested: list[Segment], call: Call) -> Iterator[str]:
+    inside_q = torch.zeros(case.batch, case.seqlen_q, dtype=torch.bool, device=inputs.device)
+    inside_k = torch.zeros(case.batch, case.seqlen_k, dtype=torch.bool, device=inputs.device)
     for s in tested:
         inside_q[s.batch, s.q_start : s.q_stop] = True
         inside_k[s.batch, s.k_start : s.k_stop] = True
@@ -61,18 +78,18 @@ def poison(case: Case, device: str, call: Call) -> Examined:
 
     q = spoiled(inputs.q, inside_q, gentle)
     k, v = spoiled(inputs.k, inside_k, factor), spoiled(inputs.v, inside_k, factor)
-    before = copied(call(inputs))
     after = call(replace(inputs, q=q, k=k, v=v))
+    where = "" if case.padded else f" of document {tested[0].index}"
     what = "the padding" if case.padded else "other documents"
-    faults = []
-    for name, inside in (("out", inside_q), ("dq", inside_q), ("dk", inside_k), ("dv", inside_k)):
+    for name, inside in (("out", inside_q), ("lse", inside_q), ("dq", inside_q), ("dk", inside_k), ("dv", inside_k)):
         one, two = getattr(before, name), getattr(after, name)
-        if one is None:
+        if one is None or two is None:
             continue
+        if name == "lse":
+            one, two = one.transpose(1, 2), two.transpose(1, 2)
         one, two = one[inside], two[inside]
-        if not _same(one, two) and not (name != "out" and _nearly(one, two, case.dtype)):
-            faults.append(f"{name} of token {_first_difference(one[None], two[None])} changes with {what}")
-    return tuple(faults), before
+        if not _same(one, two) and not (name in ("dq", "dk", "dv") and _nearly(one, two, case.dtype)):
+            yield f"{name} of token {_first_difference(one[None], two[None])}{where} changes with {what}"
 
 
 def copied(outputs: Outputs) -> Outputs:

@@ -23,7 +23,7 @@ from attncheck.cases import Case
 from attncheck.measure import memory
 from attncheck.measure.calling import deterministic_algorithms
 from attncheck.measure.inputs import Inputs, make
-from attncheck.measure.session import message
+from attncheck.measure.session import message, out_of_memory
 from attncheck.verdicts import Difference, Mode, Repeats
 
 TENSORS = ("out", "dq", "dk", "dv")
@@ -51,10 +51,10 @@ class Repeater:
             return self._measured(case, mode, blank)
         except Refused as refusal:
             return replace(blank, outcome="refused", reason=str(refusal))
-        except torch.OutOfMemoryError:
-            free = memory.told(memory.free(self.device.kind))
-            return replace(blank, outcome="out_of_memory", reason=f"out of memory, {free} were free")
         except BaseException as error:  # whatever a kernel raises is its verdict, not our end
+            if out_of_memory(error):
+                free = memory.told(memory.free(self.device.kind))
+                return replace(blank, outcome="out_of_memory", reason=f"out of memory, {free} were free")
             return replace(blank, outcome="raised", reason=message(error))
 
     def _measured(self, case: Case, mode: Mode, blank: Repeats) -> Repeats:

@@ -47,6 +47,11 @@ def device_of(kind: str) -> Device:
     return Device("cpu", torch=release)
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Say whether there was no memory, on the device or on the host: the machine's limit, not the backend's."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)[:1000]
+
+
 def message(error: BaseException) -> str:
     """Return an exception's name and the first line of its message, fit to be printed."""
     try:
@@ -133,11 +138,11 @@ class Session:
             return self._measured(case, blank)
         except Refused as refusal:
             return replace(blank, outcome="refused", reason=str(refusal))
-        except torch.OutOfMemoryError:
+        except BaseException as error:  # whatever a kernel raises is its verdict, not our end
+            if not out_of_memory(error):
+                return replace(blank, outcome="raised", reason=message(error))
             reason = f"out of memory: about {memory.told(blank.memory_bytes)} expected, {memory.told(free)} were free"
             return replace(blank, outcome="out_of_memory", reason=reason)
-        except BaseException as error:  # whatever a kernel raises is its verdict, not our end
-            return replace(blank, outcome="raised", reason=message(error))
         finally:
             if blank.memory_bytes > 4 << 30:
                 gc.collect()
@@ -172,8 +177,9 @@ class Session:
 
     def _caller(self, case: Case) -> Callable[[Inputs], tuple[Outputs, tuple[str, ...]]]:
         """Return the call, watched the first time that a case of this kind comes."""
-        kind = (case.dtype, case.layout, case.backward, case.needs_mask, case.alibi, case.head_dim > 128, case.dropout)
-        new = kind not in self._looked
+        group = case.num_heads // case.num_kv_heads
+        kind = (case.dtype, case.layout, case.backward, case.needs_mask, case.alibi, case.head_dim, group, case.dropout)
+        new = kind not in self._looked or self.device.kind == "cpu"
         self._looked.add(kind)
 
         def call(inputs: Inputs) -> tuple[Outputs, tuple[str, ...]]:
@@ -192,7 +198,8 @@ class Session:
 
     def _yardstick(self, inputs: Inputs) -> Outputs | None:
         case = inputs.case
-        small = case.batch * case.num_heads * case.seqlen_q * case.seqlen_k <= YARDSTICK_CELLS
+        scores = case.batch * case.num_heads * case.seqlen_q * case.seqlen_k
+        small = scores <= YARDSTICK_CELLS and EAGER.quadratic * scores < memory.free(self.device.kind) / 4
         if self.backend is EAGER or not small or case.dropout:
             return None
         return EAGER.run(inputs, False)

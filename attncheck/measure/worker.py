@@ -6,12 +6,14 @@ import ctypes
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any, cast
 
 from attncheck import backends, codec, registry
@@ -26,7 +28,8 @@ def main(out: int) -> None:
     """Serve one job, saying results on the file descriptor `out`; ends the process."""
     die_with_parent()
     message = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    threading.Thread(target=_end_with_input, args=(message.get("folder", ""),), daemon=True).start()
+    os.register_at_fork(after_in_child=lambda: os.close(out))  # what a backend forks must not answer for it
     warnings.simplefilter("ignore")
     stream = os.fdopen(out, "wb", buffering=0)
 
@@ -45,10 +48,12 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _end_with_input() -> None:
-    """End when standard input does: attncheck is gone, whatever took it."""
+def _end_with_input(folder: str) -> None:
+    """End when standard input does: attncheck is gone, whatever took it, and cannot clear up any more."""
     while sys.stdin.buffer.read(1):
         pass
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
@@ -70,7 +75,7 @@ def census(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> No
     for name, backend in loaded().items():
         try:
             found = asdict(backend.find())
-        except Exception as error:  # a damaged installation may raise anything
+        except BaseException as error:  # a damaged installation may raise anything
             found = {"version": "", "missing": f"looking for it raised {type(error).__name__}: {error}"}
         told[name] = {**found, "title": backend.title, "package": backend.package, "compiles": backend.compiles}
     for item in broken:
@@ -112,8 +117,9 @@ def parity(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> No
     backend = known[message["backend"]]
     session = Session(backend, device, tuple(known.values()), message["seconds"])
     for case in _cases(message):
-        say({"started": case.name})
-        with turn(message["folder"], case, device.kind, backend, message["slots"]):
+        waiting = partial(say, {"waiting": case.name})
+        with turn(message["folder"], case, device.kind, backend, message["slots"], waiting):
+            say({"started": case.name})
             run = session.measure(case)
         say(_answer(case.name, codec.plain(run)))
         if fatal(run):
