@@ -55,7 +55,10 @@ def _overview(report: Report) -> Iterator[Line]:
 
 def _measured(report: Report, verbose: bool, width: int) -> Iterator[Line]:
     for row in measurements.rows(report, verbose, width):
-        yield Line(row.words, paste=True)
+        if len(row.words) == 1:  # a sentence, to be wrapped; the rest are columns
+            yield Line(text=row.words[0][0])
+        else:
+            yield Line(row.words, paste=True)
 
 
 def _finding(finding: Finding) -> Iterator[Line]:
