@@ -7,7 +7,6 @@ every document; a padded one has a row for each sequence.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -97,6 +96,11 @@ class Case:
         return self.windowed or self.padded or crossed or (self.layout == "packed" and len(self.seqlens_q) > 1)
 
     @property
+    def scores(self) -> int:
+        """Entries of the score matrices over all heads, padding and the gaps between documents included."""
+        return self.batch * self.num_heads * self.seqlen_q * self.seqlen_k
+
+    @property
     def cells(self) -> int:
         """Entries of the score matrices over all heads, visible or not."""
         return self.num_heads * sum(q * k for q, k in zip(self.seqlens_q, self.seqlens_k))
@@ -127,9 +131,14 @@ def segments(case: Case) -> Iterator[Segment]:
             yield Segment(index, index, 0, q, 0, k)
 
 
+def shift(case: Case, seqlen_q: int, seqlen_k: int) -> int:
+    """Return how far the diagonal lies to the right of the top left corner of a document's score matrix."""
+    return seqlen_k - seqlen_q if case.alignment == "bottom_right" else 0
+
+
 def bounds(case: Case, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:
     """Return (low, high): key j of a document is visible to its query i where low <= j - i <= high."""
-    offset = seqlen_k - seqlen_q if case.alignment == "bottom_right" else 0
+    offset = shift(case, seqlen_q, seqlen_k)
     left, right = case.window_size
     low = -FAR if left == ANY else offset - left
     high = FAR if right == ANY else offset + right
@@ -144,6 +153,8 @@ def sampled_rows(case: Case, count: int = 64) -> tuple[int, ...]:
         edges += [case.window_size[0], case.window_size[0] + 1]
     edges += [s.q_start for s in segments(case)]
     chosen = list(dict.fromkeys(row for row in edges if 0 <= row < size))[: count // 2]
+    import random  # the static lane loads this module too, and draws nothing
+
     chance = random.Random(case.seed)
     while len(chosen) < min(count, size):
         row = chance.randrange(size)

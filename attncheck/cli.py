@@ -156,11 +156,12 @@ def parity(
     from attncheck import parity as verb
     from attncheck import settings
     from attncheck.renderers import renderer
+    from attncheck.suites import SUITES
 
     config = settings.merge(fail_on=fail_on, timeout=timeout)
     render = renderer(form)
     request = verb.Request(
-        suite=settings.choice("--suite", suite or "standard", ("quick", "standard", "full")),
+        suite=settings.choice("--suite", suite or "standard", SUITES),
         backends=backends,
         cases=cases,
         dtypes=verb.dtypes(dtypes),

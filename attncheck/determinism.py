@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from attncheck import codec, measured
+from attncheck import codec, doctor, measured
 from attncheck.cases import Case, named
 from attncheck.errors import Unanswered
 from attncheck.facts import value_or
@@ -16,7 +16,7 @@ from attncheck.findings import Finding, Fix, Problem, Report
 from attncheck.launch.worker import Event, Job, Pool
 from attncheck.measured import Bench, Progress
 from attncheck.snapshot import Snapshot
-from attncheck.verdicts import Answer, BackendState, MeasuredOn, Mode, Outcome, Repeats, Verdict
+from attncheck.verdicts import UNMEASURED, BackendState, MeasuredOn, Mode, Repeats, Verdict
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,7 @@ def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str],
     pool.run(jobs, tell)
     if not found:
         raise Unanswered("no backend could be repeated")
-    on = MeasuredOn(
-        device=str(pool.device.get("kind", "")),
-        name=str(pool.device.get("name", "")),
-        torch=str(pool.device.get("torch", "")),
-        seed=request.seed,
-        seconds=round(time.monotonic() - began, 3),
-    )
+    on = measured.measured_on(pool, request.seed, began)
     order = {state.name: index for index, state in enumerate(chosen)}
     found.sort(key=lambda item: (order[item.backend], item.case.layout))
     return report(snapshot, tuple(states), tuple(found), on)
@@ -111,8 +105,7 @@ def _repeats(event: Event, chosen: tuple[Case, ...]) -> Repeats:
         return codec.read(Repeats, event.answer)
     name, _, mode = event.item.partition("@")
     case = next(case for case in chosen if case.name == name)
-    outcomes: dict[str, Outcome] = {"died": "died", "timed_out": "timed_out", "given_up": "skipped"}
-    return Repeats(event.job, case, cast(Mode, mode), outcomes[event.kind], event.reason)
+    return Repeats(event.job, case, cast(Mode, mode), measured.outcome(event), event.reason)
 
 
 def report(snapshot: Snapshot, states: tuple[BackendState, ...], found: tuple[Repeats, ...], on: MeasuredOn) -> Report:
@@ -139,16 +132,12 @@ def varied(item: Repeats) -> tuple[str, ...]:
 
 def judge(item: Repeats) -> Verdict:
     """Return the verdict on one case in one mode: varying is a warning, and wrong where determinism was switched on."""
-    answer: Answer
-    if item.outcome == "ok":
+    answer = UNMEASURED.get(item.outcome)
+    because = item.reason
+    if answer is None:
         changed = varied(item)
         answer = "pass" if not changed else "fail" if item.mode == "deterministic" else "warn"
         because = told(item) if changed else f"the same bits in {item.repeats} calls, {item.under_load} under load"
-    else:
-        because = item.reason
-        answers: dict[str, Answer] = {"refused": "refused", "out_of_memory": "skipped", "raised": "fail"}
-        answers["skipped"] = "skipped"
-        answer = answers.get(item.outcome, "lost")
     return Verdict("determinism", item.backend, f"{item.case.name}@{item.mode}", item.case.family, answer, because)
 
 
@@ -174,15 +163,15 @@ def _findings(backend: str, found: tuple[Repeats, ...]) -> Iterator[Finding]:
     if dead:
         evidence = tuple(f"{item.case.name} ({item.mode}): {item.reason}" for item in dead[:5])
         message = f"{backend} does not survive {len(dead)} of {len(mine)} repeated cases"
-        yield measured.stamp("ATN604", Problem(message, evidence, (), backend))
+        yield doctor.stamped("ATN604", Problem(message, evidence, (), backend))
     if broken:
         evidence = tuple(f"{item.case.name}: {told(item)}" for item in broken)
         message = f"{backend} is not reproducible with {broken[0].switch}"
-        yield measured.stamp("ATN712", Problem(message, evidence, (), backend))
+        yield doctor.stamped("ATN712", Problem(message, evidence, (), backend))
     if loose:
-        yield measured.stamp("ATN711", _loose(backend, loose, mine, strict))
+        yield doctor.stamped("ATN711", _loose(backend, loose, mine, strict))
     if batch:
-        yield measured.stamp("ATN713", _batch(backend, batch[0]))
+        yield doctor.stamped("ATN713", _batch(backend, batch[0]))
 
 
 def _loose(backend: str, loose: list[Repeats], mine: list[Repeats], strict: list[Repeats]) -> Problem:
@@ -194,7 +183,7 @@ def _loose(backend: str, loose: list[Repeats], mine: list[Repeats], strict: list
     fixes = []
     held = [item for item in strict if item.outcome == "ok" and not varied(item)]
     if held and not any(item.outcome == "ok" and varied(item) for item in strict):
-        fixes.append(Fix("switch determinism on", "setting", held[0].switch, proven=_cost(held, mine)))
+        fixes.append(Fix("switch determinism on", "setting", held[0].switch, proven=_cost(held[0], mine)))
     here = {item.case.name for item in mine if item.mode == "default" and item.outcome == "ok"}
     for item in strict:
         if item.outcome == "refused" and item.case.name in here:
@@ -204,16 +193,14 @@ def _loose(backend: str, loose: list[Repeats], mine: list[Repeats], strict: list
     return Problem(message, tuple(evidence), tuple(fixes), backend)
 
 
-def _cost(held: list[Repeats], mine: list[Repeats]) -> str:
+def _cost(item: Repeats, mine: list[Repeats]) -> str:
     """Return what the switch was seen to do and to cost."""
-    parts = []
-    for item in held[:1]:
-        plain = next(other for other in mine if other.case.name == item.case.name and other.mode == "default")
-        parts.append(f"{item.repeats} calls with the same bits, {item.under_load} under load")
-        if plain.call_ms:
-            parts.append(f"{item.call_ms / plain.call_ms:.2f} × the time")
-        if plain.memory_bytes and item.memory_bytes:
-            parts.append(f"{(item.memory_bytes - plain.memory_bytes) / (1 << 20):+.0f} MiB")
+    plain = next(other for other in mine if other.case.name == item.case.name and other.mode == "default")
+    parts = [f"{item.repeats} calls with the same bits, {item.under_load} under load"]
+    if plain.call_ms:
+        parts.append(f"{item.call_ms / plain.call_ms:.2f} × the time")
+    if plain.memory_bytes and item.memory_bytes:
+        parts.append(f"{(item.memory_bytes - plain.memory_bytes) / (1 << 20):+.0f} MiB")
     return ", ".join(parts)
 
 

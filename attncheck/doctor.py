@@ -107,7 +107,7 @@ def _wanted(code: str, select: tuple[str, ...], ignore: tuple[str, ...]) -> bool
 
 def _crashed(rule: Rule, error: Exception) -> Finding:
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return _about_ourselves(
+    return stamped(
         "ATN901",
         Problem(
             message=f"attncheck's own rule {rule.code} {rule.name} crashed; the other rules ran",
@@ -118,12 +118,13 @@ def _crashed(rule: Rule, error: Exception) -> Finding:
 
 
 def _unloadable(item: registry.Broken) -> Finding:
-    return _about_ourselves(
+    return stamped(
         "ATN902",
         Problem(message=f"the extension {item.name} cannot be loaded", evidence=(item.reason,), subject=item.name),
     )
 
 
-def _about_ourselves(code: str, problem: Problem) -> Finding:
+def stamped(code: str, problem: Problem) -> Finding:
+    """Return `problem` as a finding of the rule `code`, one that the engine raises by itself."""
     rule = next(rule for rule in all_rules()[0] if rule.code == code)
     return stamp(rule, problem)

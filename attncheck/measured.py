@@ -6,18 +6,16 @@ import glob
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
-from attncheck import backends, doctor, registry
+from attncheck import backends
 from attncheck.backends import Backend
 from attncheck.errors import BadUsage, Unanswered
 from attncheck.facts import Absent, Known, value_or
-from attncheck.findings import Finding, Problem
 from attncheck.launch.worker import Event, Job, Pool, cores
 from attncheck.model import Model
 from attncheck.snapshot import Snapshot
-from attncheck.verdicts import BackendState
+from attncheck.verdicts import BackendState, MeasuredOn, Outcome
 
 
 @dataclass(frozen=True)
@@ -38,22 +36,12 @@ class Bench:
         return max(1, cores() // slots)
 
 
-@cache
-def known() -> dict[str, Backend]:
-    """Return the backends that attncheck itself and its plugins bring, by name."""
-    found = {}
-    for extension in registry.load(backends)[0]:
-        record = getattr(extension.module, "BACKEND", None)
-        if isinstance(record, Backend):
-            found[record.name] = record
-    return found
-
-
 def backend(name: str) -> Backend:
     """Return a backend by name. Raises `BadUsage` naming the known ones."""
-    if name not in known():
-        raise BadUsage(f"--backend {name!r} is not one of {', '.join(sorted(known()))}")
-    return known()[name]
+    known = backends.load()[0]
+    if name not in known:
+        raise BadUsage(f"--backend {name!r} is not one of {', '.join(sorted(known))}")
+    return known[name]
 
 
 def setting(name: str) -> str:
@@ -92,6 +80,18 @@ def model_of(snapshot: Snapshot) -> Model | None:
     raise Unanswered(f"the model cannot be read: {snapshot.model.reason}")
 
 
+def outcome(event: Event) -> Outcome:
+    """Return the outcome of an item that was not measured."""
+    lost: dict[str, Outcome] = {"died": "died", "timed_out": "timed_out", "given_up": "skipped"}
+    return lost[event.kind]
+
+
+def measured_on(pool: Pool, seed: int, began: float, suite: str = "", not_reached: int = 0) -> MeasuredOn:
+    """Return what was measured on; `began` is a time.monotonic() value."""
+    kind, name, torch = (str(pool.device.get(key, "")) for key in ("kind", "name", "torch"))
+    return MeasuredOn(kind, name, torch, suite, seed, round(time.monotonic() - began, 3), not_reached)
+
+
 def census(bench: Bench) -> list[BackendState]:
     """Return every backend and whether the examined environment has it. Raises `Unanswered` without torch."""
     events: list[Event] = []
@@ -127,12 +127,6 @@ def choose(states: Sequence[BackendState], names: Iterable[str]) -> list[Backend
         if here[name].missing:
             raise Unanswered(f"{name} cannot be measured here: {here[name].missing}")
     return [here[name] for name in wanted] if wanted else [state for state in states if not state.missing]
-
-
-def stamp(code: str, problem: Problem) -> Finding:
-    """Return `problem` as a finding of the engine's rule `code`."""
-    rule = next(rule for rule in doctor.all_rules()[0] if rule.code == code)
-    return doctor.stamp(rule, problem)
 
 
 @dataclass

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from attncheck import codec, measured
+from attncheck import codec, doctor, measured
 from attncheck.backends import Device
 from attncheck.cases import DTYPES, SHORT, Case, Dtype
 from attncheck.errors import BadUsage, Unanswered
@@ -17,10 +17,9 @@ from attncheck.launch.worker import Event, Job, Pool, default_slots
 from attncheck.measured import Bench, Progress
 from attncheck.snapshot import Snapshot
 from attncheck.suites import COMPILED, Suite, for_model, suite, thinned
-from attncheck.verdicts import BackendState, MeasuredOn, Outcome, Run, Verdict, judge
+from attncheck.verdicts import BackendState, MeasuredOn, Run, Verdict, judge
 
 SHOWN = 5  # failing cases named in a finding
-OUTCOMES: dict[str, Outcome] = {"died": "died", "timed_out": "timed_out", "given_up": "skipped"}
 COMPILERS = 3  # workers that share a backend which compiles each case
 ON_CPU = {"quick": 1, "standard": 2, "full": 4}  # cases of a backend that compiles, on the CPU
 COMPILE_FACTOR = 4.0  # a backend that compiles gets this many times the deadline
@@ -98,15 +97,8 @@ def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str],
     left = pool.run(jobs, tell, until)
     if not runs:
         raise Unanswered("nothing was measured: --budget ended before the first case")
-    on = MeasuredOn(
-        device=str(pool.device.get("kind", "")),
-        name=str(pool.device.get("name", "")),
-        torch=str(pool.device.get("torch", "")),
-        suite="model" if measured.model_of(snapshot) is not None else request.suite,
-        seed=request.seed,
-        seconds=round(time.monotonic() - began, 3),
-        not_reached=len(left),
-    )
+    name = "model" if measured.model_of(snapshot) is not None else request.suite
+    on = measured.measured_on(pool, request.seed, began, name, len(left))
     return report(snapshot, tuple(states), in_order(runs, chosen, cases), on)
 
 
@@ -136,7 +128,7 @@ def _jobs(state: BackendState, cases: tuple[Case, ...], request: Request, bench:
 def _run(event: Event, case: Case) -> Run:
     if event.kind == "answer":
         return codec.read(Run, event.answer)
-    return Run(event.job, case, OUTCOMES[event.kind], event.reason)
+    return Run(event.job, case, measured.outcome(event), event.reason)
 
 
 def in_order(runs: Iterable[Run], states: Sequence[BackendState], cases: Sequence[Case]) -> tuple[Run, ...]:
@@ -167,7 +159,7 @@ def _findings(backend: str, runs: tuple[Run, ...], verdicts: tuple[Verdict, ...]
     ]
     judged = sum(verdict.answer in ("pass", "warn", "fail", "lost") for _, verdict in pairs)
     return [
-        measured.stamp(code, _problem(code, backend, found, judged, runs, verdicts, model))
+        doctor.stamped(code, _problem(code, backend, found, judged, runs, verdicts, model))
         for code, found in kinds
         if found
     ]

@@ -143,17 +143,16 @@ def _probe(case: Case) -> Iterator[str]:
 
 def _edited(case: Case) -> Iterator[str]:
     """Yield what prefix and poison do to the values, in their second run."""
-    factor = 64.0 if case.dtype == "float16" else 1000.0
+    from attncheck.measure.targets import factor, gentle_factor, middle, watched
+
+    times = factor(case)
     if case.probe == "prefix":
-        split = case.seqlen_k // 2 + 1
-        yield f"k[:, {split}:] *= {factor}"
-        yield f"v[:, {split}:] *= {factor}"
+        yield f"k[:, {middle(case)}:] *= {times}"
+        yield f"v[:, {middle(case)}:] *= {times}"
     elif case.probe in ("poison", "nan_poison"):
-        alive = [s for s in segments(case) if s.q_stop > s.q_start]
-        tested = alive if case.padded else [max(alive, key=lambda s: s.k_stop - s.k_start)]
-        gentle = 1.0 if case.dtype == "float16" else factor
+        tested, gentle = watched(case)[0], gentle_factor(case)
         yield f"tested = {[s.index for s in tested]}  # the sequences that must not change; the rest is multiplied"
-        yield f"for x, at, factor in ((q, at_q, {gentle}), (k, at_k, {factor}), (v, at_k, {factor})):"
+        yield f"for x, at, factor in ((q, at_q, {gentle}), (k, at_k, {times}), (v, at_k, {times})):"
         yield "    inside = torch.zeros(x.shape[:2], dtype=torch.bool, device=device)"
         yield "    for b, place in [at[i] for i in tested]:"
         yield "        inside[b, place] = True"

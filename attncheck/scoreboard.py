@@ -17,7 +17,6 @@ class Cell:
 
     text: str  # "0.53", "fail", "-" where every case was refused or skipped
     answer: Answer
-    excess: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,6 @@ class Line:
     """One backend: how many cases got which answer, its cells by family, its map."""
 
     backend: str
-    version: str
     counts: dict[Answer, int]
     cells: tuple[Cell, ...]
     heat: tuple[tuple[str, Answer], ...]  # one (character, answer) a case
@@ -48,7 +46,7 @@ def lines(report: Report) -> Iterator[Line]:
             counts[verdict.answer] = counts.get(verdict.answer, 0) + 1
         cells = tuple(_cell([verdict for verdict in mine if verdict.family == family]) for family in columns)
         heat = tuple((spot(verdict), verdict.answer) for verdict in mine)
-        yield Line(state.name, state.version, counts, cells, heat)
+        yield Line(state.name, counts, cells, heat)
 
 
 def _cell(verdicts: list[Verdict]) -> Cell:
@@ -56,7 +54,7 @@ def _cell(verdicts: list[Verdict]) -> Cell:
     if not judged:
         return Cell("-", "refused")
     worst = max(judged, key=lambda verdict: verdict.excess)
-    return Cell(number(worst.excess) if worst.excess else "exact", worst.answer, worst.excess)
+    return Cell(number(worst.excess) if worst.excess else "exact", worst.answer)
 
 
 def number(excess: float) -> str:

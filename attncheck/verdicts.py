@@ -17,6 +17,14 @@ Question = Literal["parity", "determinism"]
 Answer = Literal["pass", "warn", "fail", "refused", "skipped", "lost"]
 Outcome = Literal["ok", "refused", "out_of_memory", "raised", "skipped", "died", "timed_out"]
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
+UNMEASURED: dict[Outcome, Answer] = {  # what an outcome other than "ok" answers
+    "refused": "refused",
+    "skipped": "skipped",
+    "out_of_memory": "skipped",
+    "raised": "fail",
+    "died": "lost",
+    "timed_out": "lost",
+}
 FAIL_FACTOR = 3.0  # times the budget
 LSE_BUDGET = 2e-4
 HUGE = 1e30  # stands for infinity, which JSON does not have
@@ -176,14 +184,9 @@ def judge(run: Run) -> Verdict:
 
 
 def _answer(run: Run) -> tuple[Answer, str, float]:
-    if run.outcome == "refused":
-        return "refused", run.reason, 0.0
-    if run.outcome in ("skipped", "out_of_memory"):
-        return "skipped", run.reason, 0.0
-    if run.outcome in ("died", "timed_out"):
-        return "lost", run.reason, HUGE
-    if run.outcome == "raised":
-        return "fail", run.reason, HUGE
+    if run.outcome in UNMEASURED:
+        unmeasured = UNMEASURED[run.outcome]
+        return unmeasured, run.reason, HUGE if unmeasured in ("fail", "lost") else 0.0
     if run.not_itself:
         return "fail", f"not {run.backend} but {run.not_itself} ran", HUGE
     if run.violations:

@@ -500,13 +500,12 @@ def test_the_script_calls_the_backend_alike(backend: Backend, case: Case, monkey
 def ran(lines: str, inputs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the script's `out`, with the names that attncheck gives a script."""
     from attncheck.cases import segments
-    from attncheck.measure.masks import alibi_bias, whole
+    from attncheck.measure.masks import whole, whole_bias
 
     case = inputs.case
     kernels: Any = ModuleType("kernels")
     kernels.get_kernel = lambda repository, revision: hub_call.load(repository)
     monkeypatch.setitem(sys.modules, "kernels", kernels)
-    rows = torch.arange(case.seqlen_q)
     names: dict[str, Any] = {"torch": torch, "math": math, "device": "cpu", "scale": case.softmax_scale}
     names |= {"B": case.batch, "H": case.num_heads, "HK": case.num_kv_heads, "DV": case.v_head_dim}
     names |= {"SQ": case.seqlen_q, "SK": case.seqlen_k, "mask": whole(case, "cpu")}
@@ -515,7 +514,8 @@ def ran(lines: str, inputs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     names["at_q"] = [(s.batch, slice(s.q_start, s.q_stop)) for s in segments(case)]
     names["at_k"] = [(s.batch, slice(s.k_start, s.k_stop)) for s in segments(case)]
     if case.alibi:
-        names["bias"] = alibi_bias(case, inputs.slopes, rows, case.seqlen_k - case.seqlen_q, 0, case.seqlen_k)[None]
+        assert inputs.slopes is not None
+        names["bias"] = whole_bias(case, inputs.slopes)[None]
     exec(lines, names)
     return names["out"]
 

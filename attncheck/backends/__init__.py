@@ -7,10 +7,13 @@ imports neither torch nor what it stands for at its top: it is loaded before any
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
+from attncheck import registry
 from attncheck.cases import Case
 
 if TYPE_CHECKING:
@@ -86,3 +89,11 @@ class Backend:
     indexes_by_cu_seqlens: bool = False  # never reads what lies outside a document, so that NaN there is harmless
     deterministic: str = ""  # what makes its backward reproducible, as one writes it; "" where nothing needs to
     switch: Literal["", "argument", "torch"] = ""  # how `run(…, deterministic=True)` gets it
+
+
+@cache
+def load() -> tuple[dict[str, Backend], tuple[registry.Broken, ...]]:
+    """Return the backends that attncheck itself and its plugins bring, by name, and what could not be loaded."""
+    extensions, broken = registry.load(sys.modules[__name__])
+    records = [getattr(extension.module, "BACKEND", None) for extension in extensions]
+    return {record.name: record for record in records if isinstance(record, Backend)}, tuple(broken)

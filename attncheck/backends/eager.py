@@ -74,10 +74,7 @@ def masked(inputs: Inputs, scores: Tensor) -> Tensor:
 
     case = inputs.case
     if inputs.slopes is not None:
-        rows = torch.arange(case.seqlen_q, device=scores.device)
-        offset = case.seqlen_k - case.seqlen_q if case.alignment == "bottom_right" else 0
-        bias = masks.alibi_bias(case, inputs.slopes, rows, offset, 0, case.seqlen_k)
-        scores = scores + bias.to(scores.dtype)
+        scores = scores + masks.whole_bias(case, inputs.slopes).to(scores.dtype)
     if not case.causal and not case.needs_mask:
         return scores
     return scores.masked_fill(~masks.whole(case, inputs.device), torch.finfo(scores.dtype).min)

@@ -78,24 +78,15 @@ def comparable(case: Case, outputs: Outputs) -> Outputs:
     return replace(outputs, lse=None) if case.alibi and case.causal else outputs
 
 
-def arguments(case: Case) -> str:
-    """Return the keywords of a script's call that differ from flash-attn's defaults."""
-    words = [f"causal={case.causal}"]
-    if case.windowed:
-        words.append(f"window_size={case.window_size}")
-    if case.softcap:
-        words.append(f"softcap={case.softcap}")
-    if case.alibi:
-        words.append("alibi_slopes=slopes")
-    return ", ".join(words)
-
-
 def call(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
-    return ("from flash_attn import flash_attn_func", f"out = flash_attn_func(q, k, v, {arguments(case)})")
+    from attncheck.measure import fitted_call
+
+    return fitted_call.dense_script("from flash_attn import flash_attn_func", fitted_call.arguments(case))
 
 
 SEEN = r"\bflash::flash_|flash_attn::_flash_attn"  # not pytorch_flash::, which is torch's own build
+DETERMINISTIC = "deterministic=True (transformers: FLASH_ATTENTION_DETERMINISTIC=1)"
 
 BACKEND = Backend(
     name="flash_attention_2",
@@ -106,6 +97,6 @@ BACKEND = Backend(
     run=run,
     call=call,
     seen=SEEN,
-    deterministic="deterministic=True (transformers: FLASH_ATTENTION_DETERMINISTIC=1)",
+    deterministic=DETERMINISTIC,
     switch="argument",
 )

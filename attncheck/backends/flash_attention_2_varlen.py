@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncheck.backends import Backend, Device, Outputs
-from attncheck.backends.flash_attention_2 import SEEN, arguments, comparable, find, keywords, refuse_either
+from attncheck.backends.flash_attention_2 import DETERMINISTIC, SEEN, comparable, find, keywords, refuse_either
 from attncheck.cases import Case
 
 if TYPE_CHECKING:
@@ -31,17 +31,10 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
 
 
 def call(case: Case) -> tuple[str, ...]:
-    """Return the lines of a script that calls it on the packed tensors `packed_q`, `packed_k`, `packed_v`."""
-    return (
-        "from flash_attn import flash_attn_varlen_func",
-        "cumulated = lambda x: torch.tensor([0, *x], device=device).cumsum(0, dtype=torch.int32)",
-        "cu_q, cu_k = cumulated(seqlens_q), cumulated(seqlens_k)",
-        "packed = [torch.cat([x[b, p] for b, p in places]) for x, places in ((q, at_q), (k, at_k), (v, at_k))]",
-        f"flat = flash_attn_varlen_func(*packed, cu_q, cu_k, max(seqlens_q), max(seqlens_k), {arguments(case)})",
-        "out = torch.zeros(*q.shape[:3], DV, dtype=q.dtype, device=device)",
-        "for (b, p), part in zip(at_q, flat.split(seqlens_q)):",
-        "    out[b, p] = part",
-    )
+    """Return the lines of a script that calls it on the documents' tokens."""
+    from attncheck.measure import fitted_call
+
+    return fitted_call.packed_script("from flash_attn import flash_attn_varlen_func", fitted_call.arguments(case))
 
 
 BACKEND = Backend(
@@ -54,6 +47,6 @@ BACKEND = Backend(
     call=call,
     seen=SEEN,
     indexes_by_cu_seqlens=True,
-    deterministic="deterministic=True (transformers: FLASH_ATTENTION_DETERMINISTIC=1)",
+    deterministic=DETERMINISTIC,
     switch="argument",
 )

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from attncheck.backends import Backend, Device, Found, Outputs, Refused
-from attncheck.cases import Case
+from attncheck.cases import Case, shift
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -93,7 +93,7 @@ def _score_mod(inputs: Inputs) -> Any:
     import torch
 
     case, slopes = inputs.case, inputs.slopes
-    offset = case.seqlen_k - case.seqlen_q if case.alignment == "bottom_right" else 0
+    offset = shift(case, case.seqlen_q, case.seqlen_k)
     softcap = case.softcap
 
     if not softcap and slopes is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncheck.backends import Backend, Device, Found, Outputs
-from attncheck.backends.flash_attention_2 import SEEN, arguments, comparable, keywords, refuse_either
+from attncheck.backends.flash_attention_2 import DETERMINISTIC, SEEN, comparable, keywords, refuse_either
 from attncheck.cases import Case
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
 
 def call(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
-    from attncheck.measure import hub_call
+    from attncheck.measure import fitted_call, hub_call
 
-    return hub_call.call(case, REPOSITORY, arguments(case))
+    return hub_call.call(case, REPOSITORY, fitted_call.arguments(case))
 
 
 BACKEND = Backend(
@@ -58,6 +58,6 @@ BACKEND = Backend(
     call=call,
     seen=SEEN,
     indexes_by_cu_seqlens=True,
-    deterministic="deterministic=True (transformers: FLASH_ATTENTION_DETERMINISTIC=1)",
+    deterministic=DETERMINISTIC,
     switch="argument",
 )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -74,14 +73,8 @@ class Child(Process):
         self._stdout: list[bytes] = []
         super().__init__(python, ["-c", BOOTSTRAP], None if call == "static" else CHILD_ENVIRONMENT)
 
-    def _listen(self) -> None:
-        self._threads = [
-            threading.Thread(target=self._write, args=(json.dumps(self._message).encode(),), daemon=True),
-            threading.Thread(target=self._read_answer, daemon=True),
-            threading.Thread(target=self._read_errors, daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+    def _servers(self) -> list[Callable[[], None]]:
+        return [self._write, self._read_answer, *super()._servers()]
 
     def wait(self, deadline: float) -> Ended:
         """Return how the child ended; at `deadline` (a time.monotonic() value) it is killed."""
@@ -109,9 +102,9 @@ class Child(Process):
             return Ended("ok", answer, stderr=self.stderr)
         return Ended("timed_out" if late else "died", None, self._process.returncode or 0, self.stderr)
 
-    def _write(self, message: bytes) -> None:
+    def _write(self) -> None:
         with contextlib.suppress(OSError), piped(self._process.stdin) as stream:
-            stream.write(message)
+            stream.write(json.dumps(self._message).encode())
 
     def _read_answer(self) -> None:
         size = 0

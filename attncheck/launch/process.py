@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
 from attncheck.errors import BadUsage
@@ -73,14 +73,13 @@ class Process:
         self._killed = False
         _running.append(self)
         self._stderr = b""
-        self._threads: list[threading.Thread] = []
-        self._listen()
-
-    def _listen(self) -> None:
-        """Start the threads that serve the child's streams."""
-        self._threads = [threading.Thread(target=self._read_errors, daemon=True)]
+        self._threads = [threading.Thread(target=serve, daemon=True) for serve in self._servers()]
         for thread in self._threads:
             thread.start()
+
+    def _servers(self) -> list[Callable[[], None]]:
+        """Return what serves the child's streams, each in a thread of its own; the last one reads its errors."""
+        return [self._read_errors]
 
     @property
     def stderr(self) -> str:

@@ -11,7 +11,6 @@ import json
 import os
 import queue
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,14 +76,8 @@ class Worker(Process):
         environment = {**CHILD_ENVIRONMENT, **caches, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": folder}
         super().__init__(python, ["-c", BOOTSTRAP, str(PACKAGE)], environment)
 
-    def _listen(self) -> None:
-        self._threads = [
-            threading.Thread(target=self._send, daemon=True),
-            threading.Thread(target=self._read_lines, daemon=True),
-            threading.Thread(target=self._read_errors, daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+    def _servers(self) -> list[Callable[[], None]]:
+        return [self._send, self._read_lines, *super()._servers()]
 
     def _send(self) -> None:
         """Send the message, and keep standard input open: its end tells the worker that we are gone."""

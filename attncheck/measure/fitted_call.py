@@ -137,6 +137,8 @@ def arguments(case: Case, open_side: int | None = ANY, sinks: Sinks | None = Non
         words.append(f"window_size={tuple(open_side if side == ANY else side for side in case.window_size)}")
     if case.softcap:
         words.append(f"softcap={case.softcap}")
+    if case.alibi:
+        words.append("alibi_slopes=slopes")
     if case.sinks and sinks is not None:
         words.append(f"{sinks.word}=sinks" + (f".to(torch.{sinks.dtype})" if sinks.dtype != "float32" else ""))
     return ", ".join(words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attncheck.cases import Case, bounds, segments
+from attncheck.cases import Case, bounds, segments, shift
 
 
 def visible(case: Case, rows: Tensor, seqlen_q: int, seqlen_k: int, first: int, last: int) -> Tensor:
@@ -48,10 +48,10 @@ def documents(case: Case, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     q_place, k_place = torch.zeros_like(q_document), torch.zeros_like(k_document)
     for segment in segments(case):
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
-        shift = k - q if case.alignment == "bottom_right" else 0
+        moved = shift(case, q, k)
         q_document[segment.batch, segment.q_start : segment.q_stop] = segment.index
         k_document[segment.batch, segment.k_start : segment.k_stop] = segment.index
-        q_place[segment.batch, segment.q_start : segment.q_stop] = torch.arange(q, dtype=torch.int32) + shift
+        q_place[segment.batch, segment.q_start : segment.q_stop] = torch.arange(q, dtype=torch.int32) + moved
         k_place[segment.batch, segment.k_start : segment.k_stop] = torch.arange(k, dtype=torch.int32)
     return q_document.to(device), q_place.to(device), k_document.to(device), k_place.to(device)
 
@@ -64,7 +64,13 @@ def alibi_slopes(num_heads: int, device: str) -> Tensor:
     return torch.tensor([2.0 ** (-8.0 * (head + 1) / num_heads) for head in range(num_heads)], device=device)
 
 
-def alibi_bias(case: Case, slopes: Tensor, rows: Tensor, offset: int, first: int, last: int) -> Tensor:
+def whole_bias(case: Case, slopes: Tensor) -> Tensor:
+    """Return ALiBi's bias of a case `(heads, seqlen_q, seqlen_k)`, in slopes' dtype."""
+    rows = torch.arange(case.seqlen_q, device=slopes.device)
+    return alibi_bias(slopes, rows, shift(case, case.seqlen_q, case.seqlen_k), 0, case.seqlen_k)
+
+
+def alibi_bias(slopes: Tensor, rows: Tensor, offset: int, first: int, last: int) -> Tensor:
     """Return flash-attn's ALiBi bias `(heads, rows, last - first)`: -slope · |row + offset - key|, in slopes' dtype."""
     distance = (rows[:, None] + offset - torch.arange(first, last, device=rows.device)[None, :]).abs()
     return -slopes[:, None, None] * distance.to(slopes.dtype)

@@ -25,12 +25,15 @@ def needed(case: Case, kind: str, backend: Backend) -> int:
     """Return about how many bytes a case takes at its peak: inputs, results, the reference, the kernel's own scores."""
     q = case.batch * case.seqlen_q * case.num_heads * (case.head_dim + case.v_head_dim)
     k = case.batch * case.seqlen_k * case.num_kv_heads * (case.head_dim + case.v_head_dim)
-    scores = case.batch * case.num_heads * case.seqlen_q * case.seqlen_k
     judged = (q if case.every_row else 0) + k
-    chunk = min(CHUNK[kind], 80 * scores)
+    chunk = min(CHUNK[kind], 80 * case.scores)
     mask = case.batch * case.seqlen_q * case.seqlen_k * (5 if case.needs_mask else 0)
     return math.ceil(
-        (q + k) * (BYTES[case.dtype] * 4 + 4) + judged * REFERENCE_BYTES + chunk + mask + backend.quadratic * scores
+        (q + k) * (BYTES[case.dtype] * 4 + 4)
+        + judged * REFERENCE_BYTES
+        + chunk
+        + mask
+        + backend.quadratic * case.scores
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from attncheck.cases import Case, Segment, bounds, sampled_rows, segments
+from attncheck.cases import Case, Segment, bounds, sampled_rows, segments, shift
 from attncheck.measure.inputs import Inputs
 from attncheck.measure.masks import alibi_bias, visible
 from attncheck.measure.noise import TANH, Exact, Noise, Rounding, Variances, rounding
@@ -235,8 +235,8 @@ class _Chunk:
         case, slopes = self.inputs.case, self.inputs.slopes
         if slopes is None:
             return None
-        offset = self.seqlen_k - self.seqlen_q if case.alignment == "bottom_right" else 0
-        bias = alibi_bias(case, slopes.to(s.dtype), self.rows, offset, self.begin, self.end)
+        offset = shift(case, self.seqlen_q, self.seqlen_k)
+        bias = alibi_bias(slopes.to(s.dtype), self.rows, offset, self.begin, self.end)
         return bias.reshape(1, s.shape[1], s.shape[2], -1).expand_as(s)
 
     def _sink(self, like: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ def patterns(outputs: Outputs, reference: Reference, tensors: tuple[str, ...]) -
 
 def _lse(got: Tensor, reference: Reference) -> Iterator[str]:
     want = reference.lse
-    got = (got if reference.rows is None else got[:, :, reference.rows]).to(want.dtype)
+    got = taken("lse", got, reference).to(want.dtype)
     kept = torch.isfinite(want) & torch.isfinite(got)
     if not bool(kept.any()):
         return
@@ -51,8 +51,8 @@ def _lse(got: Tensor, reference: Reference) -> Iterator[str]:
 
 def _tensor(name: str, got: Tensor, reference: Reference) -> Iterator[str]:
     want = getattr(reference, name)
+    rows, error = row_errors(name, got, reference)
     got = taken(name, got, reference).to(want.dtype)
-    rows, error = row_errors(name, _in_place(name, got, reference), reference)
     size = float(error.norm())
     factor = float((got * want).sum() / want.square().sum().clamp_min(1e-30))
     if abs(factor - 1.0) > 3e-3 and float((got - factor * want).norm()) < 0.3 * size:
@@ -61,22 +61,13 @@ def _tensor(name: str, got: Tensor, reference: Reference) -> Iterator[str]:
     bad = rows > BAD
     if not bool(bad.any()):
         return
-    yield from _swapped(got, want, bad)
+    yield from _swapped(got, want)
     yield from _heads(bad)
     yield from _columns(error, bad)
     yield from _rows(name, bad, reference)
 
 
-def _in_place(name: str, got: Tensor, reference: Reference) -> Tensor:
-    """Return `got` as `row_errors` takes it: with every row in place where rows are sampled."""
-    if reference.rows is None or name in ("dk", "dv"):
-        return got
-    whole = got.new_zeros(got.shape[0], reference.case.seqlen_q, *got.shape[2:])
-    whole[:, reference.rows] = got
-    return whole
-
-
-def _swapped(got: Tensor, want: Tensor, bad: Tensor) -> Iterator[str]:
+def _swapped(got: Tensor, want: Tensor) -> Iterator[str]:
     """Name heads that hold another head's result."""
     heads = got.shape[2]
     if heads == 1:

@@ -10,22 +10,19 @@ import torch
 from torch import Tensor
 
 from attncheck.backends import Outputs
-from attncheck.cases import Case, Segment, bounds, segments
+from attncheck.cases import Case, Segment, bounds
 from attncheck.measure.inputs import Inputs, make, strided
 from attncheck.measure.probing import Call, Examined
-
-
-def _factor(case: Case) -> float:
-    return 64.0 if case.dtype == "float16" else 1000.0  # float16 would overflow in a correct kernel
+from attncheck.measure.targets import factor, gentle_factor, middle, watched
 
 
 def prefix(case: Case, device: str, call: Call) -> Examined:
     """Multiply the keys of the second half: rows that see none of them must keep every bit."""
     inputs = make(case, device)
-    split = case.seqlen_k // 2 + 1
+    split = middle(case)
     k, v = inputs.k.clone(), inputs.v.clone()
-    k[:, split:] *= _factor(case)
-    v[:, split:] *= _factor(case)
+    k[:, split:] *= factor(case)
+    v[:, split:] *= factor(case)
     before = copied(call(inputs))
     after = call(strided(replace(inputs, k=k, v=v)))
     _, high = bounds(case, case.seqlen_q, case.seqlen_k)
@@ -54,30 +51,20 @@ def poison(case: Case, device: str, call: Call) -> Examined:
     return tuple(dict.fromkeys(faults)), before
 
 
-def watched(case: Case) -> list[list[Segment]]:
-    """Return the documents that must not change, group by group: of a padded case all, else one at a time."""
-    alive = [s for s in segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
-    if case.padded:
-        return [alive]
-    longest = max(alive, key=lambda s: s.k_stop - s.k_start)
-    chosen = (longest, alive[len(alive) // 2], alive[-1])
-    return [[s] for s in dict.fromkeys(chosen)]
-
-
 def _leaks(case: Case, inputs: Inputs, before: Outputs, tested: list[Segment], call: Call) -> Iterator[str]:
     inside_q = torch.zeros(case.batch, case.seqlen_q, dtype=torch.bool, device=inputs.device)
     inside_k = torch.zeros(case.batch, case.seqlen_k, dtype=torch.bool, device=inputs.device)
     for s in tested:
         inside_q[s.batch, s.q_start : s.q_stop] = True
         inside_k[s.batch, s.k_start : s.k_stop] = True
-    factor = math.nan if case.probe == "nan_poison" else _factor(case)
-    gentle = 1.0 if factor == 64.0 else factor  # of q: float16 scores of the other documents must not overflow
+    times = math.nan if case.probe == "nan_poison" else factor(case)
+    gentle = math.nan if case.probe == "nan_poison" else gentle_factor(case)
 
-    def spoiled(x: Tensor, inside: Tensor, times: float) -> Tensor:
-        return torch.where(inside[:, :, None, None], x, x * times)
+    def spoiled(x: Tensor, inside: Tensor, by: float) -> Tensor:
+        return torch.where(inside[:, :, None, None], x, x * by)
 
     q = spoiled(inputs.q, inside_q, gentle)
-    k, v = spoiled(inputs.k, inside_k, factor), spoiled(inputs.v, inside_k, factor)
+    k, v = spoiled(inputs.k, inside_k, times), spoiled(inputs.v, inside_k, times)
     after = call(replace(inputs, q=q, k=k, v=v))
     where = "" if case.padded else f" of document {tested[0].index}"
     what = "the padding" if case.padded else "other documents"

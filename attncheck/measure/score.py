@@ -13,7 +13,6 @@ from attncheck.measure.oracle import Reference
 from attncheck.verdicts import HUGE, Score
 
 TENSORS = ("out", "dq", "dk", "dv")
-BLOCK = 1 << 24  # elements compared at a time
 
 
 def scores(outputs: Outputs, reference: Reference, eager: Outputs | None = None, judge_lse: bool = True) -> list[Score]:
@@ -43,8 +42,10 @@ def row_errors(name: str, got: Tensor, reference: Reference) -> tuple[Tensor, Te
 
 
 def taken(name: str, got: Tensor, reference: Reference) -> Tensor:
-    """Return the rows of `got` that the reference looked at."""
-    return got if reference.rows is None or name in ("dk", "dv") else got[:, reference.rows]
+    """Return the rows of `got` that the reference looked at; those of LSE lie along its last dimension."""
+    if reference.rows is None or name in ("dk", "dv"):
+        return got
+    return got[..., reference.rows] if name == "lse" else got[:, reference.rows]
 
 
 def _score(name: str, got: Tensor, reference: Reference, eager: Tensor | None) -> Score:
@@ -56,7 +57,8 @@ def _score(name: str, got: Tensor, reference: Reference, eager: Tensor | None) -
     count = _judged_rows(name, reference) * want.shape[-2] * want.shape[-1]
     z_rms = math.sqrt(float((error / sigma).square().sum(dtype=torch.float64)) / max(1, count))
     largest = float(error.abs().max()) if error.numel() else 0.0
-    batch, token, head = _place(rows)
+    batch, row, head = _place(rows)
+    token = _token(name, row, reference)
     yardstick = 0.0
     if eager is not None and error.numel():
         yardstick = float(row_errors(name, eager.nan_to_num(0.0, 0.0, 0.0), reference)[1].abs().max())
@@ -72,8 +74,8 @@ def _score(name: str, got: Tensor, reference: Reference, eager: Tensor | None) -
         eager_ratio=_finite(largest / yardstick) if yardstick else 0.0,
         batch=batch,
         head=head,
-        token=_token(name, token, reference),
-        document=_document(reference.case, name, batch, _token(name, token, reference)),
+        token=token,
+        document=_document(reference.case, name, batch, token),
     )
 
 
@@ -130,15 +132,13 @@ def _cosine(got: Tensor, want: Tensor, name: str, reference: Reference) -> float
 
 def _lse_score(got: Tensor, reference: Reference) -> Score:
     want = reference.lse
-    got = (got if reference.rows is None else got[:, :, reference.rows]).to(want.dtype)
+    got = taken("lse", got, reference).to(want.dtype)
     assert reference.judged is not None
     judged = torch.isfinite(want) & reference.judged[:, None, :]
     nonfinite = int((~torch.isfinite(got) & judged).sum())
     error = torch.where(judged, (got - want).abs(), 0.0).nan_to_num(0.0, 0.0, 0.0)
     beyond = (error - 1e-5 * torch.where(judged, want.abs(), 0.0) - reference.lse_slack).clamp_min(0.0)
-    index = int(beyond.argmax()) if beyond.numel() else 0
-    rows = beyond.shape[2]
-    batch, head, row = index // (beyond.shape[1] * rows), index // rows % beyond.shape[1], index % rows
+    batch, row, head = _place(beyond.transpose(1, 2))
     token = _token("lse", row, reference)
     norm = float(torch.where(judged, want, 0.0).norm())
     largest = float(beyond.max()) if beyond.numel() else 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -24,9 +25,7 @@ def attention_mask(inputs: Inputs) -> Tensor | None:
     """Return the mask that SDPA needs beyond `is_causal`: bool, or ALiBi's bias in the dtype of q."""
     case = inputs.case
     if inputs.slopes is not None:
-        rows = torch.arange(case.seqlen_q, device=inputs.device)
-        offset = case.seqlen_k - case.seqlen_q if case.alignment == "bottom_right" else 0
-        bias = masks.alibi_bias(case, inputs.slopes, rows, offset, 0, case.seqlen_k)[None]
+        bias = masks.whole_bias(case, inputs.slopes)[None]
         if case.causal or case.needs_mask:
             bias = bias.masked_fill(~masks.whole(case, inputs.device), float("-inf"))
         return bias.to(inputs.q.dtype).contiguous()
@@ -67,7 +66,7 @@ def run(inputs: Inputs, deterministic: bool, kernel: str, native_gqa: bool, lse:
             raise
     ran = (out.grad_fn.name(),) if out.grad_fn is not None else ()
     found = _lse(inputs, heads, mask, out.detach(), lse) if lse is not None and not case.dropout else None
-    return Outputs(outputs.out, found, outputs.dq, outputs.dk, outputs.dv, ran=ran)
+    return replace(outputs, lse=found, ran=ran)
 
 
 def _lse(inputs: Inputs, heads: list[Tensor], mask: Tensor | None, out: Tensor, lse: Lse) -> Tensor | None:

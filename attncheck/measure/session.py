@@ -150,8 +150,7 @@ class Session:
 
     def _expected_seconds(self, case: Case) -> float:
         """Return about how long a long case takes on a CPU; a GPU is never too slow for what fits on it."""
-        scores = case.batch * case.num_heads * case.seqlen_q * case.seqlen_k
-        return CPU_SECONDS * scores * case.head_dim / 64 if self.device.kind == "cpu" else 0.0
+        return CPU_SECONDS * case.scores * case.head_dim / 64 if self.device.kind == "cpu" else 0.0
 
     def _measured(self, case: Case, blank: Run) -> Run:
         timed = _Timed(self._caller(case), self.device.kind)
@@ -198,8 +197,7 @@ class Session:
 
     def _yardstick(self, inputs: Inputs) -> Outputs | None:
         case = inputs.case
-        scores = case.batch * case.num_heads * case.seqlen_q * case.seqlen_k
-        small = scores <= YARDSTICK_CELLS and EAGER.quadratic * scores < memory.free(self.device.kind) / 4
+        small = case.scores <= YARDSTICK_CELLS and EAGER.quadratic * case.scores < memory.free(self.device.kind) / 4
         if self.backend is EAGER or not small or case.dropout:
             return None
         return EAGER.run(inputs, False)

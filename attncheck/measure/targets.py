@@ -1,10 +1,10 @@
-"""The keys that a retrieve probe asks for; no torch, so that a script can be written anywhere."""
+"""What structured probes aim at: keys, multiples, documents; no torch, so that a script can be written anywhere."""
 
 from __future__ import annotations
 
 import random
 
-from attncheck.cases import Case, bounds, segments
+from attncheck.cases import Case, Segment, bounds, segments
 
 
 def targets(case: Case) -> list[list[int]]:
@@ -21,3 +21,28 @@ def targets(case: Case) -> list[list[int]]:
             key = segment.k_start + chance.choice(places)
             table[segment.batch][segment.q_start + row] = min(max(key, 0), case.seqlen_k - 1)
     return table
+
+
+def factor(case: Case) -> float:
+    """Return what k and v are multiplied by where they must not be seen."""
+    return 64.0 if case.dtype == "float16" else 1000.0  # float16 would overflow in a correct kernel
+
+
+def gentle_factor(case: Case) -> float:
+    """Return what q is multiplied by in documents that must not matter: their float16 scores must not overflow."""
+    return 1.0 if case.dtype == "float16" else factor(case)
+
+
+def middle(case: Case) -> int:
+    """Return the first key of the second half, as prefix has it."""
+    return case.seqlen_k // 2 + 1
+
+
+def watched(case: Case) -> list[list[Segment]]:
+    """Return the documents that must not change, group by group: of a padded case all, else one at a time."""
+    alive = [s for s in segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
+    if case.padded:
+        return [alive]
+    longest = max(alive, key=lambda s: s.k_stop - s.k_start)
+    chosen = (longest, alive[len(alive) // 2], alive[-1])
+    return [[s] for s in dict.fromkeys(chosen)]

@@ -11,13 +11,12 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import Any, cast
 
-from attncheck import backends, codec, registry
-from attncheck.backends import Backend
+from attncheck import backends, codec
 from attncheck.cases import Case
 from attncheck.verdicts import Mode
 
@@ -57,27 +56,17 @@ def _end_with_input(folder: str) -> None:
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
-def loaded() -> dict[str, Backend]:
-    """Return every backend by name; a plugin that cannot be loaded is left out here and told by `census`."""
-    found = {}
-    for extension in registry.load(backends)[0]:
-        backend = getattr(extension.module, "BACKEND", None)
-        if isinstance(backend, Backend):
-            found[backend.name] = backend
-    return found
-
-
 def census(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
     """Say of each backend its title, version, or why it cannot be had; nothing heavy is imported."""
     say({"device": {"kind": "none"}})
-    broken = registry.load(backends)[1]
+    known, broken = backends.load()
     told: dict[str, dict[str, Any]] = {}
-    for name, backend in loaded().items():
+    for name, backend in known.items():
         try:
             found = asdict(backend.find())
         except BaseException as error:  # a damaged installation may raise anything
             found = {"version": "", "missing": f"looking for it raised {type(error).__name__}: {error}"}
-        told[name] = {**found, "title": backend.title, "package": backend.package, "compiles": backend.compiles}
+        told[name] = {**found, "title": backend.title, "package": backend.package}
     for item in broken:
         told[item.name] = {"missing": f"it cannot be loaded: {item.reason}"}
     say(_answer("census", {"backends": told, "torch": importlib.util.find_spec("torch") is not None}))
@@ -113,10 +102,12 @@ def parity(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> No
     from attncheck.measure.memory import turn
     from attncheck.measure.session import Session, fatal
 
-    known = loaded()
+    known = backends.load()[0]
     backend = known[message["backend"]]
     session = Session(backend, device, tuple(known.values()), message["seconds"])
-    for case in _cases(message):
+    cases = _cases(message)
+    for name in message["items"]:
+        case = cases[name]
         waiting = partial(say, {"waiting": case.name})
         with turn(message["folder"], case, device.kind, backend, message["slots"], waiting):
             say({"started": case.name})
@@ -131,8 +122,8 @@ def determinism(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) 
     device = _device(message, say)
     from attncheck.measure.repeats import Repeater
 
-    repeater = Repeater(loaded()[message["backend"]], device, message["repeats"])
-    cases = {document["name"]: codec.read(Case, document) for document in message["cases"]}
+    repeater = Repeater(backends.load()[0][message["backend"]], device, message["repeats"])
+    cases = _cases(message)
     for item in message["items"]:
         name, _, mode = item.partition("@")
         say({"started": item})
@@ -144,18 +135,16 @@ def available(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) ->
     device = _device(message, say)
     from attncheck.measure.session import Session
 
-    known = loaded()
+    known = backends.load()[0]
     for name in message["items"]:
         say({"started": name})
         run = Session(known[name], device, tuple(known.values())).measure(codec.read(Case, message["case"]))
         say(_answer(name, codec.plain(run)))
 
 
-def _cases(message: dict[str, Any]) -> Iterator[Case]:
-    wanted = set(message["items"])
-    for document in message["cases"]:
-        if document["name"] in wanted:
-            yield codec.read(Case, document)
+def _cases(message: dict[str, Any]) -> dict[str, Case]:
+    """Return the cases of a message by name."""
+    return {document["name"]: codec.read(Case, document) for document in message["cases"]}
 
 
 _TASKS = {"census": census, "parity": parity, "determinism": determinism, "available": available}

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from attncheck.backends import Outputs, Refused
 from attncheck.cases import ANY, Case
-from attncheck.measure import masks
 from attncheck.measure.calling import deterministic_algorithms, finish, leaves, padded, repeat_kv, unpadded
 from attncheck.measure.inputs import Inputs
+from attncheck.measure.sdpa_call import attention_mask
 
 
 def refuse(case: Case) -> str:
@@ -107,13 +107,9 @@ def bias(inputs: Inputs) -> Any:
 def alibi(inputs: Inputs) -> Tensor:
     """Return ALiBi and the mask as one tensor of (batch, heads, seqlen_q, seqlen_k), its rows aligned to 16 bytes."""
     case = inputs.case
-    assert inputs.slopes is not None
-    rows = torch.arange(case.seqlen_q, device=inputs.device)
-    offset = case.seqlen_k - case.seqlen_q if case.alignment == "bottom_right" else 0
-    found = masks.alibi_bias(case, inputs.slopes, rows, offset, 0, case.seqlen_k)[None]
-    if case.causal or case.needs_mask:
-        found = found.masked_fill(~masks.whole(case, inputs.device), float("-inf"))
-    wide = torch.nn.functional.pad(found.to(inputs.q.dtype), (0, -case.seqlen_k % 8)).contiguous()
+    found = attention_mask(inputs)
+    assert found is not None
+    wide = torch.nn.functional.pad(found, (0, -case.seqlen_k % 8)).contiguous()
     return wide[..., : case.seqlen_k].expand(case.batch, -1, -1, -1)
 
 

@@ -32,8 +32,9 @@ def rows(report: Report, verbose: bool, width: int) -> Iterator[Row]:
     yield Row(((_heading(report), "bold"),))
     yield Row()
     if report.asked == "parity":
-        yield from _table(report, width)
-        yield from _map(report, width)
+        found = list(scoreboard.lines(report))
+        yield from _table(found, scoreboard.families(report.verdicts), width)
+        yield from _map(found, width)
         yield from _absent(report)
         if verbose:
             yield from _each(report)
@@ -53,9 +54,7 @@ def _heading(report: Report) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _table(report: Report, width: int) -> Iterator[Row]:
-    found = list(scoreboard.lines(report))
-    names = scoreboard.families(report.verdicts)
+def _table(found: list[scoreboard.Line], names: tuple[str, ...], width: int) -> Iterator[Row]:
     first = max([len(line.backend) for line in found] + [7])
     each = max(1, (width - first - 2) // COLUMN)
     counts: tuple[Answer, ...] = ("pass", "warn", "fail", "lost", "refused", "skipped")
@@ -86,8 +85,7 @@ def _painted(cell: Cell) -> tuple[str, str]:
     return f"{cell.text:>{COLUMN}}", STYLES.get(cell.answer, "dim")
 
 
-def _map(report: Report, width: int) -> Iterator[Row]:
-    found = list(scoreboard.lines(report))
+def _map(found: list[scoreboard.Line], width: int) -> Iterator[Row]:
     first = max([len(line.backend) for line in found] + [7])
     room = max(20, width - first - 2)
     yield Row()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from attncheck.findings import Finding, Report
 from attncheck.overview import rows
-from attncheck.renderers import Renderer, measurements
+from attncheck.renderers import Renderer
 from attncheck.verdicts import ANSWERS
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green", "-": "dim"}
@@ -54,6 +54,8 @@ def _overview(report: Report) -> Iterator[Line]:
 
 
 def _measured(report: Report, verbose: bool, width: int) -> Iterator[Line]:
+    from attncheck.renderers import measurements  # not for doctor, whose static lane runs in prologs
+
     for row in measurements.rows(report, verbose, width):
         if len(row.words) == 1:  # a sentence, to be wrapped; the rest are columns
             yield Line(text=row.words[0][0])

@@ -98,10 +98,8 @@ class Kernel:
         slopes, case = self.slopes(), self.case
         if slopes is None:
             return None
-        rows = torch.arange(case.seqlen_q, device=slopes.device)
-        offset = case.seqlen_k - case.seqlen_q if case.alignment == "bottom_right" else 0
         bias = torch.zeros(case.batch, case.num_heads, case.seqlen_q, case.seqlen_k, device=slopes.device)
-        return bias + masks.alibi_bias(case, slopes, rows, offset, 0, case.seqlen_k)
+        return bias + masks.whole_bias(case, slopes)
 
     def scale(self) -> float:
         """Return the softmax scale."""
