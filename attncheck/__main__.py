@@ -14,7 +14,8 @@ def main() -> None:
         interrupts.install()
         sys.exit(_run())
     except AttncheckError as error:
-        _say(f"attncheck: {error}")
+        if str(error):
+            _say(f"attncheck: {error}")
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, Exception) as error:
         # An interrupt inside a class statement comes out as RuntimeError.

@@ -16,6 +16,7 @@ Layout = Literal["dense", "right_padded", "left_padded", "packed"]
 Alignment = Literal["bottom_right", "top_left"]
 Strides = Literal["contiguous", "transposed", "sliced", "expanded"]
 Values = Literal["normal", "outlier", "large", "long_tail", "constant_v", "ramp", "small"]
+Operands = Literal["split", "kvpacked", "qkvpacked"]
 Probe = Literal["", "code", "heads", "retrieve", "prefix", "poison", "nan_poison", "dropout"]
 
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
@@ -33,6 +34,9 @@ class Case:
     the causal and window diagonals run through where seqlens_q and seqlens_k differ: flash-attn's bottom right
     (since 2.1) or SDPA's top left. `values` is the distribution of random inputs; a `probe` has inputs of its own,
     whose answer is known exactly. `every_row` is False where the oracle looks at sampled query rows only.
+    `context_parallel_size` ranks share each row; `operands` says whether a context-parallel scheme is given q, k and v
+    apart, k and v as one tensor, or all three as one; `heads_k_stride` how many kv heads llama3's scheme gathers at a
+    time, 0: all.
     """
 
     family: str
@@ -56,6 +60,9 @@ class Case:
     probe: Probe = ""
     backward: bool = True
     every_row: bool = True
+    context_parallel_size: int = 1
+    operands: Operands = "split"
+    heads_k_stride: int = 0
     seed: int = 0
     name: str = ""
 
@@ -183,6 +190,7 @@ def _words(case: Case) -> Iterator[str]:
     yield f"h{case.num_heads}{kv}"
     yield f"d{case.head_dim}" + (f"v{case.v_head_dim}" if case.v_head_dim != case.head_dim else "")
     yield SHORT[case.dtype]
+    yield from _parallel_words(case)
     if case.strides != "contiguous":
         yield case.strides
     yield (case.probe or case.values).replace("_", "")
@@ -190,6 +198,15 @@ def _words(case: Case) -> Iterator[str]:
         yield "forward"
     if case.seed:
         yield f"seed{case.seed}"
+
+
+def _parallel_words(case: Case) -> Iterator[str]:
+    if case.context_parallel_size > 1:
+        yield f"cp{case.context_parallel_size}"
+    if case.operands != "split":
+        yield case.operands
+    if case.heads_k_stride:
+        yield f"stride{case.heads_k_stride}"
 
 
 def _mask_words(case: Case) -> Iterator[str]:

@@ -16,6 +16,7 @@ from attncheck import __version__
 
 if TYPE_CHECKING:
     from attncheck.config import Config
+    from attncheck.context_parallel import Ring
     from attncheck.findings import Report
     from attncheck.snapshot import Snapshot
 
@@ -53,11 +54,17 @@ def app() -> None:
 @looking
 @click.option("--facts", metavar="FILE", help="Judge a snapshot written by `attncheck probe` instead (-: stdin).")
 @click.option("--profile", help="What matters: auto, flash, ring, rl or all. Default: auto.")
-@click.option("--format", "form", default="text", help="text or json.")
+@click.option("--format", "form", default="text", help="text, json or markdown.")
 @click.option("--fail-on", help="Exit 1 from here on: error, warning or never. Default: error.")
 @click.option("--select", multiple=True, metavar="CODE", help="Only these rules: codes or prefixes.")
 @click.option("--ignore", multiple=True, metavar="CODE", help="Not these rules: codes or prefixes.")
 @click.option("--verbose", "-v", is_flag=True, help="Also list what could not be judged.")
+@click.option(
+    "--ring-size", type=click.IntRange(2, 1024), metavar="N", help="Also let N ranks talk to each other; judge that."
+)
+@click.option(
+    "--rendezvous-timeout", type=click.FloatRange(1), metavar="SECONDS", help="For ranks to meet. Default: 120."
+)
 def doctor(
     model: str | None,
     python: str | None,
@@ -71,6 +78,8 @@ def doctor(
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     verbose: bool,
+    ring_size: int | None,
+    rendezvous_timeout: float | None,
 ) -> None:
     """Look at a real environment, say what is broken and how to fix it.
 
@@ -85,12 +94,25 @@ def doctor(
     render = renderer(form)
     verb.check_codes((*config.select, *config.ignore))
     if facts is not None:
-        settings.refuse_with_facts(MODEL=model, python=python, lane=lanes, online=online)
+        settings.refuse_with_facts(
+            MODEL=model, python=python, lane=lanes, online=online, **{"ring-size": ring_size is not None}
+        )
         snapshot = settings.read_facts(facts)
     else:
         snapshot = _look(python, lanes, model, online, config)
     report = verb.judge(snapshot, needs(config.profile, snapshot), config.select, config.ignore)
+    ring = settings.ring(ring_size, None, rendezvous_timeout)
+    if ring is not None:
+        report = _talk(report, ring, python, config)
     _finish(render(report, verbose), report, config)
+
+
+def _talk(report: Report, ring: Ring, python: str | None, config: Config) -> Report:
+    """Add to a report what ranks find when they talk to each other."""
+    from attncheck import context_parallel, settings
+
+    bench = settings.bench(python, "auto", config)
+    return _guarded(lambda say: context_parallel.doctored(report, ring, bench, config.select, config.ignore, say))  # type: ignore[no-any-return]
 
 
 @app.command()
@@ -108,7 +130,7 @@ def measuring(command: Command) -> Command:
     for option in (
         click.option("--verbose", "-v", is_flag=True, help="Also list every verdict, and the reasons of refusals."),
         click.option("--fail-on", help="Exit 1 from here on: error, warning or never. Default: error."),
-        click.option("--format", "form", default="text", help="text or json."),
+        click.option("--format", "form", default="text", help="text, json or markdown."),
         click.option("--timeout", type=float, metavar="SECONDS", help="Deadline of one case. Default: 60."),
         click.option("--python", metavar="PATH", help="Measure this interpreter's environment (Python 3.10 or newer)."),
         click.option("--device", default="auto", help="auto, cpu or cuda. Default: auto."),
@@ -120,8 +142,34 @@ def measuring(command: Command) -> Command:
     return command
 
 
+def over_ranks(command: Command) -> Command:
+    """Give a command the options of a ring of processes."""
+    for option in (
+        click.option(
+            "--rendezvous-timeout", type=click.FloatRange(1), metavar="SECONDS", help="For ranks to meet. Default: 120."
+        ),
+        click.option(
+            "--emulate/--no-emulate",
+            default=None,
+            help="Let plain torch stand in for flash-attn's kernels. Default: where there is no GPU.",
+        ),
+        click.option(
+            "--communication/--no-communication", default=True, help="Check first that ranks can talk. Default: yes."
+        ),
+        click.option(
+            "--ring-size",
+            type=click.IntRange(1, 1024),
+            metavar="N",
+            help="Run the schemes of context parallelism on N processes, or as a rank under torchrun or srun.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @app.command()
 @measuring
+@over_ranks
 @click.option("--suite", help="quick, standard or full. Default: standard; with MODEL, cases made from it.")
 @click.option("--case", "cases", multiple=True, metavar="PATTERN", help="Only cases of this name, pattern or family.")
 @click.option("--dtype", "dtypes", multiple=True, help="Only bf16, fp16 or fp32; repeat for several.")
@@ -142,6 +190,10 @@ def parity(
     budget: float | None,
     max_length: int | None,
     explain_case: str | None,
+    ring_size: int | None,
+    emulate: bool | None,
+    rendezvous_timeout: float | None,
+    communication: bool,
     device: str,
     python: str | None,
     timeout: float | None,
@@ -172,22 +224,42 @@ def parity(
     )
     settings.check_backends(backends)
     bench = settings.bench(python, device, config)
+    ring = settings.ring(ring_size, emulate, rendezvous_timeout, communication)
     if explain_case is not None:
         from attncheck import reproduce
 
-        settings.emit(reproduce.script(_static(python, model, config), request, explain_case, bench))
+        snapshot = _static(python, model, config)
+        if ring is None:
+            settings.emit(reproduce.script(snapshot, request, explain_case, bench))
+        else:
+            settings.emit(reproduce.ring_script(snapshot, request, ring.size, explain_case, bench))
         return
-    _measure(lambda snapshot, say: verb.run(snapshot, request, bench, say), render, python, model, verbose, config)
+
+    def run(snapshot: Snapshot, say: Callable[[str], None]) -> Report:
+        if ring is None:
+            return verb.run(snapshot, request, bench, say)
+        from attncheck import adapter, context_parallel
+
+        report = context_parallel.run(snapshot, request, ring, bench, say)
+        named = backends or cases or dtypes
+        return report if named or not report.runs else adapter.proved(report, ring, bench, say)
+
+    _measure(run, render, python, model, verbose, config)
 
 
 @app.command()
 @measuring
+@over_ranks
 @click.option("--repeat", type=click.IntRange(2, 10000), default=32, help="Calls of each case. Default: 32.")
 def determinism(
     model: str | None,
     backends: tuple[str, ...],
     seed: int,
     repeat: int,
+    ring_size: int | None,
+    emulate: bool | None,
+    rendezvous_timeout: float | None,
+    communication: bool,
     device: str,
     python: str | None,
     timeout: float | None,
@@ -208,7 +280,127 @@ def determinism(
     settings.check_backends(backends)
     bench = settings.bench(python, device, config)
     request = verb.Request(backends=backends, seed=seed, repeats=repeat)
-    _measure(lambda snapshot, say: verb.run(snapshot, request, bench, say), render, python, model, verbose, config)
+    ring = settings.ring(ring_size, emulate, rendezvous_timeout, communication)
+
+    def run(snapshot: Snapshot, say: Callable[[str], None]) -> Report:
+        if ring is None:
+            return verb.run(snapshot, request, bench, say)
+        from attncheck import context_parallel
+
+        return context_parallel.repeat(snapshot, request, ring, bench, say)
+
+    _measure(run, render, python, model, verbose, config)
+
+
+def shaped(command: Command) -> Command:
+    """Give a command the options of the one shape that is timed."""
+    size = click.IntRange(1)
+    for option in (
+        click.option("--passes", default="both", help="forward, forward+backward or both. Default: both."),
+        click.option("--packed", metavar="LENGTHS", help="Documents packed into one row: 4096,1024,3072."),
+        click.option("--window", type=size, metavar="KEYS", help="A query sees this many keys, its own included."),
+        click.option("--causal/--full", default=None, help="Default: the model's, else causal."),
+        click.option("--dtype", help="bf16, fp16 or fp32. Default: the model's, else bf16."),
+        click.option("--head-dim", type=size, metavar="N", help="Default: the model's, else 128 (64 on a CPU)."),
+        click.option(
+            "--kv-heads", type=size, metavar="N", help="Default: as many as --heads, the model's, else 8 (2)."
+        ),
+        click.option("--heads", type=size, metavar="N", help="Default: the model's, else 32 (4 on a CPU)."),
+        click.option("--batch", type=size, metavar="N", help="Rows. Default: 1."),
+        click.option("--seqlen", type=size, metavar="TOKENS", help="Default: 8192 (512 on a CPU)."),
+    ):
+        command = option(command)
+    return command
+
+
+@app.command()
+@measuring
+@over_ranks
+@click.option("--sweep", metavar="WHAT", help="With --ring-size: heads-k-stride or seqlen.")
+@click.option(
+    "--min-efficiency",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="With --ring-size: exit 1 where no correct scheme reaches this share of flash-attn / N.",
+)
+@shaped
+@click.option("--picture", "pictures", multiple=True, metavar="FILE", help="Draw the table too: FILE.png or FILE.svg.")
+def bench(
+    model: str | None,
+    backends: tuple[str, ...],
+    seed: int,
+    seqlen: int | None,
+    batch: int | None,
+    heads: int | None,
+    kv_heads: int | None,
+    head_dim: int | None,
+    dtype: str | None,
+    causal: bool | None,
+    window: int | None,
+    packed: str | None,
+    passes: str,
+    pictures: tuple[str, ...],
+    sweep: str | None,
+    min_efficiency: float | None,
+    ring_size: int | None,
+    emulate: bool | None,
+    rendezvous_timeout: float | None,
+    communication: bool,
+    device: str,
+    python: str | None,
+    timeout: float | None,
+    form: str,
+    fail_on: str | None,
+    verbose: bool,
+) -> None:
+    """Time every attention backend that accepts the shape, and recommend the fastest that is right.
+
+    With --ring-size N the schemes of context parallelism on N ranks, beside what they could reach.
+
+    MODEL is a model whose heads, sizes, windows and dtype to use: a folder, or a Hub name in the cache.
+    """
+    from attncheck import bench as verb
+    from attncheck import bench_shapes, picture, settings
+    from attncheck.parity import dtypes
+    from attncheck.renderers import renderer
+
+    config = settings.merge(fail_on=fail_on, timeout=timeout)
+    render = renderer(form)
+    settings.check_backends(backends)
+    picture.check(pictures)
+    place = settings.bench(python, device, config)
+    ring = settings.ring(ring_size, emulate, rendezvous_timeout, communication)
+    sweep = sweep and settings.choice("--sweep", sweep, ("heads-k-stride", "seqlen"))
+    short = dtypes([dtype])[0] if dtype is not None else None
+    if ring is None:
+        settings.for_a_ring(sweep=sweep, min_efficiency=min_efficiency)
+    else:
+        settings.not_for_a_ring(batch=batch, causal=causal, window=window, packed=packed)
+    request = bench_shapes.Request(
+        backends=backends,
+        passes=bench_shapes.passes(passes),
+        seqlen=seqlen,
+        batch=batch,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=head_dim,
+        dtype=short,
+        causal=causal,
+        window=window,
+        packed=bench_shapes.lengths(packed, seqlen, batch),
+        seed=seed,
+    )
+
+    def run(snapshot: Snapshot, say: Callable[[str], None]) -> Report:
+        if ring is None:
+            return verb.run(snapshot, request, place, say)
+        from attncheck import ring_bench
+
+        shape = ring_bench.Wanted(
+            seqlen, heads, kv_heads, head_dim, short, sweep or "", min_efficiency or 0.0, backends
+        )
+        return ring_bench.run(snapshot, ring_bench.request(snapshot, place.gpu, shape), ring, place, say)
+
+    _measure(run, render, python, model, verbose, config, pictures)
 
 
 @app.command()
@@ -241,9 +433,10 @@ def _measure(
     model: str | None,
     verbose: bool,
     config: Config,
+    pictures: tuple[str, ...] = (),
 ) -> None:
     report = _guarded(lambda say: run(_static(python, model, config), say))
-    _finish(render(report, verbose), report, config)
+    _finish(render(report, verbose), report, config, pictures)
 
 
 def _guarded(work: Callable[[Callable[[str], None]], Any]) -> Any:
@@ -298,10 +491,14 @@ def _look(python: str | None, lanes: tuple[str, ...], model: str | None, online:
     return found
 
 
-def _finish(text: str, report: Report, config: Config) -> None:
+def _finish(text: str, report: Report, config: Config, pictures: tuple[str, ...] = ()) -> None:
     from attncheck import settings
     from attncheck.errors import CLEAN, FOUND
 
     settings.emit(text)
+    if pictures:  # last, so that what was measured is told whatever drawing does
+        from attncheck import picture
+
+        picture.draw(report, pictures)
     levels = {"error": ("error",), "warning": ("error", "warning"), "never": ()}[config.fail_on]
     sys.exit(FOUND if report.worst() in levels else CLEAN)

@@ -30,6 +30,30 @@ class Request:
 
 def cases(snapshot: Snapshot, seed: int, gpu: bool) -> tuple[Case, ...]:
     """Return the cases to repeat: many key tiles and over 1e6 gradient elements; a dense one and a packed one."""
+    shape = _shape(snapshot, gpu)
+    seqlen, batch = (4096, 2) if gpu else (1024, 4)
+    if "causal" in shape and not gpu:  # a model's: enough elements, and no more; a CPU takes seconds for a large call
+        batch = max(1, math.ceil(1e6 / (seqlen * shape["num_heads"] * shape["head_dim"])))
+    documents = (seqlen // 2, seqlen, 100, seqlen // 4) if gpu else (300, 500, 100, 124)
+    dense = Case("repeats", (seqlen,) * batch, (seqlen,) * batch, seed=seed, **shape)
+    packed = Case("repeats", documents, documents, layout="packed", seed=seed, **shape)
+    return named(dense), named(packed)
+
+
+def ring_cases(snapshot: Snapshot, seed: int, gpu: bool, ring_size: int) -> tuple[Case, ...]:
+    """Return the cases to repeat on a ring: a dense row and a packed one, each document a multiple of 2n."""
+    shape = {**_shape(snapshot, gpu), "context_parallel_size": ring_size, "seed": seed}
+    shard = (1024 if gpu else 256) // (2 * ring_size) * 2 * ring_size  # of each rank, at least
+    seqlen = max(1, shard) * ring_size
+    unit = 2 * ring_size
+    first = [seqlen // 2 // unit * unit, unit, seqlen // 4 // unit * unit]
+    documents = (*first, seqlen - sum(first))
+    dense = Case("repeats", (seqlen,), (seqlen,), **shape)
+    return named(dense), named(Case("repeats", documents, documents, layout="packed", **shape))
+
+
+def _shape(snapshot: Snapshot, gpu: bool) -> dict[str, Any]:
+    """Return heads and sizes: the model's, or usual ones."""
     model = measured.model_of(snapshot)
     shape: dict[str, Any] = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 128, "v_head_dim": 128}
     if not gpu:
@@ -43,13 +67,7 @@ def cases(snapshot: Snapshot, seed: int, gpu: bool) -> tuple[Case, ...]:
             "v_head_dim": value_or(model.v_head_dim, size),
             "causal": model.causal,
         }
-    seqlen, batch = (4096, 2) if gpu else (1024, 4)
-    if model is not None and not gpu:  # enough elements, and no more: a CPU takes seconds for a large model's call
-        batch = max(1, math.ceil(1e6 / (seqlen * shape["num_heads"] * shape["head_dim"])))
-    documents = (seqlen // 2, seqlen, 100, seqlen // 4) if gpu else (300, 500, 100, 124)
-    dense = Case("repeats", (seqlen,) * batch, (seqlen,) * batch, seed=seed, **shape)
-    packed = Case("repeats", documents, documents, layout="packed", seed=seed, **shape)
-    return named(dense), named(packed)
+    return shape
 
 
 def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str], None]) -> Report:
@@ -67,7 +85,7 @@ def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str],
     def tell(event: Event) -> None:
         progress.hear(event)
         if event.kind != "started":
-            found.append(_repeats(event, chosen_cases))
+            found.append(repeats_of(event, chosen_cases))
 
     pool.run(jobs, tell)
     if not found:
@@ -100,7 +118,8 @@ def _job(state: BackendState, chosen: tuple[Case, ...], request: Request, bench:
     return Job(state.name, message, items, bench.seconds * factor)
 
 
-def _repeats(event: Event, chosen: tuple[Case, ...]) -> Repeats:
+def repeats_of(event: Event, chosen: tuple[Case, ...]) -> Repeats:
+    """Return the repeats that an event answers, or why there are none."""
     if event.kind == "answer":
         return codec.read(Repeats, event.answer)
     name, _, mode = event.item.partition("@")

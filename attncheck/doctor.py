@@ -91,6 +91,15 @@ def judge(
     return Report(snapshot, tuple(findings), tuple(skips), tuple(passed), tuple(suppressed), tuple(sorted(needs)))
 
 
+def added(
+    report: Report, findings: Iterable[Finding], select: Iterable[str] = (), ignore: Iterable[str] = ()
+) -> Report:
+    """Return `report` with findings of the engine's own, the gravest first; --select and --ignore hold for them too."""
+    kept = [finding for finding in findings if _wanted(finding.code, tuple(select), tuple(ignore))]
+    every = sorted([*report.findings, *kept], key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
+    return replace(report, findings=tuple(every))
+
+
 def stamp(rule: Rule, problem: Problem) -> Finding:
     """Return `problem` as a finding of `rule`, one step milder where it is only predicted."""
     severity: Severity = rule.severity

@@ -24,6 +24,12 @@ class Unanswered(AttncheckError):
     exit_code = UNANSWERED
 
 
+class Following(AttncheckError):
+    """We are a rank of a launcher outside, and not the one that reports; a message is this rank's last word."""
+
+    exit_code = CLEAN
+
+
 class Interrupted(AttncheckError):
     """Ctrl-C or SIGTERM, after the children were stopped."""
 

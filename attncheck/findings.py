@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from attncheck.adapted import Row
+from attncheck.growth import Growth
+from attncheck.links import Communication
+from attncheck.ring_timings import RingRates, RingTiming
 from attncheck.snapshot import Snapshot
+from attncheck.timings import DeviceRates, Recommendation, Timing
 from attncheck.verdicts import BackendState, MeasuredOn, Repeats, Run, Verdict
 
 Severity = Literal["error", "warning", "note"]
@@ -76,12 +81,21 @@ class Report:
     passed: tuple[str, ...]  # codes of the rules that looked and found nothing
     suppressed: tuple[str, ...] = ()  # codes switched off by --select, --ignore or the configuration
     needs: tuple[str, ...] = ()  # what the profile holds to matter: "flash", "ring", "rl", …
-    asked: Literal["doctor", "parity", "determinism"] = "doctor"
+    asked: Literal["doctor", "communication", "parity", "determinism", "bench"] = "doctor"
     measured_on: MeasuredOn = MeasuredOn()
     backends: tuple[BackendState, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     runs: tuple[Run, ...] = ()  # parity's measurements
     repeats: tuple[Repeats, ...] = ()  # determinism's
+    growth: tuple[Growth, ...] = ()  # parity's over ranks, at several ring sizes
+    rates: DeviceRates = DeviceRates()  # bench's on one device
+    timings: tuple[Timing, ...] = ()
+    recommendations: tuple[Recommendation, ...] = ()
+    adapted: tuple[Row, ...] = ()  # what ring-flash-attn's Hugging Face adapter was seen to do
+    ring_rates: RingRates = RingRates()  # bench's over ranks
+    ring_timings: tuple[RingTiming, ...] = ()
+    concluded: tuple[str, ...] = ()  # what the timings allow to say
+    communication: Communication = Communication()  # among ranks, before anything is computed over them
 
     def worst(self) -> Severity | None:
         """Return the gravest severity found, or None."""

@@ -82,7 +82,7 @@ def model_of(snapshot: Snapshot) -> Model | None:
 
 def outcome(event: Event) -> Outcome:
     """Return the outcome of an item that was not measured."""
-    lost: dict[str, Outcome] = {"died": "died", "timed_out": "timed_out", "given_up": "skipped"}
+    lost: dict[str, Outcome] = {"raised": "raised", "died": "died", "timed_out": "timed_out", "given_up": "skipped"}
     return lost[event.kind]
 
 
@@ -106,7 +106,12 @@ def census(bench: Bench) -> list[BackendState]:
 
 def _state(name: str, told: dict[str, Any]) -> BackendState:
     return BackendState(
-        name, told.get("title", ""), told.get("package", ""), told.get("version", ""), told.get("missing", "")
+        name,
+        told.get("title", ""),
+        told.get("package", ""),
+        told.get("version", ""),
+        told.get("missing", ""),
+        told.get("over_ranks", False),
     )
 
 
@@ -116,8 +121,17 @@ def _order(item: tuple[str, Any]) -> tuple[int, str]:
     return (0 if name == "eager" else 1 if told.get("package") == "torch" else 2), name
 
 
-def choose(states: Sequence[BackendState], names: Iterable[str]) -> list[BackendState]:
-    """Return the backends to measure: those named, or all that are here. Raises `Unanswered` for one that is not."""
+def over_ranks(name: str) -> bool:
+    """Say whether a backend is a scheme of context parallelism, which computes over several ranks."""
+    known = backends.load()[0].get(name)
+    return known is not None and known.sharding is not None
+
+
+def choose(states: Sequence[BackendState], names: Iterable[str], ranks: bool = False) -> list[BackendState]:
+    """Return the backends to measure: those named, or all that are here and compute on one device, or over `ranks`.
+
+    Raises `Unanswered` for a named one that is not here, `BadUsage` for one of the other kind.
+    """
     here = {state.name: state for state in states}
     wanted = list(dict.fromkeys(names))
     for name in wanted:
@@ -126,7 +140,11 @@ def choose(states: Sequence[BackendState], names: Iterable[str]) -> list[Backend
             raise Unanswered(f"the examined environment's attncheck does not know {name}")
         if here[name].missing:
             raise Unanswered(f"{name} cannot be measured here: {here[name].missing}")
-    return [here[name] for name in wanted] if wanted else [state for state in states if not state.missing]
+        if here[name].over_ranks != ranks:
+            raise BadUsage(f"{name} runs {'on one device: leave' if ranks else 'over ranks: add'} --ring-size 2")
+    if wanted:
+        return [here[name] for name in wanted]
+    return [state for state in states if not state.missing and state.over_ranks == ranks]
 
 
 @dataclass

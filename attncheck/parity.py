@@ -49,14 +49,15 @@ def chosen_cases(request: Request, snapshot: Snapshot) -> tuple[Case, ...]:
         else:
             for dtype in request.dtypes or (None,):
                 cases += for_model(model, request.longest, seed, dtype)
-    kept = [case for case in cases if _wanted(case, request)]
+    kept = [case for case in cases if wanted(case, request)]
     if not kept:
         known = ", ".join(dict.fromkeys(case.family for case in cases))
         raise BadUsage(f"no case is left by --case and --dtype; families are {known}, names are listed by -v")
     return tuple(kept)
 
 
-def _wanted(case: Case, request: Request) -> bool:
+def wanted(case: Case, request: Request) -> bool:
+    """Say whether --case and --dtype leave a case in."""
     if request.dtypes and case.dtype not in request.dtypes:
         return False
     return not request.cases or any(
@@ -219,6 +220,7 @@ def _reproducer(worst: list[tuple[Run, Verdict]], model: str) -> list[Fix]:
     run = worst[0][0]
     if run.outcome == "died" and not run.ran and "did not start" in run.reason:
         return []
-    words = ["attncheck parity", *([model] if model else []), f"--explain-case {run.case.name}"]
+    ring = f"--ring-size {run.case.context_parallel_size}" if measured.over_ranks(run.backend) else ""
+    words = ["attncheck parity", *filter(None, (model, ring)), f"--explain-case {run.case.name}"]
     command = " ".join([*words, f"--backend {run.backend} > reproduce.py"])
     return [Fix("report it upstream with a script that stands alone", "command", command)]

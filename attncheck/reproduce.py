@@ -1,7 +1,8 @@
 """Writes a script that reproduces one case of one backend with torch and the backend alone, for an upstream report.
 
 Its inputs are, bit for bit, those that parity measures on the same kind of device with the same torch; a test runs
-both and compares.
+both and compares. A context-parallel scheme's script is for torchrun: every rank makes the same inputs and runs its
+shard, rank 0 compares what was gathered.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncheck import __version__, measured
+from attncheck import __version__, measured, ring_suites
 from attncheck.backends import Backend
 from attncheck.cases import FAR, Case, bounds, sampled_rows, segments
 from attncheck.errors import BadUsage
@@ -24,28 +25,65 @@ NO_SCRIPT = ("dropout",)
 
 def script(snapshot: Snapshot, request: Request, name: str, bench: Bench) -> str:
     """Return the script for the case `name`. Raises `BadUsage` for an unknown case or without one --backend."""
+    backend, case = _backend(request), _find(snapshot, request, name, 0)
+    return "\n".join(lines(case, backend, _device(bench))) + "\n"
+
+
+def ring_script(snapshot: Snapshot, request: Request, ring_size: int, name: str, bench: Bench) -> str:
+    """Return the script of a context-parallel scheme for the case `name` on a ring, to be started with torchrun.
+
+    Raises `BadUsage` for an unknown case, without one --backend, and for a backend of one device or one that brings no
+    script.
+    """
+    backend, case = _backend(request), _find(snapshot, request, name, ring_size)
+    if backend.sharding is None:
+        raise BadUsage(f"{backend.name} runs on one device: leave --ring-size out")
+    if not backend.call(case):
+        raise BadUsage(f"{backend.name} brings no script of its own")
+    return "\n".join(ring_lines(case, backend, _device(bench))) + "\n"
+
+
+def _backend(request: Request) -> Backend:
     if len(request.backends) != 1:
         raise BadUsage("--explain-case needs one --backend")
-    case = _find(snapshot, request, name)
-    if case.probe in NO_SCRIPT:
-        raise BadUsage(f"{name} is judged by statistics; no script of its own can show it")
-    backend = measured.backend(request.backends[0])
-    device = ("cuda" if bench.gpu else "cpu") if bench.device == "auto" else bench.device
-    return "\n".join(lines(case, backend, device)) + "\n"
+    return measured.backend(request.backends[0])
 
 
-def _find(snapshot: Snapshot, request: Request, name: str) -> Case:
-    model = measured.model_of(snapshot)
+def _device(bench: Bench) -> str:
+    return ("cuda" if bench.gpu else "cpu") if bench.device == "auto" else bench.device
+
+
+def _find(snapshot: Snapshot, request: Request, name: str, ring_size: int) -> Case:
     seed, plain = request.seed, name
     if "-seed" in name:
         plain, _, number = name.rpartition("-seed")
         seed = int(number) if number.isdigit() else seed
-    pools = [for_model(model, request.longest, seed)] if model is not None else [suite(word, seed) for word in SUITES]
-    for pool in pools:
+    for pool in _pools(snapshot, request, seed, ring_size):
         for case in pool:
             if case.name in (name, f"{plain}-seed{seed}"):
+                if case.probe in NO_SCRIPT:
+                    raise BadUsage(f"{name} is judged by statistics; no script of its own can show it")
                 return case
-    raise BadUsage(f"no case is called {name!r}; `attncheck parity -v` lists names (a model's cases need the MODEL)")
+    ring = f" --ring-size {ring_size}" if ring_size else ""
+    raise BadUsage(
+        f"no case is called {name!r}; `attncheck parity{ring} -v` lists names (a model's cases need the MODEL)"
+    )
+
+
+def _pools(snapshot: Snapshot, request: Request, seed: int, ring_size: int) -> Iterator[tuple[Case, ...]]:
+    """Yield the cases in which a name is looked up; `ring_size` is 0 for those of one device."""
+    model = measured.model_of(snapshot)
+    if ring_size:
+        if model is None:
+            yield from (ring_suites.suite(word, ring_size, seed) for word in SUITES)
+        else:
+            for dtype in request.dtypes or (None,):
+                yield ring_suites.for_model(model, ring_size, request.longest, seed, dtype)
+        yield ring_suites.growth(ring_size, seed)
+    elif model is None:
+        yield from (suite(word, seed) for word in SUITES)
+    else:
+        yield for_model(model, request.longest, seed)
 
 
 def lines(case: Case, backend: Backend, device: str) -> Iterator[str]:
@@ -58,7 +96,32 @@ def lines(case: Case, backend: Backend, device: str) -> Iterator[str]:
     yield from _strided(case)
     yield "q, k, v = (x.detach().requires_grad_() for x in (q, k, v))"
     yield from backend.call(case)
+    if case.backward:
+        yield "grads = torch.autograd.grad(out, (q, k, v), dout)"
     yield from _reference(case)
+
+
+def ring_lines(case: Case, backend: Backend, device: str) -> Iterator[str]:
+    """Yield the lines of the script of a context-parallel scheme."""
+    n = case.context_parallel_size
+    yield f"# {backend.name} on {case.name}, against float64; written by attncheck {__version__}"
+    yield f"# torchrun --nproc-per-node {n} reproduce.py"
+    yield from ("import math", "import os", "import sys", "import types", "")
+    yield from ("import torch", "import torch.distributed as dist", "")
+    if device == "cuda":
+        yield 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
+    yield f'dist.init_process_group("{"nccl" if device == "cuda" else "gloo"}")'
+    yield "rank, world = dist.get_rank(), dist.get_world_size()"
+    yield f'assert world == {n}, "the case is for {n} ranks"'
+    yield from _sizes(case, device)
+    yield from _values(case)
+    yield from _mask(case)
+    yield from _strided(case)
+    yield from backend.call(case)
+    yield from ("", "dist.barrier()", "if rank:", "    os._exit(0)  # rank 0 compares")
+    yield from _reference(case)
+    yield "sys.stdout.flush()"
+    yield "os._exit(0)  # and no thread of torch's is waited for: with gloo they can abort the process"
 
 
 def _sizes(case: Case, device: str) -> Iterator[str]:
@@ -209,7 +272,6 @@ def _reference(case: Case) -> Iterator[str]:
     yield "seen = mask.any(-1).transpose(1, 2)[..., None]"
     yield 'pairs = [("out", out[:, rows] * seen, exact * seen)]'
     if case.backward:
-        yield "grads = torch.autograd.grad(out, (q, k, v), dout)"
         yield "exact_grads = torch.autograd.grad(exact, wide, dout[:, rows].double())"
         yield 'pairs += zip(("dq", "dk", "dv"), grads, exact_grads)'
     if case.probe in ("poison", "nan_poison"):
@@ -218,7 +280,7 @@ def _reference(case: Case) -> Iterator[str]:
     yield "for name, got, want in pairs:"
     yield "    want = want.detach()"
     yield "    error = got.detach().double() - want"
-    yield '    print(f"{name}: relative error {float(error.norm() / want.norm()):.3e}, "'
+    yield '    print(f"{name}: relative error {float(error.norm() / want.norm().clamp_min(1e-300)):.3e}, "'
     yield '          f"largest {float(error.abs().max()):.3e} in element {int(error.abs().argmax())}")'
     yield f'print("rounding alone makes about {_usual(case):.0e}")'
 

@@ -14,6 +14,7 @@ from attncheck.needs import PROFILES
 from attncheck.snapshot import SCHEMA_VERSION, Snapshot
 
 if TYPE_CHECKING:
+    from attncheck.context_parallel import Ring
     from attncheck.measured import Bench
     from attncheck.probes.take import Lane
 
@@ -69,6 +70,40 @@ def bench(python: str | None, device: str, config: Config) -> Bench:
 
     choice("--device", device, ("auto", "cpu", "cuda"))
     return Bench(python or sys.executable, device, config.timeout)
+
+
+def ring(size: int | None, emulate: bool | None, rendezvous: float | None, communication: bool = True) -> Ring | None:
+    """Return the ring that was asked for, None where none was. Raises `BadUsage` for its options without it."""
+    from attncheck.context_parallel import Ring
+    from attncheck.launch.ranks import RENDEZVOUS_SECONDS
+
+    if size is None:
+        asked = {
+            "--emulate": emulate is not None,
+            "--rendezvous-timeout": rendezvous is not None,
+            "--no-communication": not communication,
+        }
+        for name, given in asked.items():
+            if given:
+                raise BadUsage(f"{name} is for --ring-size")
+        return None
+    return Ring(size, emulate, rendezvous or RENDEZVOUS_SECONDS, communication)
+
+
+def for_a_ring(**options: Any) -> None:
+    """Raise `BadUsage` for options that mean something over ranks only."""
+    for name, value in options.items():
+        if value is not None:
+            raise BadUsage(f"--{name.replace('_', '-')} is for --ring-size")
+
+
+def not_for_a_ring(**options: Any) -> None:
+    """Raise `BadUsage` for options that the benchmark of a ring does not have: its tables fix them."""
+    for name, value in options.items():
+        if value is not None:
+            raise BadUsage(
+                f"--{name.replace('_', '-')} is not for --ring-size, which times the tables of ring-flash-attn"
+            )
 
 
 def check_backends(names: tuple[str, ...]) -> None:

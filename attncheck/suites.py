@@ -29,10 +29,11 @@ COMPILED = {"quick": 2, "standard": 15, "full": 60}  # cases given to a backend 
 def suite(name: Suite, seed: int = 0) -> tuple[Case, ...]:
     """Return the cases of a suite, each once, in the order of families."""
     makers = {"quick": _quick, "standard": _standard, "full": _full}
-    return _finished(makers[name](), seed)
+    return finished(makers[name](), seed)
 
 
-def _finished(cases: Iterable[Case], seed: int) -> tuple[Case, ...]:
+def finished(cases: Iterable[Case], seed: int) -> tuple[Case, ...]:
+    """Return the cases named and seeded, each once; the oracle samples the rows of long ones."""
     unique: dict[str, Case] = {}
     for case in cases:
         case = named(replace(case, seed=seed, every_row=case.every_row and case.seqlen_q < SAMPLED_FROM))
@@ -77,8 +78,9 @@ def _rows(seqlens: tuple[int, ...], layout: str, **more: Any) -> Case:
     return Case("padded", seqlens, seqlens, **{"layout": layout, "num_kv_heads": 2, **more})
 
 
-def _probe(case: Case, *probes: Probe) -> Iterator[Case]:
-    for probe in probes:
+def probes(case: Case, *kinds: Probe) -> Iterator[Case]:
+    """Yield a case with the inputs of each structured probe in turn."""
+    for probe in kinds:
         if probe == "retrieve" and min(case.head_dim, case.v_head_dim) < RETRIEVED:
             continue
         backward = probe in ("heads", "poison", "nan_poison", "dropout")
@@ -89,7 +91,7 @@ def _quick() -> Iterator[Case]:
     yield _gqa("length", 257)
     yield _gqa("length", 65, causal=False)
     yield _gqa("length", 640, **_wide(128))
-    yield from _probe(_gqa("length", 257), "code", "heads", "retrieve", "prefix")
+    yield from probes(_gqa("length", 257), "code", "heads", "retrieve", "prefix")
     yield _dense("head_dim", 129, **_wide(80))
     yield _gqa("dtype", 193, dtype="float16")
     yield _gqa("dtype", 193, dtype="float32")
@@ -99,7 +101,7 @@ def _quick() -> Iterator[Case]:
     yield _cross(129, 300)
     yield _rows((200, 77), "left_padded")
     yield _documents((200, 7, 1, 128))
-    yield from _probe(_documents((200, 7, 1, 128)), "retrieve", "poison")
+    yield from probes(_documents((200, 7, 1, 128)), "retrieve", "poison")
     yield _gqa("softcap", 300, softcap=20.0, values="large")
     yield _gqa("forward", 320, backward=False)
 
@@ -131,9 +133,9 @@ def _lengths() -> Iterator[Case]:
     yield _dense("length", 2047, num_heads=2, num_kv_heads=2, causal=False)
     yield _dense("length", 4096, num_heads=1, num_kv_heads=1)
     for seqlen in (65, 300, 1023):
-        yield from _probe(_gqa("length", seqlen), "code", "retrieve", "prefix")
-        yield from _probe(_gqa("length", seqlen, causal=False), "code")
-    yield from _probe(_dense("length", 6001, num_heads=1, num_kv_heads=1), "code")
+        yield from probes(_gqa("length", seqlen), "code", "retrieve", "prefix")
+        yield from probes(_gqa("length", seqlen, causal=False), "code")
+    yield from probes(_dense("length", 6001, num_heads=1, num_kv_heads=1), "code")
     yield _gqa("forward", 320, backward=False)
     yield _gqa("forward", 129, backward=False, causal=False)
 
@@ -152,9 +154,9 @@ def _head_dims() -> Iterator[Case]:
 def _heads() -> Iterator[Case]:
     for heads, kv_heads in ((8, 8), (8, 4), (8, 2), (8, 1), (28, 4), (32, 8), (16, 1)):
         yield _dense("heads", 200, num_heads=heads, num_kv_heads=kv_heads)
-        yield from _probe(_dense("heads", 130, num_heads=heads, num_kv_heads=kv_heads), "heads")
+        yield from probes(_dense("heads", 130, num_heads=heads, num_kv_heads=kv_heads), "heads")
     yield _dense("heads", 200, num_heads=8, num_kv_heads=2, causal=False, dtype="float16")
-    yield from _probe(_documents(FEW, num_heads=8), "heads")
+    yield from probes(_documents(FEW, num_heads=8), "heads")
 
 
 def _values() -> Iterator[Case]:
@@ -178,8 +180,8 @@ def _windows() -> Iterator[Case]:
     yield _gqa("window", 700, window_size=(256, 0), dtype="float16")
     yield _gqa("window", 1024, window_size=(127, 0), **_wide(128))
     for size in ((64, 0), (37, 0)):
-        yield from _probe(_gqa("window", 400, window_size=size), "code", "retrieve")
-    yield from _probe(_gqa("window", 400, causal=False, window_size=(31, 17)), "code", "retrieve")
+        yield from probes(_gqa("window", 400, window_size=size), "code", "retrieve")
+    yield from probes(_gqa("window", 400, causal=False, window_size=(31, 17)), "code", "retrieve")
 
 
 def _scores() -> Iterator[Case]:
@@ -215,8 +217,8 @@ def _crosses() -> Iterator[Case]:
     yield _cross(129, 300, dtype="float16")
     yield Case("cross", (65, 3, 129), (200, 64, 129), layout="packed", num_kv_heads=2)
     for lengths in ((129, 300), (300, 129)):
-        yield from _probe(_cross(*lengths), "code", "retrieve")
-        yield from _probe(_cross(*lengths, alignment="top_left"), "code")
+        yield from probes(_cross(*lengths), "code", "retrieve")
+        yield from probes(_cross(*lengths, alignment="top_left"), "code")
 
 
 def _paddings() -> Iterator[Case]:
@@ -225,7 +227,7 @@ def _paddings() -> Iterator[Case]:
             yield _rows(seqlens, layout)
         yield _rows((257, 130), layout, dtype="float16")
         yield _rows((257, 130), layout, causal=False)
-        yield from _probe(_rows((200, 77, 1), layout), "code", "retrieve", "poison")
+        yield from probes(_rows((200, 77, 1), layout), "code", "retrieve", "poison")
 
 
 def _packings() -> Iterator[Case]:
@@ -238,9 +240,9 @@ def _packings() -> Iterator[Case]:
     yield _documents(FEW, window_size=(50, 0))
     yield _documents(FEW, values="large")
     for seqlens in (FEW, MANY, WITH_EMPTY):
-        yield from _probe(_documents(seqlens), "code", "retrieve", "poison")
-    yield from _probe(_documents(FEW), "nan_poison")
-    yield from _probe(_documents(FEW, dtype="float16"), "poison")
+        yield from probes(_documents(seqlens), "code", "retrieve", "poison")
+    yield from probes(_documents(FEW), "nan_poison")
+    yield from probes(_documents(FEW, dtype="float16"), "poison")
 
 
 def _odd() -> Iterator[Case]:
@@ -248,8 +250,8 @@ def _odd() -> Iterator[Case]:
         yield _gqa("strides", 257, batch=2, strides=strides)
         yield _gqa("strides", 192, causal=False, dtype="float16", strides=strides)
     for rate in (0.1, 0.5):
-        yield from _probe(_gqa("dropout", 400, batch=4, num_heads=8, dropout=rate), "dropout")
-    yield from _probe(_gqa("dropout", 300, batch=4, dropout=0.1, causal=False, dtype="float16"), "dropout")
+        yield from probes(_gqa("dropout", 400, batch=4, num_heads=8, dropout=rate), "dropout")
+    yield from probes(_gqa("dropout", 300, batch=4, dropout=0.1, causal=False, dtype="float16"), "dropout")
 
 
 def _together() -> Iterator[Case]:
@@ -306,14 +308,14 @@ def _long() -> Iterator[Case]:
     yield _dense("long", 8192, causal=False, **two)
     yield _dense("long", 8192, window_size=(1024, 0), **two)
     yield replace(_documents((5000, 100, 3000, 1, 91), **two), family="long")
-    yield from _probe(_dense("long", 9001, **two), "code", "retrieve")
+    yield from probes(_dense("long", 9001, **two), "code", "retrieve")
     for seqlen in (32768, 36863, 131072):
         yield _dense("long", seqlen, **two, **_wide(128))
         yield _dense("long", seqlen, dtype="float16", num_heads=1, num_kv_heads=1)
-        yield from _probe(_dense("long", seqlen, num_heads=1, num_kv_heads=1), "code")
+        yield from probes(_dense("long", seqlen, num_heads=1, num_kv_heads=1), "code")
     yield _dense("long", 131072, num_heads=8, num_kv_heads=2, **_wide(128))
-    yield from _probe(_dense("long", 40000, num_heads=1, num_kv_heads=1), "retrieve")
-    yield from _probe(_dense("long", 40000, num_heads=1, num_kv_heads=1, window_size=(4096, 0)), "code")
+    yield from probes(_dense("long", 40000, num_heads=1, num_kv_heads=1), "retrieve")
+    yield from probes(_dense("long", 40000, num_heads=1, num_kv_heads=1, window_size=(4096, 0)), "code")
     yield replace(_documents((20000, 33000, 1, 12000), **two), family="long")
 
 
@@ -324,16 +326,21 @@ def for_model(model: Model, longest: int | None = None, seed: int = 0, dtype: Dt
     max_position_embeddings; `dtype` takes the place of the model's own. What the configuration does not say takes its
     usual value. Layers that attend in chunks are tested as full ones.
     """
+    top = min(longest or 1 << 40, value_or(model.max_position_embeddings, 4096))
+    cases = _model_cases(model, max(1, top))
+    return finished((replace(case, dtype=dtype or case.dtype) for case in cases), seed)
+
+
+def model_kinds(model: Model) -> Iterator[dict[str, Any]]:
+    """Yield the shape, mask and dtype of each kind of attention layer that a model has, as words for a `Case`."""
     heads = value_or(model.num_heads, 8)
     kv_heads = value_or(model.num_kv_heads, heads)
-    top = min(longest or 1 << 40, value_or(model.max_position_embeddings, 4096))
-    cases = _model_cases(model, heads, kv_heads, max(1, top))
-    return _finished((replace(case, dtype=dtype or case.dtype) for case in cases), seed)
-
-
-def _model_cases(model: Model, heads: int, kv_heads: int, top: int) -> Iterator[Case]:
     for more in _layers(model):
-        shape: dict[str, Any] = {"num_heads": heads, "num_kv_heads": kv_heads, **_common(model), **more}
+        yield {"num_heads": heads, "num_kv_heads": kv_heads, **_common(model), **more}
+
+
+def _model_cases(model: Model, top: int) -> Iterator[Case]:
+    for shape in model_kinds(model):
         for seqlen in sorted({min(size, top) for size in (65, 257, 640, 2048, top)}):
             if seqlen < SAMPLED_FROM:
                 yield _dense("model", seqlen, **shape)
@@ -343,11 +350,11 @@ def _model_cases(model: Model, heads: int, kv_heads: int, top: int) -> Iterator[
             yield _dense("model", min(513, top), **{**shape, "values": values})
         fitting = tuple(min(size, top) for size in FEW)
         yield Case("model-packed", fitting, fitting, layout="packed", **shape)
-        yield from _probe(Case("model-packed", fitting, fitting, layout="packed", **shape), "poison")
+        yield from probes(Case("model-packed", fitting, fitting, layout="packed", **shape), "poison")
         for layout in ("right_padded", "left_padded"):
             yield Case("model-padded", fitting[:2], fitting[:2], **{**shape, "layout": layout})
         if not (shape.get("softcap") or shape.get("sinks") or shape.get("alibi")):
-            yield from _probe(_dense("model", min(513, top), **shape), "code", "heads", "retrieve")
+            yield from probes(_dense("model", min(513, top), **shape), "code", "heads", "retrieve")
 
 
 def _common(model: Model) -> dict[str, Any]:

@@ -63,6 +63,7 @@ class Score:
     head: int
     token: int
     document: int
+    rank: int = -1  # the rank that holds that token; -1: one device computed all
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ class BackendState:
     package: str
     version: str = ""
     missing: str = ""
+    over_ranks: bool = False  # a scheme of context parallelism
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,9 @@ class MeasuredOn:
     seed: int = 0
     seconds: float = 0.0
     not_reached: int = 0  # cases that --budget left out
+    ring_size: int = 0  # ranks, where context parallelism was measured
+    emulated: bool = False  # flash-attn's kernels were plain torch
+    put_back: tuple[str, ...] = ()  # private names that ring-flash-attn misses in transformers, put back for the run
 
 
 @dataclass(frozen=True)
@@ -209,15 +214,19 @@ def describe(case: Case, score: Score, class_factor: float = 1.0) -> str:
         return f"lse is off by {score.z_row:.2g} (budget {allowed.z_row:g})"
     if score.z_rms / allowed.z_rms >= score.z_row / allowed.z_row:
         return f"{score.tensor} has z_rms {score.z_rms:.3g} (budget {allowed.z_rms:.3g})"
-    where = f"batch {score.batch}, head {score.head}, token {score.token}"
+    where = f"batch {score.batch}, head {score.head}, token {score.token}{_on(score)}"
     return f"{score.tensor} has z_row {score.z_row:.3g} (budget {allowed.z_row:.3g}) at {where}"
+
+
+def _on(score: Score) -> str:
+    return f" on rank {score.rank}" if score.rank >= 0 else ""
 
 
 def _evidence(run: Run) -> tuple[str, ...]:
     lines = [*run.pattern, *run.violations[1:4]]
     for score in run.scores:
         if excess(run.case, score, run.class_factor) > 1.0:
-            where = f"worst at batch {score.batch}, head {score.head}, token {score.token}"
+            where = f"worst at batch {score.batch}, head {score.head}, token {score.token}{_on(score)}"
             document = f", document {score.document}" if run.case.layout == "packed" else ""
             eager = f", {score.eager_ratio:.3g} × eager's largest error" if score.eager_ratio else ""
             lines.append(

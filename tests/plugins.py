@@ -29,8 +29,13 @@ BACKEND = Backend(
 
 def plant(folder: Path, name: str, source: str) -> dict[str, str]:
     """Write the backend `name`, whose `run` is in `source`, and return the environment that makes it known."""
+    return declare(folder, name, HEAD + textwrap.dedent(source) + TAIL.format(name=name))
+
+
+def declare(folder: Path, name: str, source: str) -> dict[str, str]:
+    """Write a module and the entry point that names it, and return the environment that makes it known."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}_plugin.py").write_text(HEAD + textwrap.dedent(source) + TAIL.format(name=name))
+    (folder / f"{name}_plugin.py").write_text(source)
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from attncheck import registry
 from attncheck.cases import Case
+from attncheck.sharding import Sharding
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,6 +39,8 @@ class Device:
     name: str = "CPU"
     compute_capability: tuple[int, int] = (0, 0)
     torch: tuple[int, int] = (0, 0)  # its release, (2, 11)
+    ranks: int = 0  # of the context-parallel group that this device is one of; 0: it is alone
+    emulated: bool = False  # flash-attn's block functions are attncheck's own, in plain torch
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,11 @@ class Outputs:
 def no_more(case: Case, device: Device) -> tuple[float, float]:
     """Return that a kernel's gradients are rounded once, at the end."""
     return 0.0, 0.0
+
+
+def one_kernel(case: Case) -> float:
+    """Return the class factor of a single kernel: no legitimate rounding beyond the noise model's."""
+    return 1.0
 
 
 class Refused(Exception):
@@ -89,6 +97,10 @@ class Backend:
     indexes_by_cu_seqlens: bool = False  # never reads what lies outside a document, so that NaN there is harmless
     deterministic: str = ""  # what makes its backward reproducible, as one writes it; "" where nothing needs to
     switch: Literal["", "argument", "torch"] = ""  # how `run(…, deterministic=True)` gets it
+    sharding: Sharding | None = (
+        None  # context parallelism's: `run` gets a rank's shard and returns that shard's outputs
+    )
+    class_factor: Callable[[Case], float] = one_kernel  # how much more it may legitimately round
 
 
 @cache

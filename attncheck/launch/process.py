@@ -53,12 +53,16 @@ def stop_all() -> None:
 class Process:
     """An interpreter at work; its process group dies with it, or in `stop_all`."""
 
-    def __init__(self, python: str, words: Sequence[str], environment: Mapping[str, str] | None) -> None:
-        """Start `python` with `words`. Raises `BadUsage` where it cannot be started."""
+    def __init__(
+        self, python: str, words: Sequence[str], environment: Mapping[str, str] | None, folder: str | None = None
+    ) -> None:
+        """Start `python` with `words` in `folder`, or where we are. Raises `BadUsage` where it cannot be started."""
         with uninterrupted():
-            self._start(python, words, environment)
+            self._start(python, words, environment, folder)
 
-    def _start(self, python: str, words: Sequence[str], environment: Mapping[str, str] | None) -> None:
+    def _start(
+        self, python: str, words: Sequence[str], environment: Mapping[str, str] | None, folder: str | None
+    ) -> None:
         try:
             self._process = subprocess.Popen(
                 [python, "-B", *words],  # -B: write no byte code into the environment
@@ -66,6 +70,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=None if environment is None else {**os.environ, **environment},
+                cwd=folder,
                 start_new_session=True,
             )
         except OSError as error:
@@ -85,6 +90,17 @@ class Process:
     def stderr(self) -> str:
         """The end of what the child wrote to standard error."""
         return self._stderr.decode("utf-8", "replace")
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended, None while it runs."""
+        return self._process.poll()
+
+    def ended(self, seconds: float) -> bool:
+        """Wait for its end, and say whether it came."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self._process.returncode is not None
 
     def kill(self) -> None:
         """Kill whatever is left of the child's process group."""

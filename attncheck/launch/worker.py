@@ -61,7 +61,7 @@ class Event:
 
     job: str
     item: str
-    kind: Literal["started", "answer", "died", "timed_out", "given_up"]
+    kind: Literal["started", "answer", "raised", "died", "timed_out", "given_up"]
     answer: Any = None
     reason: str = ""
 

@@ -9,6 +9,7 @@ into cancellation and rows of the output alike, so that a perfect kernel's round
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +30,8 @@ class Inputs:
     dout: Tensor
     sinks: Tensor | None = None
     slopes: Tensor | None = None
+    rank: int = 0  # the tensors are this rank's shard where the case is context-parallel…
+    group: Any = None  # …over this process group
 
 
 def make(case: Case, device: str) -> Inputs:

@@ -12,19 +12,25 @@ from attncheck.backends import Outputs
 from attncheck.cases import Case, segments
 from attncheck.measure.oracle import Reference
 from attncheck.measure.score import TENSORS, row_errors, taken
+from attncheck.sharding import Sharding, shards
 
 BAD = 20.0  # a row's error in sigma beyond which it is plainly wrong
 
 
-def patterns(outputs: Outputs, reference: Reference, tensors: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what is telling about the errors of `tensors`, the ones over budget, at most a few lines."""
+def patterns(
+    outputs: Outputs, reference: Reference, tensors: tuple[str, ...], sharding: Sharding | None = None
+) -> tuple[str, ...]:
+    """Return what is telling about the errors of `tensors`, the ones over budget, at most a few lines.
+
+    `sharding` is how tokens lie on ranks, where the case was computed by several.
+    """
     found: list[str] = []
     if outputs.lse is not None:
         found += _lse(outputs.lse, reference)
     for name in TENSORS:
         got = getattr(outputs, name)
         if name in tensors and got is not None and bool(torch.isfinite(got).all()):
-            found += (f"{name}: {line}" for line in _tensor(name, got, reference))
+            found += (f"{name}: {line}" for line in _tensor(name, got, reference, sharding))
     return tuple(dict.fromkeys(found))[:6]
 
 
@@ -49,7 +55,7 @@ def _lse(got: Tensor, reference: Reference) -> Iterator[str]:
             yield f"the softmax scale is off by about {100 * slope:+.2g} %"
 
 
-def _tensor(name: str, got: Tensor, reference: Reference) -> Iterator[str]:
+def _tensor(name: str, got: Tensor, reference: Reference, sharding: Sharding | None) -> Iterator[str]:
     want = getattr(reference, name)
     rows, error = row_errors(name, got, reference)
     got = taken(name, got, reference).to(want.dtype)
@@ -61,6 +67,8 @@ def _tensor(name: str, got: Tensor, reference: Reference) -> Iterator[str]:
     bad = rows > BAD
     if not bool(bad.any()):
         return
+    if sharding is not None:
+        yield from _ranks(name, bad, reference, sharding)
     yield from _swapped(got, want)
     yield from _heads(bad)
     yield from _columns(error, bad)
@@ -86,6 +94,18 @@ def _heads(bad: Tensor) -> Iterator[str]:
     count, heads = int(wrong.sum()), len(wrong)
     if count < heads:
         yield f"errors only in head{_listed(wrong.nonzero()[:, 0].tolist())} of {heads}"
+
+
+def _ranks(name: str, bad: Tensor, reference: Reference, sharding: Sharding) -> Iterator[str]:
+    """Name the ranks that hold the wrong rows, where others hold none."""
+    case = reference.case
+    places = bad.any(-1).any(0).nonzero()[:, 0]
+    tokens = places if reference.rows is None or name in ("dk", "dv") else reference.rows[places]
+    wrong = set(tokens.tolist())
+    ranks = range(case.context_parallel_size)
+    holders = [r for r in ranks if any(not wrong.isdisjoint(part) for part in shards(sharding, case, r))]
+    if len(holders) < len(ranks):
+        yield f"errors only on rank{_listed(holders)} of {len(ranks)}"
 
 
 def _columns(error: Tensor, bad: Tensor) -> Iterator[str]:

@@ -36,9 +36,9 @@ GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 class Repeater:
     """One backend, repeated on one device."""
 
-    def __init__(self, backend: Backend, device: Device, repeats: int) -> None:
-        """`repeats` counts every call, the first included."""
-        self.backend, self.device, self.repeats = backend, device, repeats
+    def __init__(self, backend: Backend, device: Device, repeats: int, warm_up: int = 0) -> None:
+        """`repeats` counts every call, the first included; `warm_up` calls before them are not looked at."""
+        self.backend, self.device, self.repeats, self.warm_up = backend, device, repeats, warm_up
 
     def measure(self, case: Case, mode: Mode) -> Repeats:
         """Return what repeating `case` in `mode` showed. Raises nothing that the backend raised."""
@@ -59,6 +59,8 @@ class Repeater:
 
     def _measured(self, case: Case, mode: Mode, blank: Repeats) -> Repeats:
         inputs = make(case, self.device.kind)
+        for _ in range(self.warm_up):
+            self._call(inputs, mode)
         watched = _Watched(self._call(inputs, mode))
         call_ms, peak = self._time(lambda: self._call(inputs, mode))
         idle = (self.repeats - 1) // 2

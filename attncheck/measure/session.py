@@ -105,17 +105,39 @@ class Session:
     """One backend at work on one device, case after case."""
 
     def __init__(
-        self, backend: Backend, device: Device, others: Sequence[Backend] = (), seconds: float = math.inf
+        self,
+        backend: Backend,
+        device: Device,
+        others: Sequence[Backend] = (),
+        seconds: float = math.inf,
+        judging: bool = True,
+        watching: bool = True,
     ) -> None:
-        """`others` are the backends whose kernels must not be seen in its place; `seconds` is a case's deadline."""
+        """`others` are the backends whose kernels must not be seen in its place; `seconds` is a case's deadline.
+
+        A rank whose outputs another rank judges is not `judging`: its runs have no scores. `watching` looks which
+        kernels or operators run.
+        """
         self.backend, self.device, self.others, self.seconds = backend, device, others, seconds
+        self.judging, self.watching = judging, watching
         self._looked: set[tuple[object, ...]] = set()
 
     def measure(self, case: Case) -> Run:
         """Return what the backend does with `case`. Raises nothing that the backend raised."""
+        run = self.preflight(case)
+        return self.attempt(run) if run.outcome == "ok" else run
+
+    def preflight(self, case: Case) -> Run:
+        """Return an empty run of `case`, or why it is refused or left out."""
         if self.device.kind == "cpu" and case.cells > CPU_CELLS:
             case = replace(case, every_row=False)  # the oracle would take longer than the deadline
-        blank = Run(self.backend.name, case, "ok", memory_bytes=memory.needed(case, self.device.kind, self.backend))
+        blank = Run(
+            self.backend.name,
+            case,
+            "ok",
+            memory_bytes=memory.needed(case, self.device.kind, self.backend),
+            class_factor=self.backend.class_factor(case),
+        )
         try:
             reason = self.backend.refuse(case, self.device)
         except BaseException as error:
@@ -134,6 +156,11 @@ class Session:
                 f"the case would take about {expected:.0f} s on this CPU, {self.seconds:.0f} s are allowed (--timeout)"
             )
             return replace(blank, outcome="skipped", reason=reason)
+        return blank
+
+    def attempt(self, blank: Run) -> Run:
+        """Return what running the case of an empty run showed."""
+        case = blank.case
         try:
             return self._measured(case, blank)
         except Refused as refusal:
@@ -141,7 +168,8 @@ class Session:
         except BaseException as error:  # whatever a kernel raises is its verdict, not our end
             if not out_of_memory(error):
                 return replace(blank, outcome="raised", reason=message(error))
-            reason = f"out of memory: about {memory.told(blank.memory_bytes)} expected, {memory.told(free)} were free"
+            free = memory.told(memory.free(self.device.kind))
+            reason = f"out of memory: about {memory.told(blank.memory_bytes)} expected, {free} are free"
             return replace(blank, outcome="out_of_memory", reason=reason)
         finally:
             if blank.memory_bytes > 4 << 30:
@@ -163,6 +191,8 @@ class Session:
         wrong = (*malformed(inputs, outputs), *changed(inputs, kept))
         if wrong:
             return replace(blank, violations=wrong, call_ms=timed.ms, **self._identity(timed, outputs))
+        if not self.judging:
+            return blank
         began = time.perf_counter()
         answer = reference(
             inputs, self.backend.noise, self.backend.rounded_bias, self.backend.roundings(case, self.device)
@@ -170,8 +200,8 @@ class Session:
         yardstick = self._yardstick(inputs)
         found = scores(outputs, answer, yardstick, judge_lse=self.backend.noise == "fused" or case.dtype == "float32")
         run = replace(blank, scores=tuple(found), call_ms=timed.ms, **self._identity(timed, outputs))
-        over = tuple(score.tensor for score in found if excess(case, score) > 1.0)
-        pattern = patterns(outputs, answer, over) if over else ()
+        over = tuple(score.tensor for score in found if excess(case, score, run.class_factor) > 1.0)
+        pattern = patterns(outputs, answer, over, self.backend.sharding) if over else ()
         return replace(run, pattern=pattern, oracle_ms=1e3 * (time.perf_counter() - began))
 
     def _caller(self, case: Case) -> Callable[[Inputs], tuple[Outputs, tuple[str, ...]]]:
@@ -182,7 +212,9 @@ class Session:
         self._looked.add(kind)
 
         def call(inputs: Inputs) -> tuple[Outputs, tuple[str, ...]]:
-            if not new or (self.backend.compiles and self.device.kind == "cpu"):  # watching would stop the compiler
+            if (
+                not new or not self.watching or (self.backend.compiles and self.device.kind == "cpu")
+            ):  # watching would stop the compiler
                 return self.backend.run(inputs, False), ()
             if self.backend.compiles:
                 self.backend.run(inputs, False)

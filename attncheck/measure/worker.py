@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from attncheck import backends, codec
 from attncheck.cases import Case
+from attncheck.timings import TimedMode
 from attncheck.verdicts import Mode
 
 PR_SET_PDEATHSIG = 1
@@ -66,7 +67,12 @@ def census(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> No
             found = asdict(backend.find())
         except BaseException as error:  # a damaged installation may raise anything
             found = {"version": "", "missing": f"looking for it raised {type(error).__name__}: {error}"}
-        told[name] = {**found, "title": backend.title, "package": backend.package}
+        told[name] = {
+            **found,
+            "title": backend.title,
+            "package": backend.package,
+            "over_ranks": backend.sharding is not None,
+        }
     for item in broken:
         told[item.name] = {"missing": f"it cannot be loaded: {item.reason}"}
     say(_answer("census", {"backends": told, "torch": importlib.util.find_spec("torch") is not None}))
@@ -142,9 +148,39 @@ def available(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) ->
         say(_answer(name, codec.plain(run)))
 
 
+def bench(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
+    """Time one backend, an item being a case and a mode, "case@mode"; the device's plain work where none is named."""
+    device = _device(message, say)
+    from attncheck.measure.bench_session import BenchSession
+    from attncheck.measure.device_rates import rates
+    from attncheck.measure.session import fatal
+
+    known, cases = backends.load()[0], _cases(message)
+    if not message["backend"]:
+        say({"started": message["items"][0]})
+        say(_answer(message["items"][0], codec.plain(rates(device.kind, message["dtype"]))))
+        return
+    session = BenchSession(
+        known[message["backend"]], device, tuple(known.values()), message["seconds"], message["dtype"]
+    )
+    for item in message["items"]:
+        say({"started": item})
+        name, _, mode = item.partition("@")
+        run, timing = session.measure(cases[name], cast(TimedMode, mode))
+        say(_answer(item, {"run": codec.plain(run), "timing": codec.plain(timing)}))
+        if fatal(run):
+            sys.exit("the device does not answer any more")
+
+
 def _cases(message: dict[str, Any]) -> dict[str, Case]:
     """Return the cases of a message by name."""
     return {document["name"]: codec.read(Case, document) for document in message["cases"]}
 
 
-_TASKS = {"census": census, "parity": parity, "determinism": determinism, "available": available}
+_TASKS = {
+    "census": census,
+    "parity": parity,
+    "determinism": determinism,
+    "available": available,
+    "bench": bench,
+}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from attncheck import scoreboard
 from attncheck.findings import Report
+from attncheck.growth import told
 from attncheck.scoreboard import Cell
 from attncheck.verdicts import Answer, Repeats, Verdict
 
@@ -35,6 +36,7 @@ def rows(report: Report, verbose: bool, width: int) -> Iterator[Row]:
         found = list(scoreboard.lines(report))
         yield from _table(found, scoreboard.families(report.verdicts), width)
         yield from _map(found, width)
+        yield from _growth(report)
         yield from _absent(report)
         if verbose:
             yield from _each(report)
@@ -48,6 +50,8 @@ def _heading(report: Report) -> str:
     cases = len({verdict.case for verdict in report.verdicts})
     seconds = f"{on.seconds:.0f} s" if on.seconds >= 10 else f"{on.seconds:.1f} s"
     parts = [on.name or on.device, f"torch {on.torch}", f"{on.suite} suite: {cases} cases" if on.suite else ""]
+    if on.ring_size:
+        parts.insert(1, f"{on.ring_size} ranks" + (", flash-attn's kernels emulated in plain torch" * on.emulated))
     parts += [f"seed {on.seed}", seconds]
     if on.not_reached:
         parts.append(f"{on.not_reached} runs not reached within --budget")
@@ -110,11 +114,32 @@ def _grouped(heat: Sequence[tuple[str, Answer]]) -> Iterator[tuple[str, str]]:
         yield text, style
 
 
+def _growth(report: Report) -> Iterator[Row]:
+    """Say how errors grow with the ring, and what was put back so that the package could be imported at all."""
+    if report.growth:
+        yield Row()
+        yield Row((("the same problem on every ring size, its worst tensor; an ideal kernel has z_rms 1", "dim"),))
+    for growth in report.growth:
+        yield Row(((f"{growth.backend} ({growth.layout}) ", ""), (told(growth), "dim")))
+    if report.adapted:
+        yield Row()
+        yield Row((("ring-flash-attn's Hugging Face adapter on small models, by attn_implementation", "dim"),))
+    for item in report.adapted:
+        who = f"{item.implementation}, {item.shape.replace('_', ' ')}"
+        yield Row(((f"{item.answer:<8}", STYLES.get(item.answer, "dim")), (f"{who:<34}", ""), (item.because, "dim")))
+    if report.measured_on.put_back:
+        names = ", ".join(report.measured_on.put_back)
+        line = f"ring-flash-attn was imported with {names} put back into transformers, in the measuring process only"
+        yield Row()
+        yield Row(((line, "dim"),))
+
+
 def _absent(report: Report) -> Iterator[Row]:
     measured = {verdict.backend for verdict in report.verdicts}
     reasons: dict[str, list[str]] = {}
     for state in report.backends:
-        if state.missing and state.name not in measured:
+        ranks = report.measured_on.ring_size > 0
+        if state.missing and state.name not in measured and state.over_ranks == ranks:
             reasons.setdefault(state.missing, []).append(state.name)
     if reasons:
         yield Row()

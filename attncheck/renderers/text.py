@@ -11,10 +11,14 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from attncheck.findings import Finding, Report
 from attncheck.overview import rows
 from attncheck.renderers import Renderer
+
+if TYPE_CHECKING:
+    from attncheck.renderers.measurements import Row
 from attncheck.verdicts import ANSWERS
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green", "-": "dim"}
@@ -37,7 +41,7 @@ def render(report: Report, verbose: bool) -> str:
     terminal = sys.stdout is not None and sys.stdout.isatty()
     width = min(WIDEST, shutil.get_terminal_size().columns) if terminal else WIDEST
     top = _overview(report) if report.asked == "doctor" else _measured(report, verbose, width)
-    lines = [*top, *(line for finding in report.findings for line in _finding(finding))]
+    lines = [*top, *_talk(report, verbose, width), *(line for finding in report.findings for line in _finding(finding))]
     if verbose and report.skips:
         lines += [Line(), *_skips(report)]
     lines += [Line(), Line(text=_summary(report, verbose)), *_advice(report)]
@@ -54,9 +58,37 @@ def _overview(report: Report) -> Iterator[Line]:
 
 
 def _measured(report: Report, verbose: bool, width: int) -> Iterator[Line]:
+    if report.asked == "communication":
+        return
+    if report.ring_timings:
+        from attncheck.renderers import ring_timings
+
+        yield from _laid(ring_timings.rows(report, width))
+        return
+    if report.timings:
+        from attncheck.renderers import timings
+
+        yield from _laid(timings.rows(report, verbose, width))
+        return
     from attncheck.renderers import measurements  # not for doctor, whose static lane runs in prologs
 
-    for row in measurements.rows(report, verbose, width):
+    yield from _laid(measurements.rows(report, verbose, width))
+
+
+def _talk(report: Report, verbose: bool, width: int) -> Iterator[Line]:
+    """How ranks talked, where that was checked: all of it where it was asked for, else where something is amiss."""
+    if not report.communication.world_size:
+        return
+    if report.asked not in ("doctor", "communication") and not verbose:
+        return
+    from attncheck.renderers import communication
+
+    yield Line()
+    yield from _laid(communication.rows(report.communication, verbose, width))
+
+
+def _laid(rows: Iterable[Row]) -> Iterator[Line]:
+    for row in rows:
         if len(row.words) == 1:  # a sentence, to be wrapped; the rest are columns
             yield Line(text=row.words[0][0])
         else:
@@ -86,7 +118,7 @@ def _skips(report: Report) -> Iterator[Line]:
 
 def _summary(report: Report, verbose: bool) -> str:
     parts = list(_counts(report)) or ["nothing found"]
-    if report.asked != "doctor":
+    if report.asked not in ("doctor", "communication"):
         return " · ".join([*parts, *_answers(report)])
     parts.append(f"{len(report.passed)} rule{'s' * (len(report.passed) != 1)} found nothing")
     if report.skips:

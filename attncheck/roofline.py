@@ -1,0 +1,175 @@
+"""What a ring can achieve: a roofline of attention, communication and merging; arithmetic, nothing else.
+
+    T = sum over steps max(compute, communication) + merging;  achievable efficiency Y = n · t_c / T
+
+t_c is the measured time of the local causal call, forward or backward; t_f that of the same call without a mask, a full
+block, which takes a little less than twice as long. The first step of a ring costs t_c, every further one t_f on the
+busiest rank; zigzag and stripe halve every block, so that each further step costs t_f / 2. Communication is K and V
+(and, backward, dK and dV in float32) over the measured rate of one exchange. Merging reads and writes a float32
+accumulator and reads a 16-bit block: 12 bytes an element for the first, 10 for each further one, over the device's
+measured copy rate. Ring Attention (arXiv 2310.01889) has the condition under which communication hides; Striped
+Attention (arXiv 2311.09431) the imbalance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Scheme = Literal["ring", "balanced", "llama3"]
+FIRST, FURTHER = 12.0, 10.0  # bytes an element that merging moves, fused
+LAUNCH_BOUND_MS = 0.3  # a local call shorter than this is lost in launches: no percentage is worth telling
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A rank's share: tokens, heads, kv heads, head_dim, bytes of the io dtype."""
+
+    seqlen: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    bytes: int = 2
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What was measured: one exchange between neighbours and a device copy (read and write), in GB/s of 10⁹ bytes."""
+
+    link_gb_per_s: float
+    copy_gb_per_s: float
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The achievable efficiency of one pass, and what it is made of, in milliseconds."""
+
+    efficiency: float
+    compute_ms: float
+    communication_ms: float  # of all steps, hidden or not
+    exposed_ms: float  # what computing cannot hide
+    merge_ms: float
+    balance: float  # the efficiency that uneven work alone would leave
+
+
+def exchanged_bytes(shape: Shape, backward: bool) -> float:
+    """Return what a rank sends in one step: K and V, and backward dK and dV in float32 beside them."""
+    return 2.0 * shape.seqlen * shape.num_kv_heads * shape.head_dim * (shape.bytes + (4 if backward else 0))
+
+
+def merged_bytes(shape: Shape, ring_size: int, backward: bool) -> float:
+    """Return what merging moves through memory over all steps."""
+    each = FIRST + FURTHER * (ring_size - 1)
+    queries = shape.seqlen * shape.num_heads * shape.head_dim * each
+    return queries + (2.0 * shape.seqlen * shape.num_kv_heads * shape.head_dim * each if backward else 0.0)
+
+
+def bound(
+    scheme: Scheme,
+    shape: Shape,
+    ring_size: int,
+    call_ms: float,
+    full_ms: float,
+    backward: bool,
+    rates: Rates,
+    busiest_ms: float = 0.0,
+) -> Bound:
+    """Return what one pass of a scheme can achieve; `call_ms` is t_c of that pass and `full_ms` its t_f.
+
+    `busiest_ms` is what llama3's busiest rank computes, which depends on where documents lie.
+    """
+    if scheme == "llama3":
+        return _gathered(shape, ring_size, call_ms, backward, rates, busiest_ms)
+    further = full_ms if scheme == "ring" else full_ms / 2.0
+    steps = [call_ms] + [further] * (ring_size - 1)
+    sends = ring_size - 1 + (1 if backward else 0)  # gradients travel one step further, home
+    sent_ms = _ms(exchanged_bytes(shape, backward), rates.link_gb_per_s) if ring_size > 1 else 0.0
+    merge = _ms(merged_bytes(shape, ring_size, backward), rates.copy_gb_per_s) if ring_size > 1 else 0.0
+    exposed = sum(max(0.0, sent_ms - step) for step in steps)
+    return _bound(ring_size * call_ms, sum(steps), sent_ms * sends, exposed, merge)
+
+
+def _gathered(shape: Shape, ring_size: int, call_ms: float, backward: bool, rates: Rates, busiest_ms: float) -> Bound:
+    """Return llama3's bound: all keys are gathered while others are computed; gradients are scattered afterwards."""
+    sent = exchanged_bytes(shape, False) * (ring_size - 1) * (2 if backward else 1)
+    sent_ms = _ms(sent, rates.link_gb_per_s) if ring_size > 1 else 0.0
+    exposed = max(0.0, sent_ms - busiest_ms) + (sent_ms / 2 if backward else 0.0)  # the scatter waits for gradients
+    return _bound(ring_size * call_ms, busiest_ms, sent_ms, exposed, 0.0)
+
+
+def _bound(ideal: float, compute: float, sent: float, exposed: float, merge: float) -> Bound:
+    return Bound(ideal / (compute + exposed + merge), compute, sent, exposed, merge, ideal / compute)
+
+
+def both(first: Bound, second: Bound, ideal_ms: float) -> Bound:
+    """Return the bound of a forward and a backward together; `ideal_ms` is n times the time of both local calls."""
+    compute, exposed = first.compute_ms + second.compute_ms, first.exposed_ms + second.exposed_ms
+    sent, merge = first.communication_ms + second.communication_ms, first.merge_ms + second.merge_ms
+    return _bound(ideal_ms, compute, sent, exposed, merge)
+
+
+def _ms(size: float, gb_per_s: float) -> float:
+    return size / gb_per_s / 1e6 if gb_per_s > 0 else 0.0
+
+
+def hides_from(shape: Shape, call_ms: float, rates: Rates, backward: bool) -> int:
+    """Return the tokens per rank from which on communication hides behind a causal call, 0 where nothing is sent.
+
+    Computing grows with the square of the length, sending with the length: S* = S · sent(S) / t_c(S).
+    """
+    sent_ms = _ms(exchanged_bytes(shape, backward), rates.link_gb_per_s)
+    return round(shape.seqlen * sent_ms / call_ms) if call_ms > 0 else 0
+
+
+def busiest_rank(packings: Sequence[Sequence[int]], ring_size: int) -> float:
+    """Return the work of the busiest rank under contiguous shards of a packed row, as a share of a full block's.
+
+    `packings` are local: each document's length on one device; the row over the ranks repeats the packing on each, as
+    ring-flash-attn's benchmark has it (`cu_seqlens * world_size`: documents n times as long). All are averaged, rank
+    by rank, since one iteration waits for its slowest rank.
+    """
+    shares = []
+    for lengths in packings:
+        whole = [length * ring_size for length in lengths]
+        shard = sum(whole) // ring_size
+        work = [_pairs(whole, rank * shard, (rank + 1) * shard) for rank in range(ring_size)]
+        shares.append(max(work) / shard**2)
+    return sum(shares) / len(shares)
+
+
+def full_share(packings: Sequence[Sequence[int]]) -> float:
+    """Return the work of a step in which every document meets another rank's part of it, as a share of a full block's.
+
+    A ring over packed documents computes, in its later steps, each document's queries against as many keys.
+    """
+    shares = [sum(length**2 for length in lengths) / sum(lengths) ** 2 for lengths in packings]
+    return sum(shares) / len(shares)
+
+
+def _pairs(lengths: Sequence[int], start: int, stop: int) -> float:
+    """Return the visible (query, key) pairs of the queries start … stop - 1 of a packed causal row."""
+    total, begin = 0.0, 0
+    for length in lengths:
+        first, last = max(start, begin) - begin, min(stop, begin + length) - begin
+        if last > first:
+            total += (first + 1 + last) * (last - first) / 2
+        begin += length
+    return total
+
+
+def limited_by(bound: Bound, reached: float) -> str:
+    """Return in words what keeps a scheme from n times one device's speed, the largest part first.
+
+    `reached` is the measured efficiency as a share of the achievable one.
+    """
+    total = bound.compute_ms + bound.exposed_ms + bound.merge_ms
+    ideal = bound.efficiency * total
+    parts = {
+        "uneven causal work": bound.compute_ms - ideal,
+        "communication that computing cannot hide": bound.exposed_ms,
+        "merging of blocks": bound.merge_ms,
+        "what the bound does not know (launches, unfused merging, copies)": total * (1.0 / max(reached, 1e-9) - 1.0),
+    }
+    worst = max(parts, key=lambda name: parts[name])
+    return worst if parts[worst] > 0.01 * total else "nothing"
