@@ -2,12 +2,15 @@
 PYTHON ?= python3
 BASE ?= python3
 
-.PHONY: doctor test lint clean
+.PHONY: doctor test coverage lint clean
 
 doctor: .venv/ready  ## examine the environment of $(PYTHON)
 	.venv/bin/attncheck doctor --python "$(PYTHON)"
 
 test: .venv-test/ready lint  ## lint, types, import contract, every test that this machine can run
+	.venv-test/bin/python -m pytest $(PYTEST)
+
+coverage: .venv-test/ready  ## the same, with what the tests reach
 	.venv-test/bin/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST)
 
 lint: .venv-test/ready

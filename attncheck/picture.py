@@ -15,6 +15,7 @@ from typing import Any
 
 from attncheck.errors import BadUsage
 from attncheck.findings import Report
+from attncheck.renderers.ring_timings import shown
 from attncheck.ring_timings import FLASH, PASSES, TABLES, RingTiming
 
 KINDS = {".png": "png", ".svg": "svg"}
@@ -107,7 +108,7 @@ def _ring_panels(report: Report) -> tuple[Panel, ...]:
     found = []
     for table in TABLES:
         for passes in PASSES:
-            mine = [t for t in report.ring_timings if t.table == table and t.passes == passes and t.outcome == "ok"]
+            mine = [timing for timing in shown(report, table, passes) if timing.outcome == "ok"]
             bars = tuple(_ring_bar(timing) for timing in mine if timing.backend != FLASH)
             title = f"{table} API, {passes.replace('_', ' + ')}"
             found.append(Panel(title, "% of flash-attn / ring size (mark: achievable)", bars))

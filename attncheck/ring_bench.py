@@ -22,7 +22,7 @@ from attncheck.launch.place import place
 from attncheck.launch.ranks import Ranks, RanksJob
 from attncheck.launch.worker import Event
 from attncheck.measured import Bench, Progress
-from attncheck.ring_timings import FLASH, FULL, PASSES, Passes, RingRates, RingTiming, Stopwatch, Table
+from attncheck.ring_timings import FLASH, FULL, LAUNCH_BOUND_MS, PASSES, Passes, RingRates, RingTiming, Stopwatch, Table
 from attncheck.roofline import Bound, Rates, Shape
 from attncheck.snapshot import Snapshot
 from attncheck.verdicts import Answer, Run, Verdict
@@ -168,7 +168,7 @@ def run(snapshot: Snapshot, asked: Request, ring: Ring, bench: Bench, say: Calla
         communication=talk.communication,
         ring_rates=rates,
         ring_timings=timings,
-        concluded=concluded(timings),
+        concluded=(*concluded(timings), *break_even(timings, roof, asked)),
     )
     return doctor.added(whole, (*talk.findings, *inefficient(timings, asked.min_efficiency)))
 
@@ -268,6 +268,9 @@ def _bounded(timing: RingTiming, every: Sequence[RingTiming], rates: RingRates, 
         return timing
     efficiency = call * timing.ring_size / timing.watch.ms
     timing = replace(timing, efficiency=round(efficiency, 4))
+    if call < LAUNCH_BOUND_MS:
+        told = f"launches: the local call takes {call:.2g} ms, no longer than launching a step's kernels"
+        return replace(timing, limited_by=told)
     found = _bound(timing, every, rates, asked) if rates.copy_gb_per_s else None
     if found is None:
         return timing
@@ -335,6 +338,19 @@ def concluded(timings: Sequence[RingTiming]) -> tuple[str, ...]:
             told += f"; {best.backend} reaches {100 * best.reached:.0f} % of {most}"
         lines.append(told)
     return tuple(lines)
+
+
+def break_even(timings: Sequence[RingTiming], rates: RingRates, asked: Request) -> tuple[str, ...]:
+    """Return from which length on communication hides, as far as the batch table's local calls tell."""
+    forward = _local(timings, FLASH, "batch", "forward", asked.seqlen)
+    both = _local(timings, FLASH, "batch", "forward_backward", asked.seqlen)
+    if not (forward and both > forward and rates.link_gb_per_s):
+        return ()
+    known = Rates(rates.link_gb_per_s, rates.copy_gb_per_s)
+    first = roofline.hides_from(asked.shape, forward, known, backward=False)
+    second = roofline.hides_from(asked.shape, both - forward, known, backward=True)
+    words = f"from about {first} tokens a rank on (forward), {second} (backward)"
+    return (f"communication hides behind computing {words}",)
 
 
 def _ranked(timings: Sequence[RingTiming], table: Table) -> list[RingTiming]:

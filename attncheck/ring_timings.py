@@ -11,6 +11,7 @@ Table = Literal["batch", "varlen"]
 Passes = Literal["forward", "forward_backward"]
 TABLES: tuple[Table, ...] = ("batch", "varlen")
 PASSES: tuple[Passes, ...] = ("forward", "forward_backward")
+LAUNCH_BOUND_MS = 0.3  # a local call shorter than this is lost in launches: no percentage is worth telling
 FLASH = "flash_attn"  # the local call on one device, which efficiency is measured against
 FULL = "flash_attn_full"  # the same without a mask: what a ring's later steps compute
 
@@ -80,4 +81,4 @@ class RingTiming:
     @property
     def launch_bound(self) -> bool:
         """Whether the local call is so short that a percentage would say nothing."""
-        return self.backend == FLASH and 0.0 < self.watch.ms < 0.3
+        return self.backend == FLASH and 0.0 < self.watch.ms < LAUNCH_BOUND_MS

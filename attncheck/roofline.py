@@ -19,7 +19,6 @@ from typing import Literal
 
 Scheme = Literal["ring", "balanced", "llama3"]
 FIRST, FURTHER = 12.0, 10.0  # bytes an element that merging moves, fused
-LAUNCH_BOUND_MS = 0.3  # a local call shorter than this is lost in launches: no percentage is worth telling
 
 
 @dataclass(frozen=True)

@@ -133,14 +133,18 @@ def test_clocks_tell_what_held_the_gpu_back() -> None:
     assert clocks.clocks([]) == Clocks()
 
 
-def test_half_a_width_shrinks_with_more_rounds() -> None:
-    pytest.importorskip("torch")
-    from attncheck.measure.stopwatch import half_width
+def test_a_local_call_too_short_is_launch_bound_and_has_no_bound() -> None:
+    short = [replace(t, achievable=0.0, watch=replace(t.watch, ms=t.watch.ms / 50)) for t in measured()]
+    verdicts = [Verdict("parity", name, "case", "bench", "pass", "") for name in ITERATIONS]
+    found = of(ring_bench.completed(short, RATES, ASKED, verdicts), "zigzag_ring_flash_attn", "forward")
+    assert found.achievable == 0.0 and found.limited_by.startswith("launches")
+    assert of(tuple(short), FLASH, "forward").launch_bound
 
-    few, many = [10.0, 11.0, 9.0], [10.0, 11.0, 9.0, 10.1, 9.9, 10.0] * 6
-    assert half_width(few) == pytest.approx(0.1)
-    assert half_width(many) < 0.02
-    assert half_width([5.0] * 8) == 0.0
+
+def test_from_where_on_communication_hides() -> None:
+    line = ring_bench.break_even(measured(), RATES, ASKED)
+    assert line == ("communication hides behind computing from about 472 tokens a rank on (forward), 504 (backward)",)
+    assert ring_bench.break_even(measured(), RingRates(), ASKED) == ()
 
 
 SMALL = ("bench", "--ring-size", "2", "--device", "cpu", "--seqlen", "64", "--backend", "zigzag_ring_flash_attn")

@@ -1,9 +1,9 @@
 """Times a call on every rank at once: warmed up, in rounds, until the median is known well enough.
 
 A round is a run of calls between two device events without a barrier in between, which is how ring-flash-attn's own
-benchmark times (benchmark/benchmark_kvpacked_func.py); rounds begin together. The slowest rank's time counts. The 95 %
-interval of the median is that of order statistics (Hahn and Meeker, Statistical Intervals, 5.2). Inputs are normal
-numbers, never zeros, which run faster; the working set of a ring is far beyond the L2 cache.
+benchmark times (benchmark/benchmark_kvpacked_func.py); rounds begin together. The slowest rank's time counts, with the
+95 % interval of its median (`attncheck.timings`). Inputs are normal numbers, never zeros, which run faster; the working
+set of a ring is far beyond the L2 cache.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from attncheck.ring_timings import Stopwatch
+from attncheck.timings import half_width
 
 ROUND_MS = 200.0  # of one round, about: long, so that its beginning and end weigh little
 MOST_CALLS = 400  # in a round
@@ -46,7 +47,7 @@ def timed(call: Callable[[], Any], kind: str, group: Any, seconds: float, cycle:
         rounds.append(_round(call, calls, kind, group))
         slow = [max(each) for each in rounds]
         late = _agreed(time.monotonic() > deadline, kind, group)
-        if len(rounds) >= LEAST_ROUNDS and (late or half_width(slow) < PRECISE):
+        if len(rounds) >= LEAST_ROUNDS and (late or half_width(slow) < PRECISE * statistics.median(slow)):
             break
         if late and len(rounds) >= 3:
             break
@@ -70,25 +71,12 @@ def _watch(rounds: list[list[float]], calls: int, peak: int) -> Stopwatch:
         ms=statistics.median(slow),
         p10_ms=low,
         p90_ms=high,
-        interval=half_width(slow),
+        interval=half_width(slow) / statistics.median(slow),
         calls=calls * len(rounds),
         slowest_rank=max(range(len(means)), key=lambda rank: means[rank]),
         spread=max(means) / max(min(means), 1e-9),
         peak_memory_bytes=peak,
     )
-
-
-def half_width(values: Sequence[float]) -> float:
-    """Return the half-width of the 95 % interval of the median of `values`, as a share of it.
-
-    Fewer than six values have none: their whole range stands for it, the widest that can be told.
-    """
-    ordered, n = sorted(values), len(values)
-    if n < 6:
-        return (ordered[-1] - ordered[0]) / 2 / statistics.median(ordered)
-    reach = 0.98 * math.sqrt(n)  # half of 1.96 sqrt(n): ranks around the middle
-    low, high = max(0, math.floor(n / 2 - reach)), min(n - 1, math.ceil(n / 2 + reach) - 1)
-    return (ordered[high] - ordered[low]) / 2 / statistics.median(ordered)
 
 
 def _round(call: Callable[[], Any], calls: int, kind: str, group: Any) -> list[float]:
