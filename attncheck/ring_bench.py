@@ -121,6 +121,7 @@ Item = tuple[str, Table, Passes, int, int]  # scheme, table, passes, tokens per 
 
 def items(asked: Request, gpu: bool) -> tuple[Item, ...]:
     """Return what to time, the local calls first."""
+    chosen: list[Item]
     if asked.sweep == "seqlen":
         chosen = [
             (name, "batch", "forward_backward", length, 0)
@@ -139,8 +140,13 @@ def items(asked: Request, gpu: bool) -> tuple[Item, ...]:
             for passes in PASSES
             for name in (FLASH, *([FULL] if table == "batch" else []), *schemes)
         ]
-    wanted = (FLASH, FULL, *asked.backends)
-    return tuple(item for item in chosen if not asked.backends or item[0] in wanted)  # type: ignore[misc]
+    wanted = set(asked.backends)
+    tables = {table for table, schemes in SCHEMES.items() if not wanted or wanted & set(schemes)}
+    local = (FLASH, FULL)
+    kept = [
+        item for item in chosen if (item[0] in local and (item[1] in tables or item[0] == FULL)) or item[0] in wanted
+    ]
+    return tuple(kept if wanted else chosen)
 
 
 def run(snapshot: Snapshot, asked: Request, ring: Ring, bench: Bench, say: Callable[[str], None]) -> Report:

@@ -59,6 +59,13 @@ FAULTS = {
         "lost",
         "rank 1 ended with exit status 7: out of here",
     ),
+    "vanishes": (ON_ONE + "os._exit(0)" + OTHERWISE, "ATN604", "lost", "rank 1 ended by itself, before its peers"),
+    "stops": (
+        ON_ONE + "os.kill(os.getpid(), signal.SIGSTOP)" + OTHERWISE,
+        "ATN604",
+        "lost",
+        "rank 1 does not even say where it is",
+    ),
     "hangs": (ON_ONE + "time.sleep(1000)" + OTHERWISE, "ATN604", "lost", "rank 1 hangs in run (pl/hangs_plugin.py:"),
     "mismatched": (
         "def run(inputs, deterministic):\n"

@@ -279,6 +279,9 @@ class _Group:
         if not faults:
             return "died", f"the launcher ended: {_last(self.process.stderr)}"
         own = {rank: fault for rank, fault in faults.items() if not _PEER_GONE.search(fault["message"])}
+        gone = [rank for rank in self._gone() if rank not in faults]
+        if not own and gone:
+            return "died", f"rank {gone[0]} ended by itself, before its peers: {self._last_words(gone[0])}"
         if not own:
             return "died", f"a peer of rank {min(faults)} went away; what it said last is on its own standard error"
         first = min(own.values(), key=lambda fault: float(fault["at"]))
@@ -297,6 +300,10 @@ class _Group:
 
     def _hung(self) -> str:
         """Return which rank hangs, as far as the stacks tell."""
+        gone = self._gone()
+        if gone:
+            words = self._last_words(gone[0])
+            return f"no answer any more: rank {gone[0]} ended by itself, its peers wait for it: {words}"
         stacks = self._stacks()
         seconds = self.job.seconds if self.ready else IMPORT_SECONDS + self.job.rendezvous
         said = f"no answer within {seconds:g} s; the group was stopped"
@@ -312,6 +319,11 @@ class _Group:
         if stacks and not culprits:
             return f"{said}: every rank waits for another, rank 0 in {_innermost(stacks[min(stacks)])}"
         return said
+
+    def _gone(self) -> list[int]:
+        """Return the ranks of this host whose process has ended, as far as /proc tells."""
+        states = [_read(path) for path in sorted(self.folder.glob("rank-*.json"))]
+        return [int(state["rank"]) for state in states if state and _ended(int(state["pid"]))]
 
     def _stacks(self) -> dict[int, str]:
         """Return where the main thread of each rank is, as faulthandler prints it."""
@@ -337,6 +349,16 @@ class _Group:
             return _last(stream.read().decode("utf-8", "replace"))
 
 
+def _ended(pid: int) -> bool:
+    """Say whether a process is gone, or waits to be reaped."""
+    if not Path("/proc/self").exists():
+        return False
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
 def _read(path: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError):
         document = json.loads(path.read_bytes())
@@ -346,7 +368,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _last(text: str) -> str:
-    return (text.strip().splitlines()[-1:] or ["no message"])[0][:300]
+    """Return the last line, or what Python said before it printed its stacks."""
+    lines = text.strip().splitlines()
+    fatal = [line for line in lines if line.startswith("Fatal Python error")]
+    return (fatal[-1:] or lines[-1:] or ["no message"])[0][:300]
 
 
 def _thread(text: str, ident: int) -> str:

@@ -12,7 +12,7 @@ from attncheck.renderers.measurements import Row
 from attncheck.ring_timings import FLASH, FULL, PASSES, TABLES, Passes, RingRates, RingTiming, Table
 
 COLUMNS = ("iter/s", "±", "of flash/n", "achievable", "reached", "hidden", "memory", "parity")
-WIDTHS = (9, 9, 12, 12, 9, 8, 11, 8)
+WIDTHS = (9, 9, 14, 12, 9, 8, 11, 8)
 STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "lost": "bold red"}
 
 
@@ -106,7 +106,7 @@ def figures(timing: RingTiming) -> tuple[str, ...]:
         note = (
             "launches!"
             if timing.launch_bound
-            else f"/{timing.ring_size} = {timing.iterations_per_s / timing.ring_size:.3g}"
+            else f"/{timing.ring_size} = {timing.iterations_per_s / timing.ring_size:.4g}"
         )
         return speed, spread, note, "-", "-", "-", memory, "-"
     share, most, reached = (_percent(value) for value in (timing.efficiency, timing.achievable, timing.reached))
