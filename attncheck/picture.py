@@ -116,8 +116,7 @@ def _ring_panels(report: Report) -> tuple[Panel, ...]:
 
 
 def _ring_bar(timing: RingTiming) -> Bar:
-    name = f"{timing.backend}, {timing.seqlen} tokens a rank"
-    name += f", stride {timing.heads_k_stride}" * bool(timing.heads_k_stride)
+    name = f"{timing.title}, {timing.seqlen} tokens a rank"
     figures = f"{timing.iterations_per_s:.4g} it/s · {100 * timing.efficiency:.1f} %"
     figures += f" · parity: {timing.correct}" * (timing.correct != "pass")
     colour = RIGHT if timing.correct == "pass" else WRONG

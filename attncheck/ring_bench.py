@@ -334,14 +334,14 @@ def concluded(timings: Sequence[RingTiming]) -> tuple[str, ...]:
         if not ranked:
             continue
         best = ranked[0]
-        told = f"{table}: {best.backend} is the fastest correct scheme, at {100 * best.efficiency:.1f} % of flash / n"
+        told = f"{table}: {best.title} is the fastest correct scheme, at {100 * best.efficiency:.1f} % of flash / n"
         if len(ranked) > 1 and best.watch.ms * (1 + best.watch.interval) > ranked[1].watch.ms * (
             1 - ranked[1].watch.interval
         ):
-            told = f"{table}: {best.backend} and {ranked[1].backend} are within the noise of each other"
+            told = f"{table}: {best.title} and {ranked[1].title} are within the noise of each other"
         if best.achievable:
             most = f"an achievable {100 * best.achievable:.1f} %"
-            told += f"; {best.backend} reaches {100 * best.reached:.0f} % of {most}"
+            told += f"; {best.title} reaches {100 * best.reached:.0f} % of {most}"
         lines.append(told)
     return tuple(lines)
 

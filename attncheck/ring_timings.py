@@ -79,6 +79,11 @@ class RingTiming:
     correct: Answer = "skipped"  # parity's answer for this scheme and shape
 
     @property
+    def title(self) -> str:
+        """What it is called in a table or a sentence."""
+        return self.backend + (f" stride {self.heads_k_stride}" if self.heads_k_stride else "")
+
+    @property
     def launch_bound(self) -> bool:
         """Whether the local call is so short that a percentage would say nothing."""
         return self.backend == FLASH and 0.0 < self.watch.ms < LAUNCH_BOUND_MS

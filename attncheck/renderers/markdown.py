@@ -80,7 +80,7 @@ def _ring(report: Report) -> Iterator[str]:
                     ("scheme", "tokens a rank", *ring_timings.COLUMNS),
                     [
                         (
-                            t.backend,
+                            t.title,
                             str(t.seqlen),
                             *_cells(ring_timings.figures(t) if t.outcome == "ok" else (), t.reason),
                         )

@@ -53,18 +53,19 @@ def _machine(rates: RingRates) -> Iterator[Row]:
 
 
 def _table(title: str, timings: Sequence[RingTiming], width: int) -> Iterator[Row]:
-    first = max(len(who(timing)) for timing in timings)
+    lengths = {timing.seqlen for timing in timings}
+    names = [timing.title + f", {timing.seqlen} tokens" * (len(lengths) > 1) for timing in timings]
+    first = max(map(len, names))
     kept = _fitting(width - first)
     heads = "".join(f"{COLUMNS[index]:>{WIDTHS[index]}}" for index in kept)
-    lengths = {timing.seqlen for timing in timings}
-    per_rank = f" · {lengths.pop()} tokens a rank" if len(lengths) == 1 else ""
+    per_rank = f" · {min(lengths)} tokens a rank" if len(lengths) == 1 else ""
     yield Row(((title + per_rank, "bold"),))
     yield Row(((f"{'':<{first}}{heads}", "bold"),))
-    for timing in timings:
-        yield _row(timing, first, kept)
-    for timing in timings:
+    for name, timing in zip(names, timings):
+        yield _row(f"{name:<{first}}", timing, kept)
+    for name, timing in zip(names, timings):
         if timing.limited_by and timing.limited_by != "nothing":
-            yield Row(((f"  {who(timing)} is limited by {timing.limited_by}", "dim"),))
+            yield Row(((f"  {name} is limited by {timing.limited_by}", "dim"),))
 
 
 def _fitting(room: int) -> list[int]:
@@ -78,22 +79,15 @@ def _fitting(room: int) -> list[int]:
     return kept
 
 
-def who(timing: RingTiming) -> str:
-    """Return a row's name."""
-    stride = f" stride {timing.heads_k_stride}" if timing.heads_k_stride else ""
-    return f"{timing.backend}{stride}"
-
-
-def _row(timing: RingTiming, first: int, kept: list[int]) -> Row:
-    name = (f"{who(timing):<{first}}", "")
+def _row(name: str, timing: RingTiming, kept: list[int]) -> Row:
     if timing.outcome != "ok":
-        return Row((name, (f"  {timing.outcome}: {timing.reason}", "red")))
+        return Row(((name, ""), (f"  {timing.outcome}: {timing.reason}", "red")))
     cells = figures(timing)
     painted = [
         (f"{cells[index]:>{WIDTHS[index]}}", STYLES.get(timing.correct, "") if COLUMNS[index] == "parity" else "")
         for index in kept
     ]
-    return Row((name, *painted))
+    return Row(((name, ""), *painted))
 
 
 def figures(timing: RingTiming) -> tuple[str, ...]:
