@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from attncheck import advice, codec, context_parallel, doctor, pins
 from attncheck.adapted import HOOKED, SHAPES, SHARD, WINDOWS, Adapted, Row, Shape
 from attncheck.context_parallel import Ring
+from attncheck.errors import Unanswered
 from attncheck.facts import Known
 from attncheck.findings import Finding, Fix, Problem, Report
 from attncheck.knowledge import ring_flash_attn as knowledge
@@ -58,13 +59,21 @@ class Request:
 
 
 def proved(report: Report, ring: Ring, bench: Bench, say: Callable[[str], None]) -> Report:
-    """Return parity's report with what the adapter does, where the environment has one and a ring to use it on."""
+    """Return parity's report with what the adapter does, where the environment has one and a ring to use it on.
+
+    Not under a launcher outside: by then the other ranks have ended, and rank 0 would wait for them in vain.
+    """
     snapshot = report.snapshot
-    if ring.size < 2 or not (snapshot.has("ring-flash-attn") and snapshot.has("transformers")):
+    if place(os.environ) is not None or ring.size < 2:
+        return report
+    if not (snapshot.has("ring-flash-attn") and snapshot.has("transformers")):
         return report
     model = snapshot.model.value if isinstance(snapshot.model, Known) else None
     request = Request(model=model)
-    runs = measure(request, ring, bench, say)
+    try:
+        runs = measure(request, ring, bench, say)
+    except Unanswered as error:  # what parity has measured is not lost over it
+        return replace(report, adapted=(Row(HOOKED, "plain", "lost", str(error)),))
     return doctor.added(replace(report, adapted=rows(runs)), findings(snapshot, request, runs))
 
 

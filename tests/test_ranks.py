@@ -159,6 +159,15 @@ def test_under_torchrun_every_process_is_a_rank_and_rank_0_reports(tmp_path: Pat
     assert done.stdout.count("2 ranks") == 1 and done.stdout.count("nothing found") == 1
 
 
+def test_under_torchrun_the_whole_of_parity_ends_by_itself(tmp_path: Path) -> None:
+    """Nothing that comes after the schemes, the adapter's proof least of all, waits for ranks that have ended."""
+    asked = ("parity", "--ring-size", "2", "--device", "cpu", "--suite", "quick", "--rendezvous-timeout", "40")
+    launched = [*LAUNCHER, "--standalone", "--nproc-per-node=2", "-m", "attncheck", *asked]
+    done = subprocess.run(launched, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("2 ranks") == 1 and "ulysses_sdpa" in done.stdout
+
+
 def test_under_torchrun_a_rank_that_raises_is_named_by_rank_0(tmp_path: Path) -> None:
     env = plant_ring(tmp_path / "pl", "raises", FAULTS["raises"][0])
     launched = [*LAUNCHER, "--standalone", "--nproc-per-node=2", "-m", "attncheck", *words("raises")]
