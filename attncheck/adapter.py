@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from attncheck import advice, codec, context_parallel, doctor, pins
+from attncheck import advice, codec, context_parallel, doctor, measured, pins
 from attncheck.adapted import HOOKED, SHAPES, SHARD, WINDOWS, Adapted, Row, Shape
 from attncheck.context_parallel import Ring
 from attncheck.errors import Unanswered
@@ -26,7 +26,7 @@ from attncheck.launch.worker import Event
 from attncheck.measured import Bench, Progress
 from attncheck.model import Model
 from attncheck.snapshot import Snapshot
-from attncheck.verdicts import FAIL_FACTOR, Answer, Outcome
+from attncheck.verdicts import FAIL_FACTOR, Answer
 
 IMPLEMENTATIONS = (HOOKED, "sdpa", "eager", "flash_attention_3", "flash_attention_4")
 TITLE = "ring-flash-attn's adapter"
@@ -97,8 +97,7 @@ def measure(request: Request, ring: Ring, bench: Bench, say: Callable[[str], Non
 
 def _lost(event: Event, size: int) -> Adapted:
     shape = next(shape for shape in SHAPES if shape == event.item)
-    outcome: Outcome = context_parallel.outcome(event)
-    return Adapted(event.job, shape, outcome, event.reason, ranks=size)
+    return Adapted(event.job, shape, measured.outcome(event), event.reason, ranks=size)
 
 
 def rows(runs: Iterable[Adapted]) -> tuple[Row, ...]:

@@ -85,7 +85,4 @@ def _exchange(event: Event, world_size: int) -> Exchange:
     if event.kind == "answer":
         return codec.read(Exchange, event.answer)
     ranks = range(world_size) if event.item == ALL else map(int, event.item.split("-"))
-    outcome = measured.outcome(event)
-    if outcome == "raised" and "out of memory" in event.reason.lower():
-        outcome = "out_of_memory"
-    return Exchange(cast(Operation, event.job), tuple(ranks), outcome, event.reason)
+    return Exchange(cast(Operation, event.job), tuple(ranks), measured.outcome(event), event.reason)

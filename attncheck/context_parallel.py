@@ -21,10 +21,9 @@ from attncheck.launch.ranks import RENDEZVOUS_SECONDS, Ranks, RanksJob
 from attncheck.launch.worker import Event, cores
 from attncheck.measured import Bench, Progress
 from attncheck.snapshot import Snapshot
-from attncheck.verdicts import BackendState, MeasuredOn, Outcome, Repeats, Run
+from attncheck.verdicts import BackendState, MeasuredOn, Repeats, Run
 
 EMULATED = "2.8"  # the generation of flash-attn that stands in where there is none
-LIMIT = 1024  # ranks
 
 
 @dataclass(frozen=True)
@@ -103,10 +102,8 @@ def run(snapshot: Snapshot, request: parity.Request, ring: Ring, bench: Bench, s
 
     def tell(event: Event) -> None:
         progress.hear(event)
-        if event.kind == "answer":
-            runs.append(codec.read(Run, event.answer))
-        elif event.kind != "started":
-            runs.append(Run(event.job, by_name[event.item], outcome(event), event.reason))
+        if event.kind != "started":
+            runs.append(parity.run_of(event, by_name[event.item]))
 
     ranks = Ranks(bench.python, place(os.environ))
     until = None if request.budget is None else began + request.budget
@@ -149,13 +146,6 @@ def _parity_job(
 ) -> RanksJob:
     items = [(state.name, case.name) for state in chosen for case in cases]
     return job(ring, bench, size, items, {"task": "parity", "cases": codec.plain(cases)})
-
-
-def outcome(event: Event) -> Outcome:
-    """Return the outcome of an item that was lost or that a rank could not finish."""
-    if event.kind == "raised" and "out of memory" in event.reason.lower():
-        return "out_of_memory"
-    return measured.outcome(event)
 
 
 def only_rank_0_speaks(ranks: Ranks) -> None:
@@ -212,8 +202,7 @@ def repeat(
     def tell(event: Event) -> None:
         progress.hear(event)
         if event.kind != "started":
-            item = determinism.repeats_of(event, cases)
-            found.append(item if event.kind == "answer" else replace(item, outcome=outcome(event)))
+            found.append(determinism.repeats_of(event, cases))
 
     ranks = Ranks(bench.python, place(os.environ))
     ranks.run(work, tell)

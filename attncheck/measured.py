@@ -81,7 +81,9 @@ def model_of(snapshot: Snapshot) -> Model | None:
 
 
 def outcome(event: Event) -> Outcome:
-    """Return the outcome of an item that was not measured."""
+    """Return the outcome of an item that was not measured; a rank that had no memory raises, and is not at fault."""
+    if event.kind == "raised" and "out of memory" in event.reason.lower():
+        return "out_of_memory"
     lost: dict[str, Outcome] = {"raised": "raised", "died": "died", "timed_out": "timed_out", "given_up": "skipped"}
     return lost[event.kind]
 

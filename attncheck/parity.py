@@ -92,7 +92,7 @@ def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str],
     def tell(event: Event) -> None:
         progress.hear(event)
         if event.kind != "started":
-            runs.append(_run(event, by_name[event.item]))
+            runs.append(run_of(event, by_name[event.item]))
 
     until = None if request.budget is None else began + request.budget
     left = pool.run(jobs, tell, until)
@@ -126,7 +126,8 @@ def _jobs(state: BackendState, cases: tuple[Case, ...], request: Request, bench:
         yield Job(state.name, message, tuple(case.name for case in cases[part::parts]), seconds)
 
 
-def _run(event: Event, case: Case) -> Run:
+def run_of(event: Event, case: Case) -> Run:
+    """Return the run that an event answers, or why there is none."""
     if event.kind == "answer":
         return codec.read(Run, event.answer)
     return Run(event.job, case, measured.outcome(event), event.reason)

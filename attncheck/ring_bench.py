@@ -199,7 +199,7 @@ def _measured(
         if event.kind == "started":
             return
         if event.item in by_case:
-            runs.append(_run(event, by_case[event.item]))
+            runs.append(parity.run_of(event, by_case[event.item]))
         elif event.job != "rates":
             timings.append(_timing(by_item[event.job, event.item], event, ring.size))
         elif event.kind == "answer":
@@ -211,12 +211,6 @@ def _measured(
 
 def _layout(backend: str) -> str:
     return "packed" if backend in SCHEMES["varlen"] else "dense"
-
-
-def _run(event: Event, case: Case) -> Run:
-    if event.kind == "answer":
-        return codec.read(Run, event.answer)
-    return Run(event.job, case, context_parallel.outcome(event), event.reason)
 
 
 def _job(
@@ -238,7 +232,7 @@ def _timing(item: Item, event: Event, ring_size: int) -> RingTiming:
     if event.kind == "answer":
         watch = codec.read(Stopwatch, event.answer)
         return replace(blank, watch=watch, iterations_per_s=round(1e3 / watch.ms, 4))
-    return replace(blank, outcome=context_parallel.outcome(event), reason=event.reason)
+    return replace(blank, outcome=measured.outcome(event), reason=event.reason)
 
 
 def completed(

@@ -21,11 +21,13 @@ def heard(ranks: int, items: Iterable[tuple[str, str]], **message: Any) -> list[
     return [event for event in events if event.kind != "started"]
 
 
-def measured(ranks: int, items: Iterable[tuple[str, str]], cases: Iterable[Case]) -> dict[tuple[str, str], Run]:
+def measured(
+    ranks: int, items: Iterable[tuple[str, str]], cases: Iterable[Case], **message: Any
+) -> dict[tuple[str, str], Run]:
     """Return the run of each item, (backend, case's name)."""
     by_name = {case.name: case for case in cases}
     found = {}
-    for event in heard(ranks, items, task="parity", cases=codec.plain(tuple(by_name.values()))):
+    for event in heard(ranks, items, task="parity", cases=codec.plain(tuple(by_name.values())), **message):
         lost = Run(event.job, by_name[event.item], "raised", event.reason)
         found[event.job, event.item] = codec.read(Run, event.answer) if event.kind == "answer" else lost
     return found

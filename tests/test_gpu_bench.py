@@ -119,7 +119,7 @@ def test_a_small_case_is_timed_with_an_empty_cache() -> None:
     if l2_bytes() > 1 << 25:
         assert cold.flushed
         assert not warm.flushed
-        assert cold.median > warm.median
+    # The two times are not compared: emptying the cache also gives the host time to launch ahead.
 
 
 def test_launching_is_told_from_computing() -> None:

@@ -5,16 +5,14 @@ flash-attn's kernels are emulated in plain torch here; `tests/test_gpu_ring.py` 
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import pytest
 
-from attncheck import codec, ring_suites
+from attncheck import ring_suites
 from attncheck.cases import Case, named
-from attncheck.launch.ranks import Ranks, RanksJob
-from attncheck.launch.worker import Event
 from attncheck.verdicts import FAIL_FACTOR, HUGE, Run, excess, judge
+from tests.on_ranks import measured
 from tests.planted.genuine_ring import FAULTS, plant
 
 pytest.importorskip("torch")
@@ -37,19 +35,7 @@ def cases(ranks: int = RANKS) -> tuple[Case, ...]:
 
 def measure(items: list[tuple[str, str]], of: tuple[Case, ...], ranks: int = RANKS, **message: object) -> list[Run]:
     """Return the runs of items on real ranks; what is lost has no scores."""
-    device = {"device": "cpu", "threads": 1, "emulate": "2.8"}
-    found: list[Run] = []
-    by_name = {case.name: case for case in of}
-
-    def tell(event: Event) -> None:
-        if event.kind == "answer":
-            found.append(codec.read(Run, event.answer))
-        elif event.kind != "started":
-            found.append(Run(event.job, by_name[event.item], "raised", event.reason))
-
-    whole = {"task": "parity", "cases": codec.plain(of), **device, **message}
-    Ranks(sys.executable).run(RanksJob(ranks, whole, tuple(items), 60.0), tell)
-    return found
+    return list(measured(ranks, items, of, **message).values())
 
 
 def fitting(scheme: str, of: tuple[Case, ...], name: str = "") -> list[str]:

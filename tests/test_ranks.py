@@ -232,6 +232,7 @@ def test_a_stack_tells_who_waits() -> None:
     waits = '  File "torch/distributed/distributed_c10d.py", line 1 in all_gather\n  File "x.py", line 2 in run'
     works = '  File "planted.py", line 1 in run\n  File "attncheck/measure/gathered.py", line 2 in run'
     assert waiting_for_peers(waits) and not waiting_for_peers(works)
+    assert waiting_for_peers('  File "attncheck/measure/rank.py", line 70 in shared\n  File "x.py", line 2 in run')
 
 
 HOSTS = ("attnchecka", "attncheckb")

@@ -19,7 +19,7 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -389,10 +389,3 @@ def _innermost(stack: str) -> str:
         return "a place unknown"
     path, line, function = frames[0]
     return f"{function} ({'/'.join(Path(path).parts[-2:])}:{line})"
-
-
-def checked_world_sizes(words: Sequence[int]) -> tuple[int, ...]:
-    """Return ring sizes in ascending order, each once. Raises `BadUsage`."""
-    if any(size < 1 or size > 1024 for size in words):
-        raise BadUsage("--ring-size takes 1 to 1024 ranks")
-    return tuple(sorted(set(words)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-# Where a rank waits for others: torch's collectives, a request's wait, the gathering of results.
-_WAITING = re.compile(r"torch/distributed/(?!run)|in (?:wait|synchronize|agree|_agreed)\b")
+# Where a rank waits for others: torch's collectives, a request's wait, what all ranks say at the store.
+_WAITING = re.compile(r"torch/distributed/(?!run)|in (?:wait|synchronize|shared)\b")
 
 
 def waiting_for_peers(stack: str) -> bool:

@@ -58,7 +58,7 @@ def communication(member: Member) -> None:
         ranks = tuple(range(member.world_size)) if over == "all" else tuple(map(int, over.split("-")))
         party = Party(member.rank, member.world_size, ranks, member.group, member.device.kind)
         mine = _taken_part(operation, party) if member.rank in ranks else {}
-        parts = _shared(member, index, mine)
+        parts = [json.loads(part) for part in member.shared(f"exchange/{index}", json.dumps(mine))]
         if member.leads:
             member.say({"item": index, "answer": codec.plain(joined(operation, party, [p for p in parts if p]))})
 
@@ -81,19 +81,6 @@ def joined(operation: Operation, party: Party, parts: Sequence[dict[str, Any]]) 
         wrong=sum(part["wrong"] for part in parts),
         places=tuple(WrongPlace(**part["place"]) for part in parts if part["place"]),
     )
-
-
-def _shared(member: Member, index: int, mine: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what every rank has to say of an exchange, and let none go on before all have said it."""
-    names = [f"exchange/{index}/{rank}" for rank in range(member.world_size)]
-    member.store.set(names[member.rank], json.dumps(mine))
-    _wait_for_peers(member.store, names)
-    return [json.loads(member.store.get(name)) for name in names] if member.leads else []
-
-
-def _wait_for_peers(store: Any, names: Sequence[str]) -> None:
-    while not store.check(names):  # a blocking get would keep the watching thread from the store
-        time.sleep(0.002)
 
 
 def wait(requests: Sequence[Any]) -> None:

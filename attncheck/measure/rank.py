@@ -60,11 +60,15 @@ class Member:
         Through the store, not by a collective of objects, which wants numpy.
         """
         self.agreed += 1
-        self.store.set(f"agree/{self.agreed}/{self.rank}", reason)
-        names = [f"agree/{self.agreed}/{rank}" for rank in range(self.world_size)]
+        return next((found for found in self.shared(f"agree/{self.agreed}", reason) if found), "")
+
+    def shared(self, key: str, text: str) -> list[str]:
+        """Return what every rank says under `key`; none goes on before all have said it."""
+        names = [f"{key}/{rank}" for rank in range(self.world_size)]
+        self.store.set(names[self.rank], text)
         while not self.store.check(names):  # a blocking get would keep the watching thread from the store
             time.sleep(0.001)
-        return next((found for name in names if (found := self.store.get(name).decode())), "")
+        return [self.store.get(name).decode() for name in names]
 
 
 class Lost(Exception):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attncheck.backends import Outputs, Refused
+from attncheck.backends import Outputs
 from attncheck.measure import ring_package
 from attncheck.measure.calling import leaves
 from attncheck.measure.inputs import Inputs
@@ -40,8 +40,6 @@ def llama3(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run llama3's function: contiguous shards of the packed row, kv heads gathered `heads_k_stride` at a time."""
     case = inputs.case
     stride = case.heads_k_stride or case.num_kv_heads
-    if case.num_kv_heads % stride:
-        raise Refused(f"heads_k_stride {stride} does not divide {case.num_kv_heads} kv heads")
     prepare = ring_package.load().llama3_flash_attn_prepare_cu_seqlens
     whole = _cumulative(case.seqlens_q, inputs)
     *lengths, kept = prepare(whole, case.causal, inputs.rank, case.context_parallel_size)

@@ -1,14 +1,19 @@
-"""What ring-flash-attn's schemes refuse, and what their own rounding legitimately costs."""
+"""ring-flash-attn's schemes as backends: what they refuse, and what their own rounding legitimately costs."""
 
 from __future__ import annotations
 
 import importlib.util
 import math
+from typing import TYPE_CHECKING
 
-from attncheck.backends import Device
+from attncheck.backends import Backend, Device, Outputs
+from attncheck.backends.flash_attention_2 import DETERMINISTIC, SEEN
 from attncheck.cases import Case
-from attncheck.measure import flash_call
+from attncheck.measure import flash_call, ring_package
 from attncheck.sharding import Sharding, indivisible
+
+if TYPE_CHECKING:
+    from attncheck.measure.inputs import Inputs
 
 BLOCKS = 1.25  # 16-bit results of blocks, merged in float32: sqrt(3/2), measured 1.18 to 1.34
 
@@ -74,4 +79,56 @@ def _features(case: Case) -> str:
         return "has no sinks argument"
     if case.alibi:
         return "asserts that alibi_slopes is None"
+    return ""
+
+
+def scheme(
+    name: str, title: str, sharding: Sharding, *, packed: bool = False, causal: bool = False, strided: bool = False
+) -> Backend:
+    """Return the backend of the function `<name>_func` and its variants.
+
+    `causal` where it asserts that the mask is; `strided` for llama3's, which gathers `heads_k_stride` kv heads at a
+    time and adds dk and dv up by a reduce-scatter.
+    """
+
+    def refuses(case: Case, device: Device) -> str:
+        if causal and not case.causal:
+            return "asserts that the mask is causal"
+        if strided:
+            return _stride(case) or refuse(case, device, sharding, packed)
+        if case.heads_k_stride:
+            return "has no heads_k_stride"
+        return refuse(case, device, sharding, packed) or sends_to_itself(case, device)
+
+    def run(inputs: Inputs, deterministic: bool) -> Outputs:
+        from attncheck.measure import ring_call
+
+        if strided:
+            return ring_call.llama3(inputs, deterministic)
+        return (ring_call.packed if packed else ring_call.dense)(name, inputs, deterministic)
+
+    def call(case: Case) -> tuple[str, ...]:
+        from attncheck.measure import ring_script
+
+        return ring_script.lines(name, sharding, case)
+
+    return Backend(
+        name=name,
+        title=title,
+        package=ring_package.NAME,
+        find=ring_package.find,
+        refuse=refuses,
+        run=run,
+        call=call,
+        seen=SEEN,
+        deterministic=DETERMINISTIC,
+        switch="argument",
+        sharding=sharding,
+        class_factor=reduce_scatter_factor if strided else block_factor,
+    )
+
+
+def _stride(case: Case) -> str:
+    if case.heads_k_stride and case.num_kv_heads % case.heads_k_stride:
+        return f"heads_k_stride {case.heads_k_stride} does not divide {case.num_kv_heads} kv heads"
     return ""
