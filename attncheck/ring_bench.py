@@ -268,7 +268,7 @@ def _bounded(timing: RingTiming, every: Sequence[RingTiming], rates: RingRates, 
         return timing
     efficiency = call * timing.ring_size / timing.watch.ms
     timing = replace(timing, efficiency=round(efficiency, 4))
-    if call < LAUNCH_BOUND_MS:
+    if call < LAUNCH_BOUND_MS[timing.passes]:
         told = f"launches: the local call takes {call:.2g} ms, no longer than launching a step's kernels"
         return replace(timing, limited_by=told)
     found = _bound(timing, every, rates, asked) if rates.copy_gb_per_s else None
