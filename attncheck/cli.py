@@ -403,6 +403,98 @@ def bench(
     _measure(run, render, python, model, verbose, config, pictures)
 
 
+def planned(command: Command) -> Command:
+    """Give a command the options that say how a job trains; each is a field of `Plan`."""
+    size = click.IntRange(1)
+    for option in (
+        click.option("--learning-rate", type=click.FloatRange(0, min_open=True), help="AdamW's. Default: 0.005."),
+        click.option("--steps", type=size, metavar="N", help="Steps to train. Default: 40."),
+        click.option("--heads-k-stride", type=size, metavar="N", help="kv heads at a time in llama3's scheme."),
+        click.option("--scheme", help="Over ranks: llama3 (ring-flash-attn's adapter) or ulysses. Default: llama3."),
+        click.option("--compile/--no-compile", default=None, help="torch.compile the model."),
+        click.option("--deterministic/--no-deterministic", default=None, help="Demand the same bits of two runs."),
+        click.option("--cross-entropy", help="torch, chunked or flash_attn. Default: torch."),
+        click.option("--liger/--no-liger", default=None, help="Patch the model with liger-kernel."),
+        click.option("--gradient-checkpointing/--no-gradient-checkpointing", default=None, help="Recompute layers."),
+        click.option("--use-cache/--no-use-cache", default=None, help="Leave the model's cache on while training."),
+        click.option("--max-length", type=size, metavar="TOKENS", help="Of a packed row. Default: 512."),
+        click.option("--accumulation", type=size, metavar="N", help="Batches to an optimiser's step. Default: 4."),
+        click.option("--batch", type=size, metavar="N", help="Rows on a device. Default: 1."),
+        click.option("--precision", help="fp32, bf16, fp16 or autocast. Default: bf16."),
+        click.option("--padding-side", help="right or left. Default: right."),
+        click.option("--positions", help="reset (they begin anew with each document) or running. Default: reset."),
+        click.option("--packing", help="position_ids, cu_seqlens, mask_2d, mask_4d or padding. Default: position_ids."),
+        click.option("--attn-implementation", metavar="NAME", help="Default: flash_attention_2 where it is."),
+    ):
+        command = option(command)
+    return command
+
+
+@app.command()
+@click.argument("model", required=False)
+@planned
+@click.option("--data", metavar="FILE", help="Train on the documents of FILE (.jsonl, .parquet, .txt).")
+@click.option("--data-field", metavar="NAME", help="The field of --data that holds the text. Default: the usual ones.")
+@click.option("--full", is_flag=True, help="Train the real weights of MODEL instead of a small model of its shape.")
+@click.option("--only", "questions", multiple=True, metavar="QUESTION", help="Ask only this; repeat for several.")
+@click.option("--fix/--no-fix", default=True, help="Try changes that mend what is found. Default: yes.")
+@click.option("--try-packages", is_flag=True, help="Also try other versions of packages, in a temporary folder.")
+@over_ranks
+@click.option("--seed", type=click.IntRange(0), default=0, help="Of weights and documents. Default: 0.")
+@click.option("--device", default="auto", help="auto, cpu or cuda. Default: auto.")
+@click.option("--python", metavar="PATH", help="Train in this interpreter's environment (Python 3.10 or newer).")
+@click.option("--timeout", type=float, metavar="SECONDS", help="A third of what one question may take. Default: 60.")
+@click.option("--format", "form", default="text", help="text, json or markdown.")
+@click.option("--fail-on", help="Exit 1 from here on: error, warning or never. Default: error.")
+@click.option("--verbose", "-v", is_flag=True, help="Also show every measure, layer and step.")
+def smoke(
+    model: str | None,
+    data: str | None,
+    data_field: str | None,
+    full: bool,
+    questions: tuple[str, ...],
+    fix: bool,
+    try_packages: bool,
+    ring_size: int | None,
+    emulate: bool | None,
+    rendezvous_timeout: float | None,
+    communication: bool,
+    seed: int,
+    device: str,
+    python: str | None,
+    timeout: float | None,
+    form: str,
+    fail_on: str | None,
+    verbose: bool,
+    **plan: Any,
+) -> None:
+    """Train a small model for real the way the job will; mend what goes wrong and prove the mended plan.
+
+    MODEL is a model whose architecture to train, cut small: a folder, or a Hub name in the cache. Default: a Llama-
+    and a Qwen2-shaped one.
+    """
+    from attncheck import settings
+    from attncheck import smoke as verb
+    from attncheck.renderers import renderer
+
+    config = settings.merge(fail_on=fail_on, timeout=timeout)
+    render = renderer(form)
+    request = verb.Request(
+        plan=settings.plan({**config.plan, **plan}, seed, ring_size),
+        models=(model,) if model is not None else verb.DEFAULTS,
+        questions=verb.questions(questions),
+        full=full,
+        data=data or "",
+        data_field=data_field,
+        fix=fix,
+        try_packages=try_packages,
+        ring=settings.ring(ring_size, emulate, rendezvous_timeout, communication),
+    )
+    verb.check(request)
+    bench = settings.bench(python, device, config)
+    _measure(lambda snapshot, say: verb.run(snapshot, request, bench, say), render, python, None, verbose, config)
+
+
 @app.command()
 @click.option("--python", metavar="PATH", help="Of this interpreter's environment (Python 3.10 or newer).")
 @click.option("--device", default="auto", help="auto, cpu or cuda. Default: auto.")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from attncheck.errors import BadUsage
 from attncheck.needs import PROFILES, Profile
+from attncheck.plan import Plan
 
 FailOn = Literal["error", "warning", "never"]
 FAIL_ON: tuple[FailOn, ...] = get_args(FailOn)
@@ -24,6 +26,7 @@ class Config:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     timeout: float = 60.0
+    plan: Mapping[str, Any] = field(default_factory=dict)  # fields of `Plan`, how the job trains
 
 
 def load(folder: Path) -> Config:
@@ -45,7 +48,7 @@ def parse(table: object, where: str) -> Config:
     if not isinstance(table, dict):
         raise BadUsage(f"{where}: expected a table")
     keys = {"profile": _choice(PROFILES), "fail-on": _choice(FAIL_ON), "select": _codes, "ignore": _codes}
-    readers = {**keys, "timeout": _seconds}
+    readers = {**keys, "timeout": _seconds, "plan": _plan}
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key not in readers:
@@ -83,6 +86,28 @@ def _codes(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ValueError("expected an array of rule codes or prefixes")
     return tuple(value)
+
+
+def _plan(value: object) -> dict[str, Any]:
+    """Return a table of a plan's fields; what a field may be is judged where the plan is made."""
+    if not isinstance(value, dict):
+        raise ValueError("expected a table")
+    blank = Plan()
+    known = {
+        f.name.replace("_", "-"): f.name
+        for f in fields(Plan)
+        if f.name not in ("environ", "shims", "ring_size", "seed")
+    }
+    found = {}
+    for key, item in value.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            raise ValueError(f"unknown key {key!r}; {f'did you mean {near[0]!r}?' if near else ', '.join(known)}")
+        wanted = type(getattr(blank, known[key]))
+        if not isinstance(item, (int, float) if wanted is float else wanted) or (wanted is int and item is True):
+            raise ValueError(f"{key}: {item!r} is not a {wanted.__name__}")
+        found[known[key]] = item
+    return found
 
 
 def _seconds(value: object) -> float:

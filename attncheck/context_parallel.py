@@ -34,6 +34,7 @@ class Ring:
     emulate: bool | None = None
     rendezvous: float = RENDEZVOUS_SECONDS
     communication: bool = True  # checked first
+    extra_path: str = ""  # a folder of packages that ranks find before the environment's
 
     def emulated(self, bench: Bench) -> bool:
         """Say whether plain torch stands in for flash-attn's kernels."""
@@ -48,7 +49,7 @@ def job(ring: Ring, bench: Bench, size: int, items: Sequence[tuple[str, str]], m
         "emulate": EMULATED if ring.emulated(bench) else "",
         **message,
     }
-    return RanksJob(size, whole, tuple(items), bench.seconds, ring.rendezvous)
+    return RanksJob(size, whole, tuple(items), bench.seconds, ring.rendezvous, ring.extra_path)
 
 
 def schemes(bench: Bench, names: Sequence[str]) -> tuple[list[BackendState], list[BackendState]]:

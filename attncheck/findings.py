@@ -8,6 +8,7 @@ from typing import Literal
 from attncheck.adapted import Row
 from attncheck.growth import Growth
 from attncheck.links import Communication
+from attncheck.proofs import Attempt
 from attncheck.ring_timings import RingRates, RingTiming
 from attncheck.snapshot import Snapshot
 from attncheck.timings import DeviceRates, Recommendation, Timing
@@ -72,6 +73,14 @@ class Skip:
 
 
 @dataclass(frozen=True)
+class Settings:
+    """A plan as one framework writes it, ready to paste."""
+
+    framework: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Report:
     """The answer: what was seen, what is wrong, what could not be judged, and which rules found nothing."""
 
@@ -81,7 +90,7 @@ class Report:
     passed: tuple[str, ...]  # codes of the rules that looked and found nothing
     suppressed: tuple[str, ...] = ()  # codes switched off by --select, --ignore or the configuration
     needs: tuple[str, ...] = ()  # what the profile holds to matter: "flash", "ring", "rl", …
-    asked: Literal["doctor", "communication", "parity", "determinism", "bench"] = "doctor"
+    asked: Literal["doctor", "communication", "parity", "determinism", "bench", "smoke"] = "doctor"
     measured_on: MeasuredOn = MeasuredOn()
     backends: tuple[BackendState, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
@@ -95,6 +104,8 @@ class Report:
     ring_rates: RingRates = RingRates()  # bench's over ranks
     ring_timings: tuple[RingTiming, ...] = ()
     concluded: tuple[str, ...] = ()  # what the timings allow to say
+    attempts: tuple[Attempt, ...] = ()  # smoke's: the plan as it was given, then as it was mended
+    settings: tuple[Settings, ...] = ()  # of the mended plan
     communication: Communication = Communication()  # among ranks, before anything is computed over them
 
     def worst(self) -> Severity | None:

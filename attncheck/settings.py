@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from attncheck.snapshot import SCHEMA_VERSION, Snapshot
 if TYPE_CHECKING:
     from attncheck.context_parallel import Ring
     from attncheck.measured import Bench
+    from attncheck.plan import Plan
     from attncheck.probes.take import Lane
 
 FACTS_LIMIT = 64 << 20  # bytes
@@ -38,6 +40,7 @@ def merge(
         select=split(select) if select else base.select,
         ignore=(*base.ignore, *split(ignore)) if ignore else base.ignore,
         timeout=timeout if timeout is not None else base.timeout,
+        plan=base.plan,
     )
 
 
@@ -88,6 +91,28 @@ def ring(size: int | None, emulate: bool | None, rendezvous: float | None, commu
                 raise BadUsage(f"{name} is for --ring-size")
         return None
     return Ring(size, emulate, rendezvous or RENDEZVOUS_SECONDS, communication)
+
+
+def plan(options: Mapping[str, Any], seed: int, ring_size: int | None) -> Plan:
+    """Return the plan that options and the configuration ask for; None is what nobody said. Raises `BadUsage`."""
+    from attncheck import plan as nouns
+
+    said = {name: value for name, value in options.items() if value is not None}
+    choices: dict[str, tuple[str, ...]] = {
+        "packing": nouns.PACKINGS,
+        "precision": nouns.PRECISIONS,
+        "padding_side": nouns.SIDES,
+        "positions": nouns.POSITIONS,
+        "cross_entropy": nouns.CROSS_ENTROPIES,
+        "scheme": nouns.SCHEMES,
+    }
+    for name, known in choices.items():
+        if name in said:
+            choice(f"--{name.replace('_', '-')}", said[name], known)
+    for name, value in said.items():
+        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+            raise BadUsage(f"--{name.replace('_', '-')} {value} is not 1 or more")
+    return nouns.Plan(**said, seed=seed, ring_size=ring_size or 1)
 
 
 def for_a_ring(**options: Any) -> None:

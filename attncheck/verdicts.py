@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from attncheck.cases import Case, Dtype
 
-Question = Literal["parity", "determinism"]
+Question = Literal["parity", "determinism", "smoke"]
 Answer = Literal["pass", "warn", "fail", "refused", "skipped", "lost"]
 Outcome = Literal["ok", "refused", "out_of_memory", "raised", "skipped", "died", "timed_out"]
 ANSWERS: tuple[Answer, ...] = get_args(Answer)

@@ -29,7 +29,7 @@ from attncheck.errors import BadUsage, Following, Unanswered
 from attncheck.launch.place import Place
 from attncheck.launch.process import CHILD_ENVIRONMENT, Process, stop_all
 from attncheck.launch.stacks import waiting_for_peers
-from attncheck.launch.worker import LOSSES, PACKAGE, Event
+from attncheck.launch.worker import LOSSES, PACKAGE, Event, beside
 
 TICK = 0.05  # seconds between looks at the folder
 RENDEZVOUS_SECONDS = 120.0  # never NCCL's ten or gloo's thirty minutes
@@ -71,6 +71,7 @@ class RanksJob:
     items: tuple[tuple[str, str], ...]
     seconds: float
     rendezvous: float = RENDEZVOUS_SECONDS
+    extra_path: str = ""  # a folder of packages that its interpreters find before the environment's
 
 
 @dataclass
@@ -163,7 +164,7 @@ class _Group:
             "TRITON_CACHE_DIR": f"{self.folder}/triton",
             "TMPDIR": str(self.folder),
         }
-        environment = {**CHILD_ENVIRONMENT, **caches, "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {**CHILD_ENVIRONMENT, **caches, **beside(self.job.extra_path), "PYTHONDONTWRITEBYTECODE": "1"}
         environment.setdefault("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
         place = self.ranks.place
         if place is not None:

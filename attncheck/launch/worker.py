@@ -13,7 +13,7 @@ import queue
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,21 +47,28 @@ main(out)
 
 @dataclass(frozen=True)
 class Job:
-    """What one worker is for: its name, the message it starts with, its items by name, and seconds for each."""
+    """What one worker is for: its name, the message it starts with, its items by name, and seconds for each.
+
+    `extra_path` is a folder of packages that its interpreter, and all that it starts, finds before the environment's.
+    """
 
     name: str
     message: Mapping[str, Any]
     items: tuple[str, ...]
     seconds: float
+    extra_path: str = ""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to an item of a job. `answer` is a document where it was measured, else `reason` says."""
+    """Something that happened to an item of a job. `answer` is a document where it was measured, else `reason` says.
+
+    A "step" says in `answer` how far a long item has come.
+    """
 
     job: str
     item: str
-    kind: Literal["started", "answer", "raised", "died", "timed_out", "given_up"]
+    kind: Literal["started", "step", "answer", "raised", "died", "timed_out", "given_up"]
     answer: Any = None
     reason: str = ""
 
@@ -74,6 +81,7 @@ class Worker(Process):
         self.job, self._said = job, said
         caches = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
         environment = {**CHILD_ENVIRONMENT, **caches, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": folder}
+        environment |= beside(job.extra_path)
         super().__init__(python, ["-c", BOOTSTRAP, str(PACKAGE)], environment)
 
     def _servers(self) -> list[Callable[[], None]]:
@@ -152,7 +160,7 @@ class Pool:
     def _start(
         self, job: Job, left: list[str], losses: int, folder: str, said: queue.Queue[tuple[Worker, Any]]
     ) -> _Running:
-        rest = Job(job.name, {**job.message, "folder": folder}, tuple(left), job.seconds)
+        rest = replace(job, message={**job.message, "folder": folder}, items=tuple(left))
         worker = Worker(self.python, rest, folder, said)
         return _Running(worker, left, time.monotonic() + START_SECONDS, losses=losses)
 
@@ -201,6 +209,9 @@ class Pool:
             one.at = document["started"]
             one.deadline = time.monotonic() + job.seconds
             tell(Event(job.name, one.at, "started"))
+        elif "step" in document and one.at:
+            one.deadline = time.monotonic() + job.seconds
+            tell(Event(job.name, one.at, "step", document))
         elif "waiting" in document:
             one.deadline = time.monotonic() + job.seconds
         elif "answer" in document and document.get("item") in one.left:
@@ -235,6 +246,13 @@ class Pool:
                 tell(Event(job.name, other, "given_up", reason=f"given up after {LOSSES} lost workers: {reason}"))
         elif one.left:
             waiting.insert(0, (job, one.left, one.losses + 1))
+
+
+def beside(extra_path: str) -> dict[str, str]:
+    """Return the environment in which a Python looks into `extra_path` first; empty without one."""
+    if not extra_path:
+        return {}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (extra_path, os.environ.get("PYTHONPATH"))))}
 
 
 def default_slots(gpu: bool) -> int:

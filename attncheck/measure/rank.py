@@ -156,7 +156,8 @@ def _join(rank: int, world_size: int, message: dict[str, Any], board: Board) -> 
         watch(store, rank, board)
     device = replace(device_of(kind), ranks=world_size, emulated=bool(message.get("emulate")))
     member = Member(rank, world_size, group, store, device, message, board)
-    told = {"kind": kind, "name": device.name, "torch": torch.__version__, "put_back": _put_back()}
+    told = {"kind": kind, "name": device.name, "torch": torch.__version__}
+    told["put_back"] = [] if message["task"] == "smoke" else _put_back()  # smoke tries the plain import first
     member.say({"ready": told, "facts": facts})
     return member
 
@@ -241,10 +242,18 @@ def adapter(member: Member) -> None:
     models.adapter(member)
 
 
+def smoke(member: Member) -> None:
+    """Train small models over the ranks under a plan, against one process."""
+    from attncheck.measure.smoke import parallel
+
+    parallel.smoke(member)
+
+
 _TASKS = {
     "parity": parity,
     "determinism": determinism,
     "bench": bench,
     "communication": communication,
     "adapter": adapter,
+    "smoke": smoke,
 }

@@ -82,7 +82,7 @@ def _answer(item: str, answer: Any) -> dict[str, Any]:
     return {"item": item, "answer": answer}
 
 
-def _device(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> Any:
+def open_device(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> Any:
     """Open the device and say what it is."""
     import torch
 
@@ -104,7 +104,7 @@ def _device(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> A
 
 def parity(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
     """Measure one backend on every case of the message."""
-    device = _device(message, say)
+    device = open_device(message, say)
     from attncheck.measure.memory import turn
     from attncheck.measure.session import Session, fatal
 
@@ -125,7 +125,7 @@ def parity(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> No
 
 def determinism(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
     """Repeat one backend's cases and compare bit by bit; an item is a case and a mode, "case@mode"."""
-    device = _device(message, say)
+    device = open_device(message, say)
     from attncheck.measure.repeats import Repeater
 
     repeater = Repeater(backends.load()[0][message["backend"]], device, message["repeats"])
@@ -138,7 +138,7 @@ def determinism(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) 
 
 def available(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
     """Say for each backend named in the items whether it runs a plain case on this device, and if not, why."""
-    device = _device(message, say)
+    device = open_device(message, say)
     from attncheck.measure.session import Session
 
     known = backends.load()[0]
@@ -150,7 +150,7 @@ def available(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) ->
 
 def bench(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
     """Time one backend, an item being a case and a mode, "case@mode"; the device's plain work where none is named."""
-    device = _device(message, say)
+    device = open_device(message, say)
     from attncheck.measure.bench_session import BenchSession
     from attncheck.measure.device_rates import rates
     from attncheck.measure.session import fatal
@@ -177,7 +177,15 @@ def _cases(message: dict[str, Any]) -> dict[str, Case]:
     return {document["name"]: codec.read(Case, document) for document in message["cases"]}
 
 
+def smoke(message: dict[str, Any], say: Callable[[dict[str, Any]], None]) -> None:
+    """Train small models and prove what a plan makes of them."""
+    from attncheck.measure.smoke.worker import smoke as serve
+
+    serve(message, say)
+
+
 _TASKS = {
+    "smoke": smoke,
     "census": census,
     "parity": parity,
     "determinism": determinism,

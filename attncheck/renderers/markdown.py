@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from attncheck.findings import Finding, Report
+from attncheck.proofs import answer
 from attncheck.renderers import Renderer
 from attncheck.verdicts import ANSWERS
 
@@ -20,7 +21,9 @@ def render(report: Report, verbose: bool) -> str:
 def _lines(report: Report, verbose: bool) -> Iterator[str]:
     yield f"# attncheck {report.asked}"
     yield ""
-    if report.timings:
+    if report.attempts:
+        yield from _attempts(report)
+    elif report.timings:
         yield from _timings(report)
     elif report.ring_timings:
         yield from _ring(report)
@@ -34,10 +37,23 @@ def _lines(report: Report, verbose: bool) -> Iterator[str]:
         yield "None."
     for finding in report.findings:
         yield from _finding(finding)
+    for each in report.settings:
+        yield from ("", f"## Settings for {each.framework}", "", "```", each.text.rstrip(), "```")
     if verbose and report.skips:
         yield "## Not judged"
         yield ""
         yield from (f"- {skip.code} {skip.name}: {escaped(skip.reason)}" for skip in report.skips)
+
+
+def _attempts(report: Report) -> Iterator[str]:
+    from attncheck.renderers import proofs
+
+    for attempt in report.attempts:
+        title = f"{attempt.model}, mended: {attempt.because}" if attempt.because else attempt.model
+        yield from (f"## {escaped(title)}", "", escaped(proofs.plan(attempt.plan)), "")
+        found = [(proofs.name(proof), answer(proof), proofs.told(proof)) for proof in attempt.proofs]
+        yield from table(("question", "answer", "because"), found)
+        yield ""
 
 
 def _timings(report: Report) -> Iterator[str]:

@@ -44,6 +44,10 @@ def render(report: Report, verbose: bool) -> str:
     lines = [*top, *_talk(report, verbose, width), *(line for finding in report.findings for line in _finding(finding))]
     if verbose and report.skips:
         lines += [Line(), *_skips(report)]
+    if report.settings:
+        from attncheck.renderers import proofs
+
+        lines += _laid(proofs.settings(report))
     lines += [Line(), Line(text=_summary(report, verbose)), *_advice(report)]
     if terminal:
         return _painted(lines, width)
@@ -59,6 +63,11 @@ def _overview(report: Report) -> Iterator[Line]:
 
 def _measured(report: Report, verbose: bool, width: int) -> Iterator[Line]:
     if report.asked == "communication":
+        return
+    if report.asked == "smoke":
+        from attncheck.renderers import proofs
+
+        yield from _laid(proofs.rows(report, verbose, width))
         return
     if report.ring_timings:
         from attncheck.renderers import ring_timings

@@ -1,0 +1,69 @@
+"""How a job will train: what smoke runs, what fixes change, what a launch command says; nouns, plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Packing = Literal["position_ids", "cu_seqlens", "mask_2d", "mask_4d", "padding"]
+Precision = Literal["fp32", "bf16", "fp16", "autocast"]
+Positions = Literal["reset", "running"]
+Side = Literal["right", "left"]
+CrossEntropy = Literal["torch", "chunked", "flash_attn"]
+Scheme = Literal["llama3", "ulysses"]
+PACKINGS: tuple[Packing, ...] = get_args(Packing)
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+POSITIONS: tuple[Positions, ...] = get_args(Positions)
+SIDES: tuple[Side, ...] = get_args(Side)
+CROSS_ENTROPIES: tuple[CrossEntropy, ...] = get_args(CrossEntropy)
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+RING_NAMES = "ring-flash-attn-names"  # a shim: puts the names back that ring-flash-attn misses in transformers
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings of a training job that decide what its attention computes.
+
+    `packing` is how documents of one row are kept apart: by `position_ids` that begin anew, by `cu_seqlens` given to
+    the model as keywords (positions too), beside a 2-D mask of ones (`mask_2d`), by a block-diagonal 4-D mask
+    (`mask_4d`); or not packed but padded (`padding`). `precision` is that of weights and arithmetic; "autocast" keeps
+    weights in float32 and computes in bfloat16.
+    """
+
+    attn_implementation: str = ""  # "": what transformers chooses by itself
+    packing: Packing = "position_ids"
+    positions: Positions = "reset"  # "running": 0, 1, 2, … over the whole row
+    padding_side: Side = "right"
+    precision: Precision = "bf16"
+    use_cache: bool = False
+    batch: int = 1  # rows on a device
+    accumulation: int = 4  # batches to an optimiser's step
+    max_length: int = 512  # tokens of a packed row
+    gradient_checkpointing: bool = False
+    liger: bool = False
+    cross_entropy: CrossEntropy = "torch"
+    deterministic: bool = False
+    compile: bool = False
+    ring_size: int = 1
+    scheme: Scheme = "llama3"
+    heads_k_stride: int = 1
+    environ: tuple[tuple[str, str], ...] = ()  # variables of the job
+    shims: tuple[str, ...] = ()  # repairs made inside the training process, by name
+    steps: int = 40
+    learning_rate: float = 5e-3
+    seed: int = 0
+
+    @property
+    def packed(self) -> bool:
+        """Whether several documents share a row."""
+        return self.packing != "padding"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of a plan that may mend what a proof found, as a user makes it."""
+
+    title: str
+    kind: Literal["setting", "env", "edit"]
+    text: str  # ready to paste
+    plan: Plan  # with the change made

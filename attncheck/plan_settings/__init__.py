@@ -1,0 +1,34 @@
+"""A plan as the user pastes it: for plain transformers, and for the frameworks known so far. No torch here.
+
+One file each. What a framework cannot express is said in a comment line, never invented. Names were read in released
+wheels; each file says in which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from attncheck.errors import BadUsage
+from attncheck.plan import Plan
+from attncheck.plan_settings import axolotl, llamafactory, ms_swift, openrlhf, plain, trl, verl
+from attncheck.plan_settings.writing import Since, since
+
+WRITERS: Mapping[str, Callable[[Plan, Since], list[str]]] = {
+    "transformers": plain.lines,
+    "openrlhf": openrlhf.lines,
+    "verl": verl.lines,
+    "trl": trl.lines,
+    "llamafactory": llamafactory.lines,
+    "axolotl": axolotl.lines,
+    "ms-swift": ms_swift.lines,
+}
+
+
+def settings(plan: Plan, framework: str, version: str = "") -> str:
+    """Return the settings of `plan` in the words of a framework, ready to paste; "" is its newest known version.
+
+    Raises `BadUsage` for a framework that is not known.
+    """
+    if framework not in WRITERS:
+        raise BadUsage(f"settings are known for {', '.join(WRITERS)}; not for {framework}")
+    return "\n".join(WRITERS[framework](plan, since(version)))

@@ -1,0 +1,67 @@
+"""Tries other versions of packages on what a plan fails: doctor's own fixes, installed into a temporary folder.
+
+Workers find that folder before the environment's packages; the environment itself is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from attncheck import doctor, mending
+from attncheck.attempting import failing
+from attncheck.errors import Unanswered
+from attncheck.findings import Fix
+from attncheck.launch.overlay import overlay, packages_of
+from attncheck.needs import needs
+from attncheck.proofs import Attempt
+from attncheck.snapshot import Snapshot
+
+MOST = 4  # sets of packages tried
+
+# Ask an attempt's questions again with a folder of packages first on the path.
+Ask = Callable[[Attempt, tuple[str, ...], str], Attempt]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A fix that installs packages, and what it makes of the questions that failed; or why it could not be tried."""
+
+    fix: Fix
+    attempt: Attempt | None
+    reason: str = ""
+
+    def mends(self, question: str) -> bool:
+        """Say whether a question that failed passes with these packages."""
+        asked = self.attempt is not None and any(p.question == question for p in self.attempt.proofs)
+        return asked and self.attempt is not None and mending.passes(self.attempt, question)
+
+
+def tried(before: Attempt, snapshot: Snapshot, python: str, ask: Ask, say: Callable[[str], None]) -> tuple[Tried, ...]:
+    """Return what doctor's package fixes make of the questions that an attempt fails."""
+    wrong = failing(before)
+    return tuple(_tried(fix, before, wrong, python, ask, say) for fix in fixes(snapshot)[:MOST]) if wrong else ()
+
+
+def fixes(snapshot: Snapshot) -> list[Fix]:
+    """Return doctor's fixes that install packages which an overlay can show, each once."""
+    report = doctor.judge(snapshot, needs("all", snapshot))
+    found = {packages_of(fix): fix for finding in report.findings for fix in finding.fixes if packages_of(fix)}
+    return list(found.values())
+
+
+def _tried(
+    fix: Fix, before: Attempt, wrong: tuple[str, ...], python: str, ask: Ask, say: Callable[[str], None]
+) -> Tried:
+    try:
+        with overlay(python, packages_of(fix), say) as folder:
+            return Tried(fix, ask(before, wrong, str(folder)))
+    except Unanswered as error:
+        return Tried(fix, None, str(error))
+
+
+def told(found: tuple[Tried, ...], question: str) -> Iterator[str]:
+    """Yield, as evidence, what did not help a question."""
+    for one in found:
+        if not one.mends(question):
+            yield f"{one.fix.title}: {one.reason or 'tried in a temporary folder, and it is still wrong'}"
