@@ -14,6 +14,7 @@ from attncheck.proofs import Attempt, Proof, Step, answer, because, describe, wo
 from attncheck.renderers.measurements import STYLES, Row
 
 BARS = "▁▂▃▄▅▆▇█"
+COLUMN = 24  # of a question's name
 SHOWN = 40  # steps of a curve
 
 
@@ -70,8 +71,8 @@ def packing(given: Plan) -> str:
 
 def _proof(proof: Proof, verbose: bool, width: int) -> Iterator[Row]:
     found = answer(proof)
-    head = ((f"  {found:<8}", STYLES.get(found, "dim")), (f"{name(proof):<16}", ""))
-    room = max(20, width - 26)
+    head = ((f"  {found:<8}", STYLES.get(found, "dim")), (f"{name(proof):<{COLUMN}}", ""))
+    room = max(20, width - 10 - COLUMN)
     lines = _wrapped(told(proof), room)
     yield Row((*head, (lines[0], "")))
     more = [*lines[1:]]
@@ -85,7 +86,7 @@ def _proof(proof: Proof, verbose: bool, width: int) -> Iterator[Row]:
         more += layers(proof)
         more += steps(proof.steps)
     for line in dict.fromkeys(more):
-        yield Row(((" " * 26, ""), (line, "dim")))
+        yield Row(((" " * (10 + COLUMN), ""), (line, "dim")))
 
 
 def name(proof: Proof) -> str:
