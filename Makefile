@@ -1,6 +1,7 @@
 # Two commands for a fresh machine: `make doctor` and `make test`.
 PYTHON ?= python3
 BASE ?= python3
+WORKERS ?= 2
 
 .PHONY: doctor test coverage lint clean
 
@@ -8,7 +9,7 @@ doctor: .venv/ready  ## examine the environment of $(PYTHON)
 	.venv/bin/attncheck doctor --python "$(PYTHON)"
 
 test: .venv-test/ready lint  ## lint, types, import contract, every test that this machine can run
-	.venv-test/bin/python -m pytest $(PYTEST)
+	.venv-test/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST)
 
 coverage: .venv-test/ready  ## the same, with what the tests reach
 	.venv-test/bin/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST)

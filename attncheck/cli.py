@@ -480,7 +480,7 @@ def smoke(
     config = settings.merge(fail_on=fail_on, timeout=timeout)
     render = renderer(form)
     request = verb.Request(
-        plan=settings.plan({**config.plan, **plan}, seed, ring_size),
+        plan=settings.plan(config.plan, plan, seed, ring_size),
         models=(model,) if model is not None else verb.DEFAULTS,
         questions=verb.questions(questions),
         full=full,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from attncheck.plan import Plan
@@ -20,7 +21,14 @@ class Measure:
     @property
     def excess(self) -> float:
         """The value in units of its limit: over 1 fails."""
+        if not math.isfinite(self.value):
+            return HUGE
         return self.value / self.limit if self.limit else HUGE * (self.value > 0)
+
+    @property
+    def beyond(self) -> bool:
+        """Whether it is wrong; a value that is not a number is."""
+        return not self.value <= self.limit
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ def answer(proof: Proof) -> Answer:
     """Return the verdict on a proof."""
     if proof.outcome in UNMEASURED:
         return UNMEASURED[proof.outcome]
-    if proof.violations or any(measure.value > measure.limit for measure in proof.measures):
+    if proof.violations or any(measure.beyond for measure in proof.measures):
         return "fail"
     return "warn" if proof.reservations else "pass"
 
@@ -90,7 +98,7 @@ def because(proof: Proof) -> str:
     """Return in one line what decided a proof."""
     if proof.outcome in UNMEASURED:
         return proof.reason
-    told = (*proof.violations, *(describe(m) for m in worst_first(proof) if m.value > m.limit), *proof.reservations)
+    told = (*proof.violations, *(describe(m) for m in worst_first(proof) if m.beyond), *proof.reservations)
     if told:
         return told[0]
     decisive = worst_first(proof)[:1]

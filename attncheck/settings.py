@@ -93,11 +93,11 @@ def ring(size: int | None, emulate: bool | None, rendezvous: float | None, commu
     return Ring(size, emulate, rendezvous or RENDEZVOUS_SECONDS, communication)
 
 
-def plan(options: Mapping[str, Any], seed: int, ring_size: int | None) -> Plan:
-    """Return the plan that options and the configuration ask for; None is what nobody said. Raises `BadUsage`."""
+def plan(base: Mapping[str, Any], options: Mapping[str, Any], seed: int, ring_size: int | None) -> Plan:
+    """Return the plan that the configuration and, above it, options ask for; None was not said. Raises `BadUsage`."""
     from attncheck import plan as nouns
 
-    said = {name: value for name, value in options.items() if value is not None}
+    said = {**base, **{name: value for name, value in options.items() if value is not None}}
     choices: dict[str, tuple[str, ...]] = {
         "packing": nouns.PACKINGS,
         "precision": nouns.PRECISIONS,

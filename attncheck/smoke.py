@@ -132,14 +132,10 @@ def _over_ranks(attempt: Attempt, request: Request, bench: Bench, say: Callable[
 
 
 def _check(attempts: Sequence[Attempt]) -> None:
-    """Raise `Unanswered` where no question at all could be answered, with the reason."""
+    """Raise `Unanswered` where no question arises or nothing fits into memory."""
     outcomes = [proof for attempt in attempts for proof in attempt.proofs]
     if not outcomes:
         raise Unanswered("no question arises under this plan")
-    known = ("cannot be read", "does not know model_type", "has no causal language model")
-    told = next((p.reason for p in outcomes if any(words in p.reason for words in known)), "")
-    if told:
-        raise Unanswered(told)
     if all(proof.outcome == "out_of_memory" for proof in outcomes):
         raise Unanswered(f"nothing fits into memory: {outcomes[0].reason}")
 
@@ -208,7 +204,7 @@ def _verdict(attempt: Attempt, proof: Proof) -> Verdict:
 
 def evidence(proof: Proof) -> tuple[str, ...]:
     """Return what speaks for the answer to a question, the gravest first."""
-    beyond = [describe(measure) for measure in worst_first(proof) if measure.value > measure.limit]
+    beyond = [describe(measure) for measure in worst_first(proof) if measure.beyond]
     return tuple(dict.fromkeys((*proof.violations, *beyond, *proof.reservations, *proof.notes)))
 
 

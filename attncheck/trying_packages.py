@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from attncheck import doctor, mending
-from attncheck.attempting import failing
+from attncheck.attempting import failing, proof_of
 from attncheck.errors import Unanswered
 from attncheck.findings import Fix
 from attncheck.launch.overlay import overlay, packages_of
 from attncheck.needs import needs
-from attncheck.proofs import Attempt
+from attncheck.proofs import Attempt, because
 from attncheck.snapshot import Snapshot
+from attncheck.unmet import unmet
 
 MOST = 4  # sets of packages tried
 
@@ -40,7 +42,10 @@ class Tried:
 def tried(before: Attempt, snapshot: Snapshot, python: str, ask: Ask, say: Callable[[str], None]) -> tuple[Tried, ...]:
     """Return what doctor's package fixes make of the questions that an attempt fails."""
     wrong = failing(before)
-    return tuple(_tried(fix, before, wrong, python, ask, say) for fix in fixes(snapshot)[:MOST]) if wrong else ()
+    if not wrong:
+        return ()
+    work = partial(ask, before, wrong)
+    return tuple(_tried(fix, snapshot, python, work, say) for fix in fixes(snapshot)[:MOST])
 
 
 def fixes(snapshot: Snapshot) -> list[Fix]:
@@ -51,11 +56,17 @@ def fixes(snapshot: Snapshot) -> list[Fix]:
 
 
 def _tried(
-    fix: Fix, before: Attempt, wrong: tuple[str, ...], python: str, ask: Ask, say: Callable[[str], None]
+    fix: Fix, snapshot: Snapshot, python: str, work: Callable[[str], Attempt], say: Callable[[str], None]
 ) -> Tried:
+    """Return what one fix makes of it: its packages, and what these require that the environment lacks."""
+    packages = packages_of(fix)
     try:
-        with overlay(python, packages_of(fix), say) as folder:
-            return Tried(fix, ask(before, wrong, str(folder)))
+        with overlay(python, packages, say) as folder:
+            more = unmet(folder, snapshot)
+            if not more:
+                return Tried(fix, work(str(folder)))
+        with overlay(python, (*packages, *more), say) as folder:
+            return Tried(fix, work(str(folder)))
     except Unanswered as error:
         return Tried(fix, None, str(error))
 
@@ -64,4 +75,10 @@ def told(found: tuple[Tried, ...], question: str) -> Iterator[str]:
     """Yield, as evidence, what did not help a question."""
     for one in found:
         if not one.mends(question):
-            yield f"{one.fix.title}: {one.reason or 'tried in a temporary folder, and it is still wrong'}"
+            yield f"{one.fix.title}, in a temporary folder: {one.reason or _still(one, question)}"
+
+
+def _still(one: Tried, question: str) -> str:
+    assert one.attempt is not None
+    proof = proof_of(one.attempt, question)
+    return f"still wrong: {because(proof)}" if proof is not None else "still wrong"

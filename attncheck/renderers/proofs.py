@@ -21,7 +21,8 @@ SHOWN = 40  # steps of a curve
 def rows(report: Report, verbose: bool, width: int) -> Iterator[Row]:
     """Yield the attempts of a report for a terminal `width` columns wide."""
     on = report.measured_on
-    yield Row(((f"{on.name or on.device} · torch {on.torch} · seed {on.seed} · {on.seconds:.0f} s", "bold"),))
+    parts = [on.name or on.device, f"torch {on.torch}" if on.torch else "", f"seed {on.seed}", f"{on.seconds:.0f} s"]
+    yield Row(((" · ".join(part for part in parts if part), "bold"),))
     for attempt in report.attempts:
         yield Row()
         yield Row(((_title(attempt), "bold"),))

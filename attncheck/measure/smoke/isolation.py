@@ -124,7 +124,7 @@ def poisoned(bed: Bed, indexed: bool) -> tuple[list[str], list[str]]:
 
 def powerless(bed: Bed, measures: Sequence[Measure]) -> str:
     """Return why a leak would not have been seen: the model hardly attends. "" where it would."""
-    if any(measure.value > measure.limit for measure in measures):
+    if any(measure.beyond for measure in measures):
         return ""
     joined = torch.cat(list(bed.documents))
     whole = bed.alone(bed.model(replace(bed.plan, precision="fp32", compile=False), "eager"), [joined]).logits[0]

@@ -40,7 +40,7 @@ def prove(bed: Bed) -> Proof:
                 else:
                     reservations.append(f"{side} padding, which this plan does not use, raises {message(error)}")
                 continue
-            broken = [m for m in found if m.value > m.limit]
+            broken = [m for m in found if m.beyond]
             if rests or not broken:
                 measures += found
                 violations += [hollow] if hollow and rests else []

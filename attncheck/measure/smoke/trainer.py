@@ -21,7 +21,7 @@ from attncheck.proofs import Step
 
 CLIP = 1.0  # norm that gradients are clipped to, as every framework does by default
 PATIENCE = 3  # times the plan's steps after which a loss that has not come down never will
-FINE = 1e-5  # learning rate of weights that have been trained already
+FINE = 1e-4  # learning rate of weights that have been trained already
 LAST = 5  # steps whose mean loss counts
 AHEAD = 0.05  # nats below the floor that chance allows a mean of LAST steps
 

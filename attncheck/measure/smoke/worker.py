@@ -24,6 +24,7 @@ def smoke(message: dict[str, Any], say: Say) -> None:
     attempts = [(name, codec.read(Plan, plan)) for name, plan in message["attempts"]]
     os.environ.update(dict(attempts[0][1].environ))
     from attncheck.measure.smoke import models
+    from attncheck.measure.smoke.fields import BadData
 
     models.stay_offline()
     from attncheck.measure.worker import open_device
@@ -35,8 +36,13 @@ def smoke(message: dict[str, Any], say: Say) -> None:
         say({"started": item})
         began = time.monotonic()
         name, plan = attempts[int(number)]
-        found = answered(known[question], partial(beds.bed, name, plan))
-        say({"item": item, "answer": codec.plain(replace(found, seconds=round(time.monotonic() - began, 3)))})
+        try:
+            found = answered(known[question], partial(beds.bed, name, plan))
+        except (models.Unbuildable, BadData) as error:  # what the user named, not what is asked of it
+            say({"unanswered": str(error)})
+            return
+        seconds = round(time.monotonic() - began, 3)
+        say({"item": item, "answer": codec.plain(replace(found, question=question, seconds=seconds))})
 
 
 class Beds:
@@ -81,7 +87,7 @@ class Beds:
 
 
 def answered(proof: proving.Proving, bed: Callable[[], Any]) -> Proof:
-    """Return the answer to a question; what it raises becomes an outcome."""
+    """Return the answer to a question; what it raises becomes an outcome. Raises `Unbuildable`, `BadData`."""
     import torch
 
     from attncheck.measure.session import message, out_of_memory
@@ -90,8 +96,8 @@ def answered(proof: proving.Proving, bed: Callable[[], Any]) -> Proof:
 
     try:
         return proof.prove(bed())
-    except (Unbuildable, BadData) as error:
-        return Proof(proof.name, "raised", str(error))
+    except (Unbuildable, BadData):
+        raise
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a model, a kernel, a compiler may raise anything
