@@ -15,7 +15,7 @@ from attncheck.measure.smoke import bed as beds
 from attncheck.measure.smoke.bed import Bed, Gradients
 from attncheck.measure.smoke.cross_entropy import loss_function
 from attncheck.measure.smoke.language import Goal
-from attncheck.measure.smoke.packing import Batch
+from attncheck.measure.smoke.packing import Batch, rows_of
 from attncheck.plan import Plan
 from attncheck.proofs import Step
 
@@ -47,6 +47,7 @@ class Trainer:
     def __init__(self, bed: Bed, plan: Plan | None = None) -> None:
         self.bed, self.plan = bed, plan or bed.plan
         self.source = bed.texts(self.plan.seed + 1)
+        self._waiting: list[Tensor] = []
         self.model = prepared(bed, self.plan)
         self.loss = loss_function(self.plan.cross_entropy)
         rate = min(self.plan.learning_rate, FINE) if bed.source.weights else self.plan.learning_rate
@@ -54,11 +55,17 @@ class Trainer:
 
     def batches(self) -> list[Batch]:
         """Return the batches of one optimiser's step."""
-        rows = []
-        for _ in range(self.plan.accumulation * self.plan.batch):
-            rows.append(self.source.documents(self.plan.max_length))
-        size = self.plan.batch
+        size, rows = self.plan.batch, self._rows(self.plan.accumulation * self.plan.batch)
         return [self.bed.batch(rows[start : start + size], self.plan) for start in range(0, len(rows), size)]
+
+    def _rows(self, count: int) -> list[list[Tensor]]:
+        """Return the fullest of the rows that documents are packed into; what is left waits for the next step."""
+        rows: list[list[Tensor]] = []
+        while len(rows) <= count:
+            self._waiting += self.source.documents(count * self.plan.max_length)
+            rows = sorted(rows_of(self._waiting, self.plan.max_length), key=lambda row: -sum(map(len, row)))
+        self._waiting = [document for row in rows[count:] for document in row]
+        return rows[:count]
 
     def backward(self, batches: list[Batch]) -> float:
         """Add up the gradients of the mean loss over all predicted tokens of the batches, and return that loss."""
