@@ -6,6 +6,7 @@ question again under the plan with all changes that mend: that is what the repor
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from attncheck.attempting import OVER_RANKS, Runner, Trial, failing, proof_of, s
 from attncheck.context_parallel import Ring
 from attncheck.errors import BadUsage, Unanswered
 from attncheck.findings import Finding, Fix, Problem, Report, Settings
+from attncheck.launch.place import Place, place
 from attncheck.measured import Bench
 from attncheck.mending import Search
 from attncheck.plan import Change, Plan
@@ -68,6 +70,7 @@ def check(request: Request) -> None:
 def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str], None]) -> Report:
     """Return the report. Raises `Unanswered` where nothing can be run."""
     began = time.monotonic()
+    request = placed(request, place(os.environ))
     plan = completed(request.plan, snapshot, bench)
     runner = Runner(bench, say, _extra(request))
     before = _attempts(request, runner, [Trial(model, plan, "", request.questions) for model in request.models])
@@ -85,6 +88,19 @@ def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str],
         emulated=plan.ring_size > 1 and request.ring is not None and request.ring.emulated(bench),
     )
     return report(snapshot, before, searches, on, packages)
+
+
+def placed(request: Request, where: Place | None) -> Request:
+    """Return what a rank asks that a launcher outside started: one model, over ranks, once; rank 0 also by itself.
+
+    A second group of ranks cannot be had there, so nothing that needs one is tried. Raises `BadUsage` without a ring.
+    """
+    if where is None:
+        return request
+    if request.ring is None:
+        raise BadUsage(f"under a launcher of {where.world_size} ranks say --ring-size {where.world_size}")
+    asked = request.questions if where.rank == 0 else (OVER_RANKS,)
+    return replace(request, models=request.models[:1], questions=asked, fix=False, try_packages=False)
 
 
 def _extra(request: Request) -> dict[str, Any]:

@@ -18,8 +18,10 @@ import pytest
 from attncheck import mending, smoke
 from attncheck.attempting import failing
 from attncheck.config import parse
+from attncheck.context_parallel import Ring
 from attncheck.errors import BadUsage
 from attncheck.findings import Report
+from attncheck.launch.place import Place
 from attncheck.mending import Search
 from attncheck.plan import Change, Plan
 from attncheck.proofs import Attempt, Measure, Proof, Step, answer, because
@@ -166,6 +168,16 @@ def test_the_text_and_the_markdown_of_a_report() -> None:
     assert "## Settings for transformers" in markdown
     document = json.loads(renderer("json")(found, False))
     assert document["attempts"][0]["proofs"][1]["violations"] == ["it leaks"]
+
+
+def test_a_rank_under_a_launcher_asks_once() -> None:
+    asked = smoke.Request(ring=Ring(2))
+    assert smoke.placed(asked, None) == asked
+    first, second = (smoke.placed(asked, Place(rank, 2, {})) for rank in range(2))
+    assert first.models == second.models == ("llama",) and not first.fix
+    assert first.questions == () and second.questions == ("parallel",)
+    with pytest.raises(BadUsage, match="say --ring-size 2"):
+        smoke.placed(replace(asked, ring=None), Place(0, 2, {}))
 
 
 # Configuration and wrong words.

@@ -48,6 +48,18 @@ def _exchanged(sent: Tensor, group: Any) -> Tensor:
     return got
 
 
+def to_heads(x: Tensor, group: Any) -> Tensor:
+    """Return all tokens of some heads from some tokens of all heads, with its gradient."""
+    found: Tensor = _ToHeads.apply(x, group)
+    return found
+
+
+def to_tokens(x: Tensor, group: Any) -> Tensor:
+    """Return some tokens of all heads from all tokens of some heads, with its gradient."""
+    found: Tensor = _ToTokens.apply(x, group)
+    return found
+
+
 class _ToHeads(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Any) -> Tensor:

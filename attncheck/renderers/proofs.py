@@ -23,6 +23,10 @@ def rows(report: Report, verbose: bool, width: int) -> Iterator[Row]:
     on = report.measured_on
     parts = [on.name or on.device, f"torch {on.torch}" if on.torch else "", f"seed {on.seed}", f"{on.seconds:.0f} s"]
     yield Row(((" · ".join(part for part in parts if part), "bold"),))
+    if on.emulated:
+        yield Row(
+            (("flash-attn's kernels are emulated over ranks; one device runs transformers' own attention", "dim"),)
+        )
     for attempt in report.attempts:
         yield Row()
         yield Row(((_title(attempt), "bold"),))

@@ -117,7 +117,7 @@ def _compared(member: Member, bed: Bed, attention: Attention, model: nn.Module, 
     one = single.single(bed, texts)
     measures = (*single.measures(made, rows, one), *shares.measures(made, rows))
     violations = [*_silent(layers, attention.title), *_ranks(reports, made), *shares.violations(made, rows, driver)]
-    if measures[0].value > measures[0].limit:
+    if measures[0].beyond:
         wrong = nearest(bed, rows, made, driver, measures[0].limit)
         violations += [f"the logits are those of {wrong}"] if wrong else []
     notes = tuple(_notes(member, attention, layers, made))

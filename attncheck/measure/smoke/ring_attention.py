@@ -204,12 +204,12 @@ class Ulysses(Attention):
         self.entered.add(self.at)
         times = max(1, self.ranks // key.shape[1])
         repeated = [query, *(x.repeat_interleave(times, 1) for x in (key, value))]
-        spread = [ulysses_call._ToHeads.apply(x.transpose(1, 2), self.group).transpose(1, 2) for x in repeated]
+        spread = [ulysses_call.to_heads(x.transpose(1, 2), self.group).transpose(1, 2) for x in repeated]
         group = spread[0].shape[1] // spread[1].shape[1]
         q, k, v = spread[0], *(x.repeat_interleave(group, 1) for x in spread[1:])
         mask = self._mask(words.get("sliding_window"))
         out = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=words.get("scaling"))
-        return ulysses_call._ToTokens.apply(out.transpose(1, 2).contiguous(), self.group), None
+        return ulysses_call.to_tokens(out.transpose(1, 2).contiguous(), self.group), None
 
     def _mask(self, window: int | None) -> Tensor:
         """Return which key each query of the whole row sees."""
