@@ -272,7 +272,7 @@ def test_training_on_documents_of_ones_own(attncheck: Run, tmp_path: Path) -> No
     tokenizer(tmp_path / "m")
     lines = [json.dumps({"text": "the cat sat on the mat and the dog sat on the log " * 4}) for _ in range(60)]
     (tmp_path / "texts.jsonl").write_text("\n".join(lines))
-    words = ("--data", "texts.jsonl", "--only", "training", "--steps", "15", "--max-length", "128", "--format", "json")
+    words = ("--data", "texts.jsonl", "--only", "training", "--steps", "40", "--max-length", "64", "--format", "json")
     done = attncheck("smoke", model, *words, "--device", "cpu")
     assert done.returncode == 0, done.stdout + done.stderr
     [proof] = json.loads(done.stdout)["attempts"][0]["proofs"]
@@ -306,7 +306,7 @@ def test_real_weights_are_trained_gently(attncheck: Run, tmp_path: Path) -> None
     done = attncheck("smoke", str(tmp_path / "m"), *words, "--device", "cpu")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     proofs = {proof["question"]: proof for proof in json.loads(done.stdout)["attempts"][0]["proofs"]}
-    assert len(proofs["training"]["steps"]) >= 12 and proofs["training"]["floor"] == 0
+    assert len(proofs["training"]["steps"]) == 12 and proofs["training"]["floor"] == 0
     assert proofs["isolation"]["outcome"] == "ok"
 
 

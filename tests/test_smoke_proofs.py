@@ -88,6 +88,11 @@ def test_what_is_right_learns_down_to_the_entropy(shape: str, plan: Plan) -> Non
     assert all(step.tokens_per_s > 0 and step.grad_norm > 0 for step in proof.steps)
 
 
+def test_a_run_that_is_too_short_is_not_called_wrong() -> None:
+    proof = ask("training", "llama", replace(SDPA, steps=2, precision="fp32"))
+    assert answer(proof) == "pass" and "2 steps are too few" in proof.notes[0]
+
+
 def test_two_runs_have_the_same_bits() -> None:
     proof = ask("reproducible", "llama", replace(SDPA, deterministic=True))
     assert answer(proof) == "pass" and "same bits" in proof.notes[0]

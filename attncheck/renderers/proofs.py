@@ -81,6 +81,8 @@ def _proof(proof: Proof, verbose: bool, width: int) -> Iterator[Row]:
     lines = _wrapped(told(proof), room)
     yield Row((*head, (lines[0], "")))
     more = [*lines[1:]]
+    if proof.steps and not verbose:
+        more += [line for note in proof.notes for line in _wrapped(note, room)]
     if proof.steps:
         more.append(curve(proof.steps))
     if verbose:

@@ -34,7 +34,7 @@ def prove(bed: Bed) -> Proof:
         "training",
         measures=tuple(measures),
         violations=tuple(wrong(bed, steps)),
-        notes=bed.notes,
+        notes=(*bed.notes, *few(bed, steps)),
         steps=tuple(steps),
         floor=goal.floor,
         bound=goal.bound,
@@ -53,9 +53,15 @@ def wrong(bed: Bed, steps: list[Step]) -> list[str]:
     last, goal = trainer.mean_of_last(losses), trainer.goal(bed, losses)
     if last < goal.floor - trainer.AHEAD:
         return [f"the loss falls to {last:.3f}, below the entropy of {goal.floor:.3f}: something looks ahead"]
-    if trainer.late(bed, losses):
+    if trainer.late(bed, losses) and len(losses) >= trainer.ENOUGH:
         return [f"the loss is {last:.2f} after {len(losses)} steps; it must fall below {goal.bound:.2f}"]
     return []
+
+
+def few(bed: Bed, steps: list[Step]) -> tuple[str, ...]:
+    """Return that a run is too short to say whether it learns, where it is and has not."""
+    short = len(steps) < trainer.ENOUGH and trainer.late(bed, [step.loss for step in steps])
+    return (f"{len(steps)} steps are too few to tell whether it learns; take {trainer.ENOUGH}",) if short else ()
 
 
 def first_step(bed: Bed) -> list[Measure]:

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +21,7 @@ from attncheck.proofs import Step
 CLIP = 1.0  # norm that gradients are clipped to, as every framework does by default
 PATIENCE = 3  # times the plan's steps after which a loss that has not come down never will
 FINE = 1e-4  # learning rate of weights that have been trained already
+ENOUGH = 40  # steps from which on a loss that has not come down says something
 LAST = 5  # steps whose mean loss counts
 AHEAD = 0.05  # nats below the floor that chance allows a mean of LAST steps
 
@@ -118,7 +118,7 @@ class Trainer:
         return int(torch.cuda.max_memory_allocated()) if self._cuda() else 0
 
 
-def prepared(bed: Bed, plan: Plan, sharp: bool = False) -> Any:
+def prepared(bed: Bed, plan: Plan, sharp: bool = False) -> nn.Module:
     """Return the plan's model as the job would train it: checkpointing, liger and compile as the plan says."""
     model = bed.model(plan, sharp=sharp)
     if plan.gradient_checkpointing:
@@ -127,7 +127,9 @@ def prepared(bed: Bed, plan: Plan, sharp: bool = False) -> Any:
         from attncheck.measure.smoke.liger import patch
 
         patch(model)
-    return torch.compile(model) if plan.compile else model
+    if plan.compile:
+        model.compile()  # in place: parameters keep their names
+    return model
 
 
 def enable_checkpointing(model: nn.Module) -> None:
@@ -140,7 +142,8 @@ def run(bed: Bed, plan: Plan, tell: Callable[[int, Step], None]) -> Iterator[Ste
     trainer = Trainer(bed, plan)
     losses: list[float] = []
     with Switches(plan.deterministic):
-        while len(losses) < plan.steps or (late(bed, losses) and len(losses) < PATIENCE * plan.steps):
+        patience = PATIENCE * plan.steps if plan.steps >= ENOUGH else plan.steps
+        while len(losses) < plan.steps or (late(bed, losses) and len(losses) < patience):
             step = trainer.step()
             losses.append(step.loss)
             tell(len(losses), step)

@@ -93,7 +93,7 @@ class Watcher:
             handles.append(module.register_forward_pre_hook(self._enter(name)))
             handles.append(module.register_forward_hook(self._leave))
         flex = any(_asked(module) == "flex_attention" for module in self.layers.values())
-        flex = flex or hasattr(self.model, "_orig_mod")  # torch.compile's
+        flex = flex or getattr(self.model, "_compiled_call_impl", None) is not None  # torch.compile's
         try:
             with ExitStack() as stack:
                 stack.enter_context(_functions(self._hear))
