@@ -34,6 +34,12 @@ def tensors(plan: Plan) -> Iterator[Change]:
         yield Change(title, "edit", "\n".join(change.text for change in single), clean)
 
 
+def multimodal(plan: Plan) -> Change:
+    """Return the change to positions that transformers' multimodal models find documents in."""
+    text = "position_ids = torch.stack([plain, *time_height_width])  # (4, batch, seqlen), each beginning anew"
+    return Change("positions of shape (4, batch, seqlen)", "edit", text, replace(plan, positions="reset_4d"))
+
+
 def packed(plan: Plan) -> Change:
     """Return the change to the plan's style of packing."""
     if plan.packing == "cu_seqlens":

@@ -422,7 +422,9 @@ def planned(command: Command) -> Command:
         click.option("--batch", type=size, metavar="N", help="Rows on a device. Default: 1."),
         click.option("--precision", help="fp32, bf16, fp16 or autocast. Default: bf16."),
         click.option("--padding-side", help="right or left. Default: right."),
-        click.option("--positions", help="reset (they begin anew with each document) or running. Default: reset."),
+        click.option(
+            "--positions", help="reset (anew in each document), running, reset_3d or reset_4d. Default: reset."
+        ),
         click.option("--packing", help="position_ids, cu_seqlens, mask_2d, mask_4d or padding. Default: position_ids."),
         click.option("--attn-implementation", metavar="NAME", help="Default: flash_attention_2 where it is."),
     ):

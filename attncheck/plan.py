@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 Packing = Literal["position_ids", "cu_seqlens", "mask_2d", "mask_4d", "padding"]
 Precision = Literal["fp32", "bf16", "fp16", "autocast"]
-Positions = Literal["reset", "running"]
+Positions = Literal["reset", "running", "reset_3d", "reset_4d"]
 Side = Literal["right", "left"]
 CrossEntropy = Literal["torch", "chunked", "flash_attn"]
 Scheme = Literal["llama3", "ulysses"]
@@ -26,8 +26,9 @@ class Plan:
 
     `packing` is how documents of one row are kept apart: by `position_ids` that begin anew, by `cu_seqlens` given to
     the model as keywords (positions too), beside a 2-D mask of ones (`mask_2d`), by a block-diagonal 4-D mask
-    (`mask_4d`); or not packed but padded (`padding`). `precision` is that of weights and arithmetic; "autocast" keeps
-    weights in float32 and computes in bfloat16.
+    (`mask_4d`); or not packed but padded (`padding`). `positions` of a multimodal model may be of shape
+    (3, batch, seqlen), time, height and width, or (4, batch, seqlen) with the plain ones before. `precision` is that
+    of weights and arithmetic; "autocast" keeps weights in float32 and computes in bfloat16.
     """
 
     attn_implementation: str = ""  # "": what transformers chooses by itself

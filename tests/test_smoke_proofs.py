@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from attncheck import proving
-from attncheck.measure.smoke import learning, models, trainer
+from attncheck.measure.smoke import architectures, cutting, learning, models, trainer
 from attncheck.measure.smoke.bed import Bed
 from attncheck.measure.smoke.language import CERTAINTY, WORDS, Language, floor
 from attncheck.measure.smoke.packing import batch, rows_of
@@ -52,6 +52,7 @@ CLEAN = [
     *[("gemma3", replace(SDPA, seed=seed)) for seed in range(41, 45)],
     *[("mixtral", replace(SDPA, seed=seed, precision="fp32")) for seed in range(45, 48)],
     *[("deepseek_v3", replace(SDPA, seed=seed)) for seed in range(48, 51)],
+    *[("qwen2_5_vl", replace(SDPA, seed=seed, positions="reset_4d")) for seed in range(61, 64)],
     *[("gpt_oss", replace(EAGER, seed=seed, packing="padding")) for seed in range(51, 54)],
     *[("qwen3_next", replace(SDPA, seed=seed, packing="padding", padding_side="left")) for seed in range(54, 56)],
 ]
@@ -114,6 +115,9 @@ PLANTED: list[tuple[str, str, str, Plan, Plant, str]] = [
     ("rows-of-a-batch-joined", "isolation", "llama", replace(SDPA, batch=2), plants.rows_joined, "document"),
     ("gpt-oss-positions-do-not-reach-the-mask", "isolation", "gpt_oss", EAGER, nullcontext, "document"),
     ("recurrent-state-leaks", "isolation", "qwen3_next", SDPA, nullcontext, "document"),
+    ("multimodal-positions-in-2d", "isolation", "qwen2_5_vl", EAGER, nullcontext, "document"),
+    ("multimodal-positions-in-3d", "isolation", "qwen2_5_vl", replace(SDPA, positions="reset_3d"), nullcontext,
+     "document"),
     ("4d-mask-without-the-window", "isolation", "mistral", replace(SDPA, packing="mask_4d"), nullcontext, "off by"),
     ("window-ignored", "implementation", "mistral", SDPA, plants.window_ignored, "off by"),
     ("softcap-ignored", "implementation", "gemma2", SDPA, nullcontext, "off by"),
@@ -247,7 +251,7 @@ def test_a_large_model_is_cut_and_keeps_its_attention() -> None:
     model: Any = models.build(source, "eager", torch.float32, "cpu", 512, 0, sharp=False)
     attention = model.model.layers[0].self_attn
     assert attention.q_proj.out_features == 32 * 128 and attention.k_proj.out_features == 8 * 128
-    assert model.config.num_hidden_layers == 2 and model.config.hidden_size == models.HIDDEN
+    assert model.config.num_hidden_layers == 2 and model.config.hidden_size == cutting.HIDDEN
     assert sum(p.numel() for p in model.parameters()) < 2e7
 
 
@@ -259,13 +263,13 @@ def test_every_kind_of_layer_and_a_window_are_kept() -> None:
     models.stay_offline()
     model: Any = models.build(models.Architecture("big", document), "eager", torch.float32, "cpu", 512, 0, sharp=False)
     assert set(model.config.layer_types) == {"sliding_attention", "full_attention"}
-    assert model.config.sliding_window == models.WINDOW
-    assert model.config.num_hidden_layers == len(model.config.layer_types) <= models.MOST_LAYERS
+    assert model.config.sliding_window == architectures.WINDOW
+    assert model.config.num_hidden_layers == len(model.config.layer_types) <= cutting.MOST_LAYERS
 
 
 def test_a_model_that_nobody_knows_is_one_clear_line() -> None:
     models.stay_offline()
     with pytest.raises(models.Unbuildable, match="does not know model_type 'unheard_of'"):
-        models.configuration(models.Architecture("x", {"model_type": "unheard_of"}), 512)
+        cutting.configuration(models.Architecture("x", {"model_type": "unheard_of"}), 512)
     with pytest.raises(models.Unbuildable, match="cannot be read"):
         models.architecture("/nowhere/at/all")

@@ -14,6 +14,7 @@ Since = Callable[[str], bool]  # whether the framework's version is this one or 
 # What flash-attn (transformers, integrations/flash_attention.py) and cuBLAS read.
 DETERMINISTIC = (("FLASH_ATTENTION_DETERMINISTIC", "1"), ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"))
 SHIMS: Mapping[str, str] = {RING_NAMES: ring_flash_attn.SHIM}
+SHAPES = {"reset_3d": "(3, batch, seqlen)", "reset_4d": "(4, batch, seqlen)"}  # of multimodal positions
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "autocast": "float32"}  # of the weights
 
 
@@ -50,6 +51,9 @@ def remarks(plan: Plan, *able: str) -> Iterator[str]:
     """Yield a comment for each thing of the plan that a framework does not express; `able` names what it does."""
     if plan.packed and plan.positions == "running" and "positions" not in able:
         yield "# positions that run over a whole row: no setting; each document's begin anew"
+    if plan.packed and plan.positions in SHAPES:
+        yield f"# position_ids of shape {SHAPES[plan.positions]}, each beginning anew in each document: no setting,"
+        yield "# the collator must stack them"
     if plan.use_cache and "use_cache" not in able:
         yield "# use_cache=True: no setting; it is off in training"
     if plan.compile and "compile" not in able:

@@ -25,6 +25,8 @@ def prove(bed: Bed) -> Proof:
 def changes(plan: Plan, proof: Proof) -> Iterator[Change]:
     """Yield what keeps documents apart: tensors first, then the packing's style, then another implementation."""
     yield from choices.tensors(plan)
+    if plan.positions in ("reset", "reset_3d"):
+        yield choices.multimodal(plan)
     flash = plan.attn_implementation.startswith("flash_attention")
     if flash and plan.batch > 1:
         text = "per_device_train_batch_size = 1  # one packed row; more of them by gradient accumulation"

@@ -63,7 +63,8 @@ def plan(given: Plan) -> str:
 
 def packing(given: Plan) -> str:
     """Return in words how a plan keeps documents apart."""
-    running = ", positions that run on" if given.positions == "running" and given.packed else ""
+    kinds = {"running": ", positions that run on", "reset_3d": ", positions in 3-D", "reset_4d": ", positions in 4-D"}
+    running = kinds.get(given.positions, "") if given.packed else ""
     words = {
         "position_ids": "packed by position_ids",
         "cu_seqlens": "packed by cu_seqlens",

@@ -9,7 +9,8 @@ user will ever have.
 
 What to do: what smoke finds to mend it. The usual causes: a 2-D mask of ones beside the packed row, `use_cache=True`,
 positions that run on over the row, several packed rows in a batch under flash attention, a model that does not give
-`position_ids` to its mask (gpt_oss in transformers 5.17), and layers with a recurrent state (qwen3_next).
+`position_ids` to its mask (gpt_oss in transformers 5.17) or finds documents only in positions of shape
+(4, batch, seqlen) (qwen2_vl, qwen2_5_vl), and layers with a recurrent state (qwen3_next).
 
 Source: the measurement itself; transformers 5.17.0, masking_utils.py (`find_packed_sequence_indices` is asked only
 without mask and cache) and modeling_flash_attention_utils.py (`_is_packed_sequence` wants a batch of one).

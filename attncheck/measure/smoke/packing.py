@@ -84,7 +84,8 @@ def batch(rows: Sequence[Sequence[Tensor]], plan: Plan, device: Any, pad: int, d
     where = torch.stack(positions).to(device)
     if plan.positions == "running":
         where = torch.arange(width, device=device).expand(len(rows), width).contiguous()
-    inputs["position_ids"] = where
+    layers = {"reset_3d": 3, "reset_4d": 4}.get(plan.positions)
+    inputs["position_ids"] = where.expand(layers, *where.shape) if layers else where
     inputs |= _apart(plan, rows, width, device, dtype)
     return Batch(inputs, torch.stack(labels).to(device), tuple(spots))
 

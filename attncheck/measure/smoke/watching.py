@@ -85,6 +85,7 @@ class Watcher:
         self.layers = attention_layers(model)
         self.operators: dict[str, list[str]] = {name: [] for name in self.layers}
         self.dispatched = dict.fromkeys(self.layers, "")
+        self.entered: set[str] = set()  # a tower's layers are not, where there is text alone
 
     def call(self, run: Callable[[], Any]) -> None:
         """Run a forward pass and listen."""
@@ -107,6 +108,7 @@ class Watcher:
     def _enter(self, name: str) -> Callable[[nn.Module, Any], None]:
         def hook(module: nn.Module, arguments: Any) -> None:
             self._at = name
+            self.entered.add(name)
             self.dispatched[name] = _asked(module)
 
         return hook
@@ -122,7 +124,8 @@ class Watcher:
         """Return what each layer ran."""
         kinds = list(getattr(getattr(self.model, "config", None), "layer_types", None) or [])
         layers = []
-        for index, (name, operators) in enumerate(self.operators.items()):
+        entered = {name: operators for name, operators in self.operators.items() if name in self.entered}
+        for index, (name, operators) in enumerate(entered.items()):
             own = [operator for operator in operators if any(re.search(p, operator) for _, p in KINDS)]
             ran = [title for title, pattern in KINDS if any(re.search(pattern, operator) for operator in own)]
             if any(title.startswith("sdpa") for title in ran):  # MATH is made of softmax too
