@@ -338,7 +338,7 @@ def test_a_question_that_is_lost_costs_no_other(attncheck: Run, tmp_path: Path, 
     points = "".join(f"{name} = {name}_plugin\n" for name in LOST)
     (info / "entry_points.txt").write_text(f"[attncheck.proving]\n{points}")
     asked = [word for name in ("what_ran", *LOST, "implementation") for word in ("--only", name)]
-    words = (*asked, "--no-fix", "--timeout", "4", "--format", "json", "--device", "cpu")
+    words = (*asked, "--no-fix", "--timeout", "8", "--format", "json", "--device", "cpu")
     done = attncheck("smoke", "llama", *words, env={**os.environ, "PYTHONPATH": str(folder)})
     assert done.returncode == 1, done.stderr
     proofs = {proof["question"]: proof for proof in json.loads(done.stdout)["attempts"][0]["proofs"]}

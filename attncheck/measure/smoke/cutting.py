@@ -126,6 +126,7 @@ def _cut_layers(config: Any) -> None:
         if isinstance(value, list) and len(value) == total and total > 2:
             setattr(config, name, [value[index] for index in keep])
     config.num_hidden_layers = len(keep)
+    set_where(config, "num_kv_shared_layers", 0)  # gemma3n's and gemma4's count back from the last layer
     for name in ("first_k_dense_replace", "num_nextn_predict_layers"):
         value = getattr(config, name, None)
         if isinstance(value, int):

@@ -36,17 +36,32 @@ def build(
             source.weights, local_files_only=True, trust_remote_code=False, dtype=dtype, **chosen
         )
         return _ready(model, dtype, device)
-    config = configuration(source, longest)
-    for wider in (False, True):
-        cut = widened(config) if wider else config
-        if sharp:
-            for level in (cut, text_of(cut)):
-                set_where(level, "initializer_range", SHARP)
-        model = _made(transformers, copy.deepcopy(cut), chosen, seed)
-        if heads_kept(model, config):
-            break
+    cut = configuration(source, longest)
+    if _too_narrow(transformers, source, cut):
+        cut = widened(cut)
+    if sharp:
+        for level in (cut, text_of(cut)):
+            set_where(level, "initializer_range", SHARP)
+    model = _made(transformers, copy.deepcopy(cut), chosen, seed)
     _sharpen_sinks(model, seed)
     return _ready(model, dtype, device)
+
+
+_narrow: dict[tuple[str, int], bool] = {}  # by model's name and vocabulary: found out once
+
+
+def _too_narrow(transformers: Any, source: Architecture, cut: Any) -> bool:
+    """Say whether the class derives head_dim from the width, so that the cut width changes the heads or fails."""
+    key = (source.name, source.vocabulary)
+    if key not in _narrow:
+        try:
+            model = _made(transformers, copy.deepcopy(cut), {"attn_implementation": "eager"}, 0)
+            with torch.no_grad():
+                model(input_ids=torch.zeros(1, 4, dtype=torch.long), use_cache=False)
+            _narrow[key] = not heads_kept(model, cut)
+        except (ValueError, RuntimeError, AttributeError):
+            _narrow[key] = True
+    return _narrow[key]
 
 
 def _ready(model: Any, dtype: torch.dtype, device: Any) -> nn.Module:
