@@ -13,6 +13,7 @@ import torch
 from attncheck import proving
 from attncheck.measure.smoke import architectures, cutting, learning, models, trainer
 from attncheck.measure.smoke.bed import Bed
+from attncheck.measure.smoke.corpus import Corpus
 from attncheck.measure.smoke.language import CERTAINTY, WORDS, Language, floor
 from attncheck.measure.smoke.packing import batch, rows_of
 from attncheck.plan import Plan
@@ -96,6 +97,14 @@ def test_a_run_that_is_too_short_is_not_called_wrong() -> None:
 
 def test_two_runs_have_the_same_bits() -> None:
     proof = ask("reproducible", "llama", replace(SDPA, deterministic=True))
+    assert answer(proof) == "pass" and "same bits" in proof.notes[0]
+
+
+def test_two_runs_on_a_users_documents_begin_with_the_same_one() -> None:
+    models.stay_offline()
+    corpus = Corpus(Language(3).documents(900), WORDS)
+    bed = Bed(models.architecture("llama"), replace(SDPA, deterministic=True), "cpu", corpus=corpus)
+    proof = proving.load()[0]["reproducible"].prove(bed)
     assert answer(proof) == "pass" and "same bits" in proof.notes[0]
 
 

@@ -81,8 +81,8 @@ class Bed:
         return nullcontext()
 
     def texts(self, seed: int) -> Source:
-        """Return what to train on: the user's documents, or the language from a seed."""
-        return self.corpus or Language(seed)
+        """Return what to train on, from its beginning: the user's documents, or the language from a seed."""
+        return self.corpus.again() if self.corpus is not None else Language(seed)
 
     def batch(self, rows: Sequence[Sequence[Tensor]], plan: Plan | None = None) -> Batch:
         """Return rows of documents as the plan's tensors, as the job's packer would make them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 
@@ -24,6 +25,12 @@ class Corpus:
         share = counts[counts > 0] / counts.sum()
         single = float(-(share * share.log()).sum())
         self.goal = Goal(0.0, (math.log(max(2, words)) + single) / 2 + 1e-3)
+
+    def again(self) -> Corpus:
+        """Return the same source from its first document on: every run begins there."""
+        fresh = copy.copy(self)
+        fresh._next = 0
+        return fresh
 
     def document(self, length: int = 0) -> Tensor:
         """Return the next document, or as many of the next ones as make up `length` tokens."""
