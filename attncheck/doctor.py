@@ -105,7 +105,16 @@ def stamp(rule: Rule, problem: Problem) -> Finding:
     severity: Severity = rule.severity
     if problem.predicted and severity == "error":
         severity = "warning"
-    return Finding(rule.code, rule.name, severity, problem.message, problem.subject, problem.evidence, problem.fixes)
+    return Finding(
+        rule.code,
+        rule.name,
+        severity,
+        problem.message,
+        problem.subject,
+        problem.evidence,
+        problem.fixes,
+        problem.places,
+    )
 
 
 def _wanted(code: str, select: tuple[str, ...], ignore: tuple[str, ...]) -> bool:

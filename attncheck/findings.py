@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from attncheck.adapted import Row
 from attncheck.growth import Growth
+from attncheck.jobs import Linted
 from attncheck.links import Communication
 from attncheck.proofs import Attempt
 from attncheck.ring_timings import RingRates, RingTiming
 from attncheck.snapshot import Snapshot
+from attncheck.stages import Allowance, Stage
 from attncheck.timings import DeviceRates, Recommendation, Timing
 from attncheck.verdicts import BackendState, MeasuredOn, Repeats, Run, Verdict
+from attncheck.written import Place
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -25,7 +29,8 @@ class Fix:
     `kind` says what it changes: "command" runs in a shell, "env" sets an environment variable, "setting" is a
     framework flag or keyword, "edit" is a change of a file, "manual" cannot be pasted (a driver, a machine).
     `safety` is "safe" where nothing else in the environment can move, "unsafe" where other packages may.
-    `proven` is the measurement that showed it to work, where one was made.
+    `proven` is the measurement that showed it to work, where one was made. `sets` are the settings of a launch that
+    it changes, by `jobs.Key`: the framework's own words for them are then the `text`.
     """
 
     title: str
@@ -33,6 +38,7 @@ class Fix:
     text: str
     safety: Literal["safe", "unsafe"] = "safe"
     proven: str = ""
+    sets: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Problem:
     fixes: tuple[Fix, ...] = ()
     subject: str = ""  # what it is about: "flash-attn 2.8.3", "cuda:0", "gemma2"
     predicted: bool = False
+    places: tuple[Place, ...] = ()  # where in what the user wrote it comes from
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,7 @@ class Finding:
     subject: str
     evidence: tuple[str, ...]
     fixes: tuple[Fix, ...]
+    places: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ class Report:
     passed: tuple[str, ...]  # codes of the rules that looked and found nothing
     suppressed: tuple[str, ...] = ()  # codes switched off by --select, --ignore or the configuration
     needs: tuple[str, ...] = ()  # what the profile holds to matter: "flash", "ring", "rl", …
-    asked: Literal["doctor", "communication", "parity", "determinism", "bench", "smoke"] = "doctor"
+    asked: Literal["doctor", "communication", "parity", "determinism", "bench", "smoke", "lint", "gate"] = "doctor"
     measured_on: MeasuredOn = MeasuredOn()
     backends: tuple[BackendState, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
@@ -106,6 +114,11 @@ class Report:
     concluded: tuple[str, ...] = ()  # what the timings allow to say
     attempts: tuple[Attempt, ...] = ()  # smoke's: the plan as it was given, then as it was mended
     settings: tuple[Settings, ...] = ()  # of the mended plan
+    linted: tuple[Linted, ...] = ()  # the launches that were read
+    stages: tuple[Stage, ...] = ()  # a gate's checks, in order
+    known: tuple[Finding, ...] = ()  # let pass: they are in the baseline
+    allowed: tuple[Finding, ...] = ()  # let pass: the policy allows them, for the reasons in `allowances`
+    allowances: tuple[Allowance, ...] = ()
     communication: Communication = Communication()  # among ranks, before anything is computed over them
 
     def worst(self) -> Severity | None:

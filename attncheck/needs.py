@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from attncheck.snapshot import Snapshot
 
 Profile = Literal["auto", "flash", "ring", "rl", "all"]
-Need = Literal["flash", "ring", "rl", "liger"]
+Need = Literal["flash", "ring", "rl", "liger", "job"]  # "job": a launch was given to be judged
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 
 _NAMED: dict[str, frozenset[Need]] = {

@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from attncheck.environment import Binary, BuildTools, Clash, Distribution, Host, Hub, ImportOutcome, Interfaces, Torch
 from attncheck.facts import Absent, Fact, Known, Unreadable
+from attncheck.jobs import Job
 from attncheck.machine import Device, Driver, Topology
 from attncheck.model import Model
 
@@ -42,6 +43,7 @@ class Snapshot:
     model: Fact[Model]
     hub: Hub
     environ: Mapping[str, str]  # by allow-list
+    job: Fact[Job] = Absent("no launch was given")
     problems: tuple[str, ...] = ()  # what the probe itself could not do
     schema_version: int = SCHEMA_VERSION
 
