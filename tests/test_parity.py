@@ -80,7 +80,7 @@ FAULTS = {
 def test_a_planted_backend_is_blamed_and_no_other(name: str, attncheck: Run, tmp_path: Path, marker: str) -> None:
     source, code, says = FAULTS[name]
     environment = plant(tmp_path / "site", name, source)
-    words = ("parity", "--device", "cpu", "--backend", name, "--backend", "sdpa_math")
+    words: tuple[str, ...] = ("parity", "--device", "cpu", "--backend", name, "--backend", "sdpa_math")
     words += ("--timeout", "5") if name == "hangs" else ()  # a busy machine is no finding
     report = document(attncheck, *words, "--case", ONE, "--suite", "quick", code=1, env=environment)
     assert [finding["code"] for finding in report["findings"]] == [code]
