@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 Packing = Literal["position_ids", "cu_seqlens", "mask_2d", "mask_4d", "padding"]
@@ -58,6 +58,11 @@ class Plan:
     def packed(self) -> bool:
         """Whether several documents share a row."""
         return self.packing != "padding"
+
+    def bare(self, precision: Precision | None = None) -> Plan:
+        """Return the plan without what accelerates or saves: liger, compile, gradient checkpointing."""
+        plain = replace(self, liger=False, compile=False, gradient_checkpointing=False)
+        return plain if precision is None else replace(plain, precision=precision)
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,7 @@ def test_a_loss_below_the_entropy_is_said_to_look_ahead() -> None:
     with plants.looks_ahead():
         models.stay_offline()
         bed = Bed(models.architecture("llama"), replace(SDPA, steps=50), "cpu")
-        steps = list(trainer.run(bed, bed.plan, lambda number, step: None))
+        steps = list(trainer.run(bed, lambda number, step: None))
     assert "looks ahead" in learning.wrong(bed, steps)[0]
 
 

@@ -17,15 +17,13 @@ from attncheck.plan import Plan
 from attncheck.proofs import Measure, Proof
 from attncheck.verdicts import HUGE
 
-TINY = 1e-30
-
 
 def plans(bed: Bed) -> tuple[Plan, ...]:
     """Return the plan in float32 with eager attention, and the plan as it is, both without what makes parts faster.
 
     Where the plan's implementation has no backward here, the first one alone.
     """
-    own = bare(bed.plan)
+    own = bed.plan.bare()
     exact = replace(own, precision="fp32", attn_implementation="eager")
     return (exact,) if bed.untrainable else tuple(dict.fromkeys((exact, own)))
 
@@ -33,11 +31,6 @@ def plans(bed: Bed) -> tuple[Plan, ...]:
 def left_out(bed: Bed) -> tuple[str, ...]:
     """Return a note where the plan could not be run as it is."""
     return (f"in float32 with eager attention only: {bed.untrainable}",) if bed.untrainable else ()
-
-
-def bare(plan: Plan) -> Plan:
-    """Return a plan without liger, checkpointing and compilation."""
-    return replace(plan, liger=False, gradient_checkpointing=False, compile=False)
 
 
 def _of_two(limits: tuple[float, float]) -> tuple[float, float]:
@@ -59,7 +52,7 @@ def against(on: Result, off: Result, limits: tuple[float, float], words: str) ->
     logits, gradients = limits
     if on.logits:
         yield Measure(f"logits, {words}", beds.relative(on.logits, off.logits), logits)
-    error = abs(on.loss - off.loss) / max(abs(off.loss), TINY)
+    error = abs(on.loss - off.loss) / max(abs(off.loss), beds.TINY)
     yield Measure(f"loss, {words}", error if error < HUGE else HUGE, logits)
     where = f"worst in {beds.worst(on.gradients, off.gradients)}"
     yield Measure(f"gradients, {words}", beds.apart(on.gradients, off.gradients), gradients, where)

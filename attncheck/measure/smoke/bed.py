@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from attncheck.measure.smoke import models, packing
 from attncheck.measure.smoke.corpus import Corpus
-from attncheck.measure.smoke.language import Language, Source
+from attncheck.measure.smoke.language import WORDS, Language, Source
 from attncheck.measure.smoke.packing import Batch
 from attncheck.plan import Plan
 
@@ -31,6 +31,8 @@ EXACT = 1e-5  # relative error that float32 allows itself in an ordinary model
 ORDINARY = (0.02, 0.03)  # relative errors that bfloat16 makes of an ordinary model's logits and gradients
 FLOORS = 2.0  # times the rounding of the unpacked run that a 16-bit run may be off; healthy ones are at 1.0 to 1.1
 TINY = 1e-30
+# What transformers, torch and kernels raise for a model, a shape or a device that they do not serve.
+REFUSALS = (ValueError, RuntimeError, NotImplementedError, TypeError, ImportError, KeyError)
 
 Gradients = Mapping[str, Tensor]  # by parameter's name, float32
 
@@ -61,7 +63,7 @@ class Bed:
         language = Language(plan.seed)
         lengths = ALIKE if plan.attn_implementation == "flex_attention" else LENGTHS
         self.documents = tuple(language.document(length) for length in lengths)
-        self.other = tuple((document + 1) % models.words() for document in self.documents)
+        self.other = tuple((document + 1) % WORDS for document in self.documents)
 
     def model(self, plan: Plan | None = None, implementation: str | None = None, sharp: bool = True) -> nn.Module:
         """Return a model with the bed's weights in a plan's implementation and precision; never a shared one.
@@ -87,8 +89,7 @@ class Bed:
     def batch(self, rows: Sequence[Sequence[Tensor]], plan: Plan | None = None) -> Batch:
         """Return rows of documents as the plan's tensors, as the job's packer would make them."""
         plan = plan or self.plan
-        dtype = torch.float32 if plan.precision == "fp32" else DTYPES[plan.precision]
-        return packing.batch(rows, plan, self.device, self.source.pad, dtype)
+        return packing.batch(rows, plan, self.device, self.source.pad, DTYPES[plan.precision])
 
     def rows(self, documents: Sequence[Tensor] | None = None, plan: Plan | None = None) -> list[list[Tensor]]:
         """Return the proofs' documents in the plan's number of rows, one after the other in each row."""
@@ -126,16 +127,16 @@ class Bed:
     @cached_property
     def exact(self) -> Result:
         """The reference: float32, eager, one document at a time, in the bed's order of documents."""
-        plan = replace(self.plan, precision="fp32", liger=False, compile=False, gradient_checkpointing=False)
+        plan = self.plan.bare("fp32")
         return self.alone(self.model(plan, "eager"), self.documents, plan)
 
     @cached_property
     def own(self) -> Result:
         """The documents one at a time in float32 under the plan's implementation; the reference where it cannot."""
-        plan = replace(self.plan, precision="fp32", liger=False, compile=False, gradient_checkpointing=False)
+        plan = self.plan.bare("fp32")
         try:
             return self.alone(self.model(plan), self.documents, plan)
-        except (RuntimeError, ValueError, NotImplementedError, TypeError):
+        except REFUSALS:
             return self.exact
 
     @cached_property
@@ -146,7 +147,7 @@ class Bed:
         """
         try:
             return self.alone(self.model(), self.documents)
-        except (RuntimeError, ValueError, NotImplementedError, TypeError):
+        except REFUSALS:
             return self.alone(self.model(implementation="eager"), self.documents)
 
     @cached_property
@@ -169,7 +170,7 @@ class Bed:
         A model that makes more of rounding than others, as those with a recurrent state do, does so in float32 too;
         bfloat16 shows how much.
         """
-        plan = replace(self.plan, precision="bf16", liger=False, compile=False, gradient_checkpointing=False)
+        plan = self.plan.bare("bf16")
         coarse = self.alone(self.model(plan, "eager"), self.documents, plan)
         logits = relative(coarse.logits, self.exact.logits) / ORDINARY[0]
         gradients = apart(coarse.gradients, self.exact.gradients) / ORDINARY[1]
@@ -225,12 +226,6 @@ def worst(got: Gradients, wanted: Gradients) -> str:
     zero = torch.zeros(())
     errors = {name: float((got.get(name, zero).double() - w.double()).norm()) for name, w in wanted.items()}
     return max(errors, key=lambda name: errors[name] if errors[name] == errors[name] else 1e30)
-
-
-def cosine(got: Gradients, wanted: Gradients) -> float:
-    """Return the cosine between two gradients of all parameters."""
-    dot = sum(float((got[name].double() * w.double()).sum()) for name, w in wanted.items() if name in got)
-    return dot / max(norm(got) * norm(wanted), TINY)
 
 
 def norm(gradients: Gradients) -> float:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from attncheck.measure.session import message
 from attncheck.measure.smoke import bed as beds
 from attncheck.measure.smoke.bed import Bed
-from attncheck.measure.smoke.isolation import REFUSALS
 from attncheck.plan import Plan
 from attncheck.proofs import Measure, Proof
 
@@ -25,7 +24,7 @@ def prove(bed: Bed) -> Proof:
     for plan in dict.fromkeys((replace(bed.plan, precision="fp32"), bed.plan)):
         try:
             measures += _against_eager(bed, plan)
-        except REFUSALS as error:
+        except beds.REFUSALS as error:
             if plan is bed.plan and not measures:
                 raise
             notes.append(f"{plan.precision}: {message(error)}")

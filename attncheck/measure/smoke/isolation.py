@@ -24,7 +24,6 @@ from attncheck.plan import Plan
 from attncheck.proofs import Measure, Proof
 
 POWER = 20.0  # a leak of everything must change logits by this many limits, else the proof would see nothing
-REFUSALS = (ValueError, RuntimeError, NotImplementedError, TypeError, ImportError, KeyError)
 
 
 def prove(bed: Bed) -> Proof:
@@ -36,7 +35,7 @@ def prove(bed: Bed) -> Proof:
     for plan in dict.fromkeys((exact, bed.plan)):
         try:
             measures += against_alone(bed, plan)
-        except REFUSALS as error:
+        except beds.REFUSALS as error:
             if plan is bed.plan:
                 raise
             notes.append(f"not in float32: {_line(error)}")
@@ -110,7 +109,7 @@ def poisoned(bed: Bed, indexed: bool) -> tuple[list[str], list[str]]:
         inputs["inputs_embeds"] = torch.where(mine[..., None], embedded, torch.full_like(embedded, value))
         try:
             logits = bed.run(model, Batch(inputs, batch.labels, batch.spots), backward=False).logits
-        except REFUSALS as error:
+        except beds.REFUSALS as error:
             return [], [f"not poisoned: the model takes no embeddings: {_line(error)}"]
         if not bool(torch.isfinite(logits[batch.spots.index(kept)]).all()):
             found.append(name)

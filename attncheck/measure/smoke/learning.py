@@ -7,7 +7,6 @@ The loss must fall below the bound, and must not fall below the entropy of the l
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from attncheck.measure.smoke import bed as beds
 from attncheck.measure.smoke import trainer
@@ -27,7 +26,7 @@ def prove(bed: Bed) -> Proof:
     def tell(number: int, step: Step) -> None:
         bed.say({"step": number, "loss": round(step.loss, 4)})
 
-    for step in trainer.run(bed, bed.plan, tell):
+    for step in trainer.run(bed, tell):
         steps.append(step)
     goal = trainer.goal(bed, [step.loss for step in steps])
     return Proof(
@@ -66,7 +65,7 @@ def few(bed: Bed, steps: list[Step]) -> tuple[str, ...]:
 
 def first_step(bed: Bed) -> list[Measure]:
     """Return how far the first step's gradients are from those of its documents one at a time in float32."""
-    got, wanted = trainer.first_gradient(bed, bed.plan)
+    got, wanted = trainer.first_gradient(bed)
     limit = bed.exactness[1] if bed.plan.precision == "fp32" else beds.FLOORS * _rounding(bed)
     error, ratio = beds.apart(got, wanted), beds.norm(got) / max(beds.norm(wanted), beds.TINY)
     where = f"worst in {beds.worst(got, wanted)}"
@@ -80,8 +79,8 @@ def first_step(bed: Bed) -> list[Measure]:
 def _rounding(bed: Bed) -> float:
     """Return the relative error of gradients that the plan's precision makes by itself at the first weights."""
     documents = bed.texts(bed.plan.seed + 2).documents(bed.plan.max_length)
-    plain = replace(bed.plan, precision="fp32", liger=False, compile=False, gradient_checkpointing=False)
+    plain = bed.plan.bare("fp32")
     exact = bed.alone(bed.model(plain, "eager", sharp=False), documents, plain).gradients
-    own = replace(bed.plan, liger=False, compile=False, gradient_checkpointing=False)
+    own = bed.plan.bare()
     rounded = bed.alone(bed.model(own, "eager", sharp=False), documents, own).gradients
     return beds.apart(rounded, exact)

@@ -43,7 +43,7 @@ SCALE = 0.25  # what the loss is multiplied by on its way back; exact in every d
 
 def prove(bed: Bed) -> Proof:
     """Return the proof. Where liger's kernels cannot run, what does nothing is still found."""
-    model: Any = bed.model(agreement.bare(bed.plan))
+    model: Any = bed.model(bed.plan.bare())
     try:
         asked = patches.asked(model)
     except ImportError as error:

@@ -14,7 +14,6 @@ from torch import nn
 
 from attncheck.measure.smoke.architectures import SHAPES, SPECIAL, VOCABULARY, Architecture, Unbuildable, architecture
 from attncheck.measure.smoke.cutting import configuration, heads_kept, set_where, text_of, widened
-from attncheck.measure.smoke.language import WORDS
 
 __all__ = ["SHAPES", "SPECIAL", "VOCABULARY", "Architecture", "Unbuildable", "architecture", "build", "stay_offline"]
 SHARP = 0.1  # standard deviation of weights under which attention is far from uniform
@@ -87,8 +86,3 @@ def _sharpen_sinks(model: Any, seed: int) -> None:
 def stay_offline() -> None:
     """Keep transformers from looking anything up on the Hub; call it before transformers is imported."""
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
-
-
-def words() -> int:
-    """Return how many tokens of the vocabulary the language uses."""
-    return WORDS

@@ -14,7 +14,6 @@ from torch import Tensor
 from attncheck.measure.session import message
 from attncheck.measure.smoke import bed as beds
 from attncheck.measure.smoke.bed import Bed
-from attncheck.measure.smoke.isolation import REFUSALS
 from attncheck.measure.smoke.packing import padded
 from attncheck.plan import SIDES, Plan
 from attncheck.proofs import Measure, Proof
@@ -32,7 +31,7 @@ def prove(bed: Bed) -> Proof:
             try:
                 found = _measured(bed, plan, side)
                 hollow = _hollow(bed, plan, side)
-            except REFUSALS as error:
+            except beds.REFUSALS as error:
                 if plan.precision == "fp32" and bed.plan.precision != "fp32":
                     notes.append(f"{side}, not in float32: {message(error)}")
                 elif rests:

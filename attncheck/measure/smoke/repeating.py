@@ -7,10 +7,8 @@ cannot show (numerics §3: three key blocks at least). What is switched on is sw
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +17,7 @@ from torch import nn
 from attncheck.measure.session import message
 from attncheck.measure.smoke.bed import Bed
 from attncheck.measure.smoke.packing import Batch
+from attncheck.measure.smoke.switches import switched, wait
 from attncheck.measure.smoke.trainer import CLIP, Trainer
 from attncheck.proofs import Proof
 
@@ -73,7 +72,7 @@ def trace(bed: Bed) -> Trace:
     parameters = dict(trainer.model.named_parameters())
     batches = _batches(bed, trainer)
     losses, gradients = [], []
-    _wait(bed)
+    wait(bed.device)
     began = time.perf_counter()
     for batch in batches:
         trainer.optimizer.zero_grad(set_to_none=True)
@@ -81,7 +80,7 @@ def trace(bed: Bed) -> Trace:
         gradients.append({name: _digest(p) for name, p in parameters.items() if p.grad is not None})
         torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), CLIP)
         trainer.optimizer.step()
-    _wait(bed)
+    wait(bed.device)
     return Trace(tuple(losses), tuple(gradients), time.perf_counter() - began)
 
 
@@ -149,25 +148,3 @@ def _mended(bed: Bed, before: Sequence[Trace]) -> Iterator[str]:
 def _median(traces: Sequence[Trace]) -> float:
     times = sorted(trace.seconds for trace in traces)
     return times[len(times) // 2]
-
-
-@contextmanager
-def switched(variables: Mapping[str, str], strict: bool) -> Iterator[None]:
-    """Set environment variables and torch's deterministic algorithms for a while."""
-    kept = {name: os.environ.get(name) for name in variables}
-    enabled = torch.are_deterministic_algorithms_enabled()
-    os.environ.update(variables)
-    torch.use_deterministic_algorithms(strict or enabled)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(enabled)
-        for name, value in kept.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-def _wait(bed: Bed) -> None:
-    if bed.device.type == "cuda":
-        torch.cuda.synchronize()

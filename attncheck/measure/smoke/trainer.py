@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +14,7 @@ from attncheck.measure.smoke.bed import Bed, Gradients
 from attncheck.measure.smoke.cross_entropy import loss_function
 from attncheck.measure.smoke.language import Goal
 from attncheck.measure.smoke.packing import Batch, rows_of
+from attncheck.measure.smoke.switches import switched, wait
 from attncheck.plan import Plan
 from attncheck.proofs import Step
 
@@ -26,26 +26,11 @@ LAST = 5  # steps whose mean loss counts
 AHEAD = 0.05  # nats below the floor that chance allows a mean of LAST steps
 
 
-@dataclass
-class Switches:
-    """What makes a training step deterministic, saved and restored."""
-
-    deterministic: bool
-
-    def __enter__(self) -> None:
-        self._before = torch.are_deterministic_algorithms_enabled()
-        if self.deterministic:
-            torch.use_deterministic_algorithms(True)
-
-    def __exit__(self, *error: object) -> None:
-        torch.use_deterministic_algorithms(self._before)
-
-
 class Trainer:
     """A model, an optimiser and an endless source of packed rows, all from the plan's seed."""
 
-    def __init__(self, bed: Bed, plan: Plan | None = None) -> None:
-        self.bed, self.plan = bed, plan or bed.plan
+    def __init__(self, bed: Bed) -> None:
+        self.bed, self.plan = bed, bed.plan
         self.source = bed.texts(self.plan.seed + 1)
         self._waiting: list[Tensor] = []
         self.model = prepared(bed, self.plan)
@@ -95,20 +80,12 @@ class Trainer:
         loss = self.backward(batches)
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP))
         self.optimizer.step()
-        self._wait()
+        wait(self.bed.device)
         tokens = sum(batch.inputs["input_ids"].numel() for batch in batches)
         return Step(loss, norm, round(tokens / (time.perf_counter() - began), 1), self._peak())
 
-    def gradients(self) -> Gradients:
-        """Return the gradients that the last `backward` left."""
-        return beds.taken(self.model)
-
     def _cuda(self) -> bool:
         return self.bed.device.type == "cuda"
-
-    def _wait(self) -> None:
-        if self._cuda():
-            torch.cuda.synchronize()
 
     def _reset_peak(self) -> None:
         if self._cuda():
@@ -137,11 +114,11 @@ def enable_checkpointing(model: nn.Module) -> None:
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]
 
 
-def run(bed: Bed, plan: Plan, tell: Callable[[int, Step], None]) -> Iterator[Step]:
+def run(bed: Bed, tell: Callable[[int, Step], None]) -> Iterator[Step]:
     """Yield the steps of a training run; up to PATIENCE times as many while the loss is above the bound."""
-    trainer = Trainer(bed, plan)
+    trainer, plan = Trainer(bed), bed.plan
     losses: list[float] = []
-    with Switches(plan.deterministic):
+    with switched({}, plan.deterministic):
         patience = PATIENCE * plan.steps if plan.steps >= ENOUGH else plan.steps
         while len(losses) < plan.steps or (late(bed, losses) and len(losses) < patience):
             step = trainer.step()
@@ -168,15 +145,15 @@ def mean_of_last(losses: list[float]) -> float:
     return sum(losses[-LAST:]) / max(1, len(losses[-LAST:]))
 
 
-def first_gradient(bed: Bed, plan: Plan) -> tuple[Gradients, Gradients]:
+def first_gradient(bed: Bed) -> tuple[Gradients, Gradients]:
     """Return the gradients of a first step as the plan takes it, and of the same documents one at a time in float32.
 
     The weights are as the architecture begins training.
     """
-    trainer = Trainer(bed, plan)
+    trainer = Trainer(bed)
     batches = trainer.batches()
     trainer.backward(batches)
     documents = [b.inputs["input_ids"][s.row, s.start : s.stop].cpu() for b in batches for s in b.spots]
-    plain = replace(plan, precision="fp32", liger=False, compile=False, gradient_checkpointing=False)
+    plain = bed.plan.bare("fp32")
     reference = bed.model(plain, "eager", sharp=False)
-    return trainer.gradients(), bed.alone(reference, documents, plain).gradients
+    return beds.taken(trainer.model), bed.alone(reference, documents, plain).gradients
