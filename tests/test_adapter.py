@@ -60,6 +60,7 @@ def test_the_implementation_it_replaces_is_right(genuine: Runs) -> None:
     assert "written into the configuration" in run.selected, "the way around transformers' refusal is told"
 
 
+@pytest.mark.nightly
 def test_four_ranks_are_right_too() -> None:
     run = measured(4, ((HOOK, "plain"),))[HOOK, "plain"]
     assert run.ranks == 4 and adapter.row(run).answer == "pass", run

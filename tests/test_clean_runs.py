@@ -65,7 +65,7 @@ def test_a_few_hundred_clean_runs_raise_no_alarm(capsys: pytest.CaptureFixture[s
     assert not warned
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_thousands_of_clean_runs_raise_hardly_any(capsys: pytest.CaptureFixture[str]) -> None:
     verdicts = list(clean([case for seed in (1, 2, 3) for case in short(seed)]))
     wrong, warned = counted(verdicts, capsys)

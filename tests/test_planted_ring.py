@@ -85,7 +85,7 @@ def test_a_fault_of_one_rank_names_it(spoilt: dict[str, list[Run]]) -> None:
     assert verdict.excess == HUGE and "NaN" in verdict.because
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_every_scheme_is_right_as_it_is(ranks: int) -> None:
     of = ring_suites.suite("standard" if ranks == 4 else "quick", ranks)
     schemes = [scheme for group in SCHEMES.values() for scheme in group]

@@ -66,7 +66,7 @@ def test_a_healthy_environment_is_not_questioned(env: Environment) -> None:
     assert outcomes["torch"] == outcomes["transformers"] == "ok"
 
 
-@pytest.mark.parametrize("transformers", ["5.4.0", "5.17.0"])
+@pytest.mark.parametrize("transformers", [pytest.param("5.4.0", marks=pytest.mark.nightly), "5.17.0"])
 def test_ring_flash_attn_that_cannot_import_and_the_fix_that_works(env: Environment, transformers: str) -> None:
     broken = finding(ring(env, transformers).doctor(), "ATN140")
     assert "is_flash_attn_greater_or_equal_2_10" in str(broken)

@@ -88,7 +88,7 @@ def test_sound_plans_pass_whatever_model_and_seed(two: Proofs) -> None:
     assert measures(two["ulysses llama 0"])["gradients"].limit == 1e-5
 
 
-@pytest.mark.parametrize("ranks", [3, 4])
+@pytest.mark.parametrize("ranks", [3, pytest.param(4, marks=pytest.mark.nightly)])
 def test_more_ranks_pass_too(ranks: int) -> None:
     found = proved(ranks, clean(ranks, (0,), (0,)))
     for name, proof in found.items():
