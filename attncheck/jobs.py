@@ -84,6 +84,8 @@ class Job:
     tensor_parallel: int = 1
     scheme: str = ""  # of sequence parallelism: "llama3", "ulysses", "torch", "megatron"; "" where there is none
     hooked: tuple[str, ...] = ()  # implementations in which that scheme really takes place; (): all
+    packs_with: tuple[str, ...] = ()  # implementations with which the framework packs; (): all
+    requires: tuple[str, ...] = ()  # what this release of the framework requires: "transformers==5.15.0"
     reinforcement: bool = False  # rollouts by another engine: vLLM, SGLang
     imports: tuple[str, ...] = ()  # modules that are imported whatever the settings: "flash_attn"
     places: Mapping[str, Place] = field(default_factory=dict)  # of each `Key` that is written
@@ -98,3 +100,4 @@ class Linted:
     diff: str = ""  # of the source, unified; "" where nothing is to be changed
     command: str = ""  # corrected, on one line, ready to paste; "" for a configuration file, and without changes
     edits: tuple[Edit, ...] = ()
+    safe: tuple[Edit, ...] = ()  # of those, what leaves the job what it was: new names, the same settings otherwise

@@ -1,7 +1,7 @@
-"""The room of frameworks: each file reads a launch in the names of any version, and writes settings in those of one.
+"""The room of frameworks: each file or folder reads a launch in any version's names, and writes settings in one's.
 
-A file is data and arithmetic over text: it imports nothing of the framework. Names, defaults and constraints were
-read in released wheels, and each file says in which; the tables of names by version are `knowledge/names/*.json`.
+It is data and arithmetic over text: it imports nothing of the framework. Names, defaults and constraints were
+read in released wheels, and each says in which; the tables of names by version are `knowledge/names/*.json`.
 """
 
 from __future__ import annotations

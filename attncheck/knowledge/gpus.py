@@ -25,6 +25,34 @@ FLASH2_TARGETS: dict[str, tuple[Capability, str]] = {
 FLASH4_VERSION = "4.0.0b36"  # the release that was read
 FLASH4_FORWARD = (8, 9, 10, 11, 12)  # compute capability majors
 FLASH4_BACKWARD = (9, 10, 11, 12)
+# What people call GPUs -> NVIDIA's name, compute capability, memory in GiB (developer.nvidia.com/cuda-gpus and the
+# data sheets; the usual size where one is sold with several).
+NAMED: dict[str, tuple[str, Capability, int]] = {
+    "p100": ("Tesla P100", (6, 0), 16),
+    "v100": ("Tesla V100", (7, 0), 32),
+    "t4": ("Tesla T4", (7, 5), 16),
+    "a10": ("NVIDIA A10", (8, 6), 24),
+    "a10g": ("NVIDIA A10G", (8, 6), 24),
+    "a30": ("NVIDIA A30", (8, 0), 24),
+    "a40": ("NVIDIA A40", (8, 6), 48),
+    "a100": ("NVIDIA A100", (8, 0), 80),
+    "a800": ("NVIDIA A800", (8, 0), 80),
+    "a6000": ("NVIDIA RTX A6000", (8, 6), 48),
+    "rtx3090": ("NVIDIA GeForce RTX 3090", (8, 6), 24),
+    "rtx4090": ("NVIDIA GeForce RTX 4090", (8, 9), 24),
+    "rtx5090": ("NVIDIA GeForce RTX 5090", (12, 0), 32),
+    "l4": ("NVIDIA L4", (8, 9), 24),
+    "l40": ("NVIDIA L40", (8, 9), 48),
+    "l40s": ("NVIDIA L40S", (8, 9), 48),
+    "h20": ("NVIDIA H20", (9, 0), 96),
+    "h100": ("NVIDIA H100", (9, 0), 80),
+    "h800": ("NVIDIA H800", (9, 0), 80),
+    "h200": ("NVIDIA H200", (9, 0), 141),
+    "gh200": ("NVIDIA GH200", (9, 0), 96),
+    "b200": ("NVIDIA B200", (10, 0), 180),
+    "gb200": ("NVIDIA GB200", (10, 0), 186),
+    "b300": ("NVIDIA B300", (10, 3), 270),
+}
 # accelerate: names of consumer GPUs whose old drivers cannot do peer-to-peer, and the first driver that can.
 NO_PEER_NAMES = ("RTX 40",)
 PEER_DRIVER = "550.40.07"

@@ -144,6 +144,8 @@ def ring_ruled_out(model: Model) -> bool:
 def without_ring(snapshot: Snapshot) -> Fix:
     """Return how to train without ring attention, in the words of the framework found here."""
     title = "do without ring attention for this model"
+    if isinstance(snapshot.job, Known):
+        return Fix(title, "setting", "", "unsafe", sets={"ring_size": "1"})
     if snapshot.has("openrlhf"):
         return Fix(title, "setting", "--ds.ring_attn_size 1")
     if snapshot.has("axolotl"):

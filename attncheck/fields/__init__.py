@@ -1,0 +1,1 @@
+"""Settings that are fields of dataclasses and schemas: their names by release, their values, and edits of them."""

@@ -1,0 +1,16 @@
+"""Names of settings by framework version: one JSON file a framework, read out of its released wheels."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any
+
+
+@cache
+def table(framework: str) -> dict[str, Any]:
+    """Return the table of one framework ("openrlhf"), as its JSON file holds it; {} where there is none."""
+    file = resources.files(__package__) / f"{framework}.json"
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return found

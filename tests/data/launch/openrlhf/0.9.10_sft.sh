@@ -1,0 +1,25 @@
+# openrlhf 0.9.10 examples/scripts/train_sft.sh
+read -r -d '' TRAIN <<EOF
+openrlhf.cli.train_sft \
+  --max_len 2048 \
+  --dataset Open-Orca/OpenOrca \
+  --input_key question \
+  --output_key response \
+  --train_batch_size 256 \
+  --micro_train_batch_size 2 \
+  --max_samples 500000 \
+  --pretrain meta-llama/Meta-Llama-3-8B \
+  --save_path ./checkpoint/llama3-8b-sft \
+  --save_steps -1 \
+  --logging_steps 1 \
+  --eval_steps -1 \
+  --zero_stage 2 \
+  --max_epochs 1 \
+  --param_dtype bf16 \
+  --attn_implementation flash_attention_2 \
+  --learning_rate 5e-6 \
+  --load_checkpoint \
+  --packing_samples \
+  --gradient_checkpointing
+EOF
+deepspeed --module $TRAIN

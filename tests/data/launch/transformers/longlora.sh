@@ -1,0 +1,25 @@
+# transformers 4.40 dvlab-research/LongLoRA README.md
+torchrun --nproc_per_node=8 fine-tune.py \
+    --model_name_or_path path_to/Llama-2-7b-hf \
+    --bf16 True \
+    --output_dir path_to_saving_checkpoints \
+    --cache_dir path_to_cache \
+    --model_max_length 8192 \
+    --use_flash_attn True \
+    --low_rank_training False \
+    --num_train_epochs 1 \
+    --per_device_train_batch_size 1 \
+    --per_device_eval_batch_size 2 \
+    --gradient_accumulation_steps 8 \
+    --evaluation_strategy "no" \
+    --save_strategy "steps" \
+    --save_steps 1000 \
+    --save_total_limit 2 \
+    --learning_rate 2e-5 \
+    --weight_decay 0.0 \
+    --warmup_steps 20 \
+    --lr_scheduler_type "constant_with_warmup" \
+    --logging_steps 1 \
+    --deepspeed "ds_configs/stage2.json" \
+    --tf32 True \
+    --max_steps 1000

@@ -1,0 +1,34 @@
+# verl 0.7.0 examples/grpo_trainer/run_moonlight16b_math_megatron.sh
+python3 -m verl.trainer.main_ppo \
+    --config-path=config \
+    --config-name=ppo_megatron_trainer.yaml \
+    algorithm.adv_estimator=grpo \
+    data.train_files=$HOME/data/train.parquet \
+    data.val_files=$HOME/data/test.parquet \
+    data.train_batch_size=192 \
+    data.max_prompt_length=1024 \
+    data.max_response_length=2048 \
+    data.trust_remote_code=True \
+    actor_rollout_ref.model.path=moonshotai/Moonlight-16B-A3B \
+    actor_rollout_ref.model.trust_remote_code=True \
+    actor_rollout_ref.actor.ppo_mini_batch_size=64 \
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16 \
+    actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=3 \
+    actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4 \
+    actor_rollout_ref.actor.megatron.expert_model_parallel_size=4 \
+    actor_rollout_ref.actor.megatron.expert_tensor_parallel_size=1 \
+    actor_rollout_ref.actor.megatron.use_dist_checkpointing=True \
+    actor_rollout_ref.actor.use_kl_loss=True \
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16 \
+    actor_rollout_ref.rollout.tensor_model_parallel_size=4 \
+    actor_rollout_ref.rollout.name=vllm \
+    actor_rollout_ref.rollout.n=5 \
+    actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=16 \
+    actor_rollout_ref.ref.megatron.pipeline_model_parallel_size=3 \
+    actor_rollout_ref.ref.megatron.tensor_model_parallel_size=4 \
+    actor_rollout_ref.ref.megatron.expert_model_parallel_size=4 \
+    actor_rollout_ref.ref.megatron.expert_tensor_parallel_size=1 \
+    actor_rollout_ref.ref.megatron.use_dist_checkpointing=True \
+    algorithm.use_kl_in_reward=False \
+    trainer.n_gpus_per_node=8 \
+    trainer.nnodes=3
