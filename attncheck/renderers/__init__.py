@@ -10,7 +10,7 @@ from attncheck.errors import BadUsage
 from attncheck.findings import Report
 
 Render = Callable[[Report, bool], str]
-BUILT_IN = ("text", "json", "markdown")
+BUILT_IN = ("text", "json", "markdown", "junit", "sarif", "github")
 
 
 @dataclass(frozen=True)
