@@ -12,36 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from attncheck import __version__
+from attncheck import __version__, gate_commands
+from attncheck.options import Launching, looking, measuring, over_ranks, planned, reporting, shaped
+from attncheck.progress import guarded
 
 if TYPE_CHECKING:
     from attncheck.config import Config
     from attncheck.context_parallel import Ring
     from attncheck.findings import Report
+    from attncheck.settings import Documents
     from attncheck.snapshot import Snapshot
-
-Command = Callable[..., Any]
-
-
-def looking(command: Command) -> Command:
-    """Give a command the argument and options of looking at an environment."""
-    for option in (
-        click.option("--online", is_flag=True, help="Allow fetching MODEL's configuration from the Hub."),
-        click.option("--timeout", type=float, metavar="SECONDS", help="Deadline of one import. Default: 60."),
-        click.option(
-            "--lane",
-            "lanes",
-            multiple=True,
-            metavar="LANE",
-            help="static, import or device; repeat for several. Default: all three.",
-        ),
-        click.option(
-            "--python", metavar="PATH", help="Examine the environment of this interpreter (Python 3.8 or newer)."
-        ),
-        click.argument("model", required=False),
-    ):
-        command = option(command)
-    return command
 
 
 @click.group(context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]})
@@ -54,8 +34,7 @@ def app() -> None:
 @looking
 @click.option("--facts", metavar="FILE", help="Judge a snapshot written by `attncheck probe` instead (-: stdin).")
 @click.option("--profile", help="What matters: auto, flash, ring, rl or all. Default: auto.")
-@click.option("--format", "form", default="text", help="text, json or markdown.")
-@click.option("--fail-on", help="Exit 1 from here on: error, warning or never. Default: error.")
+@reporting
 @click.option("--select", multiple=True, metavar="CODE", help="Only these rules: codes or prefixes.")
 @click.option("--ignore", multiple=True, metavar="CODE", help="Not these rules: codes or prefixes.")
 @click.option("--verbose", "-v", is_flag=True, help="Also list what could not be judged.")
@@ -64,6 +43,9 @@ def app() -> None:
 )
 @click.option(
     "--rendezvous-timeout", type=click.FloatRange(1), metavar="SECONDS", help="For ranks to meet. Default: 120."
+)
+@click.option(
+    "--target", metavar="MACHINE", help="Judge for this machine: h100x8, or sm_90,gpus=8,driver=580,torch=2.9."
 )
 def doctor(
     model: str | None,
@@ -75,23 +57,25 @@ def doctor(
     profile: str | None,
     form: str,
     fail_on: str | None,
+    outputs: tuple[str, ...],
+    github: bool,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     verbose: bool,
     ring_size: int | None,
     rendezvous_timeout: float | None,
+    target: str | None,
 ) -> None:
     """Look at a real environment, say what is broken and how to fix it.
 
     MODEL is a model to judge for: a folder, or a Hub name in the local cache.
     """
     from attncheck import doctor as verb
-    from attncheck import settings
+    from attncheck import settings, targets
     from attncheck.needs import needs
-    from attncheck.renderers import renderer
 
     config = settings.merge(profile, fail_on, select, ignore, timeout)
-    render = renderer(form)
+    documents = settings.documents(form, outputs, github)
     verb.check_codes((*config.select, *config.ignore))
     if facts is not None:
         settings.refuse_with_facts(
@@ -99,12 +83,15 @@ def doctor(
         )
         snapshot = settings.read_facts(facts)
     else:
-        snapshot = _look(python, lanes, model, online, config)
+        snapshot = _look(python, lanes or (("static",) if target else ()), model, online, config)
+    if target is not None:
+        settings.not_for_a_target(lanes, ring_size)
+        snapshot = targets.aimed(snapshot, targets.target(target))
     report = verb.judge(snapshot, needs(config.profile, snapshot), config.select, config.ignore)
     ring = settings.ring(ring_size, None, rendezvous_timeout)
     if ring is not None:
         report = _talk(report, ring, python, config)
-    _finish(render(report, verbose), report, config)
+    _finish(documents, report, verbose, config)
 
 
 def _talk(report: Report, ring: Ring, python: str | None, config: Config) -> Report:
@@ -112,7 +99,7 @@ def _talk(report: Report, ring: Ring, python: str | None, config: Config) -> Rep
     from attncheck import context_parallel, settings
 
     bench = settings.bench(python, "auto", config)
-    return _guarded(lambda say: context_parallel.doctored(report, ring, bench, config.select, config.ignore, say))  # type: ignore[no-any-return]
+    return guarded(lambda say: context_parallel.doctored(report, ring, bench, config.select, config.ignore, say))
 
 
 @app.command()
@@ -123,48 +110,6 @@ def probe(model: str | None, python: str | None, lanes: tuple[str, ...], timeout
 
     snapshot = _look(python, lanes, model, online, settings.merge(timeout=timeout))
     settings.emit(codec.dumps(snapshot) + "\n")
-
-
-def measuring(command: Command) -> Command:
-    """Give a command the argument and options of measuring backends."""
-    for option in (
-        click.option("--verbose", "-v", is_flag=True, help="Also list every verdict, and the reasons of refusals."),
-        click.option("--fail-on", help="Exit 1 from here on: error, warning or never. Default: error."),
-        click.option("--format", "form", default="text", help="text, json or markdown."),
-        click.option("--timeout", type=float, metavar="SECONDS", help="Deadline of one case. Default: 60."),
-        click.option("--python", metavar="PATH", help="Measure this interpreter's environment (Python 3.10 or newer)."),
-        click.option("--device", default="auto", help="auto, cpu or cuda. Default: auto."),
-        click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the inputs. Default: 0."),
-        click.option("--backend", "backends", multiple=True, metavar="NAME", help="Only this one; repeat for several."),
-        click.argument("model", required=False),
-    ):
-        command = option(command)
-    return command
-
-
-def over_ranks(command: Command) -> Command:
-    """Give a command the options of a ring of processes."""
-    for option in (
-        click.option(
-            "--rendezvous-timeout", type=click.FloatRange(1), metavar="SECONDS", help="For ranks to meet. Default: 120."
-        ),
-        click.option(
-            "--emulate/--no-emulate",
-            default=None,
-            help="Let plain torch stand in for flash-attn's kernels. Default: where there is no GPU.",
-        ),
-        click.option(
-            "--communication/--no-communication", default=True, help="Check first that ranks can talk. Default: yes."
-        ),
-        click.option(
-            "--ring-size",
-            type=click.IntRange(1, 1024),
-            metavar="N",
-            help="Run the schemes of context parallelism on N processes, or as a rank under torchrun or srun.",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 @app.command()
@@ -199,6 +144,8 @@ def parity(
     timeout: float | None,
     form: str,
     fail_on: str | None,
+    outputs: tuple[str, ...],
+    github: bool,
     verbose: bool,
 ) -> None:
     """Run every attention backend forward and backward, and say whether it is right.
@@ -207,11 +154,10 @@ def parity(
     """
     from attncheck import parity as verb
     from attncheck import settings
-    from attncheck.renderers import renderer
     from attncheck.suites import SUITES
 
     config = settings.merge(fail_on=fail_on, timeout=timeout)
-    render = renderer(form)
+    documents = settings.documents(form, outputs, github)
     request = verb.Request(
         suite=settings.choice("--suite", suite or "standard", SUITES),
         backends=backends,
@@ -244,7 +190,7 @@ def parity(
         named = backends or cases or dtypes
         return report if named or not report.runs else adapter.proved(report, ring, bench, say)
 
-    _measure(run, render, python, model, verbose, config)
+    _measure(run, documents, python, model, verbose, config)
 
 
 @app.command()
@@ -265,6 +211,8 @@ def determinism(
     timeout: float | None,
     form: str,
     fail_on: str | None,
+    outputs: tuple[str, ...],
+    github: bool,
     verbose: bool,
 ) -> None:
     """Repeat every attention backend and compare bit by bit: is it reproducible, what makes it so, at what cost.
@@ -273,10 +221,9 @@ def determinism(
     """
     from attncheck import determinism as verb
     from attncheck import settings
-    from attncheck.renderers import renderer
 
     config = settings.merge(fail_on=fail_on, timeout=timeout)
-    render = renderer(form)
+    documents = settings.documents(form, outputs, github)
     settings.check_backends(backends)
     bench = settings.bench(python, device, config)
     request = verb.Request(backends=backends, seed=seed, repeats=repeat)
@@ -289,28 +236,7 @@ def determinism(
 
         return context_parallel.repeat(snapshot, request, ring, bench, say)
 
-    _measure(run, render, python, model, verbose, config)
-
-
-def shaped(command: Command) -> Command:
-    """Give a command the options of the one shape that is timed."""
-    size = click.IntRange(1)
-    for option in (
-        click.option("--passes", default="both", help="forward, forward+backward or both. Default: both."),
-        click.option("--packed", metavar="LENGTHS", help="Documents packed into one row: 4096,1024,3072."),
-        click.option("--window", type=size, metavar="KEYS", help="A query sees this many keys, its own included."),
-        click.option("--causal/--full", default=None, help="Default: the model's, else causal."),
-        click.option("--dtype", help="bf16, fp16 or fp32. Default: the model's, else bf16."),
-        click.option("--head-dim", type=size, metavar="N", help="Default: the model's, else 128 (64 on a CPU)."),
-        click.option(
-            "--kv-heads", type=size, metavar="N", help="Default: as many as --heads, the model's, else 8 (2)."
-        ),
-        click.option("--heads", type=size, metavar="N", help="Default: the model's, else 32 (4 on a CPU)."),
-        click.option("--batch", type=size, metavar="N", help="Rows. Default: 1."),
-        click.option("--seqlen", type=size, metavar="TOKENS", help="Default: 8192 (512 on a CPU)."),
-    ):
-        command = option(command)
-    return command
+    _measure(run, documents, python, model, verbose, config)
 
 
 @app.command()
@@ -350,6 +276,8 @@ def bench(
     timeout: float | None,
     form: str,
     fail_on: str | None,
+    outputs: tuple[str, ...],
+    github: bool,
     verbose: bool,
 ) -> None:
     """Time every attention backend that accepts the shape, and recommend the fastest that is right.
@@ -361,10 +289,9 @@ def bench(
     from attncheck import bench as verb
     from attncheck import bench_shapes, picture, settings
     from attncheck.parity import dtypes
-    from attncheck.renderers import renderer
 
     config = settings.merge(fail_on=fail_on, timeout=timeout)
-    render = renderer(form)
+    documents = settings.documents(form, outputs, github)
     settings.check_backends(backends)
     picture.check(pictures)
     place = settings.bench(python, device, config)
@@ -400,36 +327,7 @@ def bench(
         )
         return ring_bench.run(snapshot, ring_bench.request(snapshot, place.gpu, shape), ring, place, say)
 
-    _measure(run, render, python, model, verbose, config, pictures)
-
-
-def planned(command: Command) -> Command:
-    """Give a command the options that say how a job trains; each is a field of `Plan`."""
-    size = click.IntRange(1)
-    for option in (
-        click.option("--learning-rate", type=click.FloatRange(0, min_open=True), help="AdamW's. Default: 0.005."),
-        click.option("--steps", type=size, metavar="N", help="Steps to train. Default: 40."),
-        click.option("--heads-k-stride", type=size, metavar="N", help="kv heads at a time in llama3's scheme."),
-        click.option("--scheme", help="Over ranks: llama3 (ring-flash-attn's adapter) or ulysses. Default: llama3."),
-        click.option("--compile/--no-compile", default=None, help="torch.compile the model."),
-        click.option("--deterministic/--no-deterministic", default=None, help="Demand the same bits of two runs."),
-        click.option("--cross-entropy", help="torch, chunked or flash_attn. Default: torch."),
-        click.option("--liger/--no-liger", default=None, help="Patch the model with liger-kernel."),
-        click.option("--gradient-checkpointing/--no-gradient-checkpointing", default=None, help="Recompute layers."),
-        click.option("--use-cache/--no-use-cache", default=None, help="Leave the model's cache on while training."),
-        click.option("--max-length", type=size, metavar="TOKENS", help="Of a packed row. Default: 512."),
-        click.option("--accumulation", type=size, metavar="N", help="Batches to an optimiser's step. Default: 4."),
-        click.option("--batch", type=size, metavar="N", help="Rows on a device. Default: 1."),
-        click.option("--precision", help="fp32, bf16, fp16 or autocast. Default: bf16."),
-        click.option("--padding-side", help="right or left. Default: right."),
-        click.option(
-            "--positions", help="reset (anew in each document), running, reset_3d or reset_4d. Default: reset."
-        ),
-        click.option("--packing", help="position_ids, cu_seqlens, mask_2d, mask_4d or padding. Default: position_ids."),
-        click.option("--attn-implementation", metavar="NAME", help="Default: flash_attention_2 where it is."),
-    ):
-        command = option(command)
-    return command
+    _measure(run, documents, python, model, verbose, config, pictures)
 
 
 @app.command()
@@ -446,8 +344,7 @@ def planned(command: Command) -> Command:
 @click.option("--device", default="auto", help="auto, cpu or cuda. Default: auto.")
 @click.option("--python", metavar="PATH", help="Train in this interpreter's environment (Python 3.10 or newer).")
 @click.option("--timeout", type=float, metavar="SECONDS", help="A third of what one question may take. Default: 60.")
-@click.option("--format", "form", default="text", help="text, json or markdown.")
-@click.option("--fail-on", help="Exit 1 from here on: error, warning or never. Default: error.")
+@reporting
 @click.option("--verbose", "-v", is_flag=True, help="Also show every measure, layer and step.")
 def smoke(
     model: str | None,
@@ -467,6 +364,8 @@ def smoke(
     timeout: float | None,
     form: str,
     fail_on: str | None,
+    outputs: tuple[str, ...],
+    github: bool,
     verbose: bool,
     **plan: Any,
 ) -> None:
@@ -477,10 +376,9 @@ def smoke(
     """
     from attncheck import settings
     from attncheck import smoke as verb
-    from attncheck.renderers import renderer
 
     config = settings.merge(fail_on=fail_on, timeout=timeout)
-    render = renderer(form)
+    documents = settings.documents(form, outputs, github)
     request = verb.Request(
         plan=settings.plan(config.plan, plan, seed, ring_size),
         models=(model,) if model is not None else verb.DEFAULTS,
@@ -494,7 +392,83 @@ def smoke(
     )
     verb.check(request)
     bench = settings.bench(python, device, config)
-    _measure(lambda snapshot, say: verb.run(snapshot, request, bench, say), render, python, None, verbose, config)
+    _measure(lambda snapshot, say: verb.run(snapshot, request, bench, say), documents, python, None, verbose, config)
+
+
+@app.command(cls=Launching)
+@click.argument("files", nargs=-1)
+@click.option(
+    "--model",
+    metavar="MODEL",
+    help="Judge for this model: a folder, or a Hub name in the cache. Default: the launch's.",
+)
+@click.option("--framework", metavar="NAME", help="Read it as a launch of this framework. Default: recognised.")
+@click.option(
+    "--framework-version", metavar="VERSION", help="In the names of this release. Default: the installed one."
+)
+@click.option(
+    "--target", metavar="MACHINE", help="The machine it will run on: h100x8, or sm_90,gpus=8,transformers=5.15."
+)
+@click.option(
+    "--write", is_flag=True, help="Write new names and harmless settings into the files, keeping their layout."
+)
+@click.option("--skip-unknown", is_flag=True, help="Say nothing of files that start no training.")
+@click.option("--online", is_flag=True, help="Allow fetching the model's configuration from the Hub.")
+@click.option(
+    "--python", metavar="PATH", help="The environment it will run in (Python 3.8 or newer). Default: this one."
+)
+@reporting
+@click.option("--select", multiple=True, metavar="CODE", help="Only these rules: codes or prefixes.")
+@click.option("--ignore", multiple=True, metavar="CODE", help="Not these rules: codes or prefixes.")
+@click.option("--verbose", "-v", is_flag=True, help="Also list what could not be judged.")
+@click.pass_context
+def lint(
+    context: click.Context,
+    files: tuple[str, ...],
+    model: str | None,
+    framework: str | None,
+    framework_version: str | None,
+    target: str | None,
+    write: bool,
+    skip_unknown: bool,
+    online: bool,
+    python: str | None,
+    form: str,
+    fail_on: str | None,
+    outputs: tuple[str, ...],
+    github: bool,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    verbose: bool,
+) -> None:
+    """Read a launch command, script or configuration; say what it will really do, and print the corrected one.
+
+    FILES are launch scripts and YAML, TOML or JSON files ("-": standard input); a command stands after --. Nothing of
+    it is run.
+    """
+    from attncheck import doctor as doctoring
+    from attncheck import lint as verb
+    from attncheck import linting, settings
+
+    config = settings.merge(None, fail_on, select, ignore, None)
+    documents = settings.documents(form, outputs, github)
+    doctoring.check_codes((*config.select, *config.ignore))
+    request = verb.Request(
+        sources=linting.sources(files, context.meta.get("command")),
+        framework=framework or "",
+        version=linting.version(framework_version),
+        model=model or "",
+        skip_unknown=skip_unknown,
+        select=config.select,
+        ignore=config.ignore,
+    )
+    snapshot = guarded(lambda say: linting.look(python, target, config.timeout, say))
+    read = linting.files(request.sources)
+    report = verb.run(snapshot, request, linting.models(online), read)
+    if write:
+        for name in verb.write(report, read):
+            print(f"wrote {name}: new names, and settings that leave the job what it is", file=sys.stderr)
+    _finish(documents, report, verbose, config)
 
 
 @app.command()
@@ -509,7 +483,7 @@ def backends(python: str | None, device: str, form: str, timeout: float | None) 
     config = settings.merge(timeout=timeout)
     settings.choice("--format", form, ("text", "json"))
     bench = settings.bench(python, device, config)
-    found = _guarded(lambda say: available.look(bench, say))
+    found = guarded(lambda say: available.look(bench, say))
     settings.emit(available.as_json(found) if form == "json" else available.as_text(found))
 
 
@@ -522,27 +496,15 @@ def _static(python: str | None, model: str | None, config: Config) -> Snapshot:
 
 def _measure(
     run: Callable[[Snapshot, Callable[[str], None]], Report],
-    render: Callable[[Report, bool], str],
+    documents: Documents,
     python: str | None,
     model: str | None,
     verbose: bool,
     config: Config,
     pictures: tuple[str, ...] = (),
 ) -> None:
-    report = _guarded(lambda say: run(_static(python, model, config), say))
-    _finish(render(report, verbose), report, config, pictures)
-
-
-def _guarded(work: Callable[[Callable[[str], None]], Any]) -> Any:
-    """Run `work` with a progress line; an interrupt ends it cleanly."""
-    from attncheck.errors import Interrupted
-    from attncheck.progress import progress
-
-    try:
-        with progress() as say:
-            return work(say)
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted; nothing is left running") from None
+    report = guarded(lambda say: run(_static(python, model, config), say))
+    _finish(documents, report, verbose, config, pictures)
 
 
 @app.command()
@@ -581,18 +543,24 @@ def _look(python: str | None, lanes: tuple[str, ...], model: str | None, online:
             documents = hub.fetch(model)
         return take(python, chosen, model, documents, config.timeout, say)
 
-    found: Snapshot = _guarded(work)
+    found: Snapshot = guarded(work)
     return found
 
 
-def _finish(text: str, report: Report, config: Config, pictures: tuple[str, ...] = ()) -> None:
+def _finish(
+    documents: Documents, report: Report, verbose: bool, config: Config, pictures: tuple[str, ...] = ()
+) -> None:
     from attncheck import settings
-    from attncheck.errors import CLEAN, FOUND
+    from attncheck.gating import dates, policy
 
-    settings.emit(text)
+    report = policy.applied(report, config, dates.today())
+    whole = documents.write(report, verbose)
     if pictures:  # last, so that what was measured is told whatever drawing does
         from attncheck import picture
 
         picture.draw(report, pictures)
-    levels = {"error": ("error",), "warning": ("error", "warning"), "never": ()}[config.fail_on]
-    sys.exit(FOUND if report.worst() in levels else CLEAN)
+    sys.exit(settings.exit_code(report, config, whole))
+
+
+for command in gate_commands.COMMANDS:
+    app.add_command(command)

@@ -70,7 +70,7 @@ def judge(
     passed: list[str] = []
     suppressed: list[str] = []
     for rule in known:
-        if rule.by_engine or (rule.needs and not rule.needs & needs):
+        if rule.by_engine or (rule.needs and not rule.needs & needs) or (rule.general and "job" in needs):
             continue
         if not _wanted(rule.code, tuple(select), tuple(ignore)):
             suppressed.append(rule.code)

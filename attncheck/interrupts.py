@@ -9,12 +9,23 @@ from __future__ import annotations
 import signal
 
 _asked: list[int] = []
+_inherited: dict[int, object] = {}  # how each was handled before
 
 
 def install() -> None:
     """Take SIGINT and SIGTERM: both end attncheck by KeyboardInterrupt, so that children are stopped on the way out."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _handle)
+        _inherited[number] = signal.signal(number, _handle)
+
+
+def ignored() -> tuple[int, ...]:
+    """Return the signals that we were started with an order to ignore, as nohup gives."""
+    return tuple(number for number, handler in _inherited.items() if handler is signal.SIG_IGN)
+
+
+def forget() -> None:
+    """Forget an interrupt that we sent to ourselves."""
+    _asked.clear()
 
 
 def asked() -> bool:

@@ -5,6 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+from attncheck.errors import Interrupted
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -17,3 +22,12 @@ def progress() -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status("starting") as status:
         yield lambda text: status.update(text)
+
+
+def guarded(work: Callable[[Callable[[str], None]], T]) -> T:
+    """Run `work` with a line of progress; an interrupt ends it cleanly, as `Interrupted`."""
+    try:
+        with progress() as say:
+            return work(say)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; nothing is left running") from None

@@ -4,23 +4,62 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attncheck import codec
 from attncheck.config import FAIL_ON, Config, load
-from attncheck.errors import BadUsage
+from attncheck.errors import CLEAN, FOUND, UNANSWERED, BadUsage
 from attncheck.needs import PROFILES
 from attncheck.snapshot import SCHEMA_VERSION, Snapshot
 
 if TYPE_CHECKING:
     from attncheck.context_parallel import Ring
+    from attncheck.findings import Report
     from attncheck.measured import Bench
+    from attncheck.outputs import Output
     from attncheck.plan import Plan
     from attncheck.probes.take import Lane
 
 FACTS_LIMIT = 64 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Documents:
+    """What a report is written as: one document to standard output, and others to files."""
+
+    form: str
+    render: Callable[[Report, bool], str]
+    outputs: tuple[Output, ...]
+    github: bool
+
+    def write(self, report: Report, verbose: bool) -> bool:
+        """Write all of them, each in spite of the others; return whether none failed, which is said in a line each."""
+        emit(self.render(report, verbose))
+        return self.write_files(report, verbose, self.form)
+
+    def write_files(self, report: Report, verbose: bool, shown: str) -> bool:
+        """Write the files, and tell GitHub what standard output, which has the form `shown`, does not."""
+        from attncheck import outputs
+
+        failures = (*outputs.write(report, self.outputs, verbose), *outputs.automatic(report, shown, self.github))
+        for failure in failures:
+            print(f"attncheck: {failure}", file=sys.stderr)
+        return not failures
+
+
+def documents(form: str, files: tuple[str, ...], github: bool) -> Documents:
+    """Return what was asked for by --format and --output. Raises `BadUsage`, before any work is done."""
+    from attncheck.renderers import renderer
+
+    parsed: tuple[Output, ...] = ()
+    if files:
+        from attncheck import outputs
+
+        parsed = outputs.parsed(files)
+    return Documents(form, renderer(form), parsed, github)
 
 
 def merge(
@@ -34,14 +73,44 @@ def merge(
     base = load(Path.cwd())
     if timeout is not None and not 0 < timeout < 86400:
         raise BadUsage(f"--timeout {timeout:g} is not a number of seconds")
-    return Config(
+    return replace(
+        base,
         profile=choice("--profile", profile, PROFILES) if profile is not None else base.profile,
         fail_on=choice("--fail-on", fail_on, FAIL_ON) if fail_on is not None else base.fail_on,
         select=split(select) if select else base.select,
-        ignore=(*base.ignore, *split(ignore)) if ignore else base.ignore,
+        ignore=split(ignore),
         timeout=timeout if timeout is not None else base.timeout,
-        plan=base.plan,
     )
+
+
+def policy(
+    checks: tuple[str, ...],
+    models: tuple[str, ...],
+    launch: tuple[str, ...],
+    profile: str | None,
+    fail_on: str | None,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    timeout: float | None,
+    **options: Any,
+) -> Config:
+    """Return the policy file's settings with a gate's options on top. Raises `BadUsage`."""
+    from attncheck import config
+
+    words = [word for value in checks for word in value.split(",") if word]
+    said = {name.replace("_", "-"): value for name, value in options.items()}
+    return config.over(
+        merge(profile, fail_on, select, ignore, timeout),
+        {"checks": words, "models": list(models), "launch": list(launch), **said},
+    )
+
+
+def exit_code(report: Report, config: Config, whole: bool = True) -> int:
+    """Return the exit code by the gravest finding; where not all documents are written, no answer is a clean one."""
+    levels = {"error": ("error",), "warning": ("error", "warning"), "never": ()}[config.fail_on]
+    if report.worst() in levels:
+        return FOUND
+    return CLEAN if whole else UNANSWERED
 
 
 def choice(option: str, value: str, choices: tuple[Any, ...]) -> Any:
@@ -129,6 +198,12 @@ def not_for_a_ring(**options: Any) -> None:
             raise BadUsage(
                 f"--{name.replace('_', '-')} is not for --ring-size, which times the tables of ring-flash-attn"
             )
+
+
+def not_for_a_target(lanes: tuple[str, ...], ring_size: int | None) -> None:
+    """Raise `BadUsage` for what only the machine itself can answer."""
+    if ring_size is not None or any(word != "static" for value in lanes for word in value.split(",") if word):
+        raise BadUsage("--target judges for a machine that is not here: imports, GPUs and ranks cannot be tried on it")
 
 
 def check_backends(names: tuple[str, ...]) -> None:

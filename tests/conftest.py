@@ -60,6 +60,13 @@ def marker(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     assert all_gone(value), f"processes left behind: {processes_marked(value)}"
 
 
+@pytest.fixture(autouse=True)
+def _nobody_reads_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands run by tests do not annotate the run that the tests are part of."""
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def attncheck(tmp_path: Path) -> Run:
     """Return a function that runs the real command in an empty folder."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from attncheck import codec
@@ -13,9 +14,12 @@ from attncheck.environment import Binary, Distribution, ImportOutcome, Interface
 from attncheck.facts import Absent as Absent
 from attncheck.facts import Known as Known
 from attncheck.facts import Unreadable as Unreadable
+from attncheck.jobs import Job
 from attncheck.machine import Device
 from attncheck.model import Model
+from attncheck.plan import Plan
 from attncheck.snapshot import Snapshot
+from attncheck.written import Place
 
 FOLDER = Path(__file__).parent / "data" / "snapshots"
 
@@ -139,6 +143,28 @@ def model(snapshot: Snapshot, **fields: Any) -> Snapshot:
     before = snapshot.model.value if isinstance(snapshot.model, Known) else QWEN2
     return replace(snapshot, model=Known(replace(before, **fields)))
 
+
+def job(snapshot: Snapshot, plan: Mapping[str, Any] = MappingProxyType({}), **fields: Any) -> Snapshot:
+    """Give a launch: OpenRLHF's SFT on one H200 with ring-flash-attn's scheme, changed as said."""
+    before = snapshot.job.value if isinstance(snapshot.job, Known) else OPENRLHF
+    return replace(snapshot, job=Known(replace(before, plan=replace(before.plan, **plan), **fields)))
+
+
+OPENRLHF = Job(
+    framework="openrlhf",
+    version="0.11.2",
+    trainer="sft",
+    plan=Plan(attn_implementation="flash_attention_2", max_length=2048),
+    model="Qwen/Qwen2.5-7B",
+    place=Place("run.sh", 3),
+    world_size=Known(1),
+    gpus=Known(1),
+    scheme="llama3",
+    hooked=("flash_attention_2",),
+    packs_with=("flash_attention_2",),
+    imports=("flash_attn",),
+    places={"attn_implementation": Place("run.sh", 7, 5), "ring_size": Place("run.sh", 8, 5)},
+)
 
 QWEN2 = Model(
     source="Qwen/Qwen2.5-7B",

@@ -85,9 +85,9 @@ def test_a_rule_is_judged_only_where_it_matters(monkeypatch: pytest.MonkeyPatch)
 
 def test_auto_reads_the_needs_off_what_is_installed() -> None:
     assert needs("auto", s.laptop()) == NONE
-    assert needs("auto", s.h200()) == {"flash", "ring", "liger"}
+    assert needs("auto", s.h200()) == {"flash", "ring", "ulysses", "context_parallel", "liger"}
     assert needs("auto", s.package(s.laptop(), "verl", "0.9.1")) == {"flash", "rl"}
-    assert needs("ring", s.laptop()) == {"flash", "ring"}
+    assert needs("ring", s.laptop()) == {"flash", "ring", "ulysses", "context_parallel"}
 
 
 def test_what_is_missing_is_said() -> None:

@@ -31,18 +31,39 @@ def _lines(report: Report, verbose: bool) -> Iterator[str]:
         yield from _verdicts(report)
     elif report.asked == "doctor":
         yield from _overview(report)
+    elif report.linted:
+        yield from _launches(report)
+    if report.stages:
+        from attncheck.renderers import stages
+
+        yield from table(("", "check", ""), list(stages.rows(report)))
+        yield ""
     yield "## Findings"
     yield ""
     if not report.findings:
         yield "None."
     for finding in report.findings:
         yield from _finding(finding)
+    if report.known or report.allowed:
+        from attncheck.renderers import stages
+
+        yield from ("## Let pass", "", *(f"- {escaped(line)}" for line in stages.passing(report)), "")
     for each in report.settings:
         yield from ("", f"## Settings for {each.framework}", "", "```", each.text.rstrip(), "```")
     if verbose and report.skips:
         yield "## Not judged"
         yield ""
         yield from (f"- {skip.code} {skip.name}: {escaped(skip.reason)}" for skip in report.skips)
+
+
+def _launches(report: Report) -> Iterator[str]:
+    from attncheck.renderers import launches
+
+    yield from table(("", "launch"), list(launches.rows(report)))
+    yield ""
+    for heading, text in launches.corrected(report):
+        yield from (f"## {heading[0].upper()}{heading[1:]}", "", "```diff" if "corrected" in heading else "```")
+        yield from (*text.splitlines(), "```", "")
 
 
 def _attempts(report: Report) -> Iterator[str]:

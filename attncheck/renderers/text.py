@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 from attncheck.verdicts import ANSWERS
 
 STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green", "-": "dim"}
+DIFF = {"+": "green", "-": "red", "@": "cyan"}
 INDENT = 15  # "ATN140 warning " : the column where every text begins
 WIDEST = 110
 NARROWEST = 20  # columns left for a text below which indenting it makes it worse
@@ -41,6 +42,7 @@ def render(report: Report, verbose: bool) -> str:
     terminal = sys.stdout is not None and sys.stdout.isatty()
     width = min(WIDEST, shutil.get_terminal_size().columns) if terminal else WIDEST
     top = _overview(report) if report.asked == "doctor" else _measured(report, verbose, width)
+    after = _launches(report)
     lines = [*top, *_talk(report, verbose, width), *(line for finding in report.findings for line in _finding(finding))]
     if verbose and report.skips:
         lines += [Line(), *_skips(report)]
@@ -48,6 +50,7 @@ def render(report: Report, verbose: bool) -> str:
         from attncheck.renderers import proofs
 
         lines += _laid(proofs.settings(report))
+    lines += [*after, *_passing(report)]
     lines += [Line(), Line(text=_summary(report, verbose)), *_advice(report)]
     if terminal:
         return _painted(lines, width)
@@ -63,6 +66,17 @@ def _overview(report: Report) -> Iterator[Line]:
 
 def _measured(report: Report, verbose: bool, width: int) -> Iterator[Line]:
     if report.asked == "communication":
+        return
+    if report.asked == "gate":
+        from attncheck.renderers import stages
+
+        for mark, check, text in stages.rows(report):
+            yield Line(((f"{mark:<8}", STYLES[mark]), (f"{check:<13}", "bold")), text)
+        return
+    if report.asked == "lint":
+        from attncheck.renderers import launches
+
+        yield from (Line(((f"{mark:<8}", STYLES[mark]),), text) for mark, text in launches.rows(report))
         return
     if report.asked == "smoke":
         from attncheck.renderers import proofs
@@ -82,6 +96,28 @@ def _measured(report: Report, verbose: bool, width: int) -> Iterator[Line]:
     from attncheck.renderers import measurements  # not for doctor, whose static lane runs in prologs
 
     yield from _laid(measurements.rows(report, verbose, width))
+
+
+def _passing(report: Report) -> Iterator[Line]:
+    """What was found and let pass."""
+    if not report.known and not report.allowed:
+        return
+    from attncheck.renderers import stages
+
+    yield Line()
+    yield from (Line((("let pass       ", "dim"),), text) for text in stages.passing(report))
+
+
+def _launches(report: Report) -> Iterator[Line]:
+    """The corrected launches: what changes, and what to paste."""
+    if not report.linted:
+        return
+    from attncheck.renderers import launches
+
+    for heading, text in launches.corrected(report):
+        yield Line()
+        yield Line(((f"{heading}:", "bold"),))
+        yield from (Line(((line, DIFF.get(line[:1], "")),), paste=True) for line in text.splitlines())
 
 
 def _talk(report: Report, verbose: bool, width: int) -> Iterator[Line]:
@@ -126,8 +162,11 @@ def _skips(report: Report) -> Iterator[Line]:
 
 
 def _summary(report: Report, verbose: bool) -> str:
-    parts = list(_counts(report)) or ["nothing found"]
-    if report.asked not in ("doctor", "communication"):
+    passed = len(report.known) + len(report.allowed)
+    parts = list(_counts(report)) or ["nothing new found" if passed else "nothing found"]
+    parts += [f"{passed} let pass"] if passed else []
+    parts += _unanswered(report)
+    if report.asked not in ("doctor", "communication", "lint"):
         return " · ".join([*parts, *_answers(report)])
     parts.append(f"{len(report.passed)} rule{'s' * (len(report.passed) != 1)} found nothing")
     if report.skips:
@@ -135,6 +174,14 @@ def _summary(report: Report, verbose: bool) -> str:
     if report.suppressed:
         parts.append(f"{len(report.suppressed)} switched off")
     return " · ".join(parts)
+
+
+def _unanswered(report: Report) -> Iterator[str]:
+    """The checks of a gate that gave no answer: nothing found does not speak for them."""
+    for outcome in ("unanswered", "left out"):
+        checks = [stage.check for stage in report.stages if stage.outcome == outcome]
+        if checks:
+            yield f"{outcome}: {', '.join(checks)}"
 
 
 def _answers(report: Report) -> Iterator[str]:

@@ -22,7 +22,8 @@ class Rule:
     """One defect: its code, how grave it is, the check, and for which needs it matters (none named: always).
 
     `name` and `page` are filled in from the module's name and docstring when the rule is loaded. `by_engine` marks
-    the few that attncheck raises about itself; their `check` is never called.
+    the few that attncheck raises about itself; their `check` is never called. `general` marks advice for a job that is
+    not known yet: where a launch was given, a rule over the launch says it exactly.
     """
 
     code: str
@@ -30,5 +31,6 @@ class Rule:
     check: Check
     needs: frozenset[Need] = frozenset()
     by_engine: bool = False
+    general: bool = False
     name: str = ""
     page: str = ""

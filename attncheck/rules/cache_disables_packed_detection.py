@@ -42,4 +42,4 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         )
 
 
-RULE = Rule("ATN403", "note", check)
+RULE = Rule("ATN403", "note", check, general=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck.advice import install
-from attncheck.facts import need
+from attncheck.facts import Known, need
 from attncheck.findings import Fix, Problem
 from attncheck.knowledge.models import ACCELERATE_CONTEXT_PARALLEL, named, older, reaches
 from attncheck.rules import Rule
@@ -39,11 +39,18 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"accelerate {need(version, 'accelerate')} drops the windows of {model.model_type} with cp_size > 1",
         evidence=(f"{layers} of {len(model.layer_types)} layers have a window or a chunk",),
         fixes=(
-            Fix("do without context parallelism", "setting", "parallelism_config.cp_size: 1"),
+            _without(snapshot),
             install(snapshot, f"accelerate>={refuses_since}", title="an accelerate that refuses instead"),
         ),
         subject=model.model_type,
     )
 
 
-RULE = Rule("ATN510", "warning", check, needs=frozenset({"ring"}))
+def _without(snapshot: Snapshot) -> Fix:
+    title = "do without context parallelism"
+    if isinstance(snapshot.job, Known):
+        return Fix(title, "setting", "", "unsafe", sets={"ring_size": "1"})
+    return Fix(title, "setting", "parallelism_config.cp_size: 1")
+
+
+RULE = Rule("ATN510", "warning", check, needs=frozenset({"context_parallel"}))

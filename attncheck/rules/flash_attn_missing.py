@@ -51,4 +51,4 @@ def _how(snapshot: Snapshot) -> str:
     return f"; a wheel of {wheel.version} is published for this torch" if wheel else "; only a source build fits here"
 
 
-RULE = Rule("ATN109", "error", check, needs=frozenset({"flash"}))
+RULE = Rule("ATN109", "error", check, needs=frozenset({"flash"}), general=True)

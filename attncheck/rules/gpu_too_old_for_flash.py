@@ -16,14 +16,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck import advice, hardware
+from attncheck.facts import Known
 from attncheck.findings import Problem
+from attncheck.jobs import Job
 from attncheck.knowledge.gpus import FLASH_OLDEST
+from attncheck.planned import implementation, setting, where
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each generation of visible GPUs below sm_80."""
+    job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+    if job is not None and implementation(job) != "flash_attention_2":
+        return
     gpus = hardware.visible(snapshot)
     old = [gpu for gpu, capability in hardware.capabilities(gpus) if capability < FLASH_OLDEST]
     for group in hardware.alike(old):
@@ -31,8 +37,20 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             message=f"{hardware.named(group)} cannot run flash_attention_2, which needs sm_80 or newer",
             subject=f"GPU {group[0].index}",
             evidence=hardware.told(group),
-            fixes=(advice.attn_implementation(snapshot, "sdpa"),),
+            fixes=(advice.attn_implementation(snapshot, "sdpa") if job is None else setting(*_without_flash(job)),),
+            places=where(job, "attn_implementation", "packing") if job is not None else (),
         )
+
+
+def _without_flash(job: Job) -> tuple[str, dict[str, str]]:
+    """Return the title and the settings of the same job under sdpa, without what sdpa cannot do there."""
+    sets = {"attn_implementation": "sdpa"}
+    if job.plan.packed and job.packs_with and "sdpa" not in job.packs_with:
+        sets["packing"] = "off"
+    if job.plan.ring_size > 1 and job.hooked and "sdpa" not in job.hooked:
+        sets["ring_size"] = "1"
+    lost = [name for key, name in (("packing", "packing"), ("ring_size", "the ring")) if key in sets]
+    return "use sdpa" + (f", without {' and '.join(lost)}" if lost else ""), sets
 
 
 RULE = Rule("ATN206", "error", check, needs=frozenset({"flash"}))

@@ -35,4 +35,4 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         )
 
 
-RULE = Rule("ATN407", "note", check)
+RULE = Rule("ATN407", "note", check, general=True)

@@ -40,4 +40,4 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     )
 
 
-RULE = Rule("ATN402", "note", check, needs=frozenset({"flash"}))
+RULE = Rule("ATN402", "note", check, needs=frozenset({"flash"}), general=True)

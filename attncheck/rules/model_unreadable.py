@@ -38,4 +38,4 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     )
 
 
-RULE = Rule("ATN301", "error", check)
+RULE = Rule("ATN301", "error", check, general=True)

@@ -44,4 +44,4 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     )
 
 
-RULE = Rule("ATN410", "warning", check)
+RULE = Rule("ATN410", "warning", check, general=True)

@@ -45,4 +45,4 @@ def _settings(snapshot: Snapshot) -> Iterator[str]:
         yield "LLaMA-Factory: fp16: true"
 
 
-RULE = Rule("ATN209", "warning", check, needs=frozenset({"flash", "rl"}))
+RULE = Rule("ATN209", "warning", check, needs=frozenset({"flash", "rl"}), general=True)

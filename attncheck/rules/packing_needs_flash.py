@@ -38,4 +38,4 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     )
 
 
-RULE = Rule("ATN401", "warning", check)
+RULE = Rule("ATN401", "warning", check, general=True)

@@ -36,4 +36,4 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         )
 
 
-RULE = Rule("ATN406", "warning", check)
+RULE = Rule("ATN406", "warning", check, general=True)

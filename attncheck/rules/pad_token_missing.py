@@ -43,4 +43,4 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     )
 
 
-RULE = Rule("ATN405", "warning", check)
+RULE = Rule("ATN405", "warning", check, general=True)

@@ -56,4 +56,4 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     )
 
 
-RULE = Rule("ATN409", "warning", check)
+RULE = Rule("ATN409", "warning", check, general=True)

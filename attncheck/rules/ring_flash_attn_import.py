@@ -26,6 +26,7 @@ from attncheck.environment import ImportOutcome
 from attncheck.facts import Known, need
 from attncheck.findings import Fix, Problem
 from attncheck.knowledge import ring_flash_attn as knowledge
+from attncheck.plan import RING_NAMES
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -64,7 +65,13 @@ def _symbol(ring: Version, transformers: Version, tried: ImportOutcome | None) -
 
 
 def _reported_elsewhere(snapshot: Snapshot, ring: Version, transformers: Version) -> bool:
-    """Say whether ATN141 (signature does not fit either), ATN143 (newer ring works) or ATN145 (OpenRLHF) speaks."""
+    """Say whether ATN141 (signature does not fit either), ATN143 (newer ring works) or ATN145 (OpenRLHF) speaks.
+
+    Nothing is wrong where the launch's framework puts the name back itself.
+    """
+    job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+    if job and RING_NAMES in job.plan.shims and pins.allowed(knowledge.WORKS_WITH_SHIM, transformers):
+        return True
     if snapshot.has("openrlhf") and pins.allowed(knowledge.NOWHERE, transformers):
         return True
     count = knowledge.parameters(transformers)

@@ -44,4 +44,4 @@ def _stride(snapshot: Snapshot) -> str:
     return "--ds.ring_attn_head_stride 1" if snapshot.has("openrlhf") else "heads_k_stride=1"
 
 
-RULE = Rule("ATN508", "note", check, needs=frozenset({"ring"}))
+RULE = Rule("ATN508", "note", check, needs=frozenset({"ring"}), general=True)

@@ -60,4 +60,4 @@ def _fixes(snapshot: Snapshot, requirement: str, transformers: str) -> Iterator[
         yield advice.install(snapshot, *together, title=f"and a transformers that {requirement} knows")
 
 
-RULE = Rule("ATN130", "warning", check, needs=frozenset({"ring"}))
+RULE = Rule("ATN130", "warning", check, needs=frozenset({"ring"}), general=True)

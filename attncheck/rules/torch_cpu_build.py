@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck import hardware
-from attncheck.facts import Known
+from attncheck.facts import Absent, Known
 from attncheck.findings import Problem
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
@@ -27,7 +27,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not isinstance(snapshot.torch, Known):
         return
     torch = snapshot.torch.value
-    if isinstance(torch.cuda, Known) or isinstance(torch.hip, Known):
+    if not isinstance(torch.cuda, Absent) or isinstance(torch.hip, Known):
         return
     gpus = hardware.devices(snapshot)
     if not gpus:

@@ -42,4 +42,4 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         )
 
 
-RULE = Rule("ATN512", "warning", check, needs=frozenset({"ring"}))
+RULE = Rule("ATN512", "warning", check, needs=frozenset({"ulysses"}))

@@ -50,4 +50,4 @@ def _size(snapshot: Snapshot, size: int) -> str:
     return f"{'ulysses_' if snapshot.has('verl') else ''}sequence_parallel_size={size}"
 
 
-RULE = Rule("ATN509", "note", check, needs=frozenset({"ring", "rl"}))
+RULE = Rule("ATN509", "note", check, needs=frozenset({"ulysses", "rl"}), general=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from attncheck.plan import RING_NAMES
 from attncheck.snapshot import Snapshot
 from tests import snapshots as s
 
@@ -27,11 +28,14 @@ FIRES = {
     "4.50.3, the last before it appeared": pair("0.1.8", "4.50.3"),
     "0.1.7 under 5.5.0: a newer ring alone does not help": pair("0.1.7", "5.5.0"),
     "the import lane knows better than an unknown version": raised(pair("0.1.9", "5.17.0"), MESSAGE),
+    "a launch whose framework does not": s.job(s.h200(), {"ring_size": 2}),
+    "a launch whose framework cannot": s.job(pair("0.1.8", "5.4.0"), {"ring_size": 2, "shims": (RING_NAMES,)}),
     "OpenRLHF pins transformers 5.15.0": s.package(
         pair("0.1.8", "5.15.0"), "openrlhf", "0.11.2", requires=("transformers==5.15.0",)
     ),
 }
 SILENT = {
+    "the launch's framework puts the name back": s.job(s.h200(), {"ring_size": 2, "shims": (RING_NAMES,)}),
     "no ring-flash-attn": s.laptop(),
     "5.3.0, the last with the name": pair("0.1.8", "5.3.0"),
     "4.51.0, the first with the name": pair("0.1.8", "4.51.0"),

@@ -1,0 +1,10 @@
+"""Today, as machines agree on it."""
+
+from __future__ import annotations
+
+import datetime
+
+
+def today() -> str:
+    """Return the date by which an ignore expires, in UTC: "2026-11-21"."""
+    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
