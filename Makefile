@@ -9,7 +9,7 @@ doctor: .venv/ready  ## examine the environment of $(PYTHON)
 	.venv/bin/attncheck doctor --python "$(PYTHON)"
 
 test: .venv-test/ready lint  ## lint, types, import contract, every test that this machine can run
-	.venv-test/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST)
+	.venv-test/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 coverage: .venv-test/ready  ## the same, with what the tests reach
 	.venv-test/bin/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST)

@@ -60,6 +60,20 @@ def marker(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     assert all_gone(value), f"processes left behind: {processes_marked(value)}"
 
 
+# Files that take longest, longest first: begun last, one of them would run on alone while another worker idles.
+LONGEST = """
+    smoke real_environments parity smoke_proofs ranks bench communication planted_ring smoke_accelerated adapter
+    emulated model_accepts ring_script smoke_parallel measure running clean_runs determinism ring_bench lint_corpus
+    planted_faults
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest."""
+    order = {f"test_{name}": number for number, name in enumerate(LONGEST.split())}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
+
 @pytest.fixture(autouse=True)
 def _nobody_reads_along(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands run by tests do not annotate the run that the tests are part of."""

@@ -109,7 +109,7 @@ PIECES = [
         "!!x ",
     ),
 ]
-SLOW = 5 if sys.gettrace() else 1  # under coverage
+SLOW = 10 if sys.gettrace() else 3  # under coverage; on a busy machine. What is quadratic takes minutes
 
 
 def damaged(text: str, chance: random.Random) -> str:

@@ -53,7 +53,7 @@ def test_findings_are_as_expected(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CORPUS, ids=named)
 def test_what_is_corrected_is_read_again_without_a_name_that_is_not_known(path: Path) -> None:
-    for snapshot in HERE.values():
+    for snapshot in (HERE["h200"], HERE["v100x8"]):  # the corrections differ most
         report = launches.linted(path, snapshot)
         source = launches.source(path)
         for said in report.linted:

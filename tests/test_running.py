@@ -479,3 +479,7 @@ def test_a_cache_of_another_user_is_not_taken(tmp_path: Path, monkeypatch: pytes
     assert answers_cache.private(link) is None
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     assert answers_cache.private(found) is None
+
+
+def test_a_change_of_our_own_code_is_another_circumstance() -> None:
+    assert (circumstances.PACKAGE / "rules" / "launch_refused.py").exists()

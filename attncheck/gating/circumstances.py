@@ -22,6 +22,7 @@ from attncheck.probes.payload import environ as allowed
 from attncheck.probes.payload.extension_files import TORCH_LIBRARIES, WATCHED
 from attncheck.probes.payload.main import site_directories
 
+PACKAGE = Path(__file__).resolve().parents[1]
 DRIVER = Path("/proc/driver/nvidia")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 ASK_SECONDS = 20.0
@@ -123,8 +124,7 @@ def _named(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _own_files() -> str:
     """Return a mark of attncheck's own code: a checkout changes without its version."""
-    root = Path(__file__).parent
-    return digest(json.dumps([(str(path), *_mark(str(path))) for path in sorted(root.rglob("*.py"))]).encode())
+    return digest(json.dumps([(str(path), *_mark(str(path))) for path in sorted(PACKAGE.rglob("*.py"))]).encode())
 
 
 def _installed(folder: str) -> list[tuple[str, int, int]]:

@@ -7,6 +7,8 @@ linkedin/Liger-Kernel#827 for what a lagging forward does.
 
 from __future__ import annotations
 
+from packaging.version import Version
+
 # liger-kernel from this version on -> transformers under which its patches can be imported (before 0.7: unguarded).
 TRANSFORMERS: dict[str, str] = {"0.7.0": ">=4.52.0", "0.8.5": ">=5.0.0"}
 # The newest liger-kernel that still patches transformers 4.52 to 4.57.
@@ -15,3 +17,36 @@ BEFORE_TRANSFORMERS_4_52 = "0.5.10"  # of the same months as transformers 4.51; 
 # From this transformers on, Qwen2-VL is called with mm_token_type_ids; liger's replacement of its forward
 # takes it from this liger-kernel on. The first is from threads, the second from the wheels.
 MM_TOKEN_TYPE_IDS = ("5.3.0", "0.8.0")
+
+# Model types that a release patches and those before it did not (MODEL_TYPE_TO_APPLY_LIGER_FN in
+# transformers/monkey_patch.py of the wheels 0.5.2, 0.5.5, 0.5.8, 0.5.10, 0.6.0, 0.6.2, 0.6.4, 0.7.0 and 0.8.0 to 0.8.5;
+# none of them took one out). A release between two that were read may know the later one's types already.
+MODEL_TYPES: dict[str, str] = {
+    "0.5.2": "gemma gemma2 llama mistral mixtral mllama mllama_text_model phi3 qwen2 qwen2_vl",
+    "0.5.5": "granite olmo2 qwen2_5_vl",
+    "0.5.8": "gemma3 gemma3_text llava paligemma",
+    "0.5.10": "glm4 qwen3 qwen3_moe",
+    "0.6.0": "llama4 llama4_text qwen2_5_vl_text qwen2_vl_text",
+    "0.6.2": "glm4v smollm3",
+    "0.6.4": "falcon_h1 glm4v_moe hunyuan_v1_dense hunyuan_v1_moe internvl olmo3 qwen3_next qwen3_vl qwen3_vl_moe "
+    "qwen3_vl_moe_text qwen3_vl_text smolvlm",
+    "0.7.0": "exaone4 gpt_oss pixtral",
+    "0.8.0": "gemma4_text ministral nemotron qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text",
+    "0.8.1": "deepseek_v4 gemma4",
+    "0.8.3": "muse_glimmer",
+    "0.8.4": "deepseek_v3",
+    "0.8.5": "deepseek_v2",
+}
+LAST = "0.8.5"  # the newest release that was read
+READ = "0.5.2 0.5.5 0.5.8 0.5.10 0.6.0 0.6.2 0.6.4 0.7.0 0.8.0 0.8.1 0.8.2 0.8.3 0.8.4 0.8.5"
+
+
+def lacks(version: Version, model_type: str) -> bool:
+    """Say whether this liger-kernel is known to have no kernels for `model_type`; of a newer one nothing is known."""
+    if not Version("0.5.2") <= version <= Version(LAST):
+        return False
+    later = [since for since in MODEL_TYPES if Version(since) > version]
+    upcoming = later[0] if later else ""  # between two releases that were read either may be so
+    exact = str(version) in READ.split()
+    known = [since for since in MODEL_TYPES if since not in later or (since == upcoming and not exact)]
+    return all(model_type not in MODEL_TYPES[since].split() for since in known)

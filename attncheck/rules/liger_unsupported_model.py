@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.facts import need
+from attncheck.facts import Absent, Known, need
 from attncheck.findings import Fix, Problem
+from attncheck.knowledge.liger import lacks
 from attncheck.knowledge.models import named
+from attncheck.planned import setting
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -27,18 +29,30 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     model = named(snapshot)
     if model is None or not snapshot.has("liger-kernel"):
         return
-    known = need(
-        need(snapshot.interfaces, "what liger-kernel offers").liger_model_types, "liger-kernel's list of models"
-    )
-    if model.model_type in known:
-        return
     version = need(snapshot.package("liger-kernel"), "liger-kernel").version
+    listed = snapshot.interfaces.value.liger_model_types if isinstance(snapshot.interfaces, Known) else Absent()
+    if isinstance(listed, Known):
+        lacking, seen = model.model_type not in listed.value, f"import lane: it lists {len(listed.value)} model types"
+    elif isinstance(snapshot.job, Known):  # lint imports nothing: the table of releases
+        lacking = lacks(need(snapshot.version("liger-kernel"), "liger-kernel's version"), model.model_type)
+        seen = f"MODEL_TYPE_TO_APPLY_LIGER_FN of liger-kernel {version}"
+    else:
+        need(listed, "liger-kernel's list of models")
+        return
+    if not lacking:
+        return
     yield Problem(
         message=f"liger-kernel {version} has no kernels for {model.model_type}",
-        evidence=(f"import lane: it lists {len(known)} model types",),
-        fixes=(Fix("train without it", "setting", "use_liger_kernel: false"),),
+        evidence=(seen,),
+        fixes=(_without(snapshot),),
         subject=model.model_type,
     )
+
+
+def _without(snapshot: Snapshot) -> Fix:
+    if isinstance(snapshot.job, Known):
+        return setting("train without it", {"liger": "off"})
+    return Fix("train without it", "setting", "use_liger_kernel: false")
 
 
 RULE = Rule("ATN322", "warning", check, needs=frozenset({"liger"}))

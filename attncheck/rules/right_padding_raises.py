@@ -1,7 +1,7 @@
 """This transformers refuses right padding for the model under flash attention.
 
-What it checks: transformers' version and the model's type against the releases that raise, and padding_side of the
-tokenizer.
+What it checks: transformers' version and the model's type against the releases that raise, and the side on
+which the launch pads, or padding_side of the tokenizer.
 
 Why it matters: "You are attempting to perform batched generation with padding_side='right'", in generation, and also in
 training while use_cache is on.
@@ -21,6 +21,7 @@ from attncheck.facts import Known, need, value_or
 from attncheck.findings import Fix, Problem
 from attncheck.knowledge.models import named
 from attncheck.knowledge.padding import right_padding_raises
+from attncheck.model import Model
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -31,20 +32,25 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if model is None or not snapshot.has("transformers"):
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
-    if not right_padding_raises(version, model.model_type) or not isinstance(model.tokenizer, Known):
-        return
-    side = value_or(model.tokenizer.value.padding_side, "right")
-    if side != "right":
+    if not right_padding_raises(version, model.model_type) or _side(snapshot, model) != "right":
         return
     yield Problem(
         message=f"transformers {version} refuses right padding for {model.model_type} with flash attention and a cache",
-        evidence=("the tokenizer pads on the right", "raised for this model type in this release, gone in 5.2.0"),
+        evidence=("batches are padded on the right", "raised for this model type in this release, gone in 5.2.0"),
         fixes=(
             Fix("train without the cache", "setting", "model.config.use_cache = False"),
             Fix("generate with left padding", "setting", 'tokenizer.padding_side = "left"'),
         ),
         subject=model.model_type,
     )
+
+
+def _side(snapshot: Snapshot, model: Model) -> str:
+    """Return the side on which batches are padded: as the launch does, else as the tokenizer says; "" where neither."""
+    if isinstance(snapshot.job, Known):
+        plan = snapshot.job.value.plan
+        return "" if plan.packed or "flash" not in plan.attn_implementation else plan.padding_side
+    return value_or(model.tokenizer.value.padding_side, "right") if isinstance(model.tokenizer, Known) else ""
 
 
 RULE = Rule("ATN404", "warning", check, needs=frozenset({"flash"}))

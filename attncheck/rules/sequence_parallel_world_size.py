@@ -37,7 +37,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     tensor = f" × tensor parallel {job.tensor_parallel}" if job.tensor_parallel > 1 else ""
     yield Problem(
         message=f"sequence parallel {job.plan.ring_size}{tensor} does not divide {world} training {_processes(world)}",
-        evidence=(f"{world} {_processes(world)} in groups of {together}: {world % together} belong to no group",),
+        evidence=(f"{world} {_processes(world)} in groups of {together}: {world % together} left over",),
         fixes=fixes,
         subject=named(job),
         places=where(job, "ring_size", "tensor_parallel"),

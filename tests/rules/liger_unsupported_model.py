@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests import snapshots as s
 
 FIRES = {
@@ -10,7 +12,20 @@ FIRES = {
         model_type="falcon",
     ),
 }
+UNSEEN = replace(s.package(s.h200(), "liger-kernel", "0.8.4"), interfaces=s.Absent("not asked"))
+FIRES["a launch, by the table"] = s.job(s.model(UNSEEN, model_type="deepseek_v2"), {"liger": True})
+FIRES["a release between two that were read"] = s.job(
+    s.model(s.package(UNSEEN, "liger-kernel", "0.6.3"), model_type="gpt_oss"), {"liger": True}
+)
 SILENT = {
+    "a launch, by the table: it knows the type": s.job(s.model(UNSEEN, model_type="deepseek_v3"), {"liger": True}),
+    "it may know the type already": s.job(
+        s.model(s.package(UNSEEN, "liger-kernel", "0.6.3"), model_type="qwen3_next"), {"liger": True}
+    ),
+    "a release newer than the table": s.job(
+        s.model(s.package(UNSEEN, "liger-kernel", "0.9.0"), model_type="falcon"), {"liger": True}
+    ),
+    "no launch, and it was not imported": s.model(UNSEEN, model_type="falcon"),
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
@@ -28,4 +43,4 @@ SILENT = {
 
 def says(text: str) -> bool:
     """Say whether the finding names the cause and the way out."""
-    return "falcon" in text and "use_liger_kernel" in text
+    return "liger-kernel 0" in text and ("use_liger_kernel" in text or "'liger': 'off'" in text)

@@ -17,7 +17,12 @@ FIRES = {
         tokenizer=s.Known(Tokenizer(s.Absent(), s.Known("<pad>"), s.Known("</s>"))),
     ),
 }
+OLD = s.model(s.package(s.h200(), "transformers", "4.57.3"), model_type="qwen2_moe")
+FIRES["a launch that pads on the right"] = s.job(OLD, {"packing": "padding"})
 SILENT = {
+    "a launch that packs": s.job(OLD),
+    "a launch that pads on the left": s.job(OLD, {"packing": "padding", "padding_side": "left"}),
+    "a launch under sdpa": s.job(OLD, {"packing": "padding", "attn_implementation": "sdpa"}),
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
