@@ -121,7 +121,7 @@ def _linted(snapshot: Snapshot, found: Found, request: Request, read_model: Read
         sets = wanted
         edits = found.framework.write(found.launch, job, sets)
         corrected = _again(found, edits, read_file)
-        if corrected is None:
+        if corrected is None or not found.framework.trainer(corrected):
             edits = ()
             break
         launch = corrected

@@ -53,11 +53,11 @@ def damaged(chance: random.Random, text: str) -> str:
     return text
 
 
-def outcome(source: Source, **fields: str) -> str:
+def outcome(source: Source, version: str) -> str:
     """Return how lint ended: "report", or the class of its error, which is one line."""
     snapshot = random.Random(source.text).choice(list(launches.environments().values()))
     try:
-        report = lint.run(snapshot, lint.Request((source,), **fields), launches.read_model, launches.nothing)
+        report = lint.run(snapshot, lint.Request((source,), version=version), launches.read_model, launches.nothing)
     except AttncheckError as error:
         return _one_line(error)
     assert not [finding for finding in report.findings if finding.code.startswith("ATN9")], report.findings

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attncheck.arithmetic import MOST, largest_divisor
 from attncheck.facts import need, value_or
 from attncheck.findings import Problem
 from attncheck.planned import job_of, named, setting, where
@@ -33,7 +34,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     kv_heads = value_or(model.num_kv_heads, heads)
     shared = f"{model.model_type}: {heads} query heads, {kv_heads} key/value heads"
     if job.scheme == "llama3" and kv_heads % job.plan.heads_k_stride:
-        best = max(size for size in range(1, kv_heads + 1) if kv_heads % size == 0 and size <= job.plan.heads_k_stride)
+        best = largest_divisor(kv_heads, job.plan.heads_k_stride)
         yield Problem(
             message=f"head stride {job.plan.heads_k_stride} does not divide the model's {kv_heads} key/value heads",
             evidence=(shared, "a bare AssertionError at the first forward"),
@@ -43,7 +44,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         )
     size = job.plan.ring_size
     if job.scheme == "ulysses" and not _fits(size, heads, kv_heads):
-        fits = max(n for n in range(1, size + 1) if _fits(n, heads, kv_heads))
+        fits = max(n for n in range(1, min(size, heads, MOST) + 1) if _fits(n, heads, kv_heads))
         yield Problem(
             message=f"Ulysses over {size} ranks cannot divide {heads} query heads and {kv_heads} key/value heads",
             evidence=(shared,),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attncheck.arithmetic import largest_divisor
 from attncheck.facts import need
 from attncheck.findings import Problem
 from attncheck.planned import job_of, named, setting, where
@@ -32,8 +33,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     together = job.plan.ring_size * job.tensor_parallel
     if world % together == 0:
         return
-    fits = [size for size in range(job.plan.ring_size, 0, -1) if world % (size * job.tensor_parallel) == 0]
-    fixes = (setting(f"a size that divides {world}", {"ring_size": str(fits[0])}),) if fits else ()
+    groups, rest = divmod(world, max(job.tensor_parallel, 1))
+    size = largest_divisor(groups, job.plan.ring_size)
+    fixes = () if rest or not groups else (setting(f"a size that divides {world}", {"ring_size": str(size)}),)
     tensor = f" × tensor parallel {job.tensor_parallel}" if job.tensor_parallel > 1 else ""
     yield Problem(
         message=f"sequence parallel {job.plan.ring_size}{tensor} does not divide {world} training {_processes(world)}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from attncheck.arithmetic import largest_divisor
 from attncheck.facts import Known
 from attncheck.frameworks.ms_swift import tables as ms_swift
 from attncheck.frameworks.ms_swift.values import Values
@@ -105,7 +106,7 @@ def heads_of_old_releases(v: Values) -> Iterator[Objection]:
     if isinstance(heads, Known) and heads.value % v.size:
         message = f"sequence_parallel_size {v.size} does not divide {heads.value} heads"
         where = "(3.8.3) trainers/sequence_parallel/ulysses.py:41: Number of heads must be divisible"
-        fits = max(size for size in range(1, v.size + 1) if heads.value % size == 0)
+        fits = largest_divisor(heads.value, v.size)
         yield from _says(v, "refuses", message, where, "sequence_parallel_size", sets={"ring_size": str(fits)})
 
 

@@ -6,8 +6,10 @@ can be told without knowing the framework (a ring against the world, head counts
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
+from attncheck.arithmetic import largest_divisor
 from attncheck.frameworks.openrlhf import names
 from attncheck.frameworks.openrlhf.ppo import REINFORCEMENT, without_dynamic
 from attncheck.frameworks.openrlhf.values import LLAMA3_HOOK, PPO_TURNS_PACKING_ON, Values, at_least
@@ -211,12 +213,13 @@ def _fitting(v: Values, rows: int, micro: int, world: int) -> dict[str, str]:
     """Return the smallest change that divides: a smaller micro batch, else the next larger global batch."""
     if rows % world == 0 and rows >= world:
         share = rows // world
-        return {"batch": str(max(size for size in range(1, micro + 1) if share % size == 0))}
+        return {"batch": str(largest_divisor(share, micro))}
     unit, shares = micro * world, v.ring * v.tensor_parallel
-    wanted = next(
-        (n * unit for n in range(max(1, -(-rows // unit)), -(-rows // unit) + shares + 1) if n * unit % shares == 0), 0
-    )
-    return {"global_batch": str(wanted // shares)} if wanted else {}
+    step = shares // math.gcd(unit, shares)
+    wanted = (
+        -(-max(1, -(-rows // unit)) // step) * step * unit
+    )  # the next multiple of a whole micro batch and of shares
+    return {"global_batch": str(wanted // shares)}
 
 
 def too_few_samples(v: Values) -> Iterator[Objection]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from attncheck.arithmetic import largest_divisor
 from attncheck.facts import Known
 from attncheck.frameworks.verl.roles import ACTOR, REF, SIZE, Roles
 from attncheck.jobs import Job, Objection
@@ -131,7 +132,7 @@ def _mini_batch_of(roles: Roles, owner: str, world: int, size: int) -> Iterator[
         )
     elif micro > 0 and rows % micro and (not _dynamic(roles, owner) or not roles.since("0.8.0")):
         where = "workers/engine/utils.py:127 (0.9.1)" if roles.since("0.8.0") else "workers/fsdp_workers.py:263 (0.7.1)"
-        best = max(number for number in range(1, min(micro, rows) + 1) if rows % number == 0)
+        best = largest_divisor(rows, micro)
         yield _refuses(
             f"{named}: {rows} rows on each do not divide into micro batches of {micro}",
             f"verl {where}: assert … % micro_batch_size_per_gpu == 0",
@@ -192,7 +193,7 @@ def _parallel(roles: Roles, world: int) -> Iterator[Objection]:
     for name in names:
         rollout *= max(held.number(f"{ROLLOUT}.{name}", default=1), 1)
     if world % rollout and held.get("actor_rollout_ref.hybrid_engine") is not False:
-        fits = max(number for number in range(1, rollout + 1) if world % number == 0)
+        fits = largest_divisor(world, rollout)
         yield _refuses(
             f"{ROLLOUT}.tensor_model_parallel_size (the rollout takes {rollout} GPUs) does not divide {world} GPUs",
             "verl 0.9.1 workers/engine_workers.py:659: rollout world_size: … is not divisible by infer_world_size: …",
@@ -232,7 +233,7 @@ def _fine_tuning(roles: Roles, job: Job, world: int) -> Iterator[Objection]:
         )
     elif rows % micro and (roles.old_sft or not held.on("data.use_dynamic_bsz")):
         where = "trainer/fsdp_sft_trainer.py:116 (0.4.1)" if roles.old_sft else "workers/engine/utils.py:127 (0.9.1)"
-        best = max(number for number in range(1, min(micro, rows) + 1) if rows % number == 0)
+        best = largest_divisor(rows, micro)
         yield _refuses(
             f"{named}: {rows} rows on each do not divide into micro batches of {micro}",
             f"verl {where}: assert … % micro_batch_size_per_gpu == 0",
