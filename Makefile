@@ -3,13 +3,16 @@ PYTHON ?= python3
 BASE ?= python3
 WORKERS ?= 2
 
-.PHONY: doctor test coverage lint clean
+.PHONY: doctor test selftest coverage lint clean
 
 doctor: .venv/ready  ## examine the environment of $(PYTHON)
 	.venv/bin/attncheck doctor --python "$(PYTHON)"
 
 test: .venv-test/ready lint  ## lint, types, import contract, every test that this machine can run
 	.venv-test/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
+
+selftest: .venv-test/ready  ## plant every fault that the checks claim to catch, and see them caught
+	.venv-test/bin/attncheck selftest --device cpu
 
 coverage: .venv-test/ready  ## the same, with what the tests reach
 	.venv-test/bin/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST)

@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 RELEASES = "https://github.com/Dao-AILab/flash-attention/releases/download"
+# flash-attn-3 is on no other index than PyTorch's own, by the CUDA major version of torch.
+FLASH3_INDEX = {12: "https://download.pytorch.org/whl/cu126", 13: "https://download.pytorch.org/whl/cu130"}
 
 
 @dataclass(frozen=True)

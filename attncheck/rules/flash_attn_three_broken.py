@@ -19,12 +19,11 @@ from attncheck import advice
 from attncheck.environment import Binary
 from attncheck.facts import Known, need
 from attncheck.findings import Fix, Problem
+from attncheck.knowledge.flash_attn_wheels import FLASH3_INDEX
 from attncheck.mangling import demangle_hint
 from attncheck.reading import cuda_major, failed, imports_fine, told, too_new_glibc, torch_works
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
-
-INDEX = {12: "https://download.pytorch.org/whl/cu126", 13: "https://download.pytorch.org/whl/cu130"}
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
@@ -61,11 +60,11 @@ def _reason(snapshot: Snapshot, binary: Binary) -> str:
 
 def _fixes(snapshot: Snapshot) -> Iterator[Fix]:
     major = cuda_major(snapshot.torch.value) if isinstance(snapshot.torch, Known) else None
-    if major in INDEX:
+    if major in FLASH3_INDEX:
         yield advice.install(
             snapshot,
             "flash-attn-3",
-            options=("--no-deps", "--force-reinstall", "--index-url", INDEX[major]),
+            options=("--no-deps", "--force-reinstall", "--index-url", FLASH3_INDEX[major]),
             title="install the build for this CUDA, if PyTorch's index has one for this Python",
         )
     if snapshot.has("transformers"):

@@ -22,8 +22,9 @@ from attncheck.fallback import fallback
 from attncheck.findings import Fix, Problem
 from attncheck.flash_attn_advice import flash_attn_itself
 from attncheck.jobs import Job
+from attncheck.knowledge.flash_attn_wheels import FLASH3_INDEX
 from attncheck.planned import implementation, job_of, named, setting, where
-from attncheck.reading import imports_fine
+from attncheck.reading import cuda_major, imports_fine
 from attncheck.rules import Rule
 from attncheck.snapshot import Snapshot
 
@@ -65,7 +66,7 @@ def _sdpa(job: Job) -> Fix:
 
 
 def _missing(snapshot: Snapshot, job: Job, package: str, why: str, others: tuple[Fix, ...]) -> Problem:
-    fixes = flash_attn_itself(snapshot) if package == "flash-attn" else (install(snapshot, package),)
+    fixes = _installs(snapshot, package)
     known = isinstance(snapshot.package(job.framework), Known)
     return Problem(
         message=f"{named(job)} needs {package}, which is not installed: {why}",
@@ -75,6 +76,18 @@ def _missing(snapshot: Snapshot, job: Job, package: str, why: str, others: tuple
         predicted=not known and not snapshot.has("torch"),
         places=where(job, "attn_implementation"),
     )
+
+
+def _installs(snapshot: Snapshot, package: str) -> tuple[Fix, ...]:
+    """Return how to get a package: flash-attn-3 is on PyTorch's own index, flash-attn-4 has pre-releases only."""
+    if package == "flash-attn":
+        return flash_attn_itself(snapshot)
+    if package == "flash-attn-3":
+        major = cuda_major(snapshot.torch.value) if isinstance(snapshot.torch, Known) else None
+        if major not in FLASH3_INDEX:
+            return ()
+        return (install(snapshot, package, options=("--no-deps", "--index-url", FLASH3_INDEX[major])),)
+    return (install(snapshot, package, options=("--pre",) if package == "flash-attn-4" else ()),)
 
 
 RULE = Rule("ATN452", "error", check, needs=frozenset({"job"}))

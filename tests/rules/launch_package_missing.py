@@ -15,6 +15,7 @@ FIRES = {
     "the ring": s.job(s.package(UNTRIED, "flash-attn", "2.8.3"), {"ring_size": 2}),
     "liger": s.job(s.package(UNTRIED, "flash-attn", "2.8.3"), {"liger": True}),
 }
+FIRES["flash_attention_4"] = s.job(UNTRIED, {"attn_implementation": "flash_attention_4"}, **OTHER)
 SILENT = {
     "no launch": UNTRIED,
     "all there": s.job(s.h200(), {"ring_size": 2}),
