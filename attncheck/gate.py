@@ -7,6 +7,7 @@ answered by then is kept, also over Ctrl-C.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -204,7 +205,8 @@ class _Gate:
         late = sum(report.measured_on.not_reached for report in collected)
         because = because or (f"{late} case{'s' * (late != 1)} not reached within the budget" if late else "")
         outcome: Outcome = "unanswered" if because else "found" if self._finds(collected) else "clean"
-        self.stages.append(Stage(check, outcome, round(time.monotonic() - began, 3), because))
+        answers: Counter[str] = Counter(verdict.answer for report in collected for verdict in report.verdicts)
+        self.stages.append(Stage(check, outcome, round(time.monotonic() - began, 3), because, answers))
         return stopped
 
     def _finds(self, collected: list[Report]) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 Check = Literal["doctor", "lint", "parity", "determinism", "smoke", "bench"]
@@ -18,6 +19,7 @@ class Stage:
     outcome: Outcome
     seconds: float = 0.0
     because: str = ""
+    answers: Mapping[str, int] = field(default_factory=dict)  # of its verdicts: "pass" -> 163
 
 
 @dataclass(frozen=True)

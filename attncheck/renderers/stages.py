@@ -15,25 +15,17 @@ def rows(report: Report) -> Iterator[tuple[str, str, str]]:
     """Yield a mark, the check's name and how it ended, for each check of the gate."""
     for stage in report.stages:
         found = "error" if report.worst() == "error" else "warning"
-        yield MARKS.get(stage.outcome, found), stage.check, _told(stage, report)
+        yield MARKS.get(stage.outcome, found), stage.check, _told(stage)
 
 
-def _told(stage: Stage, report: Report) -> str:
+def _told(stage: Stage) -> str:
     parts: list[str] = ["nothing found" if stage.outcome == "clean" else stage.outcome]
     if stage.because:
         parts.append(stage.because)
-    if stage.check == "parity":
-        parts += _counted(report)
+    parts += [f"{stage.answers[answer]} {answer}" for answer in ANSWERS if stage.answers.get(answer)]
     if stage.outcome != "left out":
         parts.append(f"{stage.seconds:.1f} s")
     return " · ".join(parts)
-
-
-def _counted(report: Report) -> Iterator[str]:
-    for answer in ANSWERS:
-        number = sum(verdict.answer == answer for verdict in report.verdicts)
-        if number:
-            yield f"{number} {answer}"
 
 
 def passing(report: Report) -> Iterator[str]:

@@ -166,7 +166,7 @@ def _summary(report: Report, verbose: bool) -> str:
     parts = list(_counts(report)) or ["nothing new found" if passed else "nothing found"]
     parts += [f"{passed} let pass"] if passed else []
     parts += _unanswered(report)
-    if report.asked not in ("doctor", "communication", "lint"):
+    if report.asked not in ("doctor", "communication", "lint", "gate"):
         return " · ".join([*parts, *_answers(report)])
     parts.append(f"{len(report.passed)} rule{'s' * (len(report.passed) != 1)} found nothing")
     if report.skips:

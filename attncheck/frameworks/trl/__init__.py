@@ -1,6 +1,6 @@
 """TRL: `trl sft`, its scripts and examples, and the YAML of `--config`, releases 0.9.6 to 1.16.0.
 
-How options are read: scripts/utils.py `TrlParser` and attncheck/knowledge/dataclass_names.py. `trl sft` hands what it
+How options are read: scripts/utils.py `TrlParser` and attncheck/fields/names.py. `trl sft` hands what it
 does not know to `accelerate launch` (1.16.0 cli/commands/training.py:58-71), which refuses what it does not know
 either; a user's script may have dataclasses of its own, so that of it only names that some release had are judged.
 Weights are loaded in `dtype`, float32 by default from 0.27 on (trainer/model_config.py); `bf16`, on unless fp16 is
