@@ -85,7 +85,8 @@ def _installs(snapshot: Snapshot, package: str) -> tuple[Fix, ...]:
     if package == "flash-attn-3":
         major = cuda_major(snapshot.torch.value) if isinstance(snapshot.torch, Known) else None
         if major not in FLASH3_INDEX:
-            return ()
+            where = f"PyTorch's own index has builds of it: {' and '.join(FLASH3_INDEX.values())}"
+            return (Fix("the build for this CUDA", "manual", where),)
         return (install(snapshot, package, options=("--no-deps", "--index-url", FLASH3_INDEX[major])),)
     return (install(snapshot, package, options=("--pre",) if package == "flash-attn-4" else ()),)
 
