@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from attncheck import __version__, gate_commands
-from attncheck.options import Launching, looking, measuring, over_ranks, planned, reporting, shaped
+from attncheck.options import Launching, judging, looking, measuring, over_ranks, planned, reporting, shaped
 from attncheck.progress import guarded
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ def app() -> None:
 @click.option("--facts", metavar="FILE", help="Judge a snapshot written by `attncheck probe` instead (-: stdin).")
 @click.option("--profile", help="What matters: auto, flash, ring, rl or all. Default: auto.")
 @reporting
-@click.option("--select", multiple=True, metavar="CODE", help="Only these rules: codes or prefixes.")
-@click.option("--ignore", multiple=True, metavar="CODE", help="Not these rules: codes or prefixes.")
-@click.option("--verbose", "-v", is_flag=True, help="Also list what could not be judged.")
+@judging
 @click.option(
     "--ring-size", type=click.IntRange(2, 1024), metavar="N", help="Also let N ranks talk to each other; judge that."
 )
@@ -418,9 +416,7 @@ def smoke(
     "--python", metavar="PATH", help="The environment it will run in (Python 3.8 or newer). Default: this one."
 )
 @reporting
-@click.option("--select", multiple=True, metavar="CODE", help="Only these rules: codes or prefixes.")
-@click.option("--ignore", multiple=True, metavar="CODE", help="Not these rules: codes or prefixes.")
-@click.option("--verbose", "-v", is_flag=True, help="Also list what could not be judged.")
+@judging
 @click.pass_context
 def lint(
     context: click.Context,

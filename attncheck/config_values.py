@@ -10,22 +10,13 @@ from typing import Any, Literal, get_args
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck import plan as nouns
-from attncheck.plan import Plan
+from attncheck.plan import CHOICES, Plan
 from attncheck.stages import CHECKS, Allowance, Check
 
 FailOn = Literal["error", "warning", "never"]
 FAIL_ON: tuple[FailOn, ...] = get_args(FailOn)
 Reader = Callable[[object], Any]
 THRESHOLDS = {"min-efficiency": "min_efficiency", "max-error": "max_error"}
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "packing": nouns.PACKINGS,
-    "precision": nouns.PRECISIONS,
-    "padding_side": nouns.SIDES,
-    "positions": nouns.POSITIONS,
-    "cross_entropy": nouns.CROSS_ENTROPIES,
-    "scheme": nouns.SCHEMES,
-}
 
 
 def nearest(key: str, known: Iterable[str], otherwise: str = "") -> str:
@@ -180,8 +171,8 @@ def plan(value: object) -> dict[str, Any]:
         wanted = type(getattr(blank, name))
         if not isinstance(item, (int, float) if wanted is float else wanted) or (wanted is not bool and item is True):
             raise ValueError(f"{key}: {item!r} is not a {wanted.__name__}")
-        if name in _CHOICES and item not in _CHOICES[name]:
-            raise ValueError(f"{key}: {item!r} is not one of {', '.join(_CHOICES[name])}")
+        if name in CHOICES and item not in CHOICES[name]:
+            raise ValueError(f"{key}: {item!r} is not one of {', '.join(CHOICES[name])}")
         if wanted is int and item < 1:
             raise ValueError(f"{key}: {item!r} is not 1 or more")
         found[name] = item

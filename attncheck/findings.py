@@ -121,6 +121,10 @@ class Report:
     allowances: tuple[Allowance, ...] = ()
     communication: Communication = Communication()  # among ranks, before anything is computed over them
 
+    def fails(self, fail_on: str) -> bool:
+        """Say whether a finding is at or above `fail_on`: "error", "warning" or "never"."""
+        return self.worst() in {"error": ("error",), "warning": ("error", "warning"), "never": ()}[fail_on]
+
     def worst(self) -> Severity | None:
         """Return the gravest severity found, or None."""
         found = {finding.severity for finding in self.findings}

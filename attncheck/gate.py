@@ -27,7 +27,6 @@ from attncheck.written import COMMAND, Source
 
 DEFAULT: tuple[Check, ...] = ("doctor", "lint", "parity")
 STATIC: tuple[Check, ...] = ("doctor", "lint")  # these judge; the others measure
-FAILING: dict[str, tuple[str, ...]] = {"error": ("error",), "warning": ("error", "warning"), "never": ()}
 INTERRUPTED = "interrupted"
 LATE = "no time was left of the budget"
 CUT = "the budget ended while it ran"
@@ -95,7 +94,7 @@ def exit_code(report: Report, asked: Config) -> int:
 
     A launch that no framework of ours reads is an answer where the policy does not ask for lint by name.
     """
-    if report.worst() in FAILING[asked.fail_on]:
+    if report.fails(asked.fail_on):
         return FOUND
     if any(stage.because == INTERRUPTED for stage in report.stages):
         return Interrupted.exit_code

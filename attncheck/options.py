@@ -23,6 +23,17 @@ def reporting(command: Command) -> Command:
     return command
 
 
+def judging(command: Command) -> Command:
+    """Give a command the options of which rules judge, and how much is told."""
+    for option in (
+        click.option("--verbose", "-v", is_flag=True, help="Also list what could not be judged."),
+        click.option("--ignore", multiple=True, metavar="CODE", help="Not these rules: codes or prefixes."),
+        click.option("--select", multiple=True, metavar="CODE", help="Only these rules: codes or prefixes."),
+    ):
+        command = option(command)
+    return command
+
+
 def looking(command: Command) -> Command:
     """Give a command the argument and options of looking at an environment."""
     for option in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -17,6 +18,14 @@ POSITIONS: tuple[Positions, ...] = get_args(Positions)
 SIDES: tuple[Side, ...] = get_args(Side)
 CROSS_ENTROPIES: tuple[CrossEntropy, ...] = get_args(CrossEntropy)
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+CHOICES: Mapping[str, tuple[str, ...]] = {  # of the fields of `Plan` that are one of several words
+    "packing": PACKINGS,
+    "precision": PRECISIONS,
+    "padding_side": SIDES,
+    "positions": POSITIONS,
+    "cross_entropy": CROSS_ENTROPIES,
+    "scheme": SCHEMES,
+}
 RING_NAMES = "ring-flash-attn-names"  # a shim: puts the names back that ring-flash-attn misses in transformers
 
 

@@ -154,8 +154,6 @@ class _Here:
             return "" if not self.gpus else "is planted into what stands in for a GPU's kernels"
         if need == "linux":
             return "" if sys.platform.startswith("linux") else "needs Linux"
-        if need == "lint":
-            return "" if running.has_command("lint") else "needs `attncheck lint`, which this version does not have"
         return "" if self.snapshot.has(need) else f"needs {need}, which is not installed in the environment"
 
 

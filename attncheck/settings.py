@@ -107,8 +107,7 @@ def policy(
 
 def exit_code(report: Report, config: Config, whole: bool = True) -> int:
     """Return the exit code by the gravest finding; where not all documents are written, no answer is a clean one."""
-    levels = {"error": ("error",), "warning": ("error", "warning"), "never": ()}[config.fail_on]
-    if report.worst() in levels:
+    if report.fails(config.fail_on):
         return FOUND
     return CLEAN if whole else UNANSWERED
 
@@ -167,15 +166,7 @@ def plan(base: Mapping[str, Any], options: Mapping[str, Any], seed: int, ring_si
     from attncheck import plan as nouns
 
     said = {**base, **{name: value for name, value in options.items() if value is not None}}
-    choices: dict[str, tuple[str, ...]] = {
-        "packing": nouns.PACKINGS,
-        "precision": nouns.PRECISIONS,
-        "padding_side": nouns.SIDES,
-        "positions": nouns.POSITIONS,
-        "cross_entropy": nouns.CROSS_ENTROPIES,
-        "scheme": nouns.SCHEMES,
-    }
-    for name, known in choices.items():
+    for name, known in nouns.CHOICES.items():
         if name in said:
             choice(f"--{name.replace('_', '-')}", said[name], known)
     for name, value in said.items():

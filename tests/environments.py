@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attncheck.faults.stubs import FLASH_FUNCTIONS
+
 ARCHIVE = os.environ.get("ATTNCHECK_FLASH_ATTN_ARCHIVE", "")
 TORCH = "torch==2.13.0"  # exactly this: a looser range pulls gigabytes of CUDA libraries
 
@@ -88,15 +90,7 @@ def stub_flash_attn(environment: Environment) -> Environment:
     functions = {
         "__init__.py": '__version__ = "2.8.3"\nfrom flash_attn.flash_attn_interface import *\n',
         "flash_attn_interface.py": "".join(
-            f"def {name}(*args, **kwargs):\n    raise NotImplementedError\n\n"
-            for name in (
-                "_flash_attn_forward",
-                "_flash_attn_backward",
-                "_flash_attn_varlen_forward",
-                "_flash_attn_varlen_backward",
-                "flash_attn_func",
-                "flash_attn_varlen_func",
-            )
+            f"def {name}(*args, **kwargs):\n    raise NotImplementedError\n\n" for name in FLASH_FUNCTIONS
         ),
         "bert_padding.py": "".join(
             f"def {name}(*args, **kwargs):\n    raise NotImplementedError\n\n"

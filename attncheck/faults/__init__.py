@@ -60,9 +60,8 @@ def nothing(ground: Ground) -> None:
 class Family:
     """Faults that share a check and a control: `lay` makes the ordinary state and gives the command its words.
 
-    `needs` are distributions of the examined environment ("torch"), or "gpu", "two gpus", "cpu", "linux", "lint".
-    Faults of a family
-    that is `together` are planted into one run of the check, where each has its own subject.
+    `needs` are distributions of the examined environment ("torch"), or "gpu", "two gpus", "cpu" or "linux".
+    Faults of a family that is `together` are planted into one run of the check, where each has its own subject.
     """
 
     name: str

@@ -43,7 +43,7 @@ def script(ground: Ground, *more: str, max_len: int = 4096, batch: int = 64) -> 
     ground.write("run.sh", text)
 
 
-LAUNCH = Family("launch", "lint of a script that is right", lay, ("linux", "lint"))
+LAUNCH = Family("launch", "lint of a script that is right", lay, ("linux",))
 
 
 def asking(*more: str, **sizes: int) -> Plant:

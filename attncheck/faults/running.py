@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -54,10 +53,6 @@ class Check(Process):
 
     def _servers(self) -> list[Callable[[], None]]:
         return [self._close_input, self._read_report, *super()._servers()]
-
-    def _close_input(self) -> None:
-        with contextlib.suppress(OSError), piped(self._process.stdin):
-            pass
 
     def _read_report(self) -> None:
         size = 0
@@ -113,11 +108,3 @@ def _read(said: bytes, seconds: float, returncode: int, stderr: str) -> Ended:
     except (ValueError, KeyError, TypeError):
         return Ended(seconds, returncode, None, f"the check gave no report: {ending(returncode, stderr)}")
     return Ended(seconds, returncode, findings, passed=passed)
-
-
-def has_command(name: str) -> bool:
-    """Say whether this attncheck has the command `name`."""
-    check = start(Ground(Path(tempfile.gettempdir()), sys.executable, words=[name, "--help"]))
-    while check.look(PATIENCE) is None:
-        time.sleep(0.02)
-    return check.returncode == 0

@@ -48,6 +48,11 @@ def truth(found: Any) -> bool:
     return bool(found)
 
 
+def switched(value: str) -> str:
+    """Return what `jobs.Key`s call "on" and "off" as YAML and options write it; another value as it is."""
+    return {"on": "true", "off": "false"}.get(value, value)
+
+
 def number(found: Any, otherwise: int) -> int:
     """Return a whole number, `otherwise` where the value is none."""
     if isinstance(found, bool) or not isinstance(found, (int, float, str)):

@@ -99,10 +99,6 @@ class _Installer(Process):
     def _servers(self) -> list[Callable[[], None]]:
         return [self._close_input, self._drop_output, *super()._servers()]
 
-    def _close_input(self) -> None:
-        with contextlib.suppress(OSError), piped(self._process.stdin):
-            pass
-
     def _drop_output(self) -> None:
         with contextlib.suppress(OSError, ValueError), piped(self._process.stdout) as stream:
             while stream.read(1 << 16):

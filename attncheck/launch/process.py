@@ -86,6 +86,11 @@ class Process:
         """Return what serves the child's streams, each in a thread of its own; the last one reads its errors."""
         return [self._read_errors]
 
+    def _close_input(self) -> None:
+        """Serve a child that is told nothing."""
+        with contextlib.suppress(OSError), piped(self._process.stdin):
+            pass
+
     @property
     def stderr(self) -> str:
         """The end of what the child wrote to standard error."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from attncheck.fields.edits import Changes, Spelled, edits
-from attncheck.fields.written import number
+from attncheck.fields.written import number, switched
 from attncheck.frameworks.axolotl import tables as axolotl
 from attncheck.frameworks.axolotl.values import Values, values
 from attncheck.jobs import DROP, Job
@@ -76,7 +76,7 @@ def _fields(found: Values, job: Job, key: str, value: str) -> Wanted:
     if key in FIELDS:
         yield FIELDS[key], text
     elif key in SWITCHED:
-        yield SWITCHED[key], text and _truth(value)
+        yield SWITCHED[key], text and switched(value)
         if key == "packing" and value == "off" and "eval_sample_packing" in found.given:
             yield "eval_sample_packing", None
     elif key == "precision":
@@ -89,10 +89,6 @@ def _fields(found: Values, job: Job, key: str, value: str) -> Wanted:
         yield from ((name, "false") for name in found.given if name.startswith("liger_") and found.parsed[name])
     elif key not in ("liger", "deterministic", "padding_side"):
         yield key.removeprefix("--").replace("-", "_"), text
-
-
-def _truth(value: str) -> str:
-    return {"on": "true", "off": "false"}.get(value, value)
 
 
 def _precision(found: Values, value: str) -> Wanted:

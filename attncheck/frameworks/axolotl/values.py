@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from attncheck.facts import Known
+from attncheck.fields.given import Given
 from attncheck.fields.written import inside, number, truth, value
 from attncheck.frameworks.axolotl import tables as axolotl
-from attncheck.knowledge.releases import fields, reaches
-from attncheck.model import Model
+from attncheck.knowledge.releases import fields
 from attncheck.snapshot import Snapshot
 from attncheck.texts import arguments
-from attncheck.written import Launch, Place, Setting
+from attncheck.written import Launch, Setting
 
 
 def values(launch: Launch, version: str, snapshot: Snapshot | None = None) -> Values:
@@ -50,7 +50,7 @@ def field_name(option: str) -> str:
 
 
 @dataclass(frozen=True)
-class Values:
+class Values(Given):
     """What was written, by name with underscores: the file's keys, and the command's options over them."""
 
     launch: Launch
@@ -64,36 +64,9 @@ class Values:
         """Return name -> value; what only running tells is left as text."""
         return {name: value(setting.value) for name, setting in self.given.items()}
 
-    def reaches(self, boundary: str) -> bool:
-        """Say whether the release is `boundary` or newer."""
-        return reaches(self.version, boundary)
-
-    def get(self, name: str) -> Any:
-        """Return the value of a setting: as written, or the release's default."""
-        found = inside(self.parsed, name)
-        return found if found is not None else fields("axolotl", "names", self.version).get(name, ("", None))[1]
-
-    def on(self, name: str) -> bool:
-        """Say whether a setting is on."""
-        return truth(self.get(name))
-
-    def number(self, name: str, otherwise: int = 1) -> int:
-        """Return a setting that counts."""
-        return number(self.get(name), otherwise) or otherwise
-
-    def wrote(self, *names: str) -> bool:
-        """Say whether any of the settings is written."""
-        return any(name in self.given for name in names)
-
-    def place(self, *names: str) -> Place:
-        """Return where the first of the settings stands that is written."""
-        return next((self.given[name].place for name in names if name in self.given), Place())
-
-    @cached_property
-    def model(self) -> Model | None:
-        """Return the model, where its configuration could be read."""
-        fact = self.snapshot.model if self.snapshot is not None else None
-        return fact.value if isinstance(fact, Known) else None
+    def default(self, name: str) -> Any:
+        """Return the release's default of a setting, None where it has none."""
+        return fields("axolotl", "names", self.version).get(name, ("", None))[1]
 
     @cached_property
     def capabilities(self) -> frozenset[tuple[int, int]]:

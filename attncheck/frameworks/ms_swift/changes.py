@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from attncheck.fields.edits import Changes, edits
-from attncheck.fields.written import number
+from attncheck.fields.written import number, switched
 from attncheck.frameworks.ms_swift import tables as ms_swift
 from attncheck.frameworks.ms_swift.values import Values, field_name, values
 from attncheck.jobs import DROP, Job
@@ -57,7 +57,7 @@ def _fields(found: Values, job: Job, key: str, value: str) -> Wanted:
     if key in FIELDS:
         yield FIELDS[key], text
     elif key in SWITCHED:
-        yield SWITCHED[key], text and _truth(value)
+        yield SWITCHED[key], text and switched(value)
     elif key == "packing":
         yield from _packing(found, value)
     elif key == "precision" and value in PRECISIONS:
@@ -69,10 +69,6 @@ def _fields(found: Values, job: Job, key: str, value: str) -> Wanted:
         yield from _accumulation(found, job, value)
     elif key not in ("heads_k_stride", "precision"):
         yield key.removeprefix("--").replace("-", "_"), text
-
-
-def _truth(value: str) -> str:
-    return {"on": "true", "off": "false"}.get(value, value)
 
 
 def _packing(found: Values, value: str) -> Wanted:

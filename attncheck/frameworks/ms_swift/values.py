@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from attncheck.facts import Known, value_or
-from attncheck.fields.written import inside, number, truth, value
+from attncheck.facts import value_or
+from attncheck.fields.given import Given
+from attncheck.fields.written import value
 from attncheck.frameworks.ms_swift import tables as ms_swift
-from attncheck.knowledge.releases import reaches
-from attncheck.model import Model
 from attncheck.snapshot import Snapshot
 from attncheck.texts import arguments
-from attncheck.written import Launch, Place, Setting
+from attncheck.written import Launch, Setting
 
 
 def values(launch: Launch, kind: str, version: str, snapshot: Snapshot | None = None) -> Values:
@@ -59,7 +58,7 @@ def field_name(option: str, known: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Values:
+class Values(Given):
     """What was written, by field; `strange` is what the release does not know."""
 
     launch: Launch
@@ -81,32 +80,9 @@ class Values:
             return False
         return True if option and not setting.value else value(setting.value)
 
-    def reaches(self, boundary: str) -> bool:
-        """Say whether the release is `boundary` or newer."""
-        return reaches(self.version, boundary)
-
-    def get(self, name: str) -> Any:
-        """Return the value of a setting: as written, or the release's default."""
-        found = inside(self.parsed, name)
-        return (
-            found if found is not None else ms_swift.names(self.version, self.kind == "rlhf").get(name, ("", None))[1]
-        )
-
-    def on(self, name: str) -> bool:
-        """Say whether a setting is on."""
-        return truth(self.get(name))
-
-    def number(self, name: str, otherwise: int = 1) -> int:
-        """Return a setting that counts."""
-        return number(self.get(name), otherwise) or otherwise
-
-    def wrote(self, *names: str) -> bool:
-        """Say whether any of the settings is written."""
-        return any(name in self.given for name in names)
-
-    def place(self, *names: str) -> Place:
-        """Return where the first of the settings stands that is written."""
-        return next((self.given[name].place for name in names if name in self.given), Place())
+    def default(self, name: str) -> Any:
+        """Return the release's default of a setting, None where it has none."""
+        return ms_swift.names(self.version, self.kind == "rlhf").get(name, ("", None))[1]
 
     @cached_property
     def trainer(self) -> str:
@@ -123,12 +99,6 @@ class Values:
     def packed(self) -> bool:
         """Say whether documents share rows: packing turns padding_free on (arguments/sft_args.py:190)."""
         return self.on("packing") or self.on("padding_free")
-
-    @cached_property
-    def model(self) -> Model | None:
-        """Return the model, where its configuration could be read."""
-        fact = self.snapshot.model if self.snapshot is not None else None
-        return fact.value if isinstance(fact, Known) else None
 
     @cached_property
     def size(self) -> int:

@@ -15,10 +15,10 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
-
 from attncheck.frameworks.openrlhf import tables as renamed
+from attncheck.knowledge import releases as known
 from attncheck.knowledge.names import table
+from attncheck.knowledge.releases import reaches
 
 FILES = {"ppo": "ppo_ray"}  # trainer -> the tail of its file, where the two differ
 Named = tuple[str, tuple[str, ...]]  # a name without dashes, and its values
@@ -35,28 +35,14 @@ class Option:
     choices: tuple[str, ...]
 
 
-@cache
 def releases() -> tuple[str, ...]:
     """Return the releases whose parsers were read, the oldest first."""
-    return tuple(table("openrlhf")["versions"])
+    return known.versions("openrlhf")
 
 
-@cache
 def release(version: str) -> str:
     """Return the newest release read that is not newer than `version`; the newest where it is no version."""
-    try:
-        asked = Version(version)
-    except InvalidVersion:
-        return releases()[-1]
-    return next((each for each in reversed(releases()) if Version(each) <= asked), releases()[0])
-
-
-def reaches(version: str, boundary: str) -> bool:
-    """Say whether `version` is `boundary` or newer; what is no version is the newest."""
-    try:
-        return Version(version) >= Version(boundary)
-    except InvalidVersion:
-        return True
+    return known.release("openrlhf", version)
 
 
 @cache

@@ -16,6 +16,7 @@ from attncheck.facts import Known, value_or
 from attncheck.frameworks.openrlhf import names
 from attncheck.frameworks.openrlhf import tables as renamed
 from attncheck.jobs import Consequence, Objection
+from attncheck.knowledge.releases import reaches
 from attncheck.model import Model
 from attncheck.snapshot import Snapshot
 from attncheck.texts.arguments import is_option, options
@@ -52,7 +53,7 @@ class Values:
 
     def reaches(self, boundary: str) -> bool:
         """Say whether the release is `boundary` or newer."""
-        return names.reaches(self.version, boundary)
+        return reaches(self.version, boundary)
 
     def wrote(self, name: str) -> bool:
         """Say whether a setting is written."""
