@@ -191,20 +191,20 @@ def _again(found: Found, edits: tuple[Edit, ...], read_file: ReadFile) -> Launch
 
 def _edited(launch: Launch, edits: tuple[Edit, ...]) -> dict[str, str]:
     """Return the text of each source of a launch after the edits."""
-    sources = [launch.source, *([launch.file] if launch.file is not None else [])]
-    texts = {}
-    for source in sources:
-        own = tuple(edit for edit in edits if edit.source == source.name)
-        texts[source.name] = editing.applied(source, own)
-    return texts
+    return {
+        name: editing.applied(source, [edit for edit in edits if edit.source == name])
+        for name, source in _sources(launch).items()
+    }
+
+
+def _sources(launch: Launch) -> dict[str, Source]:
+    """Return what a launch was read from, by name: its own source, and the configuration file it names."""
+    return {source.name: source for source in (launch.source, launch.file) if source is not None}
 
 
 def _diff(launch: Launch, edits: tuple[Edit, ...]) -> str:
-    if not edits:
-        return ""
     texts = _edited(launch, edits)
-    sources = {source.name: source for source in (launch.source, launch.file) if source is not None}
-    return "".join(editing.diff(source, texts[name]) for name, source in sources.items())
+    return "".join(editing.diff(source, texts[name]) for name, source in _sources(launch).items())
 
 
 def _command(launch: Launch) -> str:
@@ -249,22 +249,20 @@ def _spelled(fix: Fix, found: Found, job: Job) -> str:
 
 def _whole(edit: Edit, launch: Launch, job: Job) -> str:
     """Return the text of an edit; where it replaces a value, the setting with its new value."""
+    source = _sources(launch).get(edit.source, launch.source)
     for setting in (*job.settings, *launch.entries):
         if setting.place.source == edit.source and setting.value_span == edit.span and edit.text:
-            text = _texts(launch).get(edit.source, "")
+            text = source.text
             before, after = text[setting.span[0] : edit.span[0]], text[edit.span[1] : setting.span[1]]
             return before + edit.text + after
     return edit.text
 
 
-def _texts(launch: Launch) -> dict[str, str]:
-    return {source.name: source.text for source in (launch.source, launch.file) if source is not None}
-
-
 def _removed(launch: Launch, edits: tuple[Edit, ...]) -> Iterator[str]:
-    texts = _texts(launch)
+    sources = _sources(launch)
     for edit in edits:
-        gone = " ".join(texts.get(edit.source, "")[slice(*edit.span)].replace("\\\n", " ").split())
+        text = sources[edit.source].text if edit.source in sources else ""
+        gone = " ".join(text[slice(*edit.span)].replace("\\\n", " ").split())
         if gone:
             yield f"# without {gone}"
 
