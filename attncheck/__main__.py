@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from attncheck import interrupts
-from attncheck.errors import AttncheckError, Interrupted
+from attncheck.core import interrupts
+from attncheck.core.errors import AttncheckError, Interrupted
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def _run() -> int:
     """Run click's part. It is not left to end the process: it would call an interrupt "Aborted!" and exit with 1."""
     import click
 
-    from attncheck.cli import app
+    from attncheck.cli.app import app
 
     try:
         code = app(prog_name="attncheck", standalone_mode=False)
@@ -39,7 +39,7 @@ def _run() -> int:
     except click.Abort:
         raise KeyboardInterrupt from None
     except BrokenPipeError:  # the reader of --help went away
-        from attncheck.settings import discard_the_rest
+        from attncheck.cli.arguments import discard_the_rest
 
         discard_the_rest()
         return 0

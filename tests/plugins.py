@@ -9,7 +9,8 @@ from pathlib import Path
 HEAD = """
 import os, sys, threading, time
 from dataclasses import replace
-from attncheck.backends import Backend, Found, Refused, sdpa_flash, sdpa_math
+from attncheck.attention.backend import Backend, Found, Refused
+from attncheck.attention.backends import sdpa_flash, sdpa_math
 
 def call(case):
     return sdpa_math.call(case)

@@ -9,17 +9,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from attncheck import codec
-from attncheck.environment import Binary, Distribution, ImportOutcome, Interfaces
-from attncheck.facts import Absent as Absent
-from attncheck.facts import Known as Known
-from attncheck.facts import Unreadable as Unreadable
-from attncheck.jobs import Job
-from attncheck.machine import Device
-from attncheck.model import Model
-from attncheck.plan import Plan
-from attncheck.snapshot import Snapshot
-from attncheck.written import Place
+from attncheck.core import codec
+from attncheck.core.devices import Device
+from attncheck.core.environment import Binary, Distribution, ImportOutcome, Interfaces
+from attncheck.core.facts import Absent as Absent
+from attncheck.core.facts import Known as Known
+from attncheck.core.facts import Unreadable as Unreadable
+from attncheck.core.job import Job
+from attncheck.core.launch import Place
+from attncheck.core.model import Model
+from attncheck.core.plan import Plan
+from attncheck.core.snapshot import Snapshot
 
 FOLDER = Path(__file__).parent / "data" / "snapshots"
 

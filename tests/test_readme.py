@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from attncheck import listing
-from attncheck.doctor import all_rules
+from attncheck.doctor import rule_list
+from attncheck.doctor.engine import all_rules
 from tests.conftest import Run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -18,7 +18,7 @@ def block(name: str) -> str:
 
 
 def test_the_rule_table_is_the_one_of_the_rules() -> None:
-    assert block("rules") == listing.as_markdown(all_rules()[0]), "run: python -m tests.update_readme"
+    assert block("rules") == rule_list.as_markdown(all_rules()[0]), "run: python -m tests.update_readme"
 
 
 def test_the_file_tree_names_what_is_there() -> None:

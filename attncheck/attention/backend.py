@@ -1,0 +1,100 @@
+"""The room of backends: one file each, holding one frozen `BACKEND`: what computes attention for us.
+
+A backend refuses a case with a reason, or runs it. It never falls back to another kernel: the question is about this
+one, so it also says by which names its kernels and operators are known when they are seen at work. A backend's module
+imports neither torch nor what it stands for at its top: it is loaded before anything heavy is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from attncheck.core.cases import Case
+from attncheck.core.sharding import Sharding
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attncheck.attention.inputs import Inputs
+
+
+@dataclass(frozen=True)
+class Found:
+    """What `find` saw without importing anything heavy: a version, or why the backend cannot be had here."""
+
+    version: str = ""
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where cases run."""
+
+    kind: Literal["cpu", "cuda"]
+    name: str = "CPU"
+    compute_capability: tuple[int, int] = (0, 0)
+    torch: tuple[int, int] = (0, 0)  # its release, (2, 11)
+    ranks: int = 0  # of the context-parallel group that this device is one of; 0: it is alone
+    emulated: bool = False  # flash-attn's block functions are attncheck's own, in plain torch
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a backend returns, in the layout of the inputs; `lse` is float32 `(batch, num_heads, seqlen_q)`."""
+
+    out: Tensor
+    lse: Tensor | None = None
+    dq: Tensor | None = None
+    dk: Tensor | None = None
+    dv: Tensor | None = None
+    dsinks: Tensor | None = None
+    ran: tuple[str, ...] = ()  # operators that the backend itself saw at work, such as an autograd node
+
+
+def no_more(case: Case, device: Device) -> tuple[float, float]:
+    """Return that a kernel's gradients are rounded once, at the end."""
+    return 0.0, 0.0
+
+
+def one_kernel(case: Case) -> float:
+    """Return the class factor of a single kernel: no legitimate rounding beyond the noise model's."""
+    return 1.0
+
+
+class Refused(Exception):
+    """The backend cannot run this case on this device; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One attention implementation.
+
+    `run(inputs, deterministic)` computes forward and, where the case asks, backward; it raises `Refused` for what only
+    the call itself can know. `refuse(case, device)` returns why it cannot run a case, or "". `seen` is a regular
+    expression for the names of its own kernels (GPU) and operators (CPU); empty where anything may serve that is no
+    other backend's. `noise` is the class of rounding it is judged by. `call(case)` returns the lines of Python that
+    call it on q, k, v, for a script that stands alone.
+    """
+
+    name: str
+    title: str
+    package: str  # the distribution that brings it
+    find: Callable[[], Found]
+    refuse: Callable[[Case, Device], str]
+    run: Callable[[Inputs, bool], Outputs]
+    call: Callable[[Case], tuple[str, ...]]
+    seen: str = ""
+    noise: Literal["fused", "eager"] = "fused"
+    roundings: Callable[[Case, Device], tuple[float, float]] = no_more  # further ones, while summing dq; dk and dv
+    rounded_bias: bool = False  # takes ALiBi as a mask in the case's dtype
+    quadratic: float = 0.0  # bytes it holds per score entry, where it holds them
+    compiles: bool = False  # each new shape costs seconds: a suite gives it few
+    indexes_by_cu_seqlens: bool = False  # never reads what lies outside a document, so that NaN there is harmless
+    deterministic: str = ""  # what makes its backward reproducible, as one writes it; "" where nothing needs to
+    switch: Literal["", "argument", "torch"] = ""  # how `run(…, deterministic=True)` gets it
+    sharding: Sharding | None = (
+        None  # context parallelism's: `run` gets a rank's shard and returns that shard's outputs
+    )
+    class_factor: Callable[[Case], float] = one_kernel  # how much more it may legitimately round

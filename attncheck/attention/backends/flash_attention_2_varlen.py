@@ -1,0 +1,59 @@
+"""flash-attn 2, packed: `flash_attn_varlen_func` with cu_seqlens, as transformers, verl and OpenRLHF train with it.
+
+Padded and dense cases are unpadded first and put back afterwards, as transformers does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Outputs
+from attncheck.attention.backends.flash_attention_2 import (
+    DETERMINISTIC,
+    SEEN,
+    comparable,
+    find,
+    keywords,
+    refuse_either,
+)
+from attncheck.core.cases import Case
+
+if TYPE_CHECKING:
+    from attncheck.attention.inputs import Inputs
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why the packed function cannot run the case on `device`, or ""."""
+    return refuse_either(case, device)
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run the case with flash_attn_varlen_func."""
+    from flash_attn import flash_attn_varlen_func
+
+    from attncheck.attention.calls import flash_attn as fitted_call
+
+    words = keywords(inputs, deterministic)
+    return comparable(inputs.case, fitted_call.packed(flash_attn_varlen_func, inputs, "flash-attn 2", None, **words))
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it on the documents' tokens."""
+    from attncheck.attention.calls import flash_attn as fitted_call
+
+    return fitted_call.packed_script("from flash_attn import flash_attn_varlen_func", fitted_call.arguments(case))
+
+
+BACKEND = Backend(
+    name="flash_attention_2_varlen",
+    title="flash-attn 2, packed",
+    package="flash-attn",
+    find=find,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=SEEN,
+    indexes_by_cu_seqlens=True,
+    deterministic=DETERMINISTIC,
+    switch="argument",
+)

@@ -1,0 +1,110 @@
+"""FlashAttention-3, dense: `flash_attn_interface.flash_attn_func`, for Hopper.
+
+Read in Dao-AILab/flash-attention at v2.7.0, v2.7.4, v2.8.0, v2.8.3 and main of 2026-08-15, hopper/setup.py (it builds
+for sm_90a and, unless FLASH_ATTENTION_DISABLE_SM80, sm_80: nothing newer than Hopper can load it),
+hopper/flash_api.cpp (`mha_fwd`, `mha_bwd`: 16-bit dtypes in training, a head_dim up to 256 and a multiple of 8, v's own
+head_dim on Hopper only) and hopper/flash_attn_interface.py. No release has sinks, ALiBi or dropout; some return (out,
+lse), v2.8.3 returns out alone, main has `return_attn_probs`. main refuses `deterministic` for a head_dim over 192.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.core.cases import Case
+
+if TYPE_CHECKING:
+    from attncheck.attention.inputs import Inputs
+
+TITLE = "FlashAttention-3"
+MODULE = "flash_attn_interface"
+DISTRIBUTIONS = ("flash-attn-3", "flashattn-hopper")
+
+
+def find() -> Found:
+    """Return the installed FlashAttention-3; v2.7's was distributed as flashattn-hopper."""
+    from attncheck.attention.calls import flash_attn_package as flash_call
+
+    found = [flash_call.find(MODULE, name) for name in DISTRIBUTIONS]
+    return next((one for one in found if one.version not in ("", "unknown")), found[0])
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why the dense function cannot run the case on `device`, or ""."""
+    if case.layout != "dense":
+        return "padding and packed documents are flash_attention_3_varlen's"
+    return refuse_either(case, device)
+
+
+def refuse_either(case: Case, device: Device, sinks: bool = False) -> str:
+    """Return why neither function can run the case on `device`, or ""; `sinks` where this build has them."""
+    from attncheck.attention.calls import flash_attn_package as flash_call
+
+    if case.sinks and not sinks:
+        return f"{TITLE} has no sinks"
+    if case.alibi or case.dropout:
+        return f"{TITLE} has no ALiBi" if case.alibi else f"{TITLE} has no dropout"
+    if device.compute_capability >= (10, 0):
+        return f"{TITLE} is built for sm_90 and sm_80, nothing newer"
+    return flash_call.refuse(case, device) or _sizes(case, device)
+
+
+def _sizes(case: Case, device: Device) -> str:
+    size, v_size = case.head_dim, case.v_head_dim
+    if size % 8 or v_size % 8:
+        return f"{TITLE} takes a head_dim that is a multiple of 8"
+    if size > 256:
+        return f"{TITLE} takes a head_dim up to 256"
+    if size == v_size:
+        return ""
+    if device.compute_capability < (9, 0):
+        return f"{TITLE} takes another head_dim for v on Hopper only"
+    if not (128 < size <= 192 and 96 < v_size <= 128) and not (size <= 64 and v_size <= 512):
+        return f"{TITLE} takes another head_dim for v at 129 to 192 with 97 to 128, or up to 64 with up to 512"
+    if case.backward and v_size > 256:
+        return f"{TITLE} has no backward for a head_dim over 256"
+    return ""
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run the case with flash_attn_func."""
+    from flash_attn_interface import flash_attn_func
+
+    from attncheck.attention.calls import flash_attn as fitted_call
+
+    return fitted_call.dense(flash_attn_func, inputs, TITLE, None, **words(inputs.case, deterministic))
+
+
+def words(case: Case, deterministic: bool) -> dict[str, object]:
+    """Return the keywords of a call beyond scale and causal."""
+    return {
+        "window_size": case.window_size,
+        "softcap": case.softcap,
+        "deterministic": deterministic,
+        "return_attn_probs": True,
+    }
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it."""
+    from attncheck.attention.calls import flash_attn as fitted_call
+
+    return fitted_call.dense_script("from flash_attn_interface import flash_attn_func", fitted_call.arguments(case))
+
+
+SEEN = r"\bflash::(enable_sm\d+|FlashAttn(Fwd|Bwd)|prepare_varlen)|\bflash_attn_3::"
+DETERMINISTIC = "deterministic=True, up to a head_dim of 192"
+
+BACKEND = Backend(
+    name="flash_attention_3",
+    title="FlashAttention-3, dense",
+    package="flash-attn-3",
+    find=find,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=SEEN,
+    deterministic=DETERMINISTIC,
+    switch="argument",
+)

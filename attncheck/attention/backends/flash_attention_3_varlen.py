@@ -1,0 +1,54 @@
+"""FlashAttention-3, packed: `flash_attn_interface.flash_attn_varlen_func` with cu_seqlens, as transformers uses it.
+
+Padded and dense cases are unpadded first and put back afterwards. What it can do is flash_attention_3's list; sources
+are named there. v2.7.4 asks for `seqused_q` and `seqused_k` too, which are None for whole documents.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Outputs
+from attncheck.attention.backends.flash_attention_3 import DETERMINISTIC, SEEN, TITLE, find, refuse_either, words
+from attncheck.core.cases import Case
+
+if TYPE_CHECKING:
+    from attncheck.attention.inputs import Inputs
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why the packed function cannot run the case on `device`, or ""."""
+    return refuse_either(case, device)
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run the case with flash_attn_varlen_func."""
+    from flash_attn_interface import flash_attn_varlen_func
+
+    from attncheck.attention.calls import flash_attn as fitted_call
+
+    whole = {"seqused_q": None, "seqused_k": None}
+    return fitted_call.packed(flash_attn_varlen_func, inputs, TITLE, None, **words(inputs.case, deterministic), **whole)
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it on the documents' tokens."""
+    from attncheck.attention.calls import flash_attn as fitted_call
+
+    origin = "from flash_attn_interface import flash_attn_varlen_func"
+    return fitted_call.packed_script(origin, fitted_call.arguments(case))
+
+
+BACKEND = Backend(
+    name="flash_attention_3_varlen",
+    title="FlashAttention-3, packed",
+    package="flash-attn-3",
+    find=find,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=SEEN,
+    indexes_by_cu_seqlens=True,
+    deterministic=DETERMINISTIC,
+    switch="argument",
+)

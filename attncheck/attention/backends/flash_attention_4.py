@@ -1,0 +1,124 @@
+"""FlashAttention-4, dense: `flash_attn.cute.flash_attn_func`, compiled by the CuTe DSL at first use.
+
+Read in flash-attn-4 4.0.0b36, flash_attn/cute/interface.py: `_validate_head_dims` (Hopper: 8 to 256, multiples of 8, v
+on its own; Blackwell: 8 to 128, or 192 with 128, 256 with 256, 64 with 512), `_flash_attn_fwd` (compute capability 8.x
+to 12.x; sinks not on 8.x and 12.x: flash_fwd.py), `_flash_attn_bwd` (9.x to 12.x; 256 on Blackwell without soft-cap and
+sinks; `deterministic` not on 12.x). It has no dropout, and ALiBi only as a score_mod of one's own. Every new kind of
+case (dtype, head_dim, mask, kv groups) is compiled, which takes seconds. flash-attn 2.8's wheel holds an early copy of
+the same module, so the distribution decides whether it is here. Kernel names: Dao-AILab/flash-attention#2564.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.core.cases import ANY, Case
+
+if TYPE_CHECKING:
+    from attncheck.attention.calls.flash_attn import Sinks
+    from attncheck.attention.inputs import Inputs
+
+TITLE = "FlashAttention-4"
+DISTRIBUTION = "flash-attn-4"
+
+
+def find() -> Found:
+    """Return the installed flash-attn-4, by its record: looking for `flash_attn.cute` would import flash_attn."""
+    try:
+        return Found(version=importlib.metadata.version(DISTRIBUTION))
+    except importlib.metadata.PackageNotFoundError:
+        return Found(missing=f"{DISTRIBUTION} is not installed")
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why the dense function cannot run the case on `device`, or ""."""
+    if case.layout != "dense":
+        return "padding and packed documents are flash_attention_4_varlen's"
+    return refuse_either(case, device)
+
+
+def refuse_either(case: Case, device: Device) -> str:
+    """Return why neither function can run the case on `device`, or ""."""
+    from attncheck.attention.calls import flash_attn_package
+
+    if case.alibi or case.dropout:
+        return f"{TITLE} takes ALiBi only as a score_mod" if case.alibi else f"{TITLE} has no dropout"
+    general = flash_attn_package.refuse(case, device)
+    if general:
+        return general
+    major = device.compute_capability[0]
+    if major > 12:
+        return f"{TITLE} stops at compute capability 12.x"
+    if case.sinks and major in (8, 12):
+        return f"{TITLE} has no sinks on sm_{major}x"
+    if case.backward and major == 8:
+        return f"{TITLE} has no backward on sm_8x"
+    return _sizes(case, major)
+
+
+def _sizes(case: Case, major: int) -> str:
+    size, v_size = case.head_dim, case.v_head_dim
+    if size % 8 or v_size % 8:
+        return f"{TITLE} takes a head_dim that is a multiple of 8"
+    if major == 9 and not (8 <= size <= 256 and 8 <= v_size <= 256):
+        return f"{TITLE} takes a head_dim from 8 to 256 on Hopper"
+    if major not in (10, 11):
+        return ""
+    if not (max(size, v_size) <= 128 or (size, v_size) in ((192, 128), (256, 256), (64, 512), (512, 512))):
+        return f"{TITLE} takes a head_dim up to 128 on Blackwell, or 192 with 128, 256 with 256"
+    if case.backward and size == 256 and (case.softcap or case.sinks):
+        return f"{TITLE} has no backward at a head_dim of 256 with soft-cap or sinks on Blackwell"
+    return ""
+
+
+def sinks() -> Sinks:
+    """Return how it takes sinks."""
+    from attncheck.attention.calls.flash_attn import Sinks
+
+    return Sinks("learnable_sink")
+
+
+def words(case: Case, deterministic: bool) -> dict[str, object]:
+    """Return the keywords of a call beyond scale, causal and sinks; an open side of a window is None."""
+    return {
+        "window_size": tuple(None if side == ANY else side for side in case.window_size),
+        "softcap": case.softcap,
+        "deterministic": deterministic,
+        "return_lse": True,
+    }
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run the case with flash_attn_func."""
+    from flash_attn.cute import flash_attn_func
+
+    from attncheck.attention.calls import flash_attn as fitted_call
+
+    return fitted_call.dense(flash_attn_func, inputs, TITLE, sinks(), **words(inputs.case, deterministic))
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it."""
+    from attncheck.attention.calls import flash_attn as fitted_call
+
+    origin = "from flash_attn.cute import flash_attn_func"
+    return fitted_call.dense_script(origin, fitted_call.arguments(case, None, sinks()))
+
+
+SEEN = r"flash_attncute|FlashAttention(Forward|Backward)\w*Sm\d+"
+
+BACKEND = Backend(
+    name="flash_attention_4",
+    title="FlashAttention-4, dense",
+    package=DISTRIBUTION,
+    find=find,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=SEEN,
+    compiles=True,
+    deterministic="deterministic=True",
+    switch="argument",
+)

@@ -1,0 +1,62 @@
+"""FlashAttention-4, packed: `flash_attn.cute.flash_attn_varlen_func` with cu_seqlens.
+
+Padded and dense cases are unpadded first and put back afterwards. What it can do is flash_attention_4's list; sources
+are named there. cu_seqlens come behind `qv` in its arguments, so all of them are given by name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Outputs
+from attncheck.attention.backends.flash_attention_4 import (
+    DISTRIBUTION,
+    SEEN,
+    TITLE,
+    find,
+    refuse_either,
+    sinks,
+    words,
+)
+from attncheck.core.cases import Case
+
+if TYPE_CHECKING:
+    from attncheck.attention.inputs import Inputs
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why the packed function cannot run the case on `device`, or ""."""
+    return refuse_either(case, device)
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run the case with flash_attn_varlen_func."""
+    from flash_attn.cute import flash_attn_varlen_func
+
+    from attncheck.attention.calls import flash_attn as fitted_call
+
+    return fitted_call.packed(flash_attn_varlen_func, inputs, TITLE, sinks(), **words(inputs.case, deterministic))
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it on the documents' tokens."""
+    from attncheck.attention.calls import flash_attn as fitted_call
+
+    origin = "from flash_attn.cute import flash_attn_varlen_func"
+    return fitted_call.packed_script(origin, fitted_call.arguments(case, None, sinks()))
+
+
+BACKEND = Backend(
+    name="flash_attention_4_varlen",
+    title="FlashAttention-4, packed",
+    package=DISTRIBUTION,
+    find=find,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=SEEN,
+    compiles=True,
+    indexes_by_cu_seqlens=True,
+    deterministic="deterministic=True",
+    switch="argument",
+)

@@ -1,0 +1,160 @@
+"""torch's flex_attention, compiled, with a block mask for causal, window, padding and documents.
+
+Sinks are applied as transformers does: the output is multiplied by sigmoid(LSE - sink) (transformers 5.17,
+integrations/flex_attention.py). On the CPU compiled flex has a forward only (torch 2.13 raises NotImplementedError in
+its backward) and needs a C++ compiler.
+"""
+
+from __future__ import annotations
+
+import shutil
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from attncheck.attention.backend import Backend, Device, Found, Outputs, Refused
+from attncheck.core.cases import Case, shift
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attncheck.attention.inputs import Inputs
+
+FITS = ("out of resource", "NoValidChoicesError", "No valid triton configs", "shared memory")
+
+
+def find() -> Found:
+    """Return that flex comes with torch."""
+    return Found()
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why compiled flex cannot run the case on `device`, or ""."""
+    if device.torch < (2, 5):
+        return "flex_attention needs torch 2.5 or newer"
+    if case.dropout:
+        return "flex_attention has no dropout"
+    if device.kind == "cuda" and min(case.head_dim, case.v_head_dim) < 16:
+        return "flex_attention needs a head_dim of 16 or more on CUDA"
+    if device.kind == "cpu":
+        if case.backward:
+            return "compiled flex_attention has no backward on the CPU"
+        if case.sinks:
+            return "compiled flex_attention returns no LSE on the CPU, which sinks need"
+        if not (shutil.which("g++") or shutil.which("clang++")):
+            return "compiling flex_attention for the CPU needs a C++ compiler, and none is on PATH"
+    return ""
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run the case with compiled flex_attention."""
+    import torch
+
+    from attncheck.attention.calls.common import finish, leaves
+
+    case = inputs.case
+    q, k, v = leaves(inputs)
+    sinks = None if inputs.sinks is None else inputs.sinks.detach().requires_grad_(case.backward)
+    wants_lse = inputs.device != "cpu"
+    try:
+        found = compiled()(
+            *(x.transpose(1, 2) for x in (q, k, v)),
+            score_mod=_score_mod(inputs),
+            block_mask=_block_mask(inputs),
+            scale=case.softmax_scale,
+            enable_gqa=case.num_heads != case.num_kv_heads,
+            return_lse=wants_lse,
+        )
+        out, lse = found if wants_lse else (found, None)
+        if sinks is not None and lse is not None:
+            share = torch.sigmoid(lse - sinks[None, :, None])
+            out = (out * share[..., None]).to(out.dtype)
+            lse = torch.logaddexp(lse, sinks[None, :, None].expand_as(lse))
+        taken = (q, k, v) if sinks is None else (q, k, v, sinks)
+        return finish(inputs, out.transpose(1, 2), taken, lse)
+    except Exception as error:
+        if any(word in f"{type(error).__name__} {error}" for word in FITS):
+            raise Refused("no configuration of flex_attention's kernel fits this GPU's shared memory") from None
+        raise
+
+
+@cache
+def compiled() -> Any:
+    """Return torch.compile(flex_attention), one graph a shape."""
+    import torch
+    from torch.nn.attention.flex_attention import flex_attention
+
+    for limit in ("cache_size_limit", "recompile_limit", "accumulated_recompile_limit", "accumulated_cache_size_limit"):
+        if hasattr(torch._dynamo.config, limit):
+            setattr(torch._dynamo.config, limit, 4096)
+    return torch.compile(flex_attention, dynamic=False)
+
+
+def _score_mod(inputs: Inputs) -> Any:
+    import torch
+
+    case, slopes = inputs.case, inputs.slopes
+    offset = shift(case, case.seqlen_q, case.seqlen_k)
+    softcap = case.softcap
+
+    if not softcap and slopes is None:
+        return None
+
+    def changed(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        if softcap:
+            score = softcap * torch.tanh(score / softcap)
+        return score if slopes is None else score - slopes[h] * (q + offset - k).abs()
+
+    return changed
+
+
+def _block_mask(inputs: Inputs) -> Any:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    from attncheck.attention.masks import documents
+    from attncheck.core.cases import bounds
+
+    case = inputs.case
+    if not case.causal and not case.needs_mask:
+        return None
+    if case.layout == "dense":
+        low, high = bounds(case, case.seqlen_q, case.seqlen_k)
+
+        def plain(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            return (k - q >= low) & (k - q <= high)
+
+        return create_block_mask(plain, None, None, case.seqlen_q, case.seqlen_k, device=inputs.device)
+    low, high = bounds(case, 0, 0)
+    q_document, q_place, k_document, k_place = documents(case, inputs.device)
+
+    def within(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        distance = k_place[b, k] - q_place[b, q]
+        return (q_document[b, q] == k_document[b, k]) & (distance >= low) & (distance <= high)
+
+    return create_block_mask(within, case.batch, None, case.seqlen_q, case.seqlen_k, device=inputs.device)
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it."""
+    score = f"{case.softcap} * torch.tanh(s / {case.softcap})" if case.softcap else "s"
+    mod = f"lambda s, b, h, i, j: {score}" + (" + bias[0, h, i, j]" if case.alibi else "")
+    return (
+        "from torch.nn.attention.flex_attention import create_block_mask, flex_attention",
+        "block_mask = create_block_mask(lambda b, h, i, j: mask[b % mask.shape[0], 0, i, j], B, None, SQ, SK, device)",
+        "out, lse = torch.compile(flex_attention)(*(x.transpose(1, 2) for x in (q, k, v)), block_mask=block_mask,",
+        f"    score_mod={mod}, scale=scale, enable_gqa=H != HK, return_lse=True)",
+        *(("out = (out * torch.sigmoid(lse - sinks[None, :, None])[..., None]).to(q.dtype)",) * case.sinks),
+        "out = out.transpose(1, 2)",
+    )
+
+
+BACKEND = Backend(
+    name="flex_attention",
+    title="torch flex_attention, compiled",
+    package="torch",
+    find=find,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=r"flex_attention|FlexAttention|triton_tem_fused|triton_(poi|per|red|tem)_|cpp_fused|CompiledFunction",
+    compiles=True,
+)

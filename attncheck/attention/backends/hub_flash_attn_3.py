@@ -1,0 +1,61 @@
+"""The Hugging Face Hub's build of FlashAttention-3, `kernels-community/flash-attn3`, where it is in the local cache.
+
+Nothing is downloaded; loading it runs the code that the repository published, from the cache. Its functions and limits
+are FlashAttention-3's own (kernels-community of 2026-08-21, flash-attn3/build.toml: sm_80 and sm_90a, and
+flash-attn3/torch-ext/flash_attn3/flash_attn_interface.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backends.flash_attention_3 import DETERMINISTIC, SEEN, refuse_either, words
+from attncheck.core.cases import Case
+
+if TYPE_CHECKING:
+    from attncheck.attention.inputs import Inputs
+
+REPOSITORY = "kernels-community/flash-attn3"
+
+
+def find() -> Found:
+    """Return the kernel's version in the cache."""
+    from attncheck.attention.calls import hub_kernels as hub_call
+
+    return hub_call.find(REPOSITORY)
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why the kernel cannot run the case on `device`, or ""."""
+    return refuse_either(case, device)
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run the case with the kernel."""
+    from attncheck.attention.calls import hub_kernels as hub_call
+
+    return hub_call.run(inputs, REPOSITORY, None, **words(inputs.case, deterministic))
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it."""
+    from attncheck.attention.calls import flash_attn
+    from attncheck.attention.calls import hub_kernels as hub_call
+
+    return hub_call.call(case, REPOSITORY, flash_attn.arguments(case))
+
+
+BACKEND = Backend(
+    name="hub_flash_attn_3",
+    title="FlashAttention-3 from the Hugging Face Hub",
+    package="kernels",
+    find=find,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=SEEN,
+    indexes_by_cu_seqlens=True,
+    deterministic=DETERMINISTIC,
+    switch="argument",
+)

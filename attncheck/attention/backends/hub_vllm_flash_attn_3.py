@@ -1,0 +1,72 @@
+"""The Hub's `kernels-community/vllm-flash-attn3`, FlashAttention-3 with sinks, where it is in the local cache.
+
+Nothing is downloaded; loading it runs the code that the repository published, from the cache. Read in
+kernels-community of 2026-08-21, vllm-flash-attn3: sinks are `s_aux`, bfloat16 only (flash-attn/flash_api_stable.cpp),
+and get no gradient, since backward returns None for them; it also cuts dq and dk to v's head_dim, so it cannot train a
+model where that is smaller (torch-ext/vllm_flash_attn3/flash_attn_interface.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backends.flash_attention_3 import DETERMINISTIC, SEEN, refuse_either, words
+from attncheck.core.cases import Case
+
+if TYPE_CHECKING:
+    from attncheck.attention.calls.flash_attn import Sinks
+    from attncheck.attention.inputs import Inputs
+
+REPOSITORY = "kernels-community/vllm-flash-attn3"
+
+
+def find() -> Found:
+    """Return the kernel's version in the cache."""
+    from attncheck.attention.calls import hub_kernels as hub_call
+
+    return hub_call.find(REPOSITORY)
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why the kernel cannot run the case on `device`, or ""."""
+    if case.backward and case.head_dim > case.v_head_dim:
+        return "vllm-flash-attn3 cuts dq and dk to v's head_dim, so it has no backward where that is smaller"
+    return refuse_either(case, device, sinks=True)
+
+
+def sinks() -> Sinks:
+    """Return how it takes sinks."""
+    from attncheck.attention.calls.flash_attn import Sinks
+
+    return Sinks("s_aux", "bfloat16", learned=False)
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run the case with the kernel."""
+    from attncheck.attention.calls import hub_kernels as hub_call
+
+    return hub_call.run(inputs, REPOSITORY, sinks(), **words(inputs.case, deterministic))
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it."""
+    from attncheck.attention.calls import flash_attn
+    from attncheck.attention.calls import hub_kernels as hub_call
+
+    return hub_call.call(case, REPOSITORY, flash_attn.arguments(case, sinks=sinks()))
+
+
+BACKEND = Backend(
+    name="hub_vllm_flash_attn_3",
+    title="vLLM's FlashAttention-3 from the Hugging Face Hub",
+    package="kernels",
+    find=find,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=SEEN,
+    indexes_by_cu_seqlens=True,
+    deterministic=DETERMINISTIC,
+    switch="argument",
+)

@@ -1,0 +1,71 @@
+"""SDPA's CUDNN_ATTENTION: cuDNN's fused attention; CUDA only.
+
+It cannot run under torch.use_deterministic_algorithms(True) (torch 2.11, sdp_utils.cpp, `check_cudnn_deterministic`):
+SDPA then takes another backend, or has none where this one is pinned.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.core.cases import Case
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attncheck.attention.inputs import Inputs
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why this backend cannot run the case on `device`, or ""."""
+    if device.kind == "cpu":
+        return "CUDNN_ATTENTION runs on CUDA only"
+    if device.compute_capability < (8, 0):
+        return "CUDNN_ATTENTION needs sm_80 or newer"
+    if case.softcap or case.sinks:
+        return "SDPA has no soft-cap" if case.softcap else "SDPA has no sinks"
+    if case.dtype == "float32":
+        return "CUDNN_ATTENTION takes 16-bit dtypes only"
+    return ""
+
+
+def lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return out and LSE of the operator behind the backend."""
+    import torch
+
+    causal, scale = inputs.case.causal and mask is None, inputs.case.softmax_scale
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, float("-inf"))
+    return torch.ops.aten._scaled_dot_product_cudnn_attention(  # type: ignore[no-any-return]
+        q, k, v, mask, True, 0.0, causal, False, scale=scale
+    )[:2]
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run the case with CUDNN_ATTENTION pinned."""
+    from attncheck.attention.calls import sdpa as sdpa_call
+
+    return sdpa_call.run(inputs, deterministic, "CUDNN_ATTENTION", native_gqa=True, lse=lse)
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it."""
+    from attncheck.attention.calls import sdpa as sdpa_call
+
+    return sdpa_call.call(case, "CUDNN_ATTENTION", native_gqa=True)
+
+
+BACKEND = Backend(
+    name="sdpa_cudnn",
+    title="torch SDPA, CUDNN_ATTENTION",
+    package="torch",
+    find=Found,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=r"cudnn_generated|cudnn.*(fprop|bprop|sdpa|flash)|_scaled_dot_product_cudnn_attention|ScaledDotProductCudnn",
+    rounded_bias=True,
+    deterministic="torch.use_deterministic_algorithms(True)",
+    switch="torch",
+)

@@ -1,0 +1,67 @@
+"""SDPA's EFFICIENT_ATTENTION: the memory-efficient kernels that torch took from xformers; CUDA only.
+
+It does not share kv heads by itself (torch 2.11, sdp_utils.cpp, `check_batch_size_and_num_heads_dense` without
+`supports_gqa`), so they are repeated first, as transformers does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.core.cases import Case
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attncheck.attention.inputs import Inputs
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why this backend cannot run the case on `device`, or ""."""
+    if device.kind == "cpu":
+        return "EFFICIENT_ATTENTION runs on CUDA only"
+    if case.softcap or case.sinks:
+        return "SDPA has no soft-cap" if case.softcap else "SDPA has no sinks"
+    return ""
+
+
+def lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return out and LSE of the operator behind the backend. SDPA pads a mask's rows; such cases raise here."""
+    import torch
+
+    if mask is not None:
+        raise TypeError("no LSE beside a mask")
+    causal, scale = inputs.case.causal, inputs.case.softmax_scale
+    return torch.ops.aten._scaled_dot_product_efficient_attention(  # type: ignore[no-any-return]
+        q, k, v, None, True, 0.0, causal, scale=scale
+    )[:2]
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run the case with EFFICIENT_ATTENTION pinned."""
+    from attncheck.attention.calls import sdpa as sdpa_call
+
+    return sdpa_call.run(inputs, deterministic, "EFFICIENT_ATTENTION", native_gqa=False, lse=lse)
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it."""
+    from attncheck.attention.calls import sdpa as sdpa_call
+
+    return sdpa_call.call(case, "EFFICIENT_ATTENTION", native_gqa=False)
+
+
+BACKEND = Backend(
+    name="sdpa_efficient",
+    title="torch SDPA, EFFICIENT_ATTENTION",
+    package="torch",
+    find=Found,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=r"fmha_cutlass|_scaled_dot_product_efficient_attention|ScaledDotProductEfficientAttention",
+    rounded_bias=True,
+    deterministic="torch.use_deterministic_algorithms(True)",
+    switch="torch",
+)

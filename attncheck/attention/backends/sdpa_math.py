@@ -1,0 +1,47 @@
+"""SDPA's MATH: matrix products and a softmax inside torch, in float32 for 16-bit inputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.core.cases import Case
+
+if TYPE_CHECKING:
+    from attncheck.attention.inputs import Inputs
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why SDPA cannot express the case, or ""."""
+    if case.softcap:
+        return "SDPA has no soft-cap"
+    if case.sinks:
+        return "SDPA has no sinks"
+    return ""
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run the case with MATH pinned."""
+    from attncheck.attention.calls import sdpa as sdpa_call
+
+    return sdpa_call.run(inputs, deterministic, "MATH", native_gqa=True, lse=None)
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it."""
+    from attncheck.attention.calls import sdpa as sdpa_call
+
+    return sdpa_call.call(case, "MATH", native_gqa=True)
+
+
+BACKEND = Backend(
+    name="sdpa_math",
+    title="torch SDPA, MATH",
+    package="torch",
+    find=Found,
+    refuse=refuse,
+    run=run,
+    call=call,
+    rounded_bias=True,
+    quadratic=28.0,
+)

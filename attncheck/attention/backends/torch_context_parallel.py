@@ -1,0 +1,86 @@
+"""torch's own context parallelism: `context_parallel` turns SDPA into a ring over the group; CUDA only.
+
+Its load balancing, on by default, is the zigzag: rank r of n holds chunks r and 2n-1-r of the row, at their positions
+in it (`sharding.positions`, "zigzag"); a row that 2n does not divide it shards contiguously without a word. The
+backend pins FLASH_ATTENTION and asks torch itself, by a sharded count, that tokens lie where they are expected.
+Source: torch 2.13, torch/distributed/tensor/experimental/_context_parallel/_attention.py (`context_parallel`,
+`_templated_ring_attention`, `_sdpa_handler`, which knows CUDA's flash, efficient and cuDNN operators) and
+_load_balancer.py (`_create_default_load_balancer`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backends import _ring_schemes, sdpa_flash
+from attncheck.core.cases import Case
+from attncheck.core.sharding import Sharding, indivisible
+
+if TYPE_CHECKING:
+    from attncheck.attention.inputs import Inputs
+
+
+def refuse_either(case: Case, device: Device) -> str:
+    """Return why torch's ring cannot run the case, by its public interface or its templates, or ""."""
+    return _ring_schemes.alone(device) or _mask(case) or _shape(case) or indivisible(SHARDING, case)
+
+
+def _mask(case: Case) -> str:
+    if not case.causal:
+        return 'torch: "Load balancing requires `is_causal=True`", and it is on unless a private option is changed'
+    if case.layout == "packed" or case.windowed or case.alibi:
+        what = "packed documents" if case.layout == "packed" else "window" if case.windowed else "ALiBi"
+        return f'knows no {what}: its ring takes no mask (torch: "attn_bias is not supported yet")'
+    if case.dropout:
+        return "keeps the random state of a ring's last block only, so that dropout's gradients would be wrong"
+    return ""
+
+
+def _shape(case: Case) -> str:
+    if case.operands != "split" or case.heads_k_stride:
+        return "takes q, k and v apart" if case.operands != "split" else "has no heads_k_stride"
+    if case.seqlens_q != case.seqlens_k:
+        return 'torch: "is_causal requires the same query and context sequence lengths"'
+    return "knows no padding" if case.padded else ""
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why the scheme cannot run the case on `device`, or ""."""
+    if device.kind == "cpu":
+        return (
+            "torch has no sharding strategy for the CPU's operator (_scaled_dot_product_flash_attention_for_cpu); "
+            "torch_ring_templates runs the ring beneath it"
+        )
+    return refuse_either(case, device) or sdpa_flash.refuse(case, device)
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run this rank's shard."""
+    from attncheck.attention.calls import torch_context_parallel
+
+    return torch_context_parallel.public(inputs, deterministic)
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it on a rank's shard."""
+    from attncheck.attention.scripts import ring
+
+    return ring.lines("torch_context_parallel", SHARDING, case)
+
+
+SHARDING: Sharding = "zigzag"
+BACKEND = Backend(
+    name="torch_context_parallel",
+    title="torch context_parallel, ring",
+    package="torch",
+    find=Found,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=sdpa_flash.BACKEND.seen,
+    deterministic=sdpa_flash.BACKEND.deterministic,
+    switch="torch",
+    sharding=SHARDING,
+    class_factor=_ring_schemes.block_factor,
+)

@@ -1,0 +1,68 @@
+"""torch's private ring templates around the CPU's flash operator: the ring of `context_parallel`, without a GPU.
+
+`context_parallel` itself fails on the CPU, for want of a sharding strategy; the ring beneath it takes any operator.
+This tests torch's schedule, merging and communication; the operator is the CPU's, kv heads are repeated first. Being
+private, the templates may change with any release: what was read is torch 2.11 to 2.13.
+Source: torch 2.13, torch/distributed/tensor/experimental/_context_parallel/_attention.py
+(`_templated_ring_attention`, `_templated_ring_attention_backward`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backends import _ring_schemes, sdpa_flash
+from attncheck.attention.backends.torch_context_parallel import SHARDING, refuse_either
+from attncheck.core.cases import Case
+
+if TYPE_CHECKING:
+    from attncheck.attention.inputs import Inputs
+
+SINCE = (2, 11)
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why the templates cannot run the case on `device`, or ""."""
+    if device.kind != "cpu":
+        return "torch_context_parallel runs the same ring by its public interface on CUDA"
+    if device.torch < SINCE:
+        return "torch's templates are private; attncheck knows those of torch 2.11 and newer"
+    return refuse_either(case, device) or sdpa_flash.refuse(case, device)
+
+
+def roundings(case: Case, device: Device) -> tuple[float, float]:
+    """Return those of the CPU's operator on a rank's block, and one for the sum over a group of repeated kv heads."""
+    length = case.seqlen_q // case.context_parallel_size
+    block = replace(case, seqlens_q=(length,), seqlens_k=(length,), num_kv_heads=case.num_heads)
+    dq, dkv = sdpa_flash.roundings(block, device)
+    return dq, dkv + (case.num_heads != case.num_kv_heads)
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run this rank's shard."""
+    from attncheck.attention.calls import torch_context_parallel
+
+    return torch_context_parallel.templates(inputs)
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it on a rank's shard."""
+    from attncheck.attention.scripts import ring
+
+    return ring.lines("torch_ring_templates", SHARDING, case)
+
+
+BACKEND = Backend(
+    name="torch_ring_templates",
+    title="torch's ring templates",
+    package="torch",
+    find=Found,
+    refuse=refuse,
+    run=run,
+    call=call,
+    roundings=roundings,
+    sharding=SHARDING,
+    class_factor=_ring_schemes.block_factor,
+)

@@ -1,0 +1,63 @@
+"""Ulysses around flash-attn 2: an all-to-all gives each rank all tokens of some heads, flash-attn attends, and back.
+
+Packed rows go to `flash_attn_varlen_func` with the cu_seqlens of the whole row, as verl does; dense ones to
+`flash_attn_func`. The all-to-alls are those of `ulysses_sdpa`, where the sources are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Outputs
+from attncheck.attention.backends import flash_attention_2 as dense
+from attncheck.attention.backends.ulysses_sdpa import SHARDING, local, refuse_either
+from attncheck.core.cases import Case
+
+if TYPE_CHECKING:
+    from attncheck.attention.inputs import Inputs
+
+
+EMULATED = (9, 0)  # the emulated kernels run what the genuine ones run on this GPU
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why the scheme cannot run the case on `device`, or ""."""
+    gpu = replace(device, kind="cuda", compute_capability=EMULATED) if device.emulated else device
+    return refuse_either(case, device) or dense.refuse_either(local(case), gpu)
+
+
+def roundings(case: Case, device: Device) -> tuple[float, float]:
+    """Return one more for kv heads that were repeated: the repeats' sum is rounded."""
+    return 0.0, float(case.context_parallel_size > case.num_kv_heads)
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run this rank's shard."""
+    from attncheck.attention.calls import ulysses
+
+    return ulysses.flash_attn(inputs, deterministic)
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it on a rank's shard."""
+    from attncheck.attention.scripts import ring
+
+    return ring.lines("ulysses_flash_attn", SHARDING, case)
+
+
+BACKEND = Backend(
+    name="ulysses_flash_attn",
+    title="Ulysses around flash-attn 2",
+    package="flash-attn",
+    find=dense.find,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=dense.SEEN,
+    roundings=roundings,
+    indexes_by_cu_seqlens=True,
+    deterministic=dense.DETERMINISTIC,
+    switch="argument",
+    sharding=SHARDING,
+)

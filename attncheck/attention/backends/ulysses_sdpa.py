@@ -1,0 +1,106 @@
+"""Ulysses around torch's SDPA: an all-to-all gives each rank all tokens of some heads, SDPA attends, another goes back.
+
+The two all-to-alls are attncheck's own, over `torch.distributed.all_to_all_single`: they do what verl's
+`gather_seq_scatter_heads` and DeepSpeed's `DistributedAttention` do, so that the group, its collective and the kernel
+with a rank's share of the heads are tested; theirs are not called. SDPA runs FLASH_ATTENTION, and on CUDA, where that
+takes no mask, EFFICIENT_ATTENTION for packed rows and windows. Kv heads fewer than ranks are repeated, as verl does.
+RoPE positions: rank r of n holds positions r·S/n … (r+1)·S/n - 1 (`sharding.positions`, "contiguous").
+Source: arXiv 2309.14509; verl 0.9.1, verl/utils/ulysses.py and verl/models/transformers/monkey_patch.py
+(`_ulysses_flash_attention_forward`, `apply_monkey_patch`); DeepSpeed 0.19.8, deepspeed/sequence/layer.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backends import _ring_schemes, sdpa_efficient, sdpa_flash
+from attncheck.core.cases import Case
+from attncheck.core.sharding import Sharding, indivisible
+
+if TYPE_CHECKING:
+    from attncheck.attention.inputs import Inputs
+
+
+def local(case: Case) -> Case:
+    """Return what each rank attends between the all-to-alls: all tokens, its share of the heads."""
+    n = case.context_parallel_size
+    kv_heads = max(1, case.num_kv_heads // n)
+    return replace(case, context_parallel_size=1, num_heads=case.num_heads // n, num_kv_heads=kv_heads)
+
+
+def refuse_either(case: Case, device: Device) -> str:
+    """Return why Ulysses cannot run the case, whatever attends between its all-to-alls, or ""."""
+    return _ring_schemes.alone(device) or _heads(case) or _shape(case) or indivisible(SHARDING, case)
+
+
+def _heads(case: Case) -> str:
+    n, heads, kv_heads = case.context_parallel_size, case.num_heads, case.num_kv_heads
+    if heads % n:
+        return f"spreads heads over ranks: {heads} heads do not divide by {n} ranks"
+    if kv_heads % n and n % kv_heads:
+        return f"{kv_heads} kv heads neither divide by {n} ranks nor {n} ranks by them"
+    return ""
+
+
+def _shape(case: Case) -> str:
+    if case.operands != "split" or case.heads_k_stride:
+        return "takes q, k and v apart" if case.operands != "split" else "has no heads_k_stride"
+    if case.seqlens_q != case.seqlens_k:
+        return "shards queries and keys alike: seqlens_q and seqlens_k must be the same"
+    if case.padded:
+        return "is given rows without padding (verl: use_remove_padding)"
+    if case.sinks or case.alibi:
+        return (
+            f"gives no rank its own heads' {'sinks' if case.sinks else 'ALiBi slopes'}; neither do verl and DeepSpeed"
+        )
+    return "its dropout is not tested over ranks" if case.dropout else ""
+
+
+def kernel(case: Case, device: str) -> str:
+    """Return the SDPA backend that attends."""
+    return "EFFICIENT_ATTENTION" if device == "cuda" and case.needs_mask else "FLASH_ATTENTION"
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why the scheme cannot run the case on `device`, or ""."""
+    within = sdpa_flash if kernel(case, device.kind) == "FLASH_ATTENTION" else sdpa_efficient
+    return refuse_either(case, device) or within.refuse(local(case), device)
+
+
+def roundings(case: Case, device: Device) -> tuple[float, float]:
+    """Return SDPA's own on the CPU, and once more for kv heads that were repeated: the repeats' sum is rounded."""
+    dq, dkv = sdpa_flash.roundings(local(case), device)
+    return dq, dkv + (case.context_parallel_size > case.num_kv_heads)
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run this rank's shard."""
+    from attncheck.attention.calls import ulysses
+
+    return ulysses.sdpa(inputs, deterministic)
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it on a rank's shard."""
+    from attncheck.attention.scripts import ring
+
+    return ring.lines("ulysses_sdpa", SHARDING, case)
+
+
+SHARDING: Sharding = "contiguous"
+BACKEND = Backend(
+    name="ulysses_sdpa",
+    title="Ulysses around torch SDPA",
+    package="torch",
+    find=Found,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=f"{sdpa_flash.BACKEND.seen}|{sdpa_efficient.BACKEND.seen}",
+    roundings=roundings,
+    deterministic=sdpa_flash.BACKEND.deterministic,
+    switch="torch",
+    sharding=SHARDING,
+)

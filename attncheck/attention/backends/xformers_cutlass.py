@@ -1,0 +1,79 @@
+"""xformers' CUTLASS operator, pinned: `fmha.cutlass`, the memory-efficient kernels.
+
+xformers 0.0.35 calls torch's own copy of them (ops/fmha/cutlass.py: its operators are
+`aten::_efficient_attention_forward` and `_backward`), so the kernels are those of SDPA's EFFICIENT_ATTENTION. It takes
+all three dtypes, a head_dim that is a multiple of 8 (4 for float32), v's own head_dim, and stops at sm_90.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.core.cases import Case
+
+if TYPE_CHECKING:
+    from attncheck.attention.inputs import Inputs
+
+
+def find() -> Found:
+    """Return the installed xformers."""
+    from attncheck.attention.calls import flash_attn_package
+
+    return flash_attn_package.find("xformers", "xformers")
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why the operator cannot run the case on `device`, or ""."""
+    if device.kind == "cpu":
+        return "xformers runs on CUDA only"
+    if device.compute_capability > (9, 0):
+        return "xformers' CUTLASS operator stops at sm_90"
+    if case.dtype == "bfloat16" and device.compute_capability < (8, 0):
+        return "xformers takes bfloat16 from sm_80"
+    step = 4 if case.dtype == "float32" else 8
+    if device.compute_capability >= (8, 0) and (case.head_dim % step or case.v_head_dim % step):
+        return f"xformers' CUTLASS operator takes a head_dim that is a multiple of {step}"
+    if case.windowed and not case.causal and not case.alibi:
+        return "xformers' CUTLASS operator has causal windows only"
+    if case.windowed and case.backward and not case.alibi and case.seqlens_q != case.seqlens_k:
+        return "xformers' CUTLASS operator has no backward for windows of unequal lengths"
+    return _refuse_bias(case)
+
+
+def _refuse_bias(case: Case) -> str:
+    from attncheck.attention.calls import xformers as xformers_call
+
+    return xformers_call.refuse(case)
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run the case with fmha.cutlass; windows are run row by row as documents, whose mask has a backward."""
+    from xformers.ops.fmha import cutlass
+
+    from attncheck.attention.calls import xformers as xformers_call
+
+    apart = inputs.case.windowed and not inputs.case.alibi
+    return xformers_call.run(inputs, deterministic, (cutlass.FwOp, cutlass.BwOp), rows_apart=apart)
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it."""
+    from attncheck.attention.calls import xformers as xformers_call
+
+    return xformers_call.call(case, "cutlass")
+
+
+BACKEND = Backend(
+    name="xformers_cutlass",
+    title="xformers, CUTLASS operator",
+    package="xformers",
+    find=find,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=r"fmha_cutlass|_efficient_attention_(forward|backward)",
+    rounded_bias=True,
+    deterministic="torch.use_deterministic_algorithms(True)",
+    switch="torch",
+)

@@ -1,0 +1,64 @@
+"""xformers' FlashAttention-2 operator, pinned: `fmha.flash`.
+
+It calls flash-attn's extension where flash_attn is installed (2.7.1 to 2.8.4), else torch's own build (xformers 0.0.35,
+ops/fmha/flash.py), always with deterministic=False; its backward is marked IS_DETERMINISTIC = False. 16-bit dtypes, one
+head_dim up to 256 and a multiple of 8, no tensor bias, no top-left alignment of unequal lengths.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Outputs
+from attncheck.attention.backends.xformers_cutlass import find
+from attncheck.core.cases import Case
+
+if TYPE_CHECKING:
+    from attncheck.attention.inputs import Inputs
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why the operator cannot run the case on `device`, or ""."""
+    from attncheck.attention.calls import flash_attn_package
+    from attncheck.attention.calls import xformers as xformers_call
+
+    general = flash_attn_package.refuse(case, device)
+    if general:
+        return general
+    if case.head_dim != case.v_head_dim:
+        return "xformers' flash operator needs equal head_dim for q, k and v"
+    if case.head_dim > 256 or case.head_dim % 8:
+        return "xformers' flash operator takes a head_dim up to 256 that is a multiple of 8"
+    if case.alibi:
+        return "xformers' flash operator takes no bias, so no ALiBi"
+    return xformers_call.refuse(case)
+
+
+def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    """Run the case with fmha.flash."""
+    from xformers.ops.fmha import flash
+
+    from attncheck.attention.calls import xformers as xformers_call
+
+    return xformers_call.run(inputs, deterministic, (flash.FwOp, flash.BwOp))
+
+
+def call(case: Case) -> tuple[str, ...]:
+    """Return the lines of a script that calls it, without a mask where it can say so itself."""
+    from attncheck.attention.calls import xformers as xformers_call
+
+    return xformers_call.call(case, "flash")
+
+
+BACKEND = Backend(
+    name="xformers_flash",
+    title="xformers, FlashAttention-2 operator",
+    package="xformers",
+    find=find,
+    refuse=refuse,
+    run=run,
+    call=call,
+    seen=r"(pytorch_|\b)flash::flash_(fwd|bwd)_|xformers_flash|aten::_flash_attention_(forward|backward)",
+    deterministic="nothing: its backward is called with deterministic=False",
+    switch="torch",
+)

@@ -1,0 +1,35 @@
+"""What the flash-attn family shares: finding the installed package, and what no version of it runs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+
+from attncheck.attention.backend import Device, Found
+from attncheck.core.cases import Case
+
+
+def find(module: str, distribution: str) -> Found:
+    """Return the version of the package of the top-level `module` without importing it, or why there is none."""
+    try:
+        if importlib.util.find_spec(module) is None:
+            return Found(missing=f"{distribution} is not installed")
+    except (ImportError, ValueError, AttributeError) as error:
+        return Found(missing=f"{module} cannot be looked up: {error}")
+    try:
+        return Found(version=importlib.metadata.version(distribution))
+    except importlib.metadata.PackageNotFoundError:
+        return Found(version="unknown")
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why no flash-attn kernel can run the case on `device`, or ""."""
+    if device.kind == "cpu":
+        return "flash-attn runs on CUDA only"
+    if device.compute_capability < (8, 0):
+        return "needs sm_80 or newer"
+    if case.dtype == "float32":
+        return "takes 16-bit dtypes only"
+    if case.alignment == "top_left" and case.seqlens_q != case.seqlens_k and (case.causal or case.windowed):
+        return "aligns the causal mask bottom right since flash-attn 2.1"
+    return ""

@@ -1,0 +1,132 @@
+"""Finds kernels of the Hugging Face Hub in the local cache by their files, and loads them without the network.
+
+Loading one imports, and so runs, the Python and the extension that its repository published.
+
+Read in kernels 0.17.2 (`load.py` `get_local_kernel(path)`, `_versions.py`: versions are refs named v1, v2, …;
+`resolver.py`: a snapshot's folder build/ holds a variant for each torch, CUDA and platform), 0.9.0 and 0.12.3
+(`get_local_kernel(path, package)`; repositories of type "model") and huggingface_hub 2.4.0 (`constants.HF_HUB_OFFLINE`,
+read anew at each use). transformers 5.17 asks for version 3 of flash-attn2 and version 1 of the others
+(integrations/hub_kernels.py `get_attn_kernel_version`); here the newest version in the cache is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attncheck.attention.backend import Found, Outputs, Refused
+from attncheck.core.cases import Case
+
+if TYPE_CHECKING:
+    from attncheck.attention.calls.flash_attn import Sinks
+    from attncheck.attention.inputs import Inputs
+
+
+def find(repository: str) -> Found:
+    """Return the version of a kernel repository in the cache, or why it cannot be had; nothing is imported."""
+    if importlib.util.find_spec("kernels") is None:
+        return Found(missing="kernels, which loads Hub kernels, is not installed")
+    name, folder = snapshot(repository)
+    return Found(version=name) if folder else Found(missing=f"no {repository} in the local Hub cache")
+
+
+def snapshot(repository: str) -> tuple[str, Path | None]:
+    """Return the newest version's name, such as "v3", and the folder of its snapshot; None where there is none."""
+    best: tuple[int, str, Path | None] = (-2, "", None)
+    for kind in ("models", "kernels"):
+        home = _cache() / f"{kind}--{repository.replace('/', '--')}"
+        for name, commit in _refs(home / "refs"):
+            folder = home / "snapshots" / commit
+            number = re.fullmatch(r"v(\d+)", name)
+            rank = int(number[1]) if number else -1
+            if rank >= best[0] and _built(folder):
+                best = (rank, name if number else f"{name} ({commit[:7]})", folder)
+    return best[1], best[2]
+
+
+def _cache() -> Path:
+    from attncheck.doctor.probes.payload import hub
+
+    return Path(os.environ.get("KERNELS_CACHE") or hub.cache())
+
+
+def _refs(folder: Path) -> Iterator[tuple[str, str]]:
+    with contextlib.suppress(OSError, UnicodeError):
+        for path in sorted(folder.iterdir()):
+            commit = path.read_text().strip() if path.is_file() else ""
+            if re.fullmatch(r"\w+", commit):
+                yield path.name, commit
+
+
+def _built(folder: Path) -> bool:
+    """Say whether the snapshot holds a build of any kind: a cache may have looked at a repository's metadata only."""
+    with contextlib.suppress(OSError):
+        return any(next(variant.rglob("*.py"), None) for variant in (folder / "build").iterdir())
+    return False
+
+
+@cache
+def load(repository: str) -> Any:
+    """Return the kernel's module. Raises `Refused` where the cache holds no build for this torch, CUDA and platform."""
+    _, folder = snapshot(repository)
+    if folder is None:
+        raise Refused(f"no {repository} in the local Hub cache")
+    with offline():
+        import kernels
+
+        loader = getattr(kernels, "get_local_kernel", None)
+        if loader is None:
+            raise Refused("this release of kernels cannot load from a folder")
+        named = "package_name" in inspect.signature(loader).parameters
+        arguments = (folder, repository.partition("/")[2].replace("-", "_")) if named else (folder,)
+        try:
+            return loader(*arguments)
+        except FileNotFoundError as error:
+            raise Refused(
+                f"the cached {repository} has no build for this torch: {str(error).splitlines()[0]}"
+            ) from None
+
+
+@contextlib.contextmanager
+def offline() -> Iterator[None]:
+    """Keep huggingface_hub off the network for a block: its switch is read from the environment once, at its import."""
+    constants: Any = importlib.import_module("huggingface_hub.constants")
+    before, switch = os.environ.get("HF_HUB_OFFLINE"), constants.HF_HUB_OFFLINE
+    os.environ["HF_HUB_OFFLINE"], constants.HF_HUB_OFFLINE = "1", True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = switch
+        os.environ.pop("HF_HUB_OFFLINE")
+        if before is not None:
+            os.environ["HF_HUB_OFFLINE"] = before
+
+
+def run(inputs: Inputs, repository: str, sinks: Sinks | None, **words: Any) -> Outputs:
+    """Run a dense case with the kernel's flash_attn_func, any other with its flash_attn_varlen_func."""
+    from attncheck.attention.calls import flash_attn as fitted_call
+
+    kernel = load(repository)
+    if inputs.case.layout == "dense":
+        return fitted_call.dense(kernel.flash_attn_func, inputs, repository, sinks, **words)
+    return fitted_call.packed(kernel.flash_attn_varlen_func, inputs, repository, sinks, **words)
+
+
+def call(case: Case, repository: str, words: str) -> tuple[str, ...]:
+    """Return the lines of a script that loads the same revision of the kernel and calls it."""
+    from attncheck.attention.calls import flash_attn as fitted_call
+
+    _, folder = snapshot(repository)
+    version = folder.name if folder else "main"
+    origin = f'kernel = kernels.get_kernel("{repository}", revision="{version}")'
+    name = "flash_attn_func" if case.layout == "dense" else "flash_attn_varlen_func"
+    script = fitted_call.dense_script if case.layout == "dense" else fitted_call.packed_script
+    return ("import kernels", origin, *script(f"{name} = kernel.{name}", words))

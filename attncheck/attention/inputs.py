@@ -1,0 +1,120 @@
+"""The inputs of a case, made on the device from its seed.
+
+The distributions are those of the numerical study behind the verdicts: normal; FlashAttention-3's outliers
+(arXiv 2407.08608, section 4.3); large logits; Student's t with 3 degrees of freedom; nearly constant v; a ramp of keys
+(block LSEs more than 100 apart); small (float16 subnormal gradients). Never `torch.rand`: all-positive values put dq
+into cancellation and rows of the output alike, so that a perfect kernel's rounding errors stop being independent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attncheck.attention.masks import alibi_slopes
+from attncheck.core.cases import Case, bounds, sampled_rows, segments
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a backend is given: q, k, v and dout in the case's dtype and layout; sinks and ALiBi slopes in float32."""
+
+    case: Case
+    device: str
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    dout: Tensor
+    sinks: Tensor | None = None
+    slopes: Tensor | None = None
+    rank: int = 0  # the tensors are this rank's shard where the case is context-parallel…
+    group: Any = None  # …over this process group
+
+
+def make(case: Case, device: str) -> Inputs:
+    """Return the inputs of a case on `device`: the same bits for the same case, device kind and torch."""
+    generator = torch.Generator(device=device).manual_seed(case.seed + 1)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, device=device)
+
+    q = _distributed(case, normal, case.batch, case.seqlen_q, case.num_heads, case.head_dim)
+    k = _distributed(case, normal, case.batch, case.seqlen_k, case.num_kv_heads, case.head_dim)
+    v = _distributed(case, normal, case.batch, case.seqlen_k, case.num_kv_heads, case.v_head_dim)
+    dout = _distributed(case, normal, case.batch, case.seqlen_q, case.num_heads, case.v_head_dim)
+    q, k, v = _shaped(case, q, k, v)
+    if case.values == "small":
+        dout = dout * 0.05
+    if not case.every_row:
+        kept = torch.zeros(case.seqlen_q, dtype=torch.bool, device=device)
+        kept[list(sampled_rows(case))] = True
+        dout = dout * kept[None, :, None, None]
+    # Some kernels take sinks in bfloat16 only: such values are the same to all.
+    sinks = normal(case.num_heads).to(torch.bfloat16).float() if case.sinks else None
+    slopes = alibi_slopes(case.num_heads, device) if case.alibi else None
+    dtype = getattr(torch, case.dtype)
+    inputs = Inputs(case, device, q.to(dtype), k.to(dtype), v.to(dtype), dout.to(dtype), sinks, slopes)
+    return strided(silent_padding(inputs))
+
+
+def _distributed(case: Case, normal: object, *shape: int) -> Tensor:
+    assert callable(normal)
+    values: Tensor = normal(*shape)
+    if case.values == "outlier":
+        spikes: Tensor = 10.0 * normal(*shape) * (normal(*shape).abs() > 3.2905)  # one in a thousand
+        return values + spikes
+    if case.values == "long_tail":
+        chi: Tensor = sum(normal(*shape).square() for _ in range(3))
+        return values / (chi / 3.0).sqrt()
+    return values
+
+
+def _shaped(case: Case, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    if case.values == "large":
+        return q * 4.0, k * 2.0, v
+    if case.values == "constant_v":
+        return q, k, 1.0 + 0.01 * v
+    if case.values == "ramp":
+        return q, k * torch.linspace(41.0, 1.0, k.shape[1], device=k.device)[None, :, None, None], v
+    if case.values == "small":
+        return q * 0.05, k * 0.05, v * 0.05
+    return q, k, v
+
+
+def silent_padding(inputs: Inputs) -> Inputs:
+    """Return `inputs` with no gradient flowing into padding and into rows that see no key: a loss ignores them.
+
+    What attention to nothing is, is a convention (0, NaN, or the mean of v); no verdict rests on it.
+    """
+    case = inputs.case
+    kept = torch.zeros(case.batch, case.seqlen_q, dtype=torch.bool, device=inputs.device)
+    for segment in segments(case):
+        q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
+        low, high = bounds(case, q, k)
+        kept[segment.batch, segment.q_start + max(0, -high) : segment.q_start + max(0, min(q, k - low))] = k > 0
+    if bool(kept.all()):
+        return inputs
+    return replace(inputs, dout=inputs.dout * kept[:, :, None, None])
+
+
+def strided(inputs: Inputs) -> Inputs:
+    """Return `inputs` with the same values in the memory layout that the case asks for."""
+    case = inputs.case
+    if case.strides == "transposed":  # (batch, heads, seqlen, head_dim) in memory, as SDPA callers have it
+        q, k, v, dout = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in _tensors(inputs))
+        return replace(inputs, q=q, k=k, v=v, dout=dout)
+    if case.strides == "sliced":  # slices of one fused projection
+        whole = torch.cat((inputs.q, inputs.k, inputs.v), dim=2)
+        q, k, v = whole.split((case.num_heads, case.num_kv_heads, case.num_kv_heads), dim=2)
+        return replace(inputs, q=q, k=k, v=v)
+    if case.strides == "expanded":  # one kv head seen as many, and one gradient row seen as all
+        k, v = (x[:, :, :1].expand(-1, -1, case.num_kv_heads, -1) for x in (inputs.k, inputs.v))
+        return replace(inputs, k=k, v=v, dout=inputs.dout[:, :, :1].expand_as(inputs.dout))
+    return inputs
+
+
+def _tensors(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return inputs.q, inputs.k, inputs.v, inputs.dout

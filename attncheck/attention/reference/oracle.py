@@ -1,0 +1,287 @@
+"""The float64 reference of a case and, beside each element, the rounding noise that an ideal kernel must make.
+
+One pass over chunks of query rows yields out, LSE, dq, dk and dv, and sigma, the rms error of a kernel of the class
+under judgement (`attncheck.attention.reference.rounding_noise`). Memory is a chunk of rows by the keys they see, and
+the results; never seqlen².
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from attncheck.attention.inputs import Inputs
+from attncheck.attention.masks import alibi_bias, visible
+from attncheck.attention.reference.rounding_noise import TANH, Exact, Noise, Rounding, Variances, rounding
+from attncheck.core.cases import Case, Segment, bounds, sampled_rows, segments, shift
+
+FAST_FLOAT64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
+CELLS = {"cpu": 1 << 20, "cuda": 1 << 26}  # score entries of a chunk: the CPU's cache, the GPU's occupancy
+
+
+@dataclass
+class Reference:
+    """The exact answer of a case and its noise; rows of q that are not looked at are zero and not `judged`."""
+
+    case: Case
+    out: Tensor  # (batch, rows, num_heads, v_head_dim), wide
+    lse: Tensor  # (batch, num_heads, rows), wide; -inf where no key is seen
+    expected_logit: Tensor  # (batch, num_heads, rows): sum of P·S, how LSE moves with the softmax scale
+    lse_slack: Tensor  # (batch, num_heads, rows): what an approximate tanh may move LSE by, at most
+    dq: Tensor  # (batch, rows, num_heads, head_dim), wide
+    dk: Tensor
+    dv: Tensor
+    sigma: dict[str, Tensor] = field(default_factory=dict)  # "out", "dq", "dk", "dv", float32
+    dsinks: Tensor | None = None  # (num_heads,)
+    rows: Tensor | None = None  # the sampled query rows, None: all of them
+    judged: Tensor | None = None  # bool (batch, rows): neither padding nor a row without keys
+
+
+def wide_dtype(device: str, dtype: str) -> torch.dtype:
+    """Return the dtype of the reference on `device`: float64 where that is fast, else float32 for 16-bit cases.
+
+    Datacenter GPUs do float64 at half of float32's rate or nearly so; the others at 1/32 or 1/64 (CUDA C++ Programming
+    Guide, throughput of native arithmetic instructions). float32 is 700 times finer than float16.
+    """
+    if device == "cpu" or dtype == "float32":
+        return torch.float64
+    return torch.float64 if torch.cuda.get_device_capability() in FAST_FLOAT64 else torch.float32
+
+
+def reference(
+    inputs: Inputs, noise: Noise = "fused", rounded_bias: bool = False, roundings: tuple[float, float] = (0.0, 0.0)
+) -> Reference:
+    """Return the reference of `inputs`, with the noise of a kernel of class `noise`.
+
+    `rounded_bias` says that the kernel takes ALiBi as a mask in the case's dtype; `roundings` how often it rounds its
+    sums for dq, and for dk and dv, beyond the last time.
+    """
+    case = inputs.case
+    model = rounding(case, inputs.device, noise, rounded_bias)
+    wide = wide_dtype(inputs.device, case.dtype)
+    result = _empty(inputs, wide)
+    for together in _batches(case):
+        _document(inputs, together, model, result, wide)
+    _finish(result, model, roundings)
+    return result
+
+
+def _empty(inputs: Inputs, wide: torch.dtype) -> Reference:
+    case, device = inputs.case, inputs.device
+    chosen = None if case.every_row else torch.tensor(sampled_rows(case), device=device)
+    rows = case.seqlen_q if chosen is None else len(chosen)
+    q_shape = (case.batch, rows, case.num_heads)
+    k_shape = (case.batch, case.seqlen_k, case.num_kv_heads)
+    shapes = {"out": (*q_shape, case.v_head_dim), "dq": (*q_shape, case.head_dim)}
+    shapes |= {"dk": (*k_shape, case.head_dim), "dv": (*k_shape, case.v_head_dim)}
+    sinks = [("dsinks", (case.num_heads,))] if case.sinks else []
+    zeros = {name: torch.zeros(*shape, dtype=wide, device=device) for name, shape in shapes.items()}
+    return Reference(
+        case,
+        lse=torch.full((case.batch, case.num_heads, rows), -math.inf, dtype=wide, device=device),
+        expected_logit=torch.zeros(case.batch, case.num_heads, rows, device=device),
+        lse_slack=torch.zeros(case.batch, case.num_heads, rows, device=device),
+        sigma={name: torch.zeros(*shape, device=device) for name, shape in (*shapes.items(), *sinks)},
+        dsinks=torch.zeros(case.num_heads, dtype=wide, device=device) if case.sinks else None,
+        rows=chosen,
+        judged=torch.zeros(case.batch, rows, dtype=torch.bool, device=device),
+        **zeros,
+    )
+
+
+def _batches(case: Case) -> Iterator[list[Segment]]:
+    """Yield runs of documents of equal shape and place: the rows of a dense batch are computed together."""
+    alive = [s for s in segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
+    placed = enumerate(alive)
+    for _, run in itertools.groupby(
+        placed, key=lambda p: (p[1].batch - p[0], p[1].q_start, p[1].q_stop, p[1].k_start, p[1].k_stop)
+    ):
+        yield [segment for _, segment in run]
+
+
+def _document(inputs: Inputs, run: list[Segment], model: Rounding, result: Reference, wide: torch.dtype) -> None:
+    """Compute one document, or the same rows of several sequences, chunk by chunk."""
+    case, first = inputs.case, run[0]
+    batches = slice(run[0].batch, run[-1].batch + 1)
+    seqlen_q, seqlen_k = first.q_stop - first.q_start, first.k_stop - first.k_start
+    keys = slice(first.k_start, first.k_stop)
+    k = inputs.k[batches, keys].to(wide).permute(0, 2, 3, 1)  # (n, kv heads, head_dim, seqlen_k)
+    v = inputs.v[batches, keys].to(wide).transpose(1, 2)
+    sums = _KeySums.zeros(k, v)
+    for places, rows in _chunks(result, first, len(run) * case.num_heads, seqlen_k, inputs.device):
+        low, high = bounds(case, seqlen_q, seqlen_k)
+        begin = max(0, int(rows.min()) + low)
+        end = min(seqlen_k, int(rows.max()) + high + 1)
+        if begin >= end:
+            continue
+        chunk = _Chunk(inputs, model, batches, rows + first.q_start, rows, places, begin, end, seqlen_q, seqlen_k)
+        chunk.compute(k, v, sums, result)
+    result.dk[batches, keys] += sums.dk.transpose(1, 2)
+    result.dv[batches, keys] += sums.dv.transpose(1, 2)
+    result.sigma["dk"][batches, keys] += sums.var_dk.transpose(1, 2)
+    result.sigma["dv"][batches, keys] += sums.var_dv.transpose(1, 2)
+
+
+def _chunks(
+    result: Reference, segment: Segment, heads: int, seqlen_k: int, device: str
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield (places in the result's rows, rows within the document) chunk by chunk."""
+    if result.rows is None:
+        places = torch.arange(segment.q_start, segment.q_stop, device=device)
+        rows = places - segment.q_start
+    else:
+        inside = (result.rows >= segment.q_start) & (result.rows < segment.q_stop)
+        places = inside.nonzero()[:, 0]
+        rows = result.rows[places] - segment.q_start
+    size = max(1, CELLS[torch.device(device).type] // (heads * seqlen_k))
+    yield from zip(places.split(size), rows.split(size))
+
+
+@dataclass
+class _KeySums:
+    """What the keys of a document gather from the queries, kv heads first."""
+
+    dk: Tensor
+    dv: Tensor
+    var_dk: Tensor
+    var_dv: Tensor
+
+    @classmethod
+    def zeros(cls, k: Tensor, v: Tensor) -> _KeySums:
+        n, heads, head_dim, seqlen = k.shape
+        dk = torch.zeros(n, heads, seqlen, head_dim, dtype=k.dtype, device=k.device)
+        narrow = torch.float32
+        return cls(dk, torch.zeros_like(v), torch.zeros_like(dk, dtype=narrow), torch.zeros_like(v, dtype=narrow))
+
+
+@dataclass
+class _Chunk:
+    """Some query rows of a document against the keys begin..end-1 that any of them sees."""
+
+    inputs: Inputs
+    model: Rounding
+    batches: slice
+    global_rows: Tensor
+    rows: Tensor
+    places: Tensor
+    begin: int
+    end: int
+    seqlen_q: int
+    seqlen_k: int
+
+    def compute(self, whole_k: Tensor, whole_v: Tensor, sums: _KeySums, result: Reference) -> None:
+        """Add this chunk's part to `sums` and `result`."""
+        span = slice(self.begin, self.end)
+        exact, lse, delta = self._exact(whole_k[..., span], whole_v[:, :, span])
+        sums.dk[:, :, span] += torch.matmul(exact.ds.transpose(-1, -2), exact.q).mul_(exact.scale)
+        sums.dv[:, :, span] += torch.matmul(exact.p.transpose(-1, -2), exact.dout)
+        variances = Variances(self.model, exact)
+        var_out, var_dq = variances.queries()
+        var_dk, var_dv = variances.keys()
+        sums.var_dk[:, :, span] += var_dk
+        sums.var_dv[:, :, span] += var_dv
+        self._put(result.out, exact.out)
+        self._put(result.dq, exact.dq)
+        self._put(result.sigma["out"], var_out)
+        self._put(result.sigma["dq"], var_dq)
+        self._put_lse(result, exact, lse)
+        assert result.judged is not None
+        result.judged[self.batches, self.places] = exact.seen.any(-1)
+        if result.dsinks is not None:
+            share = torch.exp(self._sink(lse) - lse)
+            result.dsinks -= self._spread(share * delta).sum((0, 3, 4)).reshape(-1)
+            result.sigma["dsinks"] += self._spread(variances.sinks(share, delta)).sum((0, 3, 4)).reshape(-1)
+
+    def _exact(self, k: Tensor, v: Tensor) -> tuple[Exact, Tensor, Tensor]:
+        """Return the exact tensors, LSE and D, each row's last dimension kept."""
+        case, scale = self.inputs.case, self.inputs.case.softmax_scale
+        q, dout = self._taken(self.inputs.q, k), self._taken(self.inputs.dout, k)
+        s = torch.matmul(q, k).mul_(scale)
+        tanh = torch.tanh(s / case.softcap) if case.softcap else None
+        s = s if tanh is None else tanh * case.softcap
+        bias = self._bias(s)
+        s = s if bias is None else s + bias
+        seen = visible(case, self.rows, self.seqlen_q, self.seqlen_k, self.begin, self.end)
+        s = self._spread(s).masked_fill(~seen, -math.inf).view_as(s)
+        lse = torch.logsumexp(s, -1, keepdim=True)
+        if self.inputs.sinks is not None:
+            lse = torch.logaddexp(lse, self._sink(lse))
+        p = torch.exp(s - lse.masked_fill(lse == -math.inf, 0.0))
+        out = torch.matmul(p, v)
+        dp = torch.matmul(dout, v.transpose(-1, -2))
+        delta = (dout * out).sum(-1, keepdim=True)
+        full = p * (dp - delta)
+        ds = full if tanh is None else full * (1.0 - tanh.square())
+        dq = torch.matmul(ds, k.transpose(-1, -2)).mul_(scale)
+        finite = s.masked_fill(s == -math.inf, 0.0)
+        return Exact(scale, q, k, v, dout, finite, p, dp, ds, out, dq, seen, bias, tanh, full), lse, delta
+
+    def _taken(self, x: Tensor, like: Tensor) -> Tensor:
+        """Return this chunk's rows of `(batch, seqlen, heads, d)` as `(n, kv heads, group · rows, d)`."""
+        rows = x[self.batches, self.global_rows].to(like.dtype).transpose(1, 2)
+        return rows.reshape(*like.shape[:2], -1, x.shape[-1])
+
+    def _spread(self, x: Tensor) -> Tensor:
+        """Return `(n, kv heads, group · rows, m)` as `(n, kv heads, group, rows, m)`, a view."""
+        return x.view(*x.shape[:2], -1, len(self.rows), x.shape[-1])
+
+    def _bias(self, s: Tensor) -> Tensor | None:
+        """Return ALiBi's bias in the shape of the scores."""
+        case, slopes = self.inputs.case, self.inputs.slopes
+        if slopes is None:
+            return None
+        offset = shift(case, self.seqlen_q, self.seqlen_k)
+        bias = alibi_bias(slopes.to(s.dtype), self.rows, offset, self.begin, self.end)
+        return bias.reshape(1, s.shape[1], s.shape[2], -1).expand_as(s)
+
+    def _sink(self, like: Tensor) -> Tensor:
+        """Return each row's sink in the shape of its LSE."""
+        assert self.inputs.sinks is not None
+        sinks = self.inputs.sinks.to(like.dtype).view(1, like.shape[1], -1, 1, 1)
+        return sinks.expand_as(self._spread(like)).reshape_as(like)
+
+    def _put(self, target: Tensor, x: Tensor) -> None:
+        """Write `(n, kv heads, group · rows, d)` to this chunk's rows of `(batch, rows, heads, d)`."""
+        heads = x.reshape(x.shape[0], target.shape[2], len(self.rows), -1)
+        target[self.batches, self.places] = heads.transpose(1, 2).to(target.dtype)
+
+    def _put_lse(self, result: Reference, exact: Exact, lse: Tensor) -> None:
+        """Write LSE, how it moves with the scale, and what rounded or approximated scores may move it by."""
+        index = (self.batches, slice(None), self.places)
+        shape = (lse.shape[0], result.lse.shape[1], len(self.rows))
+        result.lse[index] = lse.view(shape)
+        result.expected_logit[index] = (exact.p * exact.s).sum(-1).view(shape).float()
+        if self.model.rounded_bias and exact.bias is not None:
+            moved = (exact.p * exact.bias.abs()).sum(-1)
+            result.lse_slack[index] += 2.4 * self.model.kappa * moved.view(shape).float()
+        if self.model.tanh:
+            result.lse_slack[index] += TANH * (exact.p * exact.s.abs()).sum(-1).view(shape).float()
+
+
+def _finish(result: Reference, model: Rounding, roundings: tuple[float, float]) -> None:
+    """Add the rounding of dk and dv, and of sums; turn variances into floored standard deviations.
+
+    A sum of n parts that is rounded after each passes through partial sums. They are a random walk that ends in the
+    result: their mean square is a third of the result's own and a third of what such a walk wanders, taken as the mean
+    square of the row, so that a sum that cancels is charged for where it has been.
+    """
+    case = result.case
+    times = 2.0 if case.num_kv_heads < case.num_heads else 1.0
+    once = {"dq": 0.0, "dk": times, "dv": times}
+    for name, exact in (("dq", result.dq), ("dk", result.dk), ("dv", result.dv)):
+        walked = roundings[0 if name == "dq" else 1] * (
+            exact.float().square() / 3.0 + exact.float().square().mean(-1, keepdim=True) / 3.0
+        )
+        result.sigma[name] += model.kappa**2 * walked
+        result.sigma[name] += once[name] * ((model.kappa * exact.float()).square() + model.eta**2)
+    if result.dsinks is not None:  # the sum's own rounding, and that of the sinks' dtype
+        result.sigma["dsinks"] += 2.0 * (model.kappa * result.dsinks.float()).square()
+    for name, variance in result.sigma.items():
+        sigma = variance.clamp_min_(0.0).sqrt_()
+        floor = 1e-3 * float(sigma.square().mean().sqrt()) if sigma.numel() else 0.0
+        result.sigma[name] = sigma.clamp_min_(max(floor, 1e-30))

@@ -1,0 +1,48 @@
+"""What structured probes aim at: keys, multiples, documents; no torch, so that a script can be written anywhere."""
+
+from __future__ import annotations
+
+import random
+
+from attncheck.core.cases import Case, Segment, bounds, segments
+
+
+def targets(case: Case) -> list[list[int]]:
+    """Return the key that each query asks for: itself and its neighbours, edges of window and document, chance."""
+    chance = random.Random(case.seed)
+    table = [[0] * case.seqlen_q for _ in range(case.batch)]
+    for segment in segments(case):
+        q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
+        low, high = bounds(case, q, k)
+        for row in range(q):
+            last = min(k - 1, row + high)
+            first = max(0, row + low)
+            places = (row, row + 1, row - 1, first, last, first - 1, last + 1, 0, -1, k, chance.randrange(max(1, k)))
+            key = segment.k_start + chance.choice(places)
+            table[segment.batch][segment.q_start + row] = min(max(key, 0), case.seqlen_k - 1)
+    return table
+
+
+def factor(case: Case) -> float:
+    """Return what k and v are multiplied by where they must not be seen."""
+    return 64.0 if case.dtype == "float16" else 1000.0  # float16 would overflow in a correct kernel
+
+
+def gentle_factor(case: Case) -> float:
+    """Return what q is multiplied by in documents that must not matter: their float16 scores must not overflow."""
+    return 1.0 if case.dtype == "float16" else factor(case)
+
+
+def middle(case: Case) -> int:
+    """Return the first key of the second half, as prefix has it."""
+    return case.seqlen_k // 2 + 1
+
+
+def watched(case: Case) -> list[list[Segment]]:
+    """Return the documents that must not change, group by group: of a padded case all, else one at a time."""
+    alive = [s for s in segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
+    if case.padded:
+        return [alive]
+    longest = max(alive, key=lambda s: s.k_stop - s.k_start)
+    chosen = (longest, alive[len(alive) // 2], alive[-1])
+    return [[s] for s in dict.fromkeys(chosen)]

@@ -1,0 +1,33 @@
+"""Says what is going on, on a terminal's standard error and nowhere else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from attncheck.core.errors import Interrupted
+
+T = TypeVar("T")
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows one line of progress; silent where standard error is not a terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield lambda text: status.update(text)
+
+
+def guarded(work: Callable[[Callable[[str], None]], T]) -> T:
+    """Run `work` with a line of progress; an interrupt ends it cleanly, as `Interrupted`."""
+    try:
+        with progress() as say:
+            return work(say)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; nothing is left running") from None

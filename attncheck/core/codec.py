@@ -1,0 +1,168 @@
+"""Frozen dataclasses to and from JSON, by their type hints.
+
+A fact is written as {"known": value}, {"absent": reason} or {"unreadable": reason}; tuples as arrays. Reading is
+strict about what it needs and lenient about what it does not know: an unknown key is ignored, so that a newer probe
+can be read by an older judge.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from attncheck.core.facts import Absent, Known, Unreadable
+
+T = TypeVar("T")
+
+
+class BadDocument(ValueError):
+    """A JSON document that does not have the expected shape; the message starts with the path to the fault."""
+
+
+def dumps(value: object, indent: int | None = 2) -> str:
+    """Return `value`, a dataclass, as JSON text."""
+    return json.dumps(plain(value), indent=indent, ensure_ascii=False)
+
+
+def plain(value: Any) -> Any:
+    """Return `value` as dictionaries, lists and scalars."""
+    if isinstance(value, Known):
+        return {"known": plain(value.value)}
+    if isinstance(value, (Absent, Unreadable)):
+        return {type(value).__name__.lower(): value.reason}
+    if dataclasses.is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list, frozenset)):
+        return [plain(item) for item in value]
+    return value
+
+
+def loads(kind: type[T], text: str) -> T:
+    """Return the `kind` written in `text`. Raises `BadDocument`, naming the place."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadDocument(f"not JSON: {error}") from None
+    return read(kind, document)
+
+
+def read(kind: type[T], document: object) -> T:
+    """Return the `kind` held by a parsed document. Raises `BadDocument`, naming the place."""
+    reader: Callable[[object, str], T] = _reader(cast(Any, kind))
+    return reader(document, "$")
+
+
+def _fail(place: str, wanted: str, found: object) -> BadDocument:
+    return BadDocument(f"{place}: expected {wanted}, found {type(found).__name__}")
+
+
+@cache
+def _fields(kind: Any) -> dict[str, dataclasses.Field[Any]]:
+    return {field.name: field for field in dataclasses.fields(kind)}
+
+
+@cache
+def _reader(kind: Any) -> Callable[[object, str], Any]:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        return _dataclass_reader(kind)
+    if origin is Union and Absent in arguments:
+        return _fact_reader(arguments)
+    if origin is Union or str(origin) == "<class 'types.UnionType'>":
+        return _optional_reader(arguments)
+    if origin is tuple:
+        return _tuple_reader(arguments)
+    if origin in (dict, Mapping):
+        return _mapping_reader(arguments[1])
+    if origin is Literal:
+        return _literal_reader(arguments)
+    return _scalar_reader(kind)
+
+
+def _dataclass_reader(kind: Any) -> Callable[[object, str], Any]:
+    hints = get_type_hints(kind)
+    fields = _fields(kind)
+
+    def reader(document: object, place: str) -> Any:
+        if not isinstance(document, dict):
+            raise _fail(place, kind.__name__, document)
+        values = {}
+        for name, field in fields.items():
+            if name in document:
+                values[name] = _reader(hints[name])(document[name], f"{place}.{name}")
+            elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+                raise BadDocument(f"{place}: {name} is missing")
+        return kind(**values)
+
+    return reader
+
+
+def _fact_reader(arguments: tuple[Any, ...]) -> Callable[[object, str], Any]:
+    known = next(get_args(argument)[0] for argument in arguments if get_origin(argument) is Known)
+
+    def reader(document: object, place: str) -> Any:
+        if isinstance(document, dict) and len(document) == 1:
+            state, value = next(iter(document.items()))
+            if state == "known":
+                return Known(_reader(known)(value, place))
+            if state in ("absent", "unreadable") and isinstance(value, str):
+                return Absent(value) if state == "absent" else Unreadable(value)
+        raise _fail(place, 'a fact {"known": …}, {"absent": …} or {"unreadable": …}', document)
+
+    return reader
+
+
+def _optional_reader(arguments: tuple[Any, ...]) -> Callable[[object, str], Any]:
+    inner = next(argument for argument in arguments if argument is not type(None))
+    return lambda document, place: None if document is None else _reader(inner)(document, place)
+
+
+def _tuple_reader(arguments: tuple[Any, ...]) -> Callable[[object, str], Any]:
+    def reader(document: object, place: str) -> Any:
+        if not isinstance(document, list):
+            raise _fail(place, "an array", document)
+        if arguments[-1] is Ellipsis:
+            kinds = (arguments[0],) * len(document)
+        elif len(arguments) == len(document):
+            kinds = arguments
+        else:
+            raise BadDocument(f"{place}: expected {len(arguments)} items, found {len(document)}")
+        return tuple(
+            _reader(kind)(item, f"{place}[{index}]") for index, (kind, item) in enumerate(zip(kinds, document))
+        )
+
+    return reader
+
+
+def _mapping_reader(kind: Any) -> Callable[[object, str], Any]:
+    def reader(document: object, place: str) -> Any:
+        if not isinstance(document, dict):
+            raise _fail(place, "an object", document)
+        return {key: _reader(kind)(item, f"{place}.{key}") for key, item in document.items()}
+
+    return reader
+
+
+def _literal_reader(choices: tuple[Any, ...]) -> Callable[[object, str], Any]:
+    def reader(document: object, place: str) -> Any:
+        if document not in choices:
+            raise BadDocument(f"{place}: expected one of {', '.join(map(str, choices))}, found {document!r}")
+        return document
+
+    return reader
+
+
+def _scalar_reader(kind: Any) -> Callable[[object, str], Any]:
+    def reader(document: object, place: str) -> Any:
+        if kind is float and type(document) is int:
+            return float(document)
+        if type(document) is not kind:
+            raise _fail(place, kind.__name__, document)
+        return document
+
+    return reader

@@ -1,0 +1,56 @@
+"""The GPUs, their driver and their links: nouns, plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attncheck.core.facts import Absent, Fact, Known, Unreadable
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The NVIDIA kernel driver, as nvidia-smi or /proc tells it."""
+
+    version: str  # "580.159.04"
+    cuda: Fact[str]  # highest CUDA it serves, "13.0"
+    fabric: Fact[str] = Absent()  # fabric manager's state on NVSwitch machines: "Completed", "In Progress", …
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU."""
+
+    index: int
+    name: str
+    compute_capability: Fact[tuple[int, int]]
+    memory_total_bytes: Fact[int]
+    memory_free_bytes: Fact[int]
+    mig: Fact[bool] = Unreadable()
+    ecc: Fact[bool] = Unreadable()
+    visible: bool = True  # to a process that honours CUDA_VISIBLE_DEVICES
+    kernel: Fact[str] = Unreadable("no kernel was run")  # "ok", or the error of one tiny torch kernel
+
+    @property
+    def sm(self) -> str:
+        """Return the GPU generation as text: "sm_90", or "sm_?" where it is not known."""
+        if isinstance(self.compute_capability, Known):
+            return "sm_{}{}".format(*self.compute_capability.value)
+        return "sm_?"
+
+
+@dataclass(frozen=True)
+class Link:
+    """How two GPUs are joined: "NV18" NVLink, "PIX"/"PXB"/"PHB"/"NODE"/"SYS" PCIe ever further apart."""
+
+    first: int
+    second: int
+    kind: str
+    peer_access: Fact[bool] = Unreadable("torch was not asked")
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The links among the GPUs and the NUMA node each hangs on (-1: not told)."""
+
+    links: tuple[Link, ...]
+    numa_nodes: tuple[int, ...] = ()

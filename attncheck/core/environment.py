@@ -1,0 +1,155 @@
+"""The examined interpreter and what is installed under it: nouns, plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from attncheck.core.facts import Fact, Unreadable
+
+
+@dataclass(frozen=True)
+class Host:
+    """The interpreter that was examined and the machine under it."""
+
+    python_version: str  # "3.11.7"
+    python_implementation: str  # "cpython"
+    python_abi: str  # the wheel tag: "cp311", "cp313t"
+    executable: str
+    prefix: str
+    virtual_environment: bool
+    conda: bool
+    platform: str  # sys.platform: "linux", "darwin", "win32"
+    machine: str  # "x86_64", "aarch64"
+    glibc: Fact[str]  # "2.36"
+    kernel: str
+    cpu_count: int  # what this process may use: affinity and cgroup counted
+    memory_total_bytes: Fact[int]  # the smaller of RAM and the cgroup's limit
+    memory_available_bytes: Fact[int]
+    shm_bytes: Fact[int]  # size of /dev/shm
+
+
+@dataclass(frozen=True)
+class BuildTools:
+    """What a source build of flash-attn would find, and how packages are installed here."""
+
+    nvcc: Fact[str]  # "12.8"
+    cuda_home: Fact[str]
+    ninja: Fact[str]  # its version, or "on PATH"
+    gcc: Fact[str]  # of g++; some systems tell the major version only
+    pip: Fact[str]  # version of pip inside the examined environment
+    uv: Fact[str]  # path of uv
+    pip_config: Mapping[str, str]  # settings that change what an install does, credentials removed
+    externally_managed: bool  # PEP 668
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """One installed distribution (a `*.dist-info` or `*.egg-info`)."""
+
+    name: str  # normalised (PEP 503)
+    version: str  # "" where the metadata does not say
+    location: str  # the site directory that holds it
+    installer: str = ""  # "pip", "uv", "conda", …
+    wheel_tags: tuple[str, ...] = ()
+    direct_url: str = ""
+    editable: bool = False
+    requires: tuple[str, ...] = ()  # Requires-Dist as written
+    requires_python: str = ""
+    problem: str = ""  # "METADATA is missing", "not UTF-8", … : half removed or corrupt
+    files_missing: tuple[str, ...] = ()  # in RECORD, not on disk (watched distributions only)
+    files_altered: tuple[str, ...] = ()  # size or hash differs from RECORD (watched distributions only)
+
+
+@dataclass(frozen=True)
+class Clash:
+    """One file that the RECORDs of several distributions claim."""
+
+    path: str
+    owners: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Binary:
+    """One extension module or shared library, read as an ELF file and never loaded."""
+
+    path: str  # relative to its site directory
+    distribution: str
+    module: str  # import name, "" for a plain library
+    size_bytes: int
+    machine: str = ""  # "x86_64"
+    needed: tuple[str, ...] = ()  # DT_NEEDED
+    unresolved: tuple[
+        str, ...
+    ] = ()  # needed libraries found neither by RUNPATH, nor in torch/nvidia wheels, nor ldconfig
+    glibc_required: str = ""  # highest GLIBC_x.y version it asks for
+    torch_symbols: int = 0  # undefined c10/at/torch symbols it asks of libtorch
+    missing_symbols: tuple[str, ...] = ()  # of those, the mangled names that the installed torch does not export
+    sass: tuple[str, ...] = ()  # "sm_80", "sm_90", …
+    ptx: tuple[str, ...] = ()  # "compute_90", …
+    problem: str = ""  # "not an ELF file", "truncated", …
+
+
+@dataclass(frozen=True)
+class Torch:
+    """torch: the first block read from its files, the second from inside a child that imported it."""
+
+    version: str  # "2.11.0+cu130"
+    cuda: Fact[str]  # "13.0"; Absent for a CPU or ROCm build
+    hip: Fact[str]
+    cxx11_abi: Fact[bool]
+
+    arch_list: Fact[tuple[str, ...]] = Unreadable("torch was not imported")
+    cudnn: Fact[str] = Unreadable("torch was not imported")  # "9.10.2"
+    nccl: Fact[str] = Unreadable("torch was not imported")  # "2.27.3"
+    cuda_available: Fact[bool] = Unreadable("torch was not imported")
+    cuda_error: Fact[str] = Unreadable("torch was not imported")  # why CUDA did not start
+    sdpa_switches: Fact[Mapping[str, bool]] = Unreadable("torch was not imported")  # "FLASH_ATTENTION": True, …
+
+
+@dataclass(frozen=True)
+class ImportOutcome:
+    """How importing one module in its own child ended."""
+
+    module: str
+    outcome: Literal["ok", "raised", "died", "hung", "skipped"]
+    seconds: float
+    exception: str = ""  # type name
+    message: str = ""
+    frames: tuple[str, ...] = ()  # last frames, "file:line in function"
+    signal: str = ""  # "SIGSEGV" where it died
+    version: str = ""  # module.__version__
+
+
+@dataclass(frozen=True)
+class Interfaces:
+    """What imported packages answer and offer: the seams that the training stack patches."""
+
+    availability: Mapping[str, bool] = field(
+        default_factory=dict
+    )  # transformers' predicates: is_flash_attn_2_available
+    symbols: Mapping[str, bool] = field(
+        default_factory=dict
+    )  # "transformers.utils:is_flash_attn_greater_or_equal_2_10"
+    signatures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # "module:function" -> parameter names
+    unpad_input_arity: Fact[int] = Unreadable(
+        "flash_attn was not imported"
+    )  # values flash_attn.bert_padding.unpad_input returns
+    liger_model_types: Fact[tuple[str, ...]] = Unreadable("liger_kernel was not imported")
+    liger_missing_targets: Fact[tuple[str, ...]] = Unreadable(
+        "liger_kernel was not imported"
+    )  # "module:attribute" it would patch in vain
+    attention_functions: Fact[tuple[str, ...]] = Unreadable("transformers was not imported")
+    mask_functions: Fact[tuple[str, ...]] = Unreadable("transformers was not imported")
+    kernel_fallbacks: Fact[Mapping[str, str]] = Unreadable(
+        "transformers was not imported"
+    )  # "flash_attention_2" -> Hub repository
+
+
+@dataclass(frozen=True)
+class Hub:
+    """The Hugging Face cache, as far as kernels go."""
+
+    offline: bool  # HF_HUB_OFFLINE and its siblings
+    kernels: tuple[str, ...]  # cached kernel repositories: "kernels-community/flash-attn2"

@@ -1,0 +1,103 @@
+"""What a launch will do: its settings as one framework version reads them, joined in a `Plan`; nouns, plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from attncheck.core.facts import Absent, Fact
+from attncheck.core.launch import Edit, Place, Setting
+from attncheck.core.plan import Plan
+
+# The settings that every framework has under some name; a rule asks for changes in these words, a framework's file
+# writes them in its own. A key of another form ("--train.batch_size", "data.max_length") is the framework's own name.
+Key = Literal[
+    "attn_implementation",  # "flash_attention_2", "sdpa", …
+    "packing",  # "on", "off"
+    "precision",  # "bf16", "fp16", "fp32"
+    "ring_size",  # processes that share one row of tokens, whatever the scheme
+    "heads_k_stride",
+    "tensor_parallel",
+    "deterministic",  # "on", "off"
+    "liger",  # "on", "off"
+    "gradient_checkpointing",  # "on", "off"
+    "max_length",
+    "batch",  # rows on a device
+    "global_batch",  # rows to an optimiser's step, over all ranks
+    "padding_side",  # "right", "left"
+]
+KEYS: tuple[Key, ...] = get_args(Key)
+DROP = "\0drop"  # as a value: take the setting out
+
+# What a framework does with settings that it cannot serve. Each is a rule of its own.
+Consequence = Literal[
+    "refuses",  # stops with an error, at start or at the first step
+    "replaces",  # goes on with another setting than the one written
+    "ignores",  # the setting does nothing
+    "wrong",  # goes on and computes something else, silently
+    "no_step",  # runs and never takes an optimiser's step
+    "waits",  # waits for ever
+]
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A setting that this version of the framework does not know."""
+
+    name: str  # as written
+    place: Place
+    now: tuple[str, ...] = ()  # what it is called in this version, with values where they change; (): it is gone
+    since: str = ""  # version in which it went or was renamed, or from which on it is known
+    near: str = ""  # where it was never known: the nearest name that is
+
+
+@dataclass(frozen=True)
+class Objection:
+    """What the framework will do with some of the settings, read in its source."""
+
+    consequence: Consequence
+    message: str  # one line: the settings, with their numbers, and what happens
+    evidence: tuple[str, ...]  # the framework's own words, and where: "openrlhf 0.11.2 cli/train_sft.py:321"
+    place: Place = Place()
+    sets: Mapping[str, str] = field(default_factory=dict)  # `Key`s (or own names) that mend it
+    advice: str = ""  # where no setting mends it: what to do
+    mild: bool = False  # costs speed or memory, or is a matter of taste: a warning at most
+
+
+@dataclass(frozen=True)
+class Job:
+    """A launch as one version of one framework reads it."""
+
+    framework: str
+    version: str
+    trainer: str  # "sft", "dpo", "rm", "ppo", "grpo", …
+    plan: Plan = Plan()  # what will really run, after what the framework makes of the settings
+    model: str = ""
+    place: Place = Place()  # of the command, or of the file's first line
+    settings: tuple[Setting, ...] = ()
+    unknown: tuple[Unknown, ...] = ()
+    objections: tuple[Objection, ...] = ()
+    world_size: Fact[int] = Absent("nothing in the launch says how many processes train")
+    gpus: Fact[int] = Absent("nothing in the launch says how many GPUs it takes")  # over all roles and nodes
+    nodes: int = 1
+    tensor_parallel: int = 1
+    scheme: str = ""  # of sequence parallelism: "llama3", "ulysses", "torch", "megatron"; "" where there is none
+    hooked: tuple[str, ...] = ()  # implementations in which that scheme really takes place; (): all
+    packs_with: tuple[str, ...] = ()  # implementations with which the framework packs; (): all
+    requires: tuple[str, ...] = ()  # what this release of the framework requires: "transformers==5.15.0"
+    reinforcement: bool = False  # rollouts by another engine: vLLM, SGLang
+    imports: tuple[str, ...] = ()  # modules that are imported whatever the settings: "flash_attn"
+    places: Mapping[str, Place] = field(default_factory=dict)  # of each `Key` that is written
+    remarks: tuple[str, ...] = ()  # what could not be known and was taken as its default
+
+
+@dataclass(frozen=True)
+class Linted:
+    """One launch as it was read and as it is corrected."""
+
+    job: Job
+    diff: str = ""  # of the source, unified; "" where nothing is to be changed
+    command: str = ""  # corrected, on one line, ready to paste; "" for a configuration file, and without changes
+    edits: tuple[Edit, ...] = ()
+    safe: tuple[Edit, ...] = ()  # of those, what leaves the job what it was: new names, the same settings otherwise

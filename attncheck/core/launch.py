@@ -1,0 +1,102 @@
+"""What the user wrote: sources, the words and settings in them, where each stands, and edits; nouns, plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from attncheck.core.facts import Absent, Fact
+
+Kind = Literal["command", "shell", "yaml", "json", "toml"]
+COMMAND = "command line"  # the name of the source that is no file
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something stands: `source` is a path as it was given, "-" or `COMMAND`; line and column begin at 1."""
+
+    source: str = ""
+    line: int = 1
+    column: int = 1
+
+    def __str__(self) -> str:
+        """Return the place as compilers write it: "run.sh:12:5"."""
+        return self.source if self.source == COMMAND else f"{self.source}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One text that starts or configures a job: a command, a launch script, a configuration file."""
+
+    name: str
+    text: str
+    kind: Kind = "command"
+
+    def place(self, offset: int) -> Place:
+        """Return where the character `offset` of the text stands."""
+        before = self.text[: max(offset, 0)]
+        return Place(self.name, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+
+
+Span = tuple[int, int]  # offsets in a source's text, the second one past the end
+NOWHERE: Span = (-1, -1)  # put together from several places: it cannot be edited where it stands
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of a command, quotes taken off and the script's own variables put in.
+
+    What only running can tell stands in `text` as it was written ("$(nproc)", "$HOME/data") and `known` is False.
+    `span` is where the word came from: its use, or the array or heredoc that several words came from at once.
+    """
+
+    text: str
+    span: Span
+    place: Place
+    known: bool = True
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting as it was written: an option of a command, an override, a key of a file (nested keys dotted).
+
+    `value` is "" for a switch that takes none; of a file it is the scalar as written, a list or table as JSON.
+    """
+
+    name: str
+    value: str
+    place: Place
+    span: Span  # of the whole setting, its name and its values
+    value_span: Span = NOWHERE  # of the value alone
+    known: bool = True
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Text to put in the place of a span of one source; (n, n) inserts before the character n."""
+
+    source: str
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One start of a training job: the program's words with the launchers before it read and taken off, or a file.
+
+    `words` begins with what is run: a module ("openrlhf.cli.train_sft"), a script ("train.py") or a program
+    ("llamafactory-cli", "trl"). `entries` are those of the configuration file that is the source, or that the
+    command names (`file`). World size is `nodes` × `processes`; Absent where nothing says it.
+    """
+
+    source: Source
+    words: tuple[Word, ...] = ()
+    entries: tuple[Setting, ...] = ()
+    file: Source | None = None  # what `entries` were read from; the source itself where that is a file
+    launchers: tuple[str, ...] = ()  # outermost first: "srun", "torchrun"
+    whole: tuple[Word, ...] = ()  # the command with its launchers
+    environ: Mapping[str, str] = field(default_factory=dict)  # exported before it, or set in front of it
+    nodes: Fact[int] = Absent("no launcher says how many nodes")
+    processes: Fact[int] = Absent("no launcher says how many processes a node")
+    notes: tuple[str, ...] = ()  # what could not be read, and why

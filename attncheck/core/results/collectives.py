@@ -1,0 +1,106 @@
+"""What ranks said to each other, and over what: nouns, plain data.
+
+Bandwidth is what a link carries one way: bytes over seconds for send_recv and ring, and nccl-tests' bus bandwidth,
+bytes × (n − 1) / n over seconds, for all_gather and reduce_scatter, whose bytes are those of the whole array
+(NVIDIA/nccl-tests, doc/PERFORMANCE.md). So all of them compare with the rate of the link; GB is 10⁹ bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from attncheck.core.results.verdicts import Outcome
+
+Operation = Literal["send_recv", "ring", "all_gather", "reduce_scatter"]
+Transport = Literal["nccl", "gloo", ""]
+
+
+@dataclass(frozen=True)
+class WrongPlace:
+    """The first wrong element that one rank got in an exchange."""
+
+    rank: int  # that got it
+    sender: int  # whose data belong there; -1: the sum of all
+    index: int  # of the element within the sender's data, or within the rank's part of the sums
+    length: int  # elements of that data
+    dtype: str
+    got: str  # "rank 2's data", "zeros", "nothing", …
+    expected: str
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One operation among ranks: was every byte right, and how fast was it.
+
+    "send_recv" is one pair, there and back; "ring" sends two tensors to the next rank and receives two from the one
+    before, by one `batch_isend_irecv` on the context-parallel group, as ring-flash-attn does.
+    """
+
+    operation: Operation
+    ranks: tuple[int, ...]
+    outcome: Outcome
+    reason: str = ""
+    bytes: int = 0  # of the timed message
+    ms: float = 0.0  # median, of the slowest rank; one way of a pair
+    gb_per_s: float = 0.0
+    dtypes: tuple[str, ...] = ()  # those that were compared
+    compared: int = 0  # elements, over all ranks and sizes
+    wrong: int = 0
+    places: tuple[WrongPlace, ...] = ()  # one for each rank that got something wrong
+
+    @property
+    def name(self) -> str:
+        """Return what it is called in a message."""
+        return f"{self.operation} {told(self.operation, self.ranks)}"
+
+
+@dataclass(frozen=True)
+class RankFacts:
+    """What one rank is made of. `node` counts hosts from that of rank 0; a host's name is nobody's business."""
+
+    rank: int
+    node: int
+    device: str
+    torch: str
+    python: str = ""
+    nccl: str = ""
+    driver: str = ""
+    card: int = -1  # counts the GPUs of all ranks: two ranks with the same number share one; -1: not told
+    gpu: int = -1  # the GPU's number in the snapshot, on rank 0's host
+    packages: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict)  # settings that all ranks must share
+
+
+@dataclass(frozen=True)
+class Route:
+    """How two ranks are joined: "NV18", "PIX", "network", "host", "" (not known); its documented rate one way, or 0."""
+
+    first: int
+    second: int
+    kind: str
+    gb_per_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Communication:
+    """The check of communication among ranks; no ranks: it was not made."""
+
+    world_size: int = 0
+    transport: Transport = ""
+    ranks: tuple[RankFacts, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
+    routes: tuple[Route, ...] = ()
+    seconds: float = 0.0
+
+
+def told(operation: Operation, ranks: tuple[int, ...]) -> str:
+    """Return which ranks took part, in words: "0-3", "all of 8"."""
+    return "-".join(map(str, ranks)) if operation == "send_recv" else f"all of {len(ranks)}"
+
+
+def bandwidth(operation: Operation, ranks: int, size: int, ms: float) -> float:
+    """Return GB/s one way of an exchange of `size` bytes among `ranks` in `ms`."""
+    share = (ranks - 1) / ranks if operation in ("all_gather", "reduce_scatter") else 1.0
+    return size * share / ms / 1e6 if ms > 0 else 0.0

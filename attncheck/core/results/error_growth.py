@@ -1,0 +1,83 @@
+"""How errors grow with the ring: the same problem on 1, 2, 4, … ranks, and the slope of its error per doubling.
+
+"There are some arithmetic errors" is all that ring-flash-attn's README says of it. Merged 16-bit blocks legitimately
+cost a factor of 1.25 whatever the number of ranks, and sums in the io dtype one that grows with it; the class factor
+has both, so what is left should not grow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from attncheck.core.results.verdicts import Run
+
+FAMILY = "growth"
+BOUND = 0.25  # of log2 per doubling, beyond what the class factor allows: a fifth more error each time
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One backend's error on the same problem at several ring sizes, its worst tensor first.
+
+    `z_rms` has the error at each of `ring_sizes` in units of an ideal single kernel's noise; `slope` is how much its
+    logarithm to base 2 gains each time the ring doubles, from two ranks on, and `beyond` the same after division by
+    the class factor: over 0.25 is a warning.
+    """
+
+    backend: str
+    layout: str
+    tensor: str
+    ring_sizes: tuple[int, ...]
+    z_rms: tuple[float, ...]
+    slope: float
+    beyond: float
+
+
+def growths(runs: Iterable[Run]) -> tuple[Growth, ...]:
+    """Return the growth of every backend that was measured at two ring sizes of two ranks or more."""
+    found: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        if run.case.family == FAMILY and run.outcome == "ok" and run.scores:
+            found.setdefault((run.backend, run.case.layout), []).append(run)
+    return tuple(growth for group in found.values() for growth in _worst(group))
+
+
+def _worst(runs: list[Run]) -> Iterator[Growth]:
+    runs = sorted(runs, key=lambda run: run.case.context_parallel_size)
+    tensors = {score.tensor for run in runs for score in run.scores if score.tensor != "lse"}
+    every = [growth for tensor in sorted(tensors) if (growth := _of(tensor, runs)) is not None]
+    if every:
+        yield max(every, key=lambda growth: growth.beyond)
+
+
+def _of(tensor: str, runs: list[Run]) -> Growth | None:
+    points = [(run, score.z_rms) for run in runs for score in run.scores if score.tensor == tensor and score.z_rms > 0]
+    rings = [(run, z) for run, z in points if run.case.context_parallel_size > 1]
+    if len({run.case.context_parallel_size for run, _ in rings}) < 2:
+        return None
+    sizes = [math.log2(run.case.context_parallel_size) for run, _ in rings]
+    run, _ = points[0]
+    return Growth(
+        run.backend,
+        run.case.layout,
+        tensor,
+        tuple(run.case.context_parallel_size for run, _ in points),
+        tuple(round(z, 4) for _, z in points),
+        round(_slope(sizes, [math.log2(z) for _, z in rings]), 4),
+        round(_slope(sizes, [math.log2(z / run.class_factor) for run, z in rings]), 4),
+    )
+
+
+def _slope(x: Sequence[float], y: Sequence[float]) -> float:
+    """Return the slope of the line of least squares."""
+    middle = sum(x) / len(x)
+    spread = sum((value - middle) ** 2 for value in x)
+    return sum((a - middle) * b for a, b in zip(x, y)) / spread
+
+
+def told(growth: Growth) -> str:
+    """Return a growth in words."""
+    values = ", ".join(f"{z:.2f} on {n}" for n, z in zip(growth.ring_sizes, growth.z_rms))
+    return f"{growth.tensor}: z_rms {values}; ×{2**growth.slope:.2f} for each doubling of the ring"

@@ -1,0 +1,53 @@
+"""What ring-flash-attn's Hugging Face adapter did to a small model on a group of ranks; nouns, plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from attncheck.core.results.verdicts import Answer, Outcome
+
+Shape = Literal["plain", "short_window", "long_window", "sinks"]
+SHAPES: tuple[Shape, ...] = get_args(Shape)
+HOOKED = "flash_attention_2"  # the attn_implementation that the adapter replaces
+SHARD = 128  # tokens on each rank
+# Shorter than a shard, where the adapter applies a window, and as long as one, where it does not.
+WINDOWS: dict[Shape, int] = {"short_window": 16, "long_window": SHARD}
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """One model under one `attn_implementation` after `substitute_hf_flash_attn`, its tokens sharded over the ranks.
+
+    Errors are Frobenius norms relative to the whole model's, in float32 with eager attention; `rounding` and
+    `gradient_rounding` are those of the whole model in the same dtype as the sharded one, with eager attention.
+    """
+
+    implementation: str
+    shape: Shape
+    outcome: Outcome
+    reason: str = ""  # why it was skipped; the message where something raised
+    selected: str = ""  # how it became the model's implementation, where not by the argument attn_implementation
+    put_back: tuple[str, ...] = ()  # names put back into transformers, without which the import raises
+    ranks: int = 0
+    layers: int = 0
+    entered: int = 0  # calls of llama3_flash_attn_varlen_func in one forward pass on the rank that made the fewest
+    reaches: bool = False  # other tokens in the first shard change the logits of their document in the last one
+    leaks: bool = False  # other tokens in the first document change another document's logits
+    error: float = 0.0  # of the logits
+    rounding: float = 0.0
+    gradient_error: float = 0.0  # of all parameters' gradients, summed over the ranks
+    gradient_rounding: float = 0.0
+    nearest: str = ""  # the wrong model, in words, that the logits are nearest to: "without its window"
+    nearest_error: float = 0.0  # of the logits against that one
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the matrix: an implementation and a model, and what became of it."""
+
+    implementation: str
+    shape: Shape
+    answer: Answer
+    because: str
+    evidence: tuple[str, ...] = ()

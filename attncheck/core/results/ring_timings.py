@@ -1,0 +1,91 @@
+"""How fast a ring is: one scheme's measured time beside the local call's, and what it could be; nouns, plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from attncheck.core.results.verdicts import Answer, Outcome
+
+Table = Literal["batch", "varlen"]
+Passes = Literal["forward", "forward_backward"]
+TABLES: tuple[Table, ...] = ("batch", "varlen")
+PASSES: tuple[Passes, ...] = ("forward", "forward_backward")
+# A local call shorter than this is lost in launches: no percentage is worth telling. Backward is 2.5 forwards of work.
+LAUNCH_BOUND_MS: Mapping[Passes, float] = {"forward": 0.3, "forward_backward": 1.05}
+FLASH = "flash_attn"  # the local call on one device, which efficiency is measured against
+FULL = "flash_attn_full"  # the same without a mask: what a ring's later steps compute
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """What the GPU of rank 0 was seen to do while it was timed; zeros where it does not say."""
+
+    sm_mhz_low: int = 0
+    sm_mhz_high: int = 0
+    power_w: int = 0  # the most
+    temperature_c: int = 0  # the most
+    throttled: tuple[str, ...] = ()  # reasons beyond idling
+
+
+@dataclass(frozen=True)
+class RingRates:
+    """What the machine was measured to do: a matrix product, a copy (read and write), an exchange with a neighbour."""
+
+    matmul_tflops: float = 0.0
+    copy_gb_per_s: float = 0.0
+    link_gb_per_s: float = 0.0
+    clocks: Clocks = Clocks()
+
+
+@dataclass(frozen=True)
+class Stopwatch:
+    """Rounds of calls on every rank: the median of the slowest rank, its spread, and a 95 % interval of the median."""
+
+    ms: float  # of one call
+    p10_ms: float
+    p90_ms: float
+    interval: float  # half-width, as a share of the median
+    calls: int
+    slowest_rank: int
+    spread: float  # the slowest rank's time over the fastest's
+    peak_memory_bytes: int = 0  # beyond the inputs, on the rank that needed most; 0: not measured
+    silent_ms: float = 0.0  # of the same call with nothing sent; 0: not measured
+
+
+@dataclass(frozen=True)
+class RingTiming:
+    """One scheme, one table of ring-flash-attn's README, one kind of pass, at one length and stride.
+
+    `efficiency` is iterations per second over those of the local call divided by the ring size, as that README has it;
+    `achievable` the roofline's, `reached` the share of it.
+    """
+
+    backend: str
+    table: Table
+    passes: Passes
+    ring_size: int
+    seqlen: int  # tokens per rank
+    heads_k_stride: int = 0
+    outcome: Outcome = "ok"
+    reason: str = ""
+    watch: Stopwatch = Stopwatch(0.0, 0.0, 0.0, 0.0, 0, 0, 0.0)
+    iterations_per_s: float = 0.0
+    efficiency: float = 0.0
+    achievable: float = 0.0
+    reached: float = 0.0
+    communication_ms: float = 0.0  # of all steps, by themselves
+    overlapped: float = 0.0  # the share of it that was seen to hide behind computing
+    limited_by: str = ""
+    correct: Answer = "skipped"  # parity's answer for this scheme and shape
+
+    @property
+    def title(self) -> str:
+        """What it is called in a table or a sentence."""
+        return self.backend + (f" stride {self.heads_k_stride}" if self.heads_k_stride else "")
+
+    @property
+    def launch_bound(self) -> bool:
+        """Whether the local call is so short that a percentage would say nothing."""
+        return self.backend == FLASH and 0.0 < self.watch.ms < LAUNCH_BOUND_MS[self.passes]

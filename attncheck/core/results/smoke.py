@@ -1,0 +1,116 @@
+"""What smoke proved or disproved about a plan; nouns and the arithmetic that judges them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from attncheck.core.plan import Plan
+from attncheck.core.results.verdicts import HUGE, UNMEASURED, Answer, Outcome
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number that was measured, and the limit beyond which it is wrong."""
+
+    what: str  # "gradients, bf16"
+    value: float
+    limit: float
+    where: str = ""  # "worst in model.layers.0.self_attn.q_proj.weight"
+
+    @property
+    def excess(self) -> float:
+        """The value in units of its limit: over 1 fails."""
+        if not math.isfinite(self.value):
+            return HUGE
+        return self.value / self.limit if self.limit else HUGE * (self.value > 0)
+
+    @property
+    def beyond(self) -> bool:
+        """Whether it is wrong; a value that is not a number is."""
+        return not self.value <= self.limit
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one attention layer was asked to run, and what was seen to run in it."""
+
+    name: str  # "model.layers.0.self_attn"
+    kind: str  # "full_attention", "sliding_attention", …; "" where the model does not tell
+    requested: str  # the plan's attn_implementation
+    dispatched: str  # what the layer's configuration said when it ran
+    ran: tuple[str, ...]  # "sdpa FLASH_ATTENTION", "flash_attention_2 packed", …
+    kernels: tuple[str, ...] = ()  # names of operators and kernels behind that
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimiser's step."""
+
+    loss: float  # nats a predicted token
+    grad_norm: float
+    tokens_per_s: float
+    peak_memory_bytes: int  # 0: not measured
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The answer to one question about one model under a plan.
+
+    A measure beyond its limit or a violation fails; a reservation, something wrong that this plan does not rest on,
+    warns. Notes are evidence. `layers` and `steps` are what `what_ran` and `training` add.
+    """
+
+    question: str
+    outcome: Outcome = "ok"
+    reason: str = ""
+    measures: tuple[Measure, ...] = ()
+    violations: tuple[str, ...] = ()
+    reservations: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    layers: tuple[Layer, ...] = ()
+    steps: tuple[Step, ...] = ()
+    floor: float = 0.0  # training's: the entropy of its language, nats a token
+    bound: float = 0.0  # training's: what the loss must fall below
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A plan that was run on a model, and what came of it. `because` says why it was tried, "" for the user's own."""
+
+    model: str  # "llama", or the model that was named
+    plan: Plan
+    proofs: tuple[Proof, ...]
+    because: str = ""
+
+
+def answer(proof: Proof) -> Answer:
+    """Return the verdict on a proof."""
+    if proof.outcome in UNMEASURED:
+        return UNMEASURED[proof.outcome]
+    if proof.violations or any(measure.beyond for measure in proof.measures):
+        return "fail"
+    return "warn" if proof.reservations else "pass"
+
+
+def because(proof: Proof) -> str:
+    """Return in one line what decided a proof."""
+    if proof.outcome in UNMEASURED:
+        return proof.reason
+    told = (*proof.violations, *(describe(m) for m in worst_first(proof) if m.beyond), *proof.reservations)
+    if told:
+        return told[0]
+    decisive = worst_first(proof)[:1]
+    return describe(decisive[0]) if decisive else (proof.notes or ("as expected",))[0]
+
+
+def worst_first(proof: Proof) -> list[Measure]:
+    """Return the measures of a proof, the one nearest to its limit or farthest beyond it first."""
+    return sorted(proof.measures, key=lambda measure: -measure.excess)
+
+
+def describe(measure: Measure) -> str:
+    """Return a measure in words."""
+    where = f", {measure.where}" if measure.where else ""
+    return f"{measure.what}: off by {measure.value:.2g} (limit {measure.limit:.2g}){where}"

@@ -1,0 +1,236 @@
+"""How a measured run is judged: errors in units of the rounding noise that an ideal kernel must make.
+
+`z_rms` is the rms over a tensor of error / sigma; `z_row` is the rms of the error over the rms of sigma in the worst
+(token, head). An ideal kernel scores about 1 whatever the shape, the length or the inputs. Up to the budget a run
+passes; up to three times the budget it is a precision regression (warn); beyond, a wrong result (fail). LSE, float32 in
+every kernel, is judged by its largest absolute error, less 1e-5 of its size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from attncheck.core.cases import Case, Dtype
+
+Question = Literal["parity", "determinism", "smoke"]
+Answer = Literal["pass", "warn", "fail", "refused", "skipped", "lost"]
+Outcome = Literal["ok", "refused", "out_of_memory", "raised", "skipped", "died", "timed_out"]
+ANSWERS: tuple[Answer, ...] = get_args(Answer)
+UNMEASURED: dict[Outcome, Answer] = {  # what an outcome other than "ok" answers
+    "refused": "refused",
+    "skipped": "skipped",
+    "out_of_memory": "skipped",
+    "raised": "fail",
+    "died": "lost",
+    "timed_out": "lost",
+}
+FAIL_FACTOR = 3.0  # times the budget
+LSE_BUDGET = 2e-4
+HUGE = 1e30  # stands for infinity, which JSON does not have
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What z may be: over the whole tensor, and in the worst (token, head)."""
+
+    z_rms: float
+    z_row: float
+
+
+BUDGETS: dict[Dtype, Budget] = {
+    "bfloat16": Budget(2.0, 12.0),
+    "float16": Budget(2.0, 12.0),
+    "float32": Budget(6.0, 30.0),
+}
+SINKS = Budget(6.0, 12.0)  # one number a head: few to average over
+SMALL_FLOAT16 = Budget(3.0, 12.0)  # sqrt(8): one subnormal rounding per partial gradient
+
+
+@dataclass(frozen=True)
+class Score:
+    """One tensor of a run against the reference. For "lse", `z_row` is the largest error beyond 1e-5 of its size."""
+
+    tensor: str  # "out", "lse", "dq", "dk", "dv", "dsinks"
+    z_rms: float
+    z_row: float
+    nonfinite: int  # values that are NaN or infinite where the reference is finite
+    relative_error: float  # Frobenius norm of the error over that of the reference
+    cosine: float
+    max_abs: float  # the largest error
+    eager_ratio: float  # max_abs over that of same-dtype eager, flash-attention's familiar measure; 0: not measured
+    batch: int  # where the worst (token, head) is
+    head: int
+    token: int
+    document: int
+    rank: int = -1  # the rank that holds that token; -1: one device computed all
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one backend did with one case."""
+
+    backend: str
+    case: Case
+    outcome: Outcome
+    reason: str = ""  # why it was refused, skipped or lost; the message where it raised
+    scores: tuple[Score, ...] = ()
+    violations: tuple[str, ...] = ()  # of a structured probe's exact expectation
+    pattern: tuple[str, ...] = ()  # what the errors have in common, in words
+    ran: tuple[str, ...] = ()  # the kernels or operators that were seen at work
+    not_itself: str = ""  # what ran in its place, where that was seen
+    class_factor: float = 1.0  # legitimate extra rounding of the backend's class
+    call_ms: float = 0.0  # forward and backward, as seen from outside, the first call of its kind included
+    oracle_ms: float = 0.0
+    memory_bytes: int = 0  # what the case was estimated to need
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to one question about one backend and one case. `excess` is the worst error over its budget."""
+
+    question: Question
+    backend: str
+    case: str
+    family: str
+    answer: Answer
+    because: str
+    excess: float = 0.0
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BackendState:
+    """A backend in the examined environment: its version, or why it cannot be had."""
+
+    name: str
+    title: str
+    package: str
+    version: str = ""
+    missing: str = ""
+    over_ranks: bool = False  # a scheme of context parallelism
+
+
+@dataclass(frozen=True)
+class MeasuredOn:
+    """The device that was measured on, and how."""
+
+    device: str = ""  # "cuda" or "cpu"
+    name: str = ""
+    torch: str = ""
+    suite: str = ""
+    seed: int = 0
+    seconds: float = 0.0
+    not_reached: int = 0  # cases that --budget left out
+    ring_size: int = 0  # ranks, where context parallelism was measured
+    emulated: bool = False  # flash-attn's kernels were plain torch
+    put_back: tuple[str, ...] = ()  # private names that ring-flash-attn misses in transformers, put back for the run
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One tensor over repeated calls on the same inputs."""
+
+    tensor: str
+    distinct: int  # different bit patterns among the calls
+    first_differing: int  # the first repeat, from 2, whose bits differ from the first call's; 0: none
+    max_abs: float  # the largest difference from the first call
+    elements: int  # how many elements ever differed
+    numel: int
+    token: int = -1  # where the first difference lies
+    head: int = -1
+
+
+Mode = Literal["default", "deterministic", "warn_only"]
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """What repeating one case showed, bit for bit, in one mode; and what shares the batch, where that was tried."""
+
+    backend: str
+    case: Case
+    mode: Mode
+    outcome: Outcome
+    reason: str = ""
+    repeats: int = 0
+    under_load: int = 0  # how many of them while something else kept the device busy
+    differences: tuple[Difference, ...] = ()
+    batch: tuple[Difference, ...] = ()  # a row alone, against the same row among others and elsewhere in the batch
+    call_ms: float = 0.0  # median
+    memory_bytes: int = 0  # peak beyond the inputs; 0: not measured
+    switch: str = ""  # what the mode switched on
+
+
+def budget(case: Case, tensor: str, class_factor: float = 1.0) -> Budget:
+    """Return what z may be for `tensor` of a case before it is worth a warning."""
+    if tensor == "lse":
+        return Budget(LSE_BUDGET, LSE_BUDGET)
+    if tensor == "dsinks":
+        return SINKS
+    base = SMALL_FLOAT16 if case.dtype == "float16" and case.values == "small" else BUDGETS[case.dtype]
+    return Budget(base.z_rms * class_factor, base.z_row * class_factor)
+
+
+def excess(case: Case, score: Score, class_factor: float = 1.0) -> float:
+    """Return the error of one tensor in units of its budget: over 1 warns, over 3 fails."""
+    if score.nonfinite:
+        return HUGE
+    allowed = budget(case, score.tensor, class_factor)
+    if score.tensor == "lse":
+        return score.z_row / allowed.z_row
+    return max(score.z_rms / allowed.z_rms, score.z_row / allowed.z_row)
+
+
+def judge(run: Run) -> Verdict:
+    """Return the verdict of parity on one run."""
+    answer, because, worst = _answer(run)
+    return Verdict("parity", run.backend, run.case.name, run.case.family, answer, because, worst, _evidence(run))
+
+
+def _answer(run: Run) -> tuple[Answer, str, float]:
+    if run.outcome in UNMEASURED:
+        unmeasured = UNMEASURED[run.outcome]
+        return unmeasured, run.reason, HUGE if unmeasured in ("fail", "lost") else 0.0
+    if run.not_itself:
+        return "fail", f"not {run.backend} but {run.not_itself} ran", HUGE
+    if run.violations:
+        return "fail", run.violations[0], HUGE
+    if not run.scores:
+        return "pass", "as expected", 0.0
+    worst = max(run.scores, key=lambda score: excess(run.case, score, run.class_factor))
+    times = excess(run.case, worst, run.class_factor)
+    answer: Answer = "fail" if times > FAIL_FACTOR else "warn" if times > 1.0 else "pass"
+    return answer, describe(run.case, worst, run.class_factor), times
+
+
+def describe(case: Case, score: Score, class_factor: float = 1.0) -> str:
+    """Return one tensor's error in words, with the number that decides."""
+    if score.nonfinite:
+        values = "value is" if score.nonfinite == 1 else "values are"
+        return f"{score.nonfinite} {values} NaN or infinite in {score.tensor}"
+    allowed = budget(case, score.tensor, class_factor)
+    if score.tensor == "lse":
+        return f"lse is off by {score.z_row:.2g} (budget {allowed.z_row:g})"
+    if score.z_rms / allowed.z_rms >= score.z_row / allowed.z_row:
+        return f"{score.tensor} has z_rms {score.z_rms:.3g} (budget {allowed.z_rms:.3g})"
+    where = f"batch {score.batch}, head {score.head}, token {score.token}{_on(score)}"
+    return f"{score.tensor} has z_row {score.z_row:.3g} (budget {allowed.z_row:.3g}) at {where}"
+
+
+def _on(score: Score) -> str:
+    return f" on rank {score.rank}" if score.rank >= 0 else ""
+
+
+def _evidence(run: Run) -> tuple[str, ...]:
+    lines = [*run.pattern, *run.violations[1:4]]
+    for score in run.scores:
+        if excess(run.case, score, run.class_factor) > 1.0:
+            where = f"worst at batch {score.batch}, head {score.head}, token {score.token}{_on(score)}"
+            document = f", document {score.document}" if run.case.layout == "packed" else ""
+            eager = f", {score.eager_ratio:.3g} × eager's largest error" if score.eager_ratio else ""
+            lines.append(
+                f"{describe(run.case, score, run.class_factor)}; relative error {score.relative_error:.2g}{eager}; "
+                f"{where}{document}"
+            )
+    return tuple(lines)

@@ -1,0 +1,76 @@
+"""Which tokens lie on which rank: how the schemes of context parallelism shard a sequence.
+
+- contiguous: rank r of n holds the r-th n-th of the row (ring, llama3, Ulysses).
+- zigzag: the row is cut into 2n chunks; rank r holds chunk r and chunk 2n-1-r, so that causal work is even.
+- stripe: rank r holds tokens r, r+n, r+2n, … (Striped Attention, arXiv 2311.09431).
+- contiguous_documents, zigzag_documents: the same of each document by itself, one document after the other.
+
+RoPE needs each token's position in its document, whichever rank it lies on: `positions`.
+Source: `extract_local` in zhuzilin/ring-flash-attention, test/test_*.py.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate, chain
+from typing import Literal
+
+from attncheck.core.cases import Case
+
+Sharding = Literal["contiguous", "zigzag", "stripe", "contiguous_documents", "zigzag_documents"]
+_PARTS: dict[Sharding, int] = {  # into how many equal parts for each rank a row, or a document, is cut
+    "contiguous": 1,
+    "zigzag": 2,
+    "stripe": 1,
+    "contiguous_documents": 1,
+    "zigzag_documents": 2,
+}
+
+
+def shards(sharding: Sharding, case: Case, rank: int) -> tuple[range, ...]:
+    """Return the tokens of a row that lie on `rank`, in the order in which they lie there."""
+    world = case.context_parallel_size
+    if sharding == "stripe":
+        return (range(rank, case.seqlen_q, world),)
+    whole = _spans(case) if sharding.endswith("_documents") else [range(case.seqlen_q)]
+    return tuple(part for span in whole for part in _cut(sharding, span, rank, world))
+
+
+def _cut(sharding: Sharding, span: range, rank: int, world: int) -> list[range]:
+    if sharding.startswith("zigzag"):
+        size = len(span) // (2 * world)
+        return [span[chunk * size : (chunk + 1) * size] for chunk in (rank, 2 * world - 1 - rank)]
+    size = len(span) // world
+    return [span[rank * size : (rank + 1) * size]]
+
+
+def _spans(case: Case) -> list[range]:
+    """Return the tokens of each document of a packed row, or the whole row."""
+    if case.layout != "packed":
+        return [range(case.seqlen_q)]
+    return [range(stop - length, stop) for length, stop in zip(case.seqlens_q, accumulate(case.seqlens_q))]
+
+
+def indivisible(sharding: Sharding, case: Case) -> str:
+    """Return why the lengths of a case cannot be sharded over its ranks, or ""."""
+    parts = _PARTS[sharding] * case.context_parallel_size
+    if sharding.endswith("_documents"):
+        for length in case.seqlens_q:
+            if length % parts:
+                return f"every document must divide by {parts} ({case.context_parallel_size} ranks); {length} does not"
+        return ""
+    if case.seqlen_q % parts:
+        return f"the length {case.seqlen_q} does not divide by {parts} ({case.context_parallel_size} ranks)"
+    return ""
+
+
+def positions(sharding: Sharding, case: Case, rank: int) -> tuple[int, ...]:
+    """Return the position in its document of each token on `rank`, as RoPE needs it."""
+    starts = [span.start for span in _spans(case)]
+    return tuple(token - starts[bisect_right(starts, token) - 1] for token in chain(*shards(sharding, case, rank)))
+
+
+def owner(sharding: Sharding, case: Case, token: int) -> int:
+    """Return the rank on which `token` of a row lies."""
+    ranks = range(case.context_parallel_size)
+    return next(rank for rank in ranks if any(token in part for part in shards(sharding, case, rank)))

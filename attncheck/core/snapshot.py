@@ -1,0 +1,111 @@
+"""What was seen of one environment: plain data, shareable, judged elsewhere.
+
+Every record here is written by `attncheck.doctor.probes` and read by `attncheck.doctor.rules`. Strings are already free
+of host name, user name, home path and credentials when they arrive (see `attncheck.doctor.probes.payload.privacy`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from packaging.version import InvalidVersion, Version
+
+from attncheck.core.devices import Device, Driver, Topology
+from attncheck.core.environment import (
+    Binary,
+    BuildTools,
+    Clash,
+    Distribution,
+    Host,
+    Hub,
+    ImportOutcome,
+    Interfaces,
+    Torch,
+)
+from attncheck.core.facts import Absent, Fact, Known, Unreadable
+from attncheck.core.job import Job
+from attncheck.core.model import Model
+
+SCHEMA_VERSION = 1
+NOT_ASKED = "this lane was not asked for"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything the probes saw of one environment."""
+
+    attncheck: str  # version that took it
+    taken: str  # UTC date, "2026-11-21"
+    host: Host
+    build_tools: BuildTools
+    distributions: tuple[Distribution, ...]
+    clashes: tuple[Clash, ...]
+    shadows: tuple[str, ...]  # watched import names found outside every distribution: "flash_attn at ./flash_attn"
+    binaries: tuple[Binary, ...]
+    torch: Fact[Torch]
+    imports: Fact[tuple[ImportOutcome, ...]]  # Absent where the import lane was not asked for
+    interfaces: Fact[Interfaces]
+    driver: Fact[Driver]
+    devices: Fact[tuple[Device, ...]]  # Absent: no GPU here
+    topology: Fact[Topology]
+    model: Fact[Model]
+    hub: Hub
+    environ: Mapping[str, str]  # by allow-list
+    job: Fact[Job] = Absent("no launch was given")
+    problems: tuple[str, ...] = ()  # what the probe itself could not do
+    schema_version: int = SCHEMA_VERSION
+
+    def package(self, name: str) -> Fact[Distribution]:
+        """Return the installed distribution called `name` (any spelling), the first on sys.path."""
+        wanted = re.sub(r"[-_.]+", "-", name).lower()
+        for distribution in self.distributions:
+            if distribution.name == wanted:
+                return Known(distribution)
+        return Absent(f"{wanted} is not installed")
+
+    def has(self, *names: str) -> bool:
+        """Say whether any of the distributions `names` is installed."""
+        return any(isinstance(self.package(name), Known) for name in names)
+
+    def version(self, name: str) -> Fact[Version]:
+        """Return the version of the distribution `name`; for torch with its local part ("+cu130")."""
+        found = self.package(name)
+        if not isinstance(found, Known):
+            return found
+        text = found.value.version
+        if found.value.name == "torch" and isinstance(self.torch, Known):
+            text = self.torch.value.version  # torch/version.py keeps the +cuXYZ that some installs drop from METADATA
+        try:
+            return Known(Version(text))
+        except InvalidVersion:
+            return Unreadable(f"{found.value.name} calls itself version {text!r}")
+
+    def imported(self, module: str) -> Fact[ImportOutcome]:
+        """Return how importing `module` ended."""
+        if not isinstance(self.imports, Known):
+            return self.imports
+        for outcome in self.imports.value:
+            if outcome.module == module:
+                return Known(outcome)
+        return Absent(f"importing {module} was not tried")
+
+    def binary(self, module: str) -> Fact[Binary]:
+        """Return the extension that is imported as `module`."""
+        for binary in self.binaries:
+            if binary.module == module:
+                return Known(binary)
+        return Absent(f"no extension module {module}")
+
+    def env(self, name: str) -> Fact[str]:
+        """Return an environment variable of the allow-list."""
+        if name in self.environ:
+            return Known(self.environ[name])
+        return Absent(f"{name} is not set")
+
+    def visible_devices(self) -> tuple[Device, ...]:
+        """Return the GPUs a job here would see; empty where there is none or none can be read."""
+        if isinstance(self.devices, Known):
+            return tuple(device for device in self.devices.value if device.visible)
+        return ()

@@ -1,0 +1,149 @@
+"""Judges a snapshot: runs the rules that matter and stamps what they find."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import traceback
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+
+from attncheck.core import registry
+from attncheck.core.errors import BadUsage
+from attncheck.core.facts import MissingFact
+from attncheck.core.findings import SEVERITIES, Finding, Problem, Report, Severity, Skip
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor import rules
+from attncheck.doctor.profile import Need
+from attncheck.doctor.rules import Rule
+
+
+@cache
+def all_rules() -> tuple[tuple[Rule, ...], tuple[registry.Broken, ...]]:
+    """Return every rule, by code, with its name and page filled in, and the ones that could not be loaded."""
+    extensions, broken = registry.load(rules, "attncheck.rules", families=True)
+    loaded: dict[str, Rule] = {}
+    for extension in extensions:
+        rule = getattr(extension.module, "RULE", None)
+        if not isinstance(rule, Rule):
+            broken.append(registry.Broken(extension.module.__name__, "it has no RULE"))
+        elif rule.code in loaded:
+            broken.append(registry.Broken(extension.module.__name__, f"{rule.code} is {loaded[rule.code].name}'s"))
+        else:
+            page = (extension.module.__doc__ or "").strip()
+            loaded[rule.code] = replace(rule, name=extension.name.replace("_", "-"), page=page)
+    return tuple(loaded[code] for code in sorted(loaded)), tuple(broken)
+
+
+def check_codes(codes: Iterable[str]) -> None:
+    """Raise `BadUsage` for a code or prefix that no rule has."""
+    for code in codes:
+        if not any(rule.code.startswith(code) for rule in all_rules()[0]):
+            raise BadUsage(f"no rule's code starts with {code!r}; `attncheck rules` lists them")
+
+
+def page(code: str) -> str:
+    """Return the page of the rule with this code or name. Raises `BadUsage`."""
+    known = all_rules()[0]
+    for rule in known:
+        if code.upper() == rule.code or code.lower() == rule.name:
+            return f"{rule.code} {rule.name} ({rule.severity})\n\n{rule.page}\n"
+    near = difflib.get_close_matches(code, [*(r.code for r in known), *(r.name for r in known)], n=300, cutoff=0.5)
+    best = max(near, key=lambda word: _shared_start(word.lower(), code.lower()), default="")
+    raise BadUsage(f"no rule {code!r}; " + (f"did you mean {best}?" if best else "`attncheck rules` lists them"))
+
+
+def _shared_start(first: str, second: str) -> int:
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second)))
+
+
+def judge(
+    snapshot: Snapshot,
+    needs: frozenset[Need],
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+) -> Report:
+    """Return the report on `snapshot`. `select` and `ignore` are codes or prefixes ("ATN1"); ignore wins."""
+    known, broken = all_rules()
+    findings: list[Finding] = []
+    skips: list[Skip] = []
+    passed: list[str] = []
+    suppressed: list[str] = []
+    for rule in known:
+        if rule.by_engine or (rule.needs and not rule.needs & needs) or (rule.general and "job" in needs):
+            continue
+        if not _wanted(rule.code, tuple(select), tuple(ignore)):
+            suppressed.append(rule.code)
+            continue
+        try:
+            problems = list(rule.check(snapshot))
+        except MissingFact as missing:
+            skips.append(Skip(rule.code, rule.name, str(missing)))
+            continue
+        except Exception as error:  # one rule that crashes must not silence the others
+            findings.append(_crashed(rule, error))
+            continue
+        findings += [stamp(rule, problem) for problem in problems]
+        if not problems:
+            passed.append(rule.code)
+    findings += [_unloadable(item) for item in broken]
+    findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
+    return Report(snapshot, tuple(findings), tuple(skips), tuple(passed), tuple(suppressed), tuple(sorted(needs)))
+
+
+def added(
+    report: Report, findings: Iterable[Finding], select: Iterable[str] = (), ignore: Iterable[str] = ()
+) -> Report:
+    """Return `report` with findings of the engine's own, the gravest first; --select and --ignore hold for them too."""
+    kept = [finding for finding in findings if _wanted(finding.code, tuple(select), tuple(ignore))]
+    every = sorted([*report.findings, *kept], key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
+    return replace(report, findings=tuple(every))
+
+
+def stamp(rule: Rule, problem: Problem) -> Finding:
+    """Return `problem` as a finding of `rule`, one step milder where it is only predicted."""
+    severity: Severity = rule.severity
+    if problem.predicted and severity == "error":
+        severity = "warning"
+    return Finding(
+        rule.code,
+        rule.name,
+        severity,
+        problem.message,
+        problem.subject,
+        problem.evidence,
+        problem.fixes,
+        problem.places,
+    )
+
+
+def _wanted(code: str, select: tuple[str, ...], ignore: tuple[str, ...]) -> bool:
+    if any(code.startswith(prefix) for prefix in ignore):
+        return False
+    return not select or any(code.startswith(prefix) for prefix in select)
+
+
+def _crashed(rule: Rule, error: Exception) -> Finding:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return stamped(
+        "ATN901",
+        Problem(
+            message=f"attncheck's own rule {rule.code} {rule.name} crashed; the other rules ran",
+            evidence=(f"{type(error).__name__}: {error}", f"at {last.name}, line {last.lineno}"),
+            subject=rule.code,
+        ),
+    )
+
+
+def _unloadable(item: registry.Broken) -> Finding:
+    return stamped(
+        "ATN902",
+        Problem(message=f"the extension {item.name} cannot be loaded", evidence=(item.reason,), subject=item.name),
+    )
+
+
+def stamped(code: str, problem: Problem) -> Finding:
+    """Return `problem` as a finding of the rule `code`, one that the engine raises by itself."""
+    rule = next(rule for rule in all_rules()[0] if rule.code == code)
+    return stamp(rule, problem)

@@ -1,0 +1,23 @@
+"""The variables that make a run repeat bit for bit, and the ones that show that a user wants it to.
+
+Source: transformers 5.23.0 `trainer_utils.py` (enable_full_determinism) and `modeling_flash_attention_utils.py`, which
+compares with "1"; verl 0.9.1 `trainer/constants_ppo.py`; torch.use_deterministic_algorithms' documentation for the two
+cuBLAS settings; read on 2026-11-21.
+"""
+
+from __future__ import annotations
+
+from attncheck.core.snapshot import Snapshot
+
+# Each of these at 1 is a wish for determinism. CUBLAS_WORKSPACE_CONFIG alone is none: images preset it.
+WISHES = (
+    "FLASH_ATTENTION_DETERMINISTIC",
+    "VERL_FULL_DETERMINISM",
+    "NCCL_DETERMINISTIC",
+    "TORCHINDUCTOR_DETERMINISTIC",
+)
+
+
+def signs(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the variables of the environment that was examined, as "NAME=value", that ask for determinism."""
+    return tuple(f"{name}={snapshot.environ[name]}" for name in WISHES if snapshot.environ.get(name) == "1")

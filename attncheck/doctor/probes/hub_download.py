@@ -1,0 +1,59 @@
+"""Fetches a model's small configuration files from the Hugging Face Hub, only when asked with --online.
+
+The files are kept in memory: the local cache is not written.
+Source of the URL form: huggingface_hub's `hf_hub_url` ("{endpoint}/{repo_id}/resolve/{revision}/{filename}").
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from attncheck.core.errors import BadUsage, Unanswered
+
+FILES = ("config.json", "tokenizer_config.json")
+LIMIT = 32 << 20  # bytes
+SECONDS = 20.0
+
+
+def fetch(model: str) -> dict[str, str] | None:
+    """Return the text of `model`'s configuration files by name, or None where it is a folder here.
+
+    Honours HF_ENDPOINT and HF_TOKEN. Raises `BadUsage` for a name the Hub does not have and `Unanswered` where it
+    cannot be reached.
+    """
+    if Path(model).exists():
+        return None
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", model):
+        raise BadUsage(f"{model!r} is neither a folder here nor a Hub name such as Qwen/Qwen2.5-7B")
+    texts = {name: _get(model, name) for name in FILES}
+    config = texts["config.json"]
+    if config is None:
+        raise BadUsage(f"the Hub has no {model} with a config.json (or it is gated: set HF_TOKEN)")
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _get(model: str, name: str) -> str | None:
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request, urlopen
+
+    endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    request = Request(f"{endpoint}/{model}/resolve/main/{name}")
+    if not request.full_url.startswith(("https://", "http://")):
+        raise BadUsage(f"HF_ENDPOINT {endpoint!r} is not a web address")
+    token = os.environ.get("HF_TOKEN")
+    if token:
+        request.add_unredirected_header("Authorization", f"Bearer {token}")  # not to a storage host it redirects to
+    try:
+        with urlopen(request, timeout=SECONDS) as response:
+            data: bytes = response.read(LIMIT + 1)
+    except HTTPError as error:
+        if error.code in (401, 403, 404):
+            return None
+        raise Unanswered(f"the Hub answered {error.code} for {model}/{name}") from None
+    except (URLError, OSError) as error:
+        raise Unanswered(f"the Hub cannot be reached: {getattr(error, 'reason', error)}") from None
+    if len(data) > LIMIT:
+        raise BadUsage(f"{model}/{name} is larger than {LIMIT >> 20} MiB")
+    return data.decode("utf-8", "replace")

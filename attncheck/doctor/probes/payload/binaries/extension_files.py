@@ -1,0 +1,106 @@
+"""Finds the compiled files of the attention stack: by each distribution's RECORD, else by the names it installs."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from .. import files
+from ..packages import torch_files
+
+# Distributions whose extensions decide whether attention works, and where those lie when no RECORD tells
+# (an editable or an old-style install). torch itself is found apart: its RECORD has 14,000 lines.
+WATCHED: dict[str, tuple[str, ...]] = {
+    "flash-attn": ("flash_attn_2_cuda",),  # setup.py of flash-attn 2.8.3
+    "flash-attn-3": ("flash_attn_3",),  # hopper/setup.py of flash-attn 2.8.3: flash_attn_3._C
+    "flashattn-hopper": ("flashattn_hopper_cuda", "flash_attn_3_cuda"),
+    "ring-flash-attn": (),
+    "liger-kernel": (),
+    "xformers": ("xformers",),
+    "vllm": ("vllm",),
+    "sgl-kernel": ("sgl_kernel",),
+    "sglang-kernel": ("sgl_kernel",),
+    "sglang": (),
+    "causal-conv1d": ("causal_conv1d_cuda",),
+    "mamba-ssm": ("selective_scan_cuda",),
+    "apex": ("amp_C", "apex_C", "fused_layer_norm_cuda"),
+    "transformer-engine": (),
+    "transformer-engine-cu12": (),
+    "transformer-engine-cu13": (),
+    "transformer-engine-torch": ("transformer_engine_torch",),
+    "deepspeed": (),
+    "bitsandbytes": (),
+    "torchvision": ("torchvision",),
+    "torchaudio": ("torchaudio",),
+    "torchao": ("torchao",),
+}
+TORCH_LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so", "libc10_cuda.so", "libtorch_cuda.so")
+RECORD_LIMIT = 16 << 20  # bytes
+MOST_FOLDERS = 200
+
+_IN_RECORD = re.compile(rb"^\"?([^,\"\n]+\.so(?:\.\d+)*)\"?,", re.MULTILINE)
+# bitsandbytes 0.50.2 ships a library for each CUDA, ROCm and XPU and loads one of torch's own major version
+# (bitsandbytes/cextension.py, get_cuda_bnb_library_path).
+_VARIANT = re.compile(r"libbitsandbytes_(?!cpu)([a-z]+)(\d\d)")
+
+
+def find(found: list[dict[str, object]], site_dirs: list[str], torch: str) -> list[tuple[str, str]]:
+    """Return (distribution, path) of each compiled file, torch's own first; each path once."""
+    paths = [("torch", path) for path in _of_torch(torch)]
+    for item in found:
+        name = str(item["name"])
+        if name in WATCHED:
+            recorded = _recorded(str(item["_path"])) or _by_name(WATCHED[name], site_dirs)
+            paths += [(name, path) for path in recorded if _is_loaded(path, torch)]
+    return [(name, path) for path, name in {path: name for name, path in reversed(paths)}.items()][::-1]
+
+
+def _of_torch(torch: str) -> list[str]:
+    if not torch:
+        return []
+    bindings = [os.path.join(torch, name) for name in sorted(files.names(torch)) if re.match(r"_C\..*so$", name)]
+    libraries = [os.path.join(torch, "lib", name) for name in TORCH_LIBRARIES]
+    return bindings + [path for path in libraries if os.path.exists(path)]
+
+
+def _recorded(info: str) -> list[str]:
+    """Return the compiled files that RECORD names and that are there."""
+    try:
+        record = files.read(os.path.join(info, "RECORD"), RECORD_LIMIT)
+    except (OSError, ValueError):
+        return []
+    site = os.path.dirname(info)
+    names = dict.fromkeys(match.decode("utf-8", "replace") for match in _IN_RECORD.findall(record))
+    paths = [os.path.normpath(os.path.join(site, name)) for name in names]
+    return [path for path in paths if path.startswith(site + os.sep) and os.path.isfile(path)]
+
+
+def _by_name(names: tuple[str, ...], site_dirs: list[str]) -> list[str]:
+    found: list[str] = []
+    for site in site_dirs if names else []:
+        for entry in sorted(files.names(site)):
+            if entry.split(".")[0] in names and entry.endswith(".so"):
+                found.append(os.path.join(site, entry))
+        for name in names:
+            found += _inside(os.path.join(site, name))
+    return found
+
+
+def _inside(package: str) -> list[str]:
+    """Return the compiled files of a package's directory; only so many folders are looked into."""
+    found: list[str] = []
+    for count, (folder, below, names) in enumerate(os.walk(package)):
+        below.sort()
+        found += [os.path.join(folder, name) for name in sorted(names) if name.endswith(".so")]
+        if count >= MOST_FOLDERS:
+            break
+    return found
+
+
+def _is_loaded(path: str, torch: str) -> bool:
+    """Say whether a library that comes in variants is one that this torch's CUDA version selects."""
+    variant = _VARIANT.match(os.path.basename(path))
+    if variant is None:
+        return True
+    cuda = torch_files.cuda_version(torch) if torch else ""
+    return variant.group(1) == "cuda" and cuda.split(".")[0] == variant.group(2)

@@ -1,0 +1,90 @@
+"""Finds the shared libraries that a binary needs, where the loader would find them once torch is imported."""
+
+from __future__ import annotations
+
+import os
+
+from .. import files
+from .elf import Elf, ElfError
+
+# The loader's own directories, for machines whose cache cannot be read.
+SYSTEM = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu")
+
+# torch's libraries that are linked against CUDA's.
+TORCH_CUDA = ("libtorch_global_deps.so", "libc10_cuda.so", "libtorch_cuda.so")
+
+
+class Libraries:
+    """Where libraries lie: beside torch, in NVIDIA's wheels, on LD_LIBRARY_PATH, in the loader's cache.
+
+    `import torch` loads its own libraries and NVIDIA's, so that an extension imported after it finds them although no
+    search path of its own leads there (torch/__init__.py, `_load_global_deps` and `_preload_cuda_deps`).
+    """
+
+    def __init__(self, site_dirs: list[str], torch: str) -> None:
+        self.torch = os.path.join(torch, "lib") if torch else ""
+        self.nvidia = [folder for site in site_dirs for folder in _nvidia(os.path.join(site, "nvidia"))]
+        self.folders = [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
+        if torch:
+            self.folders.insert(0, self.torch)
+        self._loaded: dict[str, str] | None = None
+        self._cache: bytes | None = None
+        self._found: dict[str, str] = {}
+
+    def find(self, name: str, search_path: list[str], origin: str) -> str:
+        """Return the path of the library `name`; "system" for one the loader's cache holds, "" for none."""
+        for part in search_path:
+            path = os.path.join(part.replace("${ORIGIN}", origin).replace("$ORIGIN", origin), name)
+            if os.path.exists(path):
+                return path
+        if name not in self._found:
+            self._found[name] = self._search(name)
+        return self._found[name]
+
+    def _search(self, name: str) -> str:
+        folders = self.folders if self._another_is_loaded(name) else [*self.folders, *self.nvidia]
+        for folder in folders:
+            path = os.path.join(folder, name)
+            if os.path.exists(path):
+                return path
+        if self._cache is None:
+            self._cache = _cache()
+        if b"/" + name.encode() + b"\0" in self._cache:
+            return "system"
+        return "system" if any(os.path.exists(os.path.join(folder, name)) for folder in SYSTEM) else ""
+
+    def _another_is_loaded(self, name: str) -> bool:
+        """Say whether torch needs another version of this library: then a wheel's leftover copy is never loaded."""
+        if self._loaded is None:
+            self._loaded = _needed_by(self.torch)
+        base = name.partition(".so")[0]
+        return self._loaded.get(base, name) != name
+
+
+def _needed_by(folder: str) -> dict[str, str]:
+    """Return the libraries that torch's own need, by their name without a version."""
+    found: dict[str, str] = {}
+    for name in TORCH_CUDA:
+        try:
+            with Elf(os.path.join(folder, name)) as elf:
+                found.update((needed.partition(".so")[0], needed) for needed in elf.needed())
+        except ElfError:
+            continue
+    return found
+
+
+def _nvidia(folder: str) -> list[str]:
+    """Return the library directories of NVIDIA's wheels: nvidia/cudnn/lib, nvidia/cu13/lib, …"""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    paths = [os.path.join(folder, name, "lib") for name in names]
+    return [path for path in paths if os.path.isdir(path)]
+
+
+def _cache() -> bytes:
+    try:
+        return files.read("/etc/ld.so.cache", 4 << 20)
+    except (OSError, ValueError):
+        return b""

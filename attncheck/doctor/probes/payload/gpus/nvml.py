@@ -1,0 +1,122 @@
+"""Asks the driver through NVML where there is no nvidia-smi; to be used only in a child, as any library may crash.
+
+Functions and structures as in NVIDIA's nvml.h; every one used here is in NVML since R450 at the latest.
+"""
+
+from __future__ import annotations
+
+from ..facts import absent, failure, known, unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
+_LIBRARY = "libnvidia-ml.so.1"
+
+
+class NvmlError(Exception):
+    """A call of NVML that failed, in NVML's own words."""
+
+
+class _Nvml:
+    """The loaded library; `call` raises `NvmlError` in the library's own words."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        self.ctypes = ctypes
+        self.library = ctypes.CDLL(_LIBRARY)
+        self.library.nvmlErrorString.restype = ctypes.c_char_p
+
+    def call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self.library, name)(*arguments)
+        if status:
+            words = self.library.nvmlErrorString(status) or b"error %d" % status
+            raise NvmlError(words.decode("utf-8", "replace"))
+
+    def text(self, name: str, *arguments: Any) -> str:
+        buffer = self.ctypes.create_string_buffer(128)
+        self.call(name, *arguments, buffer, self.ctypes.c_uint(len(buffer)))
+        return buffer.value.decode("utf-8", "replace")
+
+
+def look() -> Dict[str, Any]:
+    """Return "driver" and "devices" as facts, the latter as `nvidia_text.parse_gpus` has them; {} without NVML."""
+    try:
+        nvml = _Nvml()
+    except Exception:  # no ctypes, no library, not a library
+        return {}
+    try:
+        nvml.call("nvmlInit_v2")
+    except (NvmlError, AttributeError) as error:
+        reason = "NVML: " + failure(error).partition(": ")[2]
+        return {"driver": unreadable(reason), "devices": unreadable(reason)}
+    try:
+        return {"driver": _driver(nvml), "devices": _devices(nvml)}
+    finally:
+        nvml.library.nvmlShutdown()
+
+
+def _driver(nvml: _Nvml) -> Dict[str, object]:
+    try:
+        version = nvml.text("nvmlSystemGetDriverVersion")
+    except (NvmlError, AttributeError) as error:
+        return unreadable("NVML: " + failure(error))
+    return known({"version": version, "cuda": _cuda(nvml), "fabric": absent("not asked of NVML")})
+
+
+def _cuda(nvml: _Nvml) -> Dict[str, object]:
+    number = nvml.ctypes.c_int()
+    try:
+        nvml.call("nvmlSystemGetCudaDriverVersion_v2", nvml.ctypes.byref(number))
+    except (NvmlError, AttributeError) as error:
+        return unreadable("NVML: " + failure(error))
+    return known("%d.%d" % (number.value // 1000, number.value % 1000 // 10))
+
+
+def _devices(nvml: _Nvml) -> Dict[str, object]:
+    count = nvml.ctypes.c_uint()
+    try:
+        nvml.call("nvmlDeviceGetCount_v2", nvml.ctypes.byref(count))
+        found: List[Dict[str, Any]] = [_device(nvml, index) for index in range(min(count.value, 256))]
+    except (NvmlError, AttributeError) as error:
+        return unreadable("NVML: " + failure(error))
+    return known(found) if found else absent("NVML finds no GPU")
+
+
+def _device(nvml: _Nvml, index: int) -> Dict[str, Any]:
+    handle = nvml.ctypes.c_void_p()
+    nvml.call("nvmlDeviceGetHandleByIndex_v2", nvml.ctypes.c_uint(index), nvml.ctypes.byref(handle))
+    total, free = _memory(nvml, handle)
+    return {
+        "index": index,
+        "name": nvml.text("nvmlDeviceGetName", handle),
+        "compute_capability": _capability(nvml, handle),
+        "memory_total_bytes": total,
+        "memory_free_bytes": free,
+        "mig": unreadable("not asked of NVML"),
+        "ecc": unreadable("not asked of NVML"),
+        "visible": True,
+        "kernel": unreadable("no kernel was run"),
+        "driver": "",
+        "uuid": nvml.text("nvmlDeviceGetUUID", handle),
+    }
+
+
+def _capability(nvml: _Nvml, handle: Any) -> Dict[str, object]:
+    major, minor = nvml.ctypes.c_int(), nvml.ctypes.c_int()
+    try:
+        byref = nvml.ctypes.byref
+        nvml.call("nvmlDeviceGetCudaComputeCapability", handle, byref(major), byref(minor))
+    except (NvmlError, AttributeError) as error:
+        return unreadable("NVML: " + failure(error))
+    return known([major.value, minor.value])
+
+
+def _memory(nvml: _Nvml, handle: Any) -> List[Dict[str, object]]:
+    memory = (nvml.ctypes.c_ulonglong * 3)()  # nvmlMemory_t: total, free, used
+    try:
+        nvml.call("nvmlDeviceGetMemoryInfo", handle, memory)
+    except (NvmlError, AttributeError) as error:
+        return [unreadable("NVML: " + failure(error))] * 2
+    return [known(int(memory[0])), known(int(memory[1]))]

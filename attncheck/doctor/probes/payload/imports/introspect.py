@@ -1,0 +1,283 @@
+"""Facts from inside the imported packages; each function runs in a child and is asked for one package.
+
+Every answer is guarded by itself: one that raises leaves the others standing.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from ..facts import absent, failure, known, unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Tuple
+
+    Facts = Dict[str, Any]
+
+SWITCHES = {
+    "FLASH_ATTENTION": "flash_sdp_enabled",
+    "EFFICIENT_ATTENTION": "mem_efficient_sdp_enabled",
+    "MATH": "math_sdp_enabled",
+    "CUDNN_ATTENTION": "cudnn_sdp_enabled",
+}
+PREDICATES = (
+    "is_torch_available",
+    "is_torch_cuda_available",
+    "is_torch_sdpa_available",
+    "is_torch_flex_attn_available",
+    "is_flash_attn_2_available",
+    "is_flash_attn_3_available",
+    "is_flash_attn_4_available",
+    "is_flash_attn_greater_or_equal_2_10",
+    "is_kernels_available",
+    "is_liger_kernel_available",
+    "is_peft_available",
+    "is_accelerate_available",
+)
+_UTILS = "transformers.modeling_flash_attention_utils"
+_SPELLED = re.compile(r'applicable_attn_implementation = "(kernels-community/[\w-]*flash-attn[\w-]*)"')
+# What others import from, or replace in, transformers and flash_attn. Read in: ring_flash_attn 0.1.3, 0.1.6 and 0.1.8
+# adapters/hf_adapter.py; openrlhf 0.11.2 models/ring_attn_utils.py and models/actor.py; verl 0.9.1
+# models/transformers/{monkey_patch,qwen2_vl,glm4v,llama}.py, utils/transformers_compat.py, utils/attention_utils.py.
+SYMBOLS = (
+    _UTILS + ":_flash_attention_forward",
+    _UTILS + ":_flash_supports_window_size",
+    _UTILS + ":is_flash_attn_greater_or_equal",
+    _UTILS + ":is_flash_attn_greater_or_equal_2_10",
+    _UTILS + ":flash_attn_supports_top_left_mask",
+    _UTILS + ":fa_peft_integration_check",
+    _UTILS + ":_is_packed_sequence",
+    _UTILS + ":_index_first_axis",
+    _UTILS + ":_pad_input",
+    _UTILS + ":_unpad_input",
+    _UTILS + ":deterministic_g",
+    "transformers.modeling_utils:ALL_ATTENTION_FUNCTIONS",
+    "transformers.masking_utils:ALL_MASK_ATTENTION_FUNCTIONS",
+    "transformers.masking_utils:find_packed_sequence_indices",
+    "transformers.utils:is_flash_attn_greater_or_equal",
+    "transformers.utils:is_flash_attn_greater_or_equal_2_10",
+    "transformers.utils:is_flash_attn_2_available",
+    "transformers.integrations.flash_attention:_flash_attention_forward",
+    "transformers.integrations.flash_attention:flash_attention_forward",
+)
+FLASH_SYMBOLS = (
+    "flash_attn.flash_attn_interface:_flash_attn_forward",
+    "flash_attn.flash_attn_interface:_flash_attn_backward",
+    "flash_attn.flash_attn_interface:_flash_attn_varlen_forward",
+    "flash_attn.flash_attn_interface:_flash_attn_varlen_backward",
+    "flash_attn.bert_padding:index_first_axis",
+    "flash_attn.bert_padding:pad_input",
+    "flash_attn.bert_padding:rearrange",
+    "flash_attn.bert_padding:unpad_input",
+    "flash_attn.utils.distributed:all_gather",
+    "flash_attn.ops.triton.cross_entropy:cross_entropy_loss",
+)
+SIGNATURES = (
+    _UTILS + ":_flash_attention_forward",
+    _UTILS + ":_is_packed_sequence",
+    "transformers.integrations.flash_attention:flash_attention_forward",
+)
+FLASH_SIGNATURES = (
+    "flash_attn:flash_attn_func",
+    "flash_attn:flash_attn_varlen_func",
+    "flash_attn.flash_attn_interface:_flash_attn_forward",
+    "flash_attn.flash_attn_interface:_flash_attn_varlen_forward",
+    "flash_attn.flash_attn_interface:_flash_attn_varlen_backward",
+    "flash_attn.bert_padding:unpad_input",
+)
+
+
+def guarded(ask: Callable[[], Any]) -> Facts:
+    """Return the answer of `ask` as a fact; an answer of None is absent."""
+    try:
+        value = ask()
+    except Exception as error:
+        return unreadable(failure(error))
+    return absent("not in this version") if value is None else known(value)
+
+
+def inside_torch() -> Facts:
+    """Return torch's facts that need no GPU; CUDA is not started."""
+    import torch
+
+    switches = torch.backends.cuda
+    return {
+        "arch_list": guarded(lambda: _arch_list(torch)),
+        "cudnn": guarded(lambda: _cudnn(torch)),
+        "nccl": guarded(lambda: _nccl(torch)),
+        "sdpa_switches": guarded(
+            lambda: {key: bool(getattr(switches, name)()) for key, name in SWITCHES.items() if hasattr(switches, name)}
+        ),
+    }
+
+
+def _arch_list(torch: Any) -> List[str]:
+    """Return the architectures this build was compiled for; torch.cuda.get_arch_list() is empty without a GPU."""
+    flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
+    return flags.split() if flags else list(torch.cuda.get_arch_list())
+
+
+def _cudnn(torch: Any) -> Any:
+    """Return the version of the library that is loaded; torch.backends.cudnn.version() would start CUDA."""
+    native = getattr(torch._C, "_cudnn", None)
+    return ".".join(map(str, native.getRuntimeVersion()[:3])) if native is not None else None
+
+
+def _nccl(torch: Any) -> Any:
+    if not hasattr(torch._C, "_nccl_version"):
+        return None
+    version = torch.cuda.nccl.version()
+    return ".".join(map(str, version[:3])) if isinstance(version, tuple) else str(version)
+
+
+def inside_cuda() -> Facts:
+    """Return whether CUDA starts, and torch's own words where it does not."""
+    import warnings
+
+    import torch
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        available = bool(torch.cuda.is_available())
+    if available:
+        return {"cuda_available": known(True), "cuda_error": absent("CUDA starts")}
+    if torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
+        return {"cuda_available": known(False), "cuda_error": absent("torch is built without CUDA")}
+    words = [str(warning.message) for warning in said]
+    if not words:
+        words = [_init_error(torch)]
+    return {"cuda_available": known(False), "cuda_error": known(" ".join(" ".join(words).split())[:1000])}
+
+
+def _init_error(torch: Any) -> str:
+    try:
+        torch.cuda.init()
+    except Exception as error:
+        return str(error) or type(error).__name__
+    return "torch counts no GPU"
+
+
+def inside_transformers() -> Facts:
+    """Return what transformers answers and offers."""
+    import warnings
+
+    warnings.simplefilter("ignore")
+    _try_import("transformers.masking_utils")
+    _try_import("transformers.integrations.flash_attention")
+    return {
+        "availability": availability(),
+        "symbols": symbols(SYMBOLS),
+        "signatures": signatures(SIGNATURES),
+        "attention_functions": guarded(lambda: _keys("transformers.modeling_utils", "ALL_ATTENTION_FUNCTIONS")),
+        "mask_functions": guarded(lambda: _keys("transformers.masking_utils", "ALL_MASK_ATTENTION_FUNCTIONS")),
+        "kernel_fallbacks": guarded(_fallbacks),
+    }
+
+
+def availability() -> Dict[str, bool]:
+    """Return the answers of transformers' own predicates, those that this version has."""
+    from importlib import import_module
+
+    utils = import_module("transformers.utils.import_utils")
+
+    answers = {}
+    for name in PREDICATES:
+        try:
+            answers[name] = bool(getattr(utils, name)())
+        except Exception:  # absent in this version, or broken: no answer
+            continue
+    return answers
+
+
+def _fallbacks() -> Any:
+    """Return the Hub repositories that stand in for a missing flash-attn.
+
+    A table from 5.0.0 on (modeling_utils.py, from 5.4.0 modeling_flash_attention_utils.py); 4.56 and 4.57 spell the
+    names inside a method of modeling_utils.py.
+    """
+    for module in (_UTILS, "transformers.modeling_utils"):
+        table = getattr(sys.modules.get(module), "FLASH_ATTN_KERNEL_FALLBACK", None)
+        if table is not None:
+            return {str(key): str(value) for key, value in table.items()}
+    found = _SPELLED.findall(_source("transformers.modeling_utils"))
+    return {"flash_attention_3" if "flash-attn3" in name else "flash_attention_2": name for name in found} or None
+
+
+def _source(module: str) -> str:
+    path = getattr(sys.modules.get(module), "__file__", None)
+    if not path:
+        return ""
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        return stream.read(4 << 20)
+
+
+def _keys(module: str, name: str) -> Any:
+    table = getattr(sys.modules.get(module), name, None)
+    if table is None:
+        return None
+    names = table.valid_keys() if hasattr(table, "valid_keys") else table.keys()
+    return sorted(str(key) for key in names)
+
+
+def inside_flash_attn() -> Facts:
+    """Return flash_attn's seams; unpad_input is called on two tiny sequences."""
+    _try_import("flash_attn.bert_padding")
+    _try_import("flash_attn.utils.distributed")
+    _try_import("flash_attn.ops.triton.cross_entropy")
+    return {
+        "symbols": symbols(FLASH_SYMBOLS),
+        "signatures": signatures(FLASH_SIGNATURES),
+        "unpad_input_arity": guarded(_arity),
+    }
+
+
+def _arity() -> int:
+    import torch
+
+    return len(
+        sys.modules["flash_attn.bert_padding"].unpad_input(torch.zeros(2, 3, 1), torch.tensor([[1, 1, 0], [1, 1, 1]]))
+    )
+
+
+def symbols(places: Tuple[str, ...]) -> Dict[str, bool]:
+    """Return for every "module:attribute" whether it is there; nothing where a module exists but was not imported."""
+    found = {}
+    for place in places:
+        module, _, name = place.partition(":")
+        if module in sys.modules:
+            found[place] = hasattr(sys.modules[module], name)
+        elif module in MISSING:
+            found[place] = False
+    return found
+
+
+def signatures(places: Tuple[str, ...]) -> Dict[str, List[str]]:
+    """Return the parameter names of every "module:function" that is there."""
+    import inspect
+
+    found = {}
+    for place in places:
+        module, _, name = place.partition(":")
+        function = getattr(sys.modules.get(module), name, None)
+        try:
+            found[place] = list(inspect.signature(function).parameters) if function is not None else []
+        except (TypeError, ValueError):
+            continue
+        if function is None:
+            del found[place]
+    return found
+
+
+MISSING: List[str] = []  # modules that do not exist, found out in this process
+
+
+def _try_import(module: str) -> None:
+    try:
+        __import__(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module + ".").startswith(error.name + "."):
+            MISSING.append(module)
+    except Exception:
+        return

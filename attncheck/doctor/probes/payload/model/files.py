@@ -1,0 +1,92 @@
+"""Finds and reads a model's small JSON files: in a folder, or in the local Hugging Face cache, never over a network.
+
+Read in huggingface_hub 1.x and 2.4.0 (`constants.py`, `file_download.py` `repo_folder_name`): a repository's cache
+folder is "models--owner--name", with refs/main holding a commit and snapshots/<commit>/ its files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from .. import files
+from ..facts import failure, known, unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LIMIT = 20 << 20  # bytes: a model config is a few kB, a tokenizer config with its added tokens a few MB
+
+
+def folder_of(source: str, cache_dirs: list[str] | None = None) -> dict[str, Any]:
+    """Return the folder that holds the files of `source`, or why there is none, as a fact."""
+    path = os.path.expanduser(source)
+    if "\0" in source or not source.strip():
+        return unreadable("that is not a name of a model")
+    if os.path.isdir(path):
+        return known(path)
+    if os.path.exists(path):
+        if os.path.basename(path).endswith(".json"):
+            return known(os.path.dirname(path) or ".")
+        return unreadable("it is a file, and neither a folder nor a config.json")
+    name = source.strip("/")
+    if source.startswith(("/", ".", "~")) or name.count("/") > 1 or "--" in name or ".." in name:
+        return unreadable("there is no such folder")
+    return _cached(name, cache_dirs)
+
+
+def _cached(name: str, cache_dirs: list[str] | None) -> dict[str, Any]:
+    for cache in cache_dirs if cache_dirs is not None else _caches():
+        repository = os.path.join(cache, "models--" + name.replace("/", "--"))
+        if not os.path.isdir(repository):
+            continue
+        commit = files.text(os.path.join(repository, "refs", "main"), 200).strip()
+        snapshots = os.path.join(repository, "snapshots")
+        for candidate in [commit] if commit else sorted(files.names(snapshots)):
+            folder = os.path.join(snapshots, candidate)
+            if os.path.basename(candidate) == candidate and os.path.isfile(os.path.join(folder, "config.json")):
+                return known(folder)
+        return unreadable("the Hugging Face cache holds {}, but not its config.json".format(name))
+    return unreadable("there is no folder {0} here, and no {0} in the Hugging Face cache".format(name))
+
+
+def _caches() -> list[str]:
+    from ..hub import cache
+
+    return [cache()]
+
+
+def parsed(folder: str, name: str, documents: dict[str, str] | None = None) -> dict[str, Any]:
+    """Return the JSON object in the file `name`, as a fact; `documents` are files already in hand, by name."""
+    try:
+        if documents is not None:
+            if name not in documents:
+                return {"absent": "there is no " + name}
+            return _object(documents[name], name)
+        path = os.path.join(folder, name)
+        if not os.path.exists(path):
+            return {"absent": "there is no " + name}
+        size = os.path.getsize(path)
+        if size > LIMIT:
+            return unreadable("{} is {} MB; a model's is a few kB".format(name, size // 1000000))
+        return _object(files.read(path, LIMIT + 1).decode("utf-8-sig"), name)
+    except UnicodeDecodeError:
+        return unreadable(name + " is not UTF-8 text")
+    except (OSError, ValueError, TypeError) as error:
+        return unreadable("{}: {}".format(name, failure(error)))
+
+
+def _object(content: str, name: str) -> dict[str, Any]:
+    if len(content) > LIMIT:
+        return unreadable("{} is {} MB; a model's is a few kB".format(name, len(content) // 1000000))
+    if not content.strip():
+        return unreadable(name + " is empty")
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        return unreadable("{} is not JSON: {}".format(name, reason))
+    if not isinstance(document, dict):
+        return unreadable("{} holds {}, not an object".format(name, type(document).__name__))
+    return known(document)

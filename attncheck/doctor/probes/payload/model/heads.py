@@ -1,0 +1,93 @@
+"""Head counts and head sizes of a model, from the many names that configurations give them.
+
+Read in transformers 5.23.0: models/falcon (`new_decoder_architecture`, `multi_query`, `num_kv_heads`), gpt_bigcode
+(`multi_query`), deepseek_v3 (q and k: `qk_nope_head_dim + qk_rope_head_dim`; `head_dim` there is the rotary part
+alone), gemma4 (`global_head_dim` on its full_attention layers, kept as `per_layer_config` once loaded), t5 (`d_kv`),
+zamba (`attention_head_dim`). chatglm's names are those of its own code (`multi_query_group_num`, `kv_channels`).
+"""
+
+from __future__ import annotations
+
+from ..facts import absent, known, unreadable
+from .values import table, value, whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads", "encoder_attention_heads")
+HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim")
+
+
+def look(document: dict[str, Any], model_type: str, layer_types: list[str]) -> dict[str, Any]:
+    """Return the fields num_heads, num_kv_heads, head_dim, v_head_dim and head_dims of the text part."""
+    heads = whole(document, *HEADS)
+    sizes = _head_dims(document, heads, layer_types)
+    head_dim = known(max(sizes["known"])) if "known" in sizes else sizes
+    return {
+        "num_heads": heads,
+        "num_kv_heads": _kv_heads(document, model_type, heads),
+        "head_dim": head_dim,
+        "v_head_dim": _v_head_dim(document, head_dim),
+        "head_dims": sorted(value(sizes, [])),
+    }
+
+
+def _kv_heads(document: dict[str, Any], model_type: str, heads: dict[str, Any]) -> dict[str, Any]:
+    if model_type == "falcon":
+        one = document.get("multi_query") is True and document.get("new_decoder_architecture") is not True
+        given = whole(document, "num_kv_heads", "n_head_kv")
+        return known(1) if one else heads if "absent" in given else given
+    if model_type == "gpt_bigcode":
+        return known(1) if document.get("multi_query") is True else heads
+    if document.get("multi_query_attention") is True:
+        return whole(document, "multi_query_group_num")
+    given = whole(document, "num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
+    if "absent" in given:
+        given = whole(table(document.get("attn_config")), "kv_n_heads")
+    return heads if "absent" in given else given
+
+
+def _head_dims(document: dict[str, Any], heads: dict[str, Any], layer_types: list[str]) -> dict[str, Any]:
+    base = _base_head_dim(document, heads)
+    if "known" not in base:
+        return base
+    found = {base["known"]}
+    larger = whole(document, "global_head_dim")
+    if "known" in larger and "full_attention" in layer_types:
+        found = {larger["known"]} if set(layer_types) == {"full_attention"} else found | {larger["known"]}
+    for change in table(document.get("per_layer_config")).values():
+        found.update(value(whole(table(change), name), base["known"]) for name in ("head_dim",))
+    return known(found)
+
+
+def _base_head_dim(document: dict[str, Any], heads: dict[str, Any]) -> dict[str, Any]:
+    nope, rope = whole(document, "qk_nope_head_dim", least=0), whole(document, "qk_rope_head_dim", least=0)
+    if "known" in nope and "known" in rope and nope["known"] + rope["known"] > 0:
+        return known(nope["known"] + rope["known"])
+    given = whole(document, "head_dim", "attention_head_dim", "kv_channels", "d_kv", "head_size")
+    if "absent" not in given:
+        return given
+    hidden = whole(document, *HIDDEN)
+    for part in (heads, hidden):
+        if "known" not in part:
+            return part
+    if hidden["known"] < heads["known"]:
+        return unreadable("hidden size {} is smaller than {} heads".format(hidden["known"], heads["known"]))
+    return known(hidden["known"] // heads["known"])
+
+
+def _v_head_dim(document: dict[str, Any], head_dim: dict[str, Any]) -> dict[str, Any]:
+    given = whole(document, "v_head_dim")
+    return head_dim if "absent" in given else given
+
+
+def tower(name: str, document: dict[str, Any]) -> dict[str, Any]:
+    """Return the record `snapshot.Tower` of a vision or audio part, as a fact."""
+    heads = whole(document, *HEADS)
+    hidden = whole(document, "embed_dim", *HIDDEN)  # in qwen2_vl hidden_size is the text part's width
+    given = whole(document, "head_dim")
+    if "known" not in heads or ("known" not in hidden and "known" not in given):
+        return absent(name + " does not give its heads")
+    size = value(given) or hidden["known"] // heads["known"]
+    return known({"name": name, "num_heads": heads["known"], "head_dim": size}) if size else absent(name)

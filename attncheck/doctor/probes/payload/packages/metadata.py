@@ -1,0 +1,96 @@
+"""The files of a `*.dist-info`, parsed without `email`, `csv` or `importlib.metadata`, which cost more than the rest.
+
+Formats: core metadata, RECORD and WHEEL as in the PyPA specifications (packaging.python.org, "Recording installed
+projects", "Binary distribution format", "Direct URL data structure").
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..privacy import public_url
+
+_KEYS = frozenset(("name", "version", "requires-dist", "requires-python"))
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
+_SEPARATORS = re.compile(r"[-_.]+")
+_LONGEST = 1000  # characters of one value
+_MOST = 1000  # values of one list
+
+
+def normalise(name: str) -> str:
+    """Return a distribution's name as PEP 503 spells it."""
+    return _SEPARATORS.sub("-", name).lower()
+
+
+def is_name(name: str) -> bool:
+    """Say whether `name` can be a distribution's name."""
+    return len(name) <= 200 and _NAME.match(name) is not None
+
+
+def split_stem(stem: str) -> tuple[str, str]:
+    """Return name and version from a directory's name without its suffix: "flash_attn-2.8.3"."""
+    name, dash, version = stem.rpartition("-")
+    return (name, version) if dash and name and version[:1].isdigit() else (stem, "")
+
+
+def headers(data: bytes) -> tuple[dict[str, list[str]], str]:
+    """Return the headers of METADATA that matter, by lower-case name, and what is wrong with the file ("" nothing)."""
+    found: dict[str, list[str]] = {}
+    problem = ""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # A read that stopped at its cap may have split the last character; that is no fault of the file.
+        problem = "" if error.start >= len(data) - 4 and error.reason.startswith("unexpected end") else "not UTF-8"
+        text = data.decode("utf-8", "replace")
+    text = text[: text.find("\n\n") + 1] or text
+    values: list[str] | None = None
+    for line in text.split("\n"):
+        line = line.rstrip("\r")
+        if not line:
+            break
+        if line[0] in " \t":
+            if values:
+                values[-1] = (values[-1] + " " + line.strip())[:_LONGEST]
+            continue
+        key, colon, value = line.partition(":")
+        key = key.strip().lower()
+        values = found.setdefault(key, []) if colon and key in _KEYS else None
+        if values is not None and len(values) < _MOST:
+            values.append(value.strip()[:_LONGEST])
+    return found, problem
+
+
+def record(data: bytes) -> list[tuple[str, str, int]]:
+    """Return RECORD as (path, hash, size); hash "" and size -1 where the line does not say."""
+    rows = []
+    for line in data.decode("utf-8", "replace").split("\n"):
+        path, digest, size = [*line.strip().rsplit(",", 2), "", ""][:3]
+        if path[:1] == '"':
+            path = path[1:-1].replace('""', '"')
+        if path:
+            rows.append((path, digest, int(size) if size.isdigit() and size.isascii() and len(size) < 16 else -1))
+    return rows
+
+
+def wheel_tags(data: bytes) -> list[str]:
+    """Return the values of the Tag lines of WHEEL."""
+    lines = data.decode("utf-8", "replace").splitlines()
+    return [line[4:].strip()[:200] for line in lines if line[:4].lower() == "tag:"][:_MOST]
+
+
+def direct_url(data: bytes) -> tuple[str, bool]:
+    """Return where direct_url.json says the distribution came from, without credentials, and whether it is editable."""
+    import json
+
+    try:
+        document = json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return "", False
+    if not isinstance(document, dict):
+        return "", False
+    url, folder, vcs = (document.get(key) for key in ("url", "dir_info", "vcs_info"))
+    text = public_url(url[:_LONGEST]) if isinstance(url, str) else ""
+    if text and isinstance(vcs, dict):
+        text = f"{vcs.get('vcs', 'git')}+{text}@{vcs.get('commit_id', '')}"[:_LONGEST].rstrip("@")
+    return text, isinstance(folder, dict) and folder.get("editable") is True

@@ -1,0 +1,42 @@
+"""The list of rules, as text, JSON and the README's table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from attncheck.doctor.rules import Rule
+
+
+def title(rule: Rule) -> str:
+    """Return the defect a rule finds, in one line."""
+    return rule.page.partition("\n")[0].rstrip(".")
+
+
+def as_text(rules: Sequence[Rule]) -> str:
+    """Return one line a rule: code, severity, name, defect."""
+    width = max(len(rule.name) for rule in rules)
+    return "".join(f"{rule.code} {rule.severity:<7} {rule.name:<{width}}  {title(rule)}\n" for rule in rules)
+
+
+def as_json(rules: Sequence[Rule]) -> str:
+    """Return the rules with their pages as a JSON array."""
+    records = [
+        {
+            "code": rule.code,
+            "name": rule.name,
+            "severity": rule.severity,
+            "needs": sorted(rule.needs),
+            "title": title(rule),
+            "page": rule.page,
+        }
+        for rule in rules
+    ]
+    return json.dumps(records, indent=2, ensure_ascii=False) + "\n"
+
+
+def as_markdown(rules: Sequence[Rule]) -> str:
+    """Return the table that stands in the README."""
+    rows = ["| code | severity | rule | defect |", "|---|---|---|---|"]
+    rows += [f"| {rule.code} | {rule.severity} | `{rule.name}` | {title(rule)} |" for rule in rules]
+    return "\n".join(rows) + "\n"

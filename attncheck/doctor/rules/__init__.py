@@ -1,0 +1,36 @@
+"""The room of rules: one file each, named by the defect it finds, holding one frozen `RULE`.
+
+A rule is arithmetic over a `Snapshot`: no torch, no file, no process. It yields `Problem`s; the engine stamps code,
+name and severity. A fact it cannot do without it takes with `facts.need`, which turns a missing one into an
+explained skip. The module's docstring is the page that `attncheck explain CODE` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from attncheck.core.findings import Problem, Severity
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.profile import Need
+
+Check = Callable[[Snapshot], Iterable[Problem]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One defect: its code, how grave it is, the check, and for which needs it matters (none named: always).
+
+    `name` and `page` are filled in from the module's name and docstring when the rule is loaded. `by_engine` marks
+    the few that attncheck raises about itself; their `check` is never called. `general` marks advice for a job that is
+    not known yet: where a launch was given, a rule over the launch says it exactly.
+    """
+
+    code: str
+    severity: Severity
+    check: Check
+    needs: frozenset[Need] = frozenset()
+    by_engine: bool = False
+    general: bool = False
+    name: str = ""
+    page: str = ""

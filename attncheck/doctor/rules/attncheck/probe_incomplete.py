@@ -1,0 +1,28 @@
+"""A probe could not finish its look at the environment.
+
+What it checks: whether any part of the probe reported that it could not do its work (a crash, a deadline, a file
+that cannot be read).
+
+Why it matters: rules that need those facts are skipped, so silence about them means nothing.
+
+What to do: read the evidence; run again with a longer `--timeout` where a deadline passed.
+
+Source: attncheck/probes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each thing the probe could not do."""
+    for problem in snapshot.problems:
+        yield Problem(message=f"the probe could not finish: {problem}", subject="probe")
+
+
+RULE = Rule("ATN903", "warning", check)

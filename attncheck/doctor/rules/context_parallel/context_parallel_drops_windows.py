@@ -1,0 +1,56 @@
+"""accelerate's context parallelism trains the model's windowed layers without their windows.
+
+What it checks: accelerate 1.10.0 to 1.14 beside a model with sliding-window or chunked layers.
+
+Why it matters: with `cp_size` over 1 the attention mask is dropped and every layer becomes plainly causal; later
+releases refuse such models because of it.
+
+What to do: upgrade accelerate to 1.15.0, which refuses, and use Ulysses, or train this model without context
+parallelism.
+
+Source: accelerate 1.10.0 to 1.15.0, big_modeling.py (`_attach_context_parallel_hooks`); huggingface/accelerate#4177.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.install import install
+from attncheck.doctor.knowledge.models import ACCELERATE_CONTEXT_PARALLEL, named, older, reaches
+from attncheck.doctor.rules import Rule
+
+WINDOWED = frozenset({"sliding_attention", "chunked_attention"})
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where this accelerate would drop a window."""
+    model = named(snapshot)
+    first, refuses_since = ACCELERATE_CONTEXT_PARALLEL
+    version = snapshot.version("accelerate")
+    if model is None or not reaches(version, first) or not older(version, refuses_since):
+        return
+    layers = sum(kind in WINDOWED for kind in model.layer_types)
+    if not layers:
+        return
+    yield Problem(
+        message=f"accelerate {need(version, 'accelerate')} drops the windows of {model.model_type} with cp_size > 1",
+        evidence=(f"{layers} of {len(model.layer_types)} layers have a window or a chunk",),
+        fixes=(
+            _without(snapshot),
+            install(snapshot, f"accelerate>={refuses_since}", title="an accelerate that refuses instead"),
+        ),
+        subject=model.model_type,
+    )
+
+
+def _without(snapshot: Snapshot) -> Fix:
+    title = "do without context parallelism"
+    if isinstance(snapshot.job, Known):
+        return Fix(title, "setting", "", "unsafe", sets={"ring_size": "1"})
+    return Fix(title, "setting", "parallelism_config.cp_size: 1")
+
+
+RULE = Rule("ATN510", "warning", check, needs=frozenset({"context_parallel"}))

@@ -1,0 +1,46 @@
+"""Ring attention fails on the model's two head sizes under this transformers.
+
+What it checks: ring-flash-attn beside a model whose values have another head size than its keys (multi-head latent
+attention: 192 and 128), and transformers 5.15.0 or newer. Before, each such model padded its values itself; from
+5.15.0 on that happens in transformers' flash attention function, which ring-flash-attn replaces.
+
+Why it matters: a shape error in the buffers that carry keys and values around the ring, at the first forward.
+
+What to do: no ring attention for this model with this transformers.
+
+Source: transformers 5.14.1 (models/deepseek_v3/modeling_deepseek_v3.py, `F.pad(value_states`) and 5.15.0
+(integrations/flash_attention.py); ring_flash_attn 0.1.8, llama3_flash_attn_varlen.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import V_PADDED_OUTSIDE_THE_MODEL, named, reaches, without_ring
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where ring attention meets unequal head sizes that nobody pads."""
+    model = named(snapshot)
+    if model is None or not snapshot.has("ring-flash-attn"):
+        return
+    if not isinstance(model.head_dim, Known) or not isinstance(model.v_head_dim, Known):
+        return
+    sizes = model.head_dim.value, model.v_head_dim.value
+    version = snapshot.version("transformers")
+    if len(model.head_dims) != 1 or sizes[0] == sizes[1] or not reaches(version, V_PADDED_OUTSIDE_THE_MODEL):
+        return
+    yield Problem(
+        message=f"ring attention fails on {model.model_type}: keys have head size {sizes[0]}, values {sizes[1]}",
+        evidence=(f"transformers {need(version, 'transformers')} pads values in the function that the ring replaces",),
+        fixes=(without_ring(snapshot),),
+        subject=model.model_type,
+        predicted=True,
+    )
+
+
+RULE = Rule("ATN507", "error", check, needs=frozenset({"ring"}))

@@ -1,0 +1,38 @@
+"""Ring attention with attention dropout is wrong.
+
+What it checks: ring-flash-attn beside a model with attention_dropout over 0.
+
+Why it matters: silent. Each rank draws its own random numbers for blocks of one and the same row, and the backward of
+another block draws others; ring-flash-attn's README says that dropout is not supported.
+
+What to do: set attention_dropout to 0.
+
+Source: ring-flash-attention README ("Limits"); ring_flash_attn 0.1.8, adapters/hf_adapter.py (`dropout_p=dropout`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named, ring_ruled_out
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where ring attention meets attention dropout."""
+    model = named(snapshot)
+    dropout = 0.0 if model is None else value_or(model.attention_dropout, 0.0)
+    if model is None or not dropout or not snapshot.has("ring-flash-attn") or ring_ruled_out(model):
+        return
+    yield Problem(
+        message=f"ring attention is wrong with attention_dropout {dropout:g} of {model.model_type}",
+        evidence=("ring-flash-attn does not support dropout and does not refuse it",),
+        fixes=(Fix("train without attention dropout", "setting", "attention_dropout=0.0"),),
+        subject=model.model_type,
+    )
+
+
+RULE = Rule("ATN505", "warning", check, needs=frozenset({"ring"}))

@@ -1,0 +1,37 @@
+"""Ring attention leaves out the model's attention sinks.
+
+What it checks: ring-flash-attn beside a model with attention sinks (gpt_oss and its kin).
+
+Why it matters: silent. The adapter's functions swallow `s_aux` among their other arguments, so every layer is
+normalised without its sink.
+
+What to do: no ring attention for this model; Ulysses with a kernel that knows sinks.
+
+Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py (the `**kwargs` of its adapters); transformers 5.23.0,
+models/gpt_oss/modeling_gpt_oss.py (`s_aux=self.sinks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named, without_ring
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where ring attention meets attention sinks."""
+    model = named(snapshot)
+    if model is None or not model.sinks or not snapshot.has("ring-flash-attn"):
+        return
+    yield Problem(
+        message=f"ring attention drops the attention sinks of {model.model_type}",
+        evidence=("ring-flash-attn's adapter takes s_aux and does nothing with it",),
+        fixes=(without_ring(snapshot),),
+        subject=model.model_type,
+    )
+
+
+RULE = Rule("ATN502", "error", check, needs=frozenset({"ring"}))

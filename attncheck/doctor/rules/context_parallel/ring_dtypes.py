@@ -1,0 +1,48 @@
+"""Ring attention in a dtype that it does not keep.
+
+What it checks: ring-flash-attn beside a model whose checkpoint is float16 or float32.
+
+Why it matters: `ring_flash_attn_func` and `ring_flash_attn_varlen_func` return `dq.to(torch.bfloat16)` whatever they
+were given, so that float16 training gets query gradients with 8 bits of mantissa instead of 11 (`attncheck parity
+--ring-size 2` warns of it); zigzag, stripe and llama3 keep the dtype. float32 is refused by flash-attn's kernels; with
+other kernels put in their place the package's own buffers alias (`block_dq_buffer.to(torch.float32)` is the buffer
+itself) and gradients are plainly wrong.
+
+What to do: train in bfloat16, or use the zigzag or llama3 scheme with float16.
+
+Source: ring_flash_attn 0.1.8, ring_flash_attn.py and ring_flash_attn_varlen.py, the last line of `…_backward`; the
+measurement in benchmarks/RESULTS.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named, ring_ruled_out
+from attncheck.doctor.rules import Rule
+
+SAYS = {
+    "float16": ("ring attention gives float16 queries gradients of bfloat16's precision", "dq.to(torch.bfloat16)"),
+    "float32": ("ring attention takes float16 and bfloat16 only", "flash-attn's kernels refuse float32"),
+}
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where ring attention meets another dtype than bfloat16."""
+    model = named(snapshot)
+    dtype = "" if model is None else value_or(model.dtype, "").removeprefix("torch.")
+    if model is None or dtype not in SAYS or not snapshot.has("ring-flash-attn") or ring_ruled_out(model):
+        return
+    message, evidence = SAYS[dtype]
+    yield Problem(
+        message=f"{message}; the checkpoint of {model.source} is {dtype}",
+        evidence=(evidence, "static lane: dtype in config.json"),
+        fixes=(Fix("train in bfloat16", "setting", "dtype=torch.bfloat16"),),
+        subject=model.source,
+    )
+
+
+RULE = Rule("ATN513", "note", check, needs=frozenset({"ring"}))

@@ -1,0 +1,47 @@
+"""Ring attention's head stride must divide the model's key/value heads, not its query heads.
+
+What it checks: whether some divisor of the query heads is none of the key/value heads. OpenRLHF's help asks for a
+divisor of "the number of heads", which is wrong for grouped-query attention.
+
+Why it matters: a bare AssertionError (`nheads_k % heads_k_stride == 0`), at the first forward.
+
+What to do: 1 always works; larger strides send fewer, larger messages and take more memory.
+
+Source: ring_flash_attn 0.1.8, llama3_flash_attn_varlen.py; openrlhf 0.11.2, cli/train_sft.py; OpenRLHF#927.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import divisors, named, ring_ruled_out
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a note that names the strides that work."""
+    model = named(snapshot)
+    if model is None or not snapshot.has("ring-flash-attn"):
+        return
+    if not isinstance(model.num_heads, Known) or not isinstance(model.num_kv_heads, Known):
+        return
+    valid = divisors(model.num_kv_heads.value)
+    if set(divisors(model.num_heads.value)) <= set(valid) or len(valid) == 1 or ring_ruled_out(model):
+        return
+    sizes = ", ".join(map(str, valid))
+    yield Problem(
+        message=f"heads_k_stride of ring attention must divide {model.num_kv_heads.value}: {sizes}",
+        evidence=(f"{model.num_heads.value} query heads share {model.num_kv_heads.value} key/value heads",),
+        fixes=(Fix("a stride that always works", "setting", _stride(snapshot)),),
+        subject=model.model_type,
+    )
+
+
+def _stride(snapshot: Snapshot) -> str:
+    return "--ds.ring_attn_head_stride 1" if snapshot.has("openrlhf") else "heads_k_stride=1"
+
+
+RULE = Rule("ATN508", "note", check, needs=frozenset({"ring"}), general=True)

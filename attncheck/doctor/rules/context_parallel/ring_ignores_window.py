@@ -1,0 +1,44 @@
+"""Ring attention runs the model's sliding-window layers with the wrong window.
+
+What it checks: ring-flash-attn beside a model of which some layer attends within a window.
+
+Why it matters: silent. The adapter compares the window with the length of the LOCAL shard: while a shard is shorter
+than the window, those layers attend to everything; beyond, the window is one token wider than transformers' own from
+4.56.0 on. The loss is finite and wrong.
+
+What to do: use Ulysses for this model (verl, DeepSpeed ALST), or train without sequence parallelism.
+
+Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py (`key_states.shape[1] > sliding_window`, `window_size`);
+transformers 4.56.0, modeling_flash_attention_utils.py (`sliding_window - 1`), huggingface/transformers#40163.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, value_or
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named, ring_ruled_out, without_ring
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where ring attention meets a sliding window."""
+    model = named(snapshot)
+    if model is None or not isinstance(model.sliding_window, Known) or not snapshot.has("ring-flash-attn"):
+        return
+    longest = value_or(model.max_position_embeddings, 0)
+    if ring_ruled_out(model) or 0 < longest <= model.sliding_window.value:
+        return
+    windowed = sum(kind == "sliding_attention" for kind in model.layer_types)
+    window = model.sliding_window.value
+    yield Problem(
+        message=f"ring attention ignores the window of {window} in {windowed} layers of {model.model_type}",
+        evidence=("the adapter applies it only where one rank's shard is longer, and then one token too wide",),
+        fixes=(without_ring(snapshot),),
+        subject=model.model_type,
+    )
+
+
+RULE = Rule("ATN501", "error", check, needs=frozenset({"ring"}))

@@ -1,0 +1,37 @@
+"""Ring attention has no ALiBi, which the model needs.
+
+What it checks: ring-flash-attn beside a model with ALiBi biases (bloom, mpt, falcon-rw).
+
+Why it matters: a bare AssertionError (`alibi_slopes is None`), or the class refuses flash attention before that.
+
+What to do: no ring attention for this model.
+
+Source: ring_flash_attn 0.1.8, llama3_flash_attn_varlen.py and ring_flash_attn.py (`assert alibi_slopes is None`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named, refuses, without_ring
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where ring attention meets ALiBi."""
+    model = named(snapshot)
+    if model is None or not model.alibi or not snapshot.has("ring-flash-attn"):
+        return
+    if refuses(model, "flash_attention_2"):
+        return
+    yield Problem(
+        message=f"ring attention has no ALiBi, which {model.model_type} uses for positions",
+        evidence=("ring-flash-attn asserts that there are no alibi_slopes",),
+        fixes=(without_ring(snapshot),),
+        subject=model.model_type,
+    )
+
+
+RULE = Rule("ATN504", "error", check, needs=frozenset({"ring"}))

@@ -1,0 +1,57 @@
+"""Ring attention is causal only, and the model, or a part of it, is not.
+
+What it checks: ring-flash-attn beside an encoder, an encoder-decoder, or a model with a vision or audio tower.
+
+Why it matters: "AssertionError: only causal attention is supported yet.", at the first forward: one
+attn_implementation goes to every part, and the adapter replaces flash attention for all of them. A tower only matters
+to jobs that feed it.
+
+What to do: give the towers another attention: attn_implementation={"text_config": "flash_attention_2",
+"vision_config": "sdpa"}; no ring attention for encoders.
+
+Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py (`assert causal`); transformers 5.23.0, configuration_utils.py
+(a dictionary of attn_implementation by sub-config).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named, refuses, ring_ruled_out, without_ring
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where ring attention meets bidirectional attention."""
+    model = named(snapshot)
+    if model is None or not snapshot.has("ring-flash-attn") or (model.causal and not model.towers):
+        return
+    if not model.causal and not refuses(model, "flash_attention_2"):
+        yield Problem(
+            message=f"ring attention is causal only; {model.model_type} attends in both directions",
+            evidence=("ring-flash-attn asserts causal attention",),
+            fixes=(without_ring(snapshot),),
+            subject=model.model_type,
+        )
+        return
+    if ring_ruled_out(model):
+        return
+    apart = ", ".join(f'"{tower.name}": "sdpa"' for tower in model.towers)
+    yield Problem(
+        message=f"ring attention is causal only; the {model.towers[0].name} of {model.model_type} is not",
+        evidence=tuple(f"{tower.name}: {tower.num_heads} heads of {tower.head_dim}" for tower in model.towers),
+        fixes=(
+            Fix(
+                "give the towers sdpa",
+                "setting",
+                f'attn_implementation={{"text_config": "flash_attention_2", {apart}}}',
+            ),
+        ),
+        subject=model.model_type,
+        predicted=True,
+    )
+
+
+RULE = Rule("ATN506", "error", check, needs=frozenset({"ring"}))

@@ -1,0 +1,36 @@
+"""Ring attention refuses the model's logit soft-capping.
+
+What it checks: ring-flash-attn beside a model with attn_logit_softcapping (gemma2 and its kin).
+
+Why it matters: "AssertionError: llama3_flash_attn_varlen_func does not support softcap yet.", at the first forward.
+
+What to do: no ring attention for this model; Ulysses with flash_attention_2.
+
+Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named, without_ring
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where ring attention meets a softcap."""
+    model = named(snapshot)
+    if model is None or not isinstance(model.softcap, Known) or not snapshot.has("ring-flash-attn"):
+        return
+    yield Problem(
+        message=f"ring attention refuses the softcap of {model.model_type}",
+        evidence=(f"attn_logit_softcapping is {model.softcap.value:g}; ring-flash-attn asserts that there is none",),
+        fixes=(without_ring(snapshot),),
+        subject=model.model_type,
+    )
+
+
+RULE = Rule("ATN503", "error", check, needs=frozenset({"ring"}))

@@ -1,0 +1,38 @@
+"""Ring attention cuts the model's recurrent layers into unconnected pieces.
+
+What it checks: ring-flash-attn beside a model with linear-attention, Mamba or convolution layers.
+
+Why it matters: silent. The ring joins attention over the ranks' shards, and nothing else: a recurrent layer starts from
+an empty state on each rank, so later shards do not know of earlier ones. Concluded from the source, not measured.
+
+What to do: no ring attention for this model.
+
+Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py (it replaces the attention function alone).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import RECURRENT_LAYERS, named, without_ring
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where ring attention meets a recurrent layer."""
+    model = named(snapshot)
+    if model is None or not snapshot.has("ring-flash-attn"):
+        return
+    recurrent = [kind for kind in model.layer_types if kind in RECURRENT_LAYERS]
+    if recurrent:
+        yield Problem(
+            message=f"ring attention splits the {len(recurrent)} recurrent layers of {model.model_type}",
+            evidence=(f"layers of {', '.join(sorted(set(recurrent)))}; the ring carries keys and values only",),
+            fixes=(without_ring(snapshot),),
+            subject=model.model_type,
+        )
+
+
+RULE = Rule("ATN511", "warning", check, needs=frozenset({"ring"}))

@@ -1,0 +1,45 @@
+"""DeepSpeed's Ulysses refuses the model's two head sizes under this transformers.
+
+What it checks: deepspeed beside a model whose values have another head size than its keys (multi-head latent
+attention), and transformers 5.15.0 or newer, which pads values after DeepSpeed has looked at them.
+
+Why it matters: an AssertionError on `key.shape == value.shape`, at the first forward.
+
+What to do: train this model without Ulysses, or with a transformers before 5.15.0.
+
+Source: deepspeed 0.19.8, runtime/sequence_parallel/ulysses_sp.py; transformers 5.15.0,
+integrations/flash_attention.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import V_PADDED_OUTSIDE_THE_MODEL, named, reaches
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where Ulysses would compare unequal shapes."""
+    model = named(snapshot)
+    if model is None or not snapshot.has("deepspeed"):
+        return
+    if not isinstance(model.head_dim, Known) or not isinstance(model.v_head_dim, Known):
+        return
+    sizes = model.head_dim.value, model.v_head_dim.value
+    if len(model.head_dims) != 1 or sizes[0] == sizes[1]:
+        return
+    if reaches(snapshot.version("transformers"), V_PADDED_OUTSIDE_THE_MODEL):
+        yield Problem(
+            message=f"DeepSpeed's Ulysses refuses {model.model_type}: head sizes {sizes[0]} and {sizes[1]}",
+            evidence=("it asserts that keys and values have one shape, before transformers pads them",),
+            fixes=(Fix("do without Ulysses", "setting", "sequence_parallel_size: 1"),),
+            subject=model.model_type,
+            predicted=True,
+        )
+
+
+RULE = Rule("ATN512", "warning", check, needs=frozenset({"ulysses"}))

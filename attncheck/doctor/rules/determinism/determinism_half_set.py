@@ -1,0 +1,49 @@
+"""Determinism is half asked for: one of the two variables it needs is missing.
+
+What it checks: FLASH_ATTENTION_DETERMINISTIC=1 without CUBLAS_WORKSPACE_CONFIG, or CUBLAS_WORKSPACE_CONFIG at one of
+its two deterministic values without FLASH_ATTENTION_DETERMINISTIC, where flash-attn is installed and a GPU is present.
+Values that read as off are ATN702 and ATN709.
+
+Why it matters: flash attention's dq and cuBLAS's matrix products are two separate sources of run-to-run differences;
+closing one leaves the other. On an H200 flash-attn 2.8.3's dq took 30 different values in 30 repeats without the first
+variable and one with it.
+
+What to do: export both, and call `torch.use_deterministic_algorithms(True)`.
+
+Source: transformers 5.17.0 `trainer_utils.py`, `enable_full_determinism` (sets both);
+`modeling_flash_attention_utils.py` (reads the first); NVIDIA cuBLAS, "Results reproducibility".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Absent, Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.rules import Rule
+
+REPEATABLE = (Known(":4096:8"), Known(":16:8"))
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where exactly one of the two is set."""
+    flash = snapshot.env("FLASH_ATTENTION_DETERMINISTIC")
+    cublas = snapshot.env("CUBLAS_WORKSPACE_CONFIG")
+    alone = flash == Known("1") if isinstance(cublas, Absent) else isinstance(flash, Absent) and cublas in REPEATABLE
+    if not alone or not snapshot.has("flash-attn") or not snapshot.visible_devices():
+        return
+    missing, value = (
+        ("CUBLAS_WORKSPACE_CONFIG", ":4096:8") if isinstance(cublas, Absent) else ("FLASH_ATTENTION_DETERMINISTIC", "1")
+    )
+    source = "cuBLAS's matrix products" if isinstance(cublas, Absent) else "flash attention's backward"
+    yield Problem(
+        message=f"determinism is half set: without {missing}, {source} can still differ from run to run",
+        subject=missing,
+        evidence=(f"environment: {missing} is not set, its companion is",),
+        fixes=(install.export(missing, value),),
+    )
+
+
+RULE = Rule("ATN707", "warning", check)

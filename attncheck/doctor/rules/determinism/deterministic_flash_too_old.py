@@ -1,0 +1,47 @@
+"""This flash-attn is too old for the deterministic backward that is asked for.
+
+What it checks: FLASH_ATTENTION_DETERMINISTIC=1 beside flash-attn older than 2.4.1.
+
+Why it matters: the keyword `deterministic` came with flash-attn 2.4.1. transformers warns and drops the request, or the
+call raises TypeError; either way two runs differ.
+
+What to do: install flash-attn 2.4.1 or newer.
+
+Source: transformers 5.17.0 `modeling_flash_attention_utils.py` (reads the variable and passes the keyword where the
+function takes it); Dao-AILab/flash-attention README, "2.4.1"; verl#2581.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.rules import Rule
+
+FIRST = Version("2.4.1")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where determinism is asked of a flash-attn that has none."""
+    if snapshot.env("FLASH_ATTENTION_DETERMINISTIC") != Known("1") or not snapshot.has("flash-attn"):
+        return
+    version = need(snapshot.version("flash-attn"), "flash-attn's version")
+    if version < FIRST:
+        yield Problem(
+            message=f"FLASH_ATTENTION_DETERMINISTIC=1 does nothing: flash-attn {version} has no deterministic backward",
+            subject=f"flash-attn {version}",
+            evidence=("environment: FLASH_ATTENTION_DETERMINISTIC=1", f"flash-attn {version}, older than 2.4.1"),
+            fixes=(
+                install.install(
+                    snapshot, "flash-attn==2.8.3", options=("--no-build-isolation", "--no-deps", "--no-cache-dir")
+                ),
+            ),
+        )
+
+
+RULE = Rule("ATN701", "error", check)

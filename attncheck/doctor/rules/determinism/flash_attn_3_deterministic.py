@@ -1,0 +1,43 @@
+"""flash-attn-3's deterministic backward has been seen to differ from run to run.
+
+What it checks: flash-attn-3 installed and determinism asked for. The verdict is predicted: builds before the fix are
+affected, and a build's version does not tell which it is.
+
+Why it matters: dq differs between two equal backward passes although `deterministic=True`.
+
+What to do: take flash_attention_2 for runs that shall repeat, or prove this build with attncheck's determinism check.
+
+Source: Dao-AILab/flash-attention#2244. Not confirmed in source; only a run on this GPU settles it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge import determinism
+from attncheck.doctor.rules import Rule
+
+DISTRIBUTIONS = ("flash-attn-3", "flashattn-hopper")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where FA3 would run in a deterministic job."""
+    signs = determinism.signs(snapshot)
+    package = next((found for name in DISTRIBUTIONS if isinstance(found := snapshot.package(name), Known)), None)
+    if package is None or not signs:
+        return
+    name = f"{package.value.name} {package.value.version}"
+    yield Problem(
+        message=f"{name} may not be deterministic although it is asked to be: builds before a fix were not",
+        subject=name,
+        evidence=signs,
+        fixes=(install.attn_implementation(snapshot, "flash_attention_2" if snapshot.has("flash-attn") else "sdpa"),),
+        predicted=True,
+    )
+
+
+RULE = Rule("ATN706", "note", check, needs=frozenset({"flash"}))

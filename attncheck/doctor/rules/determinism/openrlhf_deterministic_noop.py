@@ -1,0 +1,48 @@
+"""Half of OpenRLHF's full-determinism switch does nothing under this transformers.
+
+What it checks: OpenRLHF beside transformers 4.54.0 or newer, where CUBLAS_WORKSPACE_CONFIG shows that determinism is
+wanted and FLASH_ATTENTION_DETERMINISTIC is not set.
+
+Why it matters: `--train.full_determinism_enable` sets `transformers.modeling_flash_attention_utils.deterministic_g`,
+which only transformers 4.47.0 to 4.53.x reads. Its other half, `enable_full_determinism`, sets
+FLASH_ATTENTION_DETERMINISTIC and still works; flash-attn's Triton cross-entropy stays nondeterministic under both.
+
+What to do: nothing for flash attention itself; export FLASH_ATTENTION_DETERMINISTIC=1 for every worker if you do not
+use the switch, and expect the last bits of log-probabilities to vary.
+
+Source: openrlhf 0.11.2 `utils/deepspeed/deepspeed.py`, `setup_distributed`; transformers wheels 4.46 to 5.22.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.rules import Rule
+
+FIRST_WITHOUT = Version("4.54.0")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the private global that OpenRLHF sets is no longer read."""
+    if not snapshot.has("openrlhf") or not snapshot.has("transformers"):
+        return
+    asked = "CUBLAS_WORKSPACE_CONFIG" in snapshot.environ
+    if not asked or "FLASH_ATTENTION_DETERMINISTIC" in snapshot.environ:
+        return
+    transformers = need(snapshot.version("transformers"), "transformers' version")
+    if transformers >= FIRST_WITHOUT:
+        yield Problem(
+            message=f"OpenRLHF sets deterministic_g for full determinism, and transformers {transformers} ignores it",
+            subject="openrlhf",
+            evidence=(f"transformers {transformers}, newer than 4.53", "FLASH_ATTENTION_DETERMINISTIC is what counts"),
+            fixes=(install.export("FLASH_ATTENTION_DETERMINISTIC", "1"),),
+        )
+
+
+RULE = Rule("ATN704", "note", check, needs=frozenset({"rl"}))

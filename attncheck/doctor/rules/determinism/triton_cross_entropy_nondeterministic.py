@@ -1,0 +1,56 @@
+"""verl computes log-probabilities with a Triton kernel that the determinism flags do not reach.
+
+What it checks: verl beside flash-attn and triton, determinism asked for, and VERL_DISABLE_FLASH_ATTN_CE not 1. verl
+then takes flash-attn's Triton cross-entropy; it sets the variable itself only where the engine's `full_determinism`
+is on.
+
+Why it matters: verl's own comment holds the kernel's reduction to be possibly not deterministic, and neither
+FLASH_ATTENTION_DETERMINISTIC nor torch's deterministic mode governs it. attncheck has not measured it; OpenRLHF
+0.11.2 uses the same kernel for float32 logits and has no switch.
+
+What to do: set the variable, and hand it to the Ray workers, which verl does not do by itself (ATN703).
+
+Source: verl 0.9.1, `utils/torch_functional.py` and `workers/engine/utils.py`; openrlhf 0.11.2, `models/utils.py`;
+verl-project/verl#6572.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge import determinism
+from attncheck.doctor.rules import Rule
+
+SWITCH = "VERL_DISABLE_FLASH_ATTN_CE"
+KERNEL = "flash_attn.ops.triton.cross_entropy:cross_entropy_loss"
+TRITON = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where verl would use the kernel in a run that shall repeat."""
+    signs = determinism.signs(snapshot)
+    if not snapshot.has("verl") or not signs or snapshot.environ.get(SWITCH) == "1" or not _has_kernel(snapshot):
+        return
+    verl = need(snapshot.package("verl"), "verl").version
+    yield Problem(
+        message=f"verl {verl} computes log-probabilities with flash-attn's Triton cross-entropy, which "
+        "FLASH_ATTENTION_DETERMINISTIC does not govern",
+        subject=f"verl {verl}",
+        evidence=(*signs, f"{SWITCH}={snapshot.environ.get(SWITCH, '(not set)')}"),
+        fixes=(install.export(SWITCH, "1"),),
+        predicted=True,
+    )
+
+
+def _has_kernel(snapshot: Snapshot) -> bool:
+    """Say whether the kernel can be imported here; the import lane's answer goes first."""
+    if isinstance(snapshot.interfaces, Known) and KERNEL in snapshot.interfaces.value.symbols:
+        return snapshot.interfaces.value.symbols[KERNEL]
+    return snapshot.has("flash-attn") and snapshot.has(*TRITON)
+
+
+RULE = Rule("ATN705", "warning", check, needs=frozenset({"rl"}))

@@ -1,0 +1,43 @@
+"""PYTORCH_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF disagree.
+
+What it checks: whether both names of the allocator's settings are set, to different values.
+
+Why it matters: torch takes one of them, and libraries that look for expandable segments (vllm, TRL) may read the
+other: a setting is without effect, or a guard misses it.
+
+What to do: give both the same value, or unset one.
+
+Source: torch 2.13 (libc10 knows both names); huggingface/trl#5794; OpenRLHF/OpenRLHF#1274.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import value_or
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.rules import Rule
+
+NEW, OLD = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the two names hold different settings."""
+    new, old = value_or(snapshot.env(NEW), ""), value_or(snapshot.env(OLD), "")
+    if not new or not old or _settings(new) == _settings(old):
+        return
+    yield Problem(
+        message=f"{NEW} and {OLD} disagree",
+        subject=NEW,
+        evidence=(f"{NEW}={new}", f"{OLD}={old}"),
+        fixes=(install.export(OLD, new, title="give both the same value"), install.unset(OLD)),
+    )
+
+
+def _settings(text: str) -> frozenset[str]:
+    return frozenset(part.strip().lower() for part in text.split(",") if part.strip())
+
+
+RULE = Rule("ATN555", "warning", check)

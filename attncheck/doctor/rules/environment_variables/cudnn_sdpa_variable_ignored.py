@@ -1,0 +1,49 @@
+"""TORCH_CUDNN_SDPA_ENABLED is set, and this torch does not read it.
+
+What it checks: the variable beside what torch itself answers, in a child that was given the same environment, for
+`torch.backends.cuda.cudnn_sdp_enabled()`. The name was torch 2.3's and 2.4's opt-in; since then the backend is on by
+default and only the call switches it off.
+
+Why it matters: `TORCH_CUDNN_SDPA_ENABLED=0` is passed around as the remedy for NaN gradients of the cuDNN backend on
+Hopper. It does nothing, and the job trains on with the kernel it was meant to avoid.
+
+What to do: call `torch.backends.cuda.enable_cudnn_sdp(False)` in the training script.
+
+Source: pytorch `aten/src/ATen/Context.h` (enabled_cudnnSDP is a constant) and
+`native/transformers/cuda/sdp_utils.cpp` (reads TORCH_CUDNN_SDPA_DEPRIORITIZED alone, in earlier releases
+TORCH_CUDNN_SDPA_PREFERRED); the libraries of the torch 2.13.0 CPU wheel do not hold the name; pytorch/pytorch#196678.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.rules import Rule
+
+NAME = "TORCH_CUDNN_SDPA_ENABLED"
+OFF = "import torch\ntorch.backends.cuda.enable_cudnn_sdp(False)"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the variable says off and torch says on."""
+    value = snapshot.environ.get(NAME, "")
+    if value.lower() not in ("0", "false", "off", "no"):
+        return
+    torch = need(snapshot.torch, "torch")
+    if not isinstance(torch.cuda, Known):
+        return
+    if not need(torch.sdpa_switches, "the state of SDPA's backends").get("CUDNN_ATTENTION", False):
+        return
+    yield Problem(
+        message=f"{NAME}={value} does nothing: torch {torch.version} keeps CUDNN_ATTENTION on",
+        subject=NAME,
+        evidence=(f"environment: {NAME}={value}", "import lane: cudnn_sdp_enabled() is True"),
+        fixes=(Fix("switch the backend off in the script", "edit", OFF), install.unset(NAME)),
+    )
+
+
+RULE = Rule("ATN801", "warning", check)

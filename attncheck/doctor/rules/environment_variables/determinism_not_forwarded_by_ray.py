@@ -1,0 +1,61 @@
+"""Determinism variables set in this shell do not reach the framework's Ray workers.
+
+What it checks: which determinism variables are set here, against those that the installed OpenRLHF or verl hands to
+its Ray workers: OpenRLHF 0.11.2 hands on none of them, verl 0.9.1 hands on PYTHONHASHSEED, CUBLAS_WORKSPACE_CONFIG,
+FLASH_ATTENTION_DETERMINISTIC, NCCL_DETERMINISTIC and NCCL_ALGO.
+
+Why it matters: workers inherit the environment of the raylet, not of the shell that submits the job. The job runs, and
+is not reproducible. A raylet started from this very shell has them: then nothing is wrong.
+
+What to do: pass them to `ray job submit --runtime-env-json`, or export them before `ray start` on every node.
+
+Source: openrlhf 0.11.2 `cli/train_ppo_ray.py` (the `env_vars` of `ray.init`); verl 0.9.1 `trainer/constants_ppo.py`
+`get_ppo_ray_runtime_env`; OpenRLHF#1138.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.rules import Rule
+
+WATCHED = (
+    "FLASH_ATTENTION_DETERMINISTIC",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "VERL_DISABLE_FLASH_ATTN_CE",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_DETERMINISTIC",
+    "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+)
+# Set alone, these tune speed or memory and ask for no determinism.
+TUNING = frozenset({"CUBLAS_WORKSPACE_CONFIG", "NCCL_ALGO", "NCCL_PROTO"})
+# Framework -> the watched variables that it hands to its workers.
+FORWARDED: dict[str, frozenset[str]] = {
+    "openrlhf": frozenset(),
+    "verl": frozenset({"CUBLAS_WORKSPACE_CONFIG", "FLASH_ATTENTION_DETERMINISTIC", "NCCL_DETERMINISTIC", "NCCL_ALGO"}),
+}
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each framework that keeps a variable from its workers."""
+    wanted = {name: snapshot.environ[name] for name in WATCHED if name in snapshot.environ}
+    if not set(wanted) - TUNING:
+        return
+    for framework, forwarded in FORWARDED.items():
+        lost = {name: value for name, value in wanted.items() if name not in forwarded}
+        if lost and snapshot.has(framework):
+            argument = json.dumps({"env_vars": lost})
+            yield Problem(
+                message=f"{framework} does not hand {', '.join(lost)} to its Ray workers",
+                subject=framework,
+                evidence=tuple(f"environment: {name}={value}" for name, value in lost.items()),
+                fixes=(Fix("hand them over yourself", "setting", f"ray job submit --runtime-env-json='{argument}'"),),
+                predicted=True,
+            )
+
+
+RULE = Rule("ATN703", "warning", check, needs=frozenset({"rl"}))

@@ -1,0 +1,40 @@
+"""FLASH_ATTENTION_DETERMINISTIC is set to a word that reads as off.
+
+What it checks: the variable's value. transformers and ring-flash-attn compare it with "1": "true", "yes" and "on" are
+off to them.
+
+Why it matters: flash-attn's backward pass keeps adding up dq in whatever order the blocks finish, and nothing says so.
+
+What to do: set it to 1.
+
+Source: transformers 4.43.0-5.23.0, `modeling_flash_attention_utils.py`; ring_flash_attn 0.1.8,
+`adapters/hf_adapter.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.rules import Rule
+
+FLAG = "FLASH_ATTENTION_DETERMINISTIC"
+MEANT_OFF = ("", "0", "false", "no", "off")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the value means yes to a reader and no to the program."""
+    value = snapshot.environ.get(FLAG, "").strip()
+    if value == "1" or value.lower() in MEANT_OFF:
+        return
+    yield Problem(
+        message=f"{FLAG}={value} is read as off: only 1 is on",
+        subject=FLAG,
+        evidence=(f"environment: {FLAG}={value}",),
+        fixes=(install.export(FLAG, "1"),),
+    )
+
+
+RULE = Rule("ATN709", "warning", check)

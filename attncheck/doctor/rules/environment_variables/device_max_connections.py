@@ -1,0 +1,56 @@
+"""CUDA_DEVICE_MAX_CONNECTIONS does not suit the way this job is parallel.
+
+What it checks: the variable against accelerate's: 1 under FSDP, or anything else under Megatron on Ampere and Hopper.
+
+Why it matters: with 1, FSDP's transfers wait for its kernels and training is slower. Megatron's tensor and context
+parallelism needs 1 on GPUs before Blackwell to overlap in the right order, and asserts it.
+
+What to do: unset it for FSDP, set it to 1 for Megatron.
+
+Source: verl 0.9.1, `verl/trainer/constants_ppo.py` ("Torch-FSDP2 / Megatron-FSDP must NOT set it to 1");
+Megatron-LM's documentation of CUDA_DEVICE_MAX_CONNECTIONS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, value_or
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.rules import Rule
+
+NAME = "CUDA_DEVICE_MAX_CONNECTIONS"
+_TRUE = ("1", "true", "yes", "on", "y", "t")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the variable is set the wrong way round."""
+    value = value_or(snapshot.env(NAME), "")
+    if _on(snapshot, "ACCELERATE_USE_FSDP") and value == "1":
+        yield Problem(
+            message=f"{NAME}=1 slows FSDP down",
+            subject=NAME,
+            evidence=("ACCELERATE_USE_FSDP is on",),
+            fixes=(install.unset(NAME),),
+        )
+    elif _on(snapshot, "ACCELERATE_USE_MEGATRON_LM") and value != "1" and _before_blackwell(snapshot):
+        yield Problem(
+            message=f"Megatron needs {NAME}=1 on this GPU; it is {value or 'not set'}",
+            subject=NAME,
+            evidence=("ACCELERATE_USE_MEGATRON_LM is on",),
+            fixes=(install.export(NAME, "1"),),
+        )
+
+
+def _on(snapshot: Snapshot, name: str) -> bool:
+    return value_or(snapshot.env(name), "").lower() in _TRUE
+
+
+def _before_blackwell(snapshot: Snapshot) -> bool:
+    capabilities = [device.compute_capability for device in snapshot.visible_devices()]
+    return any(isinstance(each, Known) and each.value[0] in (8, 9) for each in capabilities)
+
+
+RULE = Rule("ATN552", "warning", check)

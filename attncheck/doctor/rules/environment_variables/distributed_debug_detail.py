@@ -1,0 +1,38 @@
+"""TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective before it runs.
+
+What it checks: the variable's value, where two or more GPUs are visible.
+
+Why it matters: each collective is preceded by another one over the CPU that compares shapes and order across ranks.
+Ring attention sends at every step of every layer, so it suffers most; timings taken under it mean nothing.
+
+What to do: unset it once the hang or mismatch is found.
+
+Source: PyTorch documentation, "torch.distributed: Monitored Barrier and TORCH_DISTRIBUTED_DEBUG" ("will impact the
+application performance and thus should only be used when debugging issues").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.rules import Rule
+
+NAME = "TORCH_DISTRIBUTED_DEBUG"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where debugging is left on beside several GPUs."""
+    if snapshot.environ.get(NAME, "").upper() != "DETAIL" or len(snapshot.visible_devices()) < 2:
+        return
+    yield Problem(
+        message=f"{NAME}=DETAIL checks every collective across ranks before it runs",
+        subject=NAME,
+        evidence=(f"environment: {NAME}=DETAIL", f"{len(snapshot.visible_devices())} GPUs are visible"),
+        fixes=(install.unset(NAME),),
+    )
+
+
+RULE = Rule("ATN804", "warning", check)

@@ -1,0 +1,49 @@
+"""Expandable segments meet vllm's sleep mode.
+
+What it checks: `expandable_segments:True` in the allocator's settings beside a vllm below 0.20.1, or, with a newer one,
+only under the new name PYTORCH_ALLOC_CONF, which vllm's guard does not see. Whether sleep mode is used cannot be seen.
+
+Why it matters: with sleep mode (`--vllm.enable_sleep`, colocated rollout) the engine stops with "Expandable segments
+are not compatible with memory pool".
+
+What to do: clear the setting for the rollout workers and keep it for the trainers.
+
+Source: vllm-project/vllm#14189, #40812; OpenRLHF/OpenRLHF#1011, #1274; huggingface/trl#5794; vllm 0.20.0 and
+0.20.1, `device_allocator/cumem.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import need, value_or
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge.frameworks import VLLM_TOLERATES_EXPANDABLE
+from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules.environment_variables.alloc_conf_disagree import NEW, OLD
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where vllm's memory pool would meet expandable segments."""
+    if not snapshot.has("vllm"):
+        return
+    on = [name for name in (NEW, OLD) if "expandable_segments:true" in value_or(snapshot.env(name), "").lower()]
+    if not on:
+        return
+    vllm = need(snapshot.version("vllm"), "vllm's version")
+    if vllm >= Version(VLLM_TOLERATES_EXPANDABLE) and OLD in on:
+        return
+    yield Problem(
+        message=f"{on[0]} turns expandable segments on, and sleep mode of vllm {vllm} does not work with them",
+        subject=on[0],
+        evidence=tuple(f"{name}={value_or(snapshot.env(name), '')}" for name in on),
+        fixes=(install.unset(" ".join(on), title="unset it for the rollout workers"),),
+        predicted=True,
+    )
+
+
+RULE = Rule("ATN556", "warning", check, needs=frozenset({"rl"}))

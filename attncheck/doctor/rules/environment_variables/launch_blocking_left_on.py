@@ -1,0 +1,40 @@
+"""CUDA_LAUNCH_BLOCKING=1 makes every kernel wait for the one before.
+
+What it checks: the variable on a machine with a GPU, where no determinism is asked for (transformers'
+enable_full_determinism sets it itself).
+
+Why it matters: it is for finding the kernel that fails. Left on, it takes away all overlap of computation, transfer
+and launch: training is slower, often by a third and more.
+
+What to do: unset it.
+
+Source: CUDA C++ Programming Guide, environment variables; transformers 5.23.0, `trainer_utils.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import value_or
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge.determinism import signs
+from attncheck.doctor.rules import Rule
+
+NAME = "CUDA_LAUNCH_BLOCKING"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the variable is on for no reason that shows."""
+    if value_or(snapshot.env(NAME), "") != "1" or not snapshot.visible_devices() or signs(snapshot):
+        return
+    yield Problem(
+        message=f"{NAME}=1 makes every kernel wait for the one before",
+        subject=NAME,
+        evidence=(f"{NAME}=1",),
+        fixes=(install.unset(NAME),),
+    )
+
+
+RULE = Rule("ATN561", "warning", check)

@@ -1,0 +1,38 @@
+"""PYTORCH_NO_CUDA_MEMORY_CACHING makes every tensor a cudaMalloc.
+
+What it checks: the variable set to 1, where a GPU is visible.
+
+Why it matters: it exists for memory checkers. Each allocation and each release then waits for the GPU, so that a step
+takes many times as long and expandable segments have no effect.
+
+What to do: unset it for training.
+
+Source: PyTorch documentation, "CUDA Environment Variables" ("If set to 1, disables caching of memory allocations in
+CUDA. This can be useful for debugging").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.rules import Rule
+
+NAME = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the caching allocator is off."""
+    if snapshot.environ.get(NAME) != "1" or not snapshot.visible_devices():
+        return
+    yield Problem(
+        message=f"{NAME}=1 makes every allocation wait for the GPU",
+        subject=NAME,
+        evidence=(f"environment: {NAME}=1",),
+        fixes=(install.unset(NAME),),
+    )
+
+
+RULE = Rule("ATN805", "warning", check)

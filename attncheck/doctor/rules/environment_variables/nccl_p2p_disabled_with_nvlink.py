@@ -1,0 +1,49 @@
+"""NCCL_P2P_DISABLE=1 keeps NCCL off the NVLinks of this machine.
+
+What it checks: the variable where at least two of the GPUs are joined by NVLink.
+
+Why it matters: the remedy for consumer cards and broken PCIe peer access sends every transfer through the host here;
+collectives and ring attention are many times slower.
+
+What to do: unset it.
+
+Source: NCCL's documentation of NCCL_P2P_DISABLE ("disables the peer to peer (P2P) transport, which uses CUDA direct
+access between GPUs, using NVLink or PCI").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, value_or
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.rules import Rule
+
+NAME = "NCCL_P2P_DISABLE"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where NVLink is there and may not be used."""
+    if value_or(snapshot.env(NAME), "") != "1" or not isinstance(snapshot.topology, Known):
+        return
+    visible = {device.index for device in snapshot.visible_devices()}
+    links = [
+        link
+        for link in snapshot.topology.value.links
+        if link.kind.startswith("NV") and {link.first, link.second} <= visible
+    ]
+    if not links:
+        return
+    yield Problem(
+        message=f"{NAME}=1 keeps NCCL off the NVLinks between {len(links)} pairs of GPUs"
+        if len(links) > 1
+        else f"{NAME}=1 keeps NCCL off the NVLink between cuda:{links[0].first} and cuda:{links[0].second}",
+        subject=NAME,
+        evidence=tuple(f"cuda:{link.first} - cuda:{link.second}: {link.kind}" for link in links[:4]),
+        fixes=(install.unset(NAME),),
+    )
+
+
+RULE = Rule("ATN562", "warning", check)

@@ -1,0 +1,46 @@
+"""A fused SDPA backend is switched off.
+
+What it checks: what torch itself answers for `torch.backends.cuda.flash_sdp_enabled()` and its siblings, asked in a
+child that imported torch.
+
+Why it matters: with FLASH_ATTENTION and EFFICIENT_ATTENTION off, sdpa computes with MATH: many times slower, and the
+scores of every head in memory. CUDNN_ATTENTION alone being off is no defect: it is a known work-around.
+
+What to do: find what switches it off (a sitecustomize, a patched torch) and remove that.
+
+Source: torch 2.13.0 `backends/cuda/__init__.py` (`enable_flash_sdp`, `enable_mem_efficient_sdp`, `enable_cudnn_sdp`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.rules import Rule
+
+SWITCHES = {"FLASH_ATTENTION": "enable_flash_sdp", "EFFICIENT_ATTENTION": "enable_mem_efficient_sdp"}
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where a fused backend is off as soon as torch is imported."""
+    switches = need(need(snapshot.torch, "torch").sdpa_switches, "the state of SDPA's backends")
+    off = [name for name in SWITCHES if switches.get(name) is False]
+    if not off:
+        return
+    yield Problem(
+        message=f"SDPA without {' and '.join(off)}: switched off as soon as torch is imported",
+        subject="torch",
+        evidence=tuple(f"import lane: {name} is {'on' if value else 'off'}" for name, value in switches.items()),
+        fixes=(
+            Fix(
+                "switch it on again",
+                "edit",
+                "\n".join(f"torch.backends.cuda.{SWITCHES[name]}(True)" for name in off),
+            ),
+        ),
+    )
+
+
+RULE = Rule("ATN558", "warning", check)

@@ -1,0 +1,42 @@
+"""An NVTE_ variable switches Transformer Engine's attention backends off.
+
+What it checks: NVTE_FLASH_ATTN, NVTE_FUSED_ATTN and NVTE_UNFUSED_ATTN set to 0, where Transformer Engine is installed.
+
+Why it matters: base images and recipes leave these behind. With too many of them at 0, attention raises "No dot
+product attention backend is available for the provided inputs"; with one, it silently runs another backend than the
+recipe was measured with.
+
+What to do: unset what you did not set on purpose; NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 then tells which backend runs.
+
+Source: NVIDIA/TransformerEngine `attention/dot_product_attention/utils.py`, `get_attention_backend`;
+NVIDIA/TransformerEngine#1821.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.rules import Rule
+
+SWITCHES = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where a backend is switched off."""
+    off = [name for name in SWITCHES if snapshot.env(name) == Known("0")]
+    if not off or not snapshot.has("transformer-engine", "transformer-engine-torch", "transformer-engine-cu12"):
+        return
+    left = len(SWITCHES) - len(off)
+    yield Problem(
+        message=f"{', '.join(name + '=0' for name in off)} leaves Transformer Engine {left} of 3 attention backends",
+        subject="transformer-engine",
+        evidence=tuple(f"environment: {name}=0" for name in off),
+        fixes=tuple(install.unset(name) for name in off),
+    )
+
+
+RULE = Rule("ATN553", "warning", check)

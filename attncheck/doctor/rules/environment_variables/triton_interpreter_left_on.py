@@ -1,0 +1,39 @@
+"""TRITON_INTERPRET=1 runs every Triton kernel in Python on the CPU.
+
+What it checks: the variable, where something that uses Triton kernels is installed (liger-kernel, flash-attn's
+cross-entropy and rotary kernels, flex_attention through torch).
+
+Why it matters: it is Triton's debugging mode: a kernel becomes a loop of NumPy calls, thousands of times slower. A job
+seems to hang at its first step.
+
+What to do: unset it.
+
+Source: Triton documentation, "Debugging Triton: Using the Interpreter".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where Triton is left in its debugging mode beside a GPU."""
+    if snapshot.environ.get("TRITON_INTERPRET") != "1" or not snapshot.visible_devices():
+        return
+    users = [name for name in ("liger-kernel", "flash-attn", "triton") if snapshot.has(name)]
+    if not users:
+        return
+    yield Problem(
+        message="TRITON_INTERPRET=1 runs Triton kernels in Python on the CPU",
+        subject="TRITON_INTERPRET",
+        evidence=("environment: TRITON_INTERPRET=1", f"uses Triton: {', '.join(users)}"),
+        fixes=(install.unset("TRITON_INTERPRET"),),
+    )
+
+
+RULE = Rule("ATN803", "warning", check)

@@ -1,0 +1,43 @@
+"""A guard against incompatible packages is switched off.
+
+What it checks: DISABLE_VERSION_CHECK beside LLaMA-Factory, and TRANSFORMERS_DISABLE_TORCH_CHECK.
+
+Why it matters: the first lets LLaMA-Factory run with packages outside its ranges; the second switches off the checks of
+values inside transformers' models, so that a wrong shape or position runs on.
+
+What to do: unset it, unless it is set with a purpose.
+
+Source: LLaMA-Factory (2026-08), `src/llamafactory/extras/misc.py` (check_version); transformers 5.23.0,
+`utils/import_utils.py` (torch_check).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import value_or
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.rules import Rule
+
+GUARDS = {
+    "DISABLE_VERSION_CHECK": ("llamafactory", "LLaMA-Factory does not check the versions of its packages"),
+    "TRANSFORMERS_DISABLE_TORCH_CHECK": ("transformers", "transformers does not check the values its models get"),
+}
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for every guard that is switched off."""
+    for name, (package, effect) in GUARDS.items():
+        value = value_or(snapshot.env(name), "")
+        if value.lower() in ("1", "true", "y") and snapshot.has(package):
+            yield Problem(
+                message=f"{name}={value}: {effect}",
+                subject=name,
+                evidence=(f"{name}={value}",),
+                fixes=(install.unset(name),),
+            )
+
+
+RULE = Rule("ATN559", "note", check)

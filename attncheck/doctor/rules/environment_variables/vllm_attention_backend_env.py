@@ -1,0 +1,47 @@
+"""VLLM_ATTENTION_BACKEND does nothing in this vllm.
+
+What it checks: the variable with vllm 0.15 or newer. 0.13 deprecated it, 0.14.1 still reads it, and from 0.15.0 on no
+file of vllm holds its name.
+
+Why it matters: the rollout engine chooses its backend itself and says nothing, so that rollout and training may differ
+from what the recipe meant.
+
+What to do: pass the choice to the engine (`attention_backend=` or `--attention-backend`).
+
+Source: wheels of vllm 0.14.1, 0.15.0, 0.16.0, 0.20.0 and 0.29.0; vllm-project/vllm#26315 (deprecation), #32812
+(removal), #50292.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import need, value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge.frameworks import VLLM_BACKEND_VARIABLE_OLD
+from attncheck.doctor.rules import Rule
+
+NAME = "VLLM_ATTENTION_BACKEND"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the variable is set for a vllm that has left it behind."""
+    value = value_or(snapshot.env(NAME), "")
+    if not value or not snapshot.has("vllm"):
+        return
+    vllm = need(snapshot.version("vllm"), "vllm's version")
+    if vllm < Version(VLLM_BACKEND_VARIABLE_OLD):
+        return
+    yield Problem(
+        message=f"vllm {vllm} does not read {NAME}, which is set to {value}",
+        subject=NAME,
+        evidence=(f"vllm {vllm}",),
+        fixes=(Fix("tell the engine", "setting", f"--attention-backend {value}"), install.unset(NAME)),
+    )
+
+
+RULE = Rule("ATN554", "warning", check, needs=frozenset({"rl"}))

@@ -1,0 +1,93 @@
+"""flash-attn was built for another torch.
+
+What it checks: the C++ symbols that flash-attn's extension asks of torch against those that the installed torch
+exports, read from the files; where the import was tried, its outcome decides. A CPU build of torch lacks all that is
+about CUDA, and is named as that.
+
+Why it matters: `import flash_attn` raises "undefined symbol", hours into a queue or at the first forward, because
+transformers calls flash-attn available without importing it. The extension fits one minor version of torch and one
+C++ ABI, and the version "2.8.3" does not tell which. Upgrading torch, or installing vllm or sglang, breaks it.
+
+What to do: install the wheel for this torch, or build it anew without pip's cache; the finding has the command. Then
+hold torch with a constraints file.
+
+Source: Dao-AILab/flash-attention#723, #931, #940, #919, #836, #709, #1832, #853, #1717; instructlab/training#494.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.flash_attn import describe, install_flash_attn
+from attncheck.doctor.queries.packages import (
+    flash_binary,
+    flash_failure,
+    flash_fault,
+    missing_symbol,
+    says_available,
+    told,
+    torch_works,
+)
+from attncheck.doctor.queries.symbols import demangle_hint
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where flash-attn's extension does not fit the installed torch."""
+    fault = flash_fault(snapshot)
+    if fault not in ("abi", "cpu-torch") or not torch_works(snapshot) or not isinstance(snapshot.torch, Known):
+        return
+    found = snapshot.package("flash-attn")
+    version = found.value.version if isinstance(found, Known) else ""
+    torch = snapshot.torch.value.version
+    symbols = _symbols(snapshot)
+    lacks = f"it lacks {demangle_hint(symbols[0])}" if symbols else "a symbol is missing"
+    more = f" and {len(symbols) - 1} more" if len(symbols) > 1 else ""
+    message = f"flash-attn {version} was built for another torch than {torch}: {lacks}{more}"
+    if fault == "cpu-torch":
+        message = f"flash-attn {version} needs a torch with CUDA; torch {torch} is a CPU build"
+    yield Problem(
+        message=message,
+        subject=f"flash-attn {version}",
+        evidence=tuple(_evidence(snapshot, symbols) if fault == "abi" else _without_cuda(snapshot)),
+        fixes=install_flash_attn(snapshot),
+    )
+
+
+def _symbols(snapshot: Snapshot) -> tuple[str, ...]:
+    failure, binary = flash_failure(snapshot), flash_binary(snapshot)
+    first = missing_symbol(failure.message) if failure else ""
+    static = binary.missing_symbols if binary else ()
+    return tuple(dict.fromkeys((*((first,) if first else ()), *static)))
+
+
+def _evidence(snapshot: Snapshot, symbols: tuple[str, ...]) -> Iterator[str]:
+    failure, binary = flash_failure(snapshot), flash_binary(snapshot)
+    if failure is not None:
+        yield told(failure)
+    if binary is not None and binary.missing_symbols:
+        yield (
+            f"static lane: {len(binary.missing_symbols)} of the {binary.torch_symbols} symbols that {binary.path} asks "
+            "of torch are not exported"
+        )
+    if symbols:
+        yield f"for instance {symbols[0]}"
+    yield f"this environment: {describe(snapshot)}"
+    yield from says_available(snapshot)
+
+
+def _without_cuda(snapshot: Snapshot) -> Iterator[str]:
+    failure, binary = flash_failure(snapshot), flash_binary(snapshot)
+    if failure is not None:
+        yield told(failure)
+    elif binary is not None:
+        needed = [name for name in binary.needed if name.startswith(("libtorch_cuda", "libc10_cuda"))]
+        yield f"static lane: {binary.path} needs {', '.join(needed)}"
+    if not snapshot.visible_devices():
+        yield "no GPU is visible here: flash-attn could not run in any case"
+
+
+RULE = Rule("ATN104", "error", check, needs=frozenset({"flash", "ring"}))

@@ -1,0 +1,48 @@
+"""Compiling flash-attn would run out of memory.
+
+What it checks: only where flash-attn has to be compiled: MAX_JOBS in the environment times 7 GiB a job against the free
+memory, a container's limit counted; and less than 7 GiB at all.
+
+Why it matters: the compiler is killed ("Killed signal terminated program cc1plus", "ninja: build stopped", exit 137)
+after an hour's work. setup.py caps the jobs itself only without MAX_JOBS, and cannot see a container's limit.
+
+What to do: set MAX_JOBS to what the finding says, with NVCC_THREADS=1.
+
+Source: `NinjaBuildExtension` in setup.py of flash-attn 2.8.3; attncheck/doctor/knowledge/flash_attn_build.py (measured:
+up to 6.6 GiB a job and architecture); Dao-AILab/flash-attention#945, #391, #1549, #347.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import value_or
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.flash_attn import jobs_that_fit, memory_gib, missing_tools, needs_build
+from attncheck.doctor.knowledge.flash_attn_build import GIB_A_JOB
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where a build as set up here would take more memory than there is."""
+    memory = memory_gib(snapshot)
+    if not memory or not needs_build(snapshot) or missing_tools(snapshot):
+        return
+    asked = value_or(snapshot.env("MAX_JOBS"), "")
+    if asked.isdigit() and int(asked) > max(1, memory // GIB_A_JOB):
+        message = f"MAX_JOBS={asked} would take about {int(asked) * GIB_A_JOB} GiB to compile flash-attn"
+    elif memory < GIB_A_JOB:
+        message = f"compiling flash-attn takes about {GIB_A_JOB} GiB even with one job"
+    else:
+        return
+    yield Problem(
+        message=f"{message}; {memory} GiB are free",
+        subject="flash-attn",
+        evidence=(f"memory: {memory} GiB available, a container's limit counted", "no wheel is published that fits"),
+        fixes=(install.export("MAX_JOBS", str(jobs_that_fit(snapshot))), install.export("NVCC_THREADS", "1")),
+    )
+
+
+RULE = Rule("ATN111", "warning", check, needs=frozenset({"flash"}))

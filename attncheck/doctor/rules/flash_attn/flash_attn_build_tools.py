@@ -1,0 +1,59 @@
+"""flash-attn has to be compiled, and what that takes is not here.
+
+What it checks: only where flash-attn is missing or broken and no wheel is published for this torch: an nvcc of torch's
+CUDA major version (12.8 or newer for Blackwell) and a C++ compiler. ninja and Python packages are part of the install
+command already.
+
+Why it matters: pip fails after minutes with "CUDA_HOME environment variable is not set", "nvcc was not found" or "The
+detected CUDA version mismatches". The CUDA packages that torch brings hold no compiler.
+
+What to do: install the CUDA toolkit of that major version (in conda: cuda-nvcc), or do without: the Hub's kernel, sdpa,
+or a torch that wheels are published for.
+
+Source: setup.py of flash-attn 2.8.3 and torch/utils/cpp_extension.py of torch 2.13.0 (`_check_cuda_version`);
+Dao-AILab/flash-attention#420, #948, #447, #246, #509.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.flash_attn import describe, missing_tools, needs_build, wheel_build
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where flash-attn must be built and cannot be."""
+    lacking = missing_tools(snapshot)
+    if not lacking or not needs_build(snapshot):
+        return
+    yield Problem(
+        message=f"flash-attn can only be compiled here, and this is missing: {'; '.join(lacking)}",
+        subject="flash-attn",
+        evidence=(f"no wheel is published for {describe(snapshot)}", _toolkit(snapshot)),
+        fixes=tuple(_fixes(snapshot)),
+    )
+
+
+def _toolkit(snapshot: Snapshot) -> str:
+    home = snapshot.build_tools.cuda_home
+    return f"CUDA toolkit: {home.value}" if isinstance(home, Known) else "CUDA toolkit: none found"
+
+
+def _fixes(snapshot: Snapshot) -> Iterator[Fix]:
+    tags = wheel_build(snapshot)
+    torch = snapshot.torch.value.cuda if isinstance(snapshot.torch, Known) else None
+    cuda = torch.value if isinstance(torch, Known) else ""
+    if tags is not None and any("nvcc" in tool for tool in missing_tools(snapshot)):
+        if snapshot.host.conda:
+            yield Fix("install the compiler", "command", f"conda install -c nvidia cuda-nvcc={cuda}", "unsafe")
+        else:
+            yield Fix("install the CUDA toolkit", "manual", f"CUDA toolkit {cuda}: then export CUDA_HOME")
+    if any("g++" in tool for tool in missing_tools(snapshot)):
+        yield Fix("install a C++ compiler", "manual", "g++ (Debian, Ubuntu: apt install build-essential)")
+
+
+RULE = Rule("ATN110", "warning", check, needs=frozenset({"flash"}))

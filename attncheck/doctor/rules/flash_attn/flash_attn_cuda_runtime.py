@@ -1,0 +1,60 @@
+"""flash-attn was built for another CUDA than torch brings.
+
+What it checks: whether the libcudart that flash-attn's extension names is found in torch's and NVIDIA's packages, on
+LD_LIBRARY_PATH or by the loader; where the import was tried, its outcome decides.
+
+Why it matters: `import flash_attn` raises "libcudart.so.12: cannot open shared object file". flash-attn 2.8.3's
+setup.py asks for a cu12 wheel under CUDA 13 too, and where one is published for that torch, pip installs it without a
+word.
+
+What to do: install the wheel for torch's CUDA, or build it; not a second CUDA runtime beside torch's own.
+
+Source: `get_wheel_url` in setup.py of flash-attn 2.8.3 against 2.8.3.post1; Dao-AILab/flash-attention#728, #1004,
+#2118; aws/deep-learning-containers#6770.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.flash_attn import describe, install_flash_attn
+from attncheck.doctor.queries.packages import (
+    flash_binary,
+    flash_failure,
+    flash_fault,
+    missing_library,
+    says_available,
+    told,
+    torch_works,
+)
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where flash-attn's CUDA runtime is not there."""
+    if flash_fault(snapshot) != "cuda-runtime" or not torch_works(snapshot) or not isinstance(snapshot.torch, Known):
+        return
+    failure, binary = flash_failure(snapshot), flash_binary(snapshot)
+    names = [missing_library(failure.message)] if failure else []
+    names += [name for name in (binary.unresolved if binary else ()) if name.startswith("libcudart")]
+    torch = snapshot.torch.value
+    cuda = f"CUDA {torch.cuda.value}" if isinstance(torch.cuda, Known) else "no CUDA"
+    found = snapshot.package("flash-attn")
+    version = found.value.version if isinstance(found, Known) else ""
+    library = next(name for name in (*names, "libcudart.so") if name)
+    yield Problem(
+        message=f"flash-attn {version} needs {library}, and torch {torch.version} brings {cuda}",
+        subject=f"flash-attn {version}",
+        evidence=(
+            told(failure) if failure else f"static lane: {library} is needed and found nowhere",
+            f"this environment: {describe(snapshot)}",
+            *says_available(snapshot),
+        ),
+        fixes=install_flash_attn(snapshot),
+    )
+
+
+RULE = Rule("ATN105", "error", check, needs=frozenset({"flash", "ring"}))

@@ -1,0 +1,64 @@
+"""transformers calls a flash-attn missing that works.
+
+What it checks: `is_flash_attn_2_available()` against the import of flash_attn, on a machine where torch sees CUDA. The
+opposite, called available and not importable, is told with the cause in ATN104 to ATN108.
+
+Why it matters: transformers refuses flash_attention_2 or takes a kernel from the Hub, although flash-attn is in order.
+transformers reads metadata: another distribution that owns a top-level `flash_attn`, or metadata without the name
+flash-attn, is enough.
+
+What to do: install flash-attn from a wheel or its sources, so that it has metadata; remove a package that brings a
+`flash_attn` of its own.
+
+Source: `is_flash_attn_2_available` in `utils/import_utils.py` of transformers 5.17.0; huggingface/transformers#41651,
+#42999, #43060.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import Known, value_or
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.flash_attn import install_flash_attn
+from attncheck.doctor.knowledge import transformers as knowledge
+from attncheck.doctor.knowledge.flash_attn_build import MINIMUM_FOR_TRANSFORMERS
+from attncheck.doctor.queries.packages import imports_fine
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the predicate is False and the import works."""
+    answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
+    if answers.get("is_flash_attn_2_available") is not False or not snapshot.has("flash-attn", "transformers"):
+        return
+    if not imports_fine(snapshot, "flash_attn") or not imports_fine(snapshot, "flash_attn_2_cuda"):
+        return
+    if not isinstance(snapshot.torch, Known) or not value_or(snapshot.torch.value.cuda_available, False):
+        return  # without CUDA False is right
+    if _too_old(snapshot):
+        return  # ATN119
+    owners = ", ".join(f"{d.name} {d.version}" for d in snapshot.distributions if d.name.startswith("flash-attn"))
+    yield Problem(
+        message="transformers calls flash-attn missing, although it can be imported",
+        subject="flash-attn",
+        evidence=(
+            "import lane: flash_attn and flash_attn_2_cuda import, is_flash_attn_2_available() says False",
+            f"distributions: {owners or 'none is called flash-attn'}",
+        ),
+        fixes=install_flash_attn(snapshot)[:1],
+    )
+
+
+def _too_old(snapshot: Snapshot) -> bool:
+    found, transformers = snapshot.version("flash-attn"), snapshot.version("transformers")
+    if not isinstance(found, Known) or not isinstance(transformers, Known):
+        return False
+    minimum = knowledge.row(MINIMUM_FOR_TRANSFORMERS, transformers.value)
+    return minimum is not None and found.value < Version(minimum)
+
+
+RULE = Rule("ATN120", "warning", check, needs=frozenset({"flash"}))

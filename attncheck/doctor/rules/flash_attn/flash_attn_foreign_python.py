@@ -1,0 +1,52 @@
+"""flash-attn's extension is for another Python.
+
+What it checks: the tag in the extension's file name against the interpreter.
+
+Why it matters: Python does not see the file at all, so `import flash_attn` raises "No module named
+'flash_attn_2_cuda'" although it lies there. Copying a site-packages folder, or a wheel installed with the wrong pip,
+does this.
+
+What to do: install flash-attn with the pip of this interpreter.
+
+Source: PEP 3149; Python's importlib.machinery.EXTENSION_SUFFIXES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.flash_attn import install_flash_attn
+from attncheck.doctor.queries.packages import (
+    flash_binary,
+    flash_failure,
+    flash_fault,
+    says_available,
+    told,
+    torch_works,
+)
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the extension's tag is not this interpreter's."""
+    binary = flash_binary(snapshot)
+    if flash_fault(snapshot) != "foreign-python" or binary is None or not torch_works(snapshot):
+        return
+    version = need(snapshot.package("flash-attn"), "flash-attn").version
+    failure = flash_failure(snapshot)
+    yield Problem(
+        message=f"flash-attn {version} is for another Python: {binary.problem}",
+        subject=f"flash-attn {version}",
+        evidence=(
+            f"static lane: {binary.path}",
+            *((told(failure),) if failure else ()),
+            *says_available(snapshot),
+        ),
+        fixes=install_flash_attn(snapshot),
+    )
+
+
+RULE = Rule("ATN107", "error", check, needs=frozenset({"flash", "ring"}))

@@ -1,0 +1,41 @@
+"""flash-attn-4 is installed without flash-attn, which verl imports.
+
+What it checks: flash-attn-4 beside verl, and no flash-attn.
+
+Why it matters: flash-attn-4 brings `flash_attn.cute` and nothing else; `from flash_attn.bert_padding import …` raises
+"No module named 'flash_attn.bert_padding'" and `from flash_attn import flash_attn_func` "cannot import name … (unknown
+location)". transformers' flash_attention_4 does work. For OpenRLHF ATN146 says it, for ring-flash-attn ATN142.
+
+What to do: install flash-attn 2, then flash-attn-4 over it where that is used.
+
+Source: flash_attn_4 4.0.0b36 wheel (RECORD); verl 0.9.1, `utils/model.py` and `pyproject.toml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.flash_attn import describe, install_flash_attn
+from attncheck.doctor.queries.packages import torch_works
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where verl would find flash-attn-4's namespace in flash-attn's place."""
+    if not snapshot.has("flash-attn-4") or not snapshot.has("verl") or not torch_works(snapshot):
+        return
+    if snapshot.has("flash-attn", "openrlhf", "ring-flash-attn"):
+        return
+    four = need(snapshot.package("flash-attn-4"), "flash-attn-4").version
+    yield Problem(
+        message=f"flash-attn-4 {four} does not bring the flash_attn that verl imports",
+        subject=f"flash-attn-4 {four}",
+        evidence=("static lane: no distribution flash-attn", f"this environment: {describe(snapshot)}"),
+        fixes=install_flash_attn(snapshot),
+    )
+
+
+RULE = Rule("ATN114", "warning", check, needs=frozenset({"flash"}))

@@ -1,0 +1,60 @@
+"""flash-attn-4 lacks something that it needs.
+
+What it checks: flash-attn-4's own Requires-Dist (nvidia-cutlass-dsl, quack-kernels, apache-tvm-ffi,
+torch-c-dlpack-ext, einops …) against what is installed; where `flash_attn.cute` was imported, the outcome decides. A
+nvidia-cutlass-dsl of the wrong version is ATN147.
+
+Why it matters: it is compiled when it first runs, by those packages; flash_attention_4 fails at import or in the first
+step.
+
+What to do: install what it asks for; the finding has the command.
+
+Source: flash_attn_4 4.0.0b36 METADATA (nvidia-cutlass-dsl>=4.6.2, apache-tvm-ffi<0.2,>=0.1.11, quack-kernels>=0.5.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.environment import Distribution
+from attncheck.core.facts import Absent, Known, need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge.frameworks import MATTERS
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.packages import failed, imports_fine, told, torch_works
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where flash-attn-4's requirements are not met, or it does not import."""
+    if not snapshot.has("flash-attn-4") or not torch_works(snapshot):
+        return
+    four = need(snapshot.package("flash-attn-4"), "flash-attn-4")
+    failure = failed(snapshot, "flash_attn.cute")
+    lacking = list(_lacking(snapshot, four))
+    if failure is None and (not lacking or imports_fine(snapshot, "flash_attn.cute")):
+        return
+    why = (
+        f"it asks for {', '.join(lacking)}" if lacking else f"{failure.exception}: {failure.message}" if failure else ""
+    )
+    yield Problem(
+        message=f"flash-attn-4 {four.version} cannot be used: " + why.partition("\n")[0].rstrip("."),
+        subject=f"flash-attn-4 {four.version}",
+        evidence=(told(failure) if failure else f"Requires-Dist of flash-attn-4 {four.version}",),
+        fixes=(install.install(snapshot, f"flash-attn-4=={four.version}", *lacking),),
+        predicted=failure is None,
+    )
+
+
+def _lacking(snapshot: Snapshot, four: Distribution) -> Iterator[str]:
+    for requirement in requirements.demands_of(snapshot, four):
+        installed = snapshot.version(requirement.name)
+        name = requirements.normalised(requirement.name)
+        wrong = isinstance(installed, Known) and not requirements.allowed(requirement.specifier, installed.value)
+        if isinstance(installed, Absent) or (wrong and name not in MATTERS):
+            yield f"{requirement.name}{requirement.specifier}"
+
+
+RULE = Rule("ATN127", "error", check, needs=frozenset({"flash"}))

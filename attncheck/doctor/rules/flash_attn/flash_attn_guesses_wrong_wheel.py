@@ -1,0 +1,49 @@
+"""A plain install of the flash-attn that is pinned here would fetch a wheel for the wrong CUDA.
+
+What it checks: a torch with CUDA 13, flash-attn missing or broken, and a package that pins a flash-attn (2.8.1 to
+2.8.3) whose setup.py calls every CUDA but 11 "cu12", while a cu12 wheel is published for this torch.
+
+Why it matters: `pip install flash-attn==2.8.3` downloads the cu12 wheel in seconds and reports success; the import then
+fails for want of libcudart.so.12.
+
+What to do: install the cu13 wheel by its address, or build with FLASH_ATTENTION_FORCE_BUILD=TRUE; the finding has the
+command.
+
+Source: `get_wheel_url` in setup.py of flash-attn 2.8.3 against 2.8.3.post1;
+attncheck/doctor/knowledge/flash_attn_wheels.py; openrlhf 0.11.2 METADATA (`flash-attn==2.8.3`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.flash_attn import install_flash_attn, source_version, wheel_build
+from attncheck.doctor.knowledge.flash_attn_build import ONLY_CU12
+from attncheck.doctor.knowledge.flash_attn_wheels import wheels
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.packages import flash_works, torch_works
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where setup.py's guess finds a wheel, and it is the wrong one."""
+    tags = wheel_build(snapshot)
+    if tags is None or tags.cuda != 13 or flash_works(snapshot) or not torch_works(snapshot):
+        return
+    version = source_version(snapshot)
+    wrong = [wheel for wheel in wheels(replace(tags, cuda=12)) if wheel.version == version]
+    if version not in ONLY_CU12 or not wrong:
+        return
+    who = ", ".join(f"{owner.name} {owner.version}" for owner, _ in requirements.demands(snapshot, "flash-attn"))
+    yield Problem(
+        message=f"`pip install flash-attn=={version}` would install a CUDA 12 wheel beside this CUDA 13 torch",
+        subject=f"flash-attn {version}",
+        evidence=(f"{who} pins flash-attn to {version}", f"its setup.py asks for {wrong[0].url.rpartition('/')[2]}"),
+        fixes=install_flash_attn(snapshot),
+    )
+
+
+RULE = Rule("ATN112", "warning", check, needs=frozenset({"flash"}))

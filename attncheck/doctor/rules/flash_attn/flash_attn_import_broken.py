@@ -1,0 +1,81 @@
+"""flash-attn cannot be imported.
+
+What it checks: how importing flash_attn, and its extension, ended in processes of their own, where no other rule names
+the cause (another torch, CUDA, glibc or Python; a folder in the way). Files that were overwritten are told as evidence.
+
+Why it matters: flash_attention_2 fails at the first forward, because transformers calls flash-attn available without
+importing it.
+
+What to do: a missing module is installed; anything else is best answered by the wheel or build for this torch.
+
+Source: the message itself; transformers 5.17.0 `utils/import_utils.py` (is_flash_attn_2_available reads metadata).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from attncheck.core.environment import ImportOutcome
+from attncheck.core.facts import need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.flash_attn import install_flash_attn
+from attncheck.doctor.queries.packages import (
+    disturbed_files,
+    flash_failure,
+    flash_fault,
+    says_available,
+    shadowed,
+    told,
+    torch_works,
+)
+from attncheck.doctor.rules import Rule
+
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where importing flash-attn failed for a reason of its own."""
+    failure = flash_failure(snapshot)
+    if failure is None or flash_fault(snapshot) != "other" or not torch_works(snapshot):
+        return
+    if shadowed(snapshot, "flash_attn"):
+        return  # ATN118
+    version = need(snapshot.package("flash-attn"), "flash-attn").version
+    yield Problem(
+        message=f"flash-attn {version} cannot be imported: {_why(failure)}",
+        subject=f"flash-attn {version}",
+        evidence=(
+            told(failure),
+            *(f"at {frame}" for frame in failure.frames[-2:]),
+            *_disturbed(snapshot),
+            *says_available(snapshot),
+        ),
+        fixes=(*install.patience(failure), *_fixes(snapshot, failure)),
+    )
+
+
+def _disturbed(snapshot: Snapshot) -> tuple[str, ...]:
+    paths = disturbed_files(snapshot)
+    return (f"{len(paths)} of its files are missing or changed since it was installed: {paths[0]}",) if paths else ()
+
+
+def _why(failure: ImportOutcome) -> str:
+    if failure.outcome == "died":
+        return f"the process died{f' with {failure.signal}' if failure.signal else ''}"
+    if failure.outcome == "hung":
+        return f"it had not ended after {failure.seconds:.0f} s"
+    return f"{failure.exception}: {failure.message.strip().partition(chr(10))[0].rstrip('.')}"
+
+
+def _fixes(snapshot: Snapshot, failure: ImportOutcome) -> tuple[Fix, ...]:
+    absent = _NO_MODULE.search(failure.message)
+    name = absent.group(1).partition(".")[0] if absent else ""
+    if name and not name.startswith("flash_attn"):
+        return (install.install(snapshot, name.replace("_", "-")),)
+    return install_flash_attn(snapshot)
+
+
+RULE = Rule("ATN108", "error", check, needs=frozenset({"flash", "ring"}))

@@ -1,0 +1,54 @@
+"""flash-attn is not installed.
+
+What it checks: whether flash-attn 2 is there where flash attention is wanted: asked for with `--profile`, or verl is
+installed, whose default is flash_attention_2. Silent with flash-attn-3 or flash-attn-4, where the Hub's kernel would
+step in (ATN157, ATN158), and where OpenRLHF or ring-flash-attn lack it (ATN146, ATN142).
+
+Why it matters: `attn_implementation="flash_attention_2"` raises ImportError at load.
+
+What to do: the finding says whether a wheel is published for this torch, CUDA, Python and machine (seconds), or only
+a source build exists, with the jobs that fit this memory and about how long it takes.
+
+Source: attncheck/doctor/knowledge/flash_attn_wheels.py; verl 0.9.1 (`utils/model.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.flash_attn import describe, install_flash_attn, published_wheel, wheel_build
+from attncheck.doctor.queries.hub_fallback import fallback
+from attncheck.doctor.queries.packages import imports_fine, torch_works
+from attncheck.doctor.rules import Rule
+
+OTHERS = ("flash-attn", "flash-attn-3", "flash-attn-4", "openrlhf", "ring-flash-attn")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where no flash attention of any kind is installed."""
+    if snapshot.has(*OTHERS) or imports_fine(snapshot, "flash_attn") or not torch_works(snapshot):
+        return
+    if isinstance(snapshot.torch, Known) and isinstance(snapshot.torch.value.hip, Known):
+        return  # ROCm's flash-attn has its own sources
+    if fallback(snapshot) is not None:
+        return
+    yield Problem(
+        message="flash-attn is not installed" + _how(snapshot),
+        subject="flash-attn",
+        evidence=(f"this environment: {describe(snapshot)}",),
+        fixes=install_flash_attn(snapshot),
+        predicted=not snapshot.visible_devices(),
+    )
+
+
+def _how(snapshot: Snapshot) -> str:
+    if wheel_build(snapshot) is None:
+        return ""
+    wheel = published_wheel(snapshot)
+    return f"; a wheel of {wheel.version} is published for this torch" if wheel else "; only a source build fits here"
+
+
+RULE = Rule("ATN109", "error", check, needs=frozenset({"flash"}), general=True)

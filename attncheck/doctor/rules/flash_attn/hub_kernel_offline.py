@@ -1,0 +1,43 @@
+"""flash_attention_2 needs a kernel from the Hub, and this machine is set to stay offline.
+
+What it checks: whether transformers would replace flash_attention_2 by a kernel of the Hub (flash-attn is missing,
+`kernels` installed), HF_HUB_OFFLINE or a sibling is set, and the repository is not in the cache.
+
+Why it matters: the job fails when the model is loaded, on every rank.
+
+What to do: fetch the kernel on a node with network into the same cache, install flash-attn, or use sdpa.
+
+Source: wheels of transformers 4.56.0-5.23.0, `modeling_utils.py`; huggingface/transformers#45399;
+huggingface/kernels#327.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.hub_fallback import fallback
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the fallback can neither be downloaded nor found."""
+    kernel = fallback(snapshot)
+    if kernel is None or not snapshot.hub.offline or kernel.repository in snapshot.hub.kernels:
+        return
+    python = snapshot.host.executable
+    fetch = f"""HF_HUB_OFFLINE=0 {python} -c 'from kernels import get_kernel; get_kernel("{kernel.repository}")'"""
+    yield Problem(
+        message=f"flash_attention_2 needs {kernel} from the Hub, which is not cached, and the Hub is offline here",
+        subject="flash_attention_2",
+        evidence=("HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set", "flash-attn is not installed"),
+        fixes=(
+            install.attn_implementation(snapshot, "sdpa"),
+            Fix("fetch it where there is a network, into the same cache", "command", fetch, "safe"),
+        ),
+    )
+
+
+RULE = Rule("ATN158", "warning", check, needs=frozenset({"flash"}))

@@ -1,0 +1,52 @@
+"""flash_attention_2 would be a kernel downloaded from the Hub, not flash-attn.
+
+What it checks: whether transformers (4.56 or newer), asked for flash_attention_2 with flash-attn missing and a
+`kernels` it accepts installed, would fetch `kernels-community/flash-attn2` at load.
+
+Why it matters: it is another build with its own version, numerics and defects, it needs the network, and patches that
+look for flash_attention_2 by name (sequence parallelism) may not touch it. One line of warning tells. USE_HUB_KERNELS=0
+does not prevent it.
+
+What to do: install flash-attn, or say what you want: the kernel by its name and version, or sdpa.
+
+Source: wheels of transformers 4.56.0-5.23.0, `modeling_utils.py` (FLASH_ATTN_KERNEL_FALLBACK) and
+`modeling_flash_attention_utils.py`; huggingface/transformers#45399; huggingface/kernels#327.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.flash_attn import flash_attn_itself
+from attncheck.doctor.queries.hub_fallback import fallback
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the fallback would be taken and can be."""
+    kernel = fallback(snapshot)
+    if kernel is None or (snapshot.hub.offline and kernel.repository not in snapshot.hub.kernels):
+        return  # offline, ATN158 says that it fails
+    asked = snapshot.model.value.attn_implementation if isinstance(snapshot.model, Known) else None
+    if isinstance(asked, Known) and asked.value != "flash_attention_2":
+        return
+    cached = (
+        "cached here" if kernel.repository in snapshot.hub.kernels else "not cached: it would be downloaded at load"
+    )
+    yield Problem(
+        message=f"flash_attention_2 would run {kernel} from the Hub: flash-attn is not installed",
+        subject="flash_attention_2",
+        evidence=(f"kernels is installed and accepted; the repository is {cached}",),
+        fixes=(
+            *flash_attn_itself(snapshot),
+            install.attn_implementation(snapshot, str(kernel)),
+            install.attn_implementation(snapshot, "sdpa"),
+        ),
+    )
+
+
+RULE = Rule("ATN157", "warning", check, needs=frozenset({"flash"}))

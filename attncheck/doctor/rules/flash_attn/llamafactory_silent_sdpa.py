@@ -1,0 +1,44 @@
+"""LLaMA-Factory would run sdpa in silence where `flash_attn: fa2` is asked for.
+
+What it checks: LLaMA-Factory without flash-attn.
+
+Why it matters: it logs "FlashAttention-2 is not installed." and goes on with sdpa: slower, with more memory, and
+packed samples may see one another. It never takes the Hub's kernel in place of flash-attn.
+
+What to do: install flash-attn; or write `flash_attn: sdpa`, so that the configuration says what runs, and mind packing.
+
+Source: LLaMA-Factory (2026-08), `src/llamafactory/model/model_utils/attention.py` (configure_attn_implementation);
+hiyouga/LLaMA-Factory#7979, #5079.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.flash_attn import flash_attn_itself
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where LLaMA-Factory's fa2 would be sdpa."""
+    if not snapshot.has("llamafactory") or snapshot.has("flash-attn"):
+        return
+    answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
+    if answers.get("is_flash_attn_2_available", False):
+        return
+    version = need(snapshot.package("llamafactory"), "llamafactory").version
+    yield Problem(
+        message=f"LLaMA-Factory {version} turns `flash_attn: fa2` into sdpa in silence: flash-attn is not installed",
+        subject=f"llamafactory {version}",
+        evidence=("static lane: no distribution flash-attn",),
+        fixes=(
+            Fix("say what runs", "setting", "flash_attn: sdpa"),
+            *flash_attn_itself(snapshot),
+        ),
+    )
+
+
+RULE = Rule("ATN163", "note", check)

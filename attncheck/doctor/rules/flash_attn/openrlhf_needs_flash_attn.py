@@ -1,0 +1,45 @@
+"""OpenRLHF is installed without flash-attn.
+
+What it checks: whether flash-attn is there where openrlhf is; where `openrlhf.models` was imported, its outcome
+decides.
+
+Why it matters: `openrlhf.models` imports flash_attn whatever attention is asked for, so OpenRLHF stops with "No module
+named 'flash_attn'" with sdpa, without packing and without a GPU too.
+
+What to do: install the flash-attn it pins (2.8.3), even if it will not be used.
+
+Source: openrlhf 0.11.2, `openrlhf/models/ring_attn_utils.py` lines 3-4 and METADATA (`flash-attn==2.8.3`);
+OpenRLHF/OpenRLHF#790, #538.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.flash_attn import flash_attn_itself
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where OpenRLHF's unconditional import of flash_attn finds nothing."""
+    if not snapshot.has("openrlhf") or snapshot.has("flash-attn"):
+        return
+    outcome = snapshot.imported("openrlhf.models")
+    tried = outcome.value if isinstance(outcome, Known) and outcome.value.outcome in ("ok", "raised") else None
+    if tried is not None and (tried.outcome == "ok" or "flash_attn" not in tried.message):
+        return
+    openrlhf = need(snapshot.package("openrlhf"), "openrlhf")
+    lane = f"import lane: {tried.exception}: {tried.message}" if tried else "static lane: no distribution flash-attn"
+    yield Problem(
+        message=f"OpenRLHF {openrlhf.version} cannot start: flash-attn is not installed, and it imports it "
+        "whatever attention is asked for",
+        subject=f"openrlhf {openrlhf.version}",
+        evidence=(lane,),
+        fixes=flash_attn_itself(snapshot),
+    )
+
+
+RULE = Rule("ATN146", "error", check)

@@ -1,0 +1,63 @@
+"""flash-attn is not one that this TransformerEngine uses.
+
+What it checks: the installed flash-attn against the range written into the installed TransformerEngine: up to 2.6.3
+for 1.13, 2.7.4.post1 for 2.1 to 2.5, 2.8.1 for 2.6 to 2.9, 2.8.3 (without its post-releases) for 2.10 to 2.18, and
+all of 2.8.3 from 2.19 on.
+
+Why it matters: TransformerEngine then leaves flash-attn aside with one warning. Where the other backends are ruled out
+too, it stops with "No dot product attention backend is available for the provided inputs".
+
+What to do: install the flash-attn that the finding names, or run once with NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 and read
+which backend is taken.
+
+Source: wheels of transformer-engine 1.13.0-2.20.2, `pytorch/attention/dot_product_attention/utils.py` and
+`backends.py`; NVIDIA/TransformerEngine#1821, #2285; NVIDIA/Megatron-LM#3984.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge import transformer_engine as knowledge
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.rules import Rule
+
+DISTRIBUTIONS = ("transformer-engine", "transformer-engine-torch", "transformer-engine-cu13", "transformer-engine-cu12")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where TransformerEngine would leave flash-attn aside."""
+    name = next((name for name in DISTRIBUTIONS if snapshot.has(name)), None)
+    if name is None or not snapshot.has("flash-attn"):
+        return
+    engine = need(snapshot.version(name), "TransformerEngine's version")
+    flash = need(snapshot.version("flash-attn"), "flash-attn's version")
+    wanted = knowledge.flash_attn(engine)
+    public = Version(flash.public)  # TransformerEngine compares 2.8.3+local with 2.8.3 in its newest releases only
+    if wanted is None or requirements.allowed(wanted, public):
+        return
+    newer = engine > Version(knowledge.LAST)
+    yield Problem(
+        message=f"TransformerEngine {engine} uses flash-attn {wanted}; {flash} is installed",
+        subject=f"flash-attn {flash}",
+        evidence=("static lane: the range written into TransformerEngine", *_lane(snapshot)),
+        fixes=(
+            install.install(snapshot, f"flash-attn{wanted}", options=("--no-build-isolation", "--no-deps")),
+            Fix("see which backend it takes", "env", "export NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2"),
+        ),
+        predicted=newer,
+    )
+
+
+def _lane(snapshot: Snapshot) -> tuple[str, ...]:
+    outcome = snapshot.imported("transformer_engine.pytorch")
+    return (f"import lane: transformer_engine {outcome.value.outcome}",) if isinstance(outcome, Known) else ()
+
+
+RULE = Rule("ATN161", "warning", check, needs=frozenset({"flash"}))

@@ -1,0 +1,45 @@
+"""verl's value model asks for flash_attention_2, and flash-attn is not installed.
+
+What it checks: verl without flash-attn, where no kernel of the Hub would stand in either.
+
+Why it matters: verl loads a critic or reward model with `attn_implementation="flash_attention_2"` written into its
+code, so that it stops with "FlashAttention2 has been toggled on, but it cannot be used" although sdpa was set for the
+actor.
+
+What to do: install flash-attn, or use an algorithm without a value model (GRPO and its relatives).
+
+Source: verl 0.9.1, `verl/utils/model.py` lines 649 and 674 (load_valuehead_model); verl-project/verl#985, #6495.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.flash_attn import flash_attn_itself
+from attncheck.doctor.queries.hub_fallback import fallback
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where verl's fixed flash_attention_2 has nothing to run."""
+    if not snapshot.has("verl") or snapshot.has("flash-attn") or fallback(snapshot) is not None:
+        return
+    answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
+    if answers.get("is_flash_attn_2_available", False):
+        return
+    verl = need(snapshot.package("verl"), "verl").version
+    yield Problem(
+        message=f"verl {verl} loads a critic with flash_attention_2 in any case: flash-attn is not installed",
+        subject=f"verl {verl}",
+        evidence=("static lane: no distribution flash-attn",),
+        fixes=(
+            *flash_attn_itself(snapshot),
+            Fix("do without a critic", "setting", "algorithm.adv_estimator=grpo"),
+        ),
+    )
+
+
+RULE = Rule("ATN162", "warning", check, needs=frozenset({"rl"}))

@@ -1,0 +1,58 @@
+"""A CUDA build of torch finds no CUDA on a machine with a visible GPU.
+
+What it checks: the import lane asked `torch.cuda.is_available()` in a child and got False, while nvidia-smi lists a
+visible GPU. An old driver, a stopped fabric manager and hidden GPUs have rules of their own.
+
+Why it matters: the job falls back to the CPU or dies at its first CUDA call; torch often says no more than a warning.
+
+What to do: read torch's own words in the evidence. Error 804 means that cuda-compat libraries shadow the driver's on a
+GPU that does not support them; error 999 or 3 that nvidia_uvm is not loaded or not passed into the container.
+
+Source: torch 2.13.0 torch/cuda/__init__.py `is_available`; NVIDIA CUDA Runtime API, "cudaError".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where torch cannot start CUDA and nothing more exact explains it."""
+    if hardware.torch_cuda(snapshot) is None or hardware.cuda_works(snapshot) is not False:
+        return
+    gpus = hardware.visible(snapshot)
+    error = hardware.cuda_error(snapshot)
+    if not gpus or hardware.driver_too_old(snapshot) or "802" in error:
+        return
+    yield Problem(
+        message=f"torch cannot start CUDA although {hardware.named(gpus)} is visible",
+        subject="CUDA",
+        evidence=(f"import lane: {error or 'torch.cuda.is_available() is False'}", *hardware.told(gpus)),
+        fixes=tuple(_fixes(snapshot, error)),
+    )
+
+
+def _fixes(snapshot: Snapshot, error: str) -> Iterator[Fix]:
+    if "804" in error or "forward compatibility" in error:
+        if "LD_LIBRARY_PATH" in snapshot.environ:
+            yield install.unset("LD_LIBRARY_PATH", "drop the cuda-compat libraries that hide the driver's")
+        else:
+            yield Fix("remove the cuda-compat package", "manual", "sudo apt-get remove 'cuda-compat-*'", "unsafe")
+    elif "out of memory" in error:
+        yield Fix(
+            "see which processes hold the GPU",
+            "command",
+            "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
+        )
+    else:
+        yield Fix("load the module that CUDA needs beside the driver", "command", "sudo modprobe nvidia_uvm", "unsafe")
+        yield Fix("in a container, pass the GPUs in", "manual", "docker run --gpus all …")
+
+
+RULE = Rule("ATN203", "error", check)

@@ -1,0 +1,70 @@
+"""sdpa's cuDNN kernel can return NaN gradients on this GPU.
+
+What it checks: a visible GPU of sm_90, torch 2.11 to 2.13 with a cuDNN newer than 9.15.0 (which sdpa then tries first)
+and nothing that switches that kernel off. Silent where flash-attn is installed and importable and no model asks for
+sdpa: such a job does not take sdpa's kernels. The kernel itself has not been run here.
+
+Why it matters: with an explicit attention mask, a length of 64 modulo 128 and a row whose logsumexp is below -88.7, the
+backward returns NaN for the queries while the loss stays finite. DPO and KTO runs on padded batches died of it at
+random steps.
+
+What to do: put cuDNN last in sdpa's order with the variable below (torch reads it since it prefers cuDNN; the older
+TORCH_CUDNN_SDPA_ENABLED is not read any more), or call `torch.backends.cuda.enable_cudnn_sdp(False)`, or use flash.
+
+Source: pytorch/pytorch#196678; huggingface/trl#7181; torch 2.13 aten/src/ATen/native/transformers/cuda/sdp_utils.cpp
+`check_prefer_cudnn_attention`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import Known, need, value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.rules import Rule
+
+FIRST, LAST = Version("2.11"), Version("2.14.dev0")  # seen from 2.11 to 2.13
+SWITCH = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
+LAST_NOT_PREFERRED = (9, 15, 0)  # torch prefers cuDNN above 91500
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where sdpa prefers the cuDNN kernel that is known to return NaN."""
+    if hardware.torch_cuda(snapshot) is None or not _uses_sdpa(snapshot):
+        return
+    gpus = [gpu for gpu, capability in hardware.capabilities(hardware.visible(snapshot)) if capability == (9, 0)]
+    version = need(snapshot.version("torch"), "torch's version")
+    if not gpus or not FIRST <= version < LAST or value_or(snapshot.env(SWITCH), "") == "1":
+        return
+    torch = need(snapshot.torch, "torch")
+    if value_or(torch.sdpa_switches, {}).get("CUDNN_ATTENTION") is False:
+        return
+    cudnn = need(torch.cudnn, "cuDNN's version")
+    if Version(cudnn).release <= LAST_NOT_PREFERRED:
+        return
+    yield Problem(
+        message=f"sdpa prefers cuDNN {cudnn} on {hardware.named(gpus)}, whose backward can return NaN under a mask",
+        subject="sdpa",
+        evidence=(f"torch {version}, cuDNN {cudnn}", *hardware.told(gpus), f"{SWITCH} is not set"),
+        fixes=(
+            install.export(SWITCH, "1", "put cuDNN last in sdpa's order"),
+            Fix("or switch it off in the code", "edit", "torch.backends.cuda.enable_cudnn_sdp(False)"),
+        ),
+        predicted=True,
+    )
+
+
+def _uses_sdpa(snapshot: Snapshot) -> bool:
+    if isinstance(snapshot.model, Known) and isinstance(snapshot.model.value.attn_implementation, Known):
+        return snapshot.model.value.attn_implementation.value == "sdpa"
+    imported = snapshot.imported("flash_attn")
+    broken = isinstance(imported, Known) and imported.value.outcome != "ok"
+    return broken or not snapshot.has("flash-attn")
+
+
+RULE = Rule("ATN221", "warning", check)

@@ -1,0 +1,52 @@
+"""The NVIDIA driver is too old for the CUDA that torch was built with.
+
+What it checks: the driver's version against the minimum of torch's CUDA major version. Within one major version a
+newer CUDA runs on an older driver (minor-version compatibility); across majors it does not. Where torch was imported
+and CUDA started all the same (NVIDIA's cuda-compat package does that on data-centre GPUs), nothing is said.
+
+Why it matters: `torch.cuda.is_available()` turns False with no more than a warning, or the first CUDA call raises
+"The NVIDIA driver on your system is too old". pip pulls a newer CUDA major in silently when it upgrades torch.
+
+What to do: install the same torch built for a CUDA that this driver runs (extensions compiled against the old build,
+flash-attn first of all, must then be installed again), or update the driver.
+
+Source: NVIDIA CUDA Compatibility, "Minor Version Compatibility"; sgl-project/sglang#11395;
+attncheck/doctor/knowledge/cuda.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Absent, need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries import gpus
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the driver is below the minimum for torch's CUDA."""
+    if isinstance(snapshot.driver, Absent) or gpus.torch_cuda(snapshot) is None:
+        return
+    driver = need(snapshot.driver, "the NVIDIA driver")
+    minimum = gpus.driver_too_old(snapshot)
+    if not minimum or gpus.cuda_works(snapshot):
+        return
+    built = need(need(snapshot.torch, "torch").cuda, "torch's CUDA version")
+    error = gpus.cuda_error(snapshot)
+    replacement = gpus.torch_build(snapshot)
+    update = Fix(f"update the NVIDIA driver to {minimum} or newer", "manual", f"NVIDIA driver >= {minimum}")
+    yield Problem(
+        message=f"driver {driver.version} is too old for CUDA {built}, which needs {minimum} or newer",
+        subject=f"driver {driver.version}",
+        evidence=(
+            f"torch is built for CUDA {built}",
+            f"driver {driver.version}",
+            *((f"import lane: {error}",) if error else ()),
+        ),
+        fixes=(replacement, update) if replacement else (update,),
+    )
+
+
+RULE = Rule("ATN201", "error", check)

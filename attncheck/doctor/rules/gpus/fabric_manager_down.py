@@ -1,0 +1,49 @@
+"""The NVSwitch fabric is not initialised, so that CUDA cannot start.
+
+What it checks: the fabric's state that `nvidia-smi -q` tells for GPUs behind NVSwitches, and error 802 in what torch
+says of CUDA. Where torch did start CUDA, a state other than "Completed" is left alone.
+
+Why it matters: on HGX and DGX machines every CUDA call fails with "Error 802: system not yet initialized" until the
+fabric manager, of exactly the driver's version, has trained the NVLinks.
+
+What to do: start nvidia-fabricmanager; after a driver update install the fabric manager of the same version.
+
+Source: pytorch/pytorch#129749; NVIDIA/nccl#1672; NVIDIA Fabric Manager User Guide, "Getting Started".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries import gpus
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the fabric is not ready."""
+    works, error = gpus.cuda_works(snapshot), gpus.cuda_error(snapshot)
+    driver = snapshot.driver.value if isinstance(snapshot.driver, Known) else None
+    state = driver.fabric.value if driver and isinstance(driver.fabric, Known) else ""
+    refused = "802" in error or "system not yet initialized" in error
+    if works or not (refused or state not in ("", "Completed")):
+        return
+    version = driver.version if driver else "the driver's"
+    yield Problem(
+        message=f"the NVSwitch fabric is not ready (state: {state or 'not told'}), so CUDA does not start",
+        subject="nvidia-fabricmanager",
+        evidence=(
+            *((f"nvidia-smi -q: fabric state {state}",) if state else ()),
+            *((f"import lane: {error}",) if error else ()),
+        ),
+        fixes=(
+            Fix("start the fabric manager", "command", "sudo systemctl restart nvidia-fabricmanager", "unsafe"),
+            Fix(f"install the fabric manager of version {version}", "manual", f"nvidia-fabricmanager {version}"),
+        ),
+        predicted=not refused,
+    )
+
+
+RULE = Rule("ATN204", "error", check)

@@ -1,0 +1,47 @@
+"""FlashAttention 3 is not compiled for a visible GPU.
+
+What it checks: the machine code and PTX inside the extension of flash-attn-3 (or flashattn-hopper), read from the
+file, against every visible GPU. Its Hopper code is for sm_90a and runs on compute capability 9.0 alone.
+
+Why it matters: transformers accepts flash_attention_3 on any GPU of sm_80 or newer, and the first call then ends in
+"no kernel image is available for execution on the device".
+
+What to do: use flash_attention_2 or sdpa on this GPU.
+
+Source: flash-attention hopper/setup.py (targets sm_80 and sm_90a); CUDA C++ Programming Guide,
+"Architecture-specific features".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge.gpus import runs
+from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.rules import Rule
+
+NAMES = ("flash-attn-3", "flashattn-hopper")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each generation of visible GPUs that the extension has no code for."""
+    extensions = [binary for binary in snapshot.binaries if binary.distribution in NAMES]
+    targets = tuple(sorted({target for binary in extensions for target in binary.sass + binary.ptx}))
+    if not targets:
+        return
+    gpus = hardware.capabilities(hardware.visible(snapshot))
+    lacking = [gpu for gpu, capability in gpus if not runs(targets, capability)]
+    for group in hardware.alike(lacking):
+        other = "flash_attention_2" if snapshot.has("flash-attn") else "sdpa"
+        yield Problem(
+            message=f"flash-attn-3 holds code for {', '.join(targets)} and none that runs on {hardware.named(group)}",
+            subject=extensions[0].distribution,
+            evidence=(f"static lane: {extensions[0].path} has {', '.join(targets)}", *hardware.told(group)),
+            fixes=(install.attn_implementation(snapshot, other),),
+        )
+
+
+RULE = Rule("ATN218", "warning", check, needs=frozenset({"flash"}))

@@ -1,0 +1,59 @@
+"""flash-attn is not compiled for a visible GPU.
+
+What it checks: the machine code (SASS) and PTX inside flash_attn_2_cuda, read from the file, against every visible GPU
+of sm_80 and newer. Machine code for sm_XY runs on the same major version with the same or a higher minor; PTX runs on
+anything newer.
+
+Why it matters: "CUDA error: no kernel image is available for execution on the device" at the first attention call.
+flash-attn's own build has targets 80, 90, 100 and 120, the last two only with nvcc 12.8 or newer, and no PTX; an image
+built with FLASH_ATTN_CUDA_ARCHS=90 serves Hopper alone.
+
+What to do: build it again for this GPU, or select sdpa.
+
+Source: flash-attn 2.8.3 setup.py (`cuda_archs`, `cc_flag`); Dao-AILab/flash-attention#2168, #1785, #1763.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.flash_attn import install_flash_attn
+from attncheck.doctor.knowledge import gpus as knowledge
+from attncheck.doctor.queries import gpus
+from attncheck.doctor.rules import Rule
+
+MODULE = "flash_attn_2_cuda"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each generation of visible GPUs that the extension has no code for."""
+    extension = snapshot.binary(MODULE)
+    if not isinstance(extension, Known) or not (extension.value.sass or extension.value.ptx):
+        return
+    targets = extension.value.sass + extension.value.ptx
+    lacking = [
+        gpu
+        for gpu, capability in gpus.capabilities(gpus.visible(snapshot))
+        if capability >= knowledge.FLASH_OLDEST and not knowledge.runs(targets, capability)
+    ]
+    for group in gpus.alike(lacking):
+        yield Problem(
+            message=f"flash-attn holds code for {', '.join(targets)} and none that runs on {gpus.named(group)}",
+            subject="flash-attn",
+            evidence=(f"static lane: {extension.value.path} has {', '.join(targets)}", *gpus.told(group)),
+            fixes=_fixes(snapshot, gpus.capabilities(group)[0][1]),
+        )
+
+
+def _fixes(snapshot: Snapshot, capability: tuple[int, int]) -> tuple[Fix, ...]:
+    """Return the ways to a flash-attn for every visible GPU, those that the present one serves too, or without it."""
+    without = install.attn_implementation(snapshot, "sdpa")
+    ways = install_flash_attn(snapshot) if knowledge.flash2_target(capability) else ()
+    return (*(way for way in ways if way != without), without)
+
+
+RULE = Rule("ATN207", "error", check, needs=frozenset({"flash"}))

@@ -1,0 +1,61 @@
+"""A tiny torch kernel fails on a visible GPU.
+
+What it checks: a 64 x 64 product was run by the examined torch on every visible GPU, each in its own process, and its
+sum compared with the CPU's. A GPU that torch was not compiled for has a rule of its own.
+
+Why it matters: no job can run on this GPU with this torch. A wrong sum means broken hardware.
+
+What to do: read CUDA's words in the evidence; hide the GPU until it is mended.
+
+Source: measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.devices import Device
+from attncheck.core.facts import Known, value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge.gpus import runs
+from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each visible GPU on which the kernel failed."""
+    gpus = hardware.visible(snapshot)
+    failed = [gpu for gpu in gpus if isinstance(gpu.kernel, Known) and gpu.kernel.value != "ok"]
+    for gpu in failed:
+        if _lacks_code(snapshot, gpu):
+            continue
+        words = value_or(gpu.kernel, "")
+        yield Problem(
+            message=f"a tiny torch kernel fails on GPU {gpu.index} ({gpu.name})",
+            subject=f"GPU {gpu.index}",
+            evidence=(f"import lane: {words}",),
+            fixes=tuple(_fixes([other for other in gpus if other not in failed], words)),
+        )
+
+
+def _lacks_code(snapshot: Snapshot, gpu: Device) -> bool:
+    if not isinstance(snapshot.torch, Known) or not isinstance(gpu.compute_capability, Known):
+        return False
+    targets = value_or(snapshot.torch.value.arch_list, ())
+    return bool(targets) and not runs(targets, gpu.compute_capability.value)
+
+
+def _fixes(healthy: list[Device], words: str) -> Iterator[Fix]:
+    if "out of memory" in words:
+        yield Fix(
+            "see which processes hold it", "command", "nvidia-smi --query-compute-apps=pid,used_memory --format=csv"
+        )
+    if healthy:
+        numbers = ",".join(str(gpu.index) for gpu in healthy)
+        yield install.export("CUDA_VISIBLE_DEVICES", numbers, "use the GPUs that work")
+    yield Fix("read what the driver says of the GPU (Xid errors)", "command", "sudo dmesg | grep -iE 'nvrm|xid'")
+
+
+RULE = Rule("ATN212", "error", check)

@@ -1,0 +1,55 @@
+"""A visible GPU's memory is partly taken before the job starts.
+
+What it checks: the free memory of every visible GPU. Reported where more than 15 % and more than 2 GiB are taken: a
+desktop, the driver's own reserve and attncheck's tiny kernel stay below. GPUs in MIG mode are left out.
+
+Why it matters: the job runs out of memory although it fitted before; the culprit is usually a process of an earlier
+run that was not stopped, and it slows the kernels down too.
+
+What to do: see whose the processes are and end them, or use another GPU.
+
+Source: observed by nvidia-smi (memory.free, memory.total).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.devices import Device
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries import gpus
+from attncheck.doctor.rules import Rule
+
+SHARE = 0.15
+GIB = 1 << 30
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each visible GPU that others are using."""
+    for gpu in gpus.visible(snapshot):
+        taken, total = _taken(gpu)
+        if gpu.mig == Known(True) or taken <= 2 * GIB or taken <= SHARE * total:
+            continue
+        yield Problem(
+            message=f"{taken / GIB:.1f} of {total / GIB:.1f} GiB of GPU {gpu.index} ({gpu.name}) are already in use",
+            subject=f"GPU {gpu.index}",
+            evidence=(f"{(total - taken) / GIB:.1f} GiB free before the job starts",),
+            fixes=(
+                Fix(
+                    "see which processes hold it",
+                    "command",
+                    f"nvidia-smi -i {gpu.index} --query-compute-apps=pid,process_name,used_memory --format=csv",
+                ),
+            ),
+        )
+
+
+def _taken(gpu: Device) -> tuple[int, int]:
+    if not isinstance(gpu.memory_total_bytes, Known) or not isinstance(gpu.memory_free_bytes, Known):
+        return 0, 0
+    return gpu.memory_total_bytes.value - gpu.memory_free_bytes.value, gpu.memory_total_bytes.value
+
+
+RULE = Rule("ATN211", "warning", check)

@@ -1,0 +1,57 @@
+"""A visible GPU is too old for flash-attn.
+
+What it checks: the compute capability of every visible GPU, against sm_80, the oldest that flash-attn 2 accepts.
+
+Why it matters: `RuntimeError: FlashAttention only supports Ampere GPUs or newer.` comes at the first attention forward,
+after the model has been loaded. Packing and sequence parallel that rest on flash-attn are out of reach too.
+
+What to do: select sdpa, whose own kernels run on these GPUs; or show the job newer GPUs only.
+
+Source: flash-attn 2.8.3 csrc/flash_attn/flash_api.cpp lines 370, 542, 798; Dao-AILab/flash-attention#762;
+hiyouga/LLaMA-Factory#3508; verl-project/verl#985.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.job import Job
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge.gpus import FLASH_OLDEST
+from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.queries.launch import implementation, setting, where
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each generation of visible GPUs below sm_80."""
+    job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+    if job is not None and implementation(job) != "flash_attention_2":
+        return
+    gpus = hardware.visible(snapshot)
+    old = [gpu for gpu, capability in hardware.capabilities(gpus) if capability < FLASH_OLDEST]
+    for group in hardware.alike(old):
+        yield Problem(
+            message=f"{hardware.named(group)} cannot run flash_attention_2, which needs sm_80 or newer",
+            subject=f"GPU {group[0].index}",
+            evidence=hardware.told(group),
+            fixes=(install.attn_implementation(snapshot, "sdpa") if job is None else setting(*_without_flash(job)),),
+            places=where(job, "attn_implementation", "packing") if job is not None else (),
+        )
+
+
+def _without_flash(job: Job) -> tuple[str, dict[str, str]]:
+    """Return the title and the settings of the same job under sdpa, without what sdpa cannot do there."""
+    sets = {"attn_implementation": "sdpa"}
+    if job.plan.packed and job.packs_with and "sdpa" not in job.packs_with:
+        sets["packing"] = "off"
+    if job.plan.ring_size > 1 and job.hooked and "sdpa" not in job.hooked:
+        sets["ring_size"] = "1"
+    lost = [name for key, name in (("packing", "packing"), ("ring_size", "the ring")) if key in sets]
+    return "use sdpa" + (f", without {' and '.join(lost)}" if lost else ""), sets
+
+
+RULE = Rule("ATN206", "error", check, needs=frozenset({"flash"}))

@@ -1,0 +1,46 @@
+"""A visible GPU is in MIG mode, where GPUs cannot talk to one another directly.
+
+What it checks: the MIG mode of every visible GPU, where the job needs several GPUs to pass keys and values around.
+
+Why it matters: a CUDA process sees one MIG device only, MIG devices have neither NVLink nor peer-to-peer access, and
+NCCL needs one device per rank. Ring attention over them fails or is slow.
+
+What to do: have an administrator switch MIG off, or run without sequence parallel.
+
+Source: NVIDIA MIG User Guide, "Deployment Considerations" and "Application Considerations"; RAPIDS deployment guide,
+"Multi-Instance GPU".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where visible GPUs are in MIG mode."""
+    gpus = [gpu for gpu in hardware.visible(snapshot) if gpu.mig == Known(True)]
+    if not gpus:
+        return
+    numbers = ",".join(str(gpu.index) for gpu in gpus)
+    yield Problem(
+        message=f"{hardware.named(gpus)} is in MIG mode: no NVLink and no peer-to-peer access for ring attention",
+        subject=f"GPU {gpus[0].index}",
+        evidence=tuple(f"GPU {gpu.index}: MIG mode enabled" for gpu in gpus),
+        fixes=(
+            Fix(
+                "switch MIG off, with nothing running on the GPU",
+                "command",
+                f"sudo nvidia-smi -i {numbers} -mig 0",
+                "unsafe",
+            ),
+        ),
+    )
+
+
+RULE = Rule("ATN214", "warning", check, needs=frozenset({"ring"}))

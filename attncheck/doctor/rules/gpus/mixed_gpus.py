@@ -1,0 +1,45 @@
+"""The visible GPUs are of different generations.
+
+What it checks: the compute capabilities of the visible GPUs against one another.
+
+Why it matters: every rank waits for the slowest; a kernel that runs on one rank may be missing on another, and
+attention backends are chosen per GPU, so that ranks may compute with different kernels. CUDA numbers GPUs from the
+fastest on, nvidia-smi along the PCI bus, so that CUDA_VISIBLE_DEVICES=0 may not be nvidia-smi's GPU 0.
+
+What to do: show the job one kind, and number GPUs as nvidia-smi does.
+
+Source: NVIDIA CUDA C++ Programming Guide, "CUDA Environment Variables" (CUDA_DEVICE_ORDER: FASTEST_FIRST by default).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the visible GPUs differ in compute capability."""
+    gpus = [gpu for gpu, _ in hardware.capabilities(hardware.visible(snapshot))]
+    groups = hardware.alike(gpus)
+    if len(groups) < 2:
+        return
+    best = max(groups, key=lambda group: (len(group), hardware.capabilities(group)[0][1]))
+    numbers = ",".join(str(gpu.index) for gpu in best)
+    fixes: list[Fix] = [install.export("CUDA_VISIBLE_DEVICES", numbers, f"use {hardware.named(best)} alone")]
+    if value_or(snapshot.env("CUDA_DEVICE_ORDER"), "") != "PCI_BUS_ID":
+        fixes.append(install.export("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "and number GPUs as nvidia-smi does"))
+    yield Problem(
+        message="the visible GPUs are of different generations: " + ", ".join(map(hardware.named, groups)),
+        subject="GPUs",
+        evidence=hardware.told(gpus),
+        fixes=tuple(fixes),
+    )
+
+
+RULE = Rule("ATN210", "warning", check)

@@ -1,0 +1,48 @@
+"""A visible GPU has no bfloat16 arithmetic.
+
+What it checks: the compute capability of every visible GPU against sm_80, where bfloat16 begins.
+
+Why it matters: training recipes and checkpoints ask for bfloat16. On an older GPU torch emulates it through float32
+(`torch.cuda.is_bf16_supported()` still says True, which is what frameworks ask), slowly, or a kernel refuses.
+
+What to do: train in float16 with loss scaling, or in float32; or show the job newer GPUs only.
+
+Source: torch 2.13.0 torch/cuda/__init__.py `is_bf16_supported` (`including_emulation=True`); NVIDIA CUDA C++
+Programming Guide, table "Arithmetic Instructions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.gpus import BF16_OLDEST
+from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each generation of visible GPUs without bfloat16."""
+    if isinstance(snapshot.model, Known) and snapshot.model.value.dtype in (Known("float16"), Known("float32")):
+        return
+    gpus = hardware.visible(snapshot)
+    old = [gpu for gpu, capability in hardware.capabilities(gpus) if capability < BF16_OLDEST]
+    for group in hardware.alike(old):
+        yield Problem(
+            message=f"{hardware.named(group)}: no bfloat16, torch emulates it slowly",
+            subject=f"GPU {group[0].index}",
+            evidence=hardware.told(group),
+            fixes=(Fix("train in float16", "setting", "\n".join(_settings(snapshot))),),
+        )
+
+
+def _settings(snapshot: Snapshot) -> Iterator[str]:
+    yield "dtype=torch.float16"
+    yield "Trainer:       --fp16 True --bf16 False"
+    if snapshot.has("llamafactory"):
+        yield "LLaMA-Factory: fp16: true"
+
+
+RULE = Rule("ATN209", "warning", check, needs=frozenset({"flash", "rl"}), general=True)

@@ -1,0 +1,49 @@
+"""A CUDA build of torch finds an NVIDIA machine without an available GPU.
+
+What it checks: no GPU is listed although a driver answers, nvidia-smi is installed, or NVIDIA GPUs are on the PCI bus.
+A machine without any sign of NVIDIA is left alone.
+
+Why it matters: the job will not see a GPU. Usually the container was started without `--gpus`, the batch job without a
+GPU request, or the driver is not installed on the host.
+
+What to do: pass the GPUs in, or ask the scheduler for one.
+
+Source: NVIDIA Container Toolkit documentation, "Running a Sample Workload"; observed by nvidia-smi and /sys/bus/pci.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Absent, Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries import gpus
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where there should be a GPU and none is listed."""
+    if gpus.torch_cuda(snapshot) is None or gpus.cuda_works(snapshot):
+        return
+    if not isinstance(snapshot.devices, Absent):
+        return
+    reason = snapshot.devices.reason
+    expected = isinstance(snapshot.driver, Known) or "on the PCI bus" in reason or reason.startswith(gpus.BROKEN)
+    if not expected:
+        return
+    yield Problem(
+        message=f"no GPU is available here: {reason}",
+        subject="GPUs",
+        evidence=(
+            reason,
+            *((f"driver {snapshot.driver.value.version}",) if isinstance(snapshot.driver, Known) else ()),
+        ),
+        fixes=(
+            Fix("in a container, pass the GPUs in", "manual", "docker run --gpus all …"),
+            Fix("under Slurm, ask for one", "manual", "srun --gpus=1 …"),
+        ),
+    )
+
+
+RULE = Rule("ATN223", "warning", check)

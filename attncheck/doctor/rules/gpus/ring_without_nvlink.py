@@ -1,0 +1,64 @@
+"""Ring attention is to run over GPUs that are not joined by NVLink.
+
+What it checks: the links among the visible GPUs in `nvidia-smi topo -m`. Pairs without any peer access have a rule of
+their own.
+
+Why it matters: ring attention hides the passing of keys and values behind the computing only where links are fast; its
+README requires NVLink for performance. Over PCIe throughput can fall as the ring grows.
+
+What to do: keep a ring inside a group of GPUs with NVLink; longer sequences per GPU hide more. Where the break-even
+lies must be measured.
+
+Source: ring_flash_attn 0.1.8 README ("NVLink between GPUs are required for high performance"); axolotl PR#2520;
+OpenRLHF/OpenRLHF#927.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.devices import Link
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.queries import gpus
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield one problem for all pairs of visible GPUs that PCIe alone joins."""
+    links = gpus.links(snapshot)
+    slow = [link for link in links if not _fast(link) and link.peer_access != Known(False)]
+    if not slow:
+        return
+    kinds = sorted({link.kind for link in slow})
+    yield Problem(
+        message=f"{len(slow)} of {len(links)} pairs of visible GPUs are joined by {'/'.join(kinds)}, not by NVLink",
+        subject="GPUs",
+        evidence=tuple(f"GPU {link.first}-{link.second}: {link.kind}" for link in slow[:12]),
+        fixes=_fixes(links),
+    )
+
+
+def _fast(link: Link) -> bool:
+    return link.kind.startswith(("NV", "C2C"))
+
+
+def _fixes(links: tuple[Link, ...]) -> tuple[Fix, ...]:
+    """Return the largest group of GPUs that NVLink joins pairwise, where there is one."""
+    fast = {(link.first, link.second) for link in links if _fast(link)}
+    best: list[int] = []
+    for first in sorted({gpu for pair in fast for gpu in pair}):
+        group = [first]
+        for other in sorted({gpu for pair in fast for gpu in pair} - {first}):
+            if all((min(gpu, other), max(gpu, other)) in fast for gpu in group):
+                group.append(other)
+        best = max(best, group, key=len)
+    if len(best) < 2:
+        return ()
+    numbers = ",".join(map(str, sorted(best)))
+    return (install.export("CUDA_VISIBLE_DEVICES", numbers, "use the GPUs that NVLink joins"),)
+
+
+RULE = Rule("ATN216", "warning", check, needs=frozenset({"ring"}))

@@ -1,0 +1,53 @@
+"""accelerate refuses several RTX 40 cards on this driver.
+
+What it checks: accelerate's own test: more than one GPU, one of them an "RTX 40", a driver below 550.40.07, and
+NCCL_P2P_DISABLE or NCCL_IB_DISABLE not set.
+
+Why it matters: `NotImplementedError: Using RTX 4000 series doesn't support faster communication broadband via P2P or
+IB` as soon as a Trainer starts under torchrun. `accelerate launch` sets both variables itself.
+
+What to do: set both variables, or update the driver.
+
+Source: accelerate 1.15.0 utils/environment.py `check_cuda_p2p_ib_support` and state.py line 319;
+cocktailpeanut/fluxgym#283.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge.gpus import NO_PEER_NAMES, PEER_DRIVER
+from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.rules import Rule
+
+VARIABLES = ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where accelerate would raise."""
+    missing = [name for name in VARIABLES if name not in snapshot.environ]
+    if not snapshot.has("accelerate") or not missing:
+        return
+    gpus = hardware.devices(snapshot)  # accelerate counts nvidia-smi's, whatever CUDA_VISIBLE_DEVICES says
+    cards = [gpu for gpu in gpus if any(name in gpu.name for name in NO_PEER_NAMES)]
+    driver = hardware.driver_version(snapshot)
+    if len(gpus) < 2 or not cards or not driver or driver >= tuple(map(int, PEER_DRIVER.split("."))):
+        return
+    version = ".".join(map(str, driver))
+    both = " and ".join(VARIABLES)
+    yield Problem(
+        message=f"accelerate refuses {hardware.named(cards)} on driver {version} unless {both} are set",
+        subject="accelerate",
+        evidence=(
+            *hardware.told(gpus),
+            f"driver {version}, below {PEER_DRIVER}",
+            *(f"{name} is not set" for name in missing),
+        ),
+        fixes=tuple(install.export(name, "1") for name in missing),
+    )
+
+
+RULE = Rule("ATN220", "error", check)

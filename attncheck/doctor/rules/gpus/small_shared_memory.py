@@ -1,0 +1,48 @@
+"""/dev/shm is too small for several GPUs.
+
+What it checks: the size of /dev/shm, against 512 MiB, where more than one GPU is visible. Docker gives 64 MiB unless it
+is told otherwise.
+
+Why it matters: NCCL puts buffers there for ranks that cannot reach each other directly and data loaders pass batches
+through it: "Error while creating shared memory segment", "unable to open shared memory object", or a bus error.
+
+What to do: start the container with more shared memory, or with the host's.
+
+Source: NVIDIA NCCL User Guide, "Troubleshooting", "Shared Memory"; Docker documentation, `--shm-size`;
+torch.utils.data documentation ("Multi-process data loading" and shared memory).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.rules import Rule
+
+MIB = 1 << 20
+ENOUGH = 512 * MIB
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where /dev/shm is small and several GPUs are visible."""
+    size = snapshot.host.shm_bytes
+    if not isinstance(size, Known) or size.value >= ENOUGH:
+        return
+    gpus = hardware.visible(snapshot)
+    if len(gpus) < 2:
+        return
+    yield Problem(
+        message=f"/dev/shm holds {size.value // MIB} MiB, for {len(gpus)} GPUs",
+        subject="/dev/shm",
+        evidence=(f"/dev/shm: {size.value // MIB} MiB", f"{len(gpus)} visible GPUs"),
+        fixes=(
+            Fix("start the container with more shared memory", "manual", "docker run --shm-size=16g …"),
+            Fix("or with the host's", "manual", "docker run --ipc=host …"),
+        ),
+    )
+
+
+RULE = Rule("ATN222", "warning", check)

@@ -1,0 +1,44 @@
+"""torch is built without CUDA on a machine with a GPU.
+
+What it checks: the version that torch's own files tell against the GPUs of the machine.
+
+Why it matters: everything runs on the CPU, and flash-attn cannot be built or imported. It happens when a requirements
+file names the CPU index, when pip finds no CUDA wheel for the platform, or when an image is built on another machine.
+
+What to do: install the same torch from the index of a CUDA build that the driver here runs. The version must name the
+build ("+cu130"): to pip, "2.13.0" is satisfied by the "2.13.0+cpu" that is there.
+
+Source: PEP 440, "Local version identifiers"; pytorch.org/get-started; attncheck/doctor/knowledge/cuda.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Absent, Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where torch has neither CUDA nor ROCm and a GPU is there."""
+    if not isinstance(snapshot.torch, Known):
+        return
+    torch = snapshot.torch.value
+    if not isinstance(torch.cuda, Absent) or isinstance(torch.hip, Known):
+        return
+    gpus = hardware.devices(snapshot)
+    if not gpus:
+        return
+    replacement = hardware.torch_build(snapshot)
+    yield Problem(
+        message=f"torch {torch.version} is built without CUDA, on a machine with {len(gpus)} x {gpus[0].name}",
+        subject=f"torch {torch.version}",
+        evidence=("torch/version.py names no CUDA", *hardware.told(gpus)),
+        fixes=(replacement,) if replacement else (),
+    )
+
+
+RULE = Rule("ATN205", "error", check)

@@ -1,0 +1,51 @@
+"""torch is not compiled for a visible GPU.
+
+What it checks: the architectures that the imported torch names (`torch.cuda.get_arch_list()`) against every visible
+GPU. A GPU on which a tiny kernel has really run is left alone.
+
+Why it matters: torch warns "… with CUDA capability sm_120 is not compatible with the current PyTorch installation" and
+fails at its first kernel with "no kernel image is available for execution on the device".
+
+What to do: install a build that has the GPU. Blackwell came with the CUDA 12.8 builds; builds for CUDA 12.8 and newer
+have left out what is older than Turing, which the CUDA 12.6 builds keep up to torch 2.14.
+
+Source: torch 2.13.0 torch/cuda/__init__.py `_check_capability`; pytorch/pytorch#178665, #190385.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.gpus import runs
+from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each generation of visible GPUs that torch has no code for."""
+    built = hardware.torch_cuda(snapshot)
+    gpus = hardware.visible(snapshot)
+    if built is None or not gpus:
+        return
+    targets = need(need(snapshot.torch, "torch").arch_list, "torch's list of architectures")
+    if not targets:
+        return
+    lacking = [
+        gpu
+        for gpu, capability in hardware.capabilities(gpus)
+        if not runs(targets, capability) and gpu.kernel != Known("ok")
+    ]
+    for group in hardware.alike(lacking):
+        replacement = hardware.torch_build(snapshot, but=built)
+        yield Problem(
+            message=f"torch is compiled for {', '.join(targets)}, none of which runs on {hardware.named(group)}",
+            subject="torch",
+            evidence=(f"import lane: torch names {', '.join(targets)}", *hardware.told(group)),
+            fixes=(replacement,) if replacement else (),
+        )
+
+
+RULE = Rule("ATN208", "error", check)

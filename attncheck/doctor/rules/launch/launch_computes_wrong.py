@@ -1,0 +1,29 @@
+"""The framework goes on with these settings and computes something else, without a word.
+
+What it checks: combinations of settings, model and versions under which the framework's own code is known to compute
+attention (or recurrent state) over the wrong tokens: packing that gives a model's recurrent layers no boundaries,
+packing that lays documents side by side without separating them, heads that are not sliced with their sinks.
+
+Why it matters: nothing fails and the loss falls. It is found when the model is evaluated, if ever.
+
+What to do: change the settings as the finding says; `attncheck smoke` measures the leak on the model itself.
+
+Source: named in each finding, file and line of the framework's release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import objections
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each combination of settings that computes something else."""
+    yield from objections(snapshot, "wrong")
+
+
+RULE = Rule("ATN444", "error", check, needs=frozenset({"job"}))

@@ -1,0 +1,36 @@
+"""Something in the launch could only be known by running it.
+
+What it checks: words of the launch that depend on the user's environment or on a command's output, files that it names
+and that are not here, and what was taken as its default for want of a value.
+
+Why it matters: what is not known is not judged, and a clean answer does not cover it.
+
+What to do: give the values in the script, or lint the command with them put in.
+
+Source: the launch itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import job_of, named
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield one problem that lists what was not known."""
+    job = job_of(snapshot)
+    if job.remarks:
+        things = f"{len(job.remarks)} thing{'s' * (len(job.remarks) > 1)}"
+        yield Problem(
+            message=f"{things} about this {named(job)} launch could not be known",
+            evidence=job.remarks,
+            subject=named(job),
+            places=(job.place,),
+        )
+
+
+RULE = Rule("ATN448", "note", check, needs=frozenset({"job"}))

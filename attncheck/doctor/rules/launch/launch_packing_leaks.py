@@ -1,0 +1,52 @@
+"""The launch packs documents, and nothing in it keeps them apart.
+
+What it checks: how the framework packs (positions that begin anew, cu_seqlens, a mask), the implementation that will
+run, and the version of transformers, against what that version separates documents by.
+
+Why it matters: tokens attend to the documents before theirs in the row. The loss falls all the same.
+
+What to do: a flash implementation, a newer transformers, or no packing; `attncheck smoke` measures the leak.
+
+Source: masking_utils.find_packed_sequence_indices in the transformers wheels from 4.53.1 on; before, only
+modeling_flash_attention_utils.py read the positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import newer_transformers, older
+from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
+from attncheck.doctor.queries.launch import implementation, job_of, named, setting, where
+from attncheck.doctor.rules import Rule
+
+MASKED = ("sdpa", "eager", "flex_attention")  # what separates documents by a mask that transformers makes
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where packed documents are not kept apart."""
+    job = job_of(snapshot)
+    if job.plan.packing not in ("position_ids", "cu_seqlens") or implementation(job) not in MASKED:
+        return
+    if not older(snapshot.version("transformers"), PACKED_WITHOUT_FLASH):
+        return
+    version = need(snapshot.version("transformers"), "the version of transformers")
+    yield Problem(
+        message=f"packed documents are not kept apart: {implementation(job)} in transformers {version} has no borders",
+        evidence=(
+            f"{named(job)} packs by {job.plan.packing}",
+            f"sdpa and eager read document borders off positions from transformers {PACKED_WITHOUT_FLASH} on",
+        ),
+        fixes=(
+            setting("use flash_attention_2", {"attn_implementation": "flash_attention_2"}),
+            newer_transformers(snapshot, f"transformers>={PACKED_WITHOUT_FLASH},<5"),
+        ),
+        subject=named(job),
+        places=where(job, "packing", "attn_implementation"),
+    )
+
+
+RULE = Rule("ATN450", "error", check, needs=frozenset({"job"}))

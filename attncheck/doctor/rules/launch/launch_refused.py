@@ -1,0 +1,29 @@
+"""The framework stops with an error on these settings, at start or at the first step.
+
+What it checks: the launch's settings against the assertions and errors of the framework's own source, in the version
+that is installed (or was named), with this model and these GPUs.
+
+Why it matters: many of these checks run after the model was loaded, or in the middle of the first batch; on a cluster
+that is an allocation lost, and the message is often a bare AssertionError.
+
+What to do: change the settings as the finding says.
+
+Source: named in each finding, file and line of the framework's release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import objections
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each combination of settings that the framework refuses."""
+    yield from objections(snapshot, "refuses")
+
+
+RULE = Rule("ATN441", "error", check, needs=frozenset({"job"}))

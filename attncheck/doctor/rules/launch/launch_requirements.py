@@ -1,0 +1,59 @@
+"""What is installed is not what this release of the launch's framework requires.
+
+What it checks: the requirements of the framework's release in whose names the launch is read, where that release is
+not the one installed (ATN147 reads those of an installed one), against the versions installed or named for the target.
+
+Why it matters: frameworks patch private code of the very version they pin.
+
+What to do: install what the release requires, or take a release of the framework that takes what is there.
+
+Source: METADATA in the wheels of the frameworks, kept in attncheck/knowledge/names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.job import Job
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.launch import job_of
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield one problem that lists what is not as required."""
+    job = job_of(snapshot)
+    here = snapshot.package(job.framework)
+    if isinstance(here, Known) and here.value.version == job.version and here.value.requires:
+        return  # ATN147
+    broken = list(_broken(snapshot, job))
+    if broken:
+        wants = ", ".join(f"{requirement} (here: {version})" for requirement, version in broken)
+        yield Problem(
+            message=f"{job.framework} {job.version} requires {wants}",
+            evidence=(f"METADATA of {job.framework} {job.version}",),
+            fixes=(install.install(snapshot, *(requirement for requirement, _ in broken)),),
+            subject=f"{job.framework} {job.version}",
+            predicted=True,
+            places=(job.place,),
+        )
+
+
+def _broken(snapshot: Snapshot, job: Job) -> Iterator[tuple[str, str]]:
+    for text in job.requires:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        installed = snapshot.version(requirement.name)
+        if isinstance(installed, Known) and not requirements.allowed(requirement.specifier, installed.value):
+            yield f"{requirement.name}{requirement.specifier}", str(installed.value)
+
+
+RULE = Rule("ATN453", "warning", check, needs=frozenset({"job"}))

@@ -1,0 +1,28 @@
+"""The framework goes on with another setting than the one that is written.
+
+What it checks: the launch's settings against the places in the framework's source that overwrite them.
+
+Why it matters: what trains is not what was asked for. A line of warning in a long log is all that says so, where
+there is one at all: OpenRLHF puts flash_attention_2 in the place of sdpa as soon as samples are packed.
+
+What to do: write what really runs, or change what makes the framework replace it.
+
+Source: named in each finding, file and line of the framework's release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import objections
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each setting that the framework replaces."""
+    yield from objections(snapshot, "replaces")
+
+
+RULE = Rule("ATN442", "warning", check, needs=frozenset({"job"}))

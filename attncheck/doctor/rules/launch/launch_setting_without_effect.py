@@ -1,0 +1,28 @@
+"""A setting of the launch does nothing in this version of the framework.
+
+What it checks: settings that the framework's release accepts and never reads, or reads where they no longer matter:
+determinism switches of functions that have gone, liger on a model that it has no kernels for.
+
+Why it matters: the launch looks reproducible, or fast, and is not.
+
+What to do: take the setting out, or use the one that works.
+
+Source: named in each finding, file and line of the framework's release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import objections
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each setting that does nothing."""
+    yield from objections(snapshot, "ignores")
+
+
+RULE = Rule("ATN443", "warning", check, needs=frozenset({"job"}))

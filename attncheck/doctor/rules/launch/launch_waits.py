@@ -1,0 +1,28 @@
+"""The job waits for ever for something that will not come.
+
+What it checks: settings under which the framework waits without a deadline: a placement that cannot be filled, a
+group of processes that is never complete.
+
+Why it matters: nothing fails; the allocation is paid for and nothing runs.
+
+What to do: change the settings as the finding says.
+
+Source: named in each finding, file and line of the framework's release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import objections
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each wait without an end."""
+    yield from objections(snapshot, "waits")
+
+
+RULE = Rule("ATN446", "error", check, needs=frozenset({"job"}))

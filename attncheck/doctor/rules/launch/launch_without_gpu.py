@@ -1,0 +1,50 @@
+"""The launch trains on GPUs and there is none.
+
+What it checks: a launch of a framework that trains on CUDA devices against a machine, or a target, without one.
+
+Why it matters: on a login node or a laptop this is as it should be, and then the launch is to be judged for the machine
+that will run it; on a node that should have GPUs, it is the driver or the container.
+
+What to do: `attncheck lint --target h100x8`, or `attncheck doctor` where there should be GPUs.
+
+Source: none of the frameworks trains on a CPU; each stops when it places its first tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Absent, Unreadable, need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import job_of, named
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where there is no GPU."""
+    job = job_of(snapshot)
+    if not isinstance(snapshot.devices, Absent) and snapshot.visible_devices():
+        return
+    if isinstance(snapshot.devices, Unreadable):
+        need(snapshot.devices, "the list of GPUs")
+    yield Problem(
+        message=f"{named(job)} trains on GPUs, and there is none that a job here would see",
+        evidence=(_seen(snapshot),),
+        fixes=(
+            Fix("judge the launch for the machine it will run on", "command", "attncheck lint --target h100x8 …"),
+            Fix("where there should be GPUs", "command", "attncheck doctor"),
+        ),
+        subject=named(job),
+        predicted=True,
+        places=(job.place,),
+    )
+
+
+def _seen(snapshot: Snapshot) -> str:
+    if isinstance(snapshot.devices, Absent):
+        return snapshot.devices.reason or "no GPU was found"
+    return "there are GPUs, and CUDA_VISIBLE_DEVICES shows the job none"
+
+
+RULE = Rule("ATN449", "error", check, needs=frozenset({"job"}))

@@ -1,0 +1,61 @@
+"""The model's heads do not fit the sequence parallelism of the launch.
+
+What it checks: llama3's head stride against the model's key/value heads (it must divide them), and Ulysses' size
+against query heads (it must divide them) and key/value heads (one must divide the other).
+
+Why it matters: ring-flash-attn ends in a bare AssertionError at the first forward, after the model was loaded; help
+texts speak of "number of heads", and a model with 2 key/value heads has no stride but 1 and 2.
+
+What to do: the stride or size that the finding names.
+
+Source: ring_flash_attn 0.1.8 llama3_flash_attn_varlen.py:86 (`assert nheads_k % heads_k_stride == 0`);
+verl 0.9.1 models/transformers/monkey_patch.py:343; deepspeed 0.19.6 runtime/sequence_parallel/ulysses_sp.py:145.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.arithmetic import MOST, largest_divisor
+from attncheck.core.facts import need, value_or
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import job_of, named, setting, where
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where heads cannot be divided as the launch asks."""
+    job = job_of(snapshot)
+    if job.plan.ring_size < 2 or job.scheme not in ("llama3", "ulysses"):
+        return
+    model = need(snapshot.model, "the model's configuration")
+    heads = need(model.num_heads, "the number of heads")
+    kv_heads = value_or(model.num_kv_heads, heads)
+    shared = f"{model.model_type}: {heads} query heads, {kv_heads} key/value heads"
+    if job.scheme == "llama3" and kv_heads % job.plan.heads_k_stride:
+        best = largest_divisor(kv_heads, job.plan.heads_k_stride)
+        yield Problem(
+            message=f"head stride {job.plan.heads_k_stride} does not divide the model's {kv_heads} key/value heads",
+            evidence=(shared, "a bare AssertionError at the first forward"),
+            fixes=(setting("a stride that divides them", {"heads_k_stride": str(best)}),),
+            subject=named(job),
+            places=where(job, "heads_k_stride"),
+        )
+    size = job.plan.ring_size
+    if job.scheme == "ulysses" and not _fits(size, heads, kv_heads):
+        fits = max(n for n in range(1, min(size, heads, MOST) + 1) if _fits(n, heads, kv_heads))
+        yield Problem(
+            message=f"Ulysses over {size} ranks cannot divide {heads} query heads and {kv_heads} key/value heads",
+            evidence=(shared,),
+            fixes=(setting("a size that divides them", {"ring_size": str(fits)}),),
+            subject=named(job),
+            places=where(job, "ring_size"),
+        )
+
+
+def _fits(size: int, heads: int, kv_heads: int) -> bool:
+    return heads % size == 0 and (kv_heads % size == 0 or size % kv_heads == 0)
+
+
+RULE = Rule("ATN572", "error", check, needs=frozenset({"job"}))

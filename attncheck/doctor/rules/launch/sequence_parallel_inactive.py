@@ -1,0 +1,47 @@
+"""Sequence parallelism is asked for and will not take place with this implementation.
+
+What it checks: the implementations in which the framework's ring or Ulysses is hooked in, against the one that will
+run.
+
+Why it matters: each rank attends to its own part of every document and to nothing before it. Nothing fails, the loss
+falls, and the model never sees a long context: OpenRLHF's ring is in flash_attention_2 alone and its check lets
+flash_attention_3 pass; verl's Ulysses is in the flash implementations alone.
+
+What to do: the implementation that the finding names, or no sequence parallelism.
+
+Source: ring_flash_attn 0.1.8 adapters/hf_adapter.py:389 (replaces `ALL_ATTENTION_FUNCTIONS["flash_attention_2"]` only);
+verl 0.9.1 models/transformers/monkey_patch.py:544; ms-swift 4.6.0 sequence_parallel.py:272. Measured by
+`attncheck parity --ring-size 2` (ATN530) and `attncheck smoke --ring-size 2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import implementation, job_of, named, setting, where
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the scheme is not in the implementation that runs."""
+    job = job_of(snapshot)
+    if job.plan.ring_size < 2 or not job.hooked or implementation(job) in job.hooked:
+        return
+    yield Problem(
+        message=(
+            f"{job.scheme} over {job.plan.ring_size} ranks does not take place under {implementation(job)}: "
+            "each rank attends to its own part only"
+        ),
+        evidence=(f"{job.framework} {job.version} hooks it into {', '.join(job.hooked)}",),
+        fixes=(
+            setting(f"use {job.hooked[0]}", {"attn_implementation": job.hooked[0]}),
+            setting("or do without it", {"ring_size": "1"}),
+        ),
+        subject=named(job),
+        places=where(job, "attn_implementation", "ring_size"),
+    )
+
+
+RULE = Rule("ATN570", "error", check, needs=frozenset({"job"}))

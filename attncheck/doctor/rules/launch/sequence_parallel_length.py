@@ -1,0 +1,40 @@
+"""The length of a row does not divide into the shards of sequence parallelism.
+
+What it checks: the rows of a fixed length under torch's context parallelism, which gives every rank two halves of
+1/(2N) of a row each (zigzag), so that the length must divide by twice the number of ranks.
+
+Why it matters: the first batch raises, or is cut.
+
+What to do: a length that divides.
+
+Source: torch 2.13.0 distributed/tensor/experimental/_context_parallel (`_HeadTailLoadBalancer`: "seq_length must be
+divisible by world_size * 2"); transformers 5.23.0 trainer.py pads to `pad_to_multiple_of` only where that is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import job_of, named, setting, where
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where rows do not divide."""
+    job = job_of(snapshot)
+    parts = 2 * job.plan.ring_size
+    if job.scheme != "torch" or job.plan.ring_size < 2 or not job.plan.packed or job.plan.max_length % parts == 0:
+        return
+    shorter = job.plan.max_length // parts * parts
+    yield Problem(
+        message=f"rows of {job.plan.max_length} tokens do not divide by {parts}: two shards for each of the ranks",
+        evidence=("torch's context parallelism gives each rank one shard from the front and one from the back",),
+        fixes=(setting("a length that divides", {"max_length": str(shorter or parts)}),),
+        subject=named(job),
+        places=where(job, "max_length", "ring_size"),
+    )
+
+
+RULE = Rule("ATN573", "error", check, needs=frozenset({"job"}))

@@ -1,0 +1,36 @@
+"""The model's ALiBi biases make its flash attention raise.
+
+What it checks: falcon with `alibi: true` (falcon-rw): its class declares flash attention, and its forward refuses it.
+
+Why it matters: "`alibi` is not supported when `use_flash_attn` is True", at the first forward, after loading.
+
+What to do: run it on sdpa or eager.
+
+Source: transformers 4.42.4 to 5.23.0, models/falcon/modeling_falcon.py (`FalconFlashAttention2.forward`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import forces_flash, named, refuses, way_out
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where falcon with alibi would run on flash attention."""
+    model = named(snapshot)
+    if model is None or model.model_type != "falcon" or not model.alibi or refuses(model, "flash_attention_2"):
+        return
+    yield Problem(
+        message="falcon with alibi raises on flash attention at its first forward",
+        evidence=("config.json sets alibi", "the class declares flash attention, so loading does not fail"),
+        fixes=way_out(snapshot, model, "flash_attention_2", "flex_attention"),
+        subject=model.source,
+        predicted=not forces_flash(snapshot),
+    )
+
+
+RULE = Rule("ATN317", "error", check, needs=frozenset({"flash"}))

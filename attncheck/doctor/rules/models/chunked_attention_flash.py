@@ -1,0 +1,43 @@
+"""Flash attention cannot run the model's chunked attention beyond one chunk.
+
+What it checks: whether some layer attends within chunks (llama4: attention_chunk_size) while this transformers accepts
+flash_attention_2 for the model's class.
+
+Why it matters: "Flash attention cannot handle chunked attention, and the key-value length is larger than the chunk
+size", at the first batch longer than the chunk. Shorter training never shows it.
+
+What to do: use sdpa, flex_attention or eager.
+
+Source: transformers 4.53.0 to 5.23.0, masking_utils.py (`create_chunked_causal_mask`); llama4's class refuses flash
+attention altogether from 4.51.3 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import forces_flash, named, refuses, way_out
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where chunked layers meet an accepted flash attention."""
+    model = named(snapshot)
+    if model is None or not isinstance(model.attention_chunk_size, Known) or refuses(model, "flash_attention_2"):
+        return
+    if "chunked_attention" not in model.layer_types:
+        return
+    chunk = model.attention_chunk_size.value
+    yield Problem(
+        message=f"flash attention fails on {model.model_type} beyond {chunk} tokens, its attention chunk",
+        evidence=(f"{model.layer_types.count('chunked_attention')} layers of chunked_attention, chunk {chunk}",),
+        fixes=way_out(snapshot, model, "flash_attention_2"),
+        subject=model.model_type,
+        predicted=not forces_flash(snapshot),
+    )
+
+
+RULE = Rule("ATN316", "error", check, needs=frozenset({"flash", "ring"}))

@@ -1,0 +1,44 @@
+"""config.json asks for an attention that cannot be used here.
+
+What it checks: `attn_implementation` (or `_attn_implementation`) in config.json against the answer of the installed
+transformers. Some checkpoints ship with flash_attention_2 written into their configuration.
+
+Why it matters: from_pretrained obeys the file where the caller names nothing, and raises: a ValueError where the class
+refuses, an ImportError where the package is missing.
+
+What to do: name the attention in the call; that overrides the file.
+
+Source: transformers 4.57.3 and 5.23.0, configuration_utils.py (`_attn_implementation`), modeling_utils.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import answer, named, way_out
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where what the configuration asks for is not accepted."""
+    model = named(snapshot)
+    if model is None or not isinstance(model.attn_implementation, Known):
+        return
+    asked = model.attn_implementation.value
+    said = answer(model, asked)
+    if not said or said.startswith("error: "):
+        return
+    missing = said.startswith("not installed: ")
+    yield Problem(
+        message=f"config.json asks for {asked}, which {'is not usable here' if missing else 'the class refuses'}",
+        evidence=(f"import lane: {said}",),
+        fixes=way_out(snapshot, model, asked),
+        subject=model.source,
+        predicted=missing,
+    )
+
+
+RULE = Rule("ATN320", "error", check)

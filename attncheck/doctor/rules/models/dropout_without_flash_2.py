@@ -1,0 +1,39 @@
+"""The model has attention dropout, which flash attention 3 and 4 leave out.
+
+What it checks: attention_dropout over 0 where flash-attn-3 or flash-attn-4 is what is installed, without flash-attn 2.
+
+Why it matters: transformers warns "This might lead to unexpected behaviour as this is not supported on recent versions
+of Flash Attention" and goes on: the model trains without the dropout it asks for.
+
+What to do: set attention_dropout to 0, so that every backend does the same, or use sdpa.
+
+Source: transformers 5.23.0, modeling_utils.py (`_flash_attn_can_dispatch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named, refuses
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where only a flash attention without dropout is here."""
+    model = named(snapshot)
+    if model is None or snapshot.has("flash-attn") or not snapshot.has("flash-attn-3", "flash-attn-4"):
+        return
+    dropout = value_or(model.attention_dropout, 0.0)
+    if dropout > 0 and not refuses(model, "flash_attention_3"):
+        yield Problem(
+            message=f"attention_dropout {dropout:g} of {model.model_type} is left out by flash attention 3 and 4",
+            evidence=("flash-attn 2, which has dropout, is not installed",),
+            fixes=(Fix("train without attention dropout", "setting", "attention_dropout=0.0"),),
+            subject=model.model_type,
+        )
+
+
+RULE = Rule("ATN324", "warning", check, needs=frozenset({"flash"}))

@@ -1,0 +1,56 @@
+"""The model runs eager only, and its scores do not fit the GPU at its full length.
+
+What it checks: whether the installed class refuses every fused attention, and what eager stores for one sequence of
+max_position_embeddings tokens: heads × length² × 6 bytes (half-precision scores and their fp32 softmax) in each layer.
+
+Why it matters: "CUDA out of memory" inside softmax, at long sequences only. No setting helps: the class has no other
+attention.
+
+What to do: keep sequences short, or use another model. The evidence names the length at which one layer's scores fill
+half of the smallest GPU.
+
+Source: transformers 5.23.0, class flags of bloom, mpt, codegen and others; huggingface/transformers#45229.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from attncheck.core.facts import need, value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import eager_only, named
+from attncheck.doctor.rules import Rule
+
+BYTES_PER_SCORE = 6
+GIB = 1 << 30
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where eager attention at full length would overflow the smallest GPU."""
+    model = named(snapshot)
+    if model is None or not eager_only(model):
+        return
+    sizes = [value_or(gpu.memory_total_bytes, 0) for gpu in snapshot.visible_devices()]
+    smallest = min((size for size in sizes if size), default=0)
+    if not smallest:
+        return
+    length = need(model.max_position_embeddings, "the model's length")
+    heads = need(model.num_heads, "the model's number of heads")
+    wanted = heads * length**2 * BYTES_PER_SCORE
+    if wanted < smallest / 2:
+        return
+    fits = math.isqrt(smallest // 2 // (heads * BYTES_PER_SCORE)) // 64 * 64
+    yield Problem(
+        message=f"{model.model_type} runs eager only: {length} tokens take {wanted / GIB:.0f} GiB of scores a layer",
+        evidence=(
+            "import lane: its class refuses sdpa, flash attention and flex_attention",
+            f"the smallest GPU has {smallest / GIB:.0f} GiB; {fits} tokens take half of it",
+        ),
+        fixes=(Fix("cut sequences", "setting", f"max_length={fits}"),),
+        subject=model.model_type,
+    )
+
+
+RULE = Rule("ATN318", "warning", check)

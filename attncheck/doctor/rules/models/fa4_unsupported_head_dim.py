@@ -1,0 +1,54 @@
+"""flash-attn-4 does not support the model's head size on this GPU.
+
+What it checks: the model's head sizes of q/k and v against what flash-attn-4 accepts: 8 to 256 on sm_90; on sm_100 and
+sm_110 up to 128, or (192, 128), or (256, 256).
+
+Why it matters: flash_attention_4 stops with "(head_dim, head_dim_v)=… is not supported", at the first forward.
+
+What to do: use flash_attention_2 or sdpa for this model.
+
+Source: flash_attn_4 4.0.0b36, flash_attn/cute/interface.py (`_validate_head_dims`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import value_or
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named, refuses, way_out
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for the first GPU on which flash-attn-4 refuses a head size."""
+    model = named(snapshot)
+    if model is None or not snapshot.has("flash-attn-4") or refuses(model, "flash_attention_4"):
+        return
+    for device in snapshot.visible_devices():
+        major = value_or(device.compute_capability, (0, 0))[0]
+        for size in model.head_dims:
+            v_size = value_or(model.v_head_dim, size) if len(model.head_dims) == 1 else size
+            if not _supported(major, size, v_size):
+                yield Problem(
+                    message=f"flash-attn-4 does not take head sizes ({size}, {v_size}) on {device.sm}",
+                    evidence=(
+                        f"cuda:{device.index} is {device.sm}",
+                        f"{model.model_type}: head_dim {size}, v {v_size}",
+                    ),
+                    fixes=way_out(snapshot, model, "flash_attention_4"),
+                    subject=model.model_type,
+                )
+                return
+
+
+def _supported(major: int, size: int, v_size: int) -> bool:
+    if major == 9:
+        return 8 <= size <= 256 and 8 <= v_size <= 256
+    if major in (10, 11):
+        return (8 <= size <= 128 and 8 <= v_size <= 128) or (size, v_size) in ((192, 128), (256, 256))
+    return True
+
+
+RULE = Rule("ATN323", "warning", check, needs=frozenset({"flash"}))

@@ -1,0 +1,40 @@
+"""The installed flash-attn is too old for the model's logit soft-capping.
+
+What it checks: attn_logit_softcapping of the model against flash-attn 2.6.0, the first with a softcap.
+
+Why it matters: the softcap is dropped or refused ("This flash attention implementation does not support softcap").
+
+What to do: install flash-attn 2.6.3 or newer, or use eager or flex_attention.
+
+Source: flash-attn's README (2.6: softcapping); huggingface/transformers#32103; hiyouga/LLaMA-Factory#5079.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.install import install
+from attncheck.doctor.knowledge.models import FLASH_SOFTCAP, named, older, way_out
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where a softcap meets a flash-attn without one."""
+    model = named(snapshot)
+    version = snapshot.version("flash-attn")
+    if model is None or not isinstance(model.softcap, Known) or not older(version, FLASH_SOFTCAP):
+        return
+    found = need(version, "the version of flash-attn")
+    newer = install(snapshot, "flash-attn>=2.6.3", options=("--no-build-isolation",))
+    yield Problem(
+        message=f"flash-attn {found} has no softcap, which {model.model_type} needs",
+        evidence=(f"attn_logit_softcapping is {model.softcap.value:g}", f"flash-attn {found}"),
+        fixes=(newer, *way_out(snapshot, model, "flash_attention_2", "sdpa")),
+        subject=model.model_type,
+    )
+
+
+RULE = Rule("ATN311", "error", check, needs=frozenset({"flash"}))

@@ -1,0 +1,47 @@
+"""flash_attention_2 silently leaves out the model's attention sinks.
+
+What it checks: whether the model has attention sinks and this transformers accepts plain flash_attention_2 for it,
+which it did from 4.55.0 until the redirection of 5.3.0.
+
+Why it matters: the kernel of flash-attn 2 has no argument for sinks, and transformers drops them without an error: the
+softmax is normalised differently in every layer, and the model trains on wrong attention.
+
+What to do: use eager or flex_attention, flash_attention_4, or the kernel kernels-community/vllm-flash-attn3 on Hopper.
+
+Source: transformers 4.57.3, modeling_flash_attention_utils.py (`s_aux` only where the kernel takes it) and 5.3.0,
+models/gpt_oss/modeling_gpt_oss.py (`_compatible_flash_implementations`); vllm-project/vllm#22331.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import SINKS_REDIRECTED, named, refuses, way_out
+from attncheck.doctor.queries.hub_fallback import fallback
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where a model with sinks would run on flash-attn 2."""
+    model = named(snapshot)
+    if model is None or not model.sinks or not snapshot.has("transformers"):
+        return
+    version = need(snapshot.version("transformers"), "the version of transformers")
+    if version >= Version(SINKS_REDIRECTED) or refuses(model, "flash_attention_2"):
+        return
+    if not snapshot.has("flash-attn") and fallback(snapshot) is None:
+        return  # flash_attention_2 then raises: nothing is dropped
+    yield Problem(
+        message=f"transformers {version} runs {model.model_type} on flash_attention_2 without its attention sinks",
+        evidence=("flash-attn 2 takes no sinks; this transformers drops them without an error",),
+        fixes=way_out(snapshot, model, "flash_attention_2"),
+        subject=model.model_type,
+    )
+
+
+RULE = Rule("ATN312", "error", check, needs=frozenset({"flash"}))

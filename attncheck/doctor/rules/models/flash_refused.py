@@ -1,0 +1,40 @@
+"""The model's class refuses flash attention.
+
+What it checks: the answer of the installed transformers for attn_implementation="flash_attention_2", asked on the meta
+device. Missing packages are not counted: other rules speak of those.
+
+Why it matters: loading raises "… does not support Flash Attention 2 yet". Ring attention and packing that rest on
+flash attention are out of reach for this model too. Where nothing installed here insists on flash, it is a warning.
+
+What to do: use the attention that the class accepts, without ring attention.
+
+Source: transformers 4.57.3 and 5.23.0, modeling_utils.py; class flags of models/*/modeling_*.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import eager_only, forces_flash, named, reason, refuses, way_out
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the class refuses flash attention and accepts something else that is fused."""
+    model = named(snapshot)
+    if model is None or not refuses(model, "flash_attention_2") or eager_only(model):
+        return
+    if "turns it into" in reason(model, "flash_attention_2"):
+        return
+    yield Problem(
+        message=f"{model.model_type} refuses flash attention",
+        evidence=(f"import lane: {reason(model, 'flash_attention_2')}",),
+        fixes=way_out(snapshot, model, "flash_attention_2"),
+        subject=model.model_type,
+        predicted=not forces_flash(snapshot),
+    )
+
+
+RULE = Rule("ATN308", "error", check, needs=frozenset({"flash", "ring"}))

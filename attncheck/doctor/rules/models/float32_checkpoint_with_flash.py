@@ -1,0 +1,39 @@
+"""The checkpoint is float32, and flash attention takes half precision only.
+
+What it checks: dtype in config.json. transformers 5 loads a model in its checkpoint's dtype; transformers 4 in float32
+whatever the checkpoint, unless told.
+
+Why it matters: "FlashAttention only support fp16 and bf16 data type" where neither the load nor autocast casts it: an
+evaluation or generate() outside of the trainer is where it shows.
+
+What to do: load with dtype=torch.bfloat16, or train with bf16 on.
+
+Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp; transformers 5.23.0, modeling_utils.py;
+huggingface/transformers#26066.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named, refuses
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a note where the checkpoint's own dtype is float32."""
+    model = named(snapshot)
+    if model is None or value_or(model.dtype, "") != "float32" or refuses(model, "flash_attention_2"):
+        return
+    yield Problem(
+        message=f"the checkpoint of {model.source} is float32; flash attention needs float16 or bfloat16",
+        evidence=("static lane: dtype in config.json",),
+        fixes=(Fix("load it in half precision", "setting", "dtype=torch.bfloat16"),),
+        subject=model.source,
+    )
+
+
+RULE = Rule("ATN325", "note", check, needs=frozenset({"flash"}))

@@ -1,0 +1,58 @@
+"""flash-attn's backward does not take this head size on a GPU with little shared memory.
+
+What it checks: a head size over 192 on sm_86, sm_89 or sm_12x, which have 99 KiB of shared memory a block, with a
+flash-attn before 2.5.5; and from 2.5.5 on, whether the model has attention dropout, with which it still does not fit.
+
+Why it matters: "FlashAttention backward for head dim > 192 requires A100/A800 or H100/H800", at the first backward.
+
+What to do: install flash-attn 2.5.5 or newer and set attention_dropout to 0, or use sdpa.
+
+Source: flash-attn 2.8.3, README ("head dim 256 backward now works on consumer GPUs (if there's no dropout) as of
+flash-attn 2.5.5"); Dao-AILab/flash-attention#328.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.install import install
+from attncheck.doctor.knowledge.models import (
+    SMALL_SHARED_MEMORY,
+    WIDE_BACKWARD_ON_CONSUMER_GPUS,
+    named,
+    older,
+    refuses,
+    way_out,
+)
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for the first GPU on which the backward pass cannot run."""
+    model = named(snapshot)
+    version = snapshot.version("flash-attn")
+    if model is None or not 192 < max(model.head_dims, default=0) <= 256 or refuses(model, "flash_attention_2"):
+        return
+    dropout = value_or(model.attention_dropout, 0.0)
+    old = older(version, WIDE_BACKWARD_ON_CONSUMER_GPUS)
+    small = [
+        gpu for gpu in snapshot.visible_devices() if value_or(gpu.compute_capability, (0, 0)) in SMALL_SHARED_MEMORY
+    ]
+    if not small or not isinstance(version, Known) or not (old or dropout):
+        return
+    cause = f"flash-attn {version.value}" if old else f"attention_dropout {dropout:g}"
+    newer = install(snapshot, f"flash-attn>={WIDE_BACKWARD_ON_CONSUMER_GPUS}", options=("--no-build-isolation",))
+    zero = Fix("train without attention dropout", "setting", "attention_dropout=0.0")
+    yield Problem(
+        message=f"no backward for head_dim {max(model.head_dims)} on {small[0].sm} with {cause}",
+        evidence=(f"cuda:{small[0].index} is {small[0].sm}", f"flash-attn {version.value}"),
+        fixes=(newer if old else zero, *way_out(snapshot, model, "flash_attention_2")),
+        subject=model.model_type,
+        predicted=True,
+    )
+
+
+RULE = Rule("ATN315", "error", check, needs=frozenset({"flash"}))

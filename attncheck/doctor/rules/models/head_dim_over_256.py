@@ -1,0 +1,42 @@
+"""The model has layers with a head size over 256, which flash attention cannot run.
+
+What it checks: the largest q/k head size over all layers, as config.json and the installed class give it. Gemma 4 has
+512 on its full_attention layers, although its class declares flash attention.
+
+Why it matters: "FlashAttention forward only supports head dimension at most 256", raised in the first such layer, after
+the weights are loaded.
+
+What to do: run the model on sdpa or flex_attention.
+
+Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp; transformers 5.23.0, models/gemma4/configuration_gemma4.py
+(`global_head_dim`); Dao-AILab/flash-attention#2427.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import forces_flash, named, refuses, way_out
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where a head size is over 256 and the class does not refuse flash attention itself."""
+    model = named(snapshot)
+    if model is None or refuses(model, "flash_attention_2"):
+        return
+    largest = max(model.head_dims, default=0)
+    if largest <= 256:
+        return
+    yield Problem(
+        message=f"{model.model_type} has head_dim {largest}; flash attention stops at 256",
+        evidence=("head sizes over the layers: " + ", ".join(map(str, model.head_dims)),),
+        fixes=way_out(snapshot, model, "flash_attention_2"),
+        subject=model.model_type,
+        predicted=not forces_flash(snapshot),
+    )
+
+
+RULE = Rule("ATN314", "error", check, needs=frozenset({"flash", "ring"}))

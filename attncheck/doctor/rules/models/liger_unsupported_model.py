@@ -1,0 +1,58 @@
+"""The installed liger-kernel has no kernels for this model.
+
+What it checks: the model's type against MODEL_TYPE_TO_APPLY_LIGER_FN of the installed liger-kernel, as its import in a
+child process showed it.
+
+Why it matters: liger-kernel 0.8.2 and older raise KeyError from AutoLigerKernelForCausalLM; newer ones log one line at
+INFO and patch nothing: memory stays what it was.
+
+What to do: switch liger off for this model, or use a liger-kernel that knows it.
+
+Source: liger_kernel 0.5.10 to 0.8.5, transformers/monkey_patch.py; linkedin/Liger-Kernel#313, #968.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Absent, Known, need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.liger import lacks
+from attncheck.doctor.knowledge.models import named
+from attncheck.doctor.queries.launch import setting
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where liger-kernel does not list the model's type."""
+    model = named(snapshot)
+    if model is None or not snapshot.has("liger-kernel"):
+        return
+    version = need(snapshot.package("liger-kernel"), "liger-kernel").version
+    listed = snapshot.interfaces.value.liger_model_types if isinstance(snapshot.interfaces, Known) else Absent()
+    if isinstance(listed, Known):
+        lacking, seen = model.model_type not in listed.value, f"import lane: it lists {len(listed.value)} model types"
+    elif isinstance(snapshot.job, Known):  # lint imports nothing: the table of releases
+        lacking = lacks(need(snapshot.version("liger-kernel"), "liger-kernel's version"), model.model_type)
+        seen = f"MODEL_TYPE_TO_APPLY_LIGER_FN of liger-kernel {version}"
+    else:
+        need(listed, "liger-kernel's list of models")
+        return
+    if not lacking:
+        return
+    yield Problem(
+        message=f"liger-kernel {version} has no kernels for {model.model_type}",
+        evidence=(seen,),
+        fixes=(_without(snapshot),),
+        subject=model.model_type,
+    )
+
+
+def _without(snapshot: Snapshot) -> Fix:
+    if isinstance(snapshot.job, Known):
+        return setting("train without it", {"liger": "off"})
+    return Fix("train without it", "setting", "use_liger_kernel: false")
+
+
+RULE = Rule("ATN322", "warning", check, needs=frozenset({"liger"}))

@@ -1,0 +1,45 @@
+"""config.json gives a value of the wrong kind.
+
+What it checks: the fields about heads, layers, sizes and windows that were read; a text where a number is expected, a
+negative number or NaN is reported with its name.
+
+Why it matters: loading fails on it, or goes on with nonsense. Checks that need the value were skipped.
+
+What to do: correct the file, or fetch it again.
+
+Source: attncheck/doctor/probes/payload/model/values.py; transformers 5.23.0 checks the same types when it loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Unreadable
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named
+from attncheck.doctor.rules import Rule
+
+FIELDS = (
+    *("num_layers", "num_heads", "num_kv_heads", "head_dim", "v_head_dim", "max_position_embeddings"),
+    *("sliding_window", "attention_chunk_size", "softcap", "attention_dropout", "use_cache", "dtype"),
+    "attn_implementation",
+)
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield one problem that names every damaged field."""
+    model = named(snapshot)
+    if model is None:
+        return
+    facts = [getattr(model, name) for name in FIELDS]
+    reasons = list(dict.fromkeys(fact.reason for fact in facts if isinstance(fact, Unreadable)))
+    if reasons:
+        yield Problem(
+            message=f"config.json of {model.source} is damaged: {reasons[0]}",
+            evidence=tuple(reasons),
+            subject=model.source,
+        )
+
+
+RULE = Rule("ATN327", "error", check)

@@ -1,0 +1,41 @@
+"""The model that was asked about cannot be read.
+
+What it checks: whether config.json of the folder or the cached Hub name could be found and parsed.
+
+Why it matters: none of the checks that hang on the model's heads, windows and layers ran, so silence about them means
+nothing. transformers would fail on the same file.
+
+What to do: give a folder that holds config.json, or a Hub name that is in the local cache; `--online` fetches the
+small configuration files of a Hub name.
+
+Source: attncheck/doctor/probes/payload/model/files.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Unreadable
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where a model was named and its configuration could not be read."""
+    if not isinstance(snapshot.model, Unreadable):
+        return
+    fixes: tuple[Fix, ...] = ()
+    if "cache" in snapshot.model.reason:
+        fixes = (
+            Fix("let attncheck fetch the configuration from the Hub", "command", "attncheck doctor --online MODEL"),
+        )
+    yield Problem(
+        message="the model cannot be read: " + snapshot.model.reason.rstrip("."),
+        evidence=("static lane: no check about the model ran",),
+        fixes=fixes,
+        subject="model",
+    )
+
+
+RULE = Rule("ATN301", "error", check, general=True)

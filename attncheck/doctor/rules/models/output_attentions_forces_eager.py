@@ -1,0 +1,37 @@
+"""config.json asks for attention weights, which only eager attention has.
+
+What it checks: output_attentions in config.json.
+
+Why it matters: sdpa and flash attention return None with one warning, or transformers falls back to eager: memory then
+grows with the square of the length.
+
+What to do: set it to false; ask for it in a single short call with attn_implementation="eager".
+
+Source: transformers 5.23.0, integrations/flash_attention.py and sdpa_attention.py ("does not support
+`output_attentions=True`").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the configuration asks for attention weights."""
+    model = named(snapshot)
+    if model is None or not model.output_attentions:
+        return
+    yield Problem(
+        message=f"output_attentions is true in the configuration of {model.source}: only eager attention returns them",
+        evidence=("static lane: config.json",),
+        fixes=(Fix("leave them out", "setting", "model.config.output_attentions = False"),),
+        subject=model.source,
+    )
+
+
+RULE = Rule("ATN321", "warning", check)

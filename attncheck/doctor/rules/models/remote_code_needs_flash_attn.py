@@ -1,0 +1,46 @@
+"""The model's own code imports flash_attn, which is not installed.
+
+What it checks: the imports in the *.py files beside config.json, read without running them. An import inside `try` or
+`if is_flash_attn…available()` does not count: transformers does not count it either.
+
+Why it matters: transformers scans the same files before it loads them and raises "This modeling file requires the
+following packages that were not found in your environment: flash_attn", even with attn_implementation="eager".
+
+What to do: install flash-attn, or use the in-library class where transformers has one (trust_remote_code=False).
+
+Source: transformers 4.57.3 and 5.23.0, dynamic_module_utils.py (`get_imports`, `check_imports`);
+huggingface/transformers#28459; InternLM/InternLM#747.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.flash_attn import flash_attn_itself
+from attncheck.doctor.knowledge.models import named
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where remote code requires flash_attn and no distribution offers it."""
+    model = named(snapshot)
+    if model is None or not model.remote_code or "flash_attn" not in model.remote_imports:
+        return
+    if snapshot.has("flash-attn"):
+        return
+    in_library = isinstance(model.accepts, Known)
+    own = Fix("use the class of transformers itself", "setting", "trust_remote_code=False")
+    flash = flash_attn_itself(snapshot)
+    yield Problem(
+        message=f"the code that {model.source} brings imports flash_attn, which is not installed",
+        evidence=("static lane: an unguarded import in the model's *.py files",),
+        fixes=(own, *flash) if in_library else flash,
+        subject=model.source,
+        predicted=in_library,
+    )
+
+
+RULE = Rule("ATN304", "error", check)

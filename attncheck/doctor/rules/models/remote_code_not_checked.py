@@ -1,0 +1,40 @@
+"""The model brings its own code, which attncheck never runs.
+
+What it checks: whether config.json names code of its own (`auto_map`) and the installed transformers has no class of
+that type, so that nobody could be asked which attention the model accepts.
+
+Why it matters: the attention of such a model is whatever its Python files do. What follows from config.json alone
+has been checked; what its class accepts has not.
+
+What to do: read the model's modeling file for `attn_implementation`, or use a transformers that has the class.
+
+Source: transformers 5.23.0, dynamic_module_utils.py (`trust_remote_code`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Unreadable
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a note where an answer is missing because the model's code is remote."""
+    model = named(snapshot)
+    if model is None or not model.remote_code or not isinstance(model.accepts, Unreadable):
+        return
+    if "brings its own code" not in model.accepts.reason:
+        return
+    packages = [name for name in model.remote_imports if ":" not in name]
+    yield Problem(
+        message=f"{model.source} brings its own code, so which attention it accepts is not known",
+        evidence=(f"its files import {', '.join(packages)}",) if packages else (),
+        subject=model.source,
+    )
+
+
+RULE = Rule("ATN303", "note", check)

@@ -1,0 +1,53 @@
+"""The model's own code may unpack the wrong number of values from unpad_input.
+
+What it checks: whether the *.py files beside config.json take `unpad_input` from flash_attn.bert_padding, and how many
+values the installed flash-attn returns from it: four before 2.7.0, five from then on.
+
+Why it matters: code written for the other one stops at the first forward with "too many values to unpack
+(expected 4)" or "not enough values to unpack (expected 5, got 4)". Most such code is older than 2.7.0.
+
+What to do: in the model's file write `hidden, indices, cu_seqlens, max_seqlen, *_ = unpad_input(...)`, or install the
+flash-attn that it was written for.
+
+Source: flash_attn 2.8.3, bert_padding.py; mosaicml/llm-foundry#1732; huggingface/nanotron#289.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.environment import Interfaces
+from attncheck.core.facts import Known, need, value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import FIVE_FROM_UNPAD_INPUT, named, reaches
+from attncheck.doctor.rules import Rule
+
+UNPAD = "flash_attn.bert_padding:unpad_input"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where remote code uses the helper and it returns five values here."""
+    model = named(snapshot)
+    if model is None or UNPAD not in model.remote_imports or not snapshot.has("flash-attn"):
+        return
+    version = snapshot.version("flash-attn")
+    arity = value_or(snapshot.interfaces, Interfaces()).unpad_input_arity
+    if isinstance(arity, Known):
+        five, lane = arity.value == 5, f"import lane: unpad_input returns {arity.value} values"
+    else:
+        found = need(version, "the version of flash-attn")
+        five, lane = reaches(version, FIVE_FROM_UNPAD_INPUT), f"static lane: flash-attn {found}"
+    if five:
+        yield Problem(
+            message=f"the code of {model.source} calls unpad_input, which returns 5 values here, once 4",
+            evidence=(lane, f"{UNPAD.replace(':', '.')} is imported by the model's files"),
+            fixes=(
+                Fix("unpack what both versions return", "edit", "hidden, indices, cu, longest, *_ = unpad_input(...)"),
+            ),
+            subject=model.source,
+            predicted=True,
+        )
+
+
+RULE = Rule("ATN305", "warning", check)

@@ -1,0 +1,47 @@
+"""sdpa silently leaves out the model's logit soft-capping.
+
+What it checks: attn_logit_softcapping of the model, and whether this transformers accepts sdpa for it: before 5.21.0
+it does and drops the softcap without a word.
+
+Why it matters: sdpa is what transformers picks when nothing is named, so the model trains with other attention scores
+than it was made with: NaN gradients, a wrong loss, or a quiet loss of quality.
+
+What to do: name flash_attention_2 (flash-attn 2.6.0 or newer), flex_attention or eager.
+
+Source: transformers 5.17.0 and 5.20.2 (integrations/sdpa_attention.py has no softcap) and 5.21.0 (it raises);
+huggingface/transformers#32309.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import SDPA_REFUSES_SOFTCAP, answer, named, way_out
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the model has a softcap and sdpa would be accepted."""
+    model = named(snapshot)
+    if model is None or not isinstance(model.softcap, Known) or answer(model, "sdpa") not in ("", None):
+        return
+    version = need(snapshot.version("transformers"), "the version of transformers")
+    if version >= Version(SDPA_REFUSES_SOFTCAP):
+        return
+    yield Problem(
+        message=f"sdpa of transformers {version} leaves out the softcap of {model.model_type}",
+        evidence=(
+            f"attn_logit_softcapping is {model.softcap.value:g}",
+            f"sdpa refuses a softcap from transformers {SDPA_REFUSES_SOFTCAP} on; {version} drops it",
+        ),
+        fixes=way_out(snapshot, model, "sdpa"),
+        subject=model.model_type,
+    )
+
+
+RULE = Rule("ATN310", "warning", check)

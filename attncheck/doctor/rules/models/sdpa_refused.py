@@ -1,0 +1,38 @@
+"""The model's class refuses sdpa.
+
+What it checks: the answer of the installed transformers for attn_implementation="sdpa", asked on the meta device.
+
+Why it matters: asked for sdpa, loading raises "… does not support an attention implementation through
+torch.nn.functional.scaled_dot_product_attention yet". Asked for nothing, transformers falls back to eager without a
+word, which stores every score: memory grows with the square of the length.
+
+What to do: name an attention that the class accepts.
+
+Source: transformers 5.23.0, modeling_utils.py (`_sdpa_can_dispatch`, `get_correct_attn_implementation`);
+huggingface/transformers#43352.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import eager_only, named, reason, refuses, way_out
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where sdpa is refused by the class and some other fused attention is not."""
+    model = named(snapshot)
+    if model is None or not refuses(model, "sdpa") or eager_only(model):
+        return
+    yield Problem(
+        message=f"{model.model_type} refuses sdpa: unless another is named, it runs eager",
+        evidence=(f"import lane: {reason(model, 'sdpa')}",),
+        fixes=way_out(snapshot, model, "sdpa"),
+        subject=model.model_type,
+    )
+
+
+RULE = Rule("ATN307", "warning", check)

@@ -1,0 +1,52 @@
+"""A model with attention sinks is redirected to a kernel that is not here.
+
+What it checks: whether transformers (5.3.0 or newer) turns flash_attention_2 into a Hub kernel or flash_attention_4 for
+a model with sinks, and whether that kernel is in the local cache or installed.
+
+Why it matters: loading downloads a kernel, which fails on an offline node; and vllm-flash-attn3 is built for Hopper
+(sm_90), so other GPUs find no build.
+
+What to do: use flex_attention or eager, or fetch the kernel beforehand on a node with network.
+
+Source: transformers 5.3.0 to 5.23.0, models/gpt_oss/modeling_gpt_oss.py (`_compatible_flash_implementations`),
+modeling_utils.py (`_check_and_adjust_attn_implementation`); unslothai/unsloth#3346.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import value_or
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import SINKS_REDIRECTED, named, reaches, reason, refuses, way_out
+from attncheck.doctor.rules import Rule
+
+KERNEL = "kernels-community/vllm-flash-attn3"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the redirected kernel is missing or not made for the GPUs here."""
+    model = named(snapshot)
+    if model is None or not model.sinks or not reaches(snapshot.version("transformers"), SINKS_REDIRECTED):
+        return
+    if refuses(model, "flash_attention_2") and "turns it into" not in reason(model, "flash_attention_2"):
+        return
+    if snapshot.has("flash-attn-4") or "turns it into flash_attention_4" in reason(model, "flash_attention_2"):
+        return
+    other = [device.sm for device in snapshot.visible_devices() if value_or(device.compute_capability, (9, 0))[0] != 9]
+    if KERNEL in snapshot.hub.kernels and not other:
+        return
+    why = f"is made for sm_90, not {other[0]}" if other else "is not in the Hub's cache"
+    yield Problem(
+        message=f"flash attention for {model.model_type} means {KERNEL}, which {why}",
+        evidence=(
+            "transformers turns flash_attention_2 into it because flash-attn 2 has no attention sinks",
+            f"offline mode is {'on' if snapshot.hub.offline else 'off'}",
+        ),
+        fixes=way_out(snapshot, model, "flash_attention_2"),
+        subject=model.model_type,
+    )
+
+
+RULE = Rule("ATN313", "warning", check, needs=frozenset({"flash"}))

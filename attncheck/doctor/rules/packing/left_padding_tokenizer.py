@@ -1,0 +1,38 @@
+"""The tokenizer pads on the left, as generation wants it and training does not.
+
+What it checks: padding_side in tokenizer_config.json of a causal model.
+
+Why it matters: models with learned positions read left-padded rows wrongly unless position_ids come from the mask, and
+rows that start with fully masked positions gave NaN on some attention kernels.
+
+What to do: train with padding_side="right", generate with "left".
+
+Source: huggingface/transformers#29029, #41966; pytorch/pytorch#103749.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a note where the tokenizer's own setting is left padding."""
+    model = named(snapshot)
+    if model is None or not model.causal or not isinstance(model.tokenizer, Known) or snapshot.has("openrlhf", "verl"):
+        return
+    if value_or(model.tokenizer.value.padding_side, "right") == "left":
+        yield Problem(
+            message=f"the tokenizer of {model.source} pads on the left; train with right padding",
+            evidence=("static lane: padding_side in tokenizer_config.json",),
+            fixes=(Fix("pad right in training", "setting", 'tokenizer.padding_side = "right"'),),
+            subject=model.source,
+        )
+
+
+RULE = Rule("ATN407", "note", check, general=True)

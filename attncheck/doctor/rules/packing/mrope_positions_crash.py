@@ -1,0 +1,53 @@
+"""The model's three-row positions make flash attention read out of bounds.
+
+What it checks: models with m-rope (position_ids of shape [3, batch, length]) in a transformers that hands these on to
+flash attention: before 4.54.0 for the Qwen-VL family, before 5.0.0 for glm4v, glm4v_moe and ernie4_5_vl_moe.
+
+Why it matters: with one row a batch, cu_seqlens are computed from 3 × length positions: "CUDA error: an illegal memory
+access was encountered", reported somewhere else, or a garbage loss.
+
+What to do: upgrade transformers, or run the model on sdpa.
+
+Source: `text_position_ids` in models/*/modeling_*.py of the wheels 4.53.3, 4.54.0, 4.57.6 and 5.0.0;
+huggingface/transformers#44643, #38007; reproduced on CPU with a stub kernel for `_is_packed_sequence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named, newer_transformers, older, refuses, way_out
+from attncheck.doctor.knowledge.padding import TEXT_POSITIONS_APART
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where this transformers does not keep text positions apart."""
+    model = named(snapshot)
+    if model is None or not model.mrope or refuses(model, "flash_attention_2"):
+        return
+    boundary = TEXT_POSITIONS_APART.get(model.model_type)
+    version = snapshot.version("transformers")
+    if boundary is None or not older(version, boundary):
+        return
+    found = need(version, "the version of transformers")
+    yield Problem(
+        message=f"transformers {found} hands the 3-row positions of {model.model_type} to flash attention: it crashes",
+        evidence=(f"the release that keeps text positions apart is {boundary}", "static lane: mrope in config.json"),
+        fixes=(
+            newer_transformers(snapshot, f"transformers>={boundary},<{_next(boundary)}"),
+            *way_out(snapshot, model, "flash_attention_2"),
+        ),
+        subject=model.model_type,
+        predicted=True,
+    )
+
+
+def _next(boundary: str) -> str:
+    return "5" if boundary.startswith("4") else "5.4"  # no further than needed
+
+
+RULE = Rule("ATN408", "error", check, needs=frozenset({"flash"}))

@@ -1,0 +1,47 @@
+"""LLaMA-Factory's neat packing does not work with this transformers.
+
+What it checks: LLaMA-Factory before 0.9.5 beside transformers 4.53.0 or newer.
+
+Why it matters: neat packing numbers the documents in the attention mask, and transformers casts masks to bool from
+4.53.0 on: with LLaMA-Factory 0.9.3 and older the documents silently attend to each other; 0.9.4 raises "Neat packing is
+incompatible with transformers>=4.53.0." It only matters with `neat_packing: true`.
+
+What to do: upgrade LLaMA-Factory to 0.9.5, which packs by positions with `flash_attn: fa2`.
+
+Source: llamafactory 0.9.3, 0.9.4 and 0.9.5 (hparams/parser.py or model/patcher.py, data/collator.py); transformers
+4.53.0, masking_utils.py; hiyouga/LLaMA-Factory#8919.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.install import install
+from attncheck.doctor.knowledge.models import older, reaches
+from attncheck.doctor.knowledge.padding import MASKS_ARE_BOOL, NEAT_PACKING_BY_POSITIONS, NEAT_PACKING_REFUSES
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the two versions do not go together."""
+    factory, transformers = snapshot.version("llamafactory"), snapshot.version("transformers")
+    if not older(factory, NEAT_PACKING_BY_POSITIONS) or not reaches(transformers, MASKS_ARE_BOOL):
+        return
+    found = need(factory, "the version of llamafactory")
+    raises = reaches(factory, NEAT_PACKING_REFUSES)
+    does = "refuses neat packing" if raises else "mixes up documents in neat packing"
+    yield Problem(
+        message=f"llamafactory {found} {does} with transformers {need(transformers, 'transformers')}",
+        evidence=(f"transformers casts masks to bool from {MASKS_ARE_BOOL} on",),
+        fixes=(
+            install(snapshot, f"llamafactory>={NEAT_PACKING_BY_POSITIONS}"),
+            Fix("pack without it", "setting", "neat_packing: false"),
+        ),
+        subject=f"llamafactory {found}",
+    )
+
+
+RULE = Rule("ATN410", "warning", check, general=True)

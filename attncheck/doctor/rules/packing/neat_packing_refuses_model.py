@@ -1,0 +1,38 @@
+"""LLaMA-Factory refuses neat packing for this model.
+
+What it checks: the model's type against the two that LLaMA-Factory 0.9.5 refuses.
+
+Why it matters: "Neat packing is not supported for gemma4, gpt_oss models for now.", at the first batch, only with
+`neat_packing: true`.
+
+What to do: leave neat_packing off for this model.
+
+Source: llamafactory 0.9.5, data/collator.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named, reaches
+from attncheck.doctor.knowledge.padding import NEAT_PACKING_BY_POSITIONS, NEAT_PACKING_REFUSED_MODELS
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a note where neat packing would raise for the model."""
+    model = named(snapshot)
+    if model is None or model.model_type not in NEAT_PACKING_REFUSED_MODELS:
+        return
+    if reaches(snapshot.version("llamafactory"), NEAT_PACKING_BY_POSITIONS):
+        yield Problem(
+            message=f"LLaMA-Factory refuses neat_packing for {model.model_type}",
+            evidence=("its collator raises a ValueError at the first batch",),
+            fixes=(Fix("leave it off", "setting", "neat_packing: false"),),
+            subject=model.model_type,
+        )
+
+
+RULE = Rule("ATN411", "note", check, general=True)

@@ -1,0 +1,41 @@
+"""Packed documents attend to each other without flash attention in this transformers.
+
+What it checks: transformers before 4.53.1, whose sdpa, eager and flex_attention do not look for packed documents,
+where no flash-attn is installed to keep them apart.
+
+Why it matters: silent. Samples packed into one row see each other; the training loss looks lower than it should, and
+the model is worse for it. It only matters to jobs that pack.
+
+What to do: upgrade transformers to 4.53.1 or newer and send no attention mask with packed rows, install flash-attn, or
+switch packing off.
+
+Source: transformers 4.53.0 and 4.53.1, masking_utils.py (`find_packed_sequence_indices`); huggingface/trl#2834, #3695.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import newer_transformers, older
+from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where nothing here would keep packed documents apart."""
+    if not older(snapshot.version("transformers"), PACKED_WITHOUT_FLASH) or snapshot.has("flash-attn", "flash-attn-3"):
+        return
+    version = need(snapshot.version("transformers"), "the version of transformers")
+    newer = newer_transformers(snapshot, f"transformers>={PACKED_WITHOUT_FLASH},<5")
+    yield Problem(
+        message=f"packing leaks between documents: transformers {version} keeps them apart with flash attention only",
+        evidence=(f"transformers {version}; sdpa detects packed rows from {PACKED_WITHOUT_FLASH} on", "no flash-attn"),
+        fixes=(newer, Fix("or do not pack", "setting", "packing: false")),
+        subject=f"transformers {version}",
+    )
+
+
+RULE = Rule("ATN401", "warning", check, general=True)

@@ -1,0 +1,39 @@
+"""The tokenizer pads with its end token.
+
+What it checks: whether pad_token and eos_token of the tokenizer's files are the same.
+
+Why it matters: silent. A collator that sets labels of the padding id to -100 removes the real end of each answer as
+well, and the model learns never to stop.
+
+What to do: pad with another token, or mask labels by the attention mask instead of by id.
+
+Source: huggingface/trl#3091; unslothai/unsloth#416.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the two tokens are one."""
+    model = named(snapshot)
+    if model is None or not model.causal or not isinstance(model.tokenizer, Known):
+        return
+    tokenizer = model.tokenizer.value
+    if isinstance(tokenizer.pad_token, Known) and tokenizer.pad_token == tokenizer.eos_token:
+        yield Problem(
+            message=f"the tokenizer of {model.source} pads with its end token {tokenizer.pad_token.value}",
+            evidence=("labels that are masked by the padding id lose the real end tokens too",),
+            fixes=(Fix("mask by the attention mask", "edit", "labels[attention_mask == 0] = -100"),),
+            subject=model.source,
+        )
+
+
+RULE = Rule("ATN406", "warning", check, general=True)

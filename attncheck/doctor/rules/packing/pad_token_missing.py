@@ -1,0 +1,46 @@
+"""The tokenizer has no padding token.
+
+What it checks: pad_token in tokenizer_config.json and special_tokens_map.json.
+
+Why it matters: "Asking to pad but the tokenizer does not have a padding token"; or the framework takes the end token
+for it, and a collator that masks padding by its id masks the real end tokens too: the model never learns to stop.
+
+What to do: set a padding token of its own, one that the vocabulary holds already where there is one.
+
+Source: openrlhf 0.11.2, utils/utils.py (`get_tokenizer`); huggingface/trl#1623; huggingface/alignment-handbook#127.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Absent, Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where a causal model's tokenizer sets an end token and no padding token."""
+    model = named(snapshot)
+    if model is None or not model.causal or not isinstance(model.tokenizer, Known):
+        return
+    tokenizer = model.tokenizer.value
+    if not isinstance(tokenizer.pad_token, Absent) or not isinstance(tokenizer.eos_token, Known):
+        return
+    if snapshot.has("openrlhf"):
+        consequence = "OpenRLHF will pad with the end token"
+    else:
+        consequence = "padding raises, or falls to the end token"
+    yield Problem(
+        message=f"the tokenizer of {model.source} has no pad_token: {consequence}",
+        evidence=(f"eos_token is {tokenizer.eos_token.value}", tokenizer.pad_token.reason or "no pad_token"),
+        fixes=(
+            Fix("add one", "edit", 'tokenizer.add_special_tokens({"pad_token": "<|pad|>"})  # and resize embeddings'),
+        ),
+        subject=model.source,
+    )
+
+
+RULE = Rule("ATN405", "warning", check, general=True)

@@ -1,0 +1,59 @@
+"""The model's recurrent layers carry their state from one packed document into the next.
+
+What it checks: layers of linear attention, Mamba or convolution, and whether this transformers hands cu_seqlens on to
+them (qwen3_next from 5.9.0, qwen3_5 from 5.2.0 …) with the kernels that obey it: without flash-linear-attention and
+causal-conv1d the fallback in plain torch swallows cu_seqlens.
+
+Why it matters: silent. Attention layers keep documents apart, the recurrent ones do not; it only matters to jobs that
+pack, on any attention backend.
+
+What to do: do not pack this model; or install the kernels and pass cu_seq_lens_q (as
+DataCollatorWithFlattening(return_flash_attn_kwargs=True) does). Mamba layers take seq_idx instead
+(`return_seq_idx=True`), which the kernels of mamba-ssm obey.
+
+Source: transformers 4.57.3, 5.9.0, 5.17.0 and 5.23.0, models/qwen3_next/modeling_qwen3_next.py
+(`torch_chunk_gated_delta_rule(**kwargs)`); huggingface/transformers#46093.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.install import install
+from attncheck.doctor.knowledge.models import GATED_DELTA_RULE, RECURRENT_LAYERS, RECURRENT_VARLEN, named
+from attncheck.doctor.rules import Rule
+
+KERNELS = ("flash-linear-attention", "causal-conv1d")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where packing would leak through a recurrent layer."""
+    model = named(snapshot)
+    if model is None or not snapshot.has("transformers"):
+        return
+    recurrent = [kind for kind in model.layer_types if kind in RECURRENT_LAYERS]
+    family = model.model_type.replace("_text", "")
+    boundary = RECURRENT_VARLEN.get(family)
+    if not recurrent:
+        return
+    version = need(snapshot.version("transformers"), "the version of transformers")
+    missing = [name for name in KERNELS if family in GATED_DELTA_RULE and not snapshot.has(name)]
+    if boundary is not None and version >= Version(boundary) and not missing:
+        return
+    late = boundary is None or version < Version(boundary)
+    why = f"transformers {version} gives them no cu_seqlens" if late else f"{' and '.join(missing)} not installed"
+    kernels = () if late else (install(snapshot, *missing),)
+    yield Problem(
+        message=f"packing leaks through the recurrent layers of {model.model_type}: {why}",
+        evidence=(f"{len(recurrent)} of {len(model.layer_types)} layers are {', '.join(sorted(set(recurrent)))}",),
+        fixes=(*kernels, Fix("do not pack this model", "setting", "packing: false")),
+        subject=model.model_type,
+    )
+
+
+RULE = Rule("ATN409", "warning", check, general=True)

@@ -1,0 +1,56 @@
+"""This transformers refuses right padding for the model under flash attention.
+
+What it checks: transformers' version and the model's type against the releases that raise, and the side on
+which the launch pads, or padding_side of the tokenizer.
+
+Why it matters: "You are attempting to perform batched generation with padding_side='right'", in generation, and also in
+training while use_cache is on.
+
+What to do: upgrade transformers to 5.2.0 or newer; or train with use_cache=False and generate with left padding; or use
+sdpa.
+
+Source: the text in models/*/modeling_*.py of the transformers wheels 4.42.4 to 5.23.0 (gone in 5.2.0);
+huggingface/open-r1#599; huggingface/trl#3034.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need, value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.model import Model
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.models import named
+from attncheck.doctor.knowledge.padding import right_padding_raises
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the version raises for this model and its tokenizer pads right."""
+    model = named(snapshot)
+    if model is None or not snapshot.has("transformers"):
+        return
+    version = need(snapshot.version("transformers"), "the version of transformers")
+    if not right_padding_raises(version, model.model_type) or _side(snapshot, model) != "right":
+        return
+    yield Problem(
+        message=f"transformers {version} refuses right padding for {model.model_type} with flash attention and a cache",
+        evidence=("batches are padded on the right", "raised for this model type in this release, gone in 5.2.0"),
+        fixes=(
+            Fix("train without the cache", "setting", "model.config.use_cache = False"),
+            Fix("generate with left padding", "setting", 'tokenizer.padding_side = "left"'),
+        ),
+        subject=model.model_type,
+    )
+
+
+def _side(snapshot: Snapshot, model: Model) -> str:
+    """Return the side on which batches are padded: as the launch does, else as the tokenizer says; "" where neither."""
+    if isinstance(snapshot.job, Known):
+        plan = snapshot.job.value.plan
+        return "" if plan.packed or "flash" not in plan.attn_implementation else plan.padding_side
+    return value_or(model.tokenizer.value.padding_side, "right") if isinstance(model.tokenizer, Known) else ""
+
+
+RULE = Rule("ATN404", "warning", check, needs=frozenset({"flash"}))

@@ -1,0 +1,36 @@
+"""The model's tokenizer_config.json cannot be read.
+
+What it checks: whether tokenizer_config.json, where there is one, is JSON of the expected shape.
+
+Why it matters: `AutoTokenizer.from_pretrained` raises, after the job was queued; and what attncheck says of padding is
+left out.
+
+What to do: fetch the file again.
+
+Source: transformers 5.17.0 `tokenization_utils_base.py`, `_from_pretrained`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, Unreadable
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the file is there and cannot be read."""
+    if not isinstance(snapshot.model, Known) or not isinstance(snapshot.model.value.tokenizer, Unreadable):
+        return
+    model = snapshot.model.value
+    yield Problem(
+        message=f"the tokenizer's configuration of {model.source} cannot be read",
+        subject="model",
+        evidence=(f"static lane: {snapshot.model.value.tokenizer.reason}",),
+        fixes=(Fix("fetch it again", "manual", f"tokenizer_config.json of {model.source}"),),
+    )
+
+
+RULE = Rule("ATN412", "warning", check)

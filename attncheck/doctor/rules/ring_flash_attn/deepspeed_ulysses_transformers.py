@@ -1,0 +1,46 @@
+"""DeepSpeed's Ulysses sequence parallelism needs a newer transformers.
+
+What it checks: transformers below 4.51.3 where accelerate's variables ask for sequence parallelism
+(PARALLELISM_CONFIG_SP_SIZE above 1) with DeepSpeed installed.
+
+Why it matters: DeepSpeed's UlyssesSPAttentionHF registers itself in transformers' table of attention functions in a
+way that older releases do not offer, and refuses them.
+
+What to do: install transformers 4.51.3 or newer.
+
+Source: DeepSpeed (2026-08), `deepspeed/runtime/sequence_parallel/ulysses_sp.py`, which names 4.51.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import need, value_or
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge.frameworks import DEEPSPEED_ULYSSES_TRANSFORMERS
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where sequence parallelism is asked for and transformers is too old for it."""
+    size = value_or(snapshot.env("PARALLELISM_CONFIG_SP_SIZE"), "")
+    if not snapshot.has("deepspeed") or not snapshot.has("transformers") or not size.isdigit() or int(size) < 2:
+        return
+    transformers = need(snapshot.version("transformers"), "transformers' version")
+    if transformers >= Version(DEEPSPEED_ULYSSES_TRANSFORMERS):
+        return
+    wanted = requirements.transformers_in(snapshot, f">={DEEPSPEED_ULYSSES_TRANSFORMERS}")
+    yield Problem(
+        message=f"DeepSpeed's Ulysses needs transformers {DEEPSPEED_ULYSSES_TRANSFORMERS}; {transformers} is installed",
+        subject=f"transformers {transformers}",
+        evidence=(f"PARALLELISM_CONFIG_SP_SIZE={size}",),
+        fixes=(install.install(snapshot, *wanted),) if wanted else (),
+    )
+
+
+RULE = Rule("ATN164", "warning", check)

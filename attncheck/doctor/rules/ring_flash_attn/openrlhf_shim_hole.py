@@ -1,0 +1,49 @@
+"""OpenRLHF's compatibility patch for ring-flash-attn fails under transformers 5.4.
+
+What it checks: OpenRLHF with ring-flash-attn and transformers 5.4.x. OpenRLHF puts the name
+`is_flash_attn_greater_or_equal_2_10`, which ring-flash-attn imports, back into the module it left in 5.4.0, taking it
+from `transformers.utils`. In 5.4.0 it is not there either; it came back in 5.5.0.
+
+Why it matters: with `--ds.ring_attn_size` above 1 the job stops with "cannot import name
+'is_flash_attn_greater_or_equal_2_10' from 'transformers.utils'". axolotl reports the same as "ring_flash_attn is not
+installed".
+
+What to do: leave 5.4; OpenRLHF's patch works from 5.5.0 to 5.18.0.
+
+Source: openrlhf 0.11.2, `openrlhf/models/ring_attn_utils.py` (patch_transformers_for_ring_flash_attn) and
+`openrlhf/utils/deepspeed/deepspeed.py`; wheels of transformers 5.3.0, 5.4.0, 5.5.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge import ring_flash_attn as knowledge
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where OpenRLHF's patch finds the name nowhere."""
+    if not snapshot.has("openrlhf") or not snapshot.has("ring-flash-attn") or not snapshot.has("transformers"):
+        return
+    transformers = need(snapshot.version("transformers"), "transformers' version")
+    if not requirements.allowed(knowledge.NOWHERE, transformers):
+        return
+    wanted = requirements.transformers_in(snapshot, knowledge.WORKS_WITH_SHIM)
+    wanted = wanted or requirements.transformers_in(snapshot, knowledge.WORKS["0.1.8"])
+    openrlhf = need(snapshot.package("openrlhf"), "openrlhf").version
+    yield Problem(
+        message=f"OpenRLHF {openrlhf} cannot load ring-flash-attn under transformers {transformers}: "
+        f"{knowledge.SYMBOL} is in no module of it",
+        subject=f"transformers {transformers}",
+        evidence=("static lane: the name left both modules in 5.4.0 and came back to transformers.utils in 5.5.0",),
+        fixes=(install.install(snapshot, *wanted),) if wanted else (),
+    )
+
+
+RULE = Rule("ATN145", "error", check, needs=frozenset({"ring"}))

@@ -1,0 +1,88 @@
+"""ring-flash-attn has no replacement for this transformers' attention function.
+
+What it checks: how many parameters `transformers.modeling_flash_attention_utils._flash_attention_forward` has, as
+measured by the import lane or else from a table, against the counts that the installed ring-flash-attn has a
+replacement for (0.1.8: 13, 18, 19, 20). transformers 5.19.0 went from 20 to 23; 4.43 has 12.
+
+Why it matters: `substitute_hf_flash_attn` raises "The current transformer version X is not supported. please use pip
+install -U transformers to upgrade". Upgrading is what broke it: the text covers every failure of that function.
+
+What to do: take the transformers that the finding names. Putting the missing name back, which helps under 5.5.0 to
+5.18.0, does not help here.
+
+Source: wheels of ring_flash_attn 0.1.0-0.1.8 (`adapters/hf_adapter.py`, check_params and the bare `except` of
+substitute_hf_flash_attn) and transformers 4.43.0-5.23.0; zhuzilin/ring-flash-attention#61, #67; OpenRLHF/OpenRLHF#1222.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge import ring_flash_attn as knowledge
+from attncheck.doctor.knowledge.transformers import LAST
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where no replacement has as many parameters as transformers' function."""
+    if not snapshot.has("ring-flash-attn") or not snapshot.has("transformers"):
+        return
+    ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")
+    transformers = need(snapshot.version("transformers"), "transformers' version")
+    measured = _measured(snapshot)
+    count = measured or knowledge.parameters(transformers)
+    if not knowledge.known(ring) or count is None or count in knowledge.accepted(ring):
+        return
+    if ring < Version(knowledge.LAST) and requirements.allowed(knowledge.works(Version(knowledge.LAST)), transformers):
+        return  # ATN143: the newest ring-flash-attn works here
+    accepted = ", ".join(map(str, sorted(knowledge.accepted(ring))))
+    yield Problem(
+        message=f"ring-flash-attn {ring} takes a _flash_attention_forward of {accepted} parameters, and that of "
+        f"transformers {transformers} has {count}",
+        subject=f"ring-flash-attn {ring}",
+        evidence=_evidence(snapshot, ring, count, measured),
+        fixes=tuple(_fixes(snapshot, ring)),
+        predicted=measured is None and transformers > Version(LAST),
+    )
+
+
+def _measured(snapshot: Snapshot) -> int | None:
+    if not isinstance(snapshot.interfaces, Known):
+        return None
+    return len(snapshot.interfaces.value.signatures.get(knowledge.FORWARD, ())) or None
+
+
+def _evidence(snapshot: Snapshot, ring: Version, count: int, measured: int | None) -> tuple[str, ...]:
+    where = "import lane" if measured else "static lane, from the table of versions"
+    lines = [f"{where}: {count} parameters", "its error says to upgrade transformers, which does not help"]
+    symbol, releases = knowledge.imports(ring)
+    outcome = snapshot.imported("ring_flash_attn")
+    imports = isinstance(outcome, Known) and outcome.value.outcome == "ok"
+    if not imports and not requirements.allowed(
+        releases, need(snapshot.version("transformers"), "transformers' version")
+    ):
+        lines.append(f"`import ring_flash_attn` fails before that: it imports {symbol}, which is not there either")
+    return tuple(lines)
+
+
+def _fixes(snapshot: Snapshot, ring: Version) -> Iterator[Fix]:
+    also = (f"ring-flash-attn=={knowledge.LAST}",) if ring < Version(knowledge.LAST) else ()
+    plain = requirements.transformers_in(snapshot, knowledge.WORKS["0.1.8"])
+    shimmed = requirements.transformers_in(snapshot, knowledge.WORKS_WITH_SHIM)
+    if shimmed and snapshot.has("openrlhf"):
+        yield install.install(snapshot, *shimmed, *also, title="take transformers that OpenRLHF makes fit by itself")
+    if plain:
+        yield install.install(snapshot, *plain, *also)
+    elif shimmed and not snapshot.has("openrlhf"):
+        yield install.install(snapshot, *shimmed, *also)
+        yield Fix("and put the missing name back before the import", "edit", knowledge.SHIM, "safe")
+
+
+RULE = Rule("ATN141", "error", check, needs=frozenset({"ring"}))

@@ -1,0 +1,61 @@
+"""A newer ring-flash-attn works with this transformers; the installed one does not.
+
+What it checks: the installed ring-flash-attn (0.1.0 to 0.1.7) and 0.1.8 against the installed transformers: the name
+the adapter imports and the parameter counts it has a replacement for.
+
+Why it matters: the import raises ImportError, or `substitute_hf_flash_attn` asks to upgrade transformers, while it is
+ring-flash-attn that is behind.
+
+What to do: install ring-flash-attn 0.1.8; nothing else has to move, its metadata requires nothing.
+
+Source: wheels of ring_flash_attn 0.1.0-0.1.8 (`adapters/hf_adapter.py`) and transformers 4.43.0-5.23.0;
+zhuzilin/ring-flash-attention#42, #55.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge import ring_flash_attn as knowledge
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where 0.1.8 would work with the installed transformers and the installed release does not."""
+    if not snapshot.has("ring-flash-attn") or not snapshot.has("transformers"):
+        return
+    ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")
+    transformers = need(snapshot.version("transformers"), "transformers' version")
+    newest = Version(knowledge.LAST)
+    if ring >= newest or requirements.allowed(knowledge.works(ring), transformers):
+        return
+    if not requirements.allowed(knowledge.works(newest), transformers) or _works_all_the_same(
+        snapshot, ring, transformers
+    ):
+        return
+    yield Problem(
+        message=f"ring-flash-attn {ring} is too old for transformers {transformers}; {newest} works with it",
+        subject=f"ring-flash-attn {ring}",
+        evidence=(
+            f"static lane: ring-flash-attn {ring} works with transformers {knowledge.works(ring)}, "
+            f"{newest} with {knowledge.works(newest)}",
+        ),
+        fixes=(install.install(snapshot, f"ring-flash-attn=={newest}", options=("--no-deps",)),),
+    )
+
+
+def _works_all_the_same(snapshot: Snapshot, ring: Version, transformers: Version) -> bool:
+    """Say whether somebody patched the import, and the signature fits."""
+    outcome = snapshot.imported("ring_flash_attn")
+    imports = isinstance(outcome, Known) and outcome.value.outcome == "ok"
+    return imports and knowledge.parameters(transformers) in knowledge.accepted(ring)
+
+
+RULE = Rule("ATN143", "error", check, needs=frozenset({"ring"}))

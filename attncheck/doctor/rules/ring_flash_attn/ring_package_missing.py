@@ -1,0 +1,64 @@
+"""Ring attention is asked for, and no package that does it is installed.
+
+What it checks: where ring attention matters (`--profile ring` or `all`), whether ring-flash-attn or yunchang is
+installed. Where neither is and nobody asked, nothing is said.
+
+Why it matters: OpenRLHF's `ring_attn_size`, axolotl's `context_parallel_size` and 360-LLaMA-Factory import one of the
+two when the job starts, after the model was loaded.
+
+What to do: install ring-flash-attn, beside a transformers that it knows. Ulysses (verl, DeepSpeed, ms-swift) and
+PyTorch's own context parallel need neither.
+
+Source: openrlhf 0.11.2 METADATA (extra `ring`: ring_flash_attn); ring_flash_attn 0.1.8 `adapters/hf_adapter.py`;
+axolotl `utils/schemas/validation.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.flash_attn import flash_attn_itself
+from attncheck.doctor.knowledge import ring_flash_attn as knowledge
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.packages import is_cpu_build
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where no package for ring attention is installed."""
+    if snapshot.has("ring-flash-attn", "yunchang"):
+        return
+    newest = Version(knowledge.LAST)
+    works = knowledge.works(newest)
+    transformers = snapshot.version("transformers")
+    fits = not isinstance(transformers, Known) or requirements.allowed(works, transformers.value)
+    there = (
+        f"transformers {transformers.value} is here" if isinstance(transformers, Known) else "transformers is not here"
+    )
+    yield Problem(
+        message="ring attention is asked for, and neither ring-flash-attn nor yunchang is installed",
+        subject="ring-flash-attn",
+        evidence=(f"ring-flash-attn {newest} works with transformers {works}; {there}",),
+        fixes=tuple(_fixes(snapshot, f"ring-flash-attn=={newest}", "" if fits else works)),
+    )
+
+
+def _fixes(snapshot: Snapshot, requirement: str, transformers: str) -> Iterator[Fix]:
+    """Yield what ring attention needs, in the order in which it is needed."""
+    if not snapshot.has("flash-attn"):
+        yield from flash_attn_itself(snapshot)
+        if isinstance(snapshot.torch, Known) and is_cpu_build(snapshot.torch.value):
+            return  # nothing that is installed here would run
+    yield install.install(snapshot, requirement, options=("--no-deps",))
+    together = requirements.transformers_in(snapshot, transformers) if transformers else ()
+    if together:
+        yield install.install(snapshot, *together, title=f"and a transformers that {requirement} knows")
+
+
+RULE = Rule("ATN130", "warning", check, needs=frozenset({"ring"}), general=True)

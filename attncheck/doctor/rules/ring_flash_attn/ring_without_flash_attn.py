@@ -1,0 +1,45 @@
+"""ring-flash-attn is installed without flash-attn.
+
+What it checks: whether the distribution flash-attn, which ring-flash-attn's metadata does not require, is there.
+flash-attn-4 alone does not do: it has the package `flash_attn` but no `flash_attn.flash_attn_interface`.
+
+Why it matters: `import ring_flash_attn` begins with `from flash_attn.flash_attn_interface import _flash_attn_forward`
+and raises ModuleNotFoundError.
+
+What to do: install flash-attn 2 for the installed torch.
+
+Source: ring_flash_attn 0.1.8, `ring_flash_attn/ring_flash_attn.py` line 3 and METADATA (no Requires-Dist);
+flash_attn_4 4.0.0b36, which holds `flash_attn/cute` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.flash_attn import flash_attn_itself
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where ring-flash-attn's import of flash_attn finds nothing."""
+    if not snapshot.has("ring-flash-attn") or snapshot.has("flash-attn", "openrlhf"):
+        return  # under OpenRLHF ATN146 says it
+    outcome = snapshot.imported("ring_flash_attn")
+    tried = outcome.value if isinstance(outcome, Known) and outcome.value.outcome in ("ok", "raised") else None
+    if tried is not None and (tried.outcome == "ok" or "flash_attn" not in tried.message):
+        return  # flash_attn comes from outside the distributions, or the import fails for another reason
+    ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")
+    lane = f"import lane: {tried.exception}: {tried.message}" if tried else "static lane: no distribution flash-attn"
+    other = ("flash-attn-4 is installed; it has no flash_attn_interface",) if snapshot.has("flash-attn-4") else ()
+    yield Problem(
+        message=f"ring-flash-attn {ring} cannot be imported: flash-attn is not installed",
+        subject=f"ring-flash-attn {ring}",
+        evidence=(lane, *other),
+        fixes=flash_attn_itself(snapshot),
+    )
+
+
+RULE = Rule("ATN142", "error", check, needs=frozenset({"flash", "ring"}))

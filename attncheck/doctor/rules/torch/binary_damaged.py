@@ -1,0 +1,49 @@
+"""A compiled file is truncated or damaged.
+
+What it checks: whether the libraries of torch and the extensions of the attention stack can be read as ELF files to
+their end. Where the import lane imported what needs them, they are whole enough.
+
+Why it matters: a full disk or a broken copy leaves a short file behind; the loader says "file too short" or the process
+dies with SIGBUS, on the node that has the bad copy only.
+
+What to do: lay the package down again.
+
+Source: the System V ABI, chapter 5 (program loading); glibc `elf/dl-load.c` ("file too short").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.torch import reinstall
+from attncheck.doctor.queries.packages import failed, imports_fine
+from attncheck.doctor.rules import Rule
+
+DAMAGE = ("truncated", "damaged")
+ELSEWHERE = ("torch", "flash-attn", "flash-attn-3")  # ATN102, ATN108 and ATN126 report their failing imports
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each package with a damaged binary."""
+    seen = set()
+    for binary in snapshot.binaries:
+        name = binary.distribution
+        package = snapshot.package(name)
+        module = "torch" if name == "torch" else binary.module
+        if not binary.problem.startswith(DAMAGE) or not isinstance(package, Known) or name in seen:
+            continue
+        if imports_fine(snapshot, module) or (name in ELSEWHERE and failed(snapshot, module)):
+            continue
+        seen.add(name)
+        yield Problem(
+            message=f"{binary.path} of {name} {package.value.version} is {binary.problem}",
+            subject=f"{name} {package.value.version}",
+            evidence=(f"static lane: {binary.size_bytes} bytes, {binary.problem}",),
+            fixes=(reinstall(snapshot, package.value),),
+        )
+
+
+RULE = Rule("ATN129", "error", check)

@@ -1,0 +1,59 @@
+"""A package has two versions' metadata in one folder.
+
+What it checks: two `*.dist-info` of one project in one site directory, for torch, flash-attn and what decides about
+them. The same project in two directories of sys.path is how virtual environments over system packages work, and is
+left alone.
+
+Why it matters: an interrupted upgrade, or conda and pip over one another. Version checks read one, the files are the
+other's: the right kernel is refused or the wrong one accepted.
+
+What to do: remove the package until the installer says that it is not installed, then install it once.
+
+Source: packaging.python.org, "Recording installed projects" (one .dist-info per project);
+Dao-AILab/flash-attention#469.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from attncheck.core.environment import Distribution
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.flash_attn import install_flash_attn
+from attncheck.doctor.knowledge.frameworks import MATTERS
+from attncheck.doctor.rules import Rule
+
+ALSO = frozenset({"numpy", "einops"})
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each project that is recorded twice in one place."""
+    found: dict[tuple[str, str], list[Distribution]] = defaultdict(list)
+    for distribution in snapshot.distributions:
+        if distribution.name in MATTERS | ALSO and not distribution.problem.startswith("left behind"):
+            found[distribution.name, distribution.location].append(distribution)
+    for (name, location), copies in found.items():
+        versions = sorted({copy.version or "?" for copy in copies})
+        if len(versions) < 2:
+            continue
+        yield Problem(
+            message=f"{name} is recorded in {len(copies)} versions in one folder: {', '.join(versions)}",
+            subject=name,
+            evidence=(f"static lane: {location}",),
+            fixes=tuple(_fixes(snapshot, name, copies)),
+        )
+
+
+def _fixes(snapshot: Snapshot, name: str, copies: list[Distribution]) -> Iterator[Fix]:
+    remove = install.uninstall(snapshot, name).text
+    yield Fix(f"remove every copy of {name}", "command", " && ".join([remove] * len(copies)), "unsafe")
+    if name == "flash-attn":
+        yield from install_flash_attn(snapshot)[:1]
+    else:
+        yield install.install(snapshot, f"{name}=={copies[0].version}", options=("--no-deps",))
+
+
+RULE = Rule("ATN116", "warning", check)

@@ -1,0 +1,53 @@
+"""A folder or file stands in the way of an installed package.
+
+What it checks: whether `import flash_attn`, torch, transformers, ring_flash_attn, triton, liger_kernel, vllm, verl or
+openrlhf would take something that no installed distribution owns: a clone's folder on PYTHONPATH or beside the script,
+a leftover of an uninstall.
+
+Why it matters: the code that runs is not the version that `pip list` shows. Beside a clone of flash-attention,
+`import flash_attn` finds the sources without the compiled extension; an empty leftover folder becomes a namespace
+package ("cannot import name 'flash_attn_func' from 'flash_attn' (unknown location)").
+
+What to do: run from another directory, take the folder off PYTHONPATH, or delete what an uninstall left.
+
+Source: Python's import system (docs.python.org/3/reference/import.html, "Path entry finders", "Namespace packages");
+Dao-AILab/flash-attention#469.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.torch import reinstall_torch
+from attncheck.doctor.queries.packages import failed, told
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each import name that something unowned takes."""
+    for shadow in snapshot.shadows:
+        name, _, place = shadow.partition(" at ")
+        outcome = failed(snapshot, name)
+        among = place.rpartition("/")[0] in {distribution.location for distribution in snapshot.distributions}
+        yield Problem(
+            message=f"import {name} takes {place}, which no installed package owns"
+            + (": its metadata is lost, or it was left behind" if among else ""),
+            subject=name,
+            evidence=(f"static lane: {shadow}", *((told(outcome),) if outcome else ())),
+            fixes=_fixes(snapshot, name, place, among),
+        )
+
+
+def _fixes(snapshot: Snapshot, name: str, place: str, among: bool) -> tuple[Fix, ...]:
+    away = Fix("move it out of the way", "manual", f"{place}: run elsewhere, or rename or delete it")
+    if not among or "(no __init__.py)" in place:
+        return (away,)
+    if name == "torch":
+        return (reinstall_torch(snapshot),)
+    return (install.install(snapshot, name.replace("_", "-"), options=("--no-deps", "--force-reinstall")), away)
+
+
+RULE = Rule("ATN118", "warning", check)

@@ -1,0 +1,82 @@
+"""Files of an attention package are not the ones that were installed.
+
+What it checks: the modules of flash-attn, flash-attn-3, flash-attn-4, ring-flash-attn and liger-kernel against their
+RECORD, by size, and whether an extension is gone; one that was only stripped is left alone. Of ring-flash-attn and
+liger-kernel, which people patch on purpose, missing files alone count. What flash-attn and flash-attn-4 do to one
+another is ATN113.
+
+Why it matters: two versions mixed in one folder fail in odd ways ("not enough values to unpack (expected 8, got 7)"),
+and a reinstall from pip's cache reports success without changing anything.
+
+What to do: remove the package and install it again without pip's cache.
+
+Source: Dao-AILab/flash-attention#469, #723; NVlabs/Long-RL#16; instructlab/training#494.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.environment import Distribution
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.flash_attn import install_flash_attn
+from attncheck.doctor.queries.packages import flash_fault
+from attncheck.doctor.rules import Rule
+
+PACKAGES = ("flash_attn/", "flash_attn_3/", "flash_attn_interface", "ring_flash_attn/", "liger_kernel/")
+FOLDERS = {
+    "flash-attn": "flash_attn/",
+    "flash-attn-3": "flash_attn_",
+    "flash-attn-4": "flash_attn/",
+    "ring-flash-attn": "ring_flash_attn/",
+    "liger-kernel": "liger_kernel/",
+}
+PATCHED = ("ring-flash-attn", "liger-kernel")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each package whose files were changed or removed."""
+    for distribution in snapshot.distributions:
+        altered, missing = _disturbed(snapshot, distribution)
+        if not altered and not missing:
+            continue
+        counts = [f"{len(paths)} {what}" for paths, what in ((missing, "missing"), (altered, "changed")) if paths]
+        noun = "file" if len(altered) + len(missing) == 1 else "files"
+        yield Problem(
+            message=f"{distribution.name} {distribution.version} is not as it was installed: "
+            f"{' and '.join(counts)} {noun}",
+            subject=f"{distribution.name} {distribution.version}",
+            evidence=(*(f"missing: {p}" for p in missing[:3]), *(f"changed: {p}" for p in altered[:3])),
+            fixes=tuple(_fixes(snapshot, distribution)),
+        )
+
+
+def _disturbed(snapshot: Snapshot, distribution: Distribution) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if distribution.editable or distribution.problem or distribution.name not in FOLDERS:
+        return (), ()
+    if distribution.name == "flash-attn" and flash_fault(snapshot) is not None:
+        return (), ()  # ATN104 to ATN108 say what broke and lay it down again
+    altered = tuple(path for path in distribution.files_altered if _counts(snapshot, distribution, path))
+    missing = tuple(
+        path for path in distribution.files_missing if path.endswith(".so") or _counts(snapshot, distribution, path)
+    )
+    return () if distribution.name in PATCHED else altered, missing
+
+
+def _counts(snapshot: Snapshot, distribution: Distribution, path: str) -> bool:
+    """Say whether `path` is a module that the package runs: images are slimmed of tests, their libraries stripped."""
+    shared = path.startswith("flash_attn/cute/") and snapshot.has("flash-attn") and snapshot.has("flash-attn-4")
+    return path.endswith(".py") and path.startswith(FOLDERS[distribution.name]) and not shared
+
+
+def _fixes(snapshot: Snapshot, distribution: Distribution) -> Iterator[Fix]:
+    if distribution.name == "flash-attn":
+        yield from install_flash_attn(snapshot)[:1]
+        return
+    options = ("--no-deps", "--no-cache-dir", "--force-reinstall")
+    yield install.install(snapshot, f"{distribution.name}=={distribution.version}", options=options)
+
+
+RULE = Rule("ATN115", "warning", check)

@@ -1,0 +1,72 @@
+"""torch cannot be imported.
+
+What it checks: how `import torch` ended in a process of its own: it raised, it died of a signal, or it did not end.
+
+Why it matters: nothing else can work. What other packages then report about themselves is a consequence, so other
+rules about imports keep silent until this one is clean.
+
+What to do: the finding names the library or symbol where the loader did. A library of another version on
+LD_LIBRARY_PATH is the usual cause of an undefined symbol in torch's own libraries; an install that was interrupted,
+or NVIDIA packages that were removed or replaced, of a missing library. Reinstalling torch with its dependencies brings
+both back.
+
+Source: the message itself; pytorch/pytorch#111469 (`__nvJitLinkAddData` and LD_LIBRARY_PATH); torch/__init__.py of
+torch 2.13.0 (`_load_global_deps`, `_preload_cuda_deps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.environment import ImportOutcome
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.torch import reinstall_torch
+from attncheck.doctor.queries.packages import culprit as culprit_of
+from attncheck.doctor.queries.packages import failed, missing_library, missing_symbol, told
+from attncheck.doctor.queries.symbols import demangle_hint
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where importing torch was tried and failed."""
+    outcome = failed(snapshot, "torch")
+    if outcome is None or not isinstance(snapshot.package("torch"), Known):
+        return
+    version = snapshot.version("torch")
+    name = f"torch {version.value}" if isinstance(version, Known) else "torch"
+    yield Problem(
+        message=f"{name} cannot be imported: {_why(outcome)}",
+        subject=name,
+        evidence=(told(outcome), *(f"at {frame}" for frame in outcome.frames[-2:])),
+        fixes=tuple(_fixes(snapshot, outcome)),
+    )
+
+
+def _why(outcome: ImportOutcome) -> str:
+    if outcome.outcome == "died":
+        return f"the process died{f' with {outcome.signal}' if outcome.signal else ''}"
+    if outcome.outcome == "hung":
+        return f"it had not ended after {outcome.seconds:.0f} s"
+    library, symbol = missing_library(outcome.message), missing_symbol(outcome.message)
+    if library:
+        return f"{library} is not found"
+    if symbol:
+        return f"a library that it loads lacks {demangle_hint(symbol)}"
+    first = outcome.message.strip().partition("\n")[0].rstrip(".")
+    return f"{outcome.exception}: {first}" if first else outcome.exception
+
+
+def _fixes(snapshot: Snapshot, outcome: ImportOutcome) -> Iterator[Fix]:
+    yield from install.patience(outcome)
+    if missing_symbol(outcome.message) and "LD_LIBRARY_PATH" in snapshot.environ:
+        yield install.unset("LD_LIBRARY_PATH", title="let torch find its own libraries")
+    culprit = culprit_of(snapshot, outcome)
+    if culprit is not None and culprit.name != "torch":
+        yield install.reinstall(snapshot, culprit)
+    yield reinstall_torch(snapshot)
+
+
+RULE = Rule("ATN102", "error", check)

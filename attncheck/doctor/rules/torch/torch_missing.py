@@ -1,0 +1,38 @@
+"""torch is not installed.
+
+What it checks: whether the distribution torch is in the examined environment.
+
+Why it matters: flash-attn, ring-flash-attn, liger-kernel and every training framework are built on it; flash-attn's
+setup.py imports it, so it has to be there first.
+
+What to do: install torch for the CUDA that the driver serves; the finding has the command.
+
+Source: setup.py of the flash-attn 2.8.3 source distribution (`import torch` at the top).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Absent
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.torch import install_torch
+from attncheck.doctor.queries.packages import imports_fine
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where there is no torch."""
+    if not isinstance(snapshot.torch, Absent) or snapshot.has("torch") or imports_fine(snapshot, "torch"):
+        return
+    reason = f": {snapshot.torch.reason}" if snapshot.torch.reason else ""
+    yield Problem(
+        message="torch is not installed, and everything about attention needs it",
+        subject="torch",
+        evidence=(f"static lane: no torch in this environment{reason}",),
+        fixes=(install_torch(snapshot),),
+    )
+
+
+RULE = Rule("ATN101", "error", check, needs=frozenset({"flash", "ring", "rl", "liger"}))

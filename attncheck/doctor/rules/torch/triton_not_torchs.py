@@ -1,0 +1,43 @@
+"""The installed triton is not the one that torch was made with.
+
+What it checks: triton's version against torch's own Requires-Dist.
+
+Why it matters: torch.compile, flex_attention, liger-kernel and flash-attn's cross entropy are compiled by it; with
+another triton they raise ImportError or AttributeError from inside torch, or compile to something else.
+
+What to do: install the triton that torch names.
+
+Source: METADATA of the installed torch (each release names one triton exactly: torch 2.11.0 names 3.6.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.torch import TRITONS, triton_of_torch
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where torch's requirement on triton is not met by the one that is installed."""
+    torch = snapshot.package("torch")
+    if not isinstance(torch, Known):
+        return
+    for requirement in requirements.demands_of(snapshot, torch.value, *TRITONS):
+        installed = snapshot.version(requirement.name)
+        if isinstance(installed, Known) and not requirements.allowed(requirement.specifier, installed.value):
+            yield Problem(
+                message=f"{requirement.name} {installed.value} is not the one of torch {torch.value.version}, "
+                f"which is {requirement.specifier}",
+                subject=f"{requirement.name} {installed.value}",
+                evidence=(f"Requires-Dist of torch: {requirement.name}{requirement.specifier}",),
+                fixes=(install.install(snapshot, triton_of_torch(snapshot), options=("--no-deps",)),),
+            )
+
+
+RULE = Rule("ATN122", "warning", check)

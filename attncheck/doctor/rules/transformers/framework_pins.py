@@ -1,0 +1,76 @@
+"""An installed framework's own requirement is not met by what is installed.
+
+What it checks: the unconditional Requires-Dist of every installed framework and attention package against the versions
+installed here, markers evaluated for this interpreter. Requirements of packages that have nothing to do with
+attention are left to `pip check`; pins that contradict one another to ATN148; vllm's torch to ATN156, that of
+torchvision, torchaudio and xformers to ATN123.
+
+Why it matters: pip installs past a broken requirement with no more than a line of red text, and frameworks patch
+private code of the very version they pin.
+
+What to do: install the version that the finding names, or move the framework to a release that takes yours.
+
+Source: the METADATA of the installed distributions; for instance openrlhf 0.11.2 (`transformers==5.15.0`,
+`flash-attn==2.8.3`) and verl 0.9.1 (`transformers!=5.6.0,<5.11,>=5.5.3`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.requirements import Requirement
+
+from attncheck.core.environment import Distribution
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge.frameworks import MATTERS, WATCHED
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.rules import Rule
+
+TORCH_ELSEWHERE = ("vllm", "torchvision", "torchaudio", "xformers")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for every framework whose requirements are broken."""
+    for distribution in snapshot.distributions:
+        if distribution.name not in WATCHED or distribution.problem or _refuses(snapshot, distribution):
+            continue
+        broken = list(_broken(snapshot, distribution))
+        if not broken:
+            continue
+        wants = ", ".join(f"{requirement} (here: {version})" for requirement, version in broken)
+        yield Problem(
+            message=f"{distribution.name} {distribution.version} requires {wants}",
+            subject=f"{distribution.name} {distribution.version}",
+            evidence=(f"Requires-Dist of {distribution.name} {distribution.version}",),
+            fixes=(
+                install.install(snapshot, *(str(requirement) for requirement, _ in broken), options=_options(broken)),
+            ),
+        )
+
+
+def _refuses(snapshot: Snapshot, distribution: Distribution) -> bool:
+    """Say whether it is transformers, which checks its requirements at import and failed: ATN154."""
+    outcome = snapshot.imported("transformers")
+    return distribution.name == "transformers" and isinstance(outcome, Known) and outcome.value.outcome == "raised"
+
+
+def _options(broken: list[tuple[Requirement, str]]) -> tuple[str, ...]:
+    """Return what pip must be told: flash-attn's build needs the installed torch."""
+    return ("--no-build-isolation",) if any(each.name.startswith("flash") for each, _ in broken) else ()
+
+
+def _broken(snapshot: Snapshot, distribution: Distribution) -> Iterator[tuple[Requirement, str]]:
+    for requirement in requirements.demands_of(snapshot, distribution, *MATTERS):
+        name = requirements.normalised(requirement.name)
+        installed = snapshot.version(name)
+        if (name == "torch" and distribution.name in TORCH_ELSEWHERE) or not isinstance(installed, Known):
+            continue
+        if not requirements.allowed(requirement.specifier, installed.value) and requirements.can_share(snapshot, name):
+            requirement.marker = None
+            yield requirement, str(installed.value)
+
+
+RULE = Rule("ATN147", "warning", check)

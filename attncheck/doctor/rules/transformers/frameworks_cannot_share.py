@@ -1,0 +1,48 @@
+"""Two installed frameworks ask for versions that no release satisfies together.
+
+What it checks: for every package that matters to attention, whether the requirements of all installed distributions
+have a version in common.
+
+Why it matters: whichever is installed last breaks the other, and no upgrade helps. OpenRLHF 0.11.2
+(transformers==5.15.0) and verl 0.9.1 (transformers<5.11) are such a pair.
+
+What to do: give each framework its own environment.
+
+Source: METADATA of openrlhf 0.11.2 and verl 0.9.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.frameworks import MATTERS, WATCHED
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for every package that two frameworks want in versions that exclude each other."""
+    for name in sorted(MATTERS):
+        if not snapshot.has(name) or requirements.can_share(snapshot, name):
+            continue
+        wants = [
+            (owner, specifier) for owner, specifier in requirements.demands(snapshot, name) if owner.name in WATCHED
+        ]
+        if len(wants) < 2:
+            continue
+        owners = [f"{owner.name} {owner.version}" for owner, _ in wants]
+        yield Problem(
+            message=f"{' and '.join(owners)} cannot share an environment: no {name} pleases both",
+            subject=name,
+            evidence=tuple(f"{owner.name} {owner.version} requires {name}{specifier}" for owner, specifier in wants),
+            fixes=(
+                Fix(
+                    "one environment for each framework", "command", f"python -m venv ./{wants[-1][0].name}-env", "safe"
+                ),
+            ),
+        )
+
+
+RULE = Rule("ATN148", "warning", check)

@@ -1,0 +1,58 @@
+"""Some of liger-kernel's patches for this model would hit names that transformers no longer has.
+
+What it checks: every name that the installed liger-kernel would replace in the modelling files of the installed
+transformers, for the model that was asked about.
+
+Why it matters: a patch is an assignment, and assigning to a name that is gone raises nothing. The log says that liger
+was applied, while memory and speed stay as they were.
+
+What to do: let liger patch the forward pass (`fused_linear_cross_entropy=True`) in place of the loss class, and take
+the transformers release that your liger-kernel was made for.
+
+Source: the installed `liger_kernel/transformers/monkey_patch.py` and modelling files, read by the import lane; with
+liger_kernel 0.8.5 and transformers 5.17.0 mistral, mixtral, qwen2_vl, llama4 and others are affected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where patches for the model would be made in vain."""
+    if not snapshot.has("liger-kernel"):
+        return
+    targets = need(need(snapshot.interfaces, "what imported packages offer").liger_missing_targets, "liger's targets")
+    if not targets:
+        return
+    model = need(snapshot.model, "the model")
+    vain = sorted(target for target in targets if f".models.{model.model_type}." in target)
+    if not vain:
+        return
+    liger = need(snapshot.package("liger-kernel"), "liger-kernel").version
+    names = ", ".join(target.partition(":")[2] for target in vain)
+    lost_loss = any(target.endswith(":CrossEntropyLoss") for target in vain)
+    yield Problem(
+        message=f"liger-kernel {liger} would patch {names} of {model.model_type} in vain: not in this transformers",
+        subject=model.model_type,
+        evidence=(f"transformers {_version(snapshot)}", *vain),
+        fixes=(_FUSED,) if lost_loss else (),
+    )
+
+
+def _version(snapshot: Snapshot) -> str:
+    found = snapshot.package("transformers")
+    return found.value.version if isinstance(found, Known) else "?"
+
+
+_FUSED = Fix(
+    "patch the forward pass in place of the loss class",
+    "setting",
+    "fused_linear_cross_entropy=True, cross_entropy=False",
+)
+RULE = Rule("ATN151", "warning", check, needs=frozenset({"liger"}))

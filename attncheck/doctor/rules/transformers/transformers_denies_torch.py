@@ -1,0 +1,70 @@
+"""transformers behaves as if torch were not installed.
+
+What it checks: whether transformers' `is_torch_available()` says False although torch imports; without the import lane,
+whether USE_TORCH or USE_TF switches torch off in a transformers that reads them (4.x).
+
+Why it matters: "None of PyTorch, TensorFlow >= 2.0, or Flax have been found. Models won't be available": every model
+class becomes a stand-in that raises.
+
+What to do: unset the variable.
+
+Source: transformers 4.57.6 `utils/import_utils.py` (USE_TORCH must be one of 1, ON, YES, TRUE, AUTO and USE_TF none of
+the first four); transformers 5.17.0 does not read them. A torch that is too old is ATN155.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.packages import imports_fine
+from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules.transformers import transformers_needs_newer_torch
+
+TRUE = ("1", "ON", "YES", "TRUE")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where transformers will not use the torch that is there."""
+    if not snapshot.has("transformers") or not snapshot.has("torch"):
+        return
+    version = need(snapshot.version("transformers"), "transformers' version")
+    switches = _switches(snapshot) if version < Version("5.0") else []
+    answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
+    told = answers.get("is_torch_available")
+    denied = told is False and imports_fine(snapshot, "torch")
+    if not denied and (told is True or not switches):
+        return
+    if denied and not switches and any(transformers_needs_newer_torch.check(snapshot)):
+        return
+    lane = (
+        "import lane: is_torch_available() says False"
+        if denied
+        else "static lane: this transformers reads the variable"
+    )
+    yield Problem(
+        message=f"transformers {version} behaves as if torch were not installed"
+        + (f": {' and '.join(switches)}" if switches else ""),
+        subject=f"transformers {version}",
+        evidence=(lane, *(f"environment: {switch}" for switch in switches)),
+        fixes=tuple(install.unset(switch.partition("=")[0]) for switch in switches),
+    )
+
+
+def _switches(snapshot: Snapshot) -> list[str]:
+    """Return the variables, as "NAME=value", that switch torch off."""
+    environ = snapshot.environ
+    off = []
+    if environ.get("USE_TORCH", "AUTO").upper() not in (*TRUE, "AUTO"):
+        off.append(f"USE_TORCH={environ['USE_TORCH']}")
+    if environ.get("USE_TF", "AUTO").upper() in TRUE:
+        off.append(f"USE_TF={environ['USE_TF']}")
+    return off
+
+
+RULE = Rule("ATN165", "error", check)

@@ -1,0 +1,44 @@
+"""verl refuses Qwen2-VL under transformers 4.53.
+
+What it checks: verl with transformers 4.53.x, where the model that was asked about is Qwen2-VL or Qwen2.5-VL, or none
+was named.
+
+Why it matters: verl's patch stops with "Transformers 4.53.* is bugged. Use transformers 4.54.0 or later."
+
+What to do: take a transformers outside 4.53 that verl's own pin allows.
+
+Source: verl 0.9.1, `verl/models/transformers/monkey_patch.py` lines 396-400.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge.frameworks import VERL_VLM_BUGGED
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where verl would refuse this transformers."""
+    if not snapshot.has("verl") or not snapshot.has("transformers"):
+        return
+    transformers = need(snapshot.version("transformers"), "transformers' version")
+    model = snapshot.model.value.model_type if isinstance(snapshot.model, Known) else "qwen2_vl"
+    if not requirements.allowed(VERL_VLM_BUGGED, transformers) or model not in ("qwen2_vl", "qwen2_5_vl"):
+        return
+    wanted = requirements.transformers_in(snapshot, ">=4.54")
+    verl = need(snapshot.package("verl"), "verl").version
+    yield Problem(
+        message=f"verl {verl} refuses Qwen2-VL under transformers {transformers}: 4.53 is bugged",
+        subject=f"transformers {transformers}",
+        evidence=("static lane: verl raises for 4.53.x",),
+        fixes=(install.install(snapshot, *wanted),) if wanted else (),
+    )
+
+
+RULE = Rule("ATN160", "warning", check, needs=frozenset({"rl"}))

@@ -1,0 +1,53 @@
+"""vllm was built for another torch.
+
+What it checks: the torch that the installed vllm requires (its wheels name exactly one) against the installed torch;
+where vllm's extension was imported, the outcome decides.
+
+Why it matters: vllm's extensions are compiled against that torch; with another they fail with an undefined symbol, and
+the rollout engine does not start. The usual cause is a torch upgraded, or a vllm installed, afterwards.
+
+What to do: install the torch that vllm asks for, then build or choose flash-attn for that torch.
+
+Source: vllm's METADATA as installed (`torch==…`); instructlab/training#494; modelscope/ms-swift#8434.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.rules import Rule
+
+COMPILED = ("flash-attn", "flash-attn-3", "xformers", "transformer-engine", "causal-conv1d", "mamba-ssm", "apex")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where vllm's torch is not the installed one."""
+    if not snapshot.has("vllm") or not snapshot.has("torch"):
+        return
+    vllm = need(snapshot.package("vllm"), "vllm")
+    torch = need(snapshot.version("torch"), "torch's version")
+    broken = [
+        r for r in requirements.demands_of(snapshot, vllm, "torch") if not requirements.allowed(r.specifier, torch)
+    ]
+    outcome = snapshot.imported("vllm._C")
+    if not broken or (isinstance(outcome, Known) and outcome.value.outcome == "ok"):
+        return
+    lane = "static lane: METADATA of vllm"
+    if isinstance(outcome, Known) and outcome.value.outcome == "raised":
+        lane = f"import lane: {outcome.value.message}"
+    others = [name for name in COMPILED if snapshot.has(name)]
+    after = (f"afterwards {', '.join(others)} must fit that torch too",) if others else ()
+    yield Problem(
+        message=f"vllm {vllm.version} is built for torch{broken[0].specifier}; {torch} is installed",
+        subject=f"vllm {vllm.version}",
+        evidence=(lane, *after),
+        fixes=(install.install(snapshot, f"torch{broken[0].specifier}", f"vllm=={vllm.version}"),),
+    )
+
+
+RULE = Rule("ATN156", "error", check, needs=frozenset({"rl"}))

@@ -1,0 +1,30 @@
+"""Lines and quotes, for edits."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+from attncheck.core.launch import Kind, Span
+
+PLAIN_YAML = re.compile(r"[A-Za-z_./][\w./@+-]*(?: [\w./@+-]+)*|-?\d[\w.+-]*")
+SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|\[.*\]|\{.*\}", re.DOTALL)
+
+
+def quoted(value: str, kind: Kind) -> str:
+    """Return a value as `kind` writes it: numbers, true and false as they are, other words quoted where needed."""
+    if kind in ("command", "shell"):
+        return shlex.quote(value)
+    if SCALAR.fullmatch(value) and (kind != "toml" or value != "null"):
+        return value
+    if kind == "yaml" and PLAIN_YAML.fullmatch(value) and ": " not in value:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def line_of(text: str, span: Span) -> tuple[int, int]:
+    """Return where the lines begin and end on which a span stands, newline not counted."""
+    start = text.rfind("\n", 0, span[0]) + 1
+    end = text.find("\n", span[1])
+    return start, end if end >= 0 else len(text)

@@ -1,0 +1,68 @@
+"""A plan for verl: Hydra's overrides for `verl.trainer.main_ppo` with FSDP.
+
+Names as in the wheels 0.5.0 and 0.9.1 (trainer/config/**, workers/config/model.py:185, workers/engine/fsdp); a `+`
+where the key is not in the schema. The attention override is honoured from 0.6.1 on; the critic is hard-coded to
+flash_attention_2 (utils/model.py:649). VERL_DISABLE_FLASH_ATTN_CE: utils/torch_functional.py:95, since 0.9.0.
+"""
+
+from __future__ import annotations
+
+from attncheck.core.plan import Plan
+from attncheck.lint.fields.plan_writing import Since, exports, remarks, unlike
+
+ACTOR = "actor_rollout_ref.actor"
+MODEL = "actor_rollout_ref.model"
+WEIGHTS = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "autocast": "fp32"}
+COMPUTED = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "autocast": "bf16"}
+
+
+def lines(plan: Plan, since: Since) -> list[str]:
+    """Return the overrides of a plan, one a line."""
+    found = exports(plan)
+    if plan.cross_entropy == "torch" and since("0.9.0"):
+        found.append("export VERL_DISABLE_FLASH_ATTN_CE=1")
+    if plan.attn_implementation and since("0.6.1"):
+        found.append(f"+{MODEL}.override_config.attn_implementation={plan.attn_implementation}")
+    found += [
+        f"{MODEL}.use_remove_padding={plan.packed}",
+        f"{MODEL}.use_liger={plan.liger}",
+        f"{MODEL}.enable_gradient_checkpointing={plan.gradient_checkpointing}",
+        f"{'' if since('0.6.0') else '+'}{ACTOR}.fsdp_config.model_dtype={WEIGHTS[plan.precision]}",
+    ]
+    if COMPUTED[plan.precision] != "bf16":
+        found.append(f"+{ACTOR}.fsdp_config.mixed_precision.param_dtype={COMPUTED[plan.precision]}")
+    if plan.deterministic and since("0.7.0"):
+        found.append(f"{ACTOR}.fsdp_config.full_determinism=True")
+    if plan.ring_size > 1 and plan.scheme == "ulysses":
+        found.append(f"{ACTOR}.ulysses_sequence_parallel_size={plan.ring_size}")
+    if not plan.packed:
+        found.append(f"{ACTOR}.ppo_micro_batch_size_per_gpu={plan.batch}")
+    return [*found, *_remarks(plan, since)]
+
+
+def _remarks(plan: Plan, since: Since) -> list[str]:
+    found = list(unlike(plan, "position_ids", told="verl gives position_ids that begin anew, and no mask"))
+    wanted = plan.attn_implementation
+    if not since("0.6.1") and wanted != "flash_attention_2":
+        found.append(f"# {wanted or 'the default'}: this release is hard-coded to flash_attention_2")
+    elif not wanted:
+        found.append("# no attn_implementation in the plan: verl's own default is flash_attention_2")
+    elif wanted != "flash_attention_2":
+        found.append("# a critic stays with flash_attention_2, which is hard-coded: take an estimator without one")
+    found.append(f"# rows of {plan.max_length} tokens: data.max_prompt_length + data.max_response_length")
+    if plan.packed:
+        found.append(f"# {ACTOR}.ppo_micro_batch_size_per_gpu: how many samples are laid into one row")
+    if plan.ring_size > 1 and plan.scheme == "ulysses" and wanted and "flash" not in wanted and since("0.6.1"):
+        found.append(f"# Ulysses is in the flash implementations alone: {wanted} attends to each rank's part only")
+    if plan.deterministic and not since("0.7.0"):
+        found.append("# torch.use_deterministic_algorithms(True): no setting before verl 0.7.0")
+    if plan.accumulation > 1:
+        found.append(f"# accumulation of {plan.accumulation}: {ACTOR}.ppo_mini_batch_size decides")
+    able = ["ulysses", "padding_side"]
+    if plan.cross_entropy == "flash_attn" or (plan.cross_entropy == "torch" and since("0.9.0")):
+        able.append("cross_entropy")
+    elif plan.cross_entropy == "torch":
+        found.append("# the cross-entropy is flash-attn's Triton kernel wherever it imports; no setting before 0.9.0")
+    if not plan.packed:
+        found.append("# the padding side is no setting")
+    return [*found, *remarks(plan, *able)]

@@ -1,0 +1,77 @@
+"""srun: one process for every task, on the nodes it asks for.
+
+Options as in slurm 26.11 src/common/slurm_opt.c (those with `set_func` or `set_func_srun`; an optional value is
+written behind "="), and the `--container-…` of NVIDIA's pyxis, args.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attncheck.core.facts import Absent, Fact, Known, Unreadable
+from attncheck.core.launch import Word
+from attncheck.lint.launchers import Launcher, Taken
+from attncheck.lint.launchers.options import Front, base, count, front, names
+
+VALUED = names(
+    "-A --accel-bind --account --acctg-freq --autocomplete -B -b --bb --bbf --bcast-exclude --begin -C -c --chdir "
+    "--cluster --cluster-constraint --clusters --comment --constraint --container --container-env --container-id "
+    "--container-image --container-mounts --container-name --container-save --container-unshare --container-workdir "
+    "--context --core-spec --cores-per-socket --cpu-bind --cpu-freq --cpu_bind --cpus-per-gpu --cpus-per-task -D -d "
+    "--deadline --delay-boot --dependency --distribution -e --epilog --error --exclude --export --extra "
+    "--extra-node-info -F -G --gpu-bind --gpu-freq --gpus --gpus-per-node --gpus-per-socket --gpus-per-task --gres "
+    "--gres-flags --het-group --hint -i --ignore-signals --input -J --job-name --jobid -L --licenses -M -m "
+    "--mail-type --mail-user --mcs-label --mem --mem-bind --mem-per-cpu --mem-per-gpu --mem-update --mincpus --mpi "
+    "--msg-timeout -N -n --network --nodefile --nodelist --nodes --ntasks --ntasks-per-core --ntasks-per-gpu "
+    "--ntasks-per-node --ntasks-per-socket --ntasks-per-tres -o --open-mode --output -p --pack-group --partition "
+    "--prefer --priority --profile --prolog -q --qos -r --relative --reservation --resources --runtime -S --segment "
+    "--signal --slurmd-debug --sockets-per-node --switches -T -t --task-epilog --task-prolog --tasks-per-node "
+    "--thread-spec --threads --threads-per-core --time --time-min --tmp --treewidth --tres-bind --tres-per-task -W -w "
+    "--wait --wckey -x"
+)
+SWITCHES = names(
+    "--async --bcast --compress --consolidate-segments --container-entrypoint --container-entrypoint-log "
+    "--container-mount-home --container-readonly --container-remap-root --container-writable --contiguous "
+    "--debugger-test --disable-status -E --exact --exclusive --external-launcher -H -h --help --hold -I --immediate "
+    "--interactive -K -k --kill-on-bad-exit -l --label --multi-prog --nice --no-allocate --no-container-entrypoint "
+    "--no-container-mount-home --no-container-remap-root --no-kill -O --oom-kill-step --overcommit --overlap "
+    "--oversubscribe --parsable --preserve-env --propagate --pty -Q --quiet --quit-on-interrupt --reboot --resv-ports "
+    "-s --send-libs --spread-job --spread-segments --stepmgr --test-only -u --unbuffered --usage --use-min-nodes -V "
+    "-v --verbose --version --wait-for-children --whole -X --x11 -Z"
+)
+
+
+def take(words: Sequence[Word]) -> Taken | None:
+    """Return what srun is told."""
+    if not words or base(words[0]) != "srun":
+        return None
+    options = front(words[1:], VALUED, SWITCHES)
+    nodes = _nodes(options)
+    return Taken(options.rest, _exported(options), nodes, _tasks(options, nodes), notes=options.notes)
+
+
+def _nodes(options: Front) -> Fact[int]:
+    word = options.values.get("--nodes") or options.values.get("-N")
+    if word is not None and word.known and "-" in word.text:
+        low, _, high = word.text.partition("-")
+        return Known(int(low)) if low == high and low.isdigit() else Unreadable(f"--nodes {word.text} is a range")
+    return count(word, "--nodes", Absent("srun takes as many nodes as the allocation has"))
+
+
+def _tasks(options: Front, nodes: Fact[int]) -> Fact[int]:
+    each = options.values.get("--ntasks-per-node") or options.values.get("--tasks-per-node")
+    if each is not None:
+        return count(each, "--ntasks-per-node", Absent())
+    total = count(options.values.get("--ntasks") or options.values.get("-n"), "--ntasks", Absent())
+    if isinstance(total, Known) and isinstance(nodes, Known):
+        return Known(max(total.value // nodes.value, 1))
+    return Absent() if isinstance(total, Absent) else Unreadable("--ntasks is over nodes whose number is not known")
+
+
+def _exported(options: Front) -> dict[str, str]:
+    """Read "--export=ALL,NAME=value"."""
+    pairs = (one.partition("=") for one in options.text("--export").split(",") if "=" in one)
+    return {name: text for name, _, text in pairs}
+
+
+LAUNCHER = Launcher("srun", take)

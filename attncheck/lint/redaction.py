@@ -1,0 +1,24 @@
+"""What of a launch may stand in a report: reports are shared, and launches hold keys and tokens."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from attncheck.core.job import Job
+from attncheck.core.launch import Setting
+
+SECRET = re.compile(r"(?i)(token|secret|passw|credential|api_?key|access_?key|wandb[._]?(key)?$|[._]key$)")
+HIDDEN = "…"
+
+
+def shown(job: Job) -> Job:
+    """Return a job without the variables of its environment that decide nothing, and without the values of secrets."""
+    from attncheck.doctor.probes.payload.environ import ALLOWED
+
+    environ = tuple((name, value) for name, value in job.plan.environ if name in ALLOWED)
+    return replace(job, plan=replace(job.plan, environ=environ), settings=tuple(map(_setting, job.settings)))
+
+
+def _setting(setting: Setting) -> Setting:
+    return replace(setting, value=HIDDEN) if setting.value and SECRET.search(setting.name) else setting

@@ -1,0 +1,293 @@
+"""Writes a script that reproduces one case of one backend with torch and the backend alone, for an upstream report.
+
+Its inputs are, bit for bit, those that parity measures on the same kind of device with the same torch; a test runs
+both and compares. A context-parallel scheme's script is for torchrun: every rank makes the same inputs and runs its
+shard, rank 0 compares what was gathered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from attncheck import __version__
+from attncheck.attention.backend import Backend
+from attncheck.core.cases import FAR, Case, bounds, sampled_rows, segments
+from attncheck.core.errors import BadUsage
+from attncheck.core.snapshot import Snapshot
+from attncheck.measure.parity import Request
+from attncheck.measure.suites import SUITES, for_model, suite
+from attncheck.ring import suites
+from attncheck.workers import execution
+from attncheck.workers.execution import Bench
+
+NO_SCRIPT = ("dropout",)
+
+
+def script(snapshot: Snapshot, request: Request, name: str, bench: Bench) -> str:
+    """Return the script for the case `name`. Raises `BadUsage` for an unknown case or without one --backend."""
+    backend, case = _backend(request), _find(snapshot, request, name, 0)
+    return "\n".join(lines(case, backend, _device(bench))) + "\n"
+
+
+def ring_script(snapshot: Snapshot, request: Request, ring_size: int, name: str, bench: Bench) -> str:
+    """Return the script of a context-parallel scheme for the case `name` on a ring, to be started with torchrun.
+
+    Raises `BadUsage` for an unknown case, without one --backend, and for a backend of one device or one that brings no
+    script.
+    """
+    backend, case = _backend(request), _find(snapshot, request, name, ring_size)
+    if backend.sharding is None:
+        raise BadUsage(f"{backend.name} runs on one device: leave --ring-size out")
+    if not backend.call(case):
+        raise BadUsage(f"{backend.name} brings no script of its own")
+    return "\n".join(ring_lines(case, backend, _device(bench))) + "\n"
+
+
+def _backend(request: Request) -> Backend:
+    if len(request.backends) != 1:
+        raise BadUsage("--explain-case needs one --backend")
+    return execution.backend(request.backends[0])
+
+
+def _device(bench: Bench) -> str:
+    return ("cuda" if bench.gpu else "cpu") if bench.device == "auto" else bench.device
+
+
+def _find(snapshot: Snapshot, request: Request, name: str, ring_size: int) -> Case:
+    seed, plain = request.seed, name
+    if "-seed" in name:
+        plain, _, number = name.rpartition("-seed")
+        seed = int(number) if number.isdigit() else seed
+    for pool in _pools(snapshot, request, seed, ring_size):
+        for case in pool:
+            if case.name in (name, f"{plain}-seed{seed}"):
+                if case.probe in NO_SCRIPT:
+                    raise BadUsage(f"{name} is judged by statistics; no script of its own can show it")
+                return case
+    ring = f" --ring-size {ring_size}" if ring_size else ""
+    raise BadUsage(
+        f"no case is called {name!r}; `attncheck parity{ring} -v` lists names (a model's cases need the MODEL)"
+    )
+
+
+def _pools(snapshot: Snapshot, request: Request, seed: int, ring_size: int) -> Iterator[tuple[Case, ...]]:
+    """Yield the cases in which a name is looked up; `ring_size` is 0 for those of one device."""
+    model = execution.model_of(snapshot)
+    if ring_size:
+        if model is None:
+            yield from (suites.suite(word, ring_size, seed) for word in SUITES)
+        else:
+            for dtype in request.dtypes or (None,):
+                yield suites.for_model(model, ring_size, request.longest, seed, dtype)
+        yield suites.growth(ring_size, seed)
+    elif model is None:
+        yield from (suite(word, seed) for word in SUITES)
+    else:
+        yield for_model(model, request.longest, seed)
+
+
+def lines(case: Case, backend: Backend, device: str) -> Iterator[str]:
+    """Yield the lines of the script."""
+    yield f"# {backend.name} on {case.name}, against float64; written by attncheck {__version__}"
+    yield from ("import math", "", "import torch", "")
+    yield from _sizes(case, device)
+    yield from _values(case)
+    yield from _mask(case)
+    yield from _strided(case)
+    yield "q, k, v = (x.detach().requires_grad_() for x in (q, k, v))"
+    yield from backend.call(case)
+    if case.backward:
+        yield "grads = torch.autograd.grad(out, (q, k, v), dout)"
+    yield from _reference(case)
+
+
+def ring_lines(case: Case, backend: Backend, device: str) -> Iterator[str]:
+    """Yield the lines of the script of a context-parallel scheme."""
+    n = case.context_parallel_size
+    yield f"# {backend.name} on {case.name}, against float64; written by attncheck {__version__}"
+    yield f"# torchrun --nproc-per-node {n} reproduce.py"
+    yield from ("import math", "import os", "import sys", "import types", "")
+    yield from ("import torch", "import torch.distributed as dist", "")
+    if device == "cuda":
+        yield 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
+    yield f'dist.init_process_group("{"nccl" if device == "cuda" else "gloo"}")'
+    yield "rank, world = dist.get_rank(), dist.get_world_size()"
+    yield f'assert world == {n}, "the case is for {n} ranks"'
+    yield from _sizes(case, device)
+    yield from _values(case)
+    yield from _mask(case)
+    yield from _strided(case)
+    yield from backend.call(case)
+    yield from ("", "dist.barrier()", "if rank:", "    os._exit(0)  # rank 0 compares")
+    yield from _reference(case)
+    yield "sys.stdout.flush()"
+    yield "os._exit(0)  # and no thread of torch's is waited for: with gloo they can abort the process"
+
+
+def _sizes(case: Case, device: str) -> Iterator[str]:
+    sizes = (
+        case.batch,
+        case.seqlen_q,
+        case.seqlen_k,
+        case.num_heads,
+        case.num_kv_heads,
+        case.head_dim,
+        case.v_head_dim,
+    )
+    yield f"B, SQ, SK, H, HK, D, DV = {', '.join(map(str, sizes))}"
+    yield f'device, dtype, scale = "{device}", torch.{case.dtype}, D**-0.5'
+    yield f"seqlens_q, seqlens_k = {case.seqlens_q}, {case.seqlens_k}"
+    alive = list(segments(case))
+    for side in "qk":
+        places = ", ".join(
+            f"({s.batch}, slice({getattr(s, side + '_start')}, {getattr(s, side + '_stop')}))" for s in alive
+        )
+        yield f"at_{side} = [{places}]  # (row of the batch, its tokens) of each sequence"
+
+
+def _values(case: Case) -> Iterator[str]:
+    yield f"generator = torch.Generator(device).manual_seed({case.seed + 1})"
+    yield "randn = lambda *shape: torch.randn(*shape, generator=generator, device=device)"
+    plain = "draw = randn"
+    if not case.probe or case.probe in ("prefix", "poison", "nan_poison"):
+        if case.values == "outlier":
+            plain = "draw = lambda *s: randn(*s) + 10.0 * randn(*s) * (randn(*s).abs() > 3.2905)"
+        elif case.values == "long_tail":
+            plain = "draw = lambda *s: randn(*s) / (sum(randn(*s).square() for _ in range(3)) / 3.0).sqrt()"
+    yield plain
+    yield "q, k, v, dout = draw(B, SQ, H, D), draw(B, SK, HK, D), draw(B, SK, HK, DV), draw(B, SQ, H, DV)"
+    yield from _probe(case) if case.probe in _PROBES else _shaped(case)
+    if not case.every_row:
+        yield f"rows = {list(sampled_rows(case))}  # the query rows that are compared"
+        yield "kept = torch.zeros(SQ, dtype=torch.bool, device=device)"
+        yield "kept[rows] = True"
+        yield "dout = dout * kept[None, :, None, None]"
+    else:
+        yield "rows = list(range(SQ))"
+    if case.sinks:
+        yield "sinks = randn(H).to(torch.bfloat16).float()"
+    if case.alibi:
+        yield "slopes = torch.tensor([2.0 ** (-8.0 * (h + 1) / H) for h in range(H)], device=device)"
+    yield "q, k, v, dout = (x.to(dtype) for x in (q, k, v, dout))"
+    yield from _edited(case)
+
+
+def _shaped(case: Case) -> Iterator[str]:
+    shapes = {
+        "large": "q, k = q * 4.0, k * 2.0",
+        "constant_v": "v = 1.0 + 0.01 * v",
+        "ramp": "k = k * torch.linspace(41.0, 1.0, SK, device=device)[None, :, None, None]",
+        "small": "q, k, v, dout = q * 0.05, k * 0.05, v * 0.05, dout * 0.05",
+    }
+    if case.values in shapes:
+        yield shapes[case.values]
+
+
+_PROBES = ("code", "heads", "retrieve")
+
+
+def _probe(case: Case) -> Iterator[str]:
+    if case.probe == "code":
+        yield "q, k, v = q * 0, k * 0, torch.where(v > 0, 1.0, -1.0)"
+    elif case.probe == "heads":
+        yield "q, k, kv = q * 0, k * 0, torch.arange(HK, device=device)"
+        yield "v = torch.stack((1.0 + kv % 16, 1.0 + kv // 16), -1).repeat(1, (DV + 1) // 2)[:, :DV].expand_as(v)"
+    else:
+        from attncheck.attention.reference.structured_targets import targets
+
+        yield f"wanted = torch.tensor({targets(case)}, device=device)  # the key that each query asks for"
+        yield "codes = torch.where(k > 0, 1.0, -1.0)"
+        yield "picked = codes.gather(1, wanted[:, :, None, None].expand(-1, -1, HK, D))"
+        yield "q, k, v = 2.0 * picked.repeat_interleave(H // HK, 2), 2.0 * codes, v.sign()"
+        digits = max(1, (case.seqlen_k - 1).bit_length())
+        yield f"numbers = torch.arange(SK, device=device)[:, None] >> torch.arange({digits}, device=device)"
+        yield f"v[..., :{digits}] = ((numbers & 1) * 2.0 - 1.0)[None, :, None, :]"
+
+
+def _edited(case: Case) -> Iterator[str]:
+    """Yield what prefix and poison do to the values, in their second run."""
+    from attncheck.attention.reference.structured_targets import factor, gentle_factor, middle, watched
+
+    times = factor(case)
+    if case.probe == "prefix":
+        yield f"k[:, {middle(case)}:] *= {times}"
+        yield f"v[:, {middle(case)}:] *= {times}"
+    elif case.probe in ("poison", "nan_poison"):
+        tested, gentle = watched(case)[0], gentle_factor(case)
+        yield f"tested = {[s.index for s in tested]}  # the sequences that must not change; the rest is multiplied"
+        yield f"for x, at, factor in ((q, at_q, {gentle}), (k, at_k, {times}), (v, at_k, {times})):"
+        yield "    inside = torch.zeros(x.shape[:2], dtype=torch.bool, device=device)"
+        yield "    for b, place in [at[i] for i in tested]:"
+        yield "        inside[b, place] = True"
+        yield "    x[~inside] *= factor"
+
+
+def _mask(case: Case) -> Iterator[str]:
+    low, high = bounds(replace(case, alignment="top_left"), 0, 0)
+    shift = "m - n" if case.alignment == "bottom_right" else "0"
+    yield "mask = torch.zeros(B, 1, len(rows), SK, dtype=torch.bool, device=device)"
+    yield "at = torch.tensor(rows, device=device)"
+    yield "for (b, i), (_, j) in zip(at_q, at_k):"
+    yield "    n, m, inside = i.stop - i.start, j.stop - j.start, (at >= i.start) & (at < i.stop)"
+    yield f"    d = torch.arange(m, device=device) - (at[inside] - i.start)[:, None] - ({shift})"
+    tests = []
+    if low != -FAR:
+        tests.append(f"(d >= {low})")
+    if high != FAR:
+        tests.append(f"(d <= {high})")
+    yield "    mask[b, 0, inside, j] = " + (" & ".join(tests) if tests else "torch.ones_like(d, dtype=torch.bool)")
+    if case.every_row:
+        yield "dout = dout * mask.any(-1).transpose(1, 2)[..., None]  # rows that see nothing are nobody's"
+    if case.alibi:
+        offset = "SK - SQ" if case.alignment == "bottom_right" else "0"
+        yield f"d = (at[:, None] + ({offset}) - torch.arange(SK, device=device)).abs()"
+        yield "bias = (-slopes[:, None, None] * d)[None]"
+
+
+def _strided(case: Case) -> Iterator[str]:
+    if case.strides == "transposed":
+        yield "q, k, v, dout = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v, dout))"
+    elif case.strides == "sliced":
+        yield "q, k, v = torch.cat((q, k, v), 2).split((H, HK, HK), 2)  # slices of one tensor"
+    elif case.strides == "expanded":
+        yield "k, v = (x[:, :, :1].expand(-1, -1, HK, -1) for x in (k, v))"
+        yield "dout = dout[:, :, :1].expand_as(dout)"
+
+
+def _reference(case: Case) -> Iterator[str]:
+    yield ""
+    yield "wide = [x.detach().double().requires_grad_() for x in (q, k, v)]"
+    yield "Q, K, V = (x.transpose(1, 2) for x in wide)"
+    yield "K, V = (x.repeat_interleave(H // HK, 1) for x in (K, V))"
+    yield "S = Q[:, :, rows] @ K.transpose(2, 3) * scale"
+    if case.softcap:
+        yield f"S = torch.tanh(S / {case.softcap}) * {case.softcap}"
+    if case.alibi:
+        yield "S = S + bias.double()"
+    yield "S = S.masked_fill(~mask, -math.inf)"
+    if case.sinks:
+        yield "S = torch.cat((S, sinks.double()[None, :, None, None].expand(*S.shape[:3], 1)), -1)"
+    yield "P = torch.softmax(S, -1).nan_to_num(0.0)" + ("[..., :-1]" if case.sinks else "")
+    yield "exact = (P @ V).transpose(1, 2)"
+    yield "seen = mask.any(-1).transpose(1, 2)[..., None]"
+    yield 'pairs = [("out", out[:, rows] * seen, exact * seen)]'
+    if case.backward:
+        yield "exact_grads = torch.autograd.grad(exact, wide, dout[:, rows].double())"
+        yield 'pairs += zip(("dq", "dk", "dv"), grads, exact_grads)'
+    if case.probe in ("poison", "nan_poison"):
+        yield 'places = {"out": at_q, "dq": at_q, "dk": at_k, "dv": at_k}'
+        yield "pairs = [(n, *(torch.cat([x[places[n][i]] for i in tested]) for x in pair)) for n, *pair in pairs]"
+    yield "for name, got, want in pairs:"
+    yield "    want = want.detach()"
+    yield "    error = got.detach().double() - want"
+    yield '    print(f"{name}: relative error {float(error.norm() / want.norm().clamp_min(1e-300)):.3e}, "'
+    yield '          f"largest {float(error.abs().max()):.3e} in element {int(error.abs().argmax())}")'
+    yield f'print("rounding alone makes about {_usual(case):.0e}")'
+
+
+def _usual(case: Case) -> float:
+    """Return the relative error of an ideal kernel on normal inputs: sqrt(2) × 0.425 units of rounding."""
+    unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}[case.dtype]
+    return math.sqrt(2.0) * 0.425 * unit

@@ -1,0 +1,125 @@
+"""One line for each thing that matters here: what it is, and whether anything was found against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from attncheck.core.facts import Known, value_or
+from attncheck.core.findings import Report
+from attncheck.core.snapshot import NOT_ASKED, Snapshot
+
+Mark = Literal["ok", "-", "note", "warning", "error"]
+
+# Packages that get a line of their own where they are installed.
+_PACKAGES = (
+    "flash-attn",
+    "flash-attn-3",
+    "flash-attn-4",
+    "ring-flash-attn",
+    "liger-kernel",
+    "transformers",
+    "openrlhf",
+    "verl",
+    "trl",
+    "llamafactory",
+    "axolotl",
+    "ms-swift",
+    "vllm",
+)
+FAILED = "importing it "
+NONE = "none: "
+_MODULES = {"ring-flash-attn": "ring_flash_attn", "liger-kernel": "liger_kernel.transformers"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing looked at, with the gravest finding about it ("ok": none; "-": it is not there)."""
+
+    mark: Mark
+    title: str
+    text: str
+
+
+def rows(report: Report) -> tuple[Row, ...]:
+    """Return the overview of a report."""
+    return tuple(
+        Row(_mark(report, title, text), title, text.removeprefix(NONE)) for title, text in _lines(report.snapshot)
+    )
+
+
+def _mark(report: Report, title: str, text: str) -> Mark:
+    about = [f for f in report.findings if f.subject.lower().startswith(title) or f.name.startswith(title + "-")]
+    marks: tuple[Mark, ...] = ("error", "warning", "note")
+    fine: Mark = "note" if FAILED in text else "-" if text.startswith(NONE) else "ok"
+    return next((mark for mark in marks if any(f.severity == mark for f in about)), fine)
+
+
+def _lines(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    host = snapshot.host
+    yield "python", f"{host.python_version} at {host.executable}"
+    yield from _torch(snapshot)
+    for name in _PACKAGES:
+        found = snapshot.package(name)
+        if isinstance(found, Known):
+            yield name, " · ".join([found.value.version or "version unknown", *_package(snapshot, name)])
+    yield from _gpus(snapshot)
+    if isinstance(snapshot.model, Known):
+        model = snapshot.model.value
+        yield "model", f"{model.source} · {model.model_type} · {_heads(snapshot)}"
+
+
+def _torch(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    if not isinstance(snapshot.torch, Known):
+        yield "torch", NONE + snapshot.torch.reason
+        return
+    torch = snapshot.torch.value
+    parts = [torch.version]
+    for label, fact in (("CUDA", torch.cuda), ("cuDNN", torch.cudnn), ("NCCL", torch.nccl)):
+        if isinstance(fact, Known):
+            parts.append(f"{label} {fact.value}")
+    yield "torch", " · ".join(parts)
+
+
+def _package(snapshot: Snapshot, name: str) -> Iterator[str]:
+    binaries = [binary for binary in snapshot.binaries if binary.distribution == name and binary.module]
+    architectures = sorted({arch for binary in binaries for arch in (*binary.sass, *binary.ptx)})
+    if architectures:
+        yield "built for " + ", ".join(architectures)
+    if binaries and not any(binary.missing_symbols for binary in binaries):
+        yield "ABI matches torch"
+    module = _MODULES.get(name, name.replace("-", "_"))
+    outcome = snapshot.imported(module)
+    if isinstance(outcome, Known):
+        yield "imports" if outcome.value.outcome == "ok" else FAILED + outcome.value.outcome
+
+
+def _gpus(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    if isinstance(snapshot.driver, Known):
+        driver = snapshot.driver.value
+        cuda = f" · serves CUDA {driver.cuda.value}" if isinstance(driver.cuda, Known) else ""
+        yield "driver", driver.version + cuda
+    if not isinstance(snapshot.devices, Known):
+        if snapshot.devices.reason != NOT_ASKED:
+            yield "gpu", NONE + snapshot.devices.reason
+        return
+    for device in snapshot.devices.value:
+        memory = value_or(device.memory_total_bytes, 0) / (1 << 30)
+        hidden = "" if device.visible else " · hidden from jobs here"
+        ran = " · runs a kernel" if device.kernel == Known("ok") else ""
+        yield f"cuda:{device.index}", f"{device.name} · {device.sm} · {memory:.0f} GiB{ran}{hidden}"
+    if isinstance(snapshot.topology, Known) and snapshot.topology.value.links:
+        kinds = sorted({link.kind for link in snapshot.topology.value.links})
+        yield "links", ", ".join(kinds)
+
+
+def _heads(snapshot: Snapshot) -> str:
+    assert isinstance(snapshot.model, Known)
+    model = snapshot.model.value
+    shown = [
+        f"{fact.value} {label}"
+        for label, fact in (("heads", model.num_heads), ("kv heads", model.num_kv_heads))
+        if isinstance(fact, Known)
+    ]
+    return ", ".join([*shown, f"head_dim {value_or(model.head_dim, 0) or '?'}"])

@@ -1,0 +1,45 @@
+"""The room of emulated kernels: flash-attn in plain torch, so that the schedules built on it run without a GPU.
+
+`install` puts it in the place of the package `flash_attn`, in this process only, which is a child that measures. The
+genuine ring-flash-attn then runs its own sharding, communication and merging over it; the kernels' own faults do not
+show, and the report says that they were emulated.
+
+- `block`: the arithmetic, one document at a time, rounded where the kernels round.
+- `signatures`: the parameters of the functions of each generation.
+- `refusals`: what the kernels refuse.
+- `interface`: the four block functions; `public`: the functions that a model calls.
+
+Left out: dropout, paged keys, flash_attn_with_kvcache, flash_attn.bert_padding (transformers 5.17 takes these two only
+where the distribution flash-attn is installed), rotary and layers.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+from types import ModuleType
+
+
+def install(generation: str = "2.8") -> None:
+    """Put the emulated flash-attn of a generation, "2.5" to "2.8", in the place of `flash_attn`. Raises ValueError."""
+    from attncheck.ring.emulated_flash_attn.interface import block_functions
+    from attncheck.ring.emulated_flash_attn.public import public_functions
+    from attncheck.ring.emulated_flash_attn.signatures import GENERATIONS
+
+    if generation not in GENERATIONS:
+        raise ValueError(f"flash-attn {generation} is not one of {', '.join(GENERATIONS)}")
+    for name in [name for name in sys.modules if name.split(".")[0] == "flash_attn"]:
+        del sys.modules[name]
+    package, module = _module("flash_attn"), _module("flash_attn.flash_attn_interface")
+    package.__path__ = []
+    blocks = block_functions(generation)
+    public = public_functions(generation, blocks)
+    vars(module).update(**blocks, **public)
+    vars(package).update(**public, __version__=f"{generation}.0+emulated", flash_attn_interface=module)
+
+
+def _module(name: str) -> ModuleType:
+    module = ModuleType(name)
+    module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=name == "flash_attn")
+    sys.modules[name] = module
+    return module

@@ -1,0 +1,103 @@
+"""Small decoders from transformers' own classes: a plain one, one with a sliding window, one with sinks.
+
+Made from configurations and a seed: nothing is fetched, no remote code runs. Weights are larger than usual, so that
+attention is not nearly uniform and what it sees matters; all experts of the one with sinks are used, so that rounding
+cannot choose others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from attncheck.core.results.hf_adapter import HOOKED, WINDOWS, Shape
+from attncheck.measure.worker.session import message
+
+VOCABULARY = 64
+SEED = 7
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 128,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "initializer_range": 0.12,
+    "tie_word_embeddings": False,
+}
+
+
+def selected(
+    shape: Shape, implementation: str, dtype: torch.dtype, device: Any, emulated: bool
+) -> tuple[Any, str, str]:
+    """Return the model with the implementation, how it came by it, and why it cannot have it ("": it has).
+
+    transformers gives flash_attention_2 only where flash-attn is installed, and not to a model with sinks; there it is
+    written into the configuration after construction, as a training script can do.
+    """
+    import transformers.modeling_utils
+
+    if shape == "sinks" and not hasattr(transformers, "GptOssConfig"):
+        return None, "", f"transformers {transformers.__version__} has no model with sinks"
+    refused = ""
+    if not (emulated and implementation == HOOKED):
+        try:
+            model = made(shape, implementation, dtype, device)
+            got = model.config._attn_implementation
+            return model, "" if got == implementation else f"transformers made it {got}", ""
+        except (ImportError, ValueError, OSError, RuntimeError) as error:
+            refused = message(error)
+            if implementation != HOOKED or shape != "sinks":
+                return None, "", refused
+    if not hasattr(transformers.modeling_utils, "ALL_ATTENTION_FUNCTIONS"):
+        return None, "", f"transformers {transformers.__version__} chooses the attention's class at construction only"
+    model = made(shape, "eager", dtype, device)
+    model.config._attn_implementation = implementation
+    why = refused or "flash-attn is emulated"
+    return model, f"written into the configuration after construction ({why})", ""
+
+
+def eager(shape: Shape, dtype: torch.dtype, device: Any) -> Any:
+    """Return the model with transformers' eager attention."""
+    return made(shape, "eager", dtype, device)
+
+
+def spoilt(shape: Shape, dtype: torch.dtype, device: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the ways in which an adapter may drop what a model has, in words, and the model without it."""
+    if shape in WINDOWS:
+        yield "without its window", made(shape, "eager", dtype, device, sliding_window=None)
+        wider = WINDOWS[shape] + 1
+        yield "with a window one token wider", made(shape, "eager", dtype, device, sliding_window=wider)
+    elif shape == "sinks":
+        model = made(shape, "eager", dtype, device)
+        for layer in model.model.layers:
+            layer.self_attn.sinks.data.fill_(-1e4)  # in bfloat16's and float16's range; e^-10000 is nothing
+        yield "without its sinks", model
+
+
+def made(shape: Shape, implementation: str, dtype: torch.dtype, device: Any, **changed: Any) -> Any:
+    """Return a model in eval mode; the same weights for the same shape, whatever `changed`."""
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(SEED)
+    model = AutoModelForCausalLM.from_config(_configuration(shape, changed), attn_implementation=implementation)
+    if shape == "sinks":
+        generator = torch.Generator().manual_seed(SEED)
+        for layer in model.model.layers:
+            sinks = layer.self_attn.sinks.data
+            sinks.copy_(1.0 + torch.randn(sinks.shape, generator=generator))
+    return model.to(dtype).to(device).eval()
+
+
+def _configuration(shape: Shape, changed: dict[str, Any]) -> Any:
+    import transformers
+
+    if shape == "plain":
+        return transformers.LlamaConfig(**SIZES)
+    if shape in WINDOWS:
+        return transformers.MistralConfig(**{**SIZES, "sliding_window": WINDOWS[shape], **changed})
+    experts = {"num_local_experts": 2, "num_experts_per_tok": 2, "layer_types": ["full_attention"] * 2}
+    return transformers.GptOssConfig(**{**SIZES, **experts, **changed})

@@ -1,0 +1,50 @@
+"""Gradient checkpointing on against off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from attncheck.core.plan import Change, Plan
+from attncheck.core.results.smoke import Proof, because
+from attncheck.smoke.checks import Proving
+
+if TYPE_CHECKING:
+    from attncheck.smoke.worker.testbed import Bed
+
+
+def applies(plan: Plan) -> str:
+    """Return "" where the plan checkpoints."""
+    return "" if plan.gradient_checkpointing else "the plan does not use gradient checkpointing"
+
+
+def prove(bed: Bed) -> Proof:
+    """Measure."""
+    from attncheck.smoke.worker.checks import checkpointing
+
+    return checkpointing.prove(bed)
+
+
+def message(proof: Proof) -> str:
+    """Return what is wrong, in a line."""
+    return f"gradient checkpointing does not do what it should: {because(proof)}"
+
+
+def changes(plan: Plan, proof: Proof) -> Iterable[Change]:
+    """Yield to train without checkpointing."""
+    if plan.gradient_checkpointing:
+        without = replace(plan, gradient_checkpointing=False)
+        yield Change("train without gradient checkpointing", "setting", "gradient_checkpointing=False", without)
+
+
+PROVING = Proving(
+    "checkpointing",
+    "gradient checkpointing changes nothing but memory",
+    "ATN343",
+    60,
+    applies,
+    prove,
+    message,
+    changes,
+)

@@ -1,0 +1,40 @@
+"""torch.compile on against off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from attncheck.core.plan import Change, Plan
+from attncheck.core.results.smoke import Proof, because
+from attncheck.smoke.checks import Proving
+
+if TYPE_CHECKING:
+    from attncheck.smoke.worker.testbed import Bed
+
+
+def applies(plan: Plan) -> str:
+    """Return "" where the plan compiles."""
+    return "" if plan.compile else "the plan does not use torch.compile"
+
+
+def prove(bed: Bed) -> Proof:
+    """Measure."""
+    from attncheck.smoke.worker.checks import compiled
+
+    return compiled.prove(bed)
+
+
+def message(proof: Proof) -> str:
+    """Return what is wrong, in a line."""
+    return f"torch.compile does not keep what this model computes: {because(proof)}"
+
+
+def changes(plan: Plan, proof: Proof) -> Iterable[Change]:
+    """Yield to train without torch.compile."""
+    if plan.compile:
+        yield Change("train without torch.compile", "setting", "torch_compile=False", replace(plan, compile=False))
+
+
+PROVING = Proving("compiled", "torch.compile changes nothing but speed", "ATN344", 65, applies, prove, message, changes)

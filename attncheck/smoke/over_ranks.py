@@ -1,0 +1,58 @@
+"""The question of smoke that takes a group of ranks: model and plan -> ranks -> proof that parallel equals single."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from attncheck.core import codec
+from attncheck.core.errors import Unanswered
+from attncheck.core.plan import Plan
+from attncheck.core.results.smoke import Proof
+from attncheck.ring import parity
+from attncheck.ring.parity import Ring
+from attncheck.smoke.trials import OVER_RANKS, PATIENCE
+from attncheck.workers import execution
+from attncheck.workers.execution import Bench
+from attncheck.workers.launcher_env import place
+from attncheck.workers.pool import Event
+from attncheck.workers.ranks import Ranks, RanksJob
+
+
+def measure(model: str, plan: Plan, ring: Ring, bench: Bench, say: Callable[[str], None]) -> Proof:
+    """Return the proof of a plan on its ring; one of ranks that did not start or meet is lost, with the reason.
+
+    Raises `Following` on every rank but the first of a launcher outside.
+    """
+    say(f"{model}: {plan.ring_size} ranks against one")
+    began = time.monotonic()
+    found: list[Proof] = []
+
+    def tell(event: Event) -> None:
+        if event.kind != "started":
+            found.append(proof_of(event))
+
+    ranks = Ranks(bench.python, place(os.environ))
+    try:
+        ranks.run(job(model, plan, ring, bench), tell)
+    except Unanswered as error:  # what other questions found is not lost over it
+        found.append(Proof(OVER_RANKS, "died", str(error)))
+    parity.only_rank_0_speaks(ranks)
+    return replace(found[0], seconds=round(time.monotonic() - began, 3))
+
+
+def job(model: str, plan: Plan, ring: Ring, bench: Bench) -> RanksJob:
+    """Return the work of the plan's ranks."""
+    cases = {model: {"model": model, "plan": codec.plain(plan)}}
+    message: dict[str, object] = {"task": "smoke", "cases": cases}
+    whole = parity.job(ring, bench, plan.ring_size, [(plan.scheme, model)], message)
+    return replace(whole, seconds=whole.seconds * PATIENCE)
+
+
+def proof_of(event: Event) -> Proof:
+    """Return what came of the item: the proof, or how it was lost."""
+    if event.kind == "answer":
+        return codec.read(Proof, event.answer)
+    return Proof(OVER_RANKS, execution.outcome(event), event.reason)

@@ -1,0 +1,116 @@
+"""Architectures that smoke trains: shapes by name, and what a user's config.json says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+VOCABULARY = 64  # the language's words, then room for special tokens
+SPECIAL = 3  # the last tokens of a vocabulary: padding, the beginning, the end
+WINDOW = 24  # tokens: shorter than most documents
+
+_SMALL: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "tie_word_embeddings": False,
+}
+# Configurations that stand for an architecture where no model is named.
+SHAPES: Mapping[str, dict[str, Any]] = {
+    "llama": {"model_type": "llama", **_SMALL},
+    "qwen2": {"model_type": "qwen2", **_SMALL},
+    "qwen3": {"model_type": "qwen3", **_SMALL},
+    "mistral": {"model_type": "mistral", **_SMALL, "sliding_window": WINDOW},
+    "gemma2": {"model_type": "gemma2", **_SMALL, "sliding_window": WINDOW, "query_pre_attn_scalar": 32},
+    "gemma3": {
+        "model_type": "gemma3_text",
+        **_SMALL,
+        "sliding_window": WINDOW,
+        "query_pre_attn_scalar": 32,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+    "gpt_oss": {
+        "model_type": "gpt_oss",
+        **_SMALL,
+        "sliding_window": WINDOW,
+        "num_local_experts": 2,
+        "num_experts_per_tok": 2,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+    "mixtral": {"model_type": "mixtral", **_SMALL, "num_local_experts": 2, "num_experts_per_tok": 2},
+    "deepseek_v3": {
+        "model_type": "deepseek_v3",
+        **{key: value for key, value in _SMALL.items() if key != "head_dim"},
+        "num_key_value_heads": 4,
+        "q_lora_rank": 64,
+        "kv_lora_rank": 64,
+        "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 16,
+        "v_head_dim": 32,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 4,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": 1,
+        "moe_intermediate_size": 64,
+    },
+    "qwen2_5_vl": {  # positions of shape (3, batch, seqlen): time, height, width
+        "model_type": "qwen2_5_vl",
+        **_SMALL,
+        "rope_scaling": {"rope_type": "default", "mrope_section": [4, 6, 6]},
+        "vision_config": {"depth": 1, "hidden_size": 64, "num_heads": 2, "intermediate_size": 64},
+    },
+    "qwen3_next": {
+        "model_type": "qwen3_next",
+        **_SMALL,
+        "layer_types": ["linear_attention", "full_attention"],
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 32,
+        "linear_value_head_dim": 32,
+        "num_experts": 2,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
+        "shared_expert_intermediate_size": 64,
+    },
+}
+
+
+class Unbuildable(Exception):
+    """A model that cannot be built here; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What to build: a parsed config.json, and the folder or repository of real weights where they are wanted."""
+
+    name: str
+    document: Mapping[str, Any] = field(default_factory=dict)
+    weights: str = ""  # with `--full`
+    vocabulary: int = VOCABULARY
+
+    @property
+    def pad(self) -> int:
+        """The token that pads."""
+        return self.vocabulary - 1
+
+
+def architecture(name: str, full: bool = False) -> Architecture:
+    """Return a shape by name, or the model in a folder or in the Hub's local cache. Raises `Unbuildable`."""
+    if name in SHAPES:
+        return Architecture(name, SHAPES[name])
+    from attncheck.doctor.probes.payload.model import config
+
+    found = config.document_of(name, None)
+    document = found.get("known")
+    if not isinstance(document, dict):
+        raise Unbuildable(f"the model {name} cannot be read: {found.get('absent') or found.get('unreadable')}")
+    if not full:
+        return Architecture(name, document)
+    words = document.get("vocab_size") or document.get("text_config", {}).get("vocab_size") or VOCABULARY
+    return Architecture(name, document, name, int(words))

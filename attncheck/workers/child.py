@@ -1,0 +1,136 @@
+"""Runs attncheck's payload under a Python interpreter, in a child with a deadline that leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from attncheck.core import interrupts
+from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.workers.process import CHILD_ENVIRONMENT, Process, ending, piped, stop_all
+
+STDOUT_LIMIT = 64 << 20  # bytes; a document is far smaller, a runaway program is not
+TICK = 0.25  # seconds between looks for an interrupt
+# Python 2 must be able to parse this much, to be told that it is too old.
+BOOTSTRAP = """\
+import sys
+if sys.version_info < (3, 8):
+    sys.stdout.write('{"too_old": "%d.%d"}' % sys.version_info[:2])
+    sys.exit(0)
+import os
+out = os.dup(1)
+os.dup2(2, 1)
+import json
+from importlib.machinery import ModuleSpec
+message = json.loads(sys.stdin.buffer.read().decode("utf-8"))
+sources, package = message["sources"], message["package"]
+sys.path[:] = [entry for entry in sys.path if entry]
+class Sent:
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, self, is_package=not sources[name]) if name in sources else None
+    def create_module(self, spec):
+        return None
+    def exec_module(self, module):
+        name = module.__name__
+        exec(compile(sources[name], "<" + name + ">", "exec"), module.__dict__)
+sys.meta_path.insert(0, Sent())
+answer = __import__(package + ".main", fromlist=["call"]).call(message["call"], message["request"])
+with os.fdopen(out, "wb") as stream:
+    stream.write(json.dumps(answer).encode("utf-8", "backslashreplace"))
+    stream.flush()
+    os._exit(0)
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended, and what it answered where it did."""
+
+    outcome: Literal["ok", "died", "timed_out"]
+    answer: object = None
+    returncode: int = 0
+    stderr: str = ""
+
+    def reason(self) -> str:
+        """Return in a few words why there is no answer."""
+        if self.outcome == "timed_out":
+            return "it did not answer before its deadline and was stopped"
+        return ending(self.returncode, self.stderr)
+
+
+class Child(Process):
+    """One interpreter at work on one call of the payload."""
+
+    def __init__(self, python: str, call: str, message: Mapping[str, object]) -> None:
+        """Start `python`. Raises `BadUsage` where it cannot be started."""
+        self.call = call
+        self._message = message
+        self._stdout: list[bytes] = []
+        super().__init__(python, ["-c", BOOTSTRAP], None if call == "static" else CHILD_ENVIRONMENT)
+
+    def _servers(self) -> list[Callable[[], None]]:
+        return [self._write, self._read_answer, *super()._servers()]
+
+    def wait(self, deadline: float) -> Ended:
+        """Return how the child ended; at `deadline` (a time.monotonic() value) it is killed."""
+        try:
+            for thread in self._threads:
+                while thread.is_alive() and time.monotonic() < deadline:
+                    thread.join(min(TICK, max(0.0, deadline - time.monotonic())))
+                    interrupts.check()
+            late = any(thread.is_alive() for thread in self._threads)
+            if not late:
+                try:
+                    self._process.wait(max(0.1, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    late = True
+        finally:
+            self.kill()
+        return self._ended(late)
+
+    def _ended(self, late: bool) -> Ended:
+        try:
+            answer = json.loads(b"".join(self._stdout))
+        except ValueError:
+            answer = None
+        if isinstance(answer, dict):
+            return Ended("ok", answer, stderr=self.stderr)
+        return Ended("timed_out" if late else "died", None, self._process.returncode or 0, self.stderr)
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError), piped(self._process.stdin) as stream:
+            stream.write(json.dumps(self._message).encode())
+
+    def _read_answer(self) -> None:
+        size = 0
+        with contextlib.suppress(OSError, ValueError), piped(self._process.stdout) as stream:
+            while chunk := stream.read1(1 << 16):  # type: ignore[attr-defined]
+                size += len(chunk)
+                if size > STDOUT_LIMIT:
+                    self._stdout.clear()
+                    return
+                self._stdout.append(chunk)
+
+
+def run_together(children: Sequence[Child], deadline: float) -> dict[str, Ended]:
+    """Wait for `children`, by call; whatever stops us, none of them outlives this function."""
+    try:
+        return {child.call: child.wait(deadline) for child in children}
+    finally:
+        stop_all()
+
+
+def answer_of(ended: Ended, python: str) -> dict[str, object]:
+    """Return a child's answer. Raises `BadUsage` for an interpreter that is no use, `Unanswered` for a lost child."""
+    if isinstance(ended.answer, dict):
+        if "too_old" in ended.answer:
+            raise BadUsage(f"{python} is Python {ended.answer['too_old']}; attncheck can examine Python 3.8 or newer")
+        return ended.answer
+    if ended.outcome == "timed_out":
+        raise Unanswered(f"the interpreter {python} did not answer: {ended.reason()}")
+    raise BadUsage(f"{python} does not answer like a Python interpreter: {ended.reason()}")

@@ -1,0 +1,199 @@
+"""The command line as a user meets it: right input, wrong input, closed pipes, Ctrl-C, odd interpreters."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from attncheck.cli.app import app
+from tests.conftest import Run, all_gone, interpreter, processes_marked
+from tests.snapshots import FOLDER
+
+FACTS = str(FOLDER / "h200.json")
+SURFACE = Path(__file__).parents[1] / "data" / "surface.txt"
+
+
+def test_the_command_surface_is_the_one_written_down(attncheck: Run) -> None:
+    lines = []
+    for name, command in sorted(app.commands.items()):
+        words = sorted(word for param in command.params for word in (*param.opts, *param.secondary_opts))
+        lines.append(" ".join([name, *words]))
+        assert attncheck(name, "--help").returncode == 0
+    assert "\n".join(lines) + "\n" == SURFACE.read_text()
+
+
+def test_doctor_on_recorded_facts(attncheck: Run) -> None:
+    done = attncheck("doctor", "--facts", FACTS)
+    assert done.returncode == 1
+    assert "ATN140" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert done.stderr == ""
+
+
+def test_json_is_the_whole_of_standard_output(attncheck: Run) -> None:
+    done = attncheck("doctor", "--facts", FACTS, "--format", "json")
+    report = json.loads(done.stdout)
+    assert report["snapshot"]["schema_version"] == 1
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--fail-on", "never"), 0),
+        (("--fail-on", "warning"), 1),
+        (("--ignore", "ATN1"), 0),
+        (("--select", "ATN2"), 0),
+        (("--select", "atn140"), 1),
+    ],
+)
+def test_exit_codes(attncheck: Run, words: tuple[str, ...], code: int) -> None:
+    assert attncheck("doctor", "--facts", FACTS, *words).returncode == code
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("doctor", "--facts", "nowhere.json"), 2, "cannot read nowhere.json: No such file"),
+        (("doctor", "--facts", "/"), 2, "cannot read /: Is a directory"),
+        (("doctor", "--facts", FACTS, "--profile", "fast"), 2, "--profile 'fast' is not one of auto"),
+        (("doctor", "--facts", FACTS, "--format", "xml"), 2, "--format 'xml' is not one of text, json"),
+        (("doctor", "--facts", FACTS, "--fail-on", "x"), 2, "--fail-on 'x' is not one of"),
+        (("doctor", "--facts", FACTS, "--select", "ATN140,XYZ"), 2, "no rule's code starts with 'XYZ'"),
+        (("doctor", "gpt2", "--facts", FACTS), 2, "MODEL belongs on `attncheck probe`"),
+        (("doctor", "--lane", "fast"), 2, "--lane 'fast' is not one of static, import, device"),
+        (("doctor", "--timeout", "-3"), 2, "--timeout -3 is not a number of seconds"),
+        (("doctor", "--python", "/no/such/python"), 2, "cannot start the interpreter /no/such/python: No such file"),
+        (("doctor", "--python", "/bin/true"), 2, "does not answer like a Python interpreter"),
+        (("doctor", "--python", "/etc/passwd"), 2, "cannot start the interpreter /etc/passwd: Permission denied"),
+        (("explain", "ATN140X"), 2, "did you mean ATN140?"),
+        (("explain", "ring-flash-atn-import"), 2, "did you mean ring-flash-attn-import?"),
+        (("doctr",), 2, "doctr"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(attncheck: Run, words: tuple[str, ...], code: int, says: str) -> None:
+    done = attncheck(*words)
+    assert done.returncode == code
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_bad_facts_file_is_named(attncheck: Run, tmp_path: Path) -> None:
+    (tmp_path / "facts.json").write_bytes(b"\xff\xfe\x00")
+    assert "facts.json is not a snapshot" in attncheck("doctor", "--facts", "facts.json").stderr
+    newer = json.loads(Path(FACTS).read_text()) | {"schema_version": 99, "attncheck": "9.0"}
+    (tmp_path / "facts.json").write_text(json.dumps(newer))
+    assert "written by attncheck 9.0 (schema 99)" in attncheck("doctor", "--facts", "facts.json").stderr
+
+
+def test_facts_from_standard_input(attncheck: Run) -> None:
+    done = attncheck("doctor", "--facts", "-", input=Path(FACTS).read_text())
+    assert "ATN140" in done.stdout
+
+
+def test_configuration_is_honoured_and_the_command_line_wins(attncheck: Run, tmp_path: Path) -> None:
+    (tmp_path / "attncheck.toml").write_text('fail-on = "never"\n')
+    assert attncheck("doctor", "--facts", FACTS).returncode == 0
+    assert attncheck("doctor", "--facts", FACTS, "--fail-on", "error").returncode == 1
+
+
+def test_explain_prints_the_page(attncheck: Run) -> None:
+    done = attncheck("explain", "driver-too-old")
+    assert done.returncode == 0
+    assert done.stdout.startswith("ATN201 driver-too-old (error)")
+    assert "What to do:" in done.stdout
+
+
+def test_rules_are_listed(attncheck: Run) -> None:
+    assert len(attncheck("rules").stdout.splitlines()) >= 70
+    assert len(json.loads(attncheck("rules", "--format", "json").stdout)) >= 70
+
+
+def test_probe_then_doctor(attncheck: Run, tmp_path: Path) -> None:
+    facts = attncheck("probe", "--lane", "static")
+    assert facts.returncode == 0
+    (tmp_path / "facts.json").write_text(facts.stdout)
+    done = attncheck("doctor", "--facts", "facts.json")
+    assert done.returncode in (0, 1)
+    assert sys.version.split()[0] in done.stdout
+
+
+def test_no_home_closed_stdout_and_a_reader_that_leaves(attncheck: Run) -> None:
+    bare = {"PATH": os.environ["PATH"]}
+    assert attncheck("doctor", "--facts", FACTS, env=bare).returncode == 1
+    script = f'"{sys.executable}" -m attncheck doctor --facts "{FACTS}"'
+    for shell in (f"{script} >&-", f"{script} | true; exit ${{PIPESTATUS[0]}}"):
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1
+        assert done.stderr == ""
+    full = subprocess.run(["bash", "-c", f"{script} > /dev/full"], capture_output=True, text=True, timeout=60)
+    assert full.returncode == 2
+    assert full.stderr == "attncheck: cannot write to standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize(("text", "outcome"), [("exec sleep 600", 3), ("yes", 2), ("kill -SEGV $$", 2)])
+def test_an_interpreter_that_hangs_floods_or_dies(
+    attncheck: Run, tmp_path: Path, marker: str, text: str, outcome: int
+) -> None:
+    fake = tmp_path / "python"
+    fake.write_text(f"#!/bin/sh\n{text}\n")
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    done = attncheck("doctor", "--python", str(fake), "--timeout", "2")
+    assert done.returncode == outcome
+    assert len(done.stderr.splitlines()) == 1
+    assert all_gone(marker)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_leaves_nothing_running(tmp_path: Path, marker: str, signum: signal.Signals) -> None:
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\nsleep 600\n")
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    command = [sys.executable, "-m", "attncheck", "doctor", "--python", str(fake)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while len(processes_marked(marker)) < 3:
+        time.sleep(0.05)
+    process.send_signal(signum)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert stderr == "attncheck: interrupted; nothing is left running\n"
+    assert all_gone(marker)
+
+
+@pytest.mark.parametrize("version", ["3.7", "3.6", "2.7"])
+def test_an_interpreter_too_old_is_told_so(attncheck: Run, version: str) -> None:
+    python = interpreter(version)
+    done = attncheck("doctor", "--python", python)
+    assert done.returncode == 2
+    assert f"is Python {version}; attncheck can examine Python 3.8 or newer" in done.stderr
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.12", "3.13"])
+def test_other_interpreters_are_examined(attncheck: Run, version: str) -> None:
+    python = interpreter(version)
+    done = attncheck("doctor", "--python", python, "--format", "json", "--lane", "static")
+    report = json.loads(done.stdout)
+    assert report["snapshot"]["host"]["python_version"].startswith(version + ".")
+    assert report["snapshot"]["problems"] == []
+
+
+@pytest.mark.parametrize("milliseconds", [10, 40, 70, 90, 110, 130, 150, 180, 220, 300])
+def test_an_interrupt_at_any_moment_leaves_nothing_running(tmp_path: Path, marker: str, milliseconds: int) -> None:
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\nsleep 600\n")
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    command = [sys.executable, "-m", "attncheck", "doctor", "--python", str(fake)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    time.sleep(milliseconds / 1000)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) in (130, -signal.SIGINT, -signal.SIGTERM)  # Python may end by the signal itself
+    assert all_gone(marker)

@@ -1,0 +1,71 @@
+"""Snapshots survive JSON, the schema is the one promised, and a bad document names its fault."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import attncheck
+from attncheck.core import codec
+from attncheck.core.facts import Absent, Fact, Known, Unreadable
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor import engine
+from attncheck.doctor.profile import needs
+from attncheck.report.formats import renderer
+from attncheck.report.schema import schema
+from tests import snapshots as s
+
+SCHEMA = json.loads((Path(attncheck.__file__).parent / "report" / "report.schema.json").read_text())
+
+
+@dataclass(frozen=True)
+class Box:
+    name: str
+    size: Fact[tuple[int, int]]
+    weights: tuple[float, ...] = ()
+
+
+def test_the_schema_checked_in_is_the_one_of_the_types() -> None:
+    assert schema() == SCHEMA, "run: python -m attncheck.report.schema > attncheck/report.schema.json"
+
+
+@pytest.mark.parametrize("snapshot", [s.h200(), s.laptop(), s.model(s.h200())])
+def test_a_report_fits_the_schema_and_a_snapshot_survives_json(snapshot: Snapshot) -> None:
+    report = engine.judge(snapshot, needs("all", snapshot))
+    document = json.loads(renderer("json")(report, False))
+    jsonschema.validate(document, SCHEMA)
+    assert codec.read(Snapshot, document["snapshot"]) == snapshot
+
+
+@pytest.mark.parametrize("size", [Known((3, 4)), Absent("empty"), Unreadable("locked")])
+def test_each_state_of_a_fact_survives(size: Fact[tuple[int, int]]) -> None:
+    box = Box("b", size, (1.5, 2.0))
+    assert codec.loads(Box, codec.dumps(box)) == box
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "not JSON"),
+        ("[]", "$: expected Box"),
+        ('{"name": "b"}', "size is missing"),
+        ('{"name": 3, "size": {"absent": ""}}', "$.name: expected str, found int"),
+        ('{"name": "b", "size": 3}', "$.size: expected a fact"),
+        ('{"name": "b", "size": {"known": [1]}}', "expected 2 items, found 1"),
+        ('{"name": "b", "size": {"known": [1, "x"]}}', "$.size[1]: expected int, found str"),
+        ('{"name": "b", "size": {"known": [1, true]}}', "$.size[1]: expected int, found bool"),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
+def test_a_bad_document_names_its_fault(text: str, says: str) -> None:
+    with pytest.raises(codec.BadDocument) as caught:
+        codec.loads(Box, text)
+    assert says in str(caught.value)
+
+
+def test_an_unknown_key_is_ignored() -> None:
+    assert codec.loads(Box, '{"name": "b", "size": {"absent": ""}, "later": 1}') == Box("b", Absent())

@@ -1,0 +1,22 @@
+"""Cases for ATN504."""
+
+from __future__ import annotations
+
+from tests import snapshots as s
+from tests.doctor.answers import FUSED, refusing
+
+FIRES = {
+    "falcon-rw": s.model(s.h200(), model_type="falcon", alibi=True),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "no ring": s.model(s.without(s.h200(), "ring-flash-attn"), alibi=True),
+    "flash is refused anyway": s.model(s.h200(), alibi=True, accepts=refusing(*FUSED)),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "ALiBi" in text

@@ -1,0 +1,27 @@
+"""Cases for ATN506."""
+
+from __future__ import annotations
+
+from attncheck.core.model import Tower
+from tests import snapshots as s
+from tests.doctor.answers import refusing
+
+FIRES = {
+    "bert": s.model(s.h200(), model_type="bert", causal=False),
+    "a vision tower": s.model(s.h200(), model_type="qwen2_5_vl", towers=(Tower("vision_config", 16, 80),)),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "no ring": s.model(s.without(s.h200(), "ring-flash-attn"), causal=False, towers=(Tower("vision_config", 16, 80),)),
+    "an encoder that refuses flash": s.model(s.h200(), causal=False, accepts=refusing("flash_attention_2")),
+    "flash is refused anyway": s.model(
+        s.h200(), towers=(Tower("vision_config", 16, 80),), accepts=refusing("flash_attention_2")
+    ),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "causal only" in text

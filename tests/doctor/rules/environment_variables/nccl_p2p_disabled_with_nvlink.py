@@ -1,0 +1,34 @@
+"""Cases for ATN562."""
+
+from dataclasses import replace
+
+from attncheck.core.devices import Link, Topology
+from attncheck.core.snapshot import Snapshot
+from tests import snapshots as s
+
+
+def joined(kind: str, **variables: str) -> Snapshot:
+    """Return two GPUs joined this way."""
+    snapshot = replace(s.gpus(s.h200(), (9, 0), (9, 0)), topology=s.Known(Topology((Link(0, 1, kind),))))
+    return s.env(snapshot, **variables)
+
+
+FIRES = {
+    "NVLink": joined("NV18", NCCL_P2P_DISABLE="1"),
+    "the recorded pair": s.env(s.h200x2(), NCCL_P2P_DISABLE="1"),
+}
+SILENT = {
+    "the recorded machine": s.h200(),
+    "the laptop": s.laptop(),
+    "PCIe through the host": joined("SYS", NCCL_P2P_DISABLE="1"),
+    "NUMA node": joined("NODE", NCCL_P2P_DISABLE="1"),
+    "not set": joined("NV18"),
+    "the recorded pair": s.h200x2(),
+    "one of the pair is hidden": s.hide(s.env(s.h200x2(), NCCL_P2P_DISABLE="1"), 0),
+    "it is 0": joined("NV18", NCCL_P2P_DISABLE="0"),
+}
+
+
+def says(finding: str) -> bool:
+    """Say whether the finding's text holds the line to paste."""
+    return "unset NCCL_P2P_DISABLE" in finding

@@ -1,0 +1,45 @@
+"""Cases for ATN157."""
+
+from dataclasses import replace
+
+from attncheck.core.environment import Hub
+from attncheck.core.snapshot import Snapshot
+from tests import snapshots as s
+
+REPOSITORY = "kernels-community/flash-attn2"
+
+
+def hub(transformers: str, kernels: str, offline: bool = False, cached: tuple[str, ...] = ()) -> Snapshot:
+    """Return a GPU machine without flash-attn, with `kernels` and nothing imported."""
+    snapshot = s.package(s.without(s.h200(), "flash-attn", "ring-flash-attn"), "transformers", transformers)
+    snapshot = s.package(snapshot, "kernels", kernels)
+    nothing = s.Absent("not asked for")
+    return replace(snapshot, imports=nothing, interfaces=nothing, hub=Hub(offline, cached))
+
+
+FIRES = {
+    "5.17.0": hub("5.17.0", "0.16.0"),
+    "4.56.0, the first": hub("4.56.0", "0.9.0"),
+    "5.12.0 with the last `kernels` it can import": hub("5.12.0", "0.13.0"),
+    "offline but cached": hub("5.18.0", "0.17.0", True, (REPOSITORY,)),
+    "the model asks for it": s.model(hub("5.17.0", "0.16.0"), attn_implementation=s.Known("flash_attention_2")),
+}
+SILENT = {
+    "the recorded machine: flash-attn is there": s.h200(),
+    "the laptop": s.laptop(),
+    "4.55.4, before the fallback": hub("4.55.4", "0.9.0"),
+    "a `kernels` that 5.17 does not accept": hub("5.17.0", "0.17.2"),
+    "a `kernels` that 5.12 cannot import": hub("5.12.0", "0.14.1"),
+    "no `kernels`": s.without(hub("5.17.0", "0.16.0"), "kernels"),
+    "no GPU": s.gpus(hub("5.17.0", "0.16.0")),
+    "offline and not cached: ATN158": hub("5.17.0", "0.16.0", True),
+    "flash_attn comes from elsewhere": s.interfaces(
+        hub("5.17.0", "0.16.0"), availability={"is_flash_attn_2_available": True}
+    ),
+    "the model asks for sdpa": s.model(hub("5.17.0", "0.16.0"), attn_implementation=s.Known("sdpa")),
+}
+
+
+def says(finding: str) -> bool:
+    """Say whether the finding's text names the repository and the ways out."""
+    return "kernels-community/flash-attn" in finding and "sdpa" in finding

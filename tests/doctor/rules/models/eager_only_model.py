@@ -1,0 +1,41 @@
+"""Cases for ATN318."""
+
+from __future__ import annotations
+
+from tests import snapshots as s
+from tests.doctor.answers import FUSED, refusing
+
+FIRES = {
+    "bloom at 65536 tokens": s.model(
+        s.gpus(s.h200(), (9, 0)),
+        model_type="bloom",
+        num_heads=s.Known(32),
+        max_position_embeddings=s.Known(65536),
+        accepts=refusing(*FUSED),
+    ),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "short sequences fit": s.model(
+        s.gpus(s.h200(), (9, 0)),
+        model_type="bloom",
+        num_heads=s.Known(32),
+        max_position_embeddings=s.Known(2048),
+        accepts=refusing(*FUSED),
+    ),
+    "no GPU": s.model(
+        s.gpus(s.h200()),
+        model_type="bloom",
+        num_heads=s.Known(32),
+        max_position_embeddings=s.Known(65536),
+        accepts=refusing(*FUSED),
+    ),
+    "sdpa is accepted": s.model(s.h200(), accepts=refusing("flash_attention_2", "flex_attention")),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "eager only" in text and "max_length" in text

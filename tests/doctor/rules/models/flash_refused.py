@@ -1,0 +1,30 @@
+"""Cases for ATN308."""
+
+from __future__ import annotations
+
+from tests import snapshots as s
+from tests.doctor.answers import FUSED, refusing, saying
+
+FIRES = {
+    "mllama": s.model(s.h200(), model_type="mllama", accepts=refusing("flash_attention_2")),
+    "mllama beside OpenRLHF": s.model(s.package(s.h200(), "openrlhf", "0.11.2"), accepts=refusing("flash_attention_2")),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "flash-attn is what is missing": s.model(
+        s.without(s.h200(), "flash-attn", "ring-flash-attn"),
+        accepts=saying("flash_attention_2", "not installed: FlashAttention2 has been toggled on"),
+    ),
+    "turned into another kernel": s.model(
+        s.h200(),
+        accepts=saying("flash_attention_2", "refused: transformers turns it into kernels-community/vllm-flash-attn3"),
+    ),
+    "everything refused: another rule speaks": s.model(s.h200(), accepts=refusing(*FUSED)),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "refuses flash attention" in text and "sdpa" in text

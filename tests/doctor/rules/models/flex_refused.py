@@ -1,0 +1,22 @@
+"""Cases for ATN309."""
+
+from __future__ import annotations
+
+from tests import snapshots as s
+from tests.doctor.answers import FUSED, refusing
+
+FIRES = {
+    "flash is refused too": s.model(s.h200(), accepts=refusing("flash_attention_2", "flex_attention")),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "sdpa and flash are accepted": s.model(s.h200(), accepts=refusing("flex_attention")),
+    "everything refused": s.model(s.h200(), accepts=refusing(*FUSED)),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "flex_attention" in text and "sdpa" in text

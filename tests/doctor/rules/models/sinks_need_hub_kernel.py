@@ -1,0 +1,72 @@
+"""Cases for ATN313."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests import snapshots as s
+from tests.doctor.answers import saying
+
+FIRES = {
+    "gpt_oss, nothing cached": s.model(
+        s.package(s.h200(), "transformers", "5.17.0"),
+        model_type="gpt_oss",
+        sinks=True,
+        accepts=saying(
+            "flash_attention_2", "not installed: needs the Hub kernel kernels-community/vllm-flash-attn3", "sdpa"
+        ),
+    ),
+    "an A100": s.model(
+        s.gpus(
+            s.package(
+                replace(s.h200(), hub=replace(s.h200().hub, kernels=("kernels-community/vllm-flash-attn3",))),
+                "transformers",
+                "5.17.0",
+            ),
+            (8, 0),
+        ),
+        model_type="gpt_oss",
+        sinks=True,
+        accepts=saying(
+            "flash_attention_2", "not installed: needs the Hub kernel kernels-community/vllm-flash-attn3", "sdpa"
+        ),
+    ),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "the kernel is cached": s.model(
+        s.package(
+            replace(s.h200(), hub=replace(s.h200().hub, kernels=("kernels-community/vllm-flash-attn3",))),
+            "transformers",
+            "5.17.0",
+        ),
+        model_type="gpt_oss",
+        sinks=True,
+        accepts=saying(
+            "flash_attention_2", "not installed: needs the Hub kernel kernels-community/vllm-flash-attn3", "sdpa"
+        ),
+    ),
+    "flash-attn-4 is installed": s.model(
+        s.package(s.package(s.h200(), "transformers", "5.17.0"), "flash-attn-4", "4.0.0b36"),
+        model_type="gpt_oss",
+        sinks=True,
+        accepts=saying(
+            "flash_attention_2", "not installed: needs the Hub kernel kernels-community/vllm-flash-attn3", "sdpa"
+        ),
+    ),
+    "before the redirection": s.model(
+        s.package(s.h200(), "transformers", "5.2.0"),
+        model_type="gpt_oss",
+        sinks=True,
+        accepts=saying(
+            "flash_attention_2", "not installed: needs the Hub kernel kernels-community/vllm-flash-attn3", "sdpa"
+        ),
+    ),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "vllm-flash-attn3" in text

@@ -1,0 +1,22 @@
+"""Cases for ATN402."""
+
+from __future__ import annotations
+
+from tests import snapshots as s
+from tests.doctor.answers import refusing
+
+FIRES = {
+    "a model and no framework": s.model(s.h200()),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "TRL sees to it": s.model(s.package(s.h200(), "trl", "1.0.0")),
+    "an encoder": s.model(s.h200(), causal=False),
+    "flash is refused": s.model(s.h200(), accepts=refusing("flash_attention_2")),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "attention_mask" in text

@@ -1,0 +1,24 @@
+"""Cases for ATN406."""
+
+from __future__ import annotations
+
+from attncheck.core.model import Tokenizer
+from tests import snapshots as s
+
+FIRES = {
+    "the same token": s.model(
+        s.h200(), tokenizer=s.Known(Tokenizer(s.Known("right"), s.Known("</s>"), s.Known("</s>")))
+    ),
+}
+SILENT = {
+    "the recorded machine without a model": s.h200(),
+    "the laptop without a model": s.laptop(),
+    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "two tokens": s.model(s.h200(), tokenizer=s.Known(Tokenizer(s.Known("right"), s.Known("<pad>"), s.Known("</s>")))),
+    "neither": s.model(s.h200(), tokenizer=s.Known(Tokenizer(s.Known("right"), s.Absent(), s.Absent()))),
+}
+
+
+def says(text: str) -> bool:
+    """Say whether the finding names the cause and the way out."""
+    return "</s>" in text and "attention_mask" in text

@@ -1,0 +1,145 @@
+"""The engine: one crash is one finding, a plugin is a rule like any other, and what matters decides what is judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.facts import Absent, Known, MissingFact, Unreadable, need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor import engine
+from attncheck.doctor.profile import needs
+from attncheck.doctor.rules import Rule
+from tests import snapshots as s
+
+NONE = frozenset[str]()
+
+
+def with_rules(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
+    known, broken = engine.all_rules()
+    own = tuple(rule for rule in known if rule.by_engine)
+    monkeypatch.setattr(engine, "all_rules", lambda: ((*rules, *own), broken))
+
+
+def rule(code: str, check: object, **fields: object) -> Rule:
+    return Rule(code, "error", check, name=code.lower(), **fields)  # type: ignore[arg-type]
+
+
+def crash(snapshot: Snapshot) -> list[Problem]:
+    raise ZeroDivisionError("planted")
+
+
+def complain(snapshot: Snapshot) -> list[Problem]:
+    return [Problem("planted defect")]
+
+
+def lack(snapshot: Snapshot) -> list[Problem]:
+    need(Unreadable("it is locked"), "the file")
+    return []
+
+
+def test_one_crash_is_one_finding_and_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_rules(monkeypatch, rule("ATN198", crash), rule("ATN199", complain))
+    report = engine.judge(s.laptop(), frozenset())
+    assert [finding.code for finding in report.findings] == ["ATN199", "ATN901"]
+    assert "ZeroDivisionError: planted" in report.findings[1].evidence
+
+
+def test_a_missing_fact_is_an_explained_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_rules(monkeypatch, rule("ATN199", lack))
+    report = engine.judge(s.laptop(), frozenset())
+    assert report.findings == ()
+    assert [skip.reason for skip in report.skips] == ["the file is unreadable: it is locked"]
+
+
+def test_a_prediction_is_one_step_milder(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_rules(monkeypatch, rule("ATN199", lambda snapshot: [Problem("perhaps", predicted=True)]))
+    assert [finding.severity for finding in engine.judge(s.laptop(), frozenset()).findings] == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("select", "ignore", "found"),
+    [((), (), 2), (("ATN1",), (), 1), ((), ("ATN1",), 1), (("ATN2",), ("ATN299",), 0)],
+)
+def test_select_and_ignore(
+    monkeypatch: pytest.MonkeyPatch, select: tuple[str, ...], ignore: tuple[str, ...], found: int
+) -> None:
+    with_rules(monkeypatch, rule("ATN199", complain), rule("ATN299", complain))
+    report = engine.judge(s.laptop(), frozenset(), select, ignore)
+    assert len(report.findings) == found
+    assert len(report.suppressed) == 2 - found
+
+
+def test_a_rule_is_judged_only_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_rules(monkeypatch, rule("ATN199", complain, needs=frozenset({"ring"})))
+    assert engine.judge(s.laptop(), frozenset()).findings == ()
+    assert len(engine.judge(s.laptop(), frozenset({"ring"})).findings) == 1
+
+
+def test_auto_reads_the_needs_off_what_is_installed() -> None:
+    assert needs("auto", s.laptop()) == NONE
+    assert needs("auto", s.h200()) == {"flash", "ring", "ulysses", "context_parallel", "liger"}
+    assert needs("auto", s.package(s.laptop(), "verl", "0.9.1")) == {"flash", "rl"}
+    assert needs("ring", s.laptop()) == {"flash", "ring", "ulysses", "context_parallel"}
+
+
+def test_what_is_missing_is_said() -> None:
+    assert need(Known(3), "the number") == 3
+    with pytest.raises(MissingFact, match="the number is absent: none here"):
+        need(Absent("none here"), "the number")
+
+
+def test_torchs_local_version_is_kept() -> None:
+    version = s.h200().version("torch")
+    assert isinstance(version, Known)
+    assert version.value.local == "cu130"
+
+
+def test_a_version_that_is_no_version_is_unreadable() -> None:
+    assert isinstance(s.package(s.laptop(), "transformers", "N/A").version("transformers"), Unreadable)
+
+
+PLUGIN = '''"""A planted defect.
+
+What it checks: nothing. Why it matters: it does not. What to do: nothing. Source: this test.
+"""
+from attncheck.core.findings import Problem
+from attncheck.doctor.rules import Rule
+RULE = Rule("ATN799", "error", lambda snapshot: [Problem("found by a plugin")])
+'''
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "says"),
+    [
+        (PLUGIN, "ATN799", "found by a plugin"),
+        ("raise RuntimeError('planted')", "ATN902", "RuntimeError: planted"),
+        ("RULE = 3", "ATN902", "it has no RULE"),
+        (PLUGIN.replace("ATN799", "ATN201"), "ATN902", "ATN201 is driver-too-old's"),
+    ],
+)
+def test_a_plugin_is_loaded_and_a_broken_one_is_a_finding(tmp_path: Path, source: str, code: str, says: str) -> None:
+    (tmp_path / "own_rules.py").write_text(source)
+    info = tmp_path / "own_rules-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-rules\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[attncheck.rules]\nplanted = own_rules\n")
+    facts = s.FOLDER / "laptop.json"
+    command = [sys.executable, "-m", "attncheck", "doctor", "--facts", str(facts), "--format", "json"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    found = {finding["code"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert says in str(found[code])
+
+
+def test_every_code_is_unique_and_every_problem_is_frozen() -> None:
+    codes = [known.code for known in engine.all_rules()[0]]
+    assert len(codes) == len(set(codes))
+    with pytest.raises(AttributeError):
+        replace(Problem("x"), message="y").message = "z"  # type: ignore[misc]

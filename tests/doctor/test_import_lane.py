@@ -1,0 +1,297 @@
+"""The import lane with real processes: packages that raise, crash, hang, flood, exit and leave children behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncheck.doctor.probes.payload.imports import introspect, plan
+from tests.conftest import interpreter
+from tests.doctor import stub_packages as stubs
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the import lane forks")
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """A value in the environment of every process that a test starts; none may be left."""
+    value = uuid.uuid4().hex
+    yield value
+    assert stubs.gone(value), f"left behind: {stubs.marked(value)}"
+
+
+Check = Callable[[dict[str, Any]], bool]
+ZOO: dict[str, tuple[str, str, str, Check]] = {
+    "raises": (
+        "flash_attn",
+        "flash-attn",
+        stubs.MISSING_CUDA,
+        lambda o: (
+            o["exception"] == "ImportError"
+            and "libcudart.so.12" in o["message"]
+            and o["frames"] == ["flash_attn.py:1 in <module>"]
+        ),
+    ),
+    "aborts": ("triton", "triton", stubs.ABORT, lambda o: o["outcome"] == "died" and o["signal"] == "SIGABRT"),
+    "crashes": (
+        "yunchang",
+        "yunchang",
+        stubs.SEGFAULT,
+        lambda o: o["outcome"] == "died" and o["signal"] == "SIGSEGV" and "yunchang.py:3 in crash" in o["frames"],
+    ),
+    "floods": ("kernels", "kernels", stubs.FLOOD, lambda o: o["outcome"] == "ok"),
+    "calls sys.exit": (
+        "flash_attn_interface",
+        "flash-attn-3",
+        "import sys\nsys.exit(0)\n",
+        lambda o: o["outcome"] == "raised" and o["exception"] == "SystemExit",
+    ),
+    "calls os._exit": (
+        "peft",
+        "peft",
+        "import os\nos._exit(0)\n",
+        lambda o: o["outcome"] == "died" and o["signal"] == "" and "exit status 0" in o["message"],
+    ),
+    "interrupts": (
+        "trl",
+        "trl",
+        "raise KeyboardInterrupt\n",
+        lambda o: o["outcome"] == "raised" and o["exception"] == "KeyboardInterrupt",
+    ),
+    "raises a base exception": (
+        "verl",
+        "verl",
+        "class Odd(BaseException):\n    def __str__(self):\n        raise ValueError\nraise Odd\n",
+        lambda o: o["outcome"] == "raised" and o["exception"] == "Odd",
+    ),
+    "leaves children": ("ring_flash_attn", "ring-flash-attn", stubs.GRANDCHILDREN, lambda o: o["outcome"] == "ok"),
+    "closes its streams": (
+        "causal_conv1d_cuda",
+        "causal-conv1d",
+        "import os\nos.close(1)\nos.close(2)\n",
+        lambda o: o["outcome"] == "ok",
+    ),
+    "writes a huge message": (
+        "selective_scan_cuda",
+        "mamba-ssm",
+        "raise RuntimeError('x' * 10_000_000)\n",
+        lambda o: o["outcome"] == "raised" and len(o["message"]) == 2000,
+    ),
+    "kills its group": (
+        "xformers.ops",
+        "xformers",
+        "import os\nos.killpg(0, 9)\n",
+        lambda o: o["outcome"] == "died" and o["signal"] == "SIGKILL",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    value = uuid.uuid4().hex
+    site = stubs.site(tmp_path_factory.mktemp("zoo"), {module: text for module, _, text, _ in ZOO.values()})
+    (site / "xformers" / "__init__.py").touch()
+    document = stubs.look(site, value, ["torch", *(name for _, name, _, _ in ZOO.values())])
+    if sys.platform.startswith("linux"):
+        assert stubs.gone(value), f"left behind: {stubs.marked(value)}"
+    return stubs.outcomes(document)
+
+
+@pytest.mark.parametrize("title", ZOO)
+def test_each_ends_in_its_own_way_and_costs_only_itself(title: str, zoo: dict[str, dict[str, Any]]) -> None:
+    module, _, _, right = ZOO[title]
+    assert right(zoo[module]), zoo[module]
+    assert zoo["torch"]["outcome"] == "ok" and zoo["torch"]["version"] == "2.0.0"
+
+
+@linux
+def test_those_that_hang_are_stopped_at_the_deadline_and_say_where(tmp_path: Path, mark: str) -> None:
+    site = stubs.site(
+        tmp_path,
+        {"flash_attn": stubs.HANG, "triton": stubs.HANG, "yunchang": stubs.HANG, "kernels": "__version__ = '9'\n"},
+    )
+    begin = time.monotonic()
+    found = stubs.outcomes(stubs.look(site, mark, ["torch", "Flash_Attn", "triton", "yunchang", "kernels"], 4.0))
+    assert time.monotonic() - begin < 4.0 + 4.0
+    for module in ("flash_attn", "triton", "yunchang"):
+        assert found[module]["outcome"] == "hung" and found[module]["seconds"] > 1.0, found[module]
+        assert found[module]["frames"][-1] == f"{module}.py:6 in wait"
+    assert found["kernels"]["outcome"] == "ok" and found["kernels"]["version"] == "9"
+
+
+@linux
+@pytest.mark.parametrize(
+    ("text", "ending", "reason"),
+    [
+        (stubs.MISSING_CUDA, "raised", "torch raised ImportError on import"),
+        (stubs.SEGFAULT, "died", "torch died on import"),
+        ("import os\nos._exit(3)\n", "died", "torch died on import"),
+        ("import sys\nsys.exit()\n", "raised", "torch raised SystemExit on import"),
+        (stubs.HANG, "hung", "torch hung on import"),
+        ("import os\nos.closerange(3, 4096)\n", "died", "torch died on import"),
+    ],
+    ids=["raises", "crashes", "calls os._exit", "calls sys.exit", "hangs", "closes everything"],
+)
+def test_a_broken_torch_costs_its_dependants_but_not_the_others(
+    text: str, ending: str, reason: str, tmp_path: Path, mark: str
+) -> None:
+    site = stubs.site(tmp_path, {"torch": text, "transformers": "", "flash_attn": "", "triton": "__version__ = '3'\n"})
+    begin = time.monotonic()
+    document = stubs.look(site, mark, ["torch", "transformers", "flash-attn", "triton"], 3.0)
+    assert time.monotonic() - begin < 3.0 + 4.0
+    found = stubs.outcomes(document)
+    assert found["torch"]["outcome"] == ending
+    assert found["triton"]["outcome"] == "ok"
+    for module in ("transformers", "flash_attn"):
+        assert (found[module]["outcome"], found[module]["message"]) == ("skipped", reason)
+    assert f"torch {ending} on import" in document["torch"]["arch_list"]["unreadable"]
+    assert "on import" in document["interfaces"]["attention_functions"]["unreadable"] or ending
+
+
+@linux
+def test_a_broken_flash_module_of_transformers_does_not_stop_the_others(tmp_path: Path, mark: str) -> None:
+    modules = {
+        "transformers.__init__": "",
+        "transformers.modeling_flash_attention_utils": stubs.SEGFAULT,
+        "transformers.modeling_utils": "import transformers.modeling_flash_attention_utils\n",
+        "peft": "import transformers\n",
+    }
+    found = stubs.outcomes(stubs.look(stubs.site(tmp_path, modules), mark, ["torch", "transformers", "peft"]))
+    assert found["transformers"]["outcome"] == "ok"
+    assert found["transformers.modeling_flash_attention_utils"]["signal"] == "SIGSEGV"
+    assert found["transformers.modeling_utils"]["signal"] == "SIGSEGV"
+    assert found["peft"]["outcome"] == "ok"
+
+
+@linux
+def test_what_fails_only_in_a_fork_is_tried_again_from_nothing(tmp_path: Path, mark: str) -> None:
+    torch = "import os\nmaker = os.getpid()\n"
+    crash = "import os, torch\nif torch.maker != os.getpid():\n    os.abort()\n"
+    words = "Cannot re-initialize CUDA in forked subprocess"
+    refuse = f"import os, torch\nif torch.maker != os.getpid():\n    raise RuntimeError({words!r})\n"
+    site = stubs.site(tmp_path, {"torch": torch, "flash_attn": crash, "yunchang": refuse})
+    found = stubs.outcomes(stubs.look(site, mark, ["torch", "flash-attn", "yunchang"]))
+    assert found["flash_attn"]["outcome"] == found["yunchang"]["outcome"] == "ok"
+
+
+@linux
+def test_a_torch_that_started_cuda_is_not_forked_from(tmp_path: Path, mark: str) -> None:
+    torch = "import os\nmaker = os.getpid()\nclass cuda:\n    is_initialized = staticmethod(lambda: True)\n"
+    site = stubs.site(
+        tmp_path, {"torch": torch, "kernels": "import os, torch\n__version__ = str(torch.maker == os.getpid())\n"}
+    )
+    assert stubs.outcomes(stubs.look(site, mark, ["torch", "kernels"]))["kernels"]["version"] == "True"
+
+
+@linux
+def test_a_process_that_lost_cuda_by_forking_is_not_asked(tmp_path: Path, mark: str) -> None:
+    torch = (
+        "import os\nmaker = os.getpid()\n"
+        "class _C:\n    _cuda_isInBadFork = staticmethod(lambda: os.getpid() != maker)\n"
+    )
+    kernels = "import os, torch\n__version__ = str(torch.maker == os.getpid())\n"
+    site = stubs.site(tmp_path, {"torch": torch, "transformers.__init__": kernels, "kernels": kernels})
+    found = stubs.outcomes(stubs.look(site, mark, ["torch", "transformers", "kernels"]))
+    assert found["kernels"]["version"] == found["transformers"]["version"] == "True"
+
+
+@linux
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_outlives_the_process_that_asked(how: signal.Signals, tmp_path: Path, mark: str) -> None:
+    site = stubs.site(tmp_path, {"torch": "", "flash_attn": stubs.GRANDCHILDREN + stubs.HANG, "triton": stubs.HANG})
+    started = subprocess.Popen(
+        **stubs.command(site, mark, ["torch", "flash-attn", "triton"], 60.0), stderr=subprocess.PIPE
+    )
+    end = time.monotonic() + 20
+    while len(stubs.marked(mark)) < 7 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert len(stubs.marked(mark)) >= 7  # asker, keeper, torch, flash_attn, triton and two sleepers
+    started.send_signal(how)
+    started.communicate(timeout=20)
+    assert stubs.gone(mark), stubs.marked(mark)
+
+
+def test_what_is_not_installed_is_not_tried(tmp_path: Path, mark: str) -> None:
+    found = stubs.outcomes(stubs.look(stubs.site(tmp_path, {"kernels": ""}), mark, ["kernels"]))
+    assert set(found) == {"torch", "transformers", "kernels"}
+    assert found["torch"]["outcome"] == found["transformers"]["outcome"] == "skipped"
+    assert found["torch"]["message"] == "torch is not installed"
+    assert found["kernels"]["outcome"] == "ok"
+
+
+def test_without_fork_everything_is_skipped_with_the_reason(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attncheck.doctor.probes.payload.imports import lane
+
+    monkeypatch.delattr(os, "fork")
+    document = lane.look(["torch"], 5.0)
+    assert {outcome["outcome"] for outcome in document["imports"]} == {"skipped"}
+    assert "cannot fork" in document["imports"][0]["message"]
+
+
+def test_further_questions_are_asked_where_transformers_is(tmp_path: Path, mark: str) -> None:
+    script = (
+        "import json\nfrom attncheck.doctor.probes.payload.imports import lane as imports\n"
+        "import sys\nquestions = {'where': lambda: 'transformers' in sys.modules, 'no': lambda: 1 / 0}\n"
+        "print(json.dumps(imports.look(['transformers'], 20.0, questions)['answers']))\n"
+    )
+    command = stubs.command(stubs.site(tmp_path, {"transformers.__init__": ""}), mark, [], 0.0)
+    command["args"][2] = script
+    answers = json.loads(subprocess.run(**command, stdout=subprocess.PIPE, timeout=60, check=True).stdout)
+    assert answers["where"] == {"known": True}
+    assert answers["no"]["unreadable"].startswith("ZeroDivisionError")
+
+
+def test_nothing_is_written_beside_what_is_imported(tmp_path: Path, mark: str) -> None:
+    site = stubs.site(tmp_path, {"flash_attn": stubs.ABORT, "kernels": ""})
+    before = sorted(site.rglob("*"))
+    stubs.look(site, mark, ["torch", "flash-attn", "kernels"])
+    assert sorted(site.rglob("*")) == before
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
+def test_other_interpreters(version: str, tmp_path: Path, mark: str) -> None:
+    python = interpreter(version)
+    site = stubs.site(tmp_path, {"flash_attn": stubs.ABORT, "kernels": ""})
+    found = stubs.outcomes(stubs.look(site, mark, ["torch", "flash-attn", "kernels"], 20.0, python))
+    assert found["flash_attn"]["signal"] == "SIGABRT" and found["kernels"]["outcome"] == "ok"
+
+
+def test_the_real_torch_of_this_interpreter_gives_facts(tmp_path: Path, mark: str) -> None:
+    torch = pytest.importorskip("torch")
+    document = stubs.look(tmp_path, mark, ["torch"], 60.0)
+    facts = document["torch"]
+    assert stubs.outcomes(document)["torch"]["version"] == torch.__version__
+    assert set(facts["sdpa_switches"]["known"]) == set(introspect.SWITCHES)
+    assert facts["cuda_available"] == {"known": torch.cuda.is_available()}
+    if torch.version.cuda is None:
+        assert facts["arch_list"] == {"known": []}
+        assert "absent" in facts["nccl"] and "absent" in facts["cudnn"] and "absent" in facts["cuda_error"]
+
+
+@linux
+def test_importing_torch_starts_no_thread_that_a_fork_would_lose() -> None:
+    pytest.importorskip("torch")
+    code = "import os, torch; print(len(os.listdir('/proc/self/task')))"
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # OpenBLAS starts threads and restarts them after a fork
+    count = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert int(count.stdout) <= 2
+
+
+def test_parents_come_before_children_in_the_plan() -> None:
+    seen: set[str] = {""}
+    for entry in plan.PLAN:
+        assert entry.parent in seen
+        seen.add(entry.module)

@@ -1,0 +1,140 @@
+"""The installed transformers is asked, in a child, which attention a model's class accepts."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncheck.doctor.probes.payload.model import accepts, config
+from tests.doctor.test_model_config import (
+    BLOOM,
+    CHATGLM,
+    DEEPSEEK_V3,
+    GEMMA2,
+    GEMMA3,
+    GPT_OSS,
+    LLAMA,
+    LLAMA4,
+    MISTRAL,
+    QWEN2,
+)
+
+ROOT = Path(__file__).parents[2]
+CHILD = """
+import json, sys
+from attncheck.doctor.probes.payload.model import accepts as model_accepts
+print(json.dumps([model_accepts.accepts(document) for document in json.load(sys.stdin)]))
+"""
+live = pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None or importlib.util.find_spec("torch") is None,
+    reason="transformers and torch are not installed here",
+)
+
+
+def ask(*documents: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the answers of a child process of this interpreter."""
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        input=json.dumps(documents),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=ROOT,
+        check=True,
+    )
+    answers: list[dict[str, Any]] = json.loads(child.stdout.splitlines()[-1])
+    return answers
+
+
+@live
+def test_classes_are_told_from_packages() -> None:
+    llama, bloom, llama4, oss, mla = ask(
+        {**LLAMA, "architectures": ["LlamaForCausalLM"]},
+        BLOOM,
+        LLAMA4,
+        GPT_OSS,
+        {**DEEPSEEK_V3, "n_routed_experts": 256},
+    )
+    said = llama["accepts"]["known"]
+    assert (said["eager"], said["sdpa"], said["flex_attention"]) == ("", "", "")
+    assert said["flash_attention_2"] == "" or said["flash_attention_2"].startswith("not installed: ")
+    said = bloom["accepts"]["known"]
+    assert said["eager"] == ""
+    assert all(said[name].startswith("refused: ") for name in ("sdpa", "flash_attention_2", "flex_attention"))
+    assert llama4["accepts"]["known"]["flash_attention_2"].startswith("refused: ")
+    assert oss["accepts"]["known"]["sdpa"].startswith("refused: ")
+    assert oss["accepts"]["known"]["flash_attention_2"] != "refused: "
+    assert mla["accepts"]["known"]["sdpa"] == ""
+
+
+@live
+def test_what_cannot_be_asked_says_why() -> None:
+    unknown, remote, damaged, nameless = ask(
+        {"model_type": "no_such_type"}, CHATGLM, {**LLAMA, "hidden_size": "x", "num_attention_heads": []}, {}
+    )
+    assert "does not know model_type 'no_such_type'" in unknown["accepts"]["unreadable"]
+    assert remote["accepts"]["unreadable"] == "the model brings its own code, which attncheck never runs"
+    assert damaged["accepts"]["unreadable"]
+    assert "model_type" in nameless["accepts"]["unreadable"]
+
+
+@live
+@pytest.mark.parametrize("document", [GEMMA2, GEMMA3, MISTRAL, QWEN2, GPT_OSS, DEEPSEEK_V3, LLAMA4])
+def test_the_class_agrees_with_what_was_derived(document: dict[str, Any]) -> None:
+    (answer,) = ask(document)
+    derived = config.derive(document)
+    merged = accepts.merge(answer, derived)
+    for name in ("num_heads", "num_kv_heads", "head_dim", "v_head_dim", "softcap", "sliding_window", "layer_types"):
+        assert merged[name] == derived[name], name
+    assert merged["use_cache"] == {"known": True}
+
+
+def test_the_class_overrides_what_was_derived() -> None:
+    derived = config.derive({**LLAMA, "sliding_window": 4096})
+    resolved = {**LLAMA, "num_key_value_heads": 4, "sliding_window": None, "use_cache": False, "head_dim": 64}
+    merged = accepts.merge({"accepts": {"known": {"eager": ""}}, "resolved": resolved}, derived)
+    assert merged["accepts"] == {"known": {"eager": ""}}
+    assert (merged["num_kv_heads"], merged["head_dim"], merged["head_dims"]) == ({"known": 4}, {"known": 64}, [64])
+    assert "absent" in merged["sliding_window"] and merged["use_cache"] == {"known": False}
+    assert "known" in derived["sliding_window"], "merge changes nothing in place"
+
+
+def test_no_answer_changes_nothing_else() -> None:
+    derived = config.derive(LLAMA)
+    merged = accepts.merge({"accepts": {"unreadable": "it hung"}, "resolved": {}}, derived)
+    assert merged == {**derived, "accepts": {"unreadable": "it hung"}}
+
+
+def test_a_model_is_shrunk_before_it_is_built() -> None:
+    small = accepts.shrunk(
+        {
+            "num_hidden_layers": 48,
+            "layer_types": ["full_attention"] * 48,
+            "hybrid_override_pattern": "M" * 48,
+            "n_routed_experts": 256,
+            "hidden_size": 48,
+            "vision_config": {"depth": 27},
+        }
+    )
+    assert (small["num_hidden_layers"], len(small["layer_types"]), small["hybrid_override_pattern"]) == (2, 2, "MM")
+    assert (small["n_routed_experts"], small["hidden_size"], small["vision_config"]) == (8, 48, {"depth": 2})
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ValueError("X does not support Flash Attention 2 yet"), "refused: "),
+        (ImportError("FlashAttention2 has been toggled on, but the package flash_attn is missing"), "not installed: "),
+        (ValueError("FlashAttention2 has been toggled on, but it is not available on CPU"), "not installed: "),
+        (KeyError("flash_attn"), "error: "),
+        (RuntimeError("no"), "error: "),
+    ],
+)
+def test_refusals_are_sorted(error: Exception, kind: str) -> None:
+    assert accepts.reason_of(error).startswith(kind)

@@ -1,0 +1,100 @@
+"""`--target`: a machine that is not here, as it was said, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from attncheck.core.errors import BadUsage
+from attncheck.core.facts import Absent, Known, Unreadable
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor import engine
+from attncheck.doctor.profile import Need
+from attncheck.doctor.target import aimed, target
+from tests import snapshots as s
+from tests.conftest import Run
+
+ALL: frozenset[Need] = frozenset({"flash", "ring"})
+
+
+def codes(text: str, snapshot: Snapshot | None = None) -> set[str]:
+    return {f.code for f in engine.judge(aimed(snapshot or s.laptop(), target(text)), ALL).findings}
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "capability"),
+    [
+        ("h100x8", 8, (9, 0)),
+        ("H200", 1, (9, 0)),
+        ("v100x4,driver=470", 4, (7, 0)),
+        ("sm_90,gpus=8,driver=580,torch=2.9,transformers=5.15", 8, (9, 0)),
+        ("gpus=2,sm_120", 2, (12, 0)),
+        ("sm80x2", 2, (8, 0)),
+        ("rtx4090x2", 2, (8, 9)),
+    ],
+)
+def test_words_are_read(text: str, gpus: int, capability: tuple[int, int]) -> None:
+    found = aimed(s.laptop(), target(text))
+    assert isinstance(found.devices, Known)
+    assert len(found.visible_devices()) == gpus
+    assert {device.compute_capability for device in found.devices.value} == {Known(capability)}
+
+
+def test_versions_take_the_place_of_those_here_and_none_removes() -> None:
+    found = aimed(
+        s.h200(), target("a100,torch=2.6,transformers=4.51.3,flash-attn=none,Ring.Flash_Attn=0.1.7,driver=550")
+    )
+    versions = [found.version(name) for name in ("torch", "transformers", "ring-flash-attn")]
+    assert [str(version.value) for version in versions if isinstance(version, Known)] == [
+        "2.6",
+        "4.51.3",
+        "0.1.7",
+    ]
+    assert isinstance(found.package("flash-attn"), Absent)
+    assert not [binary for binary in found.binaries if binary.distribution == "flash-attn"]
+    assert isinstance(found.imports, Absent), "nothing was imported there"
+    assert isinstance(found.driver, Known) and found.driver.value.version == "550"
+
+
+def test_what_is_not_said_stays_as_it_is_here() -> None:
+    found = aimed(s.h200(), target("transformers=5.15.0"))
+    assert found.devices == s.h200().devices
+    assert found.version("flash-attn") == s.h200().version("flash-attn")
+    assert isinstance(aimed(s.h200(), target("cpu")).devices, Absent)
+    assert isinstance(aimed(s.laptop(), target("h100")).driver, Unreadable)
+
+
+def test_rules_judge_the_target() -> None:
+    assert "ATN206" in codes("v100x8", s.h200())
+    assert "ATN206" not in codes("h100x8", s.h200())
+    assert codes("h100,driver=470,torch=2.9", s.h200()) - codes("h100,driver=580,torch=2.9", s.h200()) <= {"ATN201"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("h10x8", "did you mean h100?"),
+        ("spam", "no GPU of that name"),
+        ("gpus=8", "of which kind"),
+        ("h100,gpus=many", "not a number of GPUs"),
+        ("h100,torch=new", "is no version"),
+        ("h100,driver=new", "not a driver's version"),
+    ],
+)
+def test_a_wrong_word_is_one_clear_line(text: str, says: str) -> None:
+    with pytest.raises(BadUsage, match=says.replace("?", r"\?")) as caught:
+        target(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_doctor_takes_a_target(attncheck: Run) -> None:
+    done = attncheck("doctor", "--target", "v100x8", "--profile", "flash", "--format", "json")
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    assert "ATN206" in {finding["code"] for finding in report["findings"]}
+    assert len(report["snapshot"]["devices"]["known"]) == 8
+    for words in (("--target", "h100", "--lane", "device"), ("--target", "nonsense")):
+        wrong = attncheck("doctor", *words)
+        assert wrong.returncode == 2
+        assert wrong.stderr.count("\n") == 1 and not wrong.stdout

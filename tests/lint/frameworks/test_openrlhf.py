@@ -1,0 +1,495 @@
+"""OpenRLHF's launches, against its own command lines out of its wheels."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncheck.core.job import DROP, Job, Objection
+from attncheck.core.launch import COMMAND, Launch, Source
+from attncheck.core.model import Tower
+from attncheck.core.snapshot import Snapshot
+from attncheck.lint import launches as launching
+from attncheck.lint.files import editing
+from attncheck.lint.frameworks import openrlhf
+from attncheck.lint.frameworks.openrlhf import names
+from attncheck.lint.frameworks.openrlhf import tables as renamed
+from tests import snapshots as s
+from tests.wheels import CACHE
+
+CORPUS = sorted((Path(__file__).parents[2] / "data" / "launch" / "openrlhf").glob("*.sh"))
+OLD, NEW = "0.9.9", "0.11.2"
+NOTHING: Mapping[str, str] = {}
+PPO = (
+    "python -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path m --reward.model_name_or_path r "
+    "--vllm.num_engines 8 --train.micro_batch_size 2 --ds.packing_samples"
+)
+SFT = "deepspeed --num_gpus 4 --module openrlhf.cli.train_sft --model.model_name_or_path m --train.micro_batch_size 2"
+GRPO = f"{PPO} --algo.advantage.estimator group_norm --rollout.n_samples_per_prompt 4"
+PADDED = GRPO.replace(" --ds.packing_samples", "")
+
+
+def source(text: str) -> Source:
+    return Source(COMMAND, text)
+
+
+def launch_of(one: Source) -> Launch:
+    found = [each for each in launching.launches(one, lambda _: None) if openrlhf.trainer(each)]
+    assert len(found) == 1
+    return found[0]
+
+
+def read(text: str | Source, version: str = NEW, snapshot: Snapshot | None = None) -> Job:
+    one = source(text) if isinstance(text, str) else text
+    return openrlhf.read(launch_of(one), version, snapshot or s.without(s.h200(), "transformers"))
+
+
+def mended(one: Source, version: str, sets: Mapping[str, str] = NOTHING, snapshot: Snapshot | None = None) -> Source:
+    job = read(one, version, snapshot)
+    return replace(one, text=editing.applied(one, openrlhf.write(launch_of(one), job, sets)))
+
+
+def changed(text: str, version: str, **sets: str) -> str:
+    return mended(source(text), version, sets).text
+
+
+def script(path: Path) -> Source:
+    return Source(path.name, path.read_text(), "shell")
+
+
+@cache
+def wheel(version: str) -> Path:
+    """Return the folder with a release's command lines, out of its wheel; skips where there is no index to ask."""
+    folder = CACHE / f"openrlhf-{version}"
+    if not (folder / "openrlhf" / "cli").is_dir():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        tags = ["--python-version", "3.11", "--platform", "manylinux1_x86_64", "--dest", str(CACHE)]
+        try:
+            subprocess.run([*command, *tags, f"openrlhf=={version}"], check=True, timeout=120, capture_output=True)
+        except (subprocess.SubprocessError, OSError) as error:
+            pytest.skip(f"openrlhf {version} cannot be had from an index: {type(error).__name__}")
+        _extracted(next(CACHE.glob(f"openrlhf-{version}-*.whl")), folder)
+    return folder
+
+
+def _extracted(path: Path, folder: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            found = re.search(r"(openrlhf/(?:cli/train_\w+|utils/config)\.py)$", name)
+            if found:
+                (folder / found[1]).parent.mkdir(parents=True, exist_ok=True)
+                (folder / found[1]).write_bytes(archive.read(name))
+
+
+def really(version: str, launches: Sequence[Launch]) -> list[dict[str, Any]]:
+    """Return what the release's own command lines make of launches."""
+    commands = []
+    for launch in launches:
+        kind = openrlhf.trainer(launch)
+        commands.append([names.FILES.get(kind, kind), [word.text for word in launch.words[1:]]])
+    asked = json.dumps({"directory": str(wheel(version)), "commands": commands})
+    child = [sys.executable, str(Path(__file__).parents[1] / "openrlhf_parsers.py")]
+    done = subprocess.run(child, input=asked, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    answers: list[dict[str, Any]] = json.loads(done.stdout)
+    return answers
+
+
+# What is written, on what, what becomes of it; and what makes it silent.
+ROWS: list[tuple[str, str, str, str, str]] = [
+    ("ring", f"{SFT} --ds.ring_attn_size 2", "refuses", "without --ds.packing_samples", f"{SFT} --ds.ring_attn_size 1"),
+    ("packing", f"{SFT} --ds.packing_samples --ds.attn_implementation sdpa", "replaces", "sdpa by flash_attention_2",
+     f"{SFT} --ds.packing_samples --ds.attn_implementation flash_attention_3"),
+    ("hub", f"{SFT} --ds.packing_samples --ds.attn_implementation kernels-community/vllm-flash-attn3", "replaces",
+     "vllm-flash-attn3 by flash_attention_2", f"{SFT} --ds.attn_implementation kernels-community/vllm-flash-attn3"),
+    ("one row", f"{SFT} --train.micro_batch_size 1 --ds.packing_samples", "ignores", "lays nothing together",
+     f"{SFT} --ds.packing_samples"),
+    ("4 bits", f"{SFT} --ds.load_in_4bit --ds.param_dtype fp16", "refuses", "without bf16", f"{SFT} --ds.load_in_4bit"),
+    ("tensor parallel", f"{SFT} --ds.tensor_parallel_size 2 --ds.param_dtype fp16", "refuses", "2 without bf16",
+     f"{SFT} --ds.tensor_parallel_size 2"),
+    ("batch", f"{SFT} --train.batch_size 100 --train.micro_batch_size 3", "refuses", "is no multiple of",
+     f"{SFT} --train.batch_size 96 --train.micro_batch_size 3"),
+    ("small batch", f"{SFT} --train.batch_size 4 --train.micro_batch_size 2", "refuses", "4 is no multiple",
+     f"{SFT} --train.batch_size 8 --train.micro_batch_size 2"),
+    ("ring's batch", f"{SFT} --ds.packing_samples --ds.ring_attn_size 2 --train.batch_size 2", "refuses",
+     "× 2 ranks that share a row", f"{SFT} --ds.packing_samples --ds.ring_attn_size 2 --train.batch_size 4"),
+    ("no step", f"{SFT} --data.max_samples 60", "refuses", "less than one step", f"{SFT} --data.max_samples 64"),
+    ("choice", f"{SFT} --ds.param_dtype fp32", "refuses", "takes bf16 or fp16, not 'fp32'",
+     f"{SFT} --ds.param_dtype fp16"),
+    ("number", f"{SFT} --data.max_len 8k", "refuses", "takes a whole number", f"{SFT} --data.max_len 8000"),
+    ("value", f"{SFT} --data.max_len --ds.packing_samples", "refuses", "takes 1 value, and has 0", SFT),
+    ("switch", f"{SFT} --ds.packing_samples=true", "refuses", "takes no value", f"{SFT} --ds.packing_samples"),
+    ("zero", f"{SFT} --train.micro_batch_size 0", "refuses", "--train.micro_batch_size 0", SFT),
+    ("turns", f"{SFT} --data.multiturn", "refuses", "without --data.apply_chat_template",
+     f"{SFT} --data.multiturn --data.apply_chat_template"),
+    ("determinism", f"{SFT} --train.full_determinism_enable", "ignores", "deterministic_g", SFT),
+    ("ppo ring", f"{PADDED} --ds.ring_attn_size 2", "replaces", "turns --ds.packing_samples on",
+     f"{GRPO} --ds.ring_attn_size 2"),
+    ("dynamic", f"{PADDED} --train.dynamic_batch_enable", "replaces", "turns --ds.packing_samples on",
+     f"{GRPO} --train.dynamic_batch_enable"),
+    ("budget", f"{GRPO} --train.dynamic_batch_enable --data.max_len 40000", "ignores", "a row may have 40000 tokens",
+     f"{GRPO} --train.dynamic_batch_enable --data.max_len 40000 --train.max_tokens_per_gpu 40000"),
+    ("dynamic step", f"{GRPO} --train.dynamic_batch_enable --rollout.batch_size 16", "no_step", "16 × 4 answers",
+     f"{GRPO} --train.dynamic_batch_enable --rollout.batch_size 32"),
+    ("engines", GRPO.replace("--vllm.num_engines 8", "--vllm.num_engines 0"), "refuses", "packing without", GRPO),
+    ("no engines", PADDED.replace("--vllm.num_engines 8", ""), "refuses", "nothing generates", PADDED),
+    ("images", f"{GRPO} --data.max_images_per_prompt 1", "refuses", "1 with --ds.packing_samples",
+     f"{PADDED} --data.max_images_per_prompt 1"),
+    ("images' order", f"{PADDED} --data.max_images_per_prompt 1 --ds.ring_attn_size 2", "wrong",
+     "after the check that refuses", f"{PADDED} --data.max_images_per_prompt 1 --ds.ring_attn_size 1"),
+    ("images' critic", f"{PPO} --data.max_images_per_prompt 1", "refuses", "with a critic",
+     f"{GRPO} --data.max_images_per_prompt 1"),
+    ("colocation", f"{GRPO} --train.colocate_all --vllm.num_engines 4", "refuses", "the actor has 8 GPUs, vLLM 4",
+     f"{GRPO} --train.colocate_all --vllm.num_engines 4 --vllm.tensor_parallel_size 2"),
+    ("reference", f"{GRPO} --train.colocate_actor_ref --ref.num_gpus_per_node 4", "refuses", "actor and ref share",
+     f"{GRPO} --train.colocate_actor_ref --ref.num_gpus_per_node 4 --algo.kl.init_coef 0"),
+    ("critic", f"{PPO} --train.colocate_critic_reward --critic.num_gpus_per_node 4", "refuses", "critic and reward",
+     f"{GRPO} --train.colocate_critic_reward --critic.num_gpus_per_node 4"),
+    ("one answer", f"{GRPO} --rollout.n_samples_per_prompt 1", "refuses", "group_norm with", GRPO),
+    ("sample batches", f"{GRPO} --rollout.batch_size 4 --rollout.micro_batch_size 4", "refuses", "fewer than 8 groups",
+     f"{GRPO} --rollout.batch_size 8 --rollout.micro_batch_size 4"),
+    ("sleep", f"{GRPO} --vllm.enable_sleep", "ignores", "without --train.colocate_all",
+     f"{GRPO} --vllm.enable_sleep --train.colocate_all"),
+    ("async sleep", f"{GRPO} --vllm.enable_sleep --train.colocate_all --train.async_enable", "refuses",
+     "--vllm.enable_sleep with --train.async_enable", f"{GRPO} --vllm.enable_sleep --train.colocate_all"),
+    ("async colocation", f"{GRPO} --train.colocate_all --train.async_enable", "replaces", "GPUs of its own",
+     f"{GRPO} --train.colocate_all"),
+    ("partial", f"{GRPO} --train.partial_rollout_enable", "refuses", "without --train.async_enable",
+     f"{GRPO} --train.partial_rollout_enable --train.async_enable"),
+    ("half", f"{GRPO} --ds.param_dtype fp16", "refuses", "always bfloat16", GRPO),
+    ("clip", f"{GRPO} --algo.advantage.is_correction_mode clip --algo.advantage.is_correction_level seq", "refuses",
+     "clip with level seq",
+     f"{GRPO} --algo.advantage.is_correction_mode clip --algo.advantage.is_correction_level token"),
+    ("gating", f"{GRPO} --algo.advantage.is_correction_gating tv --algo.advantage.is_correction_level seq", "refuses",
+     "lower bound of 0.5", f"{GRPO} --algo.advantage.is_correction_gating tv --algo.advantage.is_correction_level seq "
+     "--algo.advantage.is_correction_threshold 0.1"),
+    ("no reward", PPO.replace("--reward.model_name_or_path r", ""), "refuses", "and a critic", PPO),
+    ("evaluation", f"{GRPO} --eval.dataset d", "refuses", "without a remote reward",
+     f"{GRPO} --eval.dataset d --reward.remote_url u"),
+    ("filtering", f"{GRPO} --algo.dynamic_filtering_enable", "refuses", "without a remote reward",
+     f"{GRPO} --algo.dynamic_filtering_enable --reward.remote_url u"),
+    ("oversampling", f"{GRPO} --rollout.vllm_generate_batch_size 2048", "refuses", "2048 over",
+     f"{GRPO} --rollout.vllm_generate_batch_size 2048 --train.async_enable"),
+]  # fmt: skip
+
+
+def said(job: Job, consequence: str, part: str) -> list[Objection]:
+    return [each for each in job.objections if each.consequence == consequence and part in each.message]
+
+
+@pytest.mark.parametrize(("name", "text", "consequence", "part", "silent"), ROWS, ids=[row[0] for row in ROWS])
+def test_what_the_framework_does_with_settings(name: str, text: str, consequence: str, part: str, silent: str) -> None:
+    found = said(read(text, snapshot=s.h200()), consequence, part)
+    assert len(found) == 1, [each.message for each in read(text).objections]
+    assert "openrlhf" in found[0].evidence[0]
+    assert not said(read(silent, snapshot=s.h200()), consequence, part)
+    if found[0].sets:
+        cured = mended(source(text), NEW, found[0].sets, s.h200())
+        assert not said(read(cured, snapshot=s.h200()), consequence, part), cured.text
+
+
+def test_the_command_line_itself_refuses_what_is_said_to_be_refused() -> None:
+    """Every row that names a check of the command line is run through that release's own block of checks."""
+    inside_train = ("cli/train_ppo_ray.py:41", "cli/train_ppo_ray.py:56", "cli/train_ppo_ray.py:117")
+    jobs = [read(text, snapshot=s.h200()) for row in ROWS for text in (row[1], row[4])]
+    launches = [launch_of(source(text)) for row in ROWS for text in (row[1], row[4])]
+    for launch, job, answer in zip(launches, jobs, really(NEW, launches)):
+        ours = [
+            each.message
+            for each in job.objections
+            if each.consequence == "refuses"
+            and (each.evidence[0].startswith("openrlhf 0.11.2 cli/") or "argparse" in each.evidence[0])
+            and not each.evidence[0].startswith(tuple(f"openrlhf 0.11.2 {place}" for place in inside_train))
+        ]
+        assert bool(ours) == bool(answer["refused"]), (launch.source.text, ours, answer["refused"])
+        if not answer["refused"]:
+            assert answer["settings"]["ds.packing_samples"] == job.plan.packed
+            assert answer["settings"]["ds.attn_implementation"] == job.plan.attn_implementation
+
+
+def test_models_that_cannot_be_packed_or_fused() -> None:
+    hybrid = s.model(s.h200(), model_type="qwen3_next", layer_types=("linear_attention", "full_attention"))
+    assert said(read(f"{SFT} --ds.packing_samples", snapshot=hybrid), "wrong", "linear_attention layers carry state")
+    ring = read(f"{GRPO} --ds.ring_attn_size 2 --train.dynamic_batch_enable", snapshot=hybrid)
+    sets = said(ring, "wrong", "carry state")[0].sets
+    assert sets == {"packing": "off", "ring_size": "1", "--train.dynamic_batch_enable": DROP}
+    assert not said(read(SFT, snapshot=hybrid), "wrong", "carry state")
+    vision = s.model(s.h200(), towers=(Tower("vision_config", 16, 64),))
+    fused = f"{SFT} --ds.use_liger_kernel"
+    assert said(read(fused, snapshot=vision), "refuses", "vision_config")
+    assert not said(read(fused, snapshot=s.model(s.h200(), towers=())), "refuses", "vision_config")
+    assert not said(read(f"{SFT} --use_liger_kernel", "0.9.9", vision), "refuses", "vision_config")
+
+
+def test_what_is_installed_decides() -> None:
+    old = s.package(s.package(s.h200(), "deepspeed", "0.16.3"), "vllm", "0.10.0")
+    new = s.package(s.package(s.h200(), "deepspeed", "0.19.6"), "vllm", "0.29.0")
+    corrected = f"{GRPO} --algo.advantage.is_correction_level token"
+    sleeping = f"{GRPO} --train.colocate_all --ds.enable_sleep --actor.optim muon"
+    for text, part in (
+        (f"{SFT} --ds.tensor_parallel_size 2", "2 with deepspeed 0.16.3"),
+        (corrected, "importance sampling with vllm 0.10.0"),
+        (sleeping, "with ZeRO stage 2 and deepspeed 0.16.3"),
+        (sleeping, "--actor.optim muon with deepspeed 0.16.3"),
+    ):
+        assert said(read(text, snapshot=old), "refuses", part)
+        assert not said(read(text, snapshot=new), "refuses", part.rpartition(" ")[0])
+    reads_it = s.package(s.h200(), "transformers", "4.53.3")
+    job = read(f"{SFT} --train.full_determinism_enable", snapshot=reads_it)
+    assert not said(job, "ignores", "deterministic_g")
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "consequence", "part"),
+    [
+        ("0.8.3", "--ring_attn_size 2 --vllm_num_engines 2", "refuses", "nothing tells the ring"),
+        ("0.8.4", "--ring_attn_size 2 --vllm_num_engines 2", "replaces", "turns --packing_samples on"),
+        ("0.10.4", "--algo.advantage.estimator dr_grpo --vllm.num_engines 2", "wrong", "every advantage is 0"),
+        ("0.11.0", "--algo.advantage.estimator dr_grpo --vllm.num_engines 2", "refuses", "dr_grpo with"),
+        ("0.8.9", "--packing_samples --vllm_num_engines 2", "replaces", "eager by flash_attention_2"),
+    ],
+)
+def test_releases_differ(version: str, text: str, consequence: str, part: str) -> None:
+    assert said(read(f"python -m openrlhf.cli.train_ppo_ray {text}", version), consequence, part)
+
+
+def test_trainers_are_recognised() -> None:
+    for text, kind in {
+        "python -m openrlhf.cli.train_sft": "sft",
+        "python -m openrlhf.cli.train_ppo_ray --x": "ppo",
+        "deepspeed src/openrlhf/cli/train_dpo.py": "dpo",
+        "python3 /opt/OpenRLHF/openrlhf/cli/train_rm.py": "rm",
+        "ray job submit -- python3 -m openrlhf.cli.train_ppo_ray": "ppo",
+    }.items():
+        assert openrlhf.trainer(launch_of(source(text))) == kind
+    for text in ("python train_sft.py", "python -m openrlhf.cli.serve_rm", "torchrun train.py", ""):
+        assert [each for each in launching.launches(source(text), lambda _: None) if openrlhf.trainer(each)] == []
+    assert "0.9.5 is the last release" in read("deepspeed --module openrlhf.cli.train_kto --bf16").objections[0].message
+    assert read("deepspeed --module openrlhf.cli.train_kto --bf16").unknown == ()
+
+
+def test_options_are_read_as_argparse_reads_them() -> None:
+    job = read(f"{SFT} --ds.attn eager --data.max_l=4096 --eval.steps -1 stray $MORE --ds.r 2 --ds.zpg $N --lr 3")
+    assert job.plan.attn_implementation == "eager"
+    assert job.plan.max_length == 4096
+    assert [(each.name, each.now) for each in job.unknown] == [("stray", ()), ("--ds.r", ()), ("--lr", ())]
+    assert [remark.split(":")[0] for remark in job.remarks] == ["$MORE", "--ds.zpg $N"]
+    answers = really(NEW, [launch_of(source(text)) for text in (f"{SFT} --ds.attn eager", f"{SFT} --ds.r 2")])
+    assert [bool(answer["refused"]) for answer in answers] == [False, True]
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_the_corpus_is_rewritten_and_stays_what_it_was(path: Path) -> None:
+    one = script(path)
+    written_for = path.name.split("_")[0]
+    assert read(one, written_for).unknown == (), "the script's own release knows all of it"
+    for version in (OLD, NEW):
+        job = read(one, version)
+        corrected = mended(one, version)
+        after = read(corrected, version)
+        assert after.unknown == ()
+        assert (after.plan, after.gpus, after.model, after.world_size) == (
+            job.plan,
+            job.gpus,
+            job.model,
+            job.world_size,
+        )
+        assert mended(corrected, version).text == corrected.text
+        if not job.unknown:
+            assert corrected.text == one.text
+        untouched = [line for line in one.text.splitlines() if "--" not in line]
+        assert [line for line in corrected.text.splitlines() if "--" not in line] == untouched
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_the_real_command_line_accepts_what_was_corrected_and_refused_it_before(version: str) -> None:
+    wanted = [script(path) for path in CORPUS if names.offers(openrlhf.trainer(launch_of(script(path))), version)]
+    before = really(version, [launch_of(one) for one in wanted])
+    after = really(version, [launch_of(mended(one, version)) for one in wanted])
+    refused = 0
+    for one, first, then in zip(wanted, before, after):
+        job = read(one, version)
+        assert first["refused"].startswith("argparse") == bool(job.unknown), (one.name, first["refused"])
+        assert then["refused"] == "", (one.name, then["refused"])
+        told = {unknown.name for unknown in job.unknown}
+        assert all(name in first["refused"] for name in told), (one.name, told)
+        refused += bool(told)
+    assert len(wanted) >= 20
+    assert refused >= 12
+
+
+def test_every_name_of_the_last_flat_release_leads_to_the_first_dotted_one() -> None:
+    left = set()
+    for kind in ("sft", "dpo", "rm", "ppo"):
+        new = set(names.options(kind, "0.10.2"))
+        reached = set()
+        for name in names.options(kind, "0.10.1.post2"):
+            to = renamed.dotted(kind).get(name, (name,))
+            assert name in renamed.GONE or new.issuperset(to), (kind, name)
+            reached |= set(to)
+        left |= {re.sub(r"^(actor|critic)\.", "", name) for name in new - reached}
+    muon = {f"muon.{name}" for name in ("lr", "momentum", "nesterov", "no_nesterov", "ns_steps")}
+    assert left == {"adam.eps", "optim", "min_lr_ratio", "ds.experts_implementation", *muon}
+
+
+def test_the_table_is_what_the_wheels_say() -> None:
+    path = Path(__file__).parents[1] / "tools" / "names_openrlhf.py"
+    spec = importlib.util.spec_from_file_location("names_openrlhf", path)
+    assert spec is not None and spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    for version in (OLD, NEW):
+        for file in sorted((wheel(version) / "openrlhf" / "cli").glob("train_*.py")):
+            kind = {"train_ppo_ray": "ppo"}.get(file.stem, file.stem.removeprefix("train_"))
+            rows = {name[2:]: row[0] for name, row in tool.rows(file.read_text()).items()}
+            assert rows == {name: option.takes for name, option in names.options(kind, version).items()}
+
+
+def told(text: str, version: str) -> dict[str, tuple[str, ...]]:
+    return {each.name: each.now for each in read(text, version).unknown}
+
+
+def test_what_settings_are_called_now() -> None:
+    old = (
+        "python -m openrlhf.cli.train_ppo_ray --flash_attn --bf16 --prompt_max_len 1000 --generate_max_len 24 --l2 0.1"
+    )
+    assert told(f"{old} --ptx_coef 0.5 --ref_reward_offload --use_wandb $KEY", NEW) == {
+        "--flash_attn": ("--ds.attn_implementation flash_attention_2",),
+        "--bf16": ("--ds.param_dtype bf16",),
+        "--prompt_max_len": ("--data.max_len 1024",),
+        "--generate_max_len": ("--data.max_len 1024", "--rollout.max_new_tokens"),
+        "--l2": ("--actor.adam.weight_decay", "--critic.adam.weight_decay"),
+        "--ptx_coef": (),
+        "--ref_reward_offload": ("--ref.offload", "--reward.offload"),
+        "--use_wandb": ("--logger.wandb.key",),
+    }
+    enable, kind = "--algo.advantage.is_correction_enable", "--algo.advantage.is_correction_type"
+    level, mode = "--algo.advantage.is_correction_level", "--algo.advantage.is_correction_mode"
+    for types, now in {"": (f"{level} token", f"{mode} clip"), f"{kind} icepop": (f"{level} token",),
+                       f"{kind} seq-mask-tis": (f"{level} seq",)}.items():  # fmt: skip
+        assert told(f"{GRPO} {enable} {types}", NEW)[enable] == now
+    back = {each.name: (each.now, each.since) for each in read(f"{GRPO} {level} token {mode} clip", "0.11.1").unknown}
+    assert back == {level: ((enable,), "0.11.2"), mode: ((enable,), "0.11.2")}
+    unknown = read(f"{SFT} --ds.packing_sample --ds.ring_size 2 --max_len 5").unknown
+    assert [(each.name, each.near, each.since) for each in unknown] == [
+        ("--ds.ring_size", "--ds.ring_attn_size", ""),
+        ("--max_len", "", "0.10.2"),
+    ]
+
+
+def test_settings_are_set_and_nothing_else_changes() -> None:
+    text = f"{SFT} --ds.ring_attn_size=4 --ds.packing_samples --adam.lr '1e-5' --ds.attn_implementation sdpa"
+    sets = {"ring_size": "1", "packing": "off", "attn_implementation": "eager", "liger": "on", "max_length": "512"}
+    assert changed(text, NEW, **sets) == (
+        f"{SFT} --ds.ring_attn_size=1 --adam.lr '1e-5' --ds.attn_implementation eager"
+        " --ds.use_liger_kernel --data.max_len 512"
+    )
+    flat = "deepspeed --module openrlhf.cli.train_sft --flash_attn --bf16 --max_len $L"
+    assert changed(flat, "0.8.5", attn_implementation="eager", precision="fp16") == flat.replace(" --flash_attn", "")
+    assert changed(flat, NEW, ring_size="2") == (
+        "deepspeed --module openrlhf.cli.train_sft --ds.attn_implementation flash_attention_2 --ds.param_dtype bf16 "
+        "--data.max_len $L --ds.ring_attn_size 2"
+    )
+    assert changed(SFT, "0.8.5", tensor_parallel="2").endswith(" --ds_tensor_parallel_size 2")
+    assert mended(source(f"{GRPO} --vllm.enable_sleep"), NEW, {"--vllm.enable_sleep": DROP}).text == GRPO
+
+
+def test_switches_at_the_end_of_a_script_go_and_come() -> None:
+    lines = [
+        "deepspeed --num_gpus 2 --module openrlhf.cli.train_sft \\",
+        "  --pretrain m \\",
+        "  --bf16 \\",
+        "  --flash_attn",
+    ]
+    one = Source("run.sh", "\n".join([*lines, "echo done", ""]), "shell")
+    assert mended(one, "0.8.5", {"packing": "on", "attn_implementation": "eager"}).text.splitlines() == [
+        *lines[:3],
+        "  --packing_samples",
+        "echo done",
+    ]
+    two = Source("run.sh", "\n".join([*lines, "echo done", ""]), "shell")
+    gone = mended(two, "0.8.5", {"precision": DROP, "attn_implementation": "eager"})
+    assert gone.text.splitlines() == [lines[0], "  --pretrain m", "echo done"]
+    twice = 'X="--bf16 --flash_attn"\ndeepspeed --module openrlhf.cli.train_sft $X\n'
+    assert (
+        "--ds.param_dtype bf16 --ds.attn_implementation flash_attention_2"
+        in mended(Source("run.sh", twice, "shell"), NEW).text
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        (PPO, 8 + 8 + 8 + 8 + 8),
+        (GRPO, 8 + 8 + 8 + 8),
+        (f"{GRPO} --algo.kl.init_coef 0 --reward.remote_url u", 8 + 8),
+        (f"{GRPO} --train.colocate_all", 8),
+        (f"{GRPO} --train.colocate_all --train.async_enable", 8 + 8),
+        (f"{PPO} --train.colocate_actor_ref --train.colocate_critic_reward", 8 + 8 + 8),
+        (f"{PPO} --train.colocate_all --train.colocate_critic_reward", 8 + 8),
+        (f"{PPO} --train.colocate_all --actor.num_nodes 2 --ref.num_nodes 2 --vllm.num_engines 16", 16),
+    ],
+)
+def test_gpus_are_those_of_all_roles(text: str, gpus: int) -> None:
+    assert read(text).gpus == s.Known(gpus)
+    assert isinstance(read(f"{text} --actor.num_gpus_per_node $N").gpus, s.Absent)
+
+
+def test_the_plan_is_what_will_run() -> None:
+    plan = read(f"{SFT} --ds.packing_samples --ds.attn_implementation sdpa --train.batch_size 64").plan
+    assert (plan.attn_implementation, plan.packing, plan.padding_side) == ("flash_attention_2", "position_ids", "right")
+    assert (plan.batch, plan.accumulation, plan.precision, plan.cross_entropy) == (2, 8, "bf16", "flash_attn")
+    ppo = read(f"{PADDED} --ds.ring_attn_size 2 --ds.ring_attn_head_stride 4 --train.batch_size 64")
+    assert (ppo.plan.packed, ppo.plan.ring_size, ppo.plan.heads_k_stride, ppo.scheme) == (True, 2, 4, "llama3")
+    assert (ppo.plan.padding_side, ppo.plan.accumulation, ppo.world_size) == ("left", 8, s.Known(8))
+    old = read("deepspeed --module openrlhf.cli.train_rm --pretrain m", "0.8.5", s.h200())
+    assert (old.plan.attn_implementation, old.plan.packing, old.plan.cross_entropy) == ("eager", "padding", "torch")
+    assert "transformers==4.52.4" in old.requires
+    lengths = read("python -m openrlhf.cli.train_ppo_ray --prompt_max_len 100 --generate_max_len 28", "0.9.7")
+    assert lengths.plan.max_length == 128
+
+
+def test_nothing_that_is_written_makes_it_fail() -> None:
+    draw = random.Random(6)
+    words = [word for path in CORPUS for word in path.read_text().split()]
+    odd = [
+        "--",
+        "=",
+        "--=",
+        "-",
+        "--ds.ring_attn_size=",
+        "${X",
+        "'",
+        '"',
+        "--ds.ring_attn_size",
+        "nan",
+        "1e999",
+        "\u0000",
+    ]
+    read_at_all = 0
+    for _ in range(250):
+        line = " ".join(draw.choice(words if draw.random() < 0.8 else odd) for _ in range(draw.randint(0, 12)))
+        one = source(f"python -m openrlhf.cli.train_{draw.choice(['sft', 'ppo_ray', 'rm', 'kto'])} {line}")
+        for launch in launching.launches(one, lambda _: None):
+            if openrlhf.trainer(launch):
+                version = draw.choice([OLD, NEW, "0.5.0", "0.4.0", "main", "99"])
+                job = openrlhf.read(launch, version, s.h200())
+                edits = openrlhf.write(
+                    launch, job, {"packing": "off", "ring_size": "1", "liger": "on", "precision": "fp16"}
+                )
+                editing.applied(one, edits)
+                read_at_all += 1
+    assert read_at_all > 150

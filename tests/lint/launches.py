@@ -1,0 +1,73 @@
+"""The corpus of launches, the four environments it is judged in, and the models that it names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from attncheck.core.facts import Absent, Fact
+from attncheck.core.findings import Report
+from attncheck.core.launch import Source
+from attncheck.core.model import Model
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.probes import model as models
+from attncheck.lint import launches, run
+from tests import snapshots as s
+
+FOLDER = Path(__file__).parents[1] / "data" / "launch"
+V100 = (7, 0)
+H200 = (9, 0)
+
+
+def environments() -> dict[str, Snapshot]:
+    """Return the four environments: a good stack on one H200, eight V100, a laptop, too new a transformers."""
+    good = s.package(s.h200(), "transformers", "5.15.0")
+    return {
+        "h200": unseen(good),
+        "v100x8": unseen(s.gpus(good, *[V100] * 8, name="Tesla V100-SXM2-32GB")),
+        "laptop": unseen(s.gpus(s.laptop())),
+        "transformers-5.23": unseen(s.package(s.gpus(good, *[H200] * 8, name="NVIDIA H200"), "transformers", "5.23.0")),
+    }
+
+
+def unseen(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot without the import lane, which lint does not run."""
+    return replace(snapshot, imports=Absent("not asked"), interfaces=Absent("not asked"))
+
+
+def corpus() -> Iterator[Path]:
+    """Yield every launch of the corpus."""
+    return (path for path in sorted(FOLDER.glob("*/*")) if path.suffix in (".sh", ".yaml", ".yml", ".json", ".toml"))
+
+
+@cache
+def configurations() -> dict[str, dict[str, Any]]:
+    """Return the facts of the models that the corpus names: what their config.json says of attention."""
+    found: dict[str, dict[str, Any]] = json.loads((FOLDER / "models.json").read_text(encoding="utf-8"))
+    return found
+
+
+def read_model(name: str) -> Fact[Model]:
+    """Return a model of the corpus as its config.json would be read."""
+    if name not in configurations():
+        return Absent(f"{name} is not in the cache")
+    return models.look(name, {"config.json": json.dumps(configurations()[name])})
+
+
+def nothing(name: str) -> Source | None:
+    """Read no file."""
+    return None
+
+
+def source(path: Path) -> Source:
+    """Return a launch of the corpus under its own name."""
+    return replace(launches.source_of(str(path)), name=path.name)
+
+
+def linted(path: Path, snapshot: Snapshot, **fields: Any) -> Report:
+    """Return lint's report on one launch of the corpus."""
+    return run.run(snapshot, run.Request((source(path),), **fields), read_model, nothing)

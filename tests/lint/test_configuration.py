@@ -1,0 +1,136 @@
+"""Configuration files: every key with its value and its place, and one line for what does not parse."""
+
+from __future__ import annotations
+
+import pytest
+
+from attncheck.core.errors import BadUsage
+from attncheck.core.launch import NOWHERE, Kind, Setting, Source
+from attncheck.lint.files.configuration import entries, read
+
+YAML = """# a comment
+model: meta/llama  # another
+train:
+  lr: 1.0e-5
+  path: "a b"
+  devices: [0, one, {two: 2}]
+  home: ${oc.env:HOME}
+datasets:
+  - path: x
+    type: y
+base: &base {a: 1, b: 2}
+derived:
+  <<: *base
+  b: 3
+same: *base
+nothing:
+text: |
+  one
+  two
+"""
+JSON = '{\n  "a": 1, "b": {"c": "x\\ny", "d": [1, {"e": null}]},\n  "f": true, "g": {}\n}'
+TOML = 'a = 1 # one\n[b]\nc = "x#y"\nd = [\n  1, # two\n  2,\n]\n"e.f" = true\n[[list]]\nx = 1\n[g.h]\ni.j = 1.5\n'
+
+
+def settings(text: str, kind: Kind = "yaml") -> dict[str, Setting]:
+    return {one.name: one for one in entries(Source("file", text, kind))}
+
+
+def values(text: str, kind: Kind = "yaml") -> dict[str, str]:
+    return {name: one.value for name, one in settings(text, kind).items()}
+
+
+def test_yaml() -> None:
+    assert values(YAML) == {
+        "model": "meta/llama",
+        "train.lr": "1.0e-5",
+        "train.path": "a b",
+        "train.devices": '[0, "one", {"two": 2}]',
+        "train.home": "${oc.env:HOME}",
+        "datasets": '[{"path": "x", "type": "y"}]',
+        "base.a": "1",
+        "base.b": "2",
+        "derived.a": "1",
+        "derived.b": "3",
+        "same.a": "1",
+        "same.b": "2",
+        "nothing": "",
+        "text": "one\ntwo\n",
+    }
+
+
+def test_json() -> None:
+    assert values(JSON, "json") == {"a": "1", "b.c": "x\ny", "b.d": '[1, {"e": null}]', "f": "true", "g": "{}"}
+
+
+def test_toml() -> None:
+    expected = {"a": "1", "b.c": "x#y", "b.d": "[1, 2]", "b.e.f": "true", "list": '[{"x": 1}]', "g.h.i.j": "1.5"}
+    assert values(TOML, "toml") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "name", "place", "whole", "value"),
+    [
+        (YAML, "yaml", "model", "file:2:1", "model: meta/llama", "meta/llama"),
+        (YAML, "yaml", "train.path", "file:5:3", 'path: "a b"', '"a b"'),
+        (YAML, "yaml", "base.b", "file:11:20", "b: 2", "2"),
+        (YAML, "yaml", "nothing", "file:16:1", "nothing:", ""),
+        (JSON, "json", "b.c", "file:2:17", '"c": "x\\ny"', '"x\\ny"'),
+        (TOML, "toml", "b.c", "file:3:1", 'c = "x#y"', '"x#y"'),
+        (TOML, "toml", "b.d", "file:4:1", "d = [\n  1, # two\n  2,\n]", "[\n  1, # two\n  2,\n]"),
+    ],
+)
+def test_places(text: str, kind: Kind, name: str, place: str, whole: str, value: str) -> None:
+    found = settings(text, kind)[name]
+    assert str(found.place) == place
+    assert (text[slice(*found.span)], text[slice(*found.value_span)]) == (whole, value)
+
+
+def test_what_an_alias_or_a_merge_brings_stands_nowhere() -> None:
+    found = settings(YAML)
+    assert found["derived.a"].span == found["same.b"].span == NOWHERE
+    assert found["derived.b"].span != NOWHERE
+    assert settings(TOML, "toml")["list"].span == NOWHERE
+
+
+def test_what_only_running_tells_is_not_known() -> None:
+    found = settings(YAML + "missing: ???\ntemplate: '{{ x }}'\n")
+    assert [name for name, one in found.items() if not one.known] == ["train.home", "missing", "template"]
+
+
+def test_keys_written_twice_are_both_there() -> None:
+    assert [one.value for one in entries(Source("f", "a: 1\nb: 2\na: 3\n", "yaml"))] == ["1", "2", "3"]
+
+
+def test_of_several_documents_the_first_is_read() -> None:
+    found = read(Source("f", "---\na: 1\n---\na: 2\n", "yaml"))
+    assert [one.value for one in found.entries] == ["1"]
+    assert found.notes == ("of several YAML documents only the first is read",)
+    assert read(Source("f", "a: 1\n", "yaml")).notes == ()
+
+
+@pytest.mark.parametrize(("text", "kind"), [("", "yaml"), ("# x\n", "yaml"), ("", "toml"), ("{}", "json")])
+def test_empty_files_set_nothing(text: str, kind: Kind) -> None:
+    assert entries(Source("f", text, kind)) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("a: 1\n b: 2\n", "yaml", "f:2:3: mapping values are not allowed here"),
+        ("a: [1\n", "yaml", "f:2:1: expected ',' or ']'"),
+        ("a:\n\tb: 1\n", "yaml", "f:2:1: found character '\\t' that cannot start any token"),
+        ("a: *x\n", "yaml", "f:1:4: found undefined alias 'x'"),
+        ("- a\n", "yaml", "f:1:1: a configuration is a mapping of keys to values"),
+        ('{"a": 1,\n}', "json", "f:"),
+        ("[1]", "json", "f: a configuration is an object of keys and values"),
+        ("a = 1\nb = \n", "toml", "f:2:5: Invalid value"),
+        ("a = 1\na = 2\n", "toml", "Cannot overwrite a value"),
+        ("a: " + "[" * 3000, "yaml", "f"),
+        ('{"a": ' + "[" * 100_000, "json", "f: nested too deeply"),
+    ],
+)
+def test_what_does_not_parse_is_one_line(text: str, kind: Kind, message: str) -> None:
+    with pytest.raises(BadUsage) as raised:
+        entries(Source("f", text, kind))
+    assert message in str(raised.value) and "\n" not in str(raised.value) and str(raised.value).startswith("f")

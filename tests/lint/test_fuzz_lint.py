@@ -1,0 +1,81 @@
+"""Damaged launches through all of lint: findings, or one clear line, and never another exception."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+
+from attncheck.core.errors import AttncheckError
+from attncheck.core.launch import Source
+from attncheck.lint import run
+from tests.lint import launches
+
+ROUNDS = 130  # the readers alone are given 5,000 in test_fuzz_launch; 6,000 through all of lint were run by hand
+PIECES = (
+    "$(x)",
+    "${",
+    "'",
+    '"',
+    "\\\n",
+    " -1",
+    "=",
+    "==",
+    "--",
+    " true",
+    ": ",
+    "[1, 2",
+    "{a: b}",
+    "\t",
+    "null",
+    "1e9",
+    "\0",
+)
+VERSIONS = ("", "0.5.0", "0.9.9", "0.11.2", "0.12.2", "1.16.0", "4.6.0", "99.0")
+
+
+def damaged(chance: random.Random, text: str) -> str:
+    """Return a text with a few pieces cut out, doubled, swapped or put in."""
+    for _ in range(chance.randrange(1, 5)):
+        at, to = sorted(chance.randrange(len(text) + 1) for _ in range(2))
+        to = min(to, at + 40)
+        kind = chance.randrange(4)
+        if kind == 0:
+            text = text[:at] + text[to:]
+        elif kind == 1:
+            text = text[:to] + text[at:]
+        elif kind == 2:
+            text = text[:at] + chance.choice(PIECES) + text[at:]
+        else:
+            lines = text.split("\n")
+            chance.shuffle(lines)
+            text = "\n".join(lines)
+    return text
+
+
+def outcome(source: Source, version: str) -> str:
+    """Return how lint ended: "report", or the class of its error, which is one line."""
+    snapshot = random.Random(source.text).choice(list(launches.environments().values()))
+    try:
+        report = run.run(snapshot, run.Request((source,), version=version), launches.read_model, launches.nothing)
+    except AttncheckError as error:
+        return _one_line(error)
+    assert not [finding for finding in report.findings if finding.code.startswith("ATN9")], report.findings
+    return "report"
+
+
+def _one_line(error: AttncheckError) -> str:
+    assert "\n" not in str(error) and str(error)
+    return type(error).__name__
+
+
+def test_no_damage_is_a_traceback() -> None:
+    chance = random.Random(6)
+    paths = list(launches.corpus())
+    seen = set()
+    for number in range(ROUNDS):
+        source = launches.source(paths[number % len(paths)])
+        began = time.process_time()
+        seen.add(outcome(replace(source, text=damaged(chance, source.text)), version=chance.choice(VERSIONS)))
+        assert time.process_time() - began < 5
+    assert "report" in seen

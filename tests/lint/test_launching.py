@@ -1,0 +1,291 @@
+"""Launches: launchers read and taken off, configuration files found, and arguments as argparse and Hydra take them."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncheck.core.errors import BadUsage
+from attncheck.core.facts import Absent, Known, Unreadable
+from attncheck.core.launch import NOWHERE, Launch, Source, Word
+from attncheck.lint import launches as launching
+from attncheck.lint.arguments import options, overrides, positionals
+from attncheck.lint.launchers import torchrun
+from attncheck.lint.launchers.options import EVERY_GPU
+
+ACCELERATE = "num_machines: 2\nnum_processes: 16\nmixed_precision: bf16\n"
+FILES = {
+    "ds.yaml": ACCELERATE,
+    "a.yaml": "lr: 1\n",
+    "conf/ppo.yaml": "x: {y: 2}\n",
+    "b.json": '{"c": 1}',
+    "broken.yaml": "a: [1\n",
+}
+
+
+def file(path: str) -> Source | None:
+    return Source(path, FILES[path], "json" if path.endswith("json") else "yaml") if path in FILES else None
+
+
+def launches(text: str) -> list[Launch]:
+    return launching.launches(Source("run.sh", text, "shell"), file)
+
+
+def only(text: str) -> Launch:
+    found = launches(text)
+    assert len(found) == 1
+    return found[0]
+
+
+def words(launch: Launch) -> str:
+    return " ".join(word.text for word in launch.words)
+
+
+EVERY = "every GPU"
+RAY = Absent("Ray places the processes, as the program asks it to")
+
+
+@pytest.mark.parametrize(
+    ("command", "started", "launchers", "nodes", "processes"),
+    [
+        ("torchrun --nproc_per_node=8 --nnodes 2 t.py -m 1", "t.py -m 1", ["torchrun"], 2, 8),
+        ("torchrun --standalone --nproc-per-node 4 -m a.b --c", "a.b --c", ["torchrun"], 1, 4),
+        ("torchrun --nproc 4 --nnodes 2:2 t.py", "t.py", ["torchrun"], 2, 4),
+        ("torchrun t.py", "t.py", ["torchrun"], 1, 1),
+        ("torchrun --nproc_per_node gpu t.py", "t.py", ["torchrun"], 1, EVERY),
+        ("CUDA_VISIBLE_DEVICES=0,3 torchrun --nproc_per_node gpu t.py", "t.py", ["torchrun"], 1, 2),
+        ("torchrun --nproc_per_node $(nproc) --nnodes $N t.py", "t.py", ["torchrun"], Unreadable, Unreadable),
+        ("python -m torch.distributed.run --nproc_per_node 2 t.py", "t.py", ["python", "torchrun"], 1, 2),
+        ("python3.11 -u -m torch.distributed.launch --use_env t.py", "t.py", ["python", "torchrun"], 1, 1),
+        ("deepspeed --module a.b --c", "a.b --c", ["deepspeed"], 1, EVERY),
+        ("deepspeed --num_gpus 4 --num_nodes=2 --master_port 1 t.py", "t.py", ["deepspeed"], 2, 4),
+        ("deepspeed --include localhost:0,1,2 t.py --deepspeed x", "t.py --deepspeed x", ["deepspeed"], 1, 3),
+        ("deepspeed --include a:0,1@b:0,1 t.py", "t.py", ["deepspeed"], 2, 2),
+        ("deepspeed --include a:0@b:0,1 t.py", "t.py", ["deepspeed"], 2, Absent),
+        ("deepspeed --hostfile h --num_gpus 8 t.py", "t.py", ["deepspeed"], Absent, 8),
+        ("accelerate launch t.py", "t.py", ["accelerate"], 1, EVERY),
+        ("accelerate launch --multi_gpu --num_processes 8 -m a.b", "a.b", ["accelerate"], 1, 8),
+        ("accelerate launch --num-processes 16 --num-machines 2 --log_dir x t.py", "t.py", ["accelerate"], 2, 8),
+        ("accelerate launch --config_file ds.yaml t.py --bf16", "t.py --bf16", ["accelerate"], 2, 8),
+        ("accelerate launch --config_file ds.yaml --num_processes 4 t.py", "t.py", ["accelerate"], 2, 2),
+        ("accelerate launch --config_file gone.yaml t.py", "t.py", ["accelerate"], Absent, Absent),
+        ("accelerate launch --fsdp_version 2 --use_fsdp t.py", "t.py", ["accelerate"], 1, EVERY),
+        ("ray job submit --address=x --no-wait -- python3 -m a.b c=1", "a.b c=1", ["ray", "python"], RAY, RAY),
+        ("srun --nodes=1 ray job submit --working-dir . -- python3 t.py", "t.py", ["srun", "ray", "python"], RAY, RAY),
+        ("srun -N 2 --ntasks-per-node=8 python t.py", "t.py", ["srun", "python"], 2, 8),
+        ("srun -N2 -n16 --gres=gpu:8 --exclusive python t.py", "t.py", ["srun", "python"], 2, 8),
+        ("srun -N 2 -n 2 torchrun --nnodes $N --nproc_per_node 8 t.py", "t.py", ["srun", "torchrun"], 2, 8),
+        ("#SBATCH -N 4\n#SBATCH --ntasks-per-node=2\nsrun python t.py", "t.py", ["srun", "python"], 4, 2),
+        ('srun bash -c "cd x && torchrun --nproc_per_node 2 t.py"', "t.py", ["srun", "torchrun"], 1, 2),
+        ("mpirun -np 8 -x A=1 --mca btl tcp python t.py", "t.py", ["mpirun", "python"], 1, 8),
+        ("mpirun -np 16 -npernode 8 -hostfile h python t.py", "t.py", ["mpirun", "python"], 2, 8),
+        ("mpirun -np 16 -H a,b python t.py", "t.py", ["mpirun", "python"], Absent, Unreadable),
+        ("python -W ignore -X dev -O t.py a.b=c", "t.py a.b=c", ["python"], Absent, Absent),
+        ("uv run --with x --extra y torchrun --nproc_per_node 2 t.py", "t.py", ["uv", "torchrun"], 1, 2),
+        ("uv run t.py", "t.py", ["uv"], Absent, Absent),
+        ("poetry run conda run -n e --no-capture-output python t.py", "t.py", ["uv", "uv", "python"], Absent, Absent),
+        ("env -u X A=b nohup nice -n 5 numactl -N 0 timeout 5h x", "x", ["prefix"] * 5, Absent, Absent),
+        ("time sudo -E python t.py > log 2>&1 &", "t.py", ["prefix", "prefix", "python"], Absent, Absent),
+        ("llamafactory-cli train gone", "llamafactory-cli train gone", [], Absent, Absent),
+    ],
+)  # fmt: skip
+def test_launchers(command: str, started: str, launchers: list[str], nodes: Any, processes: Any) -> None:
+    launch = only(command)
+    assert words(launch) == started
+    assert list(launch.launchers) == launchers
+    for fact, expected in ((launch.nodes, nodes), (launch.processes, processes)):
+        if expected == EVERY:
+            assert isinstance(fact, Absent) and EVERY_GPU in fact.reason
+        elif isinstance(expected, type):
+            assert isinstance(fact, (Absent, Unreadable)) and isinstance(fact, expected) and fact.reason
+        else:
+            assert fact == (Known(expected) if isinstance(expected, int) else expected)
+
+
+def test_what_launchers_set_is_in_the_environment() -> None:
+    assert only("export A=1; env B=2 C=3 python t.py").environ == {"A": "1", "B": "2", "C": "3"}
+    submitted = 'ray job submit --runtime-env-json=\'{"env_vars": {"D": "4"}, "x": 1}\' -- python t.py'
+    assert only(submitted).environ == {"D": "4"}
+    assert only("mpirun -np 2 -x E=5 python t.py").environ == {"E": "5"}
+    assert only("srun --export=ALL,F=6 python t.py").environ == {"F": "6"}
+    damaged = only("ray job submit --runtime-env-json='{' -- python t.py")
+    assert damaged.notes == ("--runtime-env-json could not be read as JSON",)
+
+
+def test_an_option_that_a_launcher_does_not_know_is_said() -> None:
+    assert only("torchrun --never t.py").notes == ("--never is no option known of the launcher",)
+    assert only("torchrun --no-python t.py").notes == ()
+
+
+def test_what_starts_no_job_is_left_out() -> None:
+    nothing = "set -x; cd x; mkdir y; echo z; pip install .; export A=1; ray start --head; sleep 1; [ a = b ]; wait"
+    assert launches(nothing) == []
+    assert [words(one) for one in launches("pip install x && python t.py; wait; trl sft")] == ["t.py", "trl sft"]
+
+
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        ("llamafactory-cli train a.yaml lr=2", "a.yaml"),
+        ("axolotl train a.yaml --launcher torchrun", "a.yaml"),
+        ("accelerate launch --config_file ds.yaml -m trl.scripts.sft --config a.yaml", "a.yaml"),
+        ("swift sft --config=b.json", "b.json"),
+        ("python -m verl.trainer.main_ppo --config-path=conf --config-name='ppo' a=1", "conf/ppo.yaml"),
+        ("python t.py b.json", "b.json"),
+        ("python t.py --deepspeed b.json --lr 1", ""),
+        ("python t.py data=a.yaml", ""),
+    ],
+)
+def test_the_configuration_file_that_a_command_names(command: str, path: str) -> None:
+    launch = only(command)
+    assert (launch.file.name if launch.file else "") == path
+    assert bool(launch.entries) == bool(path)
+
+
+def test_a_configuration_file_that_is_not_there_is_said() -> None:
+    launch = only("axolotl train gone.yaml")
+    assert launch.file is None and launch.notes == ("the configuration file gone.yaml could not be read",)
+
+
+def test_a_configuration_file_that_does_not_parse_is_bad_usage() -> None:
+    with pytest.raises(BadUsage, match=r"broken.yaml:2:1"):
+        launches("axolotl train broken.yaml")
+
+
+def test_a_file_is_a_launch_of_its_own() -> None:
+    source = Source("c.yaml", "a: 1\n", "yaml")
+    (launch,) = launching.launches(source, file)
+    assert launch.file is source and [one.name for one in launch.entries] == ["a"] and not launch.words
+
+
+def test_the_whole_command_is_kept() -> None:
+    launch = only("A=1 torchrun --nproc_per_node 2 t.py --x")
+    assert [word.text for word in launch.whole] == ["torchrun", "--nproc_per_node", "2", "t.py", "--x"]
+
+
+# Arguments.
+
+
+def arguments(text: str) -> tuple[Source, tuple[Word, ...]]:
+    launch = only(f"t {text}")
+    return launch.source, launch.words[1:]
+
+
+def takes(name: str) -> str:
+    return {"--switch": "none", "--many": "many", "--maybe": "optional"}.get(name, "one")
+
+
+def test_options() -> None:
+    text = "--one 1 --switch x --many a b c --maybe --maybe yes --neg -1 --lr -1e-5 --eq=v=w --last -- --not"
+    found = {(one.name, one.value) for one in options(arguments(text)[1], takes)}
+    assert found == {
+        ("--one", "1"), ("--switch", ""), ("--many", "a b c"), ("--maybe", ""), ("--maybe", "yes"), ("--neg", "-1"),
+        ("--lr", "-1e-5"), ("--eq", "v=w"), ("--last", ""),
+    }  # fmt: skip
+    assert [word.text for word in positionals(arguments(text)[1], takes)] == ["x", "--not"]
+
+
+def test_the_spans_of_options() -> None:
+    source, given = arguments("--one 1 \\\n  --many a 'b c' \\\n  --eq=\"v\" --split \\\n x $(y) --unknown $Z")
+    found = {one.name: one for one in options(given, takes, source)}
+    texts = {name: (source.text[slice(*one.span)], source.text[slice(*one.value_span)]) for name, one in found.items()}
+    assert texts == {
+        "--one": ("--one 1", "1"),
+        "--many": ("--many a 'b c'", "a 'b c'"),
+        "--eq": ('--eq="v"', '"v"'),
+        "--split": ("--split \\\n x", "x"),
+        "--unknown": ("--unknown $Z", "$Z"),
+    }
+    assert [name for name, one in found.items() if not one.known] == ["--unknown"]
+
+
+def test_an_option_and_a_value_from_different_places_have_no_span_together() -> None:
+    source = Source("x.sh", 'A=(1 2)\nt --one "${A[@]}" --two 2\n', "shell")
+    (launch,) = launching.launches(source, file)
+    one, two = options(launch.words[1:], takes, source)
+    assert one.span == NOWHERE and source.text[slice(*one.value_span)] == "1"
+    assert source.text[slice(*two.span)] == "--two 2"
+
+
+def test_overrides() -> None:
+    source, given = arguments(
+        "a.b=c +d=1 ++e.f='[\"x\"]' ~g 'h=i j' k=\"${L}\" --config-name n m@n=o p= --flag q=\"'r s'\" word"
+    )
+    found = overrides(given, source)
+    assert [(one.name, one.value) for one in found] == [
+        ("a.b", "c"), ("+d", "1"), ("++e.f", '["x"]'), ("~g", ""), ("h", "i j"), ("k", "${L}"), ("m@n", "o"), ("p", ""),
+        ("q", "r s"),
+    ]  # fmt: skip
+    spans = {one.name: "" if one.value_span == NOWHERE else source.text[slice(*one.value_span)] for one in found}
+    assert spans["++e.f"] == "'[\"x\"]'" and spans["h"] == spans["~g"] == "" and spans["k"] == '"${L}"'
+    assert [one.name for one in found if not one.known] == ["k"]
+
+
+# Where sources come from.
+
+
+def write(folder: Path, name: str, data: bytes) -> str:
+    (folder / name).write_bytes(data)
+    return str(folder / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("a.sh", "x", "shell"), ("a.slurm", "x", "shell"), ("a.yml", "x: 1", "yaml"), ("a.json", "{}", "json"),
+        ("a.toml", "", "toml"), ("a", "#!/bin/bash\nx", "shell"), ("a", "# c\nkey: 1\n", "yaml"),
+        ("a", "---\nx: 1", "yaml"),         ("a", '{\n "a": 1}', "json"), ("a", "[t]\na = 1", "toml"),
+        ("a", "a = 1", "toml"), ("a", "python t.py a=1", "shell"),
+        ("a", "A=1\npython t.py", "shell"), ("a.txt", "torchrun x: y", "shell"),
+    ],
+)  # fmt: skip
+def test_the_kind_of_a_file(tmp_path: Path, name: str, text: str, kind: str) -> None:
+    assert launching.source_of(write(tmp_path, name, text.encode())).kind == kind
+
+
+def test_newlines_and_byte_order_marks_do_not_matter(tmp_path: Path) -> None:
+    assert launching.source_of(write(tmp_path, "a.sh", b"\xef\xbb\xbfa \\\r\n b\r\n")).text == "a \\\n b\n"
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"python t.py")))
+    assert launching.source_of("-") == Source("-", "python t.py", "shell")
+
+
+def test_what_is_no_text_is_one_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    paths = [str(tmp_path), str(tmp_path / "gone"), str(tmp_path / "pipe"), "a\0b"]
+    paths += [
+        write(tmp_path, "a.sh", b"a\0b"),
+        write(tmp_path, "b.sh", b"a\xff"),
+        write(tmp_path, "c.sh", b" " * (5 << 20)),
+    ]
+    for path in paths:
+        with pytest.raises(BadUsage) as raised:
+            launching.source_of(path)
+        assert "\n" not in str(raised.value)
+
+
+def test_words_are_quoted_so_that_nothing_is_expanded() -> None:
+    given = ["torchrun", "t.py", "--x", "$HOME 'a' \"b\"", "*", ""]
+    source = launching.source_of_words(given)
+    (launch,) = launching.launches(source, file)
+    assert [word.text for word in launch.whole] == given == shlex.split(source.text)
+    assert all(word.known for word in launch.whole)
+    assert str(launch.words[0].place) == "command line"
+
+
+def test_the_options_of_torchrun_are_those_of_torch() -> None:
+    run = pytest.importorskip("torch.distributed.run")
+    valued: set[str] = set()
+    switches: set[str] = set()
+    for action in run.get_args_parser()._actions:
+        written = {f"--{one[2:].replace('-', '_')}" if one.startswith("--") else one for one in action.option_strings}
+        (switches if action.nargs == 0 else valued).update(written)
+    assert valued <= torchrun.VALUED and not valued & torchrun.SWITCHES
+    assert switches - {"-h", "--help"} <= torchrun.SWITCHES and not switches & torchrun.VALUED

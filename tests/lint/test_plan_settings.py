@@ -1,0 +1,288 @@
+"""A plan as the user pastes it: golden texts, and the Python of plain transformers really run."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import json
+import os
+import re
+import shlex
+import sys
+import types
+from dataclasses import fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncheck.core.errors import BadUsage
+from attncheck.core.plan import CROSS_ENTROPIES, PACKINGS, PRECISIONS, SCHEMES, SIDES, Plan
+from attncheck.lint.frameworks.transformers import plan as plain
+from attncheck.lint.plan_settings import WRITERS, settings
+
+GOLDEN = Path(__file__).parents[1] / "data" / "plan_settings"
+PLANS = {
+    "flash": Plan("flash_attention_2", gradient_checkpointing=True, deterministic=True, liger=True),
+    "sdpa": Plan("sdpa", packing="mask_4d", batch=2, precision="autocast", environ=(("A", "b c"),), compile=True),
+    "ring": Plan("flash_attention_2", ring_size=2, heads_k_stride=2, shims=("ring-flash-attn-names",)),
+    "padded": Plan("eager", packing="padding", padding_side="left", precision="fp16", use_cache=True, batch=4),
+    "ulysses": Plan("sdpa", ring_size=4, scheme="ulysses", cross_entropy="flash_attn", precision="fp32"),
+}
+OLD = {"openrlhf": "0.8.9.post1", "verl": "0.5.0", "trl": "0.19.1", "axolotl": "0.16.1", "transformers": "4.51.3"}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_texts_are_as_they_were_read(name: str) -> None:
+    parts = [f"=== {framework}\n{settings(PLANS[name], framework)}\n" for framework in WRITERS]
+    parts += [
+        f"=== {framework} {version}\n{settings(PLANS[name], framework, version)}\n"
+        for framework, version in OLD.items()
+    ]
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("ATTNCHECK_UPDATE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(parts))
+    assert "".join(parts) == path.read_text()
+
+
+def test_a_framework_that_is_not_known_is_said_so() -> None:
+    with pytest.raises(BadUsage, match=r"settings are known for transformers, openrlhf, .*; not for megatron"):
+        settings(Plan(), "megatron")
+
+
+def test_an_unknown_version_is_the_newest() -> None:
+    for framework in WRITERS:
+        assert settings(PLANS["ring"], framework, "main") == settings(PLANS["ring"], framework)
+
+
+def every() -> list[Plan]:
+    """Return plans with every value of every field that a writer looks at, in many combinations."""
+    found = []
+    choices = product(PACKINGS, PRECISIONS, ("", "eager", "flash_attention_2", "flash_attention_3"), (1, 2), SCHEMES)
+    for index, (packing, precision, implementation, ring_size, scheme) in enumerate(choices):
+        found.append(
+            Plan(
+                attn_implementation=implementation,
+                packing=packing,
+                precision=precision,
+                ring_size=ring_size,
+                scheme=scheme,
+                padding_side=SIDES[index % 2],
+                positions="running" if index % 5 == 0 else "reset",
+                cross_entropy=CROSS_ENTROPIES[index % 3],
+                batch=1 + index % 3,
+                use_cache=index % 7 == 0,
+                liger=index % 2 == 0,
+                compile=index % 3 == 0,
+                deterministic=index % 4 == 0,
+                gradient_checkpointing=index % 2 == 1,
+                environ=(("X", 'a "b" c'),) if index % 6 == 0 else (),
+                shims=("ring-flash-attn-names", "another") if index % 8 == 0 else (),
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize("framework", WRITERS)
+def test_every_plan_has_lines_of_the_right_form(framework: str) -> None:
+    forms = {
+        "openrlhf": r"--[a-z0-9_.]+( [\w./-]+)?",
+        "ms-swift": r"--[a-z0-9_]+ [\w./-]+",
+        "verl": r"\+?[a-z_.]+=[\w./-]+",
+    }
+    form = re.compile(forms.get(framework, r"[a-z0-9_]+: ?[\w./-]*|  - [\w.]+") + r"|#.*|export .*")
+    for plan in every():
+        for version in ("", OLD.get(framework, "")):
+            text = settings(plan, framework, version)
+            assert all(len(line) <= 120 for line in text.splitlines()), text
+            if framework == "transformers":
+                ast.parse(text)
+                continue
+            for line in text.splitlines():
+                assert form.fullmatch(line), line
+                if line.startswith("export "):
+                    assert len(shlex.split(line)) == 2
+
+
+def test_what_is_asked_is_said_in_a_flag_or_a_remark() -> None:
+    """No field of a plan that is not its default may vanish without a word."""
+    asked: dict[str, Any] = {
+        "attn_implementation": "flash_attention_2",
+        "packing": "mask_4d",
+        "positions": "running",
+        "precision": "fp16",
+        "use_cache": True,
+        "gradient_checkpointing": True,
+        "liger": True,
+        "cross_entropy": "chunked",
+        "deterministic": True,
+        "compile": True,
+        "ring_size": 2,
+        "max_length": 777,
+        "environ": (("SOME", "thing"),),
+    }
+    silent = []
+    for framework in WRITERS:
+        bare = settings(Plan(), framework)
+        silent += [(framework, n) for n, v in asked.items() if settings(replace(Plan(), **{n: v}), framework) == bare]
+        left = [settings(Plan(packing="padding", padding_side=side), framework) for side in SIDES]
+        if left[0] == left[1] and "the padding side is no setting" not in left[0]:
+            silent.append((framework, "padding_side"))
+    assert silent == []
+    assert set(asked) | {"padding_side", "batch", "accumulation", "scheme", "heads_k_stride", "shims", "steps"} | {
+        "learning_rate",
+        "seed",
+    } == {field.name for field in fields(Plan)}
+
+
+def test_old_openrlhf_has_flat_names() -> None:
+    plan = PLANS["ring"]
+    assert "--ds.ring_attn_head_stride 2" in settings(plan, "openrlhf", "0.10.2").splitlines()
+    assert "--ring_head_stride 2" in settings(plan, "openrlhf", "0.10.1.post2").splitlines()
+    assert "--flash_attn" in settings(plan, "openrlhf", "0.8.9.post1").splitlines()
+    assert "--bf16" in settings(plan, "openrlhf", "0.9.1").splitlines()
+    assert "is_flash_attn_greater_or_equal_2_10" in settings(plan, "openrlhf", "0.10.1.post2")
+    assert "is_flash_attn_greater_or_equal_2_10" not in settings(plan, "openrlhf", "0.10.2"), "it has the repair itself"
+
+
+class Arguments:
+    """Stands for TrainingArguments, which asks for accelerate: takes its own fields only."""
+
+    def __init__(self, **words: Any) -> None:
+        from transformers.training_args import TrainingArguments
+
+        unknown = set(words) - {field.name for field in fields(TrainingArguments)}
+        assert not unknown, unknown
+        self.words = words
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a folder with a tiny model and its tokenizer."""
+    pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from tokenizers import Tokenizer, models
+
+    folder = tmp_path_factory.mktemp("small")
+    config = transformers.LlamaConfig(
+        vocab_size=16,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    words = Tokenizer(models.WordLevel({str(n): n for n in range(16)}, unk_token="0"))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="0", unk_token="0").save_pretrained(folder)
+    return str(folder)
+
+
+def run(plan: Plan, small: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Execute the Python of a plan on a tiny model; return its names."""
+    import torch
+    import transformers
+
+    monkeypatch.setattr(transformers, "TrainingArguments", Arguments)
+    for name, _ in (*plan.environ, ("FLASH_ATTENTION_DETERMINISTIC", ""), ("CUBLAS_WORKSPACE_CONFIG", "")):
+        monkeypatch.setenv(name, "")
+    text = settings(plan, "transformers").replace(json.dumps(plain.MODEL), json.dumps(small))
+    assert small in text
+    names: dict[str, Any] = {}
+    try:
+        exec(compile(text, "settings", "exec"), names)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    return names
+
+
+FEATURES = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}, {"input_ids": [4, 5], "labels": [4, 5]}]
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("implementation", ["", "sdpa", "eager"])
+def test_the_python_runs(packing: Any, implementation: str, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    plan = Plan(implementation, packing, precision="fp32", deterministic=True, liger=True, environ=(("A", '"x"\\'),))
+    names = run(plan, small, monkeypatch)
+    assert os.environ["A"] == '"x"\\' and os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    model = names["model"]
+    assert model.config._attn_implementation == (implementation or "sdpa") and model.dtype == torch.float32
+    assert names["arguments"].words["use_liger_kernel"] is True and names["arguments"].words["use_cache"] is False
+    batch = names["collate"](FEATURES)
+    keys = {"position_ids", "cu_seq_lens_q", "attention_mask"} & set(batch)
+    assert (
+        keys
+        == {
+            "position_ids": {"position_ids"},
+            "cu_seqlens": {"position_ids", "cu_seq_lens_q"},
+            "mask_2d": {"position_ids", "attention_mask"},
+            "mask_4d": {"position_ids", "attention_mask"},
+            "padding": {"attention_mask"},
+        }[packing]
+    )
+    loss = model(**batch, use_cache=False).loss
+    assert torch.isfinite(loss)
+    if packing in ("position_ids", "mask_4d"):
+        alone = model(input_ids=torch.tensor([[4, 5]]), use_cache=False).logits
+        packed = model(**batch, use_cache=False).logits[:, 3:]
+        assert torch.allclose(alone, packed, atol=1e-6), "documents are kept apart"
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_python_takes_each_precision(precision: Any, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run(Plan("eager", "mask_4d", precision=precision), small, monkeypatch)
+    assert str(names["model"].dtype) == f"torch.{ {'bf16': 'bfloat16', 'fp16': 'float16'}.get(precision, 'float32') }"
+    assert names["arguments"].words["bf16"] is (precision == "autocast")
+    mask = names["collate"](FEATURES)["attention_mask"]
+    assert mask.shape == (1, 1, 5, 5) and mask[0, 0, 3, 2] == mask.min() and mask[0, 0, 3, 3] == 0
+
+
+def test_running_positions_and_the_padding_side(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for packing in ("position_ids", "cu_seqlens", "mask_4d"):
+        names = run(Plan("eager", packing, "running", precision="fp32"), small, monkeypatch)
+        assert "position_ids" not in names["collate"](FEATURES), packing
+    for side in SIDES:
+        names = run(Plan("eager", "padding", padding_side=side, use_cache=True), small, monkeypatch)
+        assert names["tokenizer"].padding_side == side and names["arguments"].words["use_cache"] is True
+        row = names["collate"](FEATURES)["attention_mask"][1].tolist()
+        assert row == ([1, 1, 0] if side == "right" else [0, 1, 1])
+
+
+def test_the_ring_names_resolve(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the ring's lines, with the process group and flash attention's model left out."""
+    import torch.distributed as dist
+
+    called: list[Any] = []
+    monkeypatch.setattr(dist, "init_process_group", lambda: called.append("init"))
+    monkeypatch.setattr(dist, "new_subgroups", lambda group_size: (f"group of {group_size}", []))
+    stub: Any = types.ModuleType("ring_flash_attn")
+    stub.substitute_hf_flash_attn = lambda process_group, heads_k_stride: called.append((process_group, heads_k_stride))
+    stub.update_ring_flash_attn_params = lambda cu_seqlens, process_group: None
+    monkeypatch.setitem(sys.modules, "ring_flash_attn", stub)
+    run(replace(PLANS["ring"], attn_implementation="sdpa"), small, monkeypatch)
+    assert called == ["init", ("group of 2", 2)]
+
+
+def test_the_ring_takes_these_words() -> None:
+    spec = importlib.util.find_spec("ring_flash_attn")
+    if spec is None or spec.origin is None:
+        pytest.skip("ring-flash-attn is not installed")
+    tree = ast.parse((Path(spec.origin).parent / "adapters/hf_adapter.py").read_text())
+    taken = {n.name: [a.arg for a in n.args.args] for n in tree.body if isinstance(n, ast.FunctionDef)}
+    assert taken["substitute_hf_flash_attn"] == ["process_group", "heads_k_stride"]
+    assert taken["update_ring_flash_attn_params"] == ["cu_seqlens", "process_group"]
+
+
+def test_names_are_those_of_installed_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    for plan in every()[::7]:
+        for node in ast.walk(ast.parse(settings(plan, "transformers"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("transformers"):
+                module = importlib.import_module(str(node.module))
+                assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
+    assert transformers.__version__

@@ -1,0 +1,59 @@
+"""Builds attncheck/lint/names/ms_swift.json from the wheels of ms-swift, releases 3.8.3 and newer.
+
+    pip download --no-deps ms-swift==VERSION …
+    python -m tests.lint.tools.names_ms_swift DIRECTORY
+
+The fields are those of the dataclasses that `swift pt`, `swift sft` and `swift rlhf` parse (arguments/*.py, in 3.x
+llm/argument/*.py). The fields of transformers' own `Seq2SeqTrainingArguments`, from which they inherit, depend on the
+transformers that is installed: names/transformers.json has them.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from tests.lint.tools.class_fields import Package, ranges, read
+from tests.lint.tools.names_axolotl import COLUMNS, dump, kind, releases, requires
+
+TARGET = Path(__file__).parents[3] / "attncheck" / "lint" / "names" / "ms_swift.json"
+WANTED = ("transformers", "torch", "flash-attn", "trl", "peft", "liger-kernel", "accelerate", "deepspeed", "datasets")
+NEW = {"sft": "swift.arguments.sft_args.SftArguments", "rlhf": "swift.arguments.rlhf_args.RLHFArguments"}
+OLD = {"sft": "swift.llm.argument.train_args.TrainArguments", "rlhf": "swift.llm.argument.rlhf_args.RLHFArguments"}
+
+
+def fields(package: Package, path: str) -> dict[str, list[Any]]:
+    """Return the fields of a class, its bases' with them."""
+    module, _, name = path.rpartition(".")
+    return {field: [kind(annotation), default] for field, (annotation, default) in package.fields(module, name).items()}
+
+
+def main(directory: Path) -> None:
+    """Write the table."""
+    archives = releases(directory, r"ms_swift-([\d.]+)-py3-none-any\.whl$")
+    names: dict[str, dict[str, list[Any]]] = {}
+    reinforced: dict[str, dict[str, list[Any]]] = {}
+    needs = {}
+    for version, archive in archives.items():
+        package = read(archive, "swift")
+        paths = NEW if Version(version) >= Version("4") else OLD
+        names[version], more = fields(package, paths["sft"]), fields(package, paths["rlhf"])
+        reinforced[version] = {name: row for name, row in more.items() if names[version].get(name) != row}
+        needs[version] = requires(package.metadata, WANTED)
+        assert len(names[version]) > 150 and {"attn_impl", "sequence_parallel_size"} <= set(names[version]), version
+        assert any("Seq2SeqTrainingArguments" in each for each in package.foreign), package.foreign
+    versions = list(archives)
+    head = {
+        "source": f"the wheels of ms-swift {versions[0]} to {versions[-1]}: arguments, trainers, METADATA",
+        "columns": COLUMNS,
+        "versions": versions,
+    }
+    tables = {"requires": needs, "names": names, "rlhf": reinforced}
+    dump(TARGET, head, {key: ranges(versions, rows) for key, rows in tables.items()})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,39 @@
+"""Builds attncheck/lint/names/transformers.json from wheels of transformers, one a minor release.
+
+    pip download --no-deps transformers==VERSION …
+    python -m tests.lint.tools.names_transformers DIRECTORY_OF_WHEELS
+
+The fields of `TrainingArguments` (training_args.py) and what `Seq2SeqTrainingArguments` adds
+(training_args_seq2seq.py), as options of a command.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.lint.tools.dataclass_names import Package, extend, wheels, write
+
+FILES = ("transformers/training_args.py", "transformers/training_args_seq2seq.py", "transformers/trainer_utils.py")
+
+
+def main(directory: Path) -> None:
+    """Write the table."""
+    found = wheels(directory, "transformers")
+    versions = list(found)
+    tables: dict[str, dict[str, list[list[Any]]]] = {"TrainingArguments": {}, "Seq2SeqTrainingArguments": {}}
+    for position, wheel in enumerate(found.values()):
+        package = Package(wheel, *FILES)
+        plain, more = package.fields("TrainingArguments"), package.fields("Seq2SeqTrainingArguments")
+        assert len(plain) > 90 and len(more) > len(plain), versions[position]
+        for name, row in plain.items():
+            extend(tables["TrainingArguments"].setdefault(name, []), position, versions, row)
+        for name, row in more.items():
+            if name not in plain:
+                extend(tables["Seq2SeqTrainingArguments"].setdefault(name, []), position, versions, row)
+    write("transformers", f"the wheels of transformers {versions[0]} to {versions[-1]}", versions, tables)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,86 @@
+"""Builds attncheck/lint/names/trl.json from wheels of TRL and, for `trl sft`'s launcher, of accelerate.
+
+    pip download --no-deps trl==VERSION … accelerate==VERSION
+    python -m tests.lint.tools.names_trl DIRECTORY_OF_WHEELS
+
+Which dataclasses a script takes (scripts/*.py, before 0.13 commands/scripts/*.py) and their fields, without those that
+come from transformers' TrainingArguments. What `trl sft` does not know goes to `accelerate launch`
+(cli/commands/training.py:58-71 of 1.16.0): its options stand under "launcher", with "switch" for those without value.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.lint.tools.dataclass_names import Package, extend, requires, wheels, write
+from tests.wheels import Wheel
+
+SCRIPT = re.compile(r"trl/(?:commands/)?scripts/(\w+)\.py")
+LEFT_OUT = ("chat", "env", "vllm_serve", "utils", "_hf_argparser", "__init__")
+
+
+def taken(text: str) -> list[str]:
+    """Return the dataclasses that a script gives to its parser."""
+    for node in ast.walk(ast.parse(text)):
+        given: ast.expr | None = None
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "dataclass_types":
+            given = node.value
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("TrlParser", "HfArgumentParser") and node.args:
+            given = node.args[0]
+        if isinstance(given, ast.Tuple):
+            return [ast.unparse(each) for each in given.elts]
+    return []
+
+
+def options(wheel: Wheel) -> Iterator[tuple[str, str]]:
+    """Yield the options of `accelerate launch` and what each takes."""
+    tree = wheel.tree("accelerate.commands.launch")
+    assert tree is not None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("add_argument"):
+            words = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            kind = "switch" if "store_" in words.get("action", "") else words.get("type", "str")
+            for argument in node.args:
+                if isinstance(argument, ast.Constant) and str(argument.value).startswith("--"):
+                    yield str(argument.value).lstrip("-").replace("-", "_"), kind
+
+
+def main(directory: Path) -> None:
+    """Write the table."""
+    found = wheels(directory, "trl")
+    versions = list(found)
+    classes: dict[str, dict[str, list[list[Any]]]] = {}
+    scripts: dict[str, list[list[Any]]] = {}
+    demands: dict[str, list[list[Any]]] = {}
+    for position, wheel in enumerate(found.values()):
+        package = Package(wheel, "trl/")
+        known: dict[str, str] = {}
+        for name, specifier in requires(wheel).items():
+            extend(demands.setdefault(name, []), position, versions, [specifier])
+        for file in sorted(wheel.names):
+            script = SCRIPT.fullmatch(file)
+            names = taken(wheel.read(file)) if script and script[1] not in LEFT_OUT else []
+            if script and any(name.endswith("Config") for name in names):
+                own = [_named(name, script[1], file in package.classes.get(name, {})) for name in names]
+                extend(scripts.setdefault(script[1], []), position, versions, [own])
+                known.update(dict.fromkeys(own, file))
+        for each, file in known.items():
+            for name, row in package.fields(each.split(".")[-1], file).items():
+                extend(classes.setdefault(each, {}).setdefault(name, []), position, versions, row)
+    accelerate = list(wheels(directory, "accelerate").values())[-1]
+    source = f"the wheels of trl {versions[0]} to {versions[-1]}, and {accelerate.path.name.rsplit('-', 3)[0]}"
+    write("trl", source, versions, classes, requires=demands, scripts=scripts, launcher=dict(options(accelerate)))
+
+
+def _named(name: str, script: str, own: bool) -> str:
+    """Return how a class is called in the table: that of a script's own file with the script's name in front."""
+    return f"{script}.{name}" if own else name
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

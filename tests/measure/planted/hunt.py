@@ -1,0 +1,68 @@
+"""Runs planted faults through a suite as parity runs a backend, and tells which case caught each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from attncheck.attention.backend import Outputs
+from attncheck.attention.inputs import Inputs, make
+from attncheck.attention.reference.oracle import Reference, reference
+from attncheck.attention.reference.score import scores
+from attncheck.attention.reference.structured import examine
+from attncheck.core.cases import Case
+from attncheck.core.results.verdicts import Run, Verdict, judge
+from tests.measure.planted.fault import Fault
+
+RING_FACTOR = 1.25  # what 16-bit block results legitimately cost
+
+
+@dataclass(frozen=True)
+class Caught:
+    """A fault and the first verdict against it."""
+
+    fault: Fault
+    case: Case
+    verdict: Verdict
+    tried: int  # cases on which it was run, up to this one
+
+    def line(self) -> str:
+        """Return one row of the table."""
+        name = f"| {self.fault.family} | {self.fault.name} | {self.verdict.answer} | {self.tried} | "
+        return name + f"{self.case.name} | {self.verdict.because} |"
+
+
+def hunt(faults: Iterable[Fault], cases: Iterable[Case], device: str) -> tuple[list[Caught], list[Fault]]:
+    """Return the faults that were caught, each by its first failing case, and those that were not.
+
+    A warning catches only a loss of precision; a fault of logic has to fail.
+    """
+    free, caught = list(faults), []
+    tried = {fault.name: 0 for fault in free}
+    for case in cases:
+        if not free:
+            break
+        for fault, verdict in _verdicts([fault for fault in free if fault.applies(case)], case, device):
+            tried[fault.name] += 1
+            if verdict.answer == "fail" or (verdict.answer == "warn" and not fault.logic):
+                caught.append(Caught(fault, case, verdict, tried[fault.name]))
+                free.remove(fault)
+    return caught, free
+
+
+def _verdicts(faults: list[Fault], case: Case, device: str) -> Iterable[tuple[Fault, Verdict]]:
+    if not faults or case.dropout:
+        return
+    inputs: Inputs | None = None
+    exact: Reference | None = None
+    for fault in faults:
+        factor = RING_FACTOR if fault.family == "ring" else 1.0
+        if case.probe:
+            violations, _ = examine(case, device, lambda x, run=fault.run: run(x, False))  # type: ignore[misc]
+            yield fault, judge(Run(fault.name, case, "ok", violations=violations))
+            continue
+        inputs = inputs or make(case, device)
+        exact = exact or reference(inputs)
+        outputs: Outputs = fault.run(inputs, False)
+        found = tuple(scores(outputs, exact))
+        yield fault, judge(Run(fault.name, case, "ok", scores=found, class_factor=factor))

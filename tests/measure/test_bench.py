@@ -1,0 +1,392 @@
+"""`attncheck bench` as a user meets it, and its judging: planted backends, noise, a model's layers, wrong words."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncheck.core.cases import Case, named
+from attncheck.core.results.ring_timings import Clocks
+from attncheck.core.results.timings import DeviceRates, Recommendation, Timing
+from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run
+from attncheck.measure import bench
+from attncheck.measure.recommendation import candidates, recommend
+from attncheck.report.formats import markdown, text
+from attncheck.report.schema import schema
+from attncheck.report.sections import bench as timings
+from attncheck.workers import execution
+from tests.conftest import Run as Command
+from tests.conftest import all_gone, processes_marked
+from tests.plugins import plant
+from tests.snapshots import laptop
+
+CASE = named(Case("bench", (8192,), (8192,), num_heads=32, num_kv_heads=8, head_dim=128, v_head_dim=128))
+FLASH = Timing(
+    "flash_attention_2", CASE, "forward_backward", "default", "ok", answer="pass", median_ms=6.14, p10_ms=6.1,
+    p90_ms=6.2, interval_ms=0.02, calls=60, stable=True, host_ms=0.4, peak_memory_bytes=1 << 29, repeats=32,
+    varied=("dq",), switch="deterministic=True", reference_ms=(1.4, 1.41), clocks=Clocks(1700, 1980, 690, 61),
+)  # fmt: skip
+STRICT = replace(FLASH, mode="deterministic", median_ms=8.92, varied=(), peak_memory_bytes=1 << 30)
+CUDNN = replace(FLASH, backend="sdpa_cudnn", median_ms=3.93, switch="torch.use_deterministic_algorithms(True)")
+FLEX = replace(FLASH, backend="flex_attention", median_ms=6.2, varied=(), switch="")
+MEASURED = (FLASH, STRICT, CUDNN, FLEX)
+
+
+def chosen(*found: Timing) -> dict[str, Recommendation]:
+    return {item.wanted: item for item in recommend(found, execution.setting) if item.passes == "forward_backward"}
+
+
+def test_the_fastest_right_one_and_the_fastest_deterministic_one() -> None:
+    found = chosen(*MEASURED)
+    assert found["correct"].choice == "sdpa_cudnn"
+    assert "1.56 × as fast as flash_attention_2" in found["correct"].because
+    assert "CUDNN_ATTENTION" in found["correct"].setting
+    assert found["deterministic"].choice == "flex_attention"
+    assert found["deterministic"].cost == pytest.approx(6.2 / 3.93)
+
+
+def test_a_switched_mode_is_recommended_with_its_switch_and_what_it_costs() -> None:
+    found = chosen(FLASH, STRICT, CUDNN)["deterministic"]
+    assert (found.choice, found.mode) == ("flash_attention_2", "deterministic")
+    assert found.setting == 'attn_implementation="flash_attention_2"\ndeterministic=True'
+    assert found.cost == pytest.approx(8.92 / 3.93)
+    assert "2.27 × the time of the fastest correct one, 1024 MiB" in timings.recommended(found)
+
+
+@pytest.mark.parametrize("answer", ["fail", "warn", "lost", "skipped", "refused"])
+def test_what_parity_did_not_pass_is_never_recommended(answer: Any) -> None:
+    found = chosen(replace(CUDNN, answer=answer, varied=(), switch=""), FLASH, FLEX)
+    assert "sdpa_cudnn" not in json.dumps([found["correct"].choice, found["correct"].tied, found["correct"].because])
+    assert found["deterministic"].choice == "flex_attention"
+
+
+def test_what_is_right_in_one_case_of_a_model_only_is_not_recommended() -> None:
+    window = replace(CASE, window_size=(100, 0), name="window")
+    layers = [replace(timing, layers=5) for timing in MEASURED]
+    windows = [replace(t, case=window, median_ms=1.0) for t in MEASURED if t.backend != "sdpa_cudnn"]
+    found = chosen(*layers, *windows, replace(CUDNN, case=window, outcome="refused", answer="refused"))
+    assert found["correct"].choice in ("", "flash_attention_2")
+    assert found["correct"].ms == pytest.approx(5 * 6.14 + 1.0)
+
+
+def test_bits_that_hold_by_chance_do_not_make_a_backend_deterministic() -> None:
+    lucky = replace(CUDNN, varied=())  # eight calls alike, and its backward needs a switch that it does not have
+    assert chosen(lucky, FLASH, STRICT)["deterministic"].choice == "flash_attention_2"
+    broken = replace(STRICT, varied=("dk",))
+    assert chosen(FLASH, broken)["deterministic"].because == "no backend is correct and reproducible here"
+
+
+@pytest.mark.parametrize(
+    ("other", "tied"),
+    [
+        (replace(FLEX, median_ms=6.15), True),  # within its interval
+        (replace(FLEX, median_ms=6.5), False),
+        (replace(FLEX, median_ms=6.5, interval_ms=0.6), True),  # loosely known
+        (replace(FLEX, median_ms=6.3, stable=False), True),  # never settled
+        (replace(FLEX, median_ms=6.5, reference_ms=(1.4, 1.54)), True),  # the device had slowed down
+        (replace(FLEX, median_ms=9.0, reference_ms=(1.4, 1.54)), False),
+    ],
+)
+def test_no_choice_where_noise_exceeds_the_difference(other: Timing, tied: bool) -> None:
+    found = chosen(FLASH, replace(FLASH, backend="sdpa_flash", median_ms=30.0), other)["correct"]
+    assert (found.choice == "") == tied
+    if tied:
+        assert found.tied == ("flash_attention_2", "flex_attention")
+        assert "no choice, within the noise of each other: flash_attention_2 6.14 ms" in timings.recommended(found)
+
+
+def test_one_backend_in_two_modes_is_no_tie() -> None:
+    assert chosen(FLASH, replace(STRICT, median_ms=6.15))["correct"].choice == "flash_attention_2"
+
+
+def test_nothing_to_choose_from() -> None:
+    assert chosen(replace(FLASH, outcome="died", answer="lost"))["correct"].because == "no backend is correct here"
+    assert candidates([], "correct") == []
+
+
+def report(*found: Timing) -> Any:
+    states = tuple(BackendState(name, "", "") for name in dict.fromkeys(timing.backend for timing in found))
+    runs = tuple(Run(t.backend, t.case, t.outcome, t.reason) for t in found)
+    rates = DeviceRates("bfloat16", 8192, 1.4, 785.0, 4100.0, 60 << 20)
+    return bench.report(laptop(), states, runs, found, rates, MeasuredOn("cuda", "NVIDIA H200", "2.11.0", seconds=91.0))
+
+
+def test_rates_are_arithmetic_over_what_was_measured() -> None:
+    found = report(*MEASURED).timings[2]
+    assert found.tflops == pytest.approx(3.5 * 2 * 8192 * 8193 * 32 * 128 / 3.93e9, rel=1e-3)
+    assert found.matmul_share == pytest.approx(found.tflops / 785.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 110])
+def test_the_table_fits_the_terminal(width: int) -> None:
+    found = report(*MEASURED, replace(CUDNN, backend="sdpa_math", outcome="died", reason="SIGSEGV", answer="lost"))
+    columns = [row for row in timings.rows(found, False, width) if len(row.words) > 2]
+    lines = ["".join(word for word, _ in row.words) for row in columns]
+    assert len(lines) == 4
+    assert max(map(len, lines)) <= max(width, 49)  # name, time and parity are always told
+    assert all("pass" in line for line in lines)
+
+
+def test_the_text_says_what_matters() -> None:
+    found = text.render(report(replace(FLASH, host_ms=6.0), STRICT, CUDNN, replace(FLEX, stable=False)), True)
+    assert "NVIDIA H200 · torch 2.11.0 · 91 s" in found
+    assert "8192³ product of matrices in bf16 785 TFLOP/s · copy 4100 GB/s" in found
+    assert "clocks 1700–1980 MHz · up to 690 W and 61 °C · not held back" in found
+    assert "forward + backward · batch 1, seqlen 8192, heads 32/8, head_dim 128, bf16, causal" in found
+    assert "did not settle in the time allowed: flex_attention" in found
+    assert "bound by launching" in found
+    assert "fastest correct backend, forward + backward: sdpa_cudnn, 3.930 ms" in found
+
+
+def test_throttling_is_said() -> None:
+    held = replace(FLASH, clocks=Clocks(1200, 1980, 700, 84, ("power cap", "heat")))
+    assert "clocks 1200–1980 MHz · up to 700 W and 84 °C · held back by power cap, heat" in text.render(
+        report(held, STRICT), False
+    )
+
+
+def test_markdown_is_a_table_that_survives_odd_texts() -> None:
+    odd = replace(CUDNN, backend="sdpa_math", outcome="raised", reason="a|b\n`c`", answer="fail")
+    lines = markdown.render(report(*MEASURED, odd), False).splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    assert len({line.replace("\\|", "").count("|") for line in table}) == 1
+    assert any("| sdpa_cudnn | 3.930 | 0.5 % |" in line for line in table)
+    assert "- fastest correct backend, forward + backward: sdpa_cudnn" in "\n".join(lines)
+    assert any(line.startswith("### ATN604 error") for line in lines)
+
+
+# The command itself.
+
+SMALL = ("bench", "--device", "cpu", "--seqlen", "128")
+
+
+def document(attncheck: Command, *words: str, code: int = 0, **more: Any) -> dict[str, Any]:
+    done = attncheck(*words, "--format", "json", timeout=400, **more)
+    assert done.returncode == code, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def by_passes(found: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(item["passes"], item["wanted"]): item for item in found["recommendations"]}
+
+
+def test_backends_are_timed_here(attncheck: Command, marker: str) -> None:
+    pytest.importorskip("torch")
+    found = document(attncheck, *SMALL, "--backend", "eager", "--backend", "sdpa_math", "--backend", "sdpa_cudnn")
+    pytest.importorskip("jsonschema").validate(found, schema())
+    assert found["asked"] == "bench"
+    assert found["findings"] == []
+    timed = [timing for timing in found["timings"] if timing["outcome"] == "ok"]
+    assert {(t["backend"], t["passes"]) for t in timed} == {
+        (name, passes) for name in ("eager", "sdpa_math") for passes in ("forward", "forward_backward")
+    }
+    for timing in timed:
+        assert timing["answer"] == "pass"
+        assert 0 < timing["p10_ms"] <= timing["median_ms"] <= timing["p90_ms"]
+        assert timing["calls"] >= 10
+        assert len(timing["reference_ms"]) == 2
+        assert timing["tflops"] > 0
+    assert {t["outcome"] for t in found["timings"] if t["backend"] == "sdpa_cudnn"} == {"refused"}
+    assert found["rates"]["matmul_tflops"] > 0
+    assert len(found["recommendations"]) == 4
+
+
+HASTY = """
+def run(inputs, deterministic):
+    from attncheck.attention.backend import Outputs
+    if not inputs.case.backward:
+        return Outputs(inputs.q)
+    return Outputs(inputs.q, None, inputs.q, inputs.k, inputs.v)
+"""
+
+
+def test_the_fastest_but_wrong_one_is_never_recommended(attncheck: Command, tmp_path: Path, marker: str) -> None:
+    pytest.importorskip("torch")
+    words = (*SMALL, "--backend", "hasty", "--backend", "sdpa_math")
+    found = document(attncheck, *words, code=1, env=plant(tmp_path / "site", "hasty", HASTY))
+    hasty = [timing for timing in found["timings"] if timing["backend"] == "hasty"]
+    slowest = max(timing["median_ms"] for timing in hasty)
+    assert slowest < min(t["median_ms"] for t in found["timings"] if t["backend"] == "sdpa_math")
+    assert {timing["answer"] for timing in hasty} == {"fail"}
+    for item in found["recommendations"]:
+        assert item["choice"] == "sdpa_math"
+        assert "hasty" not in json.dumps(item)
+    (finding,) = found["findings"]
+    assert (finding["code"], finding["subject"]) == ("ATN601", "hasty")
+    assert not any(fix["kind"] == "command" for fix in finding["fixes"])
+
+
+def test_the_fastest_right_one_that_varies_is_never_the_deterministic_one(
+    attncheck: Command, tmp_path: Path, marker: str
+) -> None:
+    pytest.importorskip("torch")
+    source = """
+    from attncheck.attention.backends import eager
+    calls = 0
+    def run(inputs, deterministic):
+        global calls
+        calls += 1
+        answer = eager.run(inputs, deterministic)
+        if answer.dv is not None and calls % 3 == 0:
+            answer.dv[0, 3, 0, 5] *= 1.01
+        return answer
+    MORE = {'noise': 'eager'}
+    """
+    words = (*SMALL, "--passes", "forward+backward", "--backend", "loose", "--backend", "sdpa_math")
+    found = document(attncheck, *words, env=plant(tmp_path / "site", "loose", source))
+    loose = next(timing for timing in found["timings"] if timing["backend"] == "loose")
+    assert (loose["answer"], loose["varied"]) == ("pass", ["dv"])
+    answers = by_passes(found)
+    assert answers["forward_backward", "correct"]["choice"] in ("loose", "")
+    sure = answers["forward_backward", "deterministic"]
+    assert sure["choice"] == "sdpa_math"
+    assert "loose" not in json.dumps(sure)
+
+
+def test_one_that_dies_while_it_is_timed_costs_nobody_else(attncheck: Command, tmp_path: Path, marker: str) -> None:
+    pytest.importorskip("torch")
+    source = """
+    calls = 0
+    def run(inputs, deterministic):
+        global calls
+        calls += 1
+        if calls > 20:
+            os.abort()
+        return right(inputs, deterministic)
+    """
+    words = (*SMALL, "--passes", "forward", "--backend", "mortal", "--backend", "sdpa_math")
+    found = document(attncheck, *words, code=1, env=plant(tmp_path / "site", "mortal", source))
+    outcomes = {timing["backend"]: timing["outcome"] for timing in found["timings"]}
+    assert outcomes == {"mortal": "died", "sdpa_math": "ok"}
+    assert [(f["code"], f["subject"]) for f in found["findings"]] == [("ATN604", "mortal")]
+    assert "SIGABRT" in json.dumps(found["findings"])
+    assert {item["choice"] for item in found["recommendations"]} == {"sdpa_math"}
+
+
+def test_one_that_raises_while_it_is_timed_is_blamed(attncheck: Command, tmp_path: Path, marker: str) -> None:
+    pytest.importorskip("torch")
+    source = """
+    calls = 0
+    def run(inputs, deterministic):
+        global calls
+        calls += 1
+        if calls > 20:
+            raise ValueError("tired")
+        return right(inputs, deterministic)
+    """
+    words = (*SMALL, "--passes", "forward", "--backend", "tires")
+    found = document(attncheck, *words, code=1, env=plant(tmp_path / "site", "tires", source))
+    assert found["timings"][0]["reason"] == "while it was timed: ValueError: tired"
+    assert [finding["code"] for finding in found["findings"]] == ["ATN604"]
+    assert {item["choice"] for item in found["recommendations"]} == {""}
+
+
+def test_a_jittery_backend_is_not_told_apart_from_a_steady_one(attncheck: Command, tmp_path: Path, marker: str) -> None:
+    pytest.importorskip("torch")
+    folder = tmp_path / "site"
+    jitter = """
+    import itertools
+    calls = itertools.count()
+    def run(inputs, deterministic):
+        time.sleep(0.024 if next(calls) % 2 else 0.004)  # half and half: the median may be anywhere between
+        return right(inputs, deterministic)
+    """
+    steady = """
+    def run(inputs, deterministic):
+        time.sleep(0.014)
+        return right(inputs, deterministic)
+    """
+    plant(folder, "jittery", jitter)
+    environment = plant(folder, "steady", steady)
+    words = (*SMALL, "--passes", "forward", "--backend", "jittery", "--backend", "steady")
+    found = document(attncheck, *words, env=environment)
+    jittery = next(timing for timing in found["timings"] if timing["backend"] == "jittery")
+    assert not jittery["stable"]
+    for item in found["recommendations"]:
+        assert item["choice"] == ""
+        assert set(item["tied"]) == {"jittery", "steady"}
+
+
+def test_a_model_is_timed_layer_by_layer(attncheck: Command, tmp_path: Path, marker: str) -> None:
+    pytest.importorskip("torch")
+    config = {
+        "model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"], "num_attention_heads": 4, "hidden_size": 128,
+        "num_key_value_heads": 2, "head_dim": 32, "num_hidden_layers": 6, "max_position_embeddings": 96,
+        "sliding_window": 32, "torch_dtype": "float32", "attn_logit_softcapping": 50.0,
+        "layer_types": ["sliding_attention"] * 4 + ["full_attention"] * 2,
+    }  # fmt: skip
+    (tmp_path / "gemma").mkdir()
+    (tmp_path / "gemma" / "config.json").write_text(json.dumps(config))
+    words = ("bench", "gemma", "--device", "cpu", "--passes", "forward", "--backend", "eager", "--backend", "sdpa_math")
+    found = document(attncheck, *words)
+    eager = {tuple(t["case"]["window_size"]): t for t in found["timings"] if t["backend"] == "eager"}
+    assert {window: timing["layers"] for window, timing in eager.items()} == {(-1, -1): 2, (31, 0): 4}
+    assert all(t["case"]["seqlens_q"] == [96] and t["case"]["dtype"] == "float32" for t in eager.values())
+    best = by_passes(found)["forward", "correct"]
+    assert best["choice"] == "eager", "SDPA drops the soft-cap"
+    assert best["ms"] == pytest.approx(sum(t["layers"] * t["median_ms"] for t in eager.values()), rel=1e-6)
+
+
+def test_flags_make_the_shape(attncheck: Command) -> None:
+    pytest.importorskip("torch")
+    words = (
+        *("bench", "--device", "cpu", "--packed", "64,32", "--heads", "6", "--kv-heads", "3", "--head-dim", "32"),
+        *("--dtype", "fp16", "--full", "--window", "9", "--passes", "forward", "--backend", "eager"),
+    )
+    case = document(attncheck, *words)["timings"][0]["case"]
+    assert (case["layout"], case["seqlens_q"], case["num_heads"], case["num_kv_heads"]) == ("packed", [64, 32], 6, 3)
+    assert (case["head_dim"], case["v_head_dim"], case["dtype"], case["causal"]) == (32, 32, "float16", False)
+    assert case["window_size"] == [8, 8]
+    assert case["backward"] is False
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--heads", "0"), "0 is not in the range x>=1"),
+        (("--heads", "6", "--kv-heads", "4"), "6 heads cannot share 4 kv heads evenly"),
+        (("--dtype", "int8"), "--dtype 'int8' is not one of bf16, fp16, fp32"),
+        (("--passes", "backward"), "--passes 'backward' is not one of forward, forward+backward, both"),
+        (("--packed", "3,x"), "--packed '3,x' is not a list of lengths"),
+        (("--packed", "64", "--seqlen", "9"), "leave --seqlen and --batch out"),
+        (("--picture", "table.gif"), "--picture 'table.gif' must end in .png or .svg"),
+        (("--picture", "no/such/a.png"), "there is no folder no/such"),
+        (("--backend", "flash"), "--backend 'flash' is not one of"),
+        (("--format", "html"), "--format 'html' is not one of text, json, markdown"),
+    ],
+)
+def test_wrong_words_are_told_before_anything_is_timed(attncheck: Command, words: tuple[str, ...], says: str) -> None:
+    began = time.monotonic()
+    done = attncheck("bench", *words)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert time.monotonic() - began < 10
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, marker: str) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    command = [sys.executable, "-m", "attncheck", *SMALL]
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True)
+    while len(processes_marked(marker)) < 2:
+        time.sleep(0.05)
+    time.sleep(4.0)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert stderr == "attncheck: interrupted; nothing is left running\n"
+    assert all_gone(marker)
+    assert not list(scratch.glob("attncheck-*"))

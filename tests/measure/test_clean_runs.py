@@ -1,0 +1,75 @@
+"""No false alarm: correct implementations over shapes, seeds and distributions in bfloat16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
+from attncheck.attention.inputs import Inputs, make
+from attncheck.attention.reference.oracle import reference
+from attncheck.attention.reference.score import scores
+from attncheck.core.cases import Case
+from attncheck.core.results.verdicts import Run, Verdict, judge
+from attncheck.measure.suites import suite
+from tests.measure.planted import emulated, ring
+
+CPU = Device("cpu", torch=(99, 0))
+
+
+def emulation(run: Callable[[Inputs, bool], Outputs], name: str) -> Backend:
+    return Backend(name, "", "", Found, lambda case, device: "", run, lambda case: ())
+
+
+CORRECT = (
+    (eager.BACKEND, 1.0),
+    (sdpa_math.BACKEND, 1.0),
+    (sdpa_flash.BACKEND, 1.0),
+    (emulation(emulated.run_blocks_of_64, "blocks of 64"), 1.0),
+    (emulation(emulated.run_blocks_of_128, "blocks of 128"), 1.0),
+    (emulation(emulated.run_split_kv, "split-KV"), 1.0),
+    (emulation(ring.run_ring, "ring of 4"), 1.25),
+)
+
+
+def clean(cases: list[Case]) -> Iterator[Verdict]:
+    for case in cases:
+        inputs = make(case, "cpu")
+        for backend, factor in CORRECT:
+            if backend.refuse(case, CPU):
+                continue
+            exact = reference(inputs, backend.noise, backend.rounded_bias, backend.roundings(case, CPU))
+            found = tuple(scores(backend.run(inputs, False), exact, judge_lse=backend.noise == "fused"))
+            yield judge(Run(backend.name, case, "ok", scores=found, class_factor=factor))
+
+
+def short(seed: int) -> list[Case]:
+    return [c for c in suite("standard", seed) if c.dtype == "bfloat16" and not c.probe and c.seqlen_q <= 650]
+
+
+def counted(verdicts: list[Verdict], capsys: pytest.CaptureFixture[str]) -> tuple[list[Verdict], list[Verdict]]:
+    wrong = [verdict for verdict in verdicts if verdict.answer == "fail"]
+    warned = [verdict for verdict in verdicts if verdict.answer == "warn"]
+    with capsys.disabled():
+        worst = max(verdict.excess for verdict in verdicts)
+        print(f"\n{len(verdicts)} clean runs: {len(wrong)} fail, {len(warned)} warn, worst {worst:.2f} of the budget")
+        for verdict in warned:
+            print(f"  {verdict.backend} {verdict.case}: {verdict.because}")
+    return wrong, warned
+
+
+def test_a_few_hundred_clean_runs_raise_no_alarm(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong, warned = counted(list(clean(short(0)[::2])), capsys)
+    assert not wrong
+    assert not warned
+
+
+@pytest.mark.nightly
+def test_thousands_of_clean_runs_raise_hardly_any(capsys: pytest.CaptureFixture[str]) -> None:
+    verdicts = list(clean([case for seed in (1, 2, 3) for case in short(seed)]))
+    wrong, warned = counted(verdicts, capsys)
+    assert len(verdicts) >= 2000
+    assert not wrong
+    assert len(warned) < len(verdicts) / 1000

@@ -1,0 +1,93 @@
+"""`attncheck determinism` as a user meets it, and its judging."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncheck.core.cases import Case, named
+from attncheck.core.results.verdicts import BackendState, Difference, MeasuredOn, Repeats
+from attncheck.measure import determinism
+from attncheck.report.schema import schema
+from tests.conftest import Run
+from tests.plugins import plant
+from tests.snapshots import laptop
+
+CASE = named(Case("repeats", (512,), (512,)))
+SAME = tuple(Difference(name, 1, 0, 0.0, 0, 1000) for name in ("out", "dq", "dk", "dv"))
+LOOSE = (SAME[0], Difference("dq", 17, 4, 0.001, 30, 1000, 7, 1), *SAME[2:])
+PLAIN = Repeats("sdpa_flash", CASE, "default", "ok", repeats=32, under_load=16, differences=SAME, call_ms=2.0)
+STRICT = replace(PLAIN, mode="deterministic", switch="torch.use_deterministic_algorithms(True)", call_ms=3.0)
+
+
+def found(*repeats: Repeats) -> list[tuple[str, str]]:
+    states = (BackendState("sdpa_flash", "", "torch"),)
+    report = determinism.report(laptop(), states, repeats, MeasuredOn("cuda"))
+    return [
+        (finding.code, json.dumps([finding.evidence, [fix.proven for fix in finding.fixes]]))
+        for finding in report.findings
+    ]
+
+
+def test_what_is_reproducible_is_no_finding() -> None:
+    assert found(PLAIN, STRICT) == []
+
+
+def test_a_varying_gradient_is_told_with_the_switch_that_mends_it_and_its_cost() -> None:
+    ((code, text),) = found(replace(PLAIN, differences=LOOSE), STRICT)
+    assert code == "ATN711"
+    assert "dq: 17 different results in 32 calls, first at call 4" in text
+    assert "32 calls with the same bits, 16 under load, 1.50 \\u00d7 the time" in text
+
+
+def test_a_switch_that_does_not_hold_is_an_error() -> None:
+    codes = [code for code, _ in found(replace(PLAIN, differences=LOOSE), replace(STRICT, differences=LOOSE))]
+    assert codes == ["ATN712", "ATN711"]
+
+
+def test_warn_only_that_does_not_help_is_said() -> None:
+    loose = replace(PLAIN, differences=LOOSE)
+    ((_, text),) = found(loose, replace(loose, mode="warn_only", switch="warn_only=True"))
+    assert "warn_only=True does not help" in text
+
+
+def test_a_batch_that_matters_is_a_note() -> None:
+    ((code, text),) = found(replace(PLAIN, batch=LOOSE))
+    assert code == "ATN713"
+    assert "3 % of elements" in text
+
+
+def test_it_is_quiet_on_this_cpu(attncheck: Run, marker: str) -> None:
+    pytest.importorskip("torch")
+    words = ("determinism", "--device", "cpu", "--repeat", "4", "--backend", "sdpa_flash", "--format", "json")
+    done = attncheck(*words)
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    pytest.importorskip("jsonschema").validate(report, schema())
+    assert report["findings"] == []
+    assert {item["mode"] for item in report["repeats"]} == {"default", "deterministic", "warn_only"}
+    dense = next(item for item in report["repeats"] if item["case"]["layout"] == "dense")
+    assert dense["differences"][0]["numel"] >= 1_000_000
+    assert [difference["distinct"] for difference in dense["batch"]] == [1, 1, 1, 1]
+
+
+def test_chance_is_caught_by_the_command(attncheck: Run, tmp_path: Path, marker: str) -> None:
+    pytest.importorskip("torch")
+    source = """
+    calls = 0
+    def run(inputs, deterministic):
+        global calls
+        calls += 1
+        answer = right(inputs, deterministic)
+        dv = answer.dv.clone()
+        dv[0, 3, 0, 5] *= 1.0 + 0.5 * (calls % 9 == 0)
+        return replace(answer, dv=dv)
+    """
+    words = ("determinism", "--device", "cpu", "--repeat", "16", "--backend", "shaky")
+    done = attncheck(*words, env=plant(tmp_path / "site", "shaky", source))
+    assert "ATN711 warning shaky gives other bits for dv from call to call" in done.stdout
+    assert done.returncode == 0

@@ -1,0 +1,81 @@
+"""On a machine with a GPU: healthy backends pass, planted faults do not, and what determinism says is so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from attncheck.measure.suites import suite
+from tests.measure.planted.faults import FAULTS
+from tests.measure.planted.hunt import hunt
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gpu() -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        if os.environ.get("ATTNCHECK_REQUIRE_GPU") == "1":
+            pytest.fail("ATTNCHECK_REQUIRE_GPU=1, and there is no GPU")
+        pytest.skip("no GPU here")
+
+
+def report(*words: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "attncheck", *words, "--format", "json", "--fail-on", "never"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_every_healthy_backend_passes_the_standard_suite() -> None:
+    found = report("parity", "--device", "cuda", "--seed", "11")
+    wrong = [v for v in found["verdicts"] if v["answer"] in ("fail", "warn", "lost", "skipped")]
+    assert not wrong, wrong[:5]
+    assert found["measured_on"]["device"] == "cuda"
+    passed = {v["backend"] for v in found["verdicts"] if v["answer"] == "pass"}
+    assert {"eager", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex_attention"} <= passed
+
+
+def test_flash_attn_is_itself() -> None:
+    pytest.importorskip("flash_attn")
+    found = report("parity", "--suite", "quick", "--backend", "flash_attention_2_varlen", "--device", "cuda")
+    ran = {name for run in found["runs"] for name in run["ran"]}
+    assert any("flash" in name and "pytorch_flash" not in name for name in ran)
+    assert not any(run["not_itself"] for run in found["runs"])
+
+
+def test_the_suites_catch_every_planted_fault_on_the_device(capsys: pytest.CaptureFixture[str]) -> None:
+    near = [f for f in FAULTS if not f.long and f.family != "determinism"]
+    caught, missed = hunt(near, [case for case in suite("standard") if case.seqlen_q <= 2048], "cuda")
+    far = [f for f in FAULTS if f.long]
+    long_cases = [case for case in suite("full") if case.family == "long" and case.seqlen_q < 40000]
+    more, lost = hunt(far, long_cases, "cuda")
+    with capsys.disabled():
+        print(f"\ncaught {len(caught) + len(more)} of {len(near) + len(far)} planted faults on the device")
+        for item in more:
+            print(item.line())
+    assert not missed + lost, [fault.name for fault in missed + lost]
+
+
+def test_determinism_tells_what_varies_and_what_holds() -> None:
+    found = report("determinism", "--device", "cuda", "--backend", "sdpa_flash", "--backend", "sdpa_math")
+    by_mode = {(r["backend"], r["mode"], r["case"]["layout"]): r for r in found["repeats"]}
+    loose = {d["tensor"]: d["distinct"] for d in by_mode["sdpa_flash", "default", "dense"]["differences"]}
+    assert loose["out"] == loose["dk"] == loose["dv"] == 1
+    assert loose["dq"] > 1, "FLASH adds dq up atomically"
+    strict = by_mode["sdpa_flash", "deterministic", "dense"]["differences"]
+    assert [d["distinct"] for d in strict] == [1, 1, 1, 1]
+    assert all(d["distinct"] == 1 for d in by_mode["sdpa_math", "default", "dense"]["differences"])
+
+
+def test_a_case_that_is_too_large_is_skipped_with_the_numbers() -> None:
+    found = report("parity", "--suite", "full", "--backend", "eager", "--case", "s131072-h8kv2", "--device", "cuda")
+    assert [run["outcome"] for run in found["runs"]] == ["skipped"]
+    assert "GiB" in found["runs"][0]["reason"]

@@ -1,0 +1,255 @@
+"""`attncheck parity` as a user meets it: real workers, healthy and planted backends, wrong words, interrupts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncheck.report.schema import schema
+from tests.conftest import Run, all_gone, processes_marked
+from tests.plugins import plant
+
+pytest.importorskip("torch")
+QUICK = ("parity", "--suite", "quick", "--device", "cpu")
+ONE = "dense-causal-s257-h4kv2-d64-bf16-normal"
+
+
+def document(attncheck: Run, *words: str, code: int = 0, **more: Any) -> dict[str, Any]:
+    done = attncheck(*words, "--format", "json", **more)
+    assert done.returncode == code, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def answers(report: dict[str, Any], backend: str) -> set[str]:
+    return {verdict["answer"] for verdict in report["verdicts"] if verdict["backend"] == backend}
+
+
+def test_the_quick_suite_passes_here(attncheck: Run, marker: str) -> None:
+    report = document(attncheck, *QUICK)
+    pytest.importorskip("jsonschema").validate(report, schema())
+    assert report["asked"] == "parity"
+    assert report["findings"] == []
+    for backend in ("eager", "sdpa_math", "sdpa_flash", "flex_attention"):
+        assert "pass" in answers(report, backend)
+        assert answers(report, backend) <= {"pass", "refused"}
+    assert answers(report, "sdpa_cudnn") == {"refused"}
+    ran = {name for run in report["runs"] if run["backend"] == "sdpa_flash" for name in run["ran"]}
+    assert any("flash_attention_for_cpu" in name for name in ran)
+
+
+def test_the_table_is_for_people(attncheck: Run) -> None:
+    done = attncheck(*QUICK, "--backend", "sdpa_math", "--backend", "sdpa_flash", "-v")
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    assert "worst error in units of its budget" in done.stdout
+    assert "pass sdpa_math dense-causal-s257" in done.stdout
+    assert done.stdout.rstrip().splitlines()[-1].startswith("nothing found · ")
+    assert all(len(line) <= 140 for line in done.stdout.splitlines() if not line.startswith(("pass", "refused")))
+
+
+FAULTS = {
+    "wrong_scale": (
+        "MORE = {'seen': 'flash_attention_for_cpu|FlashAttention'}\n"
+        "def run(inputs, deterministic):\n    return sdpa_flash.run(replace(inputs, q=inputs.q * 1.05), deterministic)",
+        "ATN601",
+        "softmax scale",
+    ),
+    "impostor": (
+        "def run(inputs, deterministic):\n    return sdpa_flash.run(inputs, deterministic)",
+        "ATN603",
+        "sdpa_flash",
+    ),
+    "raises": ("def run(inputs, deterministic):\n    raise ValueError('no luck')", "ATN604", "ValueError: no luck"),
+    "aborts": ("def run(inputs, deterministic):\n    os.abort()", "ATN604", "SIGABRT"),
+    "leaves": ("def run(inputs, deterministic):\n    os._exit(0)", "ATN604", "exit status 0"),
+    "hangs": ("def run(inputs, deterministic):\n    time.sleep(1000)", "ATN604", "no answer within 5 s"),
+    "exits": ("def run(inputs, deterministic):\n    sys.exit('enough')", "ATN604", "enough"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_backend_is_blamed_and_no_other(name: str, attncheck: Run, tmp_path: Path, marker: str) -> None:
+    source, code, says = FAULTS[name]
+    environment = plant(tmp_path / "site", name, source)
+    words: tuple[str, ...] = ("parity", "--device", "cpu", "--backend", name, "--backend", "sdpa_math")
+    words += ("--timeout", "5") if name == "hangs" else ()  # a busy machine is no finding
+    report = document(attncheck, *words, "--case", ONE, "--suite", "quick", code=1, env=environment)
+    assert [finding["code"] for finding in report["findings"]] == [code]
+    finding = report["findings"][0]
+    assert finding["subject"] == name
+    assert says in json.dumps(finding)
+    assert answers(report, "sdpa_math") == {"pass"}
+    assert any(fix["proven"] for fix in finding["fixes"]), "sdpa_math passed the same case"
+
+
+def test_a_loss_costs_one_case_until_it_happens_too_often(attncheck: Run, tmp_path: Path, marker: str) -> None:
+    source = """
+    def run(inputs, deterministic):
+        if inputs.case.family in ("head_dim", "window"):
+            os.abort()
+        return right(inputs, deterministic)
+    """
+    report = document(attncheck, *QUICK, "--backend", "shaky", code=1, env=plant(tmp_path / "site", "shaky", source))
+    lost = [verdict for verdict in report["verdicts"] if verdict["answer"] == "lost"]
+    assert {verdict["family"] for verdict in lost} == {"head_dim", "window"}
+    assert answers(report, "shaky") >= {"pass", "lost"}
+
+
+def test_what_does_not_fit_is_skipped_with_the_numbers(attncheck: Run) -> None:
+    words = ("parity", "--suite", "full", "--device", "cpu", "--backend", "eager", "--case", "s131072-h8kv2")
+    report = document(attncheck, *words)
+    (run,) = report["runs"]
+    assert run["outcome"] == "skipped"
+    assert "GiB" in run["reason"]
+    assert "free" in run["reason"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("--backend", "flash"), 2, "--backend 'flash' is not one of eager"),
+        (("--suite", "huge"), 2, "--suite 'huge' is not one of quick, standard, full"),
+        (("--dtype", "int8"), 2, "--dtype 'int8' is not one of bf16, fp16, fp32"),
+        (("--case", "nothing-like-it"), 2, "no case is left"),
+        (("--device", "tpu"), 2, "--device 'tpu' is not one of auto, cpu, cuda"),
+        (("--explain-case", ONE), 2, "--explain-case needs one --backend"),
+        (("--explain-case", "no-such", "--backend", "eager"), 2, "no case is called 'no-such'"),
+        (("no/such/model",), 3, "the model cannot be read"),
+        (("--python", "/no/python"), 2, "cannot start the interpreter"),
+    ],
+)
+def test_wrong_words_are_one_clear_line(attncheck: Run, words: tuple[str, ...], code: int, says: str) -> None:
+    done = attncheck("parity", *words)
+    assert done.returncode == code
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_a_missing_package_is_no_verdict(attncheck: Run) -> None:
+    done = attncheck("parity", "--backend", "flash_attention_2", "--device", "cpu")
+    if "cannot be measured here" not in done.stderr:
+        pytest.skip("flash-attn is installed here")
+    assert done.returncode == 3
+    assert "flash-attn is not installed" in done.stderr
+
+
+def test_cuda_asked_for_where_there_is_none(attncheck: Run) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    done = attncheck("parity", "--device", "cuda", "--suite", "quick")
+    assert done.returncode == 3
+    assert "no CUDA device to measure on" in done.stderr
+
+
+def test_an_environment_without_torch_is_told(attncheck: Run, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    done = attncheck("parity", "--python", str(tmp_path / "bare" / "bin" / "python"))
+    assert done.returncode == 3
+    assert "torch is not installed" in done.stderr
+
+
+def test_a_model_makes_its_own_cases(attncheck: Run, tmp_path: Path) -> None:
+    config = {
+        "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "num_attention_heads": 14, "hidden_size": 896,
+        "num_key_value_heads": 2, "num_hidden_layers": 2, "max_position_embeddings": 300, "torch_dtype": "float16",
+    }  # fmt: skip
+    (tmp_path / "qwen").mkdir()
+    (tmp_path / "qwen" / "config.json").write_text(json.dumps(config))
+    report = document(attncheck, "parity", "qwen", "--device", "cpu", "--backend", "sdpa_math")
+    cases = [run["case"] for run in report["runs"]]
+    assert {(c["num_heads"], c["num_kv_heads"], c["head_dim"], c["dtype"]) for c in cases} == {(14, 2, 64, "float16")}
+    assert max(max(c["seqlens_q"]) for c in cases) == 300
+    assert {c["layout"] for c in cases} == {"dense", "packed", "left_padded", "right_padded"}
+    assert answers(report, "sdpa_math") == {"pass"}
+
+
+def test_seeds_repeat_and_differ(attncheck: Run) -> None:
+    words = (
+        "parity",
+        "--suite",
+        "quick",
+        "--device",
+        "cpu",
+        "--backend",
+        "sdpa_math",
+        "--case",
+        "dense-causal-s257-h4kv2-d64-bf16-normal",
+    )
+    one, two = (document(attncheck, *words, "--repeat", "2", "--seed", "3")["runs"] for _ in range(2))
+    assert [run["case"]["seed"] for run in one] == [3, 4]
+    assert [run["scores"] for run in one] == [run["scores"] for run in two]
+    assert one[0]["scores"] != one[1]["scores"]
+
+
+def test_a_budget_ends_the_run_and_says_what_is_left(attncheck: Run, marker: str) -> None:
+    done = attncheck("parity", "--device", "cpu", "--backend", "eager", "--budget", "8", "--repeat", "50")
+    assert done.returncode == 0
+    assert "runs not reached within --budget" in done.stdout
+
+
+@pytest.mark.parametrize("moment", [0.3, 2.0, 5.0])
+def test_ctrl_c_leaves_nothing_behind(moment: float, tmp_path: Path, marker: str) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    command = [sys.executable, "-m", "attncheck", "parity", "--device", "cpu"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    time.sleep(moment)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode in (130, -signal.SIGINT)
+    assert stderr.strip().count(b"\n") == 0
+    assert all_gone(marker)
+    assert not list(scratch.glob("attncheck-*"))
+
+
+def test_a_killed_parent_takes_its_workers_along(tmp_path: Path, marker: str) -> None:
+    environment = plant(tmp_path / "site", "hangs", "def run(inputs, deterministic):\n    time.sleep(1000)")
+    command = [sys.executable, "-m", "attncheck", "parity", "--device", "cpu", "--backend", "hangs"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    deadline = time.monotonic() + 30
+    while len(processes_marked(marker)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(3)
+    process.kill()
+    process.wait()
+    assert all_gone(marker)
+
+
+def test_backends_are_listed(attncheck: Run, marker: str) -> None:
+    listed = json.loads(attncheck("backends", "--device", "cpu", "--format", "json").stdout)
+    states = {item["name"]: item["state"] for item in listed}
+    assert states["eager"] == states["sdpa_math"] == states["sdpa_flash"] == "runs"
+    assert states["sdpa_cudnn"] == "refuses"
+    text = attncheck("backends", "--device", "cpu").stdout
+    assert "CUDNN_ATTENTION runs on CUDA only" in text
+
+
+def test_a_model_that_cannot_be_is_told(attncheck: Run, tmp_path: Path) -> None:
+    config = {"model_type": "llama", "num_attention_heads": 6, "num_key_value_heads": 4, "head_dim": 64}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    done = attncheck("parity", ".", "--device", "cpu")
+    assert done.returncode == 3
+    assert "6 heads over 4 kv heads" in done.stderr
+
+
+def test_a_plugin_that_prints_or_exits_when_imported_spoils_nothing(attncheck: Run, tmp_path: Path) -> None:
+    environment = plant(tmp_path / "site", "loud", "print('HELLO')\ndef run(inputs, deterministic):\n    return None")
+    environment = plant(tmp_path / "site", "quits", "sys.exit(5)\ndef run(inputs, deterministic):\n    return None")
+    words = ("parity", "--suite", "quick", "--device", "cpu", "--backend", "sdpa_math", "--case", ONE)
+    report = document(attncheck, *words, env=environment)
+    states = {state["name"]: state for state in report["backends"]}
+    assert "SystemExit" in states["quits_plugin"]["missing"]
+    assert states["loud"]["missing"] == ""

@@ -1,0 +1,192 @@
+"""The emulations that planted faults are made of are right, and every planted fault changes what it says it changes."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from attncheck.attention.backend import Outputs
+from attncheck.attention.inputs import Inputs, make
+from attncheck.attention.reference.oracle import Reference, reference
+from attncheck.attention.reference.score import scores
+from attncheck.core.cases import DTYPES, Case, Dtype, named
+from attncheck.core.results.verdicts import Run, judge
+from tests.measure.planted import emulated, ring
+from tests.measure.planted.faults import FAULTS, Fault
+from tests.measure.planted.triton_kernels import KERNEL_FAULTS
+
+Kernel = Callable[[Inputs, bool], Outputs]
+CORRECT: dict[str, tuple[Kernel, float]] = {  # and the class factor by which each is judged
+    "blocks_of_64": (emulated.run_blocks_of_64, 1.0),
+    "blocks_of_128": (emulated.run_blocks_of_128, 1.0),
+    "split_kv": (emulated.run_split_kv, 1.0),
+    "ring": (ring.run_ring, 1.25),
+    "zigzag": (ring.run_zigzag, 1.25),
+    "stripe": (ring.run_stripe, 1.25),
+}
+
+
+def a(seqlens_q: tuple[int, ...], seqlens_k: tuple[int, ...] | None = None, **changes: object) -> Case:
+    return named(replace(Case("planted", seqlens_q, seqlens_k or seqlens_q), **changes))  # type: ignore[arg-type]
+
+
+CASES = (
+    a((256,), num_kv_heads=2),
+    a((193, 193), strides="transposed"),
+    a((140,), (256,)),
+    a((256,), (140,), alignment="top_left"),
+    a((256,), window_size=(63, 0), num_kv_heads=2, values="outlier"),
+    a((200,), window_size=(40, 20), causal=False),
+    a((200, 70, 1), layout="right_padded", causal=False),
+    a((200, 70, 1), layout="left_padded"),
+    a((130, 0, 65, 1, 40), layout="packed", num_kv_heads=1),
+    a((100, 60), (70, 129), layout="packed"),
+    a((200,), alibi=True, strides="sliced"),
+    a((200,), softcap=20.0, values="large", causal=False),
+    a((200,), sinks=True, num_kv_heads=2, head_dim=80, v_head_dim=48),
+    a((200,), strides="expanded", values="long_tail"),
+    a((512,), num_heads=2, num_kv_heads=2, head_dim=32, v_head_dim=32, values="ramp"),
+    a((200,), values="small", causal=False, num_kv_heads=1),
+)
+IDS = [case.name for case in CASES]
+
+
+@functools.cache
+def inputs(case: Case) -> Inputs:
+    return make(case, "cpu")
+
+
+@functools.cache
+def oracle(case: Case) -> Reference:
+    return reference(inputs(case))
+
+
+@functools.cache
+def right(run: Kernel, case: Case) -> Outputs:
+    return run(inputs(case), False)
+
+
+def of(outputs: Outputs) -> dict[str, Tensor]:
+    names = ("out", "lse", "dq", "dk", "dv", "dsinks")
+    return {name: x for name in names if (x := getattr(outputs, name)) is not None}
+
+
+def same(one: Outputs, other: Outputs) -> bool:
+    return all(torch.equal(x, of(other)[name]) for name, x in of(one).items())
+
+
+def in_dtype(case: Case, dtype: Dtype) -> Case:
+    return named(replace(case, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_a_correct_emulation_passes(case: Case, dtype: Dtype) -> None:
+    case = in_dtype(case, dtype)
+    for name, (run, factor) in CORRECT.items():
+        if name == "split_kv" and dtype == "float32" and case.values == "ramp":
+            continue  # LSEs in the hundreds: merging by them costs float32 more than a kernel's own rounding
+        found = scores(right(run, case), oracle(case))
+        verdict = judge(Run(name, case, "ok", scores=tuple(found), class_factor=factor))
+        assert verdict.answer == "pass", (name, verdict.because)
+        if dtype != "float32" and not case.padded and case.values != "small":  # float16's subnormals: up to sqrt(8)
+            noise = {score.tensor: score.z_rms for score in found if score.tensor in ("out", "dq", "dk", "dv")}
+            assert all(0.3 < z < 1.5 for z in noise.values()), (name, noise)
+
+
+ORDINARY = [fault for fault in FAULTS if not fault.long and fault.family not in ("determinism", "cache")]
+
+
+@pytest.mark.parametrize("fault", ORDINARY, ids=lambda fault: fault.name)
+def test_a_fault_changes_the_result_where_it_applies_and_nowhere_else(fault: Fault) -> None:
+    dtypes: tuple[Dtype, ...] = ("bfloat16",) if fault.logic else DTYPES
+    tried = [in_dtype(case, dtype) for dtype in dtypes for case in CASES]
+    applying = [case for case in tried if fault.applies(case)]
+    assert applying
+    for case in applying[:4]:
+        assert not same(fault.run(inputs(case), False), right(fault.right, case)), case.name
+    for case in [case for case in tried if case not in applying][:4]:
+        assert same(fault.run(inputs(case), False), right(fault.right, case)), case.name
+
+
+@pytest.mark.parametrize("fault", [f for f in ORDINARY if f.logic], ids=lambda fault: fault.name)
+def test_scores_alone_fail_a_fault_of_logic(fault: Fault) -> None:
+    factor = 1.25 if fault.family == "ring" else 1.0
+    for case in filter(fault.applies, CASES):
+        found = tuple(scores(fault.run(inputs(case), False), oracle(case)))
+        if judge(Run(fault.name, case, "ok", scores=found, class_factor=factor)).answer == "fail":
+            return
+    pytest.fail("no case shows it")
+
+
+@pytest.mark.parametrize("fault", [f for f in FAULTS if f.family == "determinism"], ids=lambda fault: fault.name)
+def test_chance_strikes_once_in_twenty_calls(fault: Fault) -> None:
+    case = CASES[0]
+    answers = [fault.run(inputs(case), False) for _ in range(40)]
+    assert sum(not same(answer, right(fault.right, case)) for answer in answers) == 2
+
+
+@pytest.mark.parametrize("fault", [f for f in FAULTS if f.family == "cache"], ids=lambda fault: fault.name)
+def test_a_cache_answers_with_what_it_was_asked_before(fault: Fault) -> None:
+    before, case = named(replace(CASES[1], seed=7)), CASES[1]
+    fault.run(inputs(before), False)
+    answer, stale = of(fault.run(inputs(case), False)), of(right(fault.right, before))
+    assert torch.equal(answer["dq"], stale["dq"])
+    assert not same(right(fault.right, before), right(fault.right, case))
+
+
+LONG = a((4160,), num_heads=1, num_kv_heads=1, head_dim=16, v_head_dim=16)
+LONGER = a((32832,), num_heads=1, num_kv_heads=1, head_dim=16, v_head_dim=16)
+FAR = [fault for fault in FAULTS if fault.long]
+
+
+@pytest.mark.parametrize("fault", FAR, ids=lambda fault: fault.name)
+def test_a_distant_fault_spares_shorter_cases(fault: Fault) -> None:
+    assert not any(fault.applies(case) for case in CASES)
+    assert fault.applies(LONGER)
+    if "4096" in fault.name:
+        assert not same(fault.run(inputs(LONG), False), right(fault.right, LONG))
+    else:
+        assert not fault.applies(LONG)
+
+
+@pytest.fixture
+def cuda() -> None:
+    if not torch.cuda.is_available():
+        if os.environ.get("ATTNCHECK_REQUIRE_GPU") == "1":
+            pytest.fail("ATTNCHECK_REQUIRE_GPU=1, and there is no GPU")
+        pytest.skip("no GPU here")
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize("fault", FAR, ids=lambda fault: fault.name)
+def test_a_distant_fault_shows_in_a_long_case(fault: Fault) -> None:
+    far = make(LONGER, "cuda")
+    assert not same(fault.run(far, False), fault.right(far, False))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize("fault", KERNEL_FAULTS, ids=lambda fault: fault.name)
+def test_a_triton_kernel_fails_with_its_fault_and_passes_without(fault: Fault) -> None:
+    pytest.importorskip("triton")
+    full = a((200, 200), causal=False)
+    case = next(case for case in (CASES[0], full) if fault.applies(case))
+    given = make(case, "cuda")
+    exact = reference(given)
+    for run, answer in ((fault.right, "pass"), (fault.run, "fail")):
+        found = tuple(scores(run(given, False), exact))
+        assert judge(Run(fault.name, case, "ok", scores=found)).answer == answer
+
+
+def test_names_are_unique_and_there_are_enough() -> None:
+    names = [fault.name for fault in (*FAULTS, *KERNEL_FAULTS)]
+    assert len(names) == len(set(names))
+    assert sum(fault.logic for fault in FAULTS) >= 76

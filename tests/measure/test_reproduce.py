@@ -1,0 +1,92 @@
+"""The script of --explain-case stands alone, has the very inputs that were measured, and shows what was wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attncheck.attention.backend import Backend, Device
+from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
+from attncheck.attention.inputs import make
+from attncheck.core.cases import Case
+from attncheck.measure import reproduce
+from attncheck.measure.suites import suite
+from tests.conftest import Run
+
+CPU = Device("cpu", torch=(99, 0))
+
+
+def kinds() -> list[Case]:
+    """Return one case of each kind that the standard suite has."""
+    found: dict[tuple[object, ...], Case] = {}
+    for case in suite("standard"):
+        kind = (case.family, case.values, case.probe, case.strides, case.layout, case.alignment, case.dtype)
+        if case.seqlen_q <= 1100 and case.probe not in ("dropout", "nan_poison"):
+            found.setdefault(kind, case)
+    return list(found.values())
+
+
+def executed(case: Case, backend: Backend) -> tuple[dict[str, Any], str]:
+    source = "\n".join(reproduce.lines(case, backend, "cpu"))
+    names: dict[str, Any] = {}
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(source, case.name, "exec"), names)
+    return names, printed.getvalue()
+
+
+def errors(printed: str) -> list[float]:
+    return [
+        float(line.partition("relative error ")[2].partition(",")[0]) for line in printed.splitlines() if ":" in line
+    ]
+
+
+@pytest.mark.parametrize("case", kinds(), ids=lambda case: case.name)
+def test_a_script_has_the_measured_inputs_and_runs(case: Case) -> None:
+    backend = next(b for b in (sdpa_flash.BACKEND, sdpa_math.BACKEND, eager.BACKEND) if not b.refuse(case, CPU))
+    names, printed = executed(case, backend)
+    if not case.probe:
+        inputs = make(case, "cpu")
+        for name in ("q", "k", "v", "dout"):
+            assert torch.equal(names[name].detach(), getattr(inputs, name)), name
+            assert names[name].stride() == getattr(inputs, name).stride(), name
+    # The inputs that cancel, or that eager rounds badly, have large relative errors by nature.
+    if case.values in ("normal", "outlier", "small") and case.probe not in ("poison", "prefix"):
+        assert max(errors(printed)) < (1e-5 if case.dtype == "float32" else 0.03), printed
+
+
+def test_every_script_is_short() -> None:
+    for case in kinds():
+        assert len(list(reproduce.lines(case, sdpa_math.BACKEND, "cpu"))) <= 60
+
+
+def test_a_sampled_script_runs_too() -> None:
+    case = next(case for case in suite("full") if case.family == "long" and case.seqlen_q == 4097)
+    _, printed = executed(case, sdpa_flash.BACKEND)
+    assert max(errors(printed)) < 0.03
+
+
+def test_the_command_writes_a_script_that_stands_alone(attncheck: Run, tmp_path: Path) -> None:
+    name = "dense-causal-s257-h4kv2-d64-bf16-normal"
+    done = attncheck("parity", "--explain-case", name, "--backend", "sdpa_flash", "--device", "cpu")
+    assert done.returncode == 0
+    assert "attncheck" not in done.stdout.partition("\n")[2], "it needs torch and the backend alone"
+    script = tmp_path / "reproduce.py"
+    script.write_text(done.stdout)
+    again = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert [line.partition(":")[0] for line in again.stdout.splitlines()[:4]] == ["out", "dq", "dk", "dv"]
+
+
+def test_a_seeded_case_is_found_by_its_name(attncheck: Run) -> None:
+    name = "dense-causal-s257-h4kv2-d64-bf16-normal-seed5"
+    done = attncheck("parity", "--explain-case", name, "--backend", "eager", "--device", "cpu")
+    assert "manual_seed(6)" in done.stdout
+    refused = attncheck("parity", "--explain-case", name.replace("normal-seed5", "no"), "--backend", "eager")
+    assert refused.returncode == 2

@@ -1,0 +1,93 @@
+"""Reports with something of everything in them, for the tests of formats."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from attncheck.core.cases import Case
+from attncheck.core.findings import Finding, Fix, Report, Skip
+from attncheck.core.job import Job, Linted
+from attncheck.core.launch import Edit, Place, Setting
+from attncheck.core.plan import Plan
+from attncheck.core.results.gate import Allowance, Stage
+from attncheck.core.results.smoke import Attempt, Measure, Proof
+from attncheck.core.results.verdicts import MeasuredOn, Run, Verdict
+from attncheck.doctor import engine
+from tests import snapshots as s
+
+SCRIPT = 'torchrun train.py \\\n  --attn eager \\\n  --packing_samples "{0}"\n'
+
+
+def finding(code: str = "ATN140", **fields: Any) -> Finding:
+    """Return a finding of a real rule; name and severity are the rule's where they are not given."""
+    rule = next(rule for rule in engine.all_rules()[0] if rule.code == code)
+    values: dict[str, Any] = {
+        "name": rule.name,
+        "severity": rule.severity,
+        "message": f"{code} is what is wrong, by 3.25",
+        "subject": "ring-flash-attn 0.1.8",
+        "evidence": ("import lane: ImportError",),
+        "fixes": (Fix("install it", "command", "uv pip install transformers==5.3.0", proven="20 steps"),),
+    }
+    return Finding(code=code, **{**values, **fields})
+
+
+def plain(**fields: Any) -> Report:
+    """Return doctor's report on an H200, with these fields changed."""
+    return replace(engine.judge(s.h200(), frozenset()), **fields)
+
+
+def everything() -> Report:
+    """Return a gate's report: findings of each level and kind, skips, stages, verdicts, proofs, a linted script."""
+    right = Case("gqa", (128,), (128,), name="gqa-128")
+    return plain(
+        asked="gate",
+        findings=(
+            finding("ATN140"),
+            finding("ATN201", subject="driver 550.54", severity="warning", fixes=()),
+            finding(
+                "ATN401",
+                places=(Place("run.sh", 2, 3),),
+                severity="error",
+                fixes=(Fix("name one that packs", "setting", "--attn sdpa", sets={"attn_implementation": "sdpa"}),),
+            ),
+            finding("ATN110", severity="note", subject="", message="nvcc is missing"),
+        ),
+        known=(finding("ATN147", subject="verl 0.9.1"),),
+        allowed=(finding("ATN109", subject="flash-attn"),),
+        allowances=(Allowance("ATN1", "not ours", "2027-01-01"), Allowance("ATN109", "SDPA is enough", "2027-02-01")),
+        skips=(Skip("ATN207", "gpu-memory-in-use", "no GPU"),),
+        passed=("ATN101", "ATN102"),
+        suppressed=("ATN155",),
+        stages=(
+            Stage("doctor", "found", 0.5),
+            Stage("lint", "clean", 0.1),
+            Stage("parity", "unanswered", 3.0, "the rank died"),
+            Stage("bench", "left out", 0.0, "time was up"),
+        ),
+        measured_on=MeasuredOn("cuda", "NVIDIA H200", "2.11"),
+        verdicts=(
+            Verdict("parity", "sdpa_math", "gqa-128", "gqa", "pass", "as expected"),
+            Verdict("parity", "flash", "gqa-128", "gqa", "fail", "dq has z_row 40 (budget 12)", 3.4, ("at head 3",)),
+            Verdict("parity", "flash", "alibi", "alibi", "refused", "no alibi"),
+            Verdict("parity", "flash", "long", "long", "lost", "the process died"),
+            Verdict("parity", "flash", "near", "gqa", "warn", "z_rms 2.1"),
+        ),
+        runs=(Run("sdpa_math", right, "ok", call_ms=1500.0),),
+        linted=(Linted(_job(), "diff", "", (Edit("run.sh", (29, 34), "sdpa"), Edit("run.sh", (1, 2), "x"))),),
+    )
+
+
+def _job() -> Job:
+    words = Setting("attn", "eager", Place("run.sh", 2, 3), (22, 34), (29, 34))
+    return Job("openrlhf", "0.11.2", "sft", place=Place("run.sh", 1, 1), settings=(words,))
+
+
+def smoke() -> Report:
+    """Return smoke's report: a proof that passes and one that fails."""
+    proofs = (
+        Proof("documents_apart", measures=(Measure("gradients", 3.0, 1.0, "worst in q_proj"),), seconds=2.5),
+        Proof("what_ran", notes=("sdpa ran",), seconds=0.25),
+    )
+    return plain(asked="smoke", findings=(finding("ATN430"),), attempts=(Attempt("llama", Plan(), proofs),))

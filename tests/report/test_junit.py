@@ -1,0 +1,108 @@
+"""JUnit XML: what is red, what is skipped and why, and that a real reader reads it back whatever messages hold."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from attncheck.report.formats import renderer
+from tests.report import reports
+
+NASTY = "\x00\x1b[31m\ud800 <&\"'> ]]> \ufffe \x85 é 🦊 \r\n tab\t"
+
+
+def read(report: object) -> ET.Element:
+    """Return the document as an XML reader sees it, from bytes as a file holds them."""
+    return ET.fromstring(renderer("junit")(report, False).encode("utf-8"))  # type: ignore[arg-type]
+
+
+def states(root: ET.Element) -> dict[str, str]:
+    """Return each test's state by its name."""
+    return {
+        case.get("name", ""): next((child.tag for child in case if child.tag != "system-out"), "passed")
+        for case in root.iter("testcase")
+    }
+
+
+def test_red_is_what_fails_a_job_and_the_rest_says_why_it_is_not() -> None:
+    root = read(reports.everything())
+    found = states(root)
+    assert found["ATN140 ring-flash-attn-import: ring-flash-attn 0.1.8"] == "failure"
+    assert found[_name(found, "ATN201")] == "passed"
+    assert found[_name(found, "ATN110")] == "passed", "a note is no failure"
+    assert found[_name(found, "ATN147")] == "skipped" and found[_name(found, "ATN109")] == "skipped"
+    assert found[_name(found, "ATN101")] == "passed" and found[_name(found, "ATN155")] == "skipped"
+    assert (found["doctor"], found["lint"], found["parity"], found["bench"]) == ("passed", "passed", "error", "skipped")
+    assert found["gqa-128"] == "failure", "the later suite of two that have such a case"
+    assert (found["alibi"], found["long"], found["near"]) == ("skipped", "error", "passed")
+
+
+def _name(found: dict[str, str], code: str) -> str:
+    return next(name for name in found if name.startswith(code))
+
+
+def test_reasons_places_and_times_are_told() -> None:
+    root = read(reports.everything())
+    skips = {case.get("name", "")[:6]: case.find("skipped") for case in root.iter("testcase")}
+    allowed = skips["ATN109"]
+    assert allowed is not None and "until 2027-02-01 (SDPA is enough)" in allowed.get("message", "")
+    judged = skips["ATN207"]
+    assert judged is not None and judged.get("message") == "no GPU"
+    placed = next(case for case in root.iter("testcase") if case.get("name", "").startswith("ATN401"))
+    assert (placed.get("file"), placed.get("line")) == ("run.sh", "2")
+    timed = next(case for case in root.iter("testcase") if case.get("classname") == "attncheck.parity_sdpa_math")
+    assert timed.get("time") == "1.500"
+    failure = next(case for case in root.iter("testcase") if case.get("name", "").startswith("ATN140")).find("failure")
+    assert failure is not None and "uv pip install transformers==5.3.0" in (failure.text or "")
+
+
+def test_counts_are_those_of_the_testcases() -> None:
+    root = read(reports.everything())
+    for holder in (root, *root.iter("testsuite")):
+        cases = list(holder.iter("testcase"))
+        assert holder.get("tests") == str(len(cases))
+        for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            assert holder.get(attribute) == str(sum(case.find(tag) is not None for case in cases))
+
+
+def test_a_failing_verdict_that_was_let_pass_is_not_red() -> None:
+    report = reports.everything()
+    quiet = replace(report, findings=(), known=(*report.known, *report.findings))
+    case = next(c for c in read(quiet).iter("testcase") if c.get("classname") == "attncheck.parity_flash")
+    skipped = case.find("skipped")
+    assert skipped is not None and "let it pass" in skipped.get("message", "")
+    assert not any(True for _ in read(quiet).iter("failure"))
+
+
+def test_proofs_are_tests_of_their_model() -> None:
+    found = {case.get("name"): case for case in read(reports.smoke()).iter("testcase")}
+    assert found["documents_apart"].find("failure") is not None
+    assert found["what_ran"].find("failure") is None and found["what_ran"].get("time") == "0.250"
+
+
+def test_any_characters_make_a_document() -> None:
+    finding = reports.finding(message=NASTY, subject=NASTY, evidence=(NASTY,))
+    root = read(reports.plain(findings=(finding,)))
+    message = next(root.iter("failure")).get("message", "")
+    assert "\\x00" in message and "\\ud800" in message and "\\ufffe" in message
+    assert "<&\"'> ]]>" in message and "é 🦊" in message
+
+
+def test_every_single_character_can_stand_in_a_message() -> None:
+    text = "".join(map(chr, [*range(0x300), *range(0xD7F0, 0xE010), *range(0xFFF0, 0x10010)]))
+    assert read(reports.plain(findings=(reports.finding(message=text),))).tag == "testsuites"
+
+
+def test_a_junit_reader_reads_it(tmp_path: Path) -> None:
+    junitparser = pytest.importorskip("junitparser")
+    path = tmp_path / "junit.xml"
+    path.write_text(renderer("junit")(reports.everything(), False), encoding="utf-8")
+    suites = {suite.name: suite for suite in junitparser.JUnitXml.fromfile(str(path))}
+    assert list(suites) == ["gate", "rules", "parity: sdpa_math", "parity: flash"]
+    red = [case.name for case in suites["rules"] for result in case.result if isinstance(result, junitparser.Failure)]
+    assert [name[:6] for name in red] == ["ATN140", "ATN401"]
+    assert suites["gate"].errors == 1 and suites["parity: flash"].failures == 1
+    assert any(p.name == "launch.1" and "openrlhf 0.11.2 sft" in p.value for p in suites["rules"].properties())

@@ -1,0 +1,175 @@
+"""Where findings are anchored: each kind of file, what comes first, what is never read, and at what cost."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.findings import Finding, Fix
+from attncheck.core.launch import COMMAND, Place
+from attncheck.report.locations import anchored, holds_requirements, in_checkout, packages, places
+from attncheck.report.required import READERS
+from tests import snapshots as s
+from tests.report import reports
+
+FLASH = frozenset({"flash-attn"})
+LONG = 30.0  # seconds: these tests are not about the deadline
+FILES = {
+    "requirements.txt": (
+        "--index-url https://x/flash-attn\n# flash-attn\ntorch==2.9\n  Flash_Attn[x]>=2.8 # why\n",
+        4,
+        3,
+    ),
+    "requirements-gpu.txt": ("https://host/v2.8.3/flash_attn-2.8.3+cu12torch2.9-cp312-linux_x86_64.whl\n", 1, 21),
+    "constraints.in": ("git+https://host/x.git@v2#egg=flash-attn\n", 1, 31),
+    "requirements/train.txt": ("flash-attn @ https://host/flash_attn-2.8.3-cp312-x.whl ; python_version > '3'\n", 1, 1),
+    "pyproject.toml": (
+        '[project]\nname = "flash-attn"\nkeywords = ["flash-attn"]\ndependencies = [\n  "torch[x]",  # flash-attn\n'
+        "  'flash.attn ~= 2.8',\n]\n",
+        6,
+        4,
+    ),
+    "sub/pyproject.toml": ('[dependency-groups]\nx = ["torch", {include-group = "y"}, "flash-attn"]\n', 2, 39),
+    "Pipfile": ('[packages]\nflash-attn = "*"\n', 2, 1),
+    "pixi.toml": ('[pypi-dependencies]\n"flash-attn" = "*"\n', 2, 2),
+    "setup.cfg": ("[metadata]\nname = flash-attn\n[options]\ninstall_requires =\n    torch\n    flash-attn>=2\n", 6, 5),
+    "environment.yml": ("name: flash-attn\ndependencies:\n  - pip:\n    - flash-attn==2.8.3\n", 4, 7),
+    "Dockerfile.gpu": (
+        "FROM flash-attn\nRUN echo flash-attn && pip install --no-deps \\\n    'flash-attn==2.8.3'\n",
+        3,
+        5,
+    ),
+    "uv.lock": ('[[package]]\nname = "torch"\n\n[[package]]\nname = "flash-attn"\nversion = "2.8.3"\n', 5, 9),
+    "Pipfile.lock": ('{\n    "default": {\n        "flash-attn": {\n', 3, 10),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_kind_of_file_is_read_to_the_line_and_column(tmp_path: Path, name: str) -> None:
+    text, line, column = FILES[name]
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    assert places(tmp_path, FLASH, LONG) == {"flash-attn": Place(name, line, column)}
+    assert holds_requirements(name) or "/" in name
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", '[project]\nname = "flash-attn"\nkeywords = ["flash-attn"]\n[tool.x]\nflash-attn = 1\n'),
+        ("requirements.txt", "# flash-attn\nflash-attn-3\n-r flash-attn.txt\n"),
+        ("Dockerfile", "RUN pip install torch && cp flash-attn /x\nCOPY flash-attn /\n# pip install flash-attn\n"),
+        ("environment.yml", "channels:\n  - flash-attn\n"),
+        ("notes.txt", "flash-attn\n"),
+        ("requirements.txt", ""),
+    ],
+)
+def test_what_only_looks_like_a_requirement_is_none(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert places(tmp_path, FLASH, LONG) == {}
+
+
+def test_declared_comes_before_locked_and_the_root_before_its_folders(tmp_path: Path) -> None:
+    order = ["requirements.in", "pyproject.toml", "requirements.txt", "sub/requirements.in", "uv.lock"]
+    for name in order:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(
+            {"pyproject.toml": '[project]\ndependencies = ["flash-attn"]\n', "uv.lock": 'name = "flash-attn"\n'}.get(
+                name, "flash-attn\n"
+            )
+        )
+    for name in order:
+        assert places(tmp_path, FLASH, LONG)["flash-attn"].source == name
+        (tmp_path / name).unlink()
+
+
+def test_only_what_is_near_and_small_is_read(tmp_path: Path) -> None:
+    for folder in ("a/b", ".venv", "venv", "node_modules"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "requirements.txt").write_text("flash-attn\n")
+    (tmp_path / "requirements.txt").write_bytes(b"flash-attn\n" + b"#" * (4 << 20))
+    os.mkfifo(tmp_path / "constraints.txt")
+    (tmp_path / "requirements-x.txt").symlink_to("/dev/zero")
+    assert places(tmp_path, FLASH, LONG) == {}
+    assert places(tmp_path / "gone", FLASH, LONG) == {}
+
+
+def test_damaged_files_give_places_or_nothing(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    texts = [text for text, _, _ in FILES.values()]
+    for round_ in range(300):
+        text = bytearray(chance.choice(texts).encode())
+        for _ in range(chance.randrange(1, 12)):
+            text[chance.randrange(len(text))] = chance.choice(b"\x00\xff[]{}\"'\n\\#=-:")
+        reader = READERS[round_ % len(READERS)]
+        for name, line, column in reader.read(bytes(text).decode("utf-8", "replace")):
+            assert name and line >= 1 and column >= 1
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.named.pattern[:12])
+@pytest.mark.parametrize("lines", [1, 50])
+@pytest.mark.parametrize(
+    "piece", ["a", "-", "- ", '"', "[", "=a", "a-1", "//-1.", "#egg=", "pip install ", "a::", "=a-1", "\n", "name\n"]
+)
+def test_no_line_makes_a_pattern_think_for_ever(reader: object, piece: str, lines: int) -> None:
+    started = time.process_time()
+    list(reader.read("\n".join([f"https://{piece * (50_000 // len(piece) // lines)}"] * lines)))  # type: ignore[attr-defined]
+    assert time.process_time() - started < 2
+
+
+def test_a_large_project_costs_little(tmp_path: Path) -> None:
+    lock = "".join(f'[[package]]\nname = "p{n}"\nversion = "1"\n\n' for n in range(20_000))
+    (tmp_path / "uv.lock").write_text(lock)
+    for n in range(200):
+        (tmp_path / f"d{n}").mkdir()
+        (tmp_path / f"d{n}" / "requirements.txt").write_text("torch\n" * 50)
+    started = time.process_time()
+    places(tmp_path, FLASH)
+    assert time.process_time() - started < 0.3, "0.05 s of wall time, and the file that was begun"
+
+
+def about(subject: str, *commands: str) -> Finding:
+    return reports.finding(subject=subject, fixes=tuple(Fix("x", "command", text) for text in commands))
+
+
+def test_what_a_finding_is_about() -> None:
+    report = reports.plain(snapshot=s.model(s.h200(), model_type="falcon"))
+    assert packages(about("Flash_Attn 2.8.3"), report) == ["flash-attn"]
+    assert packages(about("falcon"), report) == [], "the model, not the web framework"
+    assert packages(about("GPU 0"), report) == ["gpu"]
+    assert packages(about("no version here"), report) == []
+    command = "uv pip install --python /x/bin/python 'flash-attn>=2.8,<3' https://h/x.whl torch[y]==2.9"
+    assert packages(about("", command), report) == ["flash-attn", "torch"]
+    assert packages(about("", "pip uninstall flash-attn", "nvidia-smi"), report) == []
+
+
+def test_findings_that_have_places_keep_them_and_others_get_one(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("flash-attn\n")
+    mine = about("flash-attn 2.8.3")
+    placed = replace(mine, places=(Place("run.sh", 3, 1),))
+    report = reports.plain(findings=(mine, placed, about("driver 550")), known=(mine,), allowed=(mine,))
+    told = anchored(report, tmp_path, LONG)
+    here = (Place("requirements.txt", 1, 1),)
+    assert [finding.places for finding in told.findings] == [here, placed.places, ()]
+    assert told.known[0].places == told.allowed[0].places == here
+    assert anchored(told, tmp_path, LONG) == told
+
+
+def test_a_source_is_told_from_the_top_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = tmp_path / "work" / "sub"
+    inner.mkdir(parents=True)
+    monkeypatch.chdir(inner)
+    assert in_checkout("x.sh", {}) == "x.sh"
+    assert in_checkout("x.sh", {"GITHUB_WORKSPACE": str(tmp_path / "work")}) == "sub/x.sh"
+    assert in_checkout("../x.sh", {"GITHUB_WORKSPACE": str(tmp_path / "work")}) == "x.sh"
+    assert in_checkout("../../x.sh", {"GITHUB_WORKSPACE": str(tmp_path / "work")}) == ""
+    assert in_checkout("x.sh", {"GITHUB_WORKSPACE": "/another"}) == "x.sh"
+    (tmp_path / ".git").mkdir()
+    assert in_checkout("x.sh", {}) == "work/sub/x.sh"
+    assert in_checkout("-", {}) == in_checkout(COMMAND, {}) == in_checkout("", {}) == ""

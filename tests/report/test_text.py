@@ -1,0 +1,83 @@
+"""The text report: golden files, narrow terminals, colours only where they are wanted."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.findings import Finding, Fix, Report
+from attncheck.doctor import engine
+from attncheck.report.formats import renderer
+from tests import snapshots as s
+
+GOLDEN = Path(__file__).parents[1] / "data" / "golden"
+FACTS = str(s.FOLDER / "h200.json")
+
+
+def planted() -> Report:
+    finding = Finding(
+        "ATN201",
+        "driver-too-old",
+        "error",
+        "driver 550.54.15 is too old for CUDA 13.0, which needs 580 or newer",
+        "driver 550.54.15",
+        ("torch is built for CUDA 13.0", "driver 550.54.15"),
+        (
+            Fix("update the driver", "manual", "NVIDIA driver >= 580"),
+            Fix("use sdpa", "setting", 'attn_implementation="sdpa"\nverl: x', proven="20 steps, loss 5.54 -> 2.1"),
+        ),
+    )
+    report = engine.judge(s.h200(), frozenset(), select=("ATN201",))
+    return replace(report, findings=(finding,), passed=("ATN202",), suppressed=(), skips=report.skips)
+
+
+def test_the_text_is_the_golden_one() -> None:
+    assert renderer("text")(planted(), True) == (GOLDEN / "planted.txt").read_text(encoding="utf-8")
+
+
+def in_terminal(columns: int, **variables: str) -> str:
+    """Return what doctor prints on a real pseudo-terminal of this width."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm-256color", **variables}
+    environment.pop("NO_COLOR", None) if "NO_COLOR" not in variables else None
+    command = [sys.executable, "-m", "attncheck", "doctor", "--facts", FACTS]
+    process = subprocess.Popen(command, stdout=follower, stderr=subprocess.PIPE, env=environment)
+    os.close(follower)
+    chunks = []
+    try:
+        while chunk := os.read(leader, 65536):
+            chunks.append(chunk)
+    except OSError:  # Linux ends a pseudo-terminal so
+        pass
+    process.wait(30)
+    os.close(leader)
+    return b"".join(chunks).decode("utf-8").replace("\r\n", "\n")
+
+
+def test_a_terminal_gets_colours_and_no_color_takes_them_away() -> None:
+    assert "\x1b[" in in_terminal(100)
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", in_terminal(100, NO_COLOR="1"))
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 200])
+def test_only_what_is_to_be_pasted_is_wider_than_the_terminal(columns: int) -> None:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", in_terminal(columns))
+    plain = subprocess.run(
+        [sys.executable, "-m", "attncheck", "doctor", "--facts", FACTS], capture_output=True, text=True
+    ).stdout
+    assert sorted("".join(text.split())) == sorted("".join(plain.split())), "wrapping lost or added something"
+
+
+def test_a_pipe_gets_one_line_a_message() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "attncheck", "doctor", "--facts", FACTS], capture_output=True, text=True
+    )
+    assert "\x1b" not in done.stdout
+    assert any(line.startswith("ATN140 ") for line in done.stdout.splitlines())

@@ -1,0 +1,33 @@
+"""Runs items on real gloo ranks, as parity over ranks does, without the command around it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from attncheck.core import codec
+from attncheck.core.cases import Case
+from attncheck.core.results.verdicts import Run
+from attncheck.workers.pool import Event
+from attncheck.workers.ranks import Ranks, RanksJob
+
+
+def heard(ranks: int, items: Iterable[tuple[str, str]], **message: Any) -> list[Event]:
+    """Return what one job's items came to, in the order in which it was told."""
+    events: list[Event] = []
+    whole = {"device": "cpu", "threads": 1, "emulate": "2.8", **message}
+    Ranks(sys.executable).run(RanksJob(ranks, whole, tuple(items), 60.0), events.append)
+    return [event for event in events if event.kind != "started"]
+
+
+def measured(
+    ranks: int, items: Iterable[tuple[str, str]], cases: Iterable[Case], **message: Any
+) -> dict[tuple[str, str], Run]:
+    """Return the run of each item, (backend, case's name)."""
+    by_name = {case.name: case for case in cases}
+    found = {}
+    for event in heard(ranks, items, task="parity", cases=codec.plain(tuple(by_name.values())), **message):
+        lost = Run(event.job, by_name[event.item], "raised", event.reason)
+        found[event.job, event.item] = codec.read(Run, event.answer) if event.kind == "answer" else lost
+    return found

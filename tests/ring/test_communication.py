@@ -1,0 +1,547 @@
+"""The check of communication: real gloo ranks, right and with planted faults; and its judging, from recorded data."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncheck.core import codec
+from attncheck.core.devices import Link, Topology
+from attncheck.core.findings import Finding
+from attncheck.core.results.collectives import Communication, Exchange, RankFacts, WrongPlace, bandwidth
+from attncheck.doctor.probes.take import take
+from attncheck.report.sections import communication as renderer
+from attncheck.ring import communication, communication_findings, link_rates, topology
+from attncheck.workers.execution import Bench
+from tests import snapshots as s
+from tests.ring import faulty_links
+
+pytest.importorskip("torch")
+
+
+def checked(ranks: int, seconds: float = 30.0) -> Communication:
+    return communication.run(ranks, Bench(sys.executable, "cpu"), s.laptop(), lambda text: None, seconds)
+
+
+def exchange(found: Communication, operation: str, ranks: tuple[int, ...] | None = None) -> Exchange:
+    return next(e for e in found.exchanges if e.operation == operation and ranks in (None, e.ranks))
+
+
+def codes(found: Communication) -> list[str]:
+    return [finding.code for finding in communication_findings.findings(found)]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_healthy_ranks_are_right(ranks: int, marker: str) -> None:
+    found = checked(ranks)
+    assert [e.outcome for e in found.exchanges] == ["ok"] * (ranks * (ranks - 1) // 2 + 3)
+    for each in found.exchanges:
+        assert each.wrong == 0 and each.places == ()
+        assert each.compared > 1 << 20
+        assert each.bytes == 8 << 20 and each.gb_per_s > 0
+        assert each.dtypes == ("uint8", "bfloat16", "float32")
+    assert found.transport == "gloo"
+    assert {route.kind for route in found.routes} == {"host"}
+    assert communication_findings.findings(found) == ()
+    assert [facts.rank for facts in found.ranks] == list(range(ranks))
+    assert socket.gethostname() not in codec.dumps(found)
+    assert codec.loads(Communication, codec.dumps(found)) == found
+    for width in (110, 80, 50):
+        lines = ["".join(text for text, _ in row.words) for row in renderer.rows(found, False, width)]
+        assert sum("right" in line for line in lines) == len(found.exchanges)
+        assert all(len(line) <= width for line in lines[2:])
+
+
+def test_one_rank_has_nobody_to_talk_to(marker: str) -> None:
+    assert checked(1).exchanges == ()
+
+
+WRONG = """
+gather, batch, send, scatter = (
+    dist.all_gather_into_tensor, dist.batch_isend_irecv, dist.send, dist.reduce_scatter_tensor)
+
+def swaps_two_senders(got, sent, group=None):
+    gather(got, sent, group=group)
+    if RANK == 1:
+        parts = got.chunk(4)
+        kept = parts[2].clone()
+        parts[2].copy_(parts[3])
+        parts[3].copy_(kept)
+
+def loses_the_tail(operations):
+    for each in operations:
+        cut = each.tensor.nbytes // 4
+        if RANK == 3 and each.op is dist.isend and cut:
+            each.tensor = each.tensor.clone()
+            each.tensor.view(torch.uint8)[-cut:] = 0
+    return batch(operations)
+
+kept = {}
+
+def sends_what_it_sent_first(tensor, dst, group=None):
+    if RANK == 2:
+        tensor = kept.setdefault((tensor.numel(), tensor.dtype), tensor.clone())
+    send(tensor, dst, group=group)
+
+def forgets_a_rank(got, given, group=None):
+    scatter(got, given.new_zeros(given.shape) if RANK == 1 else given, group=group)
+
+dist.all_gather_into_tensor, dist.batch_isend_irecv = swaps_two_senders, loses_the_tail
+dist.send, dist.reduce_scatter_tensor = sends_what_it_sent_first, forgets_a_rank
+"""
+
+
+def test_wrong_data_are_told_apart_and_their_rank_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", faulty_links.plant(tmp_path / "site", WRONG))
+    found = checked(4)
+    assert {e.outcome for e in found.exchanges} == {"ok"}
+
+    (swapped,) = exchange(found, "all_gather").places
+    assert (swapped.rank, swapped.sender, swapped.got, swapped.expected) == (1, 2, "rank 3's data", "rank 2's data")
+    (cut,) = exchange(found, "ring").places
+    assert (cut.rank, cut.sender, cut.got) == (0, 3, "zeros")
+    assert cut.index == 1021 - 1021 // 4, "the first of two tensors of 1021 bytes loses its tail"
+    for pair in ((0, 1), (0, 3), (1, 3)):
+        assert exchange(found, "send_recv", pair).wrong == 0
+    for pair in ((0, 2), (1, 2), (2, 3)):
+        (stale,) = exchange(found, "send_recv", pair).places
+        assert (stale.sender, stale.got) == (2, "rank 2's data of the exchange before")
+        assert stale.rank in pair and stale.rank != 2
+    sums = exchange(found, "reduce_scatter").places
+    assert {place.rank for place in sums} == {0, 1, 2, 3}
+    assert {place.got for place in sums} == {"the sum without rank 1"}
+
+    (finding,) = communication_findings.findings(found)
+    assert finding.code == "ATN520"
+    assert "send_recv, ring, all_gather, reduce_scatter" in finding.message
+    assert "the sum without rank 1" in str(finding.evidence)
+
+
+SUBTLE = """
+gather, batch, recv, scatter = (
+    dist.all_gather_into_tensor, dist.batch_isend_irecv, dist.recv, dist.reduce_scatter_tensor)
+
+def writes_three_quarters(tensor, src, group=None):
+    whole = torch.empty_like(tensor)
+    recv(whole, src, group=group)
+    size = tensor.numel() * 3 // 4 if RANK == 1 and tensor.numel() > 1 else tensor.numel()
+    tensor[:size] = whole[:size]
+
+def flips_one_byte_of_a_large_message(operations):
+    requests = batch(operations)
+    for request in requests:
+        request.wait()
+    if RANK == 0 and operations[1].tensor.numel() > 1021:
+        operations[1].tensor.view(torch.uint8)[12345] ^= 0xFF
+    return []
+
+def puts_a_chunk_elsewhere(got, sent, group=None):
+    gather(got, sent.roll(1 << 16) if RANK == 1 and sent.numel() > 1 << 16 else sent, group=group)
+
+def adds_a_rank_twice(got, given, group=None):
+    scatter(got, 2 * given if RANK == 0 else given, group=group)
+
+dist.all_gather_into_tensor, dist.batch_isend_irecv = puts_a_chunk_elsewhere, flips_one_byte_of_a_large_message
+dist.recv, dist.reduce_scatter_tensor = writes_three_quarters, adds_a_rank_twice
+"""
+
+
+def test_a_single_byte_a_lost_chunk_and_a_doubled_rank_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", faulty_links.plant(tmp_path / "site", SUBTLE))
+    found = checked(2)
+    (unwritten,) = exchange(found, "send_recv").places
+    assert (unwritten.rank, unwritten.index, unwritten.got) == (1, 1021 * 3 // 4, "nothing: it was never written")
+    flipped = exchange(found, "ring")
+    assert [(place.rank, place.index) for place in flipped.places] == [(0, 12345 // 4)]
+    assert "that nobody sent" in flipped.places[0].got
+    assert flipped.wrong <= 3, "two turns and the timed one: one element each"
+    moved = exchange(found, "all_gather").places
+    assert {(place.rank, place.sender) for place in moved} == {(0, 1), (1, 1)}
+    assert all("bytes from where they belong" in place.got for place in moved)
+    doubled = exchange(found, "reduce_scatter").places
+    assert {place.got for place in doubled} == {"the sum with rank 0 twice"}
+    assert codes(found) == ["ATN520"]
+
+
+FAILING = """
+def raises(got, sent, group=None):
+    if RANK == 1:
+        raise ValueError("no luck")
+    gather(got, sent, group=group)
+
+def dies(operations):
+    if RANK == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch(operations)
+
+def hangs(got, given, group=None):
+    if RANK == 3:
+        time.sleep(1000)
+    scatter(got, given, group=group)
+
+gather, batch, scatter = dist.all_gather_into_tensor, dist.batch_isend_irecv, dist.reduce_scatter_tensor
+dist.all_gather_into_tensor, dist.batch_isend_irecv, dist.reduce_scatter_tensor = raises, dies, hangs
+"""
+
+
+def test_the_one_that_hangs_is_told_from_those_who_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
+) -> None:
+    source = """
+    def hangs(operations):
+        if RANK == 0:
+            time.sleep(1000)
+        return batch(operations)
+
+    batch, dist.batch_isend_irecv = dist.batch_isend_irecv, hangs
+    """
+    monkeypatch.setenv("PYTHONPATH", faulty_links.plant(tmp_path / "site", source))
+    hung = exchange(checked(2, seconds=5.0), "ring")
+    assert hung.outcome == "timed_out" and "rank 0 hangs in hangs" in hung.reason
+
+
+def test_a_rank_that_raises_dies_or_hangs_is_named_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", faulty_links.plant(tmp_path / "site", FAILING))
+    found = checked(4, seconds=6.0)
+    assert {e.outcome for e in found.exchanges if e.operation == "send_recv"} == {"ok"}
+    dead, raised, hung = (exchange(found, name) for name in ("ring", "all_gather", "reduce_scatter"))
+    assert dead.outcome == "died" and "rank 2" in dead.reason and "SIGKILL" in dead.reason
+    assert raised.outcome == "raised" and raised.reason == "rank 1: ValueError: no luck"
+    assert hung.outcome == "timed_out" and "rank 3 hangs in hangs" in hung.reason
+    assert "within 6 s" in hung.reason
+    (finding,) = communication_findings.findings(found)
+    assert finding.code == "ATN521"
+    assert finding.message == "3 of 9 exchanges among 4 ranks did not come to an end"
+    shown = "\n".join("".join(text for text, _ in row.words) for row in renderer.rows(found, True, 80))
+    assert "died" in shown and "raised" in shown and "timed_out" in shown
+
+
+@pytest.fixture
+def gpus() -> Bench:
+    """Where two GPUs are; without them a test is skipped, or fails where they are required."""
+    import torch
+
+    if torch.cuda.device_count() < 2:
+        if os.environ.get("ATTNCHECK_REQUIRE_GPU") == "1":
+            pytest.fail("ATTNCHECK_REQUIRE_GPU=1, and there are not two GPUs")
+        pytest.skip("there are not two GPUs here")
+    return Bench(sys.executable, "cuda")
+
+
+@pytest.mark.multigpu
+def test_gpus_are_right_and_as_fast_as_their_link(gpus: Bench, marker: str) -> None:
+    snapshot = take(None, ("static", "device"), None, None, 60.0)
+    found = communication.run(2, gpus, snapshot, lambda text: None)
+    assert found.transport == "nccl"
+    assert [e.outcome for e in found.exchanges] == ["ok"] * 4
+    assert all(e.wrong == 0 and e.bytes == 64 << 20 for e in found.exchanges)
+    assert communication_findings.findings(found) == ()
+    assert found.routes[0].kind, "the link between the two GPUs is found again in the snapshot"
+
+
+@pytest.mark.multigpu
+def test_without_peer_access_nvlink_is_found_slow(gpus: Bench, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
+    snapshot = take(None, ("static", "device"), None, None, 60.0)
+    monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
+    found = communication.run(2, gpus, snapshot, lambda text: None)
+    if not found.routes[0].kind.startswith("NV"):
+        pytest.skip("no NVLink here")
+    assert codes(found) == ["ATN524"]
+
+
+@pytest.mark.multigpu
+def test_wrong_data_of_gpus_are_seen(gpus: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
+    monkeypatch.setenv("PYTHONPATH", faulty_links.plant(tmp_path / "site", SUBTLE))
+    found = communication.run(2, gpus, s.h200x2(), lambda text: None)
+    assert all(e.outcome == "ok" and e.wrong for e in found.exchanges)
+    assert exchange(found, "send_recv").places[0].got == "nothing: it was never written"
+    assert exchange(found, "reduce_scatter").places[0].got == "the sum with rank 0 twice"
+
+
+@pytest.mark.multigpu
+def test_lost_gpus_are_named(gpus: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
+    source = FAILING.replace("RANK == 2", "RANK == 0").replace("RANK == 3", "RANK == 1")
+    monkeypatch.setenv("PYTHONPATH", faulty_links.plant(tmp_path / "site", source))
+    found = communication.run(2, gpus, s.h200x2(), lambda text: None, 15.0)
+    dead, raised, hung = (exchange(found, name) for name in ("ring", "all_gather", "reduce_scatter"))
+    assert exchange(found, "send_recv").outcome == "ok"
+    assert dead.outcome == "died" and "rank 0" in dead.reason
+    assert raised.outcome == "raised" and raised.reason == "rank 1: ValueError: no luck"
+    assert hung.outcome == "timed_out" and "rank 1 hangs in hangs" in hung.reason
+
+
+def test_pairs_are_all_of_few_and_the_ring_and_the_first_of_many() -> None:
+    assert communication.pairs(2) == ((0, 1),)
+    assert len(communication.pairs(4)) == 6
+    eight = communication.pairs(8)
+    assert len(set(eight)) == len(eight) == 7 + 6
+    assert {(rank, (rank + 1)) for rank in range(7)} | {(0, rank) for rank in range(1, 8)} == set(eight)
+    many = communication.pairs(1024)
+    assert len(set(many)) == len(many) == 1024
+
+
+# Judging, from what two H200s with NVLink gave (torch 2.11, NCCL 2.28.9), and from two nodes made out of them.
+
+SETTINGS = {"NCCL_NVLS_ENABLE": "0", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+PACKAGES = {"flash-attn": "2.8.3", "ring-flash-attn": "0.1.8", "transformers": "5.17.0"}
+H200 = RankFacts(
+    0, 0, "NVIDIA H200", "2.11.0+cu130", "3.12.3", "2.28.9", "580.159.04", 0, 0, PACKAGES, SETTINGS
+)  # fmt: skip
+MEASURED = {"send_recv": (0.219, 306.43), "ring": (0.276, 243.61), "all_gather": (0.159, 210.68)}
+
+
+def rank(number: int, **fields: Any) -> RankFacts:
+    return replace(H200, **{"rank": number, "card": number, "gpu": number, **fields})
+
+
+def nvlink(**rates: float) -> Communication:
+    """Two H200s with NVLink; `rates` replace the measured GB/s."""
+    exchanges = tuple(
+        Exchange(name, (0, 1), "ok", "", 64 << 20, ms, rates.get(name, rate), ("uint8",), 1000)  # type: ignore[arg-type]
+        for name, (ms, rate) in MEASURED.items()
+    )
+    ranks = (rank(0), rank(1))
+    return Communication(2, "nccl", ranks, exchanges, topology.routes([(0, 1)], ranks, s.h200x2()), 9.7)
+
+
+def over(link: Link, rate: float, capability: tuple[int, int] = (9, 0), operation: str = "send_recv") -> Communication:
+    """Two GPUs joined by `link`, whose exchange reached `rate` GB/s."""
+    snapshot = replace(s.gpus(s.h200(), capability, capability), topology=s.Known(Topology((link,), (0, 0))))
+    ranks = (rank(0), rank(1))
+    exchanges = (Exchange(operation, (0, 1), "ok", "", 64 << 20, 1.0, rate, ("uint8",), 1000),)  # type: ignore[arg-type]
+    return Communication(2, "nccl", ranks, exchanges, topology.routes([(0, 1)], ranks, snapshot))
+
+
+def nodes(**second: Any) -> Communication:
+    """Two nodes with a GPU each; `second` changes what the rank of the second is made of."""
+    other = rank(1, **{"node": 1, "gpu": -1, **second})
+    return replace(nvlink(), ranks=(H200, other), routes=topology.routes([(0, 1)], (H200, other), s.h200()))
+
+
+def spoilt(**fields: Any) -> Communication:
+    found = nvlink()
+    return replace(found, exchanges=(replace(found.exchanges[0], **fields), *found.exchanges[1:]))
+
+
+PLACE = WrongPlace(1, 0, 7, 1021, "uint8", "zeros", "rank 0's data")
+FIRES: dict[str, list[tuple[Communication, str, str]]] = {
+    "ATN520": [
+        (spoilt(wrong=3, places=(PLACE,)), "error", "rank 1, element 7 of 1021 (uint8): zeros, in place of rank 0's")
+    ],
+    "ATN521": [
+        (spoilt(outcome="raised", reason="rank 1: no luck"), "error", "send_recv 0-1: rank 1: no luck"),
+        (spoilt(outcome="died", reason="rank 1 ended with SIGKILL"), "error", "SIGKILL"),
+        (spoilt(outcome="timed_out", reason="no answer within 30 s"), "error", "within 30 s"),
+    ],
+    "ATN522": [
+        (nodes(torch="2.10.0+cu130"), "error", "torch: 2.11.0+cu130 on rank 0 (node 0); 2.10.0+cu130 on rank 1"),
+        (nodes(nccl="2.27.5"), "error", "NCCL"),
+        (nodes(packages={**PACKAGES, "flash-attn": "2.8.2"}), "error", "flash-attn"),
+        (nodes(packages={"transformers": "5.17.0", "ring-flash-attn": "0.1.8"}), "error", "not installed on rank 1"),
+        (nodes(driver="570.86.15"), "warning", "driver"),
+        (nodes(packages={**PACKAGES, "transformers": "5.16.0"}), "warning", "transformers: 5.17.0 on rank 0 (node 0)"),
+        (nodes(packages={**PACKAGES, "ring-flash-attn": "0.1.7"}), "warning", "ring-flash-attn"),
+        (nodes(python="3.11.9"), "warning", "Python"),
+    ],
+    "ATN523": [
+        (nodes(environ={**SETTINGS, "NCCL_ALGO": "Ring"}), "warning", "NCCL_ALGO: not set on rank 0 (node 0); Ring on"),
+        (nodes(environ={**SETTINGS, "NCCL_NVLS_ENABLE": "1"}), "warning", "NCCL_NVLS_ENABLE: 0 on rank 0"),
+    ],
+    "ATN524": [
+        (nvlink(send_recv=112.0), "warning", "send_recv 0-1: 112.0 GB/s, 25 % of what NV18 carries one way (450 GB/s)"),
+        (nvlink(send_recv=36.48, ring=23.9, all_gather=24.91), "warning", "3 exchanges are far slower"),
+        (over(Link(0, 1, "NV18"), 44.0, operation="all_gather"), "warning", "all_gather all of 2: 44.0 GB/s"),
+        (over(Link(0, 1, "NV4"), 14.0, (8, 6)), "warning", "56.25 GB/s"),
+        (over(Link(0, 1, "NV18"), 220.0, (10, 0)), "warning", "900 GB/s"),
+        (over(Link(0, 1, "PIX"), 12.0, (8, 0)), "warning", "31.5 GB/s"),
+        (over(Link(0, 1, "PHB"), 6.0, (7, 5)), "warning", "15.75 GB/s"),
+    ],
+    "ATN525": [(replace(nvlink(), ranks=(rank(0), replace(rank(1), card=0))), "error", "2 ranks share 1 GPU")],
+}  # fmt: skip
+SILENT: dict[str, list[Communication]] = {
+    "ATN520": [nvlink()],
+    "ATN521": [nvlink(), spoilt(outcome="refused", reason="gloo cannot"), spoilt(outcome="skipped", reason="given up")],
+    "ATN522": [nvlink(), nodes()],
+    "ATN523": [nvlink(), nodes()],
+    "ATN524": [
+        nvlink(),
+        nvlink(send_recv=113.0, ring=46.0),
+        over(Link(0, 1, "NV4"), 14.1, (8, 6)),
+        over(Link(0, 1, "PIX"), 12.7, (8, 0)),
+        over(Link(0, 1, "PHB"), 6.4, (7, 5)),
+        over(Link(0, 1, "PIX"), 3.2, (8, 0), "all_gather"),
+        over(Link(0, 1, "SYS"), 1.0),
+        over(Link(0, 1, "NV18"), 1.0, (13, 0)),
+        over(Link(0, 1, "PIX", s.Known(False)), 1.0, (8, 9)),
+        replace(over(Link(0, 1, "NV18"), 1.0), transport="gloo"),
+        replace(nvlink(send_recv=1.0), routes=()),
+        replace(nvlink(send_recv=1.0), routes=nodes().routes),
+    ],
+    "ATN525": [
+        nvlink(),
+        nodes(),
+        replace(nvlink(), ranks=(replace(rank(0), card=-1), replace(rank(1), card=-1))),
+    ],
+}
+
+
+def of(code: str, found: Communication) -> list[Finding]:
+    return [finding for finding in communication_findings.findings(found) if finding.code == code]
+
+
+def cases(table: dict[str, list[Any]]) -> list[Any]:
+    return [pytest.param(code, case, id=f"{code}-{i}") for code, each in table.items() for i, case in enumerate(each)]
+
+
+@pytest.mark.parametrize(("code", "case"), cases(FIRES))
+def test_a_fault_is_found(code: str, case: tuple[Communication, str, str]) -> None:
+    (finding,) = of(code, case[0])
+    assert finding.severity == case[1]
+    assert case[2] in "\n".join((finding.message, *finding.evidence))
+    assert "\n" not in finding.message and not finding.message.endswith(".")
+    assert all(fix.title and fix.text for fix in finding.fixes)
+
+
+@pytest.mark.parametrize(("code", "case"), cases(SILENT))
+def test_what_is_sound_is_not_blamed(code: str, case: Communication) -> None:
+    assert of(code, case) == []
+
+
+def test_every_rule_has_both_sides() -> None:
+    assert set(FIRES) == set(SILENT) == {f"ATN52{number}" for number in range(6)}
+
+
+def test_a_healthy_machine_has_no_finding() -> None:
+    assert communication_findings.findings(nvlink()) == ()
+    assert communication_findings.findings(Communication()) == ()
+
+
+def document(number: int, host: str, **fields: Any) -> dict[str, Any]:
+    """Return what a rank tells of itself."""
+    plain = {"rank": number, "host": host, "device": "NVIDIA H200", "torch": "2.11.0", "python": "3.12.3"}
+    plain |= {"nccl": "2.28.9", "driver": "580", "packages": {}, "environ": {}, "bus": f"00000000:{number:02x}:00"}
+    return {**plain, "gpu": number, **fields}
+
+
+def test_hosts_become_numbers_and_gpus_are_found_again() -> None:
+    told = [document(1, "b", gpu=0), document(0, "a"), document(2, "a", gpu=1), document(3, "b", gpu=1)]
+    facts = topology.ranks_of(told, s.h200x2())
+    assert [(f.rank, f.node, f.gpu) for f in facts] == [(0, 0, 0), (1, 1, -1), (2, 0, 1), (3, 1, -1)]
+    assert len({f.card for f in facts}) == 4
+    kinds = {(r.first, r.second): r.kind for r in topology.routes(communication.pairs(4), facts, s.h200x2())}
+    assert kinds == {
+        (0, 1): "network",
+        (0, 2): "NV18",
+        (0, 3): "network",
+        (1, 2): "network",
+        (1, 3): "",
+        (2, 3): "network",
+    }
+
+
+def test_the_same_address_on_two_hosts_is_two_gpus() -> None:
+    same = "00000000:18:00"
+    facts = topology.ranks_of([document(0, "a", bus=same), document(1, "b", bus=same)], s.h200x2())
+    assert facts[0].card != facts[1].card
+    facts = topology.ranks_of([document(0, "a", bus=same), document(1, "a", bus=same)], s.h200x2())
+    assert facts[0].card == facts[1].card
+
+
+def test_visible_devices_are_counted_not_all() -> None:
+    facts = topology.ranks_of([document(0, "a", gpu=0)], s.hide(s.h200x2(), 0))
+    assert facts[0].gpu == 1
+
+
+def test_what_names_a_host_is_not_told() -> None:
+    (facts,) = topology.ranks_of(
+        [document(0, "a", environ={"NCCL_COMM_ID": "10.0.0.1:5", "NCCL_ALGO": "Ring"})], s.h200()
+    )
+    assert facts.environ == {"NCCL_ALGO": "Ring"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability", "rate"),
+    [
+        ("NV18", (9, 0), 450.0), ("NV12", (8, 0), 300.0), ("NV6", (7, 0), 150.0), ("NV4", (8, 6), 56.25),
+        ("NV18", (10, 0), 900.0), ("NV4", (6, 0), 80.0), ("PIX", (9, 0), 31.5), ("PXB", (7, 0), 15.75),
+        ("NODE", (9, 0), 0.0), ("SYS", (9, 0), 0.0), ("NV18", (99, 0), 0.0), ("C2C", (9, 0), 0.0), ("", (9, 0), 0.0),
+    ],
+)  # fmt: skip
+def test_rates_are_the_documented_ones(kind: str, capability: tuple[int, int], rate: float) -> None:
+    assert link_rates.one_way(kind, capability) == rate
+
+
+def test_bandwidth_is_that_of_the_link() -> None:
+    assert bandwidth("send_recv", 2, 10**9, 1000.0) == bandwidth("ring", 8, 10**9, 1000.0) == 1.0
+    assert bandwidth("all_gather", 4, 10**9, 1000.0) == bandwidth("reduce_scatter", 4, 10**9, 1000.0) == 0.75
+    assert bandwidth("ring", 2, 10**9, 0.0) == 0.0
+
+
+def test_every_parcel_is_its_own() -> None:
+    import torch
+
+    from attncheck.ring.worker.data_check import compare, parcel
+
+    for dtype in (torch.uint8, torch.bfloat16, torch.float32):
+        for length in (1, 3, 1021):
+            raw = {
+                (sender, turn): bytes(parcel(sender, turn, length, dtype, "cpu").view(torch.uint8).tolist())
+                for sender in range(32)
+                for turn in (1, 2)
+            }
+            assert len(set(raw.values())) == 64
+            for content in raw.values():
+                assert any(content) and any(byte != 0xFF for byte in content)
+            for (sender, turn), content in raw.items():
+                got = torch.tensor(list(content), dtype=torch.uint8).view(dtype)
+                assert compare(got, sender, turn, 0, 32).wrong == 0
+                other = compare(got, (sender + 1) % 32, turn, 0, 32)
+                assert other.wrong > 0 and other.place is not None and other.place.got == f"rank {sender}'s data"
+                stale = compare(got, sender, 3 - turn, 0, 32)
+                assert stale.place is not None and stale.place.got.startswith(f"rank {sender}'s data of the exchange")
+
+
+def test_chunks_of_round_sizes_do_not_bear_each_others_marks() -> None:
+    import torch
+
+    from attncheck.ring.worker.data_check import compare, parcel
+
+    whole = parcel(3, 1, 1 << 22, torch.float32, "cpu")
+    for power in range(22):
+        found = compare(whole.view(torch.uint8).roll(4 << power).view(torch.float32), 3, 1, 0, 4)
+        assert found.wrong == 1 << 22, f"moved by 2**{power} elements"
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 7, 8, 61])
+def test_sums_are_exact_and_mistakes_explained(ranks: int) -> None:
+    import torch
+
+    from attncheck.ring.worker.data_check import compare_sums, share
+
+    for dtype in (torch.uint8, torch.bfloat16, torch.float32):
+        given = [share(rank, ranks, 1, 509, dtype, "cpu") for rank in range(ranks)]
+        whole = given[0].clone()
+        for each in given[1:]:
+            whole += each  # in the dtype itself: nothing may be rounded
+        for at, part in enumerate(whole.chunk(ranks)):
+            assert compare_sums(part, at, ranks, 1).wrong == 0
+            stale = compare_sums(part, at, ranks, 2)
+            assert stale.place is not None and stale.place.got == "the sum of the exchange before"
+        without = compare_sums((whole - given[1]).chunk(ranks)[0], 0, ranks, 1)
+        assert without.wrong and without.place is not None and without.place.got == "the sum without rank 1"
+        largest = torch.stack(given).amax(0).chunk(ranks)[0]
+        assert compare_sums(largest, 0, ranks, 1).wrong == 509
+        elsewhere = compare_sums(whole.chunk(ranks)[1], 0, ranks, 1)
+        assert elsewhere.wrong > 400

@@ -1,0 +1,51 @@
+"""Context parallelism over real GPUs: flash-attn's own kernels, NCCL, and the faults that must be seen there too."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from attncheck.core.results.verdicts import FAIL_FACTOR, judge
+from attncheck.ring import suites
+from tests.ring.genuine_ring import FAULTS, plant
+from tests.ring.test_planted_ring import SCHEMES, cases, errors, fitting, measure
+
+torch = pytest.importorskip("torch")
+GPUS = torch.cuda.device_count()
+pytestmark = [pytest.mark.gpu, pytest.mark.multigpu]
+if GPUS < 2 and not os.environ.get("ATTNCHECK_REQUIRE_GPU"):
+    pytestmark.append(pytest.mark.skip(reason="needs two GPUs"))
+CUDA = {"device": "cuda", "emulate": ""}
+RANKS = 4 if GPUS >= 4 else 2
+
+
+def test_every_scheme_is_right_with_the_real_kernels() -> None:
+    of = suites.suite("standard", RANKS)
+    schemes = [scheme for group in SCHEMES.values() for scheme in group]
+    runs = measure([(scheme, case.name) for scheme in schemes for case in of], of, RANKS, **CUDA)
+    assert len(runs) == len(schemes) * len(of)
+    for run in runs:
+        verdict = judge(run)
+        if verdict.answer == "warn":  # the ring returns dq with bfloat16's precision
+            assert run.case.dtype == "float16" and "dq has z_rms" in verdict.because, verdict
+        else:
+            assert verdict.answer in ("pass", "refused"), (run.backend, run.case.name, verdict)
+    ran = {name for run in runs for name in run.ran}
+    assert any("flash_fwd" in name for name in ran), ran
+
+
+def test_every_planted_fault_is_seen_on_gpus(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", plant(tmp_path / "faults")["PYTHONPATH"])  # type: ignore[operator]
+    of = cases(RANKS)
+    here = {name: fault for name, fault in FAULTS.items() if fault.ranks <= RANKS}
+    items = [(name, case) for name, fault in here.items() for case in fitting(fault.scheme, of, name)]
+    runs = measure(items, of, RANKS, **CUDA)
+    for name, fault in here.items():
+        mine = [run for run in runs if run.backend == name]
+        assert all(run.outcome == "ok" for run in mine), [run.reason for run in mine]
+        worst = {tensor: max(errors(run)[tensor] for run in mine) for tensor in errors(mine[0])}
+        forward = max(worst["out"], worst["lse"])
+        seen = forward if fault.spoils == "forward" else max(worst["dq"], worst["dk"], worst["dv"])
+        assert seen > FAIL_FACTOR, (name, worst)
+        assert fault.spoils == "forward" or forward <= 1.0, (name, worst)

@@ -1,0 +1,138 @@
+"""The genuine ring-flash-attn over gloo ranks: right as it is, and every planted fault is seen where it must be.
+
+flash-attn's kernels are emulated in plain torch here; `tests/ring/test_gpu_ring.py` runs the same with the real ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from attncheck.core.cases import Case, named
+from attncheck.core.results.verdicts import FAIL_FACTOR, HUGE, Run, excess, judge
+from attncheck.ring import suites
+from tests.ring.genuine_ring import FAULTS, plant
+from tests.ring.on_ranks import measured
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+RANKS = 4
+SCHEMES = {
+    "dense": ("ring_flash_attn", "zigzag_ring_flash_attn", "stripe_flash_attn"),
+    "packed": ("ring_flash_attn_varlen", "zigzag_ring_flash_attn_varlen", "llama3_flash_attn_varlen"),
+}
+
+
+def cases(ranks: int = RANKS) -> tuple[Case, ...]:
+    """Return a dense problem and a packed one, small and telling."""
+    shape = {"num_heads": 4, "num_kv_heads": 2, "context_parallel_size": ranks}
+    seqlens = (16 * ranks, 64 * ranks, 48 * ranks)
+    dense = Case("dense", (128 * ranks,), (128 * ranks,), **shape)  # type: ignore[arg-type]
+    packed = Case("packed", seqlens, seqlens, layout="packed", **shape)  # type: ignore[arg-type]
+    return named(dense), named(packed), named(replace(packed, heads_k_stride=1))
+
+
+def measure(items: list[tuple[str, str]], of: tuple[Case, ...], ranks: int = RANKS, **message: object) -> list[Run]:
+    """Return the runs of items on real ranks; what is lost has no scores."""
+    return list(measured(ranks, items, of, **message).values())
+
+
+def fitting(scheme: str, of: tuple[Case, ...], name: str = "") -> list[str]:
+    stride = "stride" in name or "reduced" in name
+    layout = "dense" if scheme in SCHEMES["dense"] else "packed"
+    return [case.name for case in of if case.layout == layout and bool(case.heads_k_stride) == stride]
+
+
+@pytest.fixture(scope="module")
+def spoilt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
+    """Return the runs of every fault."""
+    of = cases()
+    items = [(name, case) for name, fault in FAULTS.items() for case in fitting(fault.scheme, of, name)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", plant(tmp_path_factory.mktemp("faults"))["PYTHONPATH"])
+        runs = measure(items, of)
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.backend, []).append(run)
+    return found
+
+
+def errors(run: Run) -> dict[str, float]:
+    """Return each tensor's error in units of its budget."""
+    return {score.tensor: excess(run.case, score, run.class_factor) for score in run.scores}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_seen_where_it_was_planted(name: str, spoilt: dict[str, list[Run]]) -> None:
+    runs = spoilt[name]
+    assert all(run.outcome == "ok" for run in runs), [run.reason for run in runs]
+    assert any(judge(run).answer == "fail" for run in runs), [errors(run) for run in runs]
+    worst = {tensor: max(errors(run)[tensor] for run in runs) for tensor in errors(runs[0])}
+    forward = max(worst["out"], worst["lse"])
+    if FAULTS[name].spoils == "forward":
+        assert forward > FAIL_FACTOR, worst
+    else:
+        assert forward <= 1.0, worst
+        assert max(worst["dq"], worst["dk"], worst["dv"]) > FAIL_FACTOR, worst
+
+
+def test_a_fault_of_one_rank_names_it(spoilt: dict[str, list[Run]]) -> None:
+    for name in ("fault_zero_dk_on_one_rank", "fault_cu_seqlens_off_by_one"):
+        evidence = " ".join(line for run in spoilt[name] for line in judge(run).evidence)
+        assert "on rank 1" in evidence, evidence
+    verdict = judge(spoilt["fault_nan_dq_on_one_rank"][0])
+    assert verdict.excess == HUGE and "NaN" in verdict.because
+
+
+@pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.nightly)])
+def test_every_scheme_is_right_as_it_is(ranks: int) -> None:
+    of = suites.suite("standard" if ranks == 4 else "quick", ranks)
+    schemes = [scheme for group in SCHEMES.values() for scheme in group]
+    runs = measure([(scheme, case.name) for scheme in schemes for case in of], of, ranks)
+    judged = [(run, judge(run)) for run in runs]
+    for scheme in schemes:
+        assert any(verdict.answer == "pass" for run, verdict in judged if run.backend == scheme)
+    for run, verdict in judged:
+        # dq comes back with bfloat16's precision: seen, and told (numerics: 8 times fp16's rounding)
+        known = run.case.dtype == "float16" and run.backend in ("ring_flash_attn", "ring_flash_attn_varlen")
+        if known and verdict.answer == "warn":
+            assert "dq has z_rms" in verdict.because
+        else:
+            assert verdict.answer in ("pass", "refused"), (run.backend, run.case.name, verdict)
+    if ranks == 4:
+        warned = {run.backend for run, verdict in judged if verdict.answer == "warn"}
+        assert warned == {"ring_flash_attn", "ring_flash_attn_varlen"}
+
+
+def test_a_window_is_applied_to_each_block_by_itself_and_parity_sees_it() -> None:
+    of = tuple(case for case in suites.suite("full", 4) if case.family == "window")
+    schemes = ("ring_flash_attn", "zigzag_ring_flash_attn", "stripe_flash_attn", "llama3_flash_attn_varlen")
+    runs = [run for run in measure([(s, c.name) for s in schemes for c in of], of) if run.outcome != "refused"]
+    answers = {run.backend: judge(run).answer for run in runs}
+    assert {answers[scheme] for scheme in schemes[:3]} == {"fail"}
+    assert answers["llama3_flash_attn_varlen"] == "pass"  # it gathers whole keys: its windows are right
+
+
+def test_what_a_scheme_cannot_do_is_refused_with_the_reason() -> None:
+    dense, packed, _ = cases()
+    asked = {
+        "dropout": (replace(dense, dropout=0.1), "dropout"),
+        "softcap": (replace(dense, softcap=30.0), "softcap"),
+        "sinks": (replace(dense, sinks=True), "sinks"),
+        "alibi": (replace(dense, alibi=True), "alibi_slopes"),
+        "float32": (replace(dense, dtype="float32"), "16-bit dtypes only"),
+        "cross": (replace(dense, seqlens_k=(1024,)), "seqlens_q and seqlens_k must be the same"),
+        "odd": (replace(dense, seqlens_q=(510,), seqlens_k=(510,)), "does not divide"),
+        "stride": (replace(packed, heads_k_stride=3), "does not divide 2 kv heads"),
+    }
+    of = tuple(replace(case, name=name) for name, (case, _) in asked.items())
+    every = [scheme for group in SCHEMES.values() for scheme in group]
+    runs = measure([(scheme, case.name) for scheme in every for case in of], of)
+    assert len(runs) == len(every) * len(of)
+    assert {run.outcome for run in runs} == {"refused"}
+    for name, (case, told) in asked.items():
+        said = [run.reason for run in runs if run.case.name == name and (run.backend in SCHEMES[case.layout])]
+        assert any(told in reason for reason in said), (name, said)
+    causal = measure([("zigzag_ring_flash_attn", dense.name)], (replace(dense, causal=False),))
+    assert causal[0].reason == "asserts that the mask is causal"

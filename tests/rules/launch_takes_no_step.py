@@ -1,5 +1,0 @@
-"""Cases for ATN445."""
-
-from tests.objecting import cases
-
-FIRES, SILENT, says = cases("no_step", "a rollout holds less than a step needs")

@@ -1,0 +1,286 @@
+"""What smoke proves in a worker, in this process: silent on what is right, and every planted fault by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from attncheck.core.plan import Plan
+from attncheck.core.results.smoke import Proof, answer, because
+from attncheck.smoke import checks
+from attncheck.smoke.run import evidence
+from attncheck.smoke.worker import trainer
+from attncheck.smoke.worker.checks import training
+from attncheck.smoke.worker.data.corpus import Corpus
+from attncheck.smoke.worker.data.language import CERTAINTY, WORDS, Language, floor
+from attncheck.smoke.worker.data.packing import batch, rows_of
+from attncheck.smoke.worker.models import architectures, build, shrink
+from attncheck.smoke.worker.testbed import Bed
+from tests.smoke import smoke_plants as plants
+
+SDPA = Plan(attn_implementation="sdpa")
+SHORT = replace(SDPA, steps=2)  # the first step's gradients show it
+EAGER = Plan(attn_implementation="eager")
+QUICK = ("what_ran", "implementation", "isolation", "padding")
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def ask(question: str, shape: str, plan: Plan) -> Proof:
+    build.stay_offline()
+    return checks.load()[0][question].prove(Bed(build.architecture(shape), plan, "cpu"))
+
+
+# What is right: every question is silent.
+
+CLEAN = [
+    *[("llama", replace(SDPA, seed=seed)) for seed in range(1, 13)],
+    *[("llama", replace(SDPA, seed=seed, packing="mask_4d")) for seed in range(13, 17)],
+    *[("llama", replace(SDPA, seed=seed, batch=2)) for seed in range(17, 21)],
+    *[("qwen2", replace(SDPA, seed=seed, precision="autocast")) for seed in range(21, 27)],
+    *[("qwen3", replace(EAGER, seed=seed)) for seed in range(27, 33)],
+    *[("mistral", replace(SDPA, seed=seed)) for seed in range(33, 37)],
+    *[("gemma2", replace(EAGER, seed=seed)) for seed in range(37, 41)],
+    *[("gemma3", replace(SDPA, seed=seed)) for seed in range(41, 45)],
+    *[("mixtral", replace(SDPA, seed=seed, precision="fp32")) for seed in range(45, 48)],
+    *[("deepseek_v3", replace(SDPA, seed=seed)) for seed in range(48, 51)],
+    *[("qwen2_5_vl", replace(SDPA, seed=seed, positions="reset_4d")) for seed in range(61, 64)],
+    *[("gpt_oss", replace(EAGER, seed=seed, packing="padding")) for seed in range(51, 54)],
+    *[("qwen3_next", replace(SDPA, seed=seed, packing="padding", padding_side="left")) for seed in range(54, 56)],
+]
+
+
+@pytest.mark.parametrize(("shape", "plan"), CLEAN, ids=[f"{shape}-{plan.seed}" for shape, plan in CLEAN])
+def test_what_is_right_raises_no_alarm(shape: str, plan: Plan) -> None:
+    build.stay_offline()
+    bed = Bed(build.architecture(shape), plan, "cpu")
+    for question in QUICK:
+        asked = checks.load()[0][question]
+        if not asked.applies(plan):
+            proof = asked.prove(bed)
+            assert answer(proof) == "pass", (question, because(proof))
+            assert max((measure.excess for measure in proof.measures), default=0) < 0.8, proof.measures
+
+
+@pytest.mark.parametrize(
+    ("shape", "plan"),
+    [
+        ("llama", SDPA),
+        ("gemma2", replace(EAGER, precision="autocast", seed=3)),
+        ("qwen2", replace(SDPA, packing="padding", seed=1)),
+        ("gpt_oss", replace(EAGER, packing="padding", seed=2)),
+        ("deepseek_v3", replace(SDPA, precision="fp32", seed=4)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_right_learns_down_to_the_entropy(shape: str, plan: Plan) -> None:
+    proof = ask("training", shape, plan)
+    assert answer(proof) == "pass", because(proof)
+    assert proof.floor < trainer.mean_of_last([step.loss for step in proof.steps]) < proof.bound
+    assert len(proof.steps) == plan.steps
+    assert all(step.tokens_per_s > 0 and step.grad_norm > 0 for step in proof.steps)
+
+
+def test_a_run_that_is_too_short_is_not_called_wrong() -> None:
+    proof = ask("training", "llama", replace(SDPA, steps=2, precision="fp32"))
+    assert answer(proof) == "pass" and "2 steps are too few" in proof.notes[0]
+
+
+def test_two_runs_have_the_same_bits() -> None:
+    proof = ask("reproducible", "llama", replace(SDPA, deterministic=True))
+    assert answer(proof) == "pass" and "same bits" in proof.notes[0]
+
+
+def test_two_runs_on_a_users_documents_begin_with_the_same_one() -> None:
+    build.stay_offline()
+    corpus = Corpus(Language(3).documents(900), WORDS)
+    bed = Bed(build.architecture("llama"), replace(SDPA, deterministic=True), "cpu", corpus=corpus)
+    proof = checks.load()[0]["reproducible"].prove(bed)
+    assert answer(proof) == "pass" and "same bits" in proof.notes[0]
+
+
+# What is wrong: the question that names it fails, and says where.
+
+Plant = Callable[[], Any]
+PLANTED: list[tuple[str, str, str, Plan, Plant, str]] = [
+    ("positions-not-reset", "isolation", "llama", replace(SDPA, positions="running"), nullcontext, "document"),
+    ("all-ones-mask", "isolation", "llama", replace(SDPA, packing="mask_2d"), nullcontext, "document"),
+    ("cache-left-on", "isolation", "qwen2", replace(SDPA, use_cache=True), nullcontext, "document"),
+    ("cache-left-on-eager", "isolation", "gemma2", replace(EAGER, use_cache=True), nullcontext, "document"),
+    ("boundary-off-by-one", "isolation", "llama", SDPA, plants.boundary_off_by_one, "document"),
+    ("labels-across-documents", "isolation", "llama", SDPA, plants.labels_across_documents, "gradients"),
+    ("labels-across-documents-training", "training", "llama", SHORT, plants.labels_across_documents, "first step"),
+    ("mask-dropped", "isolation", "llama", SDPA, plants.mask_dropped, "document"),
+    ("unregistered-name-gets-no-mask", "isolation", "llama", Plan("my_attention"), plants.without_mask, "document"),
+    ("rows-of-a-batch-joined", "isolation", "llama", replace(SDPA, batch=2), plants.rows_joined, "document"),
+    ("gpt-oss-positions-do-not-reach-the-mask", "isolation", "gpt_oss", EAGER, nullcontext, "document"),
+    ("recurrent-state-leaks", "isolation", "qwen3_next", SDPA, nullcontext, "document"),
+    ("multimodal-positions-in-2d", "isolation", "qwen2_5_vl", EAGER, nullcontext, "document"),
+    ("multimodal-positions-in-3d", "isolation", "qwen2_5_vl", replace(SDPA, positions="reset_3d"), nullcontext,
+     "document"),
+    ("4d-mask-without-the-window", "isolation", "mistral", replace(SDPA, packing="mask_4d"), nullcontext, "off by"),
+    ("window-ignored", "implementation", "mistral", SDPA, plants.window_ignored, "off by"),
+    ("softcap-ignored", "implementation", "gemma2", SDPA, nullcontext, "off by"),
+    ("rope-twice", "implementation", "llama", SDPA, plants.rope_twice, "off by"),
+    ("kv-heads-tiled", "implementation", "qwen2", SDPA, plants.kv_tiled, "off by"),
+    ("scale-one-per-cent-off", "implementation", "llama", SDPA, lambda: plants.scaled(1.01), "off by"),
+    ("gradient-of-k-lost", "implementation", "llama", SDPA, plants.key_gradient_lost, "gradients"),
+    ("sees-one-key-ahead", "implementation", "llama", SDPA, plants.looks_ahead, "off by"),
+    ("sees-one-key-ahead-training", "training", "llama", SHORT, plants.looks_ahead, "first step"),
+    ("backend-becomes-another", "what_ran", "llama", SDPA, plants.becomes_eager, "ran eager"),
+    ("padding-attended", "padding", "llama", replace(SDPA, packing="padding", padding_side="left"),
+     plants.padding_attended, "left padding"),
+    ("nan-in-rows-of-padding", "padding", "llama", replace(SDPA, packing="padding", padding_side="left"),
+     plants.nan_in_hollow_rows, "NaN"),
+    ("loss-is-nan", "training", "llama", replace(SDPA, steps=8), lambda: plants.nan_at_a_step(4), "NaN at step"),
+    ("mean-of-means", "training", "llama", SHORT,
+     plants.mean_of_means, "first step"),
+    ("accumulation-not-divided", "training", "llama", SHORT, plants.accumulation_not_divided, "first step"),
+    ("kernel-not-deterministic", "reproducible", "llama", replace(SDPA, deterministic=True),
+     plants.noisy_backward, "runs part at step 1, first in the gradient of"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("question", "shape", "plan", "plant", "told"), [row[1:] for row in PLANTED], ids=[row[0] for row in PLANTED]
+)
+def test_a_planted_fault_is_named(question: str, shape: str, plan: Plan, plant: Plant, told: str) -> None:
+    with plant():
+        proof = ask(question, shape, plan)
+    assert answer(proof) == "fail", proof
+    assert any(told in line for line in evidence(proof)), evidence(proof)
+
+
+def test_a_loss_below_the_entropy_is_said_to_look_ahead() -> None:
+    with plants.looks_ahead():
+        build.stay_offline()
+        bed = Bed(build.architecture("llama"), replace(SDPA, steps=50), "cpu")
+        steps = list(trainer.run(bed, lambda number, step: None))
+    assert "looks ahead" in training.wrong(bed, steps)[0]
+
+
+def test_a_fault_that_is_not_determinisms_is_told_without_a_plan_for_it() -> None:
+    with plants.noisy_backward():
+        proof = ask("reproducible", "llama", SDPA)
+    assert answer(proof) == "pass"
+    assert "runs part at step 1" in proof.notes[0] and "does not mend it" in proof.notes[-1]
+
+
+def test_a_configuration_that_was_changed_after_construction_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = Bed.model
+
+    def shared(self: Bed, *arguments: Any, **words: Any) -> Any:
+        model = inner(self, *arguments, **words)
+        model.config._attn_implementation = "eager"  # type: ignore[union-attr]
+        return model
+
+    monkeypatch.setattr(Bed, "model", shared)
+    proof = ask("what_ran", "llama", SDPA)
+    assert answer(proof) == "fail" and "its configuration says eager" in because(proof)
+
+
+def test_a_model_that_hardly_attends_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = Bed.model
+
+    def deaf(self: Bed, *arguments: Any, **words: Any) -> Any:
+        model = inner(self, *arguments, **words)
+        for name, parameter in model.named_parameters():
+            if name.endswith("o_proj.weight"):
+                parameter.data.zero_()
+        return model
+
+    monkeypatch.setattr(Bed, "model", deaf)
+    proof = ask("isolation", "llama", SDPA)
+    assert proof.outcome == "skipped" and "cannot show a leak" in proof.reason
+
+
+def test_flex_has_no_backward_on_a_cpu_and_is_measured_forward() -> None:
+    plan = Plan(attn_implementation="flex_attention", precision="fp32")
+    build.stay_offline()
+    bed = Bed(build.architecture("llama"), plan, "cpu")
+    found = {name: checks.load()[0][name].prove(bed) for name in ("what_ran", "isolation", "training")}
+    assert found["what_ran"].layers[0].ran == ("flex_attention",)
+    assert answer(found["isolation"]) == "pass" and any("forward only" in note for note in found["isolation"].notes)
+    assert answer(found["training"]) == "refused" and "backward on CPU" in found["training"].reason
+
+
+# The language and the packer.
+
+
+def test_the_language_has_the_entropy_it_says() -> None:
+    language = Language(5)
+    document = language.document(40000)
+    permutation = torch.randperm(WORDS, generator=torch.Generator().manual_seed(1234))
+    follows = (document[2:] == permutation[document[:-2]]).float().mean()
+    likely = CERTAINTY + (1 - CERTAINTY) / WORDS
+    assert float(follows) == pytest.approx(likely, abs=0.01)
+    assert floor() == pytest.approx(1.157, abs=0.001)
+    assert torch.equal(Language(5).document(50), Language(5).document(50))
+
+
+def test_documents_are_packed_best_fit_and_none_is_lost() -> None:
+    documents = Language(1).documents(5000)
+    rows = rows_of([*documents, torch.arange(1100) % WORDS], 512)
+    assert all(sum(map(len, row)) <= 512 for row in rows)
+    assert sum(len(piece) for row in rows for piece in row) == 6100
+    assert len(rows) <= -(-6100 // 512) + 1
+
+
+@pytest.mark.parametrize("packing", ["position_ids", "cu_seqlens", "mask_2d", "mask_4d", "padding"])
+def test_labels_never_cross_a_document(packing: Any) -> None:
+    documents = [torch.arange(10), torch.arange(20, 25), torch.arange(30, 31)]
+    found = batch([documents], Plan(packing=packing), "cpu", 63, torch.float32)
+    assert found.tokens == 9 + 4 + 0
+    for spot, document in zip(found.spots, documents, strict=True):
+        assert torch.equal(found.inputs["input_ids"][spot.row, spot.start : spot.stop], document)
+        assert torch.equal(found.labels[spot.row, spot.start : spot.stop - 1], document[1:])
+        assert int(found.labels[spot.row, spot.stop - 1]) == -100
+
+
+# Models are cut, and what decides attention is kept.
+
+
+def test_a_large_model_is_cut_and_keeps_its_attention() -> None:
+    document = {
+        "model_type": "qwen3", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "head_dim": 128, "num_hidden_layers": 36, "intermediate_size": 12288, "vocab_size": 151936,
+        "architectures": ["Qwen3ForCausalLM"], "auto_map": {"AutoModelForCausalLM": "evil.Model"},
+    }  # fmt: skip
+    build.stay_offline()
+    source = build.Architecture("big", document)
+    model: Any = build.build(source, "eager", torch.float32, "cpu", 512, 0, sharp=False)
+    attention = model.model.layers[0].self_attn
+    assert attention.q_proj.out_features == 32 * 128 and attention.k_proj.out_features == 8 * 128
+    assert model.config.num_hidden_layers == 2 and model.config.hidden_size == shrink.HIDDEN
+    assert sum(p.numel() for p in model.parameters()) < 2e7
+
+
+def test_every_kind_of_layer_and_a_window_are_kept() -> None:
+    document = {
+        "model_type": "gemma3_text", "hidden_size": 2560, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "head_dim": 256, "num_hidden_layers": 34, "sliding_window": 1024,
+    }  # fmt: skip
+    build.stay_offline()
+    model: Any = build.build(build.Architecture("big", document), "eager", torch.float32, "cpu", 512, 0, sharp=False)
+    assert set(model.config.layer_types) == {"sliding_attention", "full_attention"}
+    assert model.config.sliding_window == architectures.WINDOW
+    assert model.config.num_hidden_layers == len(model.config.layer_types) <= shrink.MOST_LAYERS
+
+
+def test_a_model_that_nobody_knows_is_one_clear_line() -> None:
+    build.stay_offline()
+    with pytest.raises(build.Unbuildable, match="does not know model_type 'unheard_of'"):
+        shrink.configuration(build.Architecture("x", {"model_type": "unheard_of"}), 512)
+    with pytest.raises(build.Unbuildable, match="cannot be read"):
+        build.architecture("/nowhere/at/all")

@@ -1,0 +1,169 @@
+"""On a GPU: smoke's questions with real kernels, flash-attn, liger; what is right passes, what is planted is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from attncheck.core.plan import CROSS_ENTROPIES, Plan
+from attncheck.core.results.smoke import Proof, answer, because
+from attncheck.smoke import checks
+
+pytestmark = pytest.mark.gpu
+FLASH = Plan(attn_implementation="flash_attention_2")
+QUICK = ("what_ran", "implementation", "isolation", "padding")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gpu() -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        if os.environ.get("ATTNCHECK_REQUIRE_GPU") == "1":
+            pytest.fail("ATTNCHECK_REQUIRE_GPU=1, and there is no GPU")
+        pytest.skip("no GPU here")
+
+
+def ask(question: str, shape: str, plan: Plan) -> Proof:
+    from attncheck.measure.worker.session import device_of
+    from attncheck.smoke.worker.models import build as models
+    from attncheck.smoke.worker.testbed import Bed
+
+    models.stay_offline()
+    device_of("cuda")
+    return checks.load()[0][question].prove(Bed(models.architecture(shape), plan, "cuda"))
+
+
+CLEAN = [
+    *[("llama", replace(FLASH, seed=seed)) for seed in range(4)],
+    *[("qwen2", replace(FLASH, seed=seed, packing="cu_seqlens")) for seed in range(4, 7)],
+    *[("mistral", replace(FLASH, seed=seed)) for seed in range(7, 10)],
+    *[("gemma2", replace(FLASH, seed=seed)) for seed in range(10, 13)],
+    ("gemma3", replace(FLASH, seed=13)),
+    ("mixtral", replace(FLASH, seed=14)),
+    ("llama", replace(FLASH, seed=15, precision="autocast")),
+    ("llama", replace(FLASH, seed=16, packing="padding", padding_side="left")),
+    *[("llama", Plan("sdpa", seed=seed)) for seed in range(20, 23)],
+    ("qwen3", Plan("sdpa", seed=24, packing="mask_4d")),
+    ("gemma2", Plan("eager", seed=25)),
+    ("deepseek_v3", Plan("sdpa", seed=26)),
+]
+
+
+@pytest.mark.parametrize(("shape", "plan"), CLEAN, ids=[f"{s}-{p.attn_implementation}-{p.seed}" for s, p in CLEAN])
+def test_what_is_right_raises_no_alarm(shape: str, plan: Plan) -> None:
+    if plan.attn_implementation == "flash_attention_2":
+        pytest.importorskip("flash_attn")
+    for question in QUICK:
+        if not checks.load()[0][question].applies(plan):
+            proof = ask(question, shape, plan)
+            assert answer(proof) in ("pass", "warn"), (question, because(proof), proof.measures)
+
+
+def test_flash_attention_is_seen_packed_and_keeps_poison_out() -> None:
+    pytest.importorskip("flash_attn")
+    layers = ask("what_ran", "llama", FLASH).layers
+    assert {layer.ran for layer in layers} == {("flash_attention_2 packed",)}
+    notes = ask("isolation", "llama", FLASH).notes
+    assert "NaN and infinity in neighbours do not spread" in notes
+
+
+@pytest.mark.parametrize("backend", ["FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION", "MATH"])
+def test_what_sdpa_chose_is_told(backend: str) -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    # A mask rules FLASH out: with whole rows there is none.
+    plan = Plan("sdpa", packing="padding" if backend != "FLASH_ATTENTION" else "position_ids")
+    with sdpa_kernel(getattr(SDPBackend, backend)):
+        if backend == "FLASH_ATTENTION":
+            from attncheck.smoke.worker.attention_trace import Watcher
+            from attncheck.smoke.worker.models import build as models
+            from attncheck.smoke.worker.testbed import Bed
+
+            bed = Bed(models.architecture("llama"), plan, "cuda")
+            model = bed.model()
+            watcher = Watcher(model, "sdpa")
+            watcher.call(lambda: bed.run(model, bed.batch([[bed.documents[2]]])))
+            ran = {layer.ran for layer in watcher.found()}
+        else:
+            ran = {layer.ran for layer in ask("what_ran", "llama", plan).layers}
+    assert ran == {(f"sdpa {backend}",)}
+
+
+PLANTED: list[tuple[str, Plan, Callable[[], Any], str]] = [
+    ("positions-not-reset", replace(FLASH, positions="running"), nullcontext, "isolation"),
+    ("two-packed-rows", replace(FLASH, batch=2), nullcontext, "isolation"),
+    ("flash-not-deterministic", replace(FLASH, deterministic=False), nullcontext, "reproducible"),
+]
+
+
+@pytest.mark.parametrize(("plan", "plant", "question"), [p[1:] for p in PLANTED], ids=[p[0] for p in PLANTED])
+def test_a_planted_fault_is_named(plan: Plan, plant: Callable[[], Any], question: str) -> None:
+    pytest.importorskip("flash_attn")
+    with plant():
+        proof = ask(question, "llama", plan)
+    if question == "reproducible":  # told, since the plan does not ask for the same bits; and mended
+        assert "runs part at step" in proof.notes[0] and "mends it" in proof.notes[1], proof
+    else:
+        assert answer(proof) == "fail", proof
+
+
+@pytest.mark.parametrize("shape", ["llama", "gemma2"])
+def test_liger(shape: str) -> None:
+    pytest.importorskip("liger_kernel")
+    attention = "eager" if shape == "gemma2" else "sdpa"
+    proof = ask("liger", shape, Plan(attention, liger=True))
+    assert answer(proof) in ("pass", "warn"), (because(proof), proof.measures, proof.notes)
+
+
+@pytest.mark.parametrize("name", CROSS_ENTROPIES)
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_losses(name: Any, precision: Any) -> None:
+    if name == "flash_attn":
+        pytest.importorskip("flash_attn")
+    proof = ask("cross_entropy", "llama", Plan("sdpa", precision=precision, cross_entropy=name))
+    assert answer(proof) in ("pass", "warn"), (because(proof), proof.measures)
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "flash_attention_2"])
+def test_checkpointing(implementation: str) -> None:
+    if implementation != "sdpa":
+        pytest.importorskip("flash_attn")
+    proof = ask("checkpointing", "llama", Plan(implementation, gradient_checkpointing=True))
+    assert answer(proof) == "pass", (because(proof), proof.measures)
+
+
+def test_compilation() -> None:
+    proof = ask("compiled", "llama", Plan("sdpa", compile=True))
+    assert answer(proof) == "pass", (because(proof), proof.measures)
+
+
+def run(*words: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "attncheck", "smoke", "--format", "json", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=580)
+    assert done.returncode in (0, 1), done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def test_the_default_plan_is_right() -> None:
+    report = run()
+    assert report["findings"] == []
+    assert {attempt["plan"]["attn_implementation"] for attempt in report["attempts"]} == {"flash_attention_2"}
+    for attempt in report["attempts"]:
+        training = next(proof for proof in attempt["proofs"] if proof["question"] == "training")
+        assert training["floor"] < training["steps"][-1]["loss"] < training["bound"]
+        assert training["steps"][-1]["peak_memory_bytes"] > 0
+
+
+def test_a_plan_for_determinism_is_mended() -> None:
+    report = run("llama", "--deterministic", "--only", "reproducible", "--only", "training")
+    questions = {proof["question"]: proof for proof in report["attempts"][-1]["proofs"]}
+    assert not questions["reproducible"]["violations"]

@@ -1,0 +1,252 @@
+"""Training over ranks equals training on one: genuine ring-flash-attn and Ulysses over gloo ranks, and spoilt.
+
+flash-attn's kernels are emulated; the adapter, its llama3 scheme and transformers' models are the genuine ones.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from attncheck.core import codec
+from attncheck.core.plan import RING_NAMES, Change, Plan
+from attncheck.core.results.hf_adapter import HOOKED
+from attncheck.core.results.smoke import Layer, Measure, Proof, answer, because
+from attncheck.ring.parity import Ring
+from attncheck.smoke import over_ranks
+from attncheck.smoke.checks.parallel import PROVING
+from attncheck.workers.execution import Bench
+from attncheck.workers.pool import Event
+from tests.ring.on_ranks import heard
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+if importlib.util.find_spec("ring_flash_attn") is None:
+    pytest.skip("ring-flash-attn is not installed", allow_module_level=True)
+RING = Plan(attn_implementation=HOOKED, ring_size=2, shims=(RING_NAMES,))
+ULYSSES = Plan(ring_size=2, scheme="ulysses", precision="fp32")
+Proofs = dict[str, Proof]
+
+
+def proved(ranks: int, items: Iterable[tuple[str, str, str, Plan]]) -> Proofs:
+    """Return the proofs of items, (driver, name, model, plan), of one group of ranks."""
+    listed = list(items)
+    cases = {name: {"model": model, "plan": codec.plain(plan)} for _, name, model, plan in listed}
+    events = heard(ranks, [(driver, name) for driver, name, _, _ in listed], task="smoke", cases=cases)
+    return {event.item: over_ranks.proof_of(event) for event in events}
+
+
+def clean(ranks: int, ring_seeds: Iterable[int], ulysses_seeds: Iterable[int]) -> Iterable[tuple[str, str, str, Plan]]:
+    for model in ("llama", "qwen2"):
+        for seed in ring_seeds:
+            yield "llama3", f"{model} {seed}", model, replace(RING, ring_size=ranks, seed=seed)
+        for seed in ulysses_seeds:
+            yield "ulysses", f"ulysses {model} {seed}", model, replace(ULYSSES, ring_size=ranks, seed=seed)
+
+
+def measures(proof: Proof) -> dict[str, Measure]:
+    return {measure.what: measure for measure in proof.measures}
+
+
+@pytest.fixture(scope="module")
+def two() -> Proofs:
+    """Return what two ranks make of sound plans, and of others that need no plant."""
+    return proved(
+        2,
+        [
+            ("llama3", "unshimmed", "llama", replace(RING, shims=())),
+            *clean(2, range(5), range(3)),
+            ("llama3", "stride", "llama", replace(RING, heads_k_stride=2)),
+            ("llama3", "checkpointing", "qwen2", replace(RING, gradient_checkpointing=True)),
+            ("llama3", "autocast", "llama", replace(RING, precision="autocast")),
+            ("ulysses", "ulysses bf16", "llama", replace(ULYSSES, precision="bf16")),
+            ("ulysses", "ulysses windows", "mistral", ULYSSES),
+            ("ulysses", "ulysses softcap", "gemma2", ULYSSES),
+            ("llama3", "sdpa", "llama", replace(RING, attn_implementation="sdpa")),
+            ("llama3", "windows", "mistral", RING),
+            ("llama3", "sinks", "gpt_oss", RING),
+            ("llama3", "linear", "qwen3_next", RING),
+            ("llama3", "wrong stride", "llama", replace(RING, heads_k_stride=3)),
+        ],
+    )
+
+
+SOUND = ("stride", "checkpointing", "autocast", "ulysses bf16", "ulysses windows")
+
+
+def test_sound_plans_pass_whatever_model_and_seed(two: Proofs) -> None:
+    names = [name for _, name, _, _ in clean(2, range(5), range(3))] + list(SOUND)
+    assert len(names) == 21
+    for name in names:
+        assert answer(two[name]) == "pass", (name, because(two[name]))
+        assert len(two[name].layers) == 2 and all(layer.ran for layer in two[name].layers)
+    exact = measures(two["llama 0"])["loss by itself"]
+    assert exact.value < 1e-6 and exact.limit == 1e-5
+    assert measures(two["ulysses llama 0"])["gradients"].limit == 1e-5
+
+
+@pytest.mark.parametrize("ranks", [3, pytest.param(4, marks=pytest.mark.nightly)])
+def test_more_ranks_pass_too(ranks: int) -> None:
+    found = proved(ranks, clean(ranks, (0,), (0,)))
+    for name, proof in found.items():
+        if ranks == 3 and name.startswith("ulysses"):
+            assert answer(proof) == "refused" and "4 heads do not divide by 3 ranks" in proof.reason
+        else:
+            assert answer(proof) == "pass", (name, because(proof))
+
+
+def test_the_plain_import_fails_and_the_shim_mends_it(two: Proofs) -> None:
+    proof = two["unshimmed"]
+    plan = replace(RING, shims=())
+    if proof.outcome == "ok":  # an older transformers, which has the names
+        assert answer(proof) == "pass"
+        return
+    assert proof.outcome == "raised" and "cannot import name 'is_flash_attn_greater_or_equal_2_10'" in proof.reason
+    assert "/" not in proof.reason, "no path of this machine"
+    change, *_, last = PROVING.changes(plan, proof)
+    assert change.kind == "edit" and change.plan == RING and "before `import ring_flash_attn`" in change.text
+    assert last.plan.ring_size == 1
+    assert any("put back into transformers" in note for note in two["llama 0"].notes)
+
+
+def test_another_implementation_is_silent_and_named(two: Proofs) -> None:
+    proof = two["sdpa"]
+    assert answer(proof) == "fail"
+    assert because(proof) == "ring-flash-attn llama3 is never entered under sdpa: the ring is off, silently"
+    assert "the logits are those of each shard by itself" in proof.violations
+    change = first(replace(RING, attn_implementation="sdpa"), proof)
+    assert change.plan == RING and change.text == 'attn_implementation="flash_attention_2"'
+
+
+def test_a_stride_that_does_not_divide_is_named(two: Proofs) -> None:
+    proof = two["wrong stride"]
+    assert proof.outcome == "raised" and "heads_k_stride 3 does not divide 2 kv heads" in proof.reason
+    assert first(replace(RING, heads_k_stride=3), proof).plan == RING
+
+
+def test_what_the_adapter_drops_is_named(two: Proofs) -> None:
+    assert "the logits are those of the model with windows one token wider" in two["windows"].violations
+    assert any("without its sinks" in violation for violation in two["sinks"].violations)
+    assert "linear_attn: a state along the row" in two["linear"].violations[0]
+    assert two["ulysses softcap"].outcome == "refused" and "softcap" in two["ulysses softcap"].reason
+
+
+def first(plan: Plan, proof: Proof) -> Change:
+    return next(iter(PROVING.changes(plan, proof)))
+
+
+# The fault, and words of what must be said of it.
+PLANTED = {
+    "mean_of_means": "tokens do not weigh alike in the loss",
+    "divided_twice": "gradients are 1/2 of what they should be",
+    "reduced_twice": "gradients are 1/2 of what they should be",
+    "summed": "gradients are 2 times what they should be",
+    "missing": "rank 1 has no gradient",
+    "missing_one": "rank 1 has no gradient of lm_head.weight",
+    "not_finite": "rank 0 has NaN or infinity in the gradient of lm_head.weight",
+    "not_added": "rank 1's gradient is reduced with weight 0",
+    "not_shared": "the ranks hold different gradients",
+    "labels_of_the_shard": "first token 39, the last of rank 0's shard",
+    "labels_unshifted": "trained on another label",
+    "first_positions": "the first shard's positions on every rank",
+    "positions_anew": "positions that begin anew on each shard",
+    "edges_late": "documents that end a token late (cu_seqlens off by one)",
+    "edges_gone": "all documents as one",
+    "local": "each shard by itself",
+    "turned": "the shards gathered in the order 1, 0",
+    "padding_counts": "first padding on rank 1",
+    "last_tokens_count": "trained on with nothing to predict",
+    "no_value_gradient": "gradient",
+}
+
+
+@pytest.fixture(scope="module")
+def spoilt(tmp_path_factory: pytest.TempPathFactory) -> Proofs:
+    """Return the proofs of every fault, and of one sound plan after them."""
+    from tests.smoke.parallel_faults import FAULTS, plant
+
+    assert set(FAULTS) == set(PLANTED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", plant(tmp_path_factory.mktemp("faults")))
+        return proved(2, [*((fault, fault, "llama", RING) for fault in FAULTS), ("llama3", "sound", "llama", RING)])
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_fault_is_named(fault: str, spoilt: Proofs) -> None:
+    proof = spoilt[fault]
+    assert answer(proof) == "fail", proof
+    said = [*proof.violations, *(measure.what for measure in proof.measures if measure.value > measure.limit)]
+    assert any(PLANTED[fault] in line for line in said), said
+
+
+def test_faults_are_told_apart(spoilt: Proofs) -> None:
+    assert answer(spoilt["sound"]) == "pass", "what was planted before is gone"
+    only_backward = measures(spoilt["no_value_gradient"])
+    assert only_backward["logits"].value < only_backward["logits"].limit
+    assert not spoilt["no_value_gradient"].violations
+    right_logits = ("mean_of_means", "missing", "labels_of_the_shard", "padding_counts", "summed", "not_added")
+    assert not any("logits are those" in line for fault in right_logits for line in spoilt[fault].violations)
+
+
+def test_the_verb_starts_the_ranks_and_tells_how_they_are_lost() -> None:
+    bench = Bench(sys.executable, "cpu", 60.0)
+    said: list[str] = []
+    proof = over_ranks.measure("no-such-model", RING, Ring(2), bench, said.append)
+    assert proof.outcome == "skipped" and "no-such-model" in proof.reason and proof.seconds > 0
+    assert said == ["no-such-model: 2 ranks against one"]
+    work = over_ranks.job("llama", RING, Ring(2), bench)
+    assert work.world_size == 2 and work.items == (("llama3", "llama"),) and work.message["emulate"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "verdict"),
+    [
+        ("raised", "every rank: ImportError: no", "fail"),
+        ("raised", "rank 0: CUDA out of memory", "skipped"),
+        ("died", "rank 1 ended with SIGKILL", "lost"),
+        ("timed_out", "no answer within 60 s", "lost"),
+        ("given_up", "given up after 3 lost groups", "skipped"),
+    ],
+)
+def test_lost_ranks_are_told(kind: str, reason: str, verdict: str) -> None:
+    proof = over_ranks.proof_of(Event("llama3", "llama", kind, reason=reason))  # type: ignore[arg-type]
+    assert answer(proof) == verdict and proof.reason == reason
+
+
+def test_a_ring_that_has_not_run_yet_may_need_more_than_the_shim() -> None:
+    plan = Plan(attn_implementation="sdpa", ring_size=2, heads_k_stride=2)
+    gone = "cannot import name '_flash_supports_window' from 'transformers.modeling_flash_attention_utils'"
+    found = list(PROVING.changes(plan, Proof("parallel", "raised", f"every rank: ImportError: {gone}")))
+    assert found[0].title == "the names that ring-flash-attn misses in transformers"
+    assert "flash._flash_supports_window = True" in found[0].text
+    assert found[-2].plan == replace(RING, heads_k_stride=1) and found[-1].plan == replace(plan, ring_size=1)
+    assert [change.plan.ring_size for change in PROVING.changes(RING, Proof("parallel"))] == [1]
+    assert PROVING.applies(Plan()) and not PROVING.applies(RING)
+
+
+def test_a_row_is_cut_as_openrlhf_cuts_it() -> None:
+    """The example of `unpad_and_slice_tensor` (OpenRLHF 0.11.2, models/ring_attn_utils.py) and what it computes."""
+    import torch
+
+    from attncheck.smoke.worker.ranks.sharded import Driver, row
+
+    given = row([torch.tensor([1, 2, 3]), torch.tensor([4, 5])], "cpu")
+    first, second = (Driver(None, rank, 2, lambda edges: None) for rank in (0, 1))
+    assert [driver.mine(given, given.tokens).tolist() for driver in (first, second)] == [[[1, 2, 3]], [[4, 5, 0]]]
+    assert [driver.positions(given).tolist() for driver in (first, second)] == [[[0, 1, 2]], [[0, 1, 0]]]
+    assert [driver.labels(given).tolist() for driver in (first, second)] == [[[2, 3, 1]], [[5, 0, 0]]]
+    assert first.edges(given).tolist() == [0, 3, 6] and given.edges == (0, 3, 5)
+    assert given.wanted.tolist() == [2, 3, -1, 5, -1]
+
+
+def test_a_layer_that_the_ring_leaves_out_is_named() -> None:
+    from attncheck.smoke.worker.ranks.parallel import _silent
+
+    layers = [Layer(f"layers.{index}.self_attn", "", HOOKED, "sdpa", ("llama3",) * index) for index in (0, 1)]
+    assert list(_silent(layers, "llama3")) == ["llama3 is not entered in layers.0.self_attn, under sdpa"]
+    assert list(_silent(layers[:1], "llama3")) == ["llama3 is never entered under sdpa: the ring is off, silently"]
+    assert not list(_silent(layers[1:], "llama3"))

@@ -1,0 +1,281 @@
+"""Packages beside an environment: workers see them first, the environment never changes, nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.errors import Unanswered
+from attncheck.core.findings import Fix
+from attncheck.workers.overlay import overlay, packages_of
+from attncheck.workers.pool import Event, Job, Pool, Worker, beside
+from attncheck.workers.process import stop_all
+
+TINY, VERSION = "iniconfig", "2.1.0"
+ASK = f"import importlib.metadata as m, iniconfig; print(m.version({TINY!r}), iniconfig.__file__)"
+INSTALLERS = ["uv", "pip"]
+
+
+@pytest.fixture(params=INSTALLERS)
+def installer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let one installer alone be found."""
+    uv = shutil.which("uv")
+    if request.param == "uv" and uv is None:
+        pytest.skip("uv is not installed")
+    monkeypatch.setattr(shutil, "which", lambda name: uv if request.param == name else None)
+    return str(request.param)
+
+
+@pytest.fixture
+def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Keep temporary folders in one place, and fail the test where one is left."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    yield tmp_path
+    assert list(tmp_path.glob("attncheck-*")) == []
+
+
+def seen(extra_path: str = "") -> list[str]:
+    """Return the version and the place of the tiny package, as a child of this interpreter finds them."""
+    answer = subprocess.run(
+        [sys.executable, "-B", "-c", ASK], env={**os.environ, **beside(extra_path)}, capture_output=True, check=True
+    )
+    return answer.stdout.decode().split()
+
+
+def state() -> dict[str, float]:
+    """Return the files of the environment's site-packages and when each was written."""
+    import iniconfig
+
+    folder = Path(iniconfig.__file__).parents[1]
+    return {str(path): path.stat().st_mtime for path in (*folder.glob("*"), *folder.glob("iniconfig*/*"))}
+
+
+@pytest.mark.slow
+def test_a_child_sees_the_overlay_and_the_environment_is_as_it_was(installer: str, room: Path, marker: str) -> None:
+    own, before = seen(), state()
+    said: list[str] = []
+    assert own[0] != VERSION, "the environment happens to have the version that is tried"
+    with overlay(sys.executable, [f"{TINY}=={VERSION}"], said.append) as folder:
+        version, place = seen(str(folder))
+        assert version == VERSION and Path(place).is_relative_to(folder)
+        assert {path.name for path in folder.iterdir()} <= {TINY, f"{TINY}-{VERSION}.dist-info", ".lock"}
+    assert not folder.exists() and not folder.parent.exists()
+    assert seen() == own and state() == before
+    assert all(line.startswith(f"installing {TINY}=={VERSION} into a temporary folder") for line in said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("package", "told"),
+    [
+        ("iniconfig==99.0", "no such version"),
+        ("iniconfig==0.1", "no such version, or no wheel"),  # released as source alone
+        ("no such name", "cannot be installed beside the environment: "),
+    ],
+)
+def test_what_cannot_be_had_is_one_line(installer: str, package: str, told: str, room: Path, marker: str) -> None:
+    with pytest.raises(Unanswered, match=told) as caught, overlay(sys.executable, [package], print):
+        pytest.fail("there is no such package")
+    assert "\n" not in str(caught.value) and str(caught.value).startswith(f"{package} cannot be installed")
+
+
+def test_an_error_inside_leaves_no_folder(room: Path, marker: str) -> None:
+    with pytest.raises(Unanswered), overlay(sys.executable, [], print):
+        pytest.fail("nothing was to be installed")
+
+
+@pytest.fixture
+def silent_index(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give the installers an index that takes requests and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        index(monkeypatch, server.getsockname()[1])
+        yield
+
+
+def index(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    for name in ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{port}/simple")
+    for name, value in {"UV_NO_CACHE": "1", "PIP_NO_CACHE_DIR": "1", "UV_HTTP_RETRIES": "0"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "UV_FIND_LINKS", "PIP_CONFIG_FILE"):
+        monkeypatch.setenv(name, "" if name != "PIP_CONFIG_FILE" else os.devnull)
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+def test_a_deadline_is_kept(installer: str, room: Path, marker: str, silent_index: None) -> None:
+    began = time.monotonic()
+    said: list[str] = []
+    with (
+        pytest.raises(Unanswered, match="it took longer than 2 s"),
+        overlay(sys.executable, ["iniconfig==2.1.0"], said.append, 2.0),
+    ):
+        pytest.fail("the index never answers")
+    assert time.monotonic() - began < 5 and any(line.endswith("(1 s)") for line in said)
+
+
+def test_no_network_is_said_so(installer: str, room: Path, marker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    index(monkeypatch, 9)
+    monkeypatch.setenv("PIP_RETRIES", "1")  # pip tells of a broken connection only where it tries again
+    with (
+        pytest.raises(Unanswered, match="the package index cannot be reached"),
+        overlay(sys.executable, ["iniconfig==2.1.0"], print),
+    ):
+        pytest.fail("nobody listens there")
+
+
+SCRIPT = """
+import shutil, sys
+if sys.argv[1] == "pip": shutil.which = lambda name: None
+from attncheck.core import interrupts
+from attncheck.workers.overlay import overlay
+interrupts.install()
+print("began", flush=True)
+with overlay(sys.executable, ["iniconfig==2.1.0"], lambda text: print(text, flush=True)) as folder:
+    print("inside", folder, flush=True)
+    while True:
+        import time; time.sleep(0.1)
+"""
+
+
+def interrupted(installer: str, number: int, at: str) -> int:
+    """Start an overlay in a process of its own, and signal it when it has said `at`; return how it ended."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, installer], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        while (line := process.stdout.readline()) and at.encode() not in line:
+            pass
+        assert line, "it ended by itself"
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=20)
+        assert b"KeyboardInterrupt" in errors
+        return process.returncode
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_it_installs_leaves_nothing(
+    installer: str, number: int, room: Path, marker: str, silent_index: None
+) -> None:
+    assert interrupted(installer, number, "installing") != 0
+    assert list(room.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_it_is_used_leaves_nothing(installer: str, number: int, room: Path, marker: str) -> None:
+    assert interrupted(installer, number, "inside") != 0
+    assert list(room.iterdir()) == []
+
+
+def test_without_any_installer(room: Path, marker: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with (
+        pytest.raises(Unanswered, match="there is neither uv on PATH nor pip in the environment; install uv"),
+        overlay(str(tmp_path / "bare/bin/python"), ["iniconfig==2.1.0"], print),
+    ):
+        pytest.fail("nothing can install here")
+
+
+def package(folder: Path, name: str, version: str) -> Path:
+    """Lay a package down as an installer would."""
+    (folder / name).mkdir(parents=True)
+    (folder / name / "__init__.py").write_text(f"__version__ = {version!r}\n")
+    data = folder / f"{name}-{version}.dist-info"
+    data.mkdir()
+    (data / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    return folder
+
+
+def test_a_worker_finds_its_extra_path_first(tmp_path: Path, marker: str) -> None:
+    extra, other = package(tmp_path / "a", "iniconfig", "9.9"), package(tmp_path / "b", "pluggy", "8.8")
+    assert seen(str(extra)) == ["9.9", str(extra / "iniconfig/__init__.py")]
+    os.environ["PYTHONPATH"], before = str(other), os.environ.get("PYTHONPATH")
+    try:
+        assert beside(str(extra))["PYTHONPATH"] == f"{extra}{os.pathsep}{other}" and beside("") == {}
+        assert paths(Job("it", {"task": "census"}, ("census",), 30, str(extra)))[:2] == [str(extra), str(other)]
+        assert paths(Job("it", {"task": "census"}, ("census",), 30))[:1] == [str(other)]
+    finally:
+        os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
+
+
+def paths(job: Job) -> list[str]:
+    """Return what a worker of this job was told of its folders, from the process itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        worker = Worker(sys.executable, job, folder, queue.Queue())
+        try:
+            environ = Path(f"/proc/{worker._process.pid}/environ")
+            deadline = time.monotonic() + 5
+            while b"TORCHINDUCTOR_CACHE_DIR" not in environ.read_bytes() and time.monotonic() < deadline:
+                time.sleep(0.01)  # it has not become the interpreter yet
+            told = dict(entry.partition(b"=")[::2] for entry in environ.read_bytes().split(b"\0"))
+            return told.get(b"PYTHONPATH", b"").decode().split(os.pathsep)
+        finally:
+            stop_all()
+
+
+def test_a_pool_gives_the_extra_path_to_its_workers(tmp_path: Path, marker: str) -> None:
+    extra = package(tmp_path, "xformers", "9.9.9")
+    versions = []
+    for path in ("", str(extra)):
+        events: list[Event] = []
+        Pool(sys.executable, 1).run([Job("census", {"task": "census"}, ("census",), 60, path)], events.append)
+        answers = [event.answer for event in events if event.kind == "answer"]
+        assert answers, events
+        versions.append(json.dumps(answers[0]["backends"]["xformers_cutlass"]))
+    assert "9.9.9" not in versions[0] and "9.9.9" in versions[1], versions
+
+
+@pytest.mark.parametrize(
+    ("text", "packages"),
+    [
+        ("pip install 'transformers==5.3.0'", ("transformers==5.3.0",)),
+        ("pip3 install transformers==5.3.0 kernels==0.12.0", ("transformers==5.3.0", "kernels==0.12.0")),
+        ("/opt/venv/bin/python3 -m pip install --no-deps transformers==5.3.0", ("transformers==5.3.0",)),
+        ("uv pip install --python /opt/venv/bin/python3 transformers==5.3.0", ("transformers==5.3.0",)),
+        ("/a/bin/python -m ensurepip && /a/bin/python -m pip install iniconfig==2.1.0", ("iniconfig==2.1.0",)),
+        ("pip install --no-deps --force-reinstall 'a[b]==1'", ("a[b]==1",)),
+        ("pip install 'transformers>=4.51,<=5.3.0'", ("transformers>=4.51,<=5.3.0",)),
+        ("pip install --no-deps https://x.org/flash_attn-2.8.3-cp311-linux_x86_64.whl", None),
+        ("pip install transformers", ()),
+        ("pip install 'transformers>=5'", ()),
+        ("pip install -U transformers", ()),
+        ("pip install transformers==5.3.0 einops", ()),
+        ("pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cu130", ()),
+        ("pip install --no-build-isolation --no-deps flash-attn==2.8.3", ()),
+        ("MAX_JOBS=4 pip install flash-attn==2.8.3", ()),
+        ("pip install ninja==1.13 && pip install flash-attn==2.8.3", ()),
+        ("pip install -r requirements.txt", ()),
+        ("pip install https://x.org/a-1.tar.gz", ()),
+        ("pip install 'a @ git+https://x.org/a'", ()),
+        ("pip install .", ()),
+        ("pip install", ()),
+        ("pip uninstall -y transformers", ()),
+        ("conda install -c nvidia cuda-nvcc=13.0", ()),
+        ("python -m venv ./verl-env", ()),
+        ("sudo pip install a==1", ()),
+        ("pip install 'a==1", ()),
+        ("pip install a==1; rm -rf /", ()),
+        ("", ()),
+    ],
+)
+def test_packages_of_a_fix(text: str, packages: tuple[str, ...] | None) -> None:
+    expected = tuple(text.split()[-1:]) if packages is None else packages
+    assert packages_of(Fix("a fix", "command", text)) == expected
+    assert packages_of(Fix("a fix", "setting", text)) == ()
