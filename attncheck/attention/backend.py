@@ -74,8 +74,8 @@ class Backend:
     `run(inputs, deterministic)` computes forward and, where the case asks, backward; it raises `Refused` for what only
     the call itself can know. `refuse(case, device)` returns why it cannot run a case, or "". `seen` is a regular
     expression for the names of its own kernels (GPU) and operators (CPU); empty where anything may serve that is no
-    other backend's. `noise` is the class of rounding it is judged by. `call(case)` returns the lines of Python that
-    call it on q, k, v, for a script that stands alone.
+    other backend's. `noise` is the class of rounding it is judged by. `script_lines(case)` returns the lines
+    of Python that call it on q, k, v, for a script that stands alone; None where it brings none.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Backend:
     find: Callable[[], Found]
     refuse: Callable[[Case, Device], str]
     run: Callable[[Inputs, bool], Outputs]
-    call: Callable[[Case], tuple[str, ...]]
+    script_lines: Callable[[Case], tuple[str, ...]] | None = None
     seen: str = ""
     noise: Literal["fused", "eager"] = "fused"
     roundings: Callable[[Case, Device], tuple[float, float]] = no_more  # further ones, while summing dq; dk and dv

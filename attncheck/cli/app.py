@@ -19,10 +19,10 @@ from attncheck.cli.progress import guarded
 
 if TYPE_CHECKING:
     from attncheck.cli.arguments import Documents
-    from attncheck.core.findings import Report
+    from attncheck.core.report import Report
     from attncheck.core.snapshot import Snapshot
     from attncheck.gate.policy import Config
-    from attncheck.ring.parity import Ring
+    from attncheck.ring.group import Ring
 
 
 @click.group(context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]})
@@ -97,10 +97,11 @@ def doctor(
 def _talk(report: Report, ring: Ring, python: str | None, config: Config) -> Report:
     """Add to a report what ranks find when they talk to each other."""
     from attncheck.cli import arguments as settings
-    from attncheck.ring import parity as context_parallel
 
     bench = settings.bench(python, "auto", config)
-    return guarded(lambda say: context_parallel.doctored(report, ring, bench, config.select, config.ignore, say))
+    from attncheck.ring.communication_check import add_communication
+
+    return guarded(lambda say: add_communication(report, ring, bench, config.select, config.ignore, say))
 
 
 @app.command()
@@ -176,11 +177,8 @@ def parity(
     if explain_case is not None:
         from attncheck.measure import reproduce
 
-        snapshot = _static(python, model, config)
-        if ring is None:
-            settings.emit(reproduce.script(snapshot, request, explain_case, bench))
-        else:
-            settings.emit(reproduce.ring_script(snapshot, request, ring.size, explain_case, bench))
+        settings.not_over_ranks("--explain-case", ring_size)
+        settings.emit(reproduce.script(_static(python, model, config), request, explain_case, bench))
         return
 
     def run(snapshot: Snapshot, say: Callable[[str], None]) -> Report:
@@ -235,9 +233,9 @@ def determinism(
     def run(snapshot: Snapshot, say: Callable[[str], None]) -> Report:
         if ring is None:
             return verb.run(snapshot, request, bench, say)
-        from attncheck.ring import parity as context_parallel
+        from attncheck.ring import determinism
 
-        return context_parallel.repeat(snapshot, request, ring, bench, say)
+        return determinism.run(snapshot, request, ring, bench, say)
 
     _measure(run, documents, python, model, verbose, config)
 

@@ -16,11 +16,11 @@ from attncheck.doctor.profile import PROFILES
 from attncheck.gate.policy import FAIL_ON, Config, load
 
 if TYPE_CHECKING:
-    from attncheck.core.findings import Report
     from attncheck.core.plan import Plan
+    from attncheck.core.report import Report
     from attncheck.doctor.probes.take import Lane
     from attncheck.report.outputs import Output
-    from attncheck.ring.parity import Ring
+    from attncheck.ring.group import Ring
     from attncheck.workers.execution import Bench
 
 FACTS_LIMIT = 64 << 20  # bytes
@@ -145,7 +145,7 @@ def bench(python: str | None, device: str, config: Config) -> Bench:
 
 def ring(size: int | None, emulate: bool | None, rendezvous: float | None, communication: bool = True) -> Ring | None:
     """Return the ring that was asked for, None where none was. Raises `BadUsage` for its options without it."""
-    from attncheck.ring.parity import Ring
+    from attncheck.ring.group import Ring
     from attncheck.workers.ranks import RENDEZVOUS_SECONDS
 
     if size is None:
@@ -191,6 +191,14 @@ def not_for_a_ring(**options: Any) -> None:
             )
 
 
+def not_over_ranks(option: str, ring_size: int | None) -> None:
+    """Raise `BadUsage` for an option that means something on one device only."""
+    if ring_size is not None:
+        raise BadUsage(
+            f"{option} writes a script for one device: leave --ring-size out; --case runs one case of a ring"
+        )
+
+
 def not_for_a_target(lanes: tuple[str, ...], ring_size: int | None) -> None:
     """Raise `BadUsage` for what only the machine itself can answer."""
     if ring_size is not None or any(word != "static" for value in lanes for word in value.split(",") if word):
@@ -199,7 +207,7 @@ def not_for_a_target(lanes: tuple[str, ...], ring_size: int | None) -> None:
 
 def check_backends(names: tuple[str, ...]) -> None:
     """Raise `BadUsage` for a backend that attncheck does not know."""
-    from attncheck.workers.execution import backend
+    from attncheck.measure.discovery import backend
 
     for name in names:
         backend(name)

@@ -11,7 +11,7 @@ from attncheck.cli.options import Launching, baselined, gating
 from attncheck.cli.progress import guarded
 
 if TYPE_CHECKING:
-    from attncheck.core.findings import Report
+    from attncheck.core.report import Report
 
 
 @click.command()

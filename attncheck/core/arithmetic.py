@@ -9,3 +9,8 @@ def largest_divisor(number: int, at_most: int) -> int:
     """Return the largest divisor of `number` up to `at_most`; 1 where the numbers are beyond all use."""
     start = min(number, at_most, MOST)
     return next((size for size in range(start, 1, -1) if number % size == 0), 1)
+
+
+def divisors(number: int) -> list[int]:
+    """Return the divisors of `number`, ascending."""
+    return [size for size in range(1, number + 1) if number % size == 0]

@@ -12,10 +12,11 @@ from functools import cache
 from attncheck.core import registry
 from attncheck.core.errors import BadUsage
 from attncheck.core.facts import MissingFact
-from attncheck.core.findings import SEVERITIES, Finding, Problem, Report, Severity, Skip
+from attncheck.core.findings import SEVERITIES, Finding, Problem, Severity, Skip
+from attncheck.core.report import Report
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import rules
-from attncheck.doctor.profile import Need
+from attncheck.doctor.needs import Need
 from attncheck.doctor.rules import Rule
 
 

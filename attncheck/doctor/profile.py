@@ -6,9 +6,10 @@ from typing import Literal, get_args
 
 from attncheck.core.job import Job
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.frameworks import FRAMEWORKS
+from attncheck.doctor.needs import Need
 
 Profile = Literal["auto", "flash", "ring", "rl", "all"]
-Need = Literal["flash", "ring", "ulysses", "context_parallel", "rl", "liger", "job"]  # "job": a launch was given
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 
 _NAMED: dict[str, frozenset[Need]] = {
@@ -17,13 +18,12 @@ _NAMED: dict[str, frozenset[Need]] = {
     "rl": frozenset({"flash", "rl"}),
     "all": frozenset({"flash", "ring", "ulysses", "context_parallel", "rl", "liger"}),
 }
-# A distribution whose presence shows that the user means to use the thing.
+# Distributions whose presence shows that the user means to use the thing, beside the frameworks that need it.
 _SIGNS: dict[Need, tuple[str, ...]] = {
-    "flash": ("flash-attn", "flash-attn-3", "flash-attn-4", "ring-flash-attn", "openrlhf", "verl"),
+    "flash": ("flash-attn", "flash-attn-3", "flash-attn-4", "ring-flash-attn"),
     "ring": ("ring-flash-attn", "yunchang"),
     "ulysses": ("ring-flash-attn", "yunchang"),
     "context_parallel": ("ring-flash-attn", "yunchang"),
-    "rl": ("openrlhf", "verl", "vllm", "sglang"),
     "liger": ("liger-kernel",),
 }
 
@@ -32,7 +32,8 @@ def needs(profile: Profile, snapshot: Snapshot) -> frozenset[Need]:
     """Return what matters under `profile`; "auto" reads it off what is installed."""
     if profile != "auto":
         return _NAMED[profile]
-    return frozenset(need for need, signs in _SIGNS.items() if snapshot.has(*signs))
+    found = {need for need, signs in _SIGNS.items() if snapshot.has(*signs)}
+    return frozenset(found.union(*(each.needs for each in FRAMEWORKS if snapshot.has(each.distribution))))
 
 
 _SCHEMES: dict[str, Need] = {"llama3": "ring", "ulysses": "ulysses", "torch": "context_parallel"}

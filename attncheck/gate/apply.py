@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.findings import SEVERITIES, Finding, Problem, Report
+from attncheck.core.findings import SEVERITIES, Finding, Problem
+from attncheck.core.report import Report
 from attncheck.core.results.gate import Allowance
 from attncheck.core.results.verdicts import Verdict
 from attncheck.doctor import engine

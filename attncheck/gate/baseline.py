@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attncheck.core import codec
 from attncheck.core.errors import BadUsage
-from attncheck.core.findings import Report
+from attncheck.core.report import Report
 from attncheck.report.fingerprints import VERSION, fingerprint
 
 SCHEMA = 1

@@ -9,10 +9,11 @@ from typing import Any
 
 from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Absent, Known
-from attncheck.core.findings import Finding, Report
+from attncheck.core.findings import Finding
 from attncheck.core.job import Job
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.plan import Plan
+from attncheck.core.report import Report
 from attncheck.core.results.gate import Check
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine, target
@@ -23,8 +24,10 @@ from attncheck.gate.policy import Config
 from attncheck.measure import bench as timing
 from attncheck.measure import bench_shapes, determinism, parity
 from attncheck.ring import bench as ring_bench
-from attncheck.ring import parity as context_parallel
-from attncheck.ring.parity import Ring
+from attncheck.ring import determinism as ring_determinism
+from attncheck.ring import parity as ring_parity
+from attncheck.ring.communication_check import check_communication
+from attncheck.ring.group import Ring
 from attncheck.smoke import run
 from attncheck.workers.execution import Bench
 
@@ -137,7 +140,7 @@ class Asking:
             yield self._talk(ring)
 
     def _talk(self, ring: Ring) -> Report:
-        report = context_parallel.talked(self.snapshot(), ring, self.bench, self.say)
+        report = check_communication(self.snapshot(), ring, self.bench, self.say)
         self._hear(report.findings)
         return report
 
@@ -185,7 +188,7 @@ class Asking:
             yield parity.run(self._with_model(model), request, self.bench, self.say)
         for ring in self._rings():
             yield self._over_ranks(
-                context_parallel.run(self._with_model(self._named()[0]), request, ring, self.bench, self.say)
+                ring_parity.run(self._with_model(self._named()[0]), request, ring, self.bench, self.say)
             )
 
     def _over_ranks(self, report: Report) -> Report:
@@ -200,7 +203,7 @@ class Asking:
             yield determinism.run(self._with_model(model), request, self.bench, self.say)
         for ring in self._rings():
             yield self._over_ranks(
-                context_parallel.repeat(self._with_model(self._named()[0]), request, ring, self.bench, self.say)
+                ring_determinism.run(self._with_model(self._named()[0]), request, ring, self.bench, self.say)
             )
 
     def _smoke(self) -> Iterator[Report]:

@@ -25,7 +25,7 @@ from attncheck.gate.policy import Config
 from attncheck.workers.execution import Bench
 
 if TYPE_CHECKING:
-    from attncheck.core.findings import Report
+    from attncheck.core.report import Report
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells exit
 SHELL = "/bin/sh"
@@ -173,7 +173,7 @@ class _Start:
         """Return the report behind the answer."""
         if self._report is None and self._folder is not None:
             from attncheck.core import codec
-            from attncheck.core.findings import Report
+            from attncheck.core.report import Report
 
             try:
                 self._report = codec.loads(Report, answers_cache.report(self._folder, self._key) or "")

@@ -15,11 +15,11 @@ from attncheck.core.errors import BadUsage
 from attncheck.core.snapshot import Snapshot
 from attncheck.gate.inputs import content
 from attncheck.gate.policy import OWN, PROJECT, parse, read_text
+from attncheck.lint import frameworks
 
 MOST_FILES = 2000  # looked at in a folder, and the folders in it
 MOST_NAMED = 12
 DEPTH = 2
-FRAMEWORKS = ("openrlhf", "verl", "trl", "llamafactory", "axolotl", "ms-swift")
 STACK = ("torch", "transformers", "flash-attn", "flash-attn-3", "flash-attn-4", "ring-flash-attn", "liger-kernel")
 SKIPPED = ("node_modules", "__pycache__", "site-packages", "venv", "env", "build", "dist")
 _LAUNCH = re.compile(
@@ -57,7 +57,7 @@ def look(folder: Path, snapshot: Snapshot) -> Found:
     named = [name for name in models if "/" in name or (folder / name / "config.json").is_file()]
     return Found(
         tuple(f"{name} {_version(snapshot, name)}" for name in STACK if snapshot.has(name)),
-        tuple(name for name in FRAMEWORKS if snapshot.has(name)),
+        tuple(each.name for each in frameworks.load() if not each.general and snapshot.has(each.distribution)),
         tuple(device.name for device in snapshot.visible_devices()),
         tuple(texts)[:MOST_NAMED],
         tuple(named)[:MOST_NAMED],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from attncheck.core.findings import Report
+from attncheck.core.report import Report
 from attncheck.core.results.verdicts import MeasuredOn
 from attncheck.gate.apply import gravest_first
 

@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, BadUsage, Interrupted, Unanswered
 from attncheck.core.facts import Absent, Known
-from attncheck.core.findings import Finding, Report
+from attncheck.core.findings import Finding
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.plan import Plan
+from attncheck.core.report import Report
 from attncheck.core.results.gate import CHECKS, Check, Outcome, Stage
 from attncheck.core.snapshot import NOT_ASKED, Snapshot
 from attncheck.gate import apply, baseline, deadline, merge

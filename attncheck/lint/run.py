@@ -11,13 +11,13 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from attncheck.core import registry
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.findings import SEVERITIES, Finding, Fix, Problem, Report, Skip
+from attncheck.core.findings import SEVERITIES, Finding, Fix, Problem, Skip
 from attncheck.core.job import Job, Linted
 from attncheck.core.launch import COMMAND, Edit, Launch, Source, Word
 from attncheck.core.model import Model
+from attncheck.core.report import Report
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.profile import needs_of
@@ -27,7 +27,6 @@ from attncheck.lint import launches as launching
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 
-LAST = "transformers"  # its names are in every other framework's launches too
 ROUNDS = 4  # a corrected launch may be found wanting again: a renamed flag whose value does not fit
 ReadModel = Callable[[str], Fact[Model]]
 ReadFile = Callable[[str], "Source | None"]
@@ -55,20 +54,13 @@ class Found:
     number: int  # of the launch within its source
 
 
-def every_framework() -> tuple[Framework, ...]:
-    """Return the frameworks that launches are read for, in the order in which they are asked."""
-    extensions, _ = registry.load(frameworks, "attncheck.frameworks")
-    found = [extension.module.FRAMEWORK for extension in extensions]
-    return tuple(sorted(found, key=lambda framework: framework.name == LAST))
-
-
 def run(snapshot: Snapshot, request: Request, read_model: ReadModel, read_file: ReadFile) -> Report:
     """Return the report on every launch in the sources.
 
     Raises `BadUsage` for a framework that is not known or a file that does not parse, `Unanswered` where no source
     starts anything that attncheck knows.
     """
-    known = every_framework()
+    known = frameworks.load()
     _check_framework(request.framework, known)
     reports: list[Report] = []
     strange: list[Source] = []

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from attncheck.core import codec
 from attncheck.core.cases import Case, named
 from attncheck.core.results.verdicts import BackendState, Run
-from attncheck.workers import execution
+from attncheck.measure import discovery
 from attncheck.workers.execution import Bench
 from attncheck.workers.pool import Event, Job, Pool, default_slots
 
@@ -30,15 +30,21 @@ class Availability:
 def look(bench: Bench, say: Callable[[str], None]) -> tuple[Availability, ...]:
     """Return what every backend says to a plain case; those of one package share a process."""
     say("looking for backends")
-    states = execution.census(bench)
+    states = discovery.census(bench)
     packages: dict[str, list[BackendState]] = {}
     for state in states:
-        if not state.missing and not execution.backend(state.name).compiles:
+        if not state.missing and not discovery.backend(state.name).compiles:
             packages.setdefault(state.package, []).append(state)
     ended: dict[str, Event] = {}
     pool = Pool(bench.python, default_slots(bench.gpu))
     case = codec.plain(named(Case("available", (192,), (192,))))
-    message = {"task": "available", "device": bench.device, "threads": bench.threads(2), "slots": 1, "case": case}
+    message = {
+        "task": "attncheck.measure.worker.tasks:available",
+        "device": bench.device,
+        "threads": bench.threads(2),
+        "slots": 1,
+        "case": case,
+    }
     jobs = [Job(name, message, tuple(s.name for s in members), bench.seconds) for name, members in packages.items()]
 
     def tell(event: Event) -> None:

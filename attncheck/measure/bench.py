@@ -15,12 +15,14 @@ from typing import Any
 from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.errors import Unanswered
-from attncheck.core.findings import Finding, Report
-from attncheck.core.results.timings import DeviceRates, TimedMode, Timing, flops, passes_of, tflops
+from attncheck.core.findings import Finding
+from attncheck.core.report import Report
+from attncheck.core.results.timings import DeviceRates, TimedMode, Timing, passes_of
 from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run, judge
 from attncheck.core.snapshot import Snapshot
-from attncheck.measure import parity
+from attncheck.measure import discovery, parity
 from attncheck.measure.bench_shapes import Request, cases
+from attncheck.measure.flops import flops, tflops
 from attncheck.measure.recommendation import recommend
 from attncheck.workers import execution
 from attncheck.workers.execution import Bench, Progress
@@ -36,8 +38,8 @@ def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str],
     began = time.monotonic()
     layers = cases(snapshot, request, bench.gpu)
     say("looking for backends")
-    states = execution.census(bench)
-    chosen = execution.choose(states, request.backends)
+    states = discovery.census(bench)
+    chosen = discovery.choose(states, request.backends)
     pool = Pool(bench.python, 1)  # nothing else runs while one is timed
     jobs = [_rates_job(layers, bench), *(_job(state, layers, bench) for state in chosen)]
     progress = Progress(say, sum(len(job.items) for job in jobs))
@@ -70,19 +72,19 @@ def _rates_job(layers: dict[Case, int], bench: Bench) -> Job:
 
 def _job(state: BackendState, layers: dict[Case, int], bench: Bench) -> Job:
     """Return the work on one backend: every case as it is, and those with a backward made reproducible."""
-    switched = execution.backend(state.name).switch != ""
+    switched = discovery.backend(state.name).switch != ""
     items = []
     for case in layers:
         items.append(f"{case.name}@default")
         if switched and case.backward:
             items.append(f"{case.name}@deterministic")
-    factor = COMPILES if execution.backend(state.name).compiles else FACTOR
+    factor = COMPILES if discovery.backend(state.name).compiles else FACTOR
     return Job(state.name, _message(state.name, layers, bench), tuple(items), bench.seconds * factor)
 
 
 def _message(backend: str, layers: dict[Case, int], bench: Bench) -> dict[str, Any]:
     return {
-        "task": "bench",
+        "task": "attncheck.measure.worker.bench_tasks:bench",
         "backend": backend,
         "device": bench.device,
         "threads": max(1, bench.threads(1) - 1),  # a thread that waits for its core holds up all others
@@ -123,7 +125,7 @@ def report(
         findings=tuple(_without_script(finding) for finding in plain.findings),
         timings=told,
         rates=rates,
-        recommendations=recommend(told, execution.setting),
+        recommendations=recommend(told, discovery.setting),
     )
 
 

@@ -12,8 +12,8 @@ from attncheck.core.facts import value_or
 from attncheck.core.model import Model
 from attncheck.core.results.ring_timings import Passes
 from attncheck.core.snapshot import Snapshot
+from attncheck.measure import discovery
 from attncheck.measure.suites import SAMPLED_FROM, model_kinds
-from attncheck.workers import execution
 
 LENGTHS = {True: 8192, False: 512}  # tokens, with a GPU and without
 HEADS = {True: (32, 8, 128), False: (4, 2, 64)}  # heads, kv heads, head_dim: Llama-3-8B's, and a small one
@@ -66,7 +66,7 @@ def lengths(text: str | None, seqlen: int | None, batch: int | None) -> tuple[in
 
 def cases(snapshot: Snapshot, request: Request, gpu: bool) -> dict[Case, int]:
     """Return the cases to time and how many layers of the model are of each kind. Raises `BadUsage`."""
-    model = execution.model_of(snapshot)
+    model = discovery.model_of(snapshot)
     found: dict[Case, int] = {}
     for kind, layers in _kinds(model, gpu):
         shape = {**kind, **_flags(request, kind)}

@@ -12,10 +12,12 @@ from attncheck.core import codec
 from attncheck.core.cases import Case, named
 from attncheck.core.errors import Unanswered
 from attncheck.core.facts import value_or
-from attncheck.core.findings import Finding, Fix, Problem, Report
+from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.report import Report
 from attncheck.core.results.verdicts import UNMEASURED, BackendState, MeasuredOn, Mode, Repeats, Verdict
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
+from attncheck.measure import discovery
 from attncheck.workers import execution
 from attncheck.workers.execution import Bench, Progress
 from attncheck.workers.pool import Event, Job, Pool
@@ -56,7 +58,7 @@ def ring_cases(snapshot: Snapshot, seed: int, gpu: bool, ring_size: int) -> tupl
 
 def _shape(snapshot: Snapshot, gpu: bool) -> dict[str, Any]:
     """Return heads and sizes: the model's, or usual ones."""
-    model = execution.model_of(snapshot)
+    model = discovery.model_of(snapshot)
     shape: dict[str, Any] = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 128, "v_head_dim": 128}
     if not gpu:
         shape = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 64, "v_head_dim": 64}
@@ -77,8 +79,8 @@ def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str],
     began = time.monotonic()
     chosen_cases = cases(snapshot, request.seed, bench.gpu)
     say("looking for backends")
-    states = execution.census(bench)
-    chosen = execution.choose(states, request.backends)
+    states = discovery.census(bench)
+    chosen = discovery.choose(states, request.backends)
     pool = Pool(bench.python, 2 if bench.gpu else 1)  # times are told too: few at once
     jobs = [_job(state, chosen_cases, request, bench) for state in chosen]
     progress = Progress(say, sum(len(job.items) for job in jobs))
@@ -100,7 +102,7 @@ def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str],
 
 def modes(name: str) -> tuple[Mode, ...]:
     """Return the modes in which a backend is worth repeating."""
-    switch = execution.backend(name).switch
+    switch = discovery.backend(name).switch
     if switch == "torch":
         return "default", "deterministic", "warn_only"
     return ("default", "deterministic") if switch else ("default",)
@@ -109,14 +111,14 @@ def modes(name: str) -> tuple[Mode, ...]:
 def _job(state: BackendState, chosen: tuple[Case, ...], request: Request, bench: Bench) -> Job:
     items = tuple(f"{case.name}@{mode}" for case in chosen for mode in modes(state.name))
     message = {
-        "task": "determinism",
+        "task": "attncheck.measure.worker.tasks:determinism",
         "backend": state.name,
         "device": bench.device,
         "threads": bench.threads(2),
         "repeats": request.repeats,
         "cases": codec.plain(chosen),
     }
-    factor = max(4.0 if execution.backend(state.name).compiles else 2.0, request.repeats / 6)
+    factor = max(4.0 if discovery.backend(state.name).compiles else 2.0, request.repeats / 6)
     return Job(state.name, message, items, bench.seconds * factor)
 
 

@@ -72,3 +72,21 @@ def _within(tokens: range, start: int, stop: int) -> range:
     step = tokens.step
     first = tokens.start + max(0, -(-(start - tokens.start) // step)) * step
     return range(first - start, max(first, min(tokens.stop, stop)) - start, step)
+
+
+BACKWARD = 2.5  # times the operations of the forward: five products of matrices for its two
+
+
+def flops(case: Case) -> float:
+    """Return the floating-point operations of a case, over all heads: only pairs that are seen count.
+
+    Two products of matrices forward, 2 · head_dim and 2 · v_head_dim operations a pair, and 2.5 times that backward
+    (Dao-AILab/flash-attention, benchmarks/benchmark_flash_attention.py, `flops`).
+    """
+    forward = visible(case) * case.num_heads * 2.0 * (case.head_dim + case.v_head_dim)
+    return forward * (1.0 + BACKWARD if case.backward else 1.0)
+
+
+def tflops(operations: float, ms: float) -> float:
+    """Return TFLOP/s, 0 without a time."""
+    return operations / ms / 1e9 if ms > 0 else 0.0

@@ -12,10 +12,12 @@ from attncheck.attention.backend import Device
 from attncheck.core import codec
 from attncheck.core.cases import DTYPES, SHORT, Case, Dtype
 from attncheck.core.errors import BadUsage, Unanswered
-from attncheck.core.findings import Finding, Fix, Problem, Report
+from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.report import Report
 from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run, Verdict, judge
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
+from attncheck.measure import discovery
 from attncheck.measure.suites import COMPILED, Suite, for_model, suite, thinned
 from attncheck.workers import execution
 from attncheck.workers.execution import Bench, Progress
@@ -43,7 +45,7 @@ class Request:
 
 def chosen_cases(request: Request, snapshot: Snapshot) -> tuple[Case, ...]:
     """Return the cases to run. Raises `BadUsage` where nothing is left, `Unanswered` for a model that is unreadable."""
-    model = execution.model_of(snapshot)
+    model = discovery.model_of(snapshot)
     cases: list[Case] = []
     for seed in range(request.seed, request.seed + request.repeat):
         if model is None:
@@ -82,11 +84,11 @@ def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str],
     began = time.monotonic()
     cases = chosen_cases(request, snapshot)
     say("looking for backends")
-    states = execution.census(bench)
-    chosen = execution.choose(states, request.backends)
+    states = discovery.census(bench)
+    chosen = discovery.choose(states, request.backends)
     pool = Pool(bench.python, default_slots(bench.gpu))
     jobs = [job for state in chosen for job in _jobs(state, cases, request, bench, pool.slots)]
-    jobs.sort(key=lambda job: not execution.backend(job.name).compiles)  # the slow ones first
+    jobs.sort(key=lambda job: not discovery.backend(job.name).compiles)  # the slow ones first
     runs: list[Run] = []
     by_name = {case.name: case for case in cases}
     progress = Progress(say, sum(len(job.items) for job in jobs))
@@ -100,22 +102,22 @@ def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str],
     left = pool.run(jobs, tell, until)
     if not runs:
         raise Unanswered("nothing was measured: --budget ended before the first case")
-    name = "model" if execution.model_of(snapshot) is not None else request.suite
+    name = "model" if discovery.model_of(snapshot) is not None else request.suite
     on = execution.measured_on(pool, request.seed, began, name, len(left))
     return report(snapshot, tuple(states), in_order(runs, chosen, cases), on)
 
 
 def _jobs(state: BackendState, cases: tuple[Case, ...], request: Request, bench: Bench, slots: int) -> Iterator[Job]:
     """Yield the work on one backend: one worker's, or several workers' where each case is compiled for seconds."""
-    compiles = execution.backend(state.name).compiles
+    compiles = discovery.backend(state.name).compiles
     parts = 1
     if compiles and not request.cases:
         device = Device("cuda" if bench.gpu else "cpu", compute_capability=(99, 0), torch=(99, 0))
-        accepted = tuple(case for case in cases if not execution.backend(state.name).refuse(case, device))
+        accepted = tuple(case for case in cases if not discovery.backend(state.name).refuse(case, device))
         cases = thinned(accepted or cases, (COMPILED if bench.gpu else ON_CPU)[request.suite] * request.repeat)
         parts = min(COMPILERS, slots, len(cases)) if bench.gpu else 1
     message = {
-        "task": "parity",
+        "task": "attncheck.measure.worker.tasks:parity",
         "backend": state.name,
         "device": bench.device,
         "threads": bench.threads(slots),
@@ -145,7 +147,7 @@ def in_order(runs: Iterable[Run], states: Sequence[BackendState], cases: Sequenc
 def report(snapshot: Snapshot, states: tuple[BackendState, ...], runs: tuple[Run, ...], on: MeasuredOn) -> Report:
     """Return the report on measured runs: pure judging, so that recorded runs can be judged again."""
     verdicts = tuple(judge(run) for run in runs)
-    asked = execution.model_of(snapshot)
+    asked = discovery.model_of(snapshot)
     model = "" if asked is None else shlex.quote(asked.source)
     findings = tuple(finding for state in states for finding in _findings(state.name, runs, verdicts, model))
     return Report(
@@ -209,13 +211,13 @@ def _ways_out(
     for run, verdict in zip(runs, verdicts):
         if run.case.name in wanted and verdict.answer == "pass" and run.backend != backend:
             passed.setdefault(run.backend, []).append(verdict)
-    whole = [name for name, found in passed.items() if len(found) == len(wanted) and execution.setting(name)]
+    whole = [name for name, found in passed.items() if len(found) == len(wanted) and discovery.setting(name)]
     whole.sort(key=lambda name: (name in ("eager", "sdpa_math"), max(v.excess for v in passed[name])))
     fixes = []
     for name in whole[:1]:
         worst = max(verdict.excess for verdict in passed[name])
         proven = f"{len(wanted)} of these cases pass, worst error {worst:.2g} of its budget"
-        fixes.append(Fix(f"use {name}", "setting", execution.setting(name), proven=proven))
+        fixes.append(Fix(f"use {name}", "setting", discovery.setting(name), proven=proven))
     return fixes
 
 
@@ -223,7 +225,9 @@ def _reproducer(worst: list[tuple[Run, Verdict]], model: str) -> list[Fix]:
     run = worst[0][0]
     if run.outcome == "died" and not run.ran and "did not start" in run.reason:
         return []
-    ring = f"--ring-size {run.case.context_parallel_size}" if execution.over_ranks(run.backend) else ""
-    words = ["attncheck parity", *filter(None, (model, ring)), f"--explain-case {run.case.name}"]
-    command = " ".join([*words, f"--backend {run.backend} > reproduce.py"])
+    words = ["attncheck parity", *filter(None, (model,)), f"--backend {run.backend}"]
+    if discovery.over_ranks(run.backend):
+        ring = f"--ring-size {run.case.context_parallel_size} --case {run.case.name}"
+        return [Fix("run this case alone", "command", " ".join([*words, ring]))]
+    command = " ".join([*words, f"--explain-case {run.case.name} > reproduce.py"])
     return [Fix("report it upstream with a script that stands alone", "command", command)]

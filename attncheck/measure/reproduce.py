@@ -1,8 +1,7 @@
 """Writes a script that reproduces one case of one backend with torch and the backend alone, for an upstream report.
 
 Its inputs are, bit for bit, those that parity measures on the same kind of device with the same torch; a test runs
-both and compares. A context-parallel scheme's script is for torchrun: every rank makes the same inputs and runs its
-shard, rank 0 compares what was gathered.
+both and compares. Schemes of context parallelism have none: their cases are reproduced by `attncheck parity --case`.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from attncheck.attention.backend import Backend
 from attncheck.core.cases import FAR, Case, bounds, sampled_rows, segments
 from attncheck.core.errors import BadUsage
 from attncheck.core.snapshot import Snapshot
+from attncheck.measure import discovery
 from attncheck.measure.parity import Request
 from attncheck.measure.suites import SUITES, for_model, suite
-from attncheck.ring import suites
-from attncheck.workers import execution
 from attncheck.workers.execution import Bench
 
 NO_SCRIPT = ("dropout",)
@@ -27,69 +25,47 @@ NO_SCRIPT = ("dropout",)
 
 def script(snapshot: Snapshot, request: Request, name: str, bench: Bench) -> str:
     """Return the script for the case `name`. Raises `BadUsage` for an unknown case or without one --backend."""
-    backend, case = _backend(request), _find(snapshot, request, name, 0)
+    backend, case = _backend(request), _find(snapshot, request, name)
     return "\n".join(lines(case, backend, _device(bench))) + "\n"
-
-
-def ring_script(snapshot: Snapshot, request: Request, ring_size: int, name: str, bench: Bench) -> str:
-    """Return the script of a context-parallel scheme for the case `name` on a ring, to be started with torchrun.
-
-    Raises `BadUsage` for an unknown case, without one --backend, and for a backend of one device or one that brings no
-    script.
-    """
-    backend, case = _backend(request), _find(snapshot, request, name, ring_size)
-    if backend.sharding is None:
-        raise BadUsage(f"{backend.name} runs on one device: leave --ring-size out")
-    if not backend.call(case):
-        raise BadUsage(f"{backend.name} brings no script of its own")
-    return "\n".join(ring_lines(case, backend, _device(bench))) + "\n"
 
 
 def _backend(request: Request) -> Backend:
     if len(request.backends) != 1:
         raise BadUsage("--explain-case needs one --backend")
-    return execution.backend(request.backends[0])
+    return discovery.backend(request.backends[0])
 
 
 def _device(bench: Bench) -> str:
     return ("cuda" if bench.gpu else "cpu") if bench.device == "auto" else bench.device
 
 
-def _find(snapshot: Snapshot, request: Request, name: str, ring_size: int) -> Case:
+def _find(snapshot: Snapshot, request: Request, name: str) -> Case:
     seed, plain = request.seed, name
     if "-seed" in name:
         plain, _, number = name.rpartition("-seed")
         seed = int(number) if number.isdigit() else seed
-    for pool in _pools(snapshot, request, seed, ring_size):
+    for pool in _pools(snapshot, request, seed):
         for case in pool:
             if case.name in (name, f"{plain}-seed{seed}"):
                 if case.probe in NO_SCRIPT:
                     raise BadUsage(f"{name} is judged by statistics; no script of its own can show it")
                 return case
-    ring = f" --ring-size {ring_size}" if ring_size else ""
-    raise BadUsage(
-        f"no case is called {name!r}; `attncheck parity{ring} -v` lists names (a model's cases need the MODEL)"
-    )
+    raise BadUsage(f"no case is called {name!r}; `attncheck parity -v` lists names (a model's cases need the MODEL)")
 
 
-def _pools(snapshot: Snapshot, request: Request, seed: int, ring_size: int) -> Iterator[tuple[Case, ...]]:
-    """Yield the cases in which a name is looked up; `ring_size` is 0 for those of one device."""
-    model = execution.model_of(snapshot)
-    if ring_size:
-        if model is None:
-            yield from (suites.suite(word, ring_size, seed) for word in SUITES)
-        else:
-            for dtype in request.dtypes or (None,):
-                yield suites.for_model(model, ring_size, request.longest, seed, dtype)
-        yield suites.growth(ring_size, seed)
-    elif model is None:
+def _pools(snapshot: Snapshot, request: Request, seed: int) -> Iterator[tuple[Case, ...]]:
+    """Yield the cases in which a name is looked up."""
+    model = discovery.model_of(snapshot)
+    if model is None:
         yield from (suite(word, seed) for word in SUITES)
     else:
         yield for_model(model, request.longest, seed)
 
 
 def lines(case: Case, backend: Backend, device: str) -> Iterator[str]:
-    """Yield the lines of the script."""
+    """Yield the lines of the script. Raises `BadUsage` for a backend that brings none."""
+    if backend.script_lines is None:
+        raise BadUsage(f"{backend.name} brings no script of its own")
     yield f"# {backend.name} on {case.name}, against float64; written by attncheck {__version__}"
     yield from ("import math", "", "import torch", "")
     yield from _sizes(case, device)
@@ -97,33 +73,10 @@ def lines(case: Case, backend: Backend, device: str) -> Iterator[str]:
     yield from _mask(case)
     yield from _strided(case)
     yield "q, k, v = (x.detach().requires_grad_() for x in (q, k, v))"
-    yield from backend.call(case)
+    yield from backend.script_lines(case)
     if case.backward:
         yield "grads = torch.autograd.grad(out, (q, k, v), dout)"
     yield from _reference(case)
-
-
-def ring_lines(case: Case, backend: Backend, device: str) -> Iterator[str]:
-    """Yield the lines of the script of a context-parallel scheme."""
-    n = case.context_parallel_size
-    yield f"# {backend.name} on {case.name}, against float64; written by attncheck {__version__}"
-    yield f"# torchrun --nproc-per-node {n} reproduce.py"
-    yield from ("import math", "import os", "import sys", "import types", "")
-    yield from ("import torch", "import torch.distributed as dist", "")
-    if device == "cuda":
-        yield 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
-    yield f'dist.init_process_group("{"nccl" if device == "cuda" else "gloo"}")'
-    yield "rank, world = dist.get_rank(), dist.get_world_size()"
-    yield f'assert world == {n}, "the case is for {n} ranks"'
-    yield from _sizes(case, device)
-    yield from _values(case)
-    yield from _mask(case)
-    yield from _strided(case)
-    yield from backend.call(case)
-    yield from ("", "dist.barrier()", "if rank:", "    os._exit(0)  # rank 0 compares")
-    yield from _reference(case)
-    yield "sys.stdout.flush()"
-    yield "os._exit(0)  # and no thread of torch's is waited for: with gloo they can abort the process"
 
 
 def _sizes(case: Case, device: str) -> Iterator[str]:
@@ -282,8 +235,9 @@ def _reference(case: Case) -> Iterator[str]:
     yield "for name, got, want in pairs:"
     yield "    want = want.detach()"
     yield "    error = got.detach().double() - want"
-    yield '    print(f"{name}: relative error {float(error.norm() / want.norm().clamp_min(1e-300)):.3e}, "'
-    yield '          f"largest {float(error.abs().max()):.3e} in element {int(error.abs().argmax())}")'
+    yield "    norm, size = float(want.norm()), float(error.norm())  # a query of one key has no gradient: norm 0"
+    yield '    size = f"relative error {size / norm:.3e}" if norm else f"error {size:.3e} where the exact one is 0"'
+    yield '    print(f"{name}: {size}, largest {float(error.abs().max()):.3e} in element {int(error.abs().argmax())}")'
     yield f'print("rounding alone makes about {_usual(case):.0e}")'
 
 

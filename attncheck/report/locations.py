@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from attncheck.core.findings import Finding, Fix, Report
+from attncheck.core.findings import Finding, Fix
 from attncheck.core.launch import COMMAND, Place
+from attncheck.core.report import Report
 from attncheck.report.required import READERS, Reader, normalised
 
 LARGEST = 4 << 20  # bytes of a file

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.findings import Report
+from attncheck.core.report import Report
 from attncheck.report.formats import BUILT_IN, renderer
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.findings import Report
+from attncheck.core.report import Report
 from attncheck.core.results.ring_timings import FLASH, PASSES, TABLES, RingTiming
 from attncheck.report.sections.ring_bench import shown
 

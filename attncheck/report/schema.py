@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attncheck.core.facts import Absent, Known
-from attncheck.core.findings import Report
+from attncheck.core.report import Report
 from attncheck.core.snapshot import SCHEMA_VERSION
 
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}

@@ -16,7 +16,8 @@ from attncheck.core import codec
 from attncheck.core.cases import BYTES, Case, Dtype
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import value_or
-from attncheck.core.findings import Finding, Problem, Report
+from attncheck.core.findings import Finding, Problem
+from attncheck.core.report import Report
 from attncheck.core.results.ring_timings import (
     FLASH,
     FULL,
@@ -31,10 +32,10 @@ from attncheck.core.results.ring_timings import (
 from attncheck.core.results.verdicts import Answer, Run, Verdict
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
-from attncheck.measure import parity
-from attncheck.ring import parity as context_parallel
-from attncheck.ring import roofline, suites
-from attncheck.ring.parity import Ring
+from attncheck.measure import discovery, parity
+from attncheck.ring import group, roofline, suites
+from attncheck.ring.communication_check import cannot_communicate, check_communication
+from attncheck.ring.group import Ring
 from attncheck.ring.roofline import Bound, Rates, Shape
 from attncheck.workers import execution
 from attncheck.workers.execution import Bench, Progress
@@ -103,7 +104,7 @@ def request(snapshot: Snapshot, gpu: bool, wanted: Wanted = Wanted()) -> Request
     Raises `BadUsage` for a shape that no scheme can run.
     """
     usual = (LENGTH, 32, 8, 128) if gpu else (256, 4, 2, 64)
-    model = execution.model_of(snapshot)
+    model = discovery.model_of(snapshot)
     if model is not None:
         own = value_or(model.num_heads, usual[1])
         usual = (usual[0], own, value_or(model.num_kv_heads, own), value_or(model.head_dim, usual[3]))
@@ -168,18 +169,18 @@ def run(snapshot: Snapshot, asked: Request, ring: Ring, bench: Bench, say: Calla
     """Return the report on a ring's speed. Raises `Unanswered` where nothing can be timed."""
     began = time.monotonic()
     say("looking for backends")
-    states, chosen = context_parallel.schemes(bench, asked.backends)
+    states, chosen = group.schemes(bench, asked.backends)
     known = {name for schemes in SCHEMES.values() for name in schemes}
     chosen = [state for state in chosen if state.name in known]
     if not chosen:
         raise Unanswered("none of ring-flash-attn's schemes can be timed here")
-    talk = context_parallel.talked(snapshot, ring, bench, say)
-    if context_parallel.silent(talk):
+    talk = check_communication(snapshot, ring, bench, say)
+    if cannot_communicate(talk):
         return talk
     ranks = Ranks(bench.python, place(os.environ))
     runs, rates, timings = _measured(asked, ring, bench, [state.name for state in chosen], ranks, say)
-    context_parallel.only_rank_0_speaks(ranks)
-    on = context_parallel.measured_on(ranks, ring, bench, 0, began, "bench")
+    group.only_rank_0_speaks(ranks)
+    on = group.measured_on(ranks, ring, bench, 0, began, "bench")
     report = parity.report(snapshot, tuple(states), tuple(runs), on)
     roof = RingRates() if ring.emulated(bench) else rates  # plain torch has no roofline worth the name
     timings = completed(timings, roof, asked, report.verdicts)
@@ -232,8 +233,13 @@ def _job(
     asked: Request, ring: Ring, bench: Bench, named: Sequence[tuple[str, str]], cases: tuple[Case, ...]
 ) -> RanksJob:
     shape = asdict(asked.shape) | {"dtype": asked.dtype}
-    message = {"task": "bench", "cases": codec.plain(cases), "shape": shape, "seqlen": asked.seqlen}
-    work = context_parallel.job(ring, bench, ring.size, named, {**message, "packings": packings(asked.seqlen)})
+    message = {
+        "task": "attncheck.ring.worker.bench:bench",
+        "cases": codec.plain(cases),
+        "shape": shape,
+        "seqlen": asked.seqlen,
+    }
+    work = group.job(ring, bench, ring.size, named, {**message, "packings": packings(asked.seqlen)})
     return replace(work, seconds=bench.seconds * FACTOR)
 
 

@@ -15,6 +15,7 @@ from attncheck.core import codec
 from attncheck.core.results.collectives import Communication, Exchange, Operation, Transport
 from attncheck.core.snapshot import Snapshot
 from attncheck.ring import topology
+from attncheck.ring.group import RANK
 from attncheck.workers import execution
 from attncheck.workers.execution import Bench
 from attncheck.workers.launcher_env import place
@@ -43,8 +44,12 @@ def job(world_size: int, bench: Bench, seconds: float = SECONDS, rendezvous: flo
     items: list[tuple[str, str]] = [("send_recv", f"{a}-{b}") for a, b in pairs(world_size)]
     if world_size > 1:
         items += [(operation, ALL) for operation in GROUP]
-    message = {"task": "communication", "device": bench.device, "threads": max(1, cores() // world_size)}
-    return RanksJob(world_size, message, tuple(items), seconds, rendezvous)
+    message = {
+        "task": "attncheck.ring.worker.communication:communication",
+        "device": bench.device,
+        "threads": max(1, cores() // world_size),
+    }
+    return RanksJob(world_size, RANK, message, tuple(items), seconds, rendezvous)
 
 
 def run(

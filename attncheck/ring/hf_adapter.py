@@ -15,18 +15,19 @@ from dataclasses import dataclass, replace
 from attncheck.core import codec
 from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Known
-from attncheck.core.findings import Finding, Fix, Problem, Report
+from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.model import Model
+from attncheck.core.report import Report
 from attncheck.core.results.hf_adapter import HOOKED, SHAPES, SHARD, WINDOWS, Adapted, Row, Shape
 from attncheck.core.results.verdicts import FAIL_FACTOR, Answer
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.model import without_ring
 from attncheck.doctor.knowledge import ring_flash_attn as knowledge
-from attncheck.doctor.knowledge.models import without_ring
 from attncheck.doctor.queries import requirements
-from attncheck.ring import parity
-from attncheck.ring.parity import Ring
+from attncheck.ring import group
+from attncheck.ring.group import Ring
 from attncheck.workers import execution
 from attncheck.workers.execution import Bench, Progress
 from attncheck.workers.launcher_env import place
@@ -85,7 +86,7 @@ def proved(report: Report, ring: Ring, bench: Bench, say: Callable[[str], None])
 def measure(request: Request, ring: Ring, bench: Bench, say: Callable[[str], None]) -> tuple[Adapted, ...]:
     """Return what the adapter does on the ring. Raises `Unanswered` where the ranks cannot start or meet."""
     size = max(2, ring.size)
-    work = parity.job(ring, bench, size, request.items, {"task": "adapter"})
+    work = group.job(ring, bench, size, request.items, {"task": "attncheck.ring.worker.hf_adapter:adapter"})
     progress = Progress(say, len(work.items))
     found: list[Adapted] = []
 

@@ -11,8 +11,8 @@ from attncheck.core import codec
 from attncheck.core.errors import Unanswered
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import Proof
-from attncheck.ring import parity
-from attncheck.ring.parity import Ring
+from attncheck.ring import group
+from attncheck.ring.group import Ring
 from attncheck.smoke.trials import OVER_RANKS, PATIENCE
 from attncheck.workers import execution
 from attncheck.workers.execution import Bench
@@ -39,15 +39,15 @@ def measure(model: str, plan: Plan, ring: Ring, bench: Bench, say: Callable[[str
         ranks.run(job(model, plan, ring, bench), tell)
     except Unanswered as error:  # what other questions found is not lost over it
         found.append(Proof(OVER_RANKS, "died", str(error)))
-    parity.only_rank_0_speaks(ranks)
+    group.only_rank_0_speaks(ranks)
     return replace(found[0], seconds=round(time.monotonic() - began, 3))
 
 
 def job(model: str, plan: Plan, ring: Ring, bench: Bench) -> RanksJob:
     """Return the work of the plan's ranks."""
     cases = {model: {"model": model, "plan": codec.plain(plan)}}
-    message: dict[str, object] = {"task": "smoke", "cases": cases}
-    whole = parity.job(ring, bench, plan.ring_size, [(plan.scheme, model)], message)
+    message: dict[str, object] = {"task": "attncheck.smoke.worker.ranks.parallel:smoke", "cases": cases, "shim": False}
+    whole = group.job(ring, bench, plan.ring_size, [(plan.scheme, model)], message)
     return replace(whole, seconds=whole.seconds * PATIENCE)
 
 

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.core.errors import BadUsage, Unanswered
-from attncheck.core.findings import Finding, Fix, Problem, Report, Settings
+from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.plan import Change, Plan
+from attncheck.core.report import Report, Settings
 from attncheck.core.results.smoke import Attempt, Proof, answer, because, describe, worst_first
 from attncheck.core.results.verdicts import HUGE, MeasuredOn, Verdict
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
-from attncheck.lint import plan_settings
-from attncheck.ring.parity import Ring
+from attncheck.lint import frameworks, plan_settings
+from attncheck.ring.group import Ring
 from attncheck.smoke import checks, fix_search, over_ranks, package_trials
 from attncheck.smoke.fix_search import Search
 from attncheck.smoke.package_trials import Tried
@@ -30,7 +31,6 @@ from attncheck.workers.execution import Bench
 from attncheck.workers.launcher_env import Place, place
 
 DEFAULTS = ("llama", "qwen2")  # shapes trained where no model is named
-FRAMEWORKS = ("openrlhf", "verl", "trl", "llamafactory", "axolotl", "ms-swift")
 
 
 @dataclass(frozen=True)
@@ -288,8 +288,7 @@ def learned(proof: Proof) -> str:
 def _settings(snapshot: Snapshot, plan: Plan) -> Iterator[Settings]:
     """Yield the plan as plain transformers and each installed framework write it."""
     yield Settings("transformers", plan_settings.settings(plan, "transformers"))
-    for framework in FRAMEWORKS:
-        if snapshot.has(framework):
-            found = snapshot.version(framework)
-            version = str(getattr(found, "value", ""))
-            yield Settings(framework, plan_settings.settings(plan, framework, version))
+    for framework in frameworks.load():
+        if not framework.general and snapshot.has(framework.distribution):
+            version = str(getattr(snapshot.version(framework.distribution), "value", ""))
+            yield Settings(framework.name, plan_settings.settings(plan, framework.name, version))

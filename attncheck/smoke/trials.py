@@ -60,7 +60,7 @@ class Runner:
         mine = [trials[number] for number in numbers]
         items = tuple(f"{at}:{question.name}" for at, trial in enumerate(mine) for question in trial.asked())
         message = {
-            "task": "smoke",
+            "task": "attncheck.smoke.worker.tasks:smoke",
             "device": self.bench.device,
             "threads": self.bench.threads(1),
             "attempts": [(trial.model, codec.plain(trial.plan)) for trial in mine],

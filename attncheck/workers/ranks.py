@@ -42,13 +42,13 @@ sys.path[:] = [entry for entry in sys.path if entry and entry != os.path.dirname
 if sys.version_info < (3, 10):
     sys.exit("attncheck measures with Python 3.10 or newer; this is %d.%d" % sys.version_info[:2])
 import importlib.util
-folder, package = sys.argv[1:3]
+folder, package, entry = sys.argv[1:4]
 spec = importlib.util.spec_from_file_location(
     "attncheck", os.path.join(package, "__init__.py"), submodule_search_locations=[package])
 module = sys.modules["attncheck"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-from attncheck.ring.worker.rank import main
-main(folder)
+from attncheck.workers.inside.worker import load_task
+load_task(entry)(folder)
 """
 # torch/distributed/elastic: the agent's log line, and the summary of torchrun (errors/__init__.py, `_format_failure`).
 _FAILED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
@@ -64,9 +64,13 @@ Fault = Literal["raised", "died", "timed_out"]
 
 @dataclass(frozen=True)
 class RanksJob:
-    """Work for a group: the message it starts with, its items as (backend, name), seconds for each of them."""
+    """Work for a group: the message it starts with, its items as (backend, name), seconds for each of them.
+
+    `entry` is the "module:function" that a rank runs on its folder; the message's "task" is what that calls in turn.
+    """
 
     world_size: int
+    entry: str
     message: Mapping[str, Any]
     items: tuple[tuple[str, str], ...]
     seconds: float
@@ -158,7 +162,7 @@ class _Group:
         (self.folder / "job.json").write_text(json.dumps(document))
         script = self.folder / "attncheck_rank.py"
         script.write_text(SCRIPT)
-        words = [str(script), str(self.folder), str(PACKAGE)]
+        words = [str(script), str(self.folder), str(PACKAGE), self.job.entry]
         caches = {
             "TORCHINDUCTOR_CACHE_DIR": f"{self.folder}/inductor",
             "TRITON_CACHE_DIR": f"{self.folder}/triton",

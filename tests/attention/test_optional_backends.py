@@ -485,7 +485,8 @@ def test_kernels_are_known_by_name(name: str) -> None:
 
 @pytest.mark.parametrize(("backend", "case"), accepted())
 def test_the_script_calls_the_backend_alike(backend: Backend, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = "\n".join(backend.call(case))
+    assert backend.script_lines is not None
+    lines = "\n".join(backend.script_lines(case))
     ast.parse(lines)
     inputs = make(case, "cpu")
     out = ran(lines, inputs, monkeypatch)

@@ -10,7 +10,7 @@ from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Absent, Known, Unreadable
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
-from attncheck.doctor.profile import Need
+from attncheck.doctor.needs import Need
 from attncheck.doctor.target import aimed, target
 from tests import snapshots as s
 from tests.conftest import Run

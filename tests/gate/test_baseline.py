@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.findings import Finding, Problem, Report
+from attncheck.core.findings import Finding, Problem
+from attncheck.core.report import Report
 from attncheck.doctor.engine import stamped
 from attncheck.gate import baseline
 from tests.snapshots import laptop

@@ -17,10 +17,11 @@ from attncheck.core.cases import Case
 from attncheck.core.environment import ImportOutcome
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Absent, Known
-from attncheck.core.findings import Finding, Problem, Report, Skip
+from attncheck.core.findings import Finding, Problem, Skip
 from attncheck.core.job import Job, Linted
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.plan import Plan
+from attncheck.core.report import Report
 from attncheck.core.results.gate import CHECKS, Allowance, Check, Stage
 from attncheck.core.results.verdicts import MeasuredOn, Run, Verdict
 from attncheck.core.snapshot import NOT_ASKED, Snapshot

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.findings import Finding, Fix, Problem, Report
+from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.report import Report
 from attncheck.core.results.gate import Allowance
 from attncheck.core.results.verdicts import HUGE, Answer, Verdict
 from attncheck.doctor.engine import stamped

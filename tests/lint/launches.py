@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.core.facts import Absent, Fact
-from attncheck.core.findings import Report
 from attncheck.core.launch import Source
 from attncheck.core.model import Model
+from attncheck.core.report import Report
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.probes import model as models
 from attncheck.lint import launches, run

@@ -13,8 +13,8 @@ import pytest
 
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Known
-from attncheck.core.findings import Report
 from attncheck.core.launch import Source
+from attncheck.core.report import Report
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import launches as launching
 from attncheck.lint import run

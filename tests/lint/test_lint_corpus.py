@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.findings import Report
 from attncheck.core.job import Linted
-from attncheck.lint import run
+from attncheck.core.report import Report
+from attncheck.lint import frameworks, run
 from tests.lint import launches
 
 EXPECTED = launches.FOLDER / "expected.json"
@@ -38,7 +38,7 @@ def told(report: Report) -> list[str]:
 
 def test_the_corpus_is_large_and_of_every_framework() -> None:
     assert len(CORPUS) >= 40
-    assert {path.parent.name.replace("_", "-") for path in CORPUS} == {f.name for f in run.every_framework()}
+    assert {path.parent.name.replace("_", "-") for path in CORPUS} == {f.name for f in frameworks.load()}
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=named)

@@ -20,9 +20,11 @@ import pytest
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.plan import CROSS_ENTROPIES, PACKINGS, PRECISIONS, SCHEMES, SIDES, Plan
+from attncheck.lint import frameworks
 from attncheck.lint.frameworks.transformers import plan as plain
-from attncheck.lint.plan_settings import WRITERS, settings
+from attncheck.lint.plan_settings import settings
 
+NAMES = [framework.name for framework in frameworks.load()]
 GOLDEN = Path(__file__).parents[1] / "data" / "plan_settings"
 PLANS = {
     "flash": Plan("flash_attention_2", gradient_checkpointing=True, deterministic=True, liger=True),
@@ -36,7 +38,7 @@ OLD = {"openrlhf": "0.8.9.post1", "verl": "0.5.0", "trl": "0.19.1", "axolotl": "
 
 @pytest.mark.parametrize("name", PLANS)
 def test_the_texts_are_as_they_were_read(name: str) -> None:
-    parts = [f"=== {framework}\n{settings(PLANS[name], framework)}\n" for framework in WRITERS]
+    parts = [f"=== {framework}\n{settings(PLANS[name], framework)}\n" for framework in NAMES]
     parts += [
         f"=== {framework} {version}\n{settings(PLANS[name], framework, version)}\n"
         for framework, version in OLD.items()
@@ -49,12 +51,12 @@ def test_the_texts_are_as_they_were_read(name: str) -> None:
 
 
 def test_a_framework_that_is_not_known_is_said_so() -> None:
-    with pytest.raises(BadUsage, match=r"settings are known for transformers, openrlhf, .*; not for megatron"):
+    with pytest.raises(BadUsage, match=r"settings are known for axolotl, .*, transformers; not for megatron"):
         settings(Plan(), "megatron")
 
 
 def test_an_unknown_version_is_the_newest() -> None:
-    for framework in WRITERS:
+    for framework in NAMES:
         assert settings(PLANS["ring"], framework, "main") == settings(PLANS["ring"], framework)
 
 
@@ -86,7 +88,7 @@ def every() -> list[Plan]:
     return found
 
 
-@pytest.mark.parametrize("framework", WRITERS)
+@pytest.mark.parametrize("framework", NAMES)
 def test_every_plan_has_lines_of_the_right_form(framework: str) -> None:
     forms = {
         "openrlhf": r"--[a-z0-9_.]+( [\w./-]+)?",
@@ -125,7 +127,7 @@ def test_what_is_asked_is_said_in_a_flag_or_a_remark() -> None:
         "environ": (("SOME", "thing"),),
     }
     silent = []
-    for framework in WRITERS:
+    for framework in NAMES:
         bare = settings(Plan(), framework)
         silent += [(framework, n) for n, v in asked.items() if settings(replace(Plan(), **{n: v}), framework) == bare]
         left = [settings(Plan(packing="padding", padding_side=side), framework) for side in SIDES]

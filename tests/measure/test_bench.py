@@ -18,12 +18,11 @@ from attncheck.core.cases import Case, named
 from attncheck.core.results.ring_timings import Clocks
 from attncheck.core.results.timings import DeviceRates, Recommendation, Timing
 from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run
-from attncheck.measure import bench
+from attncheck.measure import bench, discovery
 from attncheck.measure.recommendation import candidates, recommend
 from attncheck.report.formats import markdown, text
 from attncheck.report.schema import schema
 from attncheck.report.sections import bench as timings
-from attncheck.workers import execution
 from tests.conftest import Run as Command
 from tests.conftest import all_gone, processes_marked
 from tests.plugins import plant
@@ -42,7 +41,7 @@ MEASURED = (FLASH, STRICT, CUDNN, FLEX)
 
 
 def chosen(*found: Timing) -> dict[str, Recommendation]:
-    return {item.wanted: item for item in recommend(found, execution.setting) if item.passes == "forward_backward"}
+    return {item.wanted: item for item in recommend(found, discovery.setting) if item.passes == "forward_backward"}
 
 
 def test_the_fastest_right_one_and_the_fastest_deterministic_one() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from attncheck.attention.backend import Backend, Device
 from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
 from attncheck.attention.inputs import make
-from attncheck.core.cases import Case
+from attncheck.core.cases import Case, named
 from attncheck.measure import reproduce
 from attncheck.measure.suites import suite
 from tests.conftest import Run
@@ -43,9 +44,7 @@ def executed(case: Case, backend: Backend) -> tuple[dict[str, Any], str]:
 
 
 def errors(printed: str) -> list[float]:
-    return [
-        float(line.partition("relative error ")[2].partition(",")[0]) for line in printed.splitlines() if ":" in line
-    ]
+    return [float(re.split("[, ]", line.partition("error ")[2])[0]) for line in printed.splitlines() if ":" in line]
 
 
 @pytest.mark.parametrize("case", kinds(), ids=lambda case: case.name)
@@ -60,6 +59,14 @@ def test_a_script_has_the_measured_inputs_and_runs(case: Case) -> None:
     # The inputs that cancel, or that eager rounds badly, have large relative errors by nature.
     if case.values in ("normal", "outlier", "small") and case.probe not in ("poison", "prefix"):
         assert max(errors(printed)) < (1e-5 if case.dtype == "float32" else 0.03), printed
+
+
+def test_a_gradient_that_is_exactly_zero_is_divided_by_nothing() -> None:
+    """A query that sees one key attends to it alone, whatever the scores: dq and dk are 0."""
+    case = named(Case("dense", (1,), (1,)))
+    _, printed = executed(case, sdpa_math.BACKEND)
+    assert "dq: error 0.000e+00 where the exact one is 0" in printed and "dk: error 0.000e+00" in printed
+    assert "dv: relative error" in printed and max(errors(printed)) < 0.03
 
 
 def test_every_script_is_short() -> None:

@@ -12,12 +12,13 @@ from torch import Tensor
 from attncheck.attention import masks
 from attncheck.attention.backend import Backend, Device, Found, Outputs
 from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
+from attncheck.attention.device import device_of
 from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import Case, named
 from attncheck.core.results.verdicts import Run, judge
 from attncheck.measure.suites import suite
 from attncheck.measure.worker.repeats import Repeater, bits, digest, same_bits
-from attncheck.measure.worker.session import Session, device_of
+from attncheck.measure.worker.session import Session
 
 CPU = device_of("cpu")
 Call = Callable[[Inputs], Outputs]

@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 
 from attncheck.core.cases import Case, bounds, segments
-from attncheck.core.results.timings import Timing, flops, half_width, interval, quantile
-from attncheck.measure.flops import between, by_step, visible
+from attncheck.core.results.timings import Timing
+from attncheck.measure.flops import between, by_step, flops, visible
+from attncheck.measure.statistics import half_width, interval, quantile
 
 PLAIN = Case("bench", (64,), (64,))
 CASES = [

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from attncheck.core.cases import Case
-from attncheck.core.findings import Finding, Fix, Report, Skip
+from attncheck.core.findings import Finding, Fix, Skip
 from attncheck.core.job import Job, Linted
 from attncheck.core.launch import Edit, Place, Setting
 from attncheck.core.plan import Plan
+from attncheck.core.report import Report
 from attncheck.core.results.gate import Allowance, Stage
 from attncheck.core.results.smoke import Attempt, Measure, Proof
 from attncheck.core.results.verdicts import MeasuredOn, Run, Verdict

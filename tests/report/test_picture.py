@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.findings import Report
+from attncheck.core.report import Report
 from attncheck.core.results.ring_timings import FLASH, RingTiming, Stopwatch
 from attncheck.core.results.verdicts import MeasuredOn
 from attncheck.report import picture

@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from attncheck.core.findings import Report
 from attncheck.core.launch import COMMAND, Place
+from attncheck.core.report import Report
 from attncheck.report.fingerprints import fingerprint, settled
 from attncheck.report.formats import renderer
 from tests.report import reports

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.findings import Finding, Fix, Report
+from attncheck.core.findings import Finding, Fix
+from attncheck.core.report import Report
 from attncheck.doctor import engine
 from attncheck.report.formats import renderer
 from tests import snapshots as s

@@ -9,6 +9,7 @@ from typing import Any
 from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.results.verdicts import Run
+from attncheck.ring.group import RANK
 from attncheck.workers.pool import Event
 from attncheck.workers.ranks import Ranks, RanksJob
 
@@ -17,7 +18,7 @@ def heard(ranks: int, items: Iterable[tuple[str, str]], **message: Any) -> list[
     """Return what one job's items came to, in the order in which it was told."""
     events: list[Event] = []
     whole = {"device": "cpu", "threads": 1, "emulate": "2.8", **message}
-    Ranks(sys.executable).run(RanksJob(ranks, whole, tuple(items), 60.0), events.append)
+    Ranks(sys.executable).run(RanksJob(ranks, RANK, whole, tuple(items), 60.0), events.append)
     return [event for event in events if event.kind != "started"]
 
 
@@ -27,7 +28,9 @@ def measured(
     """Return the run of each item, (backend, case's name)."""
     by_name = {case.name: case for case in cases}
     found = {}
-    for event in heard(ranks, items, task="parity", cases=codec.plain(tuple(by_name.values())), **message):
+    for event in heard(
+        ranks, items, task="attncheck.ring.worker.tasks:parity", cases=codec.plain(tuple(by_name.values())), **message
+    ):
         lost = Run(event.job, by_name[event.item], "raised", event.reason)
         found[event.job, event.item] = codec.read(Run, event.answer) if event.kind == "answer" else lost
     return found

@@ -381,7 +381,7 @@ def test_the_genuine_ring_flash_attn_runs_on_it(generation: str, ranks: int) -> 
     cases = {layout: named(case) for layout, case in (("dense", dense), ("packed", packed))}
     items = [(scheme, cases[layout].name) for layout, schemes in RINGS.items() for scheme in schemes]
     of = tuple(cases.values())
-    events = heard(ranks, items, task="parity", cases=codec.plain(of), emulate=generation)
+    events = heard(ranks, items, task="attncheck.ring.worker.tasks:parity", cases=codec.plain(of), emulate=generation)
     assert [event.kind for event in events] == ["answer"] * len(items), [event.reason for event in events]
     for event in events:
         verdict = judge(codec.read(Run, event.answer))

@@ -30,7 +30,7 @@ HOOK = "flash_attention_2"
 
 
 def measured(ranks: int, items: tuple[tuple[str, str], ...]) -> Runs:
-    events = heard(ranks, items, task="adapter")
+    events = heard(ranks, items, task="attncheck.ring.worker.hf_adapter:adapter")
     runs = [codec.read(Adapted, e.answer) if e.kind == "answer" else hf_adapter._lost(e, ranks) for e in events]
     return {(run.implementation, run.shape): run for run in runs}
 

@@ -98,7 +98,7 @@ def test_what_goes_wrong_on_one_rank_is_told_with_its_rank(
     assert [finding["code"] for finding in found["findings"]] == [code]
     assert any(told in line for line in found["findings"][0]["evidence"]), found["findings"][0]["evidence"]
     assert [verdict["answer"] for verdict in found["verdicts"]] == [answer]
-    assert "--ring-size 2 --explain-case" in found["findings"][0]["fixes"][-1]["text"]
+    assert "--ring-size 2 --case" in found["findings"][0]["fixes"][-1]["text"]
 
 
 def test_a_scheme_that_is_right_passes_and_another_group_takes_up_the_rest(

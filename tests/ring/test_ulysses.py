@@ -9,6 +9,7 @@ import pytest
 
 from attncheck.attention.backend import Device
 from attncheck.attention.backends import ulysses_flash_attn, ulysses_sdpa
+from attncheck.attention.calls import ulysses_heads
 from attncheck.core.cases import Case, named
 from attncheck.core.results.verdicts import FAIL_FACTOR, Run, excess, judge
 from tests.plugins import declare
@@ -157,5 +158,5 @@ def test_what_it_refuses() -> None:
 
 def test_a_mask_moves_cuda_to_another_kernel() -> None:
     packed = Case("packed", (100, 156), (100, 156), layout="packed", context_parallel_size=RANKS)
-    assert ulysses_sdpa.kernel(packed, "cuda") == "EFFICIENT_ATTENTION" and not ulysses_sdpa.refuse(packed, H200)
-    assert ulysses_sdpa.kernel(packed, "cpu") == "FLASH_ATTENTION"
+    assert ulysses_heads.kernel(packed, "cuda") == "EFFICIENT_ATTENTION" and not ulysses_sdpa.refuse(packed, H200)
+    assert ulysses_heads.kernel(packed, "cpu") == "FLASH_ATTENTION"

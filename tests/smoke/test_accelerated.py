@@ -17,7 +17,7 @@ pytest.importorskip("transformers")
 from attncheck.core.plan import Plan  # noqa: E402
 from attncheck.core.results.smoke import Proof, answer, because  # noqa: E402
 from attncheck.smoke.checks import Proving, load  # noqa: E402
-from attncheck.smoke.worker import liger_patches, trainer  # noqa: E402
+from attncheck.smoke.worker import liger_model, liger_patches, losses, trainer  # noqa: E402
 from attncheck.smoke.worker.checks import checkpointing, compiled, cross_entropy, liger  # noqa: E402
 from attncheck.smoke.worker.data.packing import IGNORED  # noqa: E402
 from attncheck.smoke.worker.models import build  # noqa: E402
@@ -122,11 +122,11 @@ def test_a_patched_model_runs_liger_and_others_do_not(monkeypatch: pytest.Monkey
     monkeypatch.setattr(liger_torch, "rotary", telling(liger_torch.rotary, entered))
     rope, where = modeling_llama.apply_rotary_pos_emb, bed(liger=True)
     model, batch = where.model(), where.batch(where.rows())
-    liger.patch(model)
+    liger_model.patch(model)
     assert modeling_llama.apply_rotary_pos_emb is rope and liger_torch.gated in liger_torch.forwards(model)
     right = where.run(where.model(), batch)
     assert not entered, "another model is patched too"
-    loss = float(liger.loss(model, batch).detach()) / batch.tokens
+    loss = float(liger_model.loss(model, batch).detach()) / batch.tokens
     assert len(entered) == 2 and loss == pytest.approx(right.loss, rel=1e-5)
 
 
@@ -179,7 +179,7 @@ def test_right_losses_pass(name: str, precision: str, seed: int, monkeypatch: py
 
 
 def forgets_ignored(logits: Any, labels: Any) -> Any:
-    return cross_entropy.chunked(logits, labels.clamp(min=0))
+    return losses.chunked(logits, labels.clamp(min=0))
 
 
 def drops_the_last_words(logits: Any, labels: Any) -> Any:
@@ -190,8 +190,8 @@ def drops_the_last_words(logits: Any, labels: Any) -> Any:
 
 
 def drops_the_last_rows(logits: Any, labels: Any) -> Any:
-    whole = len(logits) - len(logits) % cross_entropy.CHUNK
-    return cross_entropy.chunked(logits[:whole], labels[:whole])
+    whole = len(logits) - len(logits) % losses.CHUNK
+    return losses.chunked(logits[:whole], labels[:whole])
 
 
 def unguarded(logits: Any, labels: Any) -> Any:
@@ -200,12 +200,12 @@ def unguarded(logits: Any, labels: Any) -> Any:
 
 
 def scaled_gradient(logits: Any, labels: Any) -> Any:
-    loss = cross_entropy.plain(logits, labels)
+    loss = losses.plain(logits, labels)
     return loss.detach() + 1.01 * (loss - loss.detach())
 
 
 def mean(logits: Any, labels: Any) -> Any:
-    return cross_entropy.plain(logits, labels) / (labels != IGNORED).sum()
+    return losses.plain(logits, labels) / (labels != IGNORED).sum()
 
 
 def in_half(logits: Any, labels: Any) -> Any:
@@ -214,7 +214,7 @@ def in_half(logits: Any, labels: Any) -> Any:
 
 def leaks_ignored(logits: Any, labels: Any) -> Any:
     ignored = logits[labels == IGNORED].float().sum()
-    return cross_entropy.plain(logits, labels) + 1e-9 * (ignored - ignored.detach())
+    return losses.plain(logits, labels) + 1e-9 * (ignored - ignored.detach())
 
 
 LOSS_FAULTS: list[tuple[Callable[..., Any], str]] = [
@@ -243,7 +243,7 @@ def test_a_loss_that_does_not_repeat_is_found(monkeypatch: pytest.MonkeyPatch) -
     calls = iter(range(1, 10_000))
 
     def drifting(logits: Any, labels: Any) -> Any:
-        return cross_entropy.plain(logits, labels) * (1 + 2e-7 * (next(calls) % 3))
+        return losses.plain(logits, labels) * (1 + 2e-7 * (next(calls) % 3))
 
     assert answer(cross_entropy.judged(bed(), drifting, "flash_attn")) == "warn"
     failed(cross_entropy.judged(bed(deterministic=True), drifting, "flash_attn"), "repeats differ")
@@ -260,7 +260,7 @@ def test_flash_attn_s_loss_is_refused_without_it_or_without_a_gpu(monkeypatch: p
 
 def test_the_chunked_loss_may_be_asked_for_no_gradient_and_for_one_row() -> None:
     logits, labels = torch.randn(1, 5), torch.tensor([3])
-    assert float(cross_entropy.chunked(logits, labels)) == pytest.approx(float(cross_entropy.plain(logits, labels)))
+    assert float(losses.chunked(logits, labels)) == pytest.approx(float(losses.plain(logits, labels)))
 
 
 # --- checkpointing

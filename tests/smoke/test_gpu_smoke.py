@@ -32,7 +32,7 @@ def gpu() -> None:
 
 
 def ask(question: str, shape: str, plan: Plan) -> Proof:
-    from attncheck.measure.worker.session import device_of
+    from attncheck.attention.device import device_of
     from attncheck.smoke.worker.models import build as models
     from attncheck.smoke.worker.testbed import Bed
 

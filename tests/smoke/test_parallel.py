@@ -16,7 +16,7 @@ from attncheck.core import codec
 from attncheck.core.plan import RING_NAMES, Change, Plan
 from attncheck.core.results.hf_adapter import HOOKED
 from attncheck.core.results.smoke import Layer, Measure, Proof, answer, because
-from attncheck.ring.parity import Ring
+from attncheck.ring.group import Ring
 from attncheck.smoke import over_ranks
 from attncheck.smoke.checks.parallel import PROVING
 from attncheck.workers.execution import Bench
@@ -36,7 +36,13 @@ def proved(ranks: int, items: Iterable[tuple[str, str, str, Plan]]) -> Proofs:
     """Return the proofs of items, (driver, name, model, plan), of one group of ranks."""
     listed = list(items)
     cases = {name: {"model": model, "plan": codec.plain(plan)} for _, name, model, plan in listed}
-    events = heard(ranks, [(driver, name) for driver, name, _, _ in listed], task="smoke", cases=cases)
+    events = heard(
+        ranks,
+        [(driver, name) for driver, name, _, _ in listed],
+        task="attncheck.smoke.worker.ranks.parallel:smoke",
+        shim=False,
+        cases=cases,
+    )
     return {event.item: over_ranks.proof_of(event) for event in events}
 
 

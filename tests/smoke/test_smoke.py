@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.findings import Report
 from attncheck.core.plan import Change, Plan
+from attncheck.core.report import Report
 from attncheck.core.results.smoke import Attempt, Measure, Proof, Step, answer, because
 from attncheck.core.results.verdicts import MeasuredOn
 from attncheck.gate.policy import parse
 from attncheck.report.formats import renderer
-from attncheck.ring.parity import Ring
+from attncheck.ring.group import Ring
 from attncheck.smoke import fix_search, run
 from attncheck.smoke.fix_search import Search
 from attncheck.smoke.trials import failing

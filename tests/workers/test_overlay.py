@@ -209,8 +209,12 @@ def test_a_worker_finds_its_extra_path_first(tmp_path: Path, marker: str) -> Non
     os.environ["PYTHONPATH"], before = str(other), os.environ.get("PYTHONPATH")
     try:
         assert beside(str(extra))["PYTHONPATH"] == f"{extra}{os.pathsep}{other}" and beside("") == {}
-        assert paths(Job("it", {"task": "census"}, ("census",), 30, str(extra)))[:2] == [str(extra), str(other)]
-        assert paths(Job("it", {"task": "census"}, ("census",), 30))[:1] == [str(other)]
+        assert paths(
+            Job("it", {"task": "attncheck.measure.worker.tasks:list_backends"}, ("backends",), 30, str(extra))
+        )[:2] == [str(extra), str(other)]
+        assert paths(Job("it", {"task": "attncheck.measure.worker.tasks:list_backends"}, ("backends",), 30))[:1] == [
+            str(other)
+        ]
     finally:
         os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
 
@@ -235,7 +239,10 @@ def test_a_pool_gives_the_extra_path_to_its_workers(tmp_path: Path, marker: str)
     versions = []
     for path in ("", str(extra)):
         events: list[Event] = []
-        Pool(sys.executable, 1).run([Job("census", {"task": "census"}, ("census",), 60, path)], events.append)
+        Pool(sys.executable, 1).run(
+            [Job("backends", {"task": "attncheck.measure.worker.tasks:list_backends"}, ("backends",), 60, path)],
+            events.append,
+        )
         answers = [event.answer for event in events if event.kind == "answer"]
         assert answers, events
         versions.append(json.dumps(answers[0]["backends"]["xformers_cutlass"]))

@@ -107,11 +107,6 @@ def scheme(
             return ring_flash_attn.llama3(inputs, deterministic)
         return (ring_flash_attn.packed if packed else ring_flash_attn.dense)(name, inputs, deterministic)
 
-    def call(case: Case) -> tuple[str, ...]:
-        from attncheck.attention.scripts import ring
-
-        return ring.lines(name, sharding, case)
-
     return Backend(
         name=name,
         title=title,
@@ -119,7 +114,6 @@ def scheme(
         find=ring_package.find,
         refuse=refuses,
         run=run,
-        call=call,
         seen=SEEN,
         deterministic=DETERMINISTIC,
         switch="argument",

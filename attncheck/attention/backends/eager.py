@@ -80,7 +80,7 @@ def masked(inputs: Inputs, scores: Tensor) -> Tensor:
     return scores.masked_fill(~masks.whole(case, inputs.device), torch.finfo(scores.dtype).min)
 
 
-def call(case: Case) -> tuple[str, ...]:
+def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it on q, k, v and `mask`."""
     return (
         "group = H // HK",
@@ -105,7 +105,7 @@ BACKEND = Backend(
     find=find,
     refuse=refuse,
     run=run,
-    call=call,
+    script_lines=script_lines,
     noise="eager",
     rounded_bias=True,
     quadratic=40.0,

@@ -78,7 +78,7 @@ def comparable(case: Case, outputs: Outputs) -> Outputs:
     return replace(outputs, lse=None) if case.alibi and case.causal else outputs
 
 
-def call(case: Case) -> tuple[str, ...]:
+def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
     from attncheck.attention.calls import flash_attn as fitted_call
 
@@ -95,7 +95,7 @@ BACKEND = Backend(
     find=find,
     refuse=refuse,
     run=run,
-    call=call,
+    script_lines=script_lines,
     seen=SEEN,
     deterministic=DETERMINISTIC,
     switch="argument",

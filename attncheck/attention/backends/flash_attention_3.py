@@ -86,7 +86,7 @@ def words(case: Case, deterministic: bool) -> dict[str, object]:
     }
 
 
-def call(case: Case) -> tuple[str, ...]:
+def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
     from attncheck.attention.calls import flash_attn as fitted_call
 
@@ -103,7 +103,7 @@ BACKEND = Backend(
     find=find,
     refuse=refuse,
     run=run,
-    call=call,
+    script_lines=script_lines,
     seen=SEEN,
     deterministic=DETERMINISTIC,
     switch="argument",

@@ -31,7 +31,7 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     return fitted_call.packed(flash_attn_varlen_func, inputs, TITLE, None, **words(inputs.case, deterministic), **whole)
 
 
-def call(case: Case) -> tuple[str, ...]:
+def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it on the documents' tokens."""
     from attncheck.attention.calls import flash_attn as fitted_call
 
@@ -46,7 +46,7 @@ BACKEND = Backend(
     find=find,
     refuse=refuse,
     run=run,
-    call=call,
+    script_lines=script_lines,
     seen=SEEN,
     indexes_by_cu_seqlens=True,
     deterministic=DETERMINISTIC,

@@ -99,7 +99,7 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     return fitted_call.dense(flash_attn_func, inputs, TITLE, sinks(), **words(inputs.case, deterministic))
 
 
-def call(case: Case) -> tuple[str, ...]:
+def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
     from attncheck.attention.calls import flash_attn as fitted_call
 
@@ -116,7 +116,7 @@ BACKEND = Backend(
     find=find,
     refuse=refuse,
     run=run,
-    call=call,
+    script_lines=script_lines,
     seen=SEEN,
     compiles=True,
     deterministic="deterministic=True",

@@ -133,7 +133,7 @@ def _block_mask(inputs: Inputs) -> Any:
     return create_block_mask(within, case.batch, None, case.seqlen_q, case.seqlen_k, device=inputs.device)
 
 
-def call(case: Case) -> tuple[str, ...]:
+def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
     score = f"{case.softcap} * torch.tanh(s / {case.softcap})" if case.softcap else "s"
     mod = f"lambda s, b, h, i, j: {score}" + (" + bias[0, h, i, j]" if case.alibi else "")
@@ -154,7 +154,7 @@ BACKEND = Backend(
     find=find,
     refuse=refuse,
     run=run,
-    call=call,
+    script_lines=script_lines,
     seen=r"flex_attention|FlexAttention|triton_tem_fused|triton_(poi|per|red|tem)_|cpp_fused|CompiledFunction",
     compiles=True,
 )

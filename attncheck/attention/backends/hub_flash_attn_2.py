@@ -41,7 +41,7 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     return comparable(inputs.case, hub_call.run(inputs, REPOSITORY, None, **keywords(inputs, deterministic)))
 
 
-def call(case: Case) -> tuple[str, ...]:
+def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
     from attncheck.attention.calls import flash_attn
     from attncheck.attention.calls import hub_kernels as hub_call
@@ -56,7 +56,7 @@ BACKEND = Backend(
     find=find,
     refuse=refuse,
     run=run,
-    call=call,
+    script_lines=script_lines,
     seen=SEEN,
     indexes_by_cu_seqlens=True,
     deterministic=DETERMINISTIC,

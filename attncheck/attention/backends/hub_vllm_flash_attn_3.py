@@ -49,7 +49,7 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     return hub_call.run(inputs, REPOSITORY, sinks(), **words(inputs.case, deterministic))
 
 
-def call(case: Case) -> tuple[str, ...]:
+def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
     from attncheck.attention.calls import flash_attn
     from attncheck.attention.calls import hub_kernels as hub_call
@@ -64,7 +64,7 @@ BACKEND = Backend(
     find=find,
     refuse=refuse,
     run=run,
-    call=call,
+    script_lines=script_lines,
     seen=SEEN,
     indexes_by_cu_seqlens=True,
     deterministic=DETERMINISTIC,

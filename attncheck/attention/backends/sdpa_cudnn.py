@@ -49,7 +49,7 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     return sdpa_call.run(inputs, deterministic, "CUDNN_ATTENTION", native_gqa=True, lse=lse)
 
 
-def call(case: Case) -> tuple[str, ...]:
+def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
     from attncheck.attention.calls import sdpa as sdpa_call
 
@@ -63,7 +63,7 @@ BACKEND = Backend(
     find=Found,
     refuse=refuse,
     run=run,
-    call=call,
+    script_lines=script_lines,
     seen=r"cudnn_generated|cudnn.*(fprop|bprop|sdpa|flash)|_scaled_dot_product_cudnn_attention|ScaledDotProductCudnn",
     rounded_bias=True,
     deterministic="torch.use_deterministic_algorithms(True)",

@@ -45,7 +45,7 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     return sdpa_call.run(inputs, deterministic, "EFFICIENT_ATTENTION", native_gqa=False, lse=lse)
 
 
-def call(case: Case) -> tuple[str, ...]:
+def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
     from attncheck.attention.calls import sdpa as sdpa_call
 
@@ -59,7 +59,7 @@ BACKEND = Backend(
     find=Found,
     refuse=refuse,
     run=run,
-    call=call,
+    script_lines=script_lines,
     seen=r"fmha_cutlass|_scaled_dot_product_efficient_attention|ScaledDotProductEfficientAttention",
     rounded_bias=True,
     deterministic="torch.use_deterministic_algorithms(True)",

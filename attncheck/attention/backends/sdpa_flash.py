@@ -81,7 +81,7 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     return sdpa_call.run(inputs, deterministic, "FLASH_ATTENTION", native_gqa=True, lse=lse)
 
 
-def call(case: Case) -> tuple[str, ...]:
+def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
     from attncheck.attention.calls import sdpa as sdpa_call
 
@@ -95,7 +95,7 @@ BACKEND = Backend(
     find=Found,
     refuse=refuse,
     run=run,
-    call=call,
+    script_lines=script_lines,
     seen=r"pytorch_flash::|_scaled_dot_product_flash_attention|ScaledDotProductFlashAttention",
     roundings=roundings,
     rounded_bias=True,

@@ -27,7 +27,7 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     return sdpa_call.run(inputs, deterministic, "MATH", native_gqa=True, lse=None)
 
 
-def call(case: Case) -> tuple[str, ...]:
+def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
     from attncheck.attention.calls import sdpa as sdpa_call
 
@@ -41,7 +41,7 @@ BACKEND = Backend(
     find=Found,
     refuse=refuse,
     run=run,
-    call=call,
+    script_lines=script_lines,
     rounded_bias=True,
     quadratic=28.0,
 )

@@ -62,13 +62,6 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     return torch_context_parallel.public(inputs, deterministic)
 
 
-def call(case: Case) -> tuple[str, ...]:
-    """Return the lines of a script that calls it on a rank's shard."""
-    from attncheck.attention.scripts import ring
-
-    return ring.lines("torch_context_parallel", SHARDING, case)
-
-
 SHARDING: Sharding = "zigzag"
 BACKEND = Backend(
     name="torch_context_parallel",
@@ -77,7 +70,6 @@ BACKEND = Backend(
     find=Found,
     refuse=refuse,
     run=run,
-    call=call,
     seen=sdpa_flash.BACKEND.seen,
     deterministic=sdpa_flash.BACKEND.deterministic,
     switch="torch",

@@ -47,13 +47,6 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     return torch_context_parallel.templates(inputs)
 
 
-def call(case: Case) -> tuple[str, ...]:
-    """Return the lines of a script that calls it on a rank's shard."""
-    from attncheck.attention.scripts import ring
-
-    return ring.lines("torch_ring_templates", SHARDING, case)
-
-
 BACKEND = Backend(
     name="torch_ring_templates",
     title="torch's ring templates",
@@ -61,7 +54,6 @@ BACKEND = Backend(
     find=Found,
     refuse=refuse,
     run=run,
-    call=call,
     roundings=roundings,
     sharding=SHARDING,
     class_factor=_ring_schemes.block_factor,

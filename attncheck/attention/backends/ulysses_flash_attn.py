@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Outputs
 from attncheck.attention.backends import flash_attention_2 as dense
-from attncheck.attention.backends.ulysses_sdpa import SHARDING, local, refuse_either
+from attncheck.attention.backends.ulysses_sdpa import SHARDING, refuse_either
+from attncheck.attention.calls.ulysses_heads import local
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -39,13 +40,6 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     return ulysses.flash_attn(inputs, deterministic)
 
 
-def call(case: Case) -> tuple[str, ...]:
-    """Return the lines of a script that calls it on a rank's shard."""
-    from attncheck.attention.scripts import ring
-
-    return ring.lines("ulysses_flash_attn", SHARDING, case)
-
-
 BACKEND = Backend(
     name="ulysses_flash_attn",
     title="Ulysses around flash-attn 2",
@@ -53,7 +47,6 @@ BACKEND = Backend(
     find=dense.find,
     refuse=refuse,
     run=run,
-    call=call,
     seen=dense.SEEN,
     roundings=roundings,
     indexes_by_cu_seqlens=True,

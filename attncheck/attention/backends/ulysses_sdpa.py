@@ -11,23 +11,16 @@ Source: arXiv 2309.14509; verl 0.9.1, verl/utils/ulysses.py and verl/models/tran
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Found, Outputs
 from attncheck.attention.backends import _ring_schemes, sdpa_efficient, sdpa_flash
+from attncheck.attention.calls.ulysses_heads import kernel, local
 from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding, indivisible
 
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
-
-
-def local(case: Case) -> Case:
-    """Return what each rank attends between the all-to-alls: all tokens, its share of the heads."""
-    n = case.context_parallel_size
-    kv_heads = max(1, case.num_kv_heads // n)
-    return replace(case, context_parallel_size=1, num_heads=case.num_heads // n, num_kv_heads=kv_heads)
 
 
 def refuse_either(case: Case, device: Device) -> str:
@@ -58,11 +51,6 @@ def _shape(case: Case) -> str:
     return "its dropout is not tested over ranks" if case.dropout else ""
 
 
-def kernel(case: Case, device: str) -> str:
-    """Return the SDPA backend that attends."""
-    return "EFFICIENT_ATTENTION" if device == "cuda" and case.needs_mask else "FLASH_ATTENTION"
-
-
 def refuse(case: Case, device: Device) -> str:
     """Return why the scheme cannot run the case on `device`, or ""."""
     within = sdpa_flash if kernel(case, device.kind) == "FLASH_ATTENTION" else sdpa_efficient
@@ -82,13 +70,6 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     return ulysses.sdpa(inputs, deterministic)
 
 
-def call(case: Case) -> tuple[str, ...]:
-    """Return the lines of a script that calls it on a rank's shard."""
-    from attncheck.attention.scripts import ring
-
-    return ring.lines("ulysses_sdpa", SHARDING, case)
-
-
 SHARDING: Sharding = "contiguous"
 BACKEND = Backend(
     name="ulysses_sdpa",
@@ -97,7 +78,6 @@ BACKEND = Backend(
     find=Found,
     refuse=refuse,
     run=run,
-    call=call,
     seen=f"{sdpa_flash.BACKEND.seen}|{sdpa_efficient.BACKEND.seen}",
     roundings=roundings,
     deterministic=sdpa_flash.BACKEND.deterministic,

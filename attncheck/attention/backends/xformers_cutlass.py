@@ -57,7 +57,7 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     return xformers_call.run(inputs, deterministic, (cutlass.FwOp, cutlass.BwOp), rows_apart=apart)
 
 
-def call(case: Case) -> tuple[str, ...]:
+def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
     from attncheck.attention.calls import xformers as xformers_call
 
@@ -71,7 +71,7 @@ BACKEND = Backend(
     find=find,
     refuse=refuse,
     run=run,
-    call=call,
+    script_lines=script_lines,
     seen=r"fmha_cutlass|_efficient_attention_(forward|backward)",
     rounded_bias=True,
     deterministic="torch.use_deterministic_algorithms(True)",

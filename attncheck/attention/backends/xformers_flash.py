@@ -43,7 +43,7 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     return xformers_call.run(inputs, deterministic, (flash.FwOp, flash.BwOp))
 
 
-def call(case: Case) -> tuple[str, ...]:
+def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it, without a mask where it can say so itself."""
     from attncheck.attention.calls import xformers as xformers_call
 
@@ -57,7 +57,7 @@ BACKEND = Backend(
     find=find,
     refuse=refuse,
     run=run,
-    call=call,
+    script_lines=script_lines,
     seen=r"(pytorch_|\b)flash::flash_(fwd|bwd)_|xformers_flash|aten::_flash_attention_(forward|backward)",
     deterministic="nothing: its backward is called with deterministic=False",
     switch="torch",

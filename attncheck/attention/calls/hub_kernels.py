@@ -53,9 +53,11 @@ def snapshot(repository: str) -> tuple[str, Path | None]:
 
 
 def _cache() -> Path:
-    from attncheck.doctor.probes.payload import hub
-
-    return Path(os.environ.get("KERNELS_CACHE") or hub.cache())
+    """Return the folder of kernels, as huggingface_hub 2.4.0 (constants.py) and kernels 0.17.2 find it."""
+    default = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.join("~", ".cache")), "huggingface")
+    home = os.path.expanduser(os.path.expandvars(os.environ.get("HF_HOME", default)))
+    hub = os.environ.get("HF_HUB_CACHE", os.environ.get("HUGGINGFACE_HUB_CACHE", os.path.join(home, "hub")))
+    return Path(os.environ.get("KERNELS_CACHE") or os.path.expanduser(os.path.expandvars(hub)))
 
 
 def _refs(folder: Path) -> Iterator[tuple[str, str]]:

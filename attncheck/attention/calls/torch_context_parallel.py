@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.backend import Outputs, Refused
-from attncheck.attention.backends.torch_context_parallel import SHARDING
 from attncheck.attention.calls.common import deterministic_algorithms, finish, leaves, repeat_kv
 from attncheck.attention.inputs import Inputs
 from attncheck.core.sharding import shards
@@ -31,7 +30,7 @@ def public(inputs: Inputs, deterministic: bool) -> Outputs:
         deterministic_algorithms(deterministic),
         context_parallel(_mesh(inputs.group, inputs.device), buffers=[places], buffer_seq_dims=[0]),
     ):
-        if places.tolist() != list(chain(*shards(SHARDING, case, inputs.rank))):
+        if places.tolist() != list(chain(*shards("zigzag", case, inputs.rank))):
             raise ValueError(f"this torch shards otherwise than by zigzag: rank {inputs.rank} holds {_told(places)}")
         return replace(finish(inputs, _attend(inputs, q, k, v), (q, k, v)), ran=())
 

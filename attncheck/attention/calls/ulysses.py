@@ -19,9 +19,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from attncheck.attention import masks
 from attncheck.attention.backend import Outputs, Refused
-from attncheck.attention.backends.ulysses_sdpa import kernel, local
 from attncheck.attention.calls import flash_attn as fitted_call
 from attncheck.attention.calls.common import deterministic_algorithms, finish, leaves, repeat_kv
+from attncheck.attention.calls.ulysses_heads import kernel, local
 from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import Case
 

@@ -10,10 +10,10 @@ from packaging.version import InvalidVersion, Version
 from attncheck.core.facts import Absent, Known, Unreadable, value_or
 from attncheck.core.findings import Fix
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes import install, model
 from attncheck.doctor.fixes.torch import cuda_torch
 from attncheck.doctor.knowledge import flash_attn_build as knowledge
-from attncheck.doctor.knowledge import models, transformers
+from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.flash_attn_wheels import Build, Wheel, wheels
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.packages import cuda_major, flash_fault, is_cpu_build, torch_minor, torch_works
@@ -40,7 +40,7 @@ def without_flash(snapshot: Snapshot) -> tuple[Fix, ...]:
     """Return the setting that does without flash-attn: sdpa, unless the model that was asked about cannot run on it."""
     if not isinstance(snapshot.model, Known):
         return (install.attn_implementation(snapshot, "sdpa"),)
-    return models.way_out(snapshot, snapshot.model.value, "flash_attention_2", "flash_attention_3", "flash_attention_4")
+    return model.way_out(snapshot, snapshot.model.value, "flash_attention_2", "flash_attention_3", "flash_attention_4")
 
 
 def flash_attn_itself(snapshot: Snapshot) -> tuple[Fix, ...]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.environment import Distribution
-from attncheck.core.facts import Known
+from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Fix
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge import cuda
 from attncheck.doctor.knowledge.cuda import MINIMUM_DRIVER
 from attncheck.doctor.knowledge.torch_builds import BUILDS, INDEX
 from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.gpus import _pair, capabilities, driver_version
 
 TRITONS = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm", "triton-windows", "pytorch-triton-xpu")
 
@@ -102,3 +104,43 @@ def triton_of_torch(snapshot: Snapshot) -> str:
 def reinstall(snapshot: Snapshot, distribution: Distribution) -> Fix:
     """Return the command that lays one distribution down again; torch comes from the index it was built for."""
     return reinstall_torch(snapshot) if distribution.name == "torch" else install.reinstall(snapshot, distribution)
+
+
+def torch_build(snapshot: Snapshot, *, but: tuple[int, int] | None = None) -> Fix | None:
+    """Return the install of the same torch built for this driver and these GPUs; None where none is known.
+
+    `but` is the build that would be no change.
+    """
+    version = snapshot.version("torch")
+    if not isinstance(version, Known) or not driver_version(snapshot):
+        return None
+    driver = snapshot.driver.value.cuda if isinstance(snapshot.driver, Known) else Absent()
+    build = cuda.published(
+        (version.value.major, version.value.minor),
+        cuda.major_served(driver_version(snapshot)),
+        _pair(driver.value) if isinstance(driver, Known) else None,
+        tuple(capability for _, capability in capabilities(snapshot.visible_devices())),
+    )
+    if build is None or build == but:
+        return None
+    tag = f"cu{build[0]}{build[1]}"
+    wanted = [f"torch=={version.value.base_version}+{tag}", *_companions(snapshot, tag)]
+    return install.install(
+        snapshot,
+        *wanted,
+        options=("--index-url", f"https://download.pytorch.org/whl/{tag}"),
+        title=f"install torch {version.value.base_version} built for CUDA {build[0]}.{build[1]}",
+    )
+
+
+def _companions(snapshot: Snapshot, tag: str) -> list[str]:
+    """Return the packages that are compiled against torch and published beside it, in the same build."""
+    found = []
+    for name in ("torchvision", "torchaudio"):
+        package = snapshot.package(name)
+        if isinstance(package, Known):
+            try:
+                found.append(f"{name}=={Version(package.value.version).base_version}+{tag}")
+            except InvalidVersion:
+                continue
+    return found

@@ -5,10 +5,44 @@ Source: wheels of openrlhf 0.11.2 and verl 0.9.1, read on 2026-11-21; the thread
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from attncheck.doctor.needs import Need
+
+_RL_WITH_FLASH: frozenset[Need] = frozenset({"flash", "rl"})
+
+
+@dataclass(frozen=True)
+class FrameworkPackage:
+    """A framework as an installed distribution, and what its presence says of the jobs that will run.
+
+    `needs` is what matters to its jobs; `packs`: its collators keep packed documents apart; `ulysses`: its sequence
+    parallelism spreads heads over ranks.
+    """
+
+    distribution: str
+    needs: frozenset[Need] = frozenset()
+    packs: bool = False
+    ulysses: bool = False
+
+
+FRAMEWORKS = (
+    FrameworkPackage("openrlhf", needs=_RL_WITH_FLASH, packs=True),
+    FrameworkPackage("verl", needs=_RL_WITH_FLASH, packs=True, ulysses=True),
+    FrameworkPackage("trl", packs=True),
+    FrameworkPackage("llamafactory", packs=True),
+    FrameworkPackage("axolotl", packs=True),
+    FrameworkPackage("ms-swift", packs=True, ulysses=True),
+    FrameworkPackage("unsloth"),
+    FrameworkPackage("vllm", needs=frozenset({"rl"})),
+    FrameworkPackage("sglang", needs=frozenset({"rl"})),
+)
+NAMES = tuple(framework.distribution for framework in FRAMEWORKS)
+PACKING = tuple(framework.distribution for framework in FRAMEWORKS if framework.packs)
+ULYSSES = tuple(framework.distribution for framework in FRAMEWORKS if framework.ulysses)
 # Distributions whose requirements of one another decide whether the attention stack works.
-FRAMEWORKS = ("openrlhf", "verl", "trl", "llamafactory", "ms-swift", "axolotl", "unsloth", "vllm", "sglang")
 WATCHED = (
-    *FRAMEWORKS,
+    *NAMES,
     *("accelerate", "deepspeed", "flash-attn", "flash-attn-3", "flash-attn-4", "kernels", "liger-kernel", "peft"),
     *("ring-flash-attn", "torchaudio", "torchvision", "transformer-engine", "transformers", "xformers", "yunchang"),
 )

@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from packaging.version import InvalidVersion, Version
-
 from attncheck.core.devices import Device, Link
 from attncheck.core.facts import Absent, Known, need
-from attncheck.core.findings import Fix
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import cuda
 
 Capability = tuple[int, int]
@@ -90,46 +86,6 @@ def cuda_error(snapshot: Snapshot) -> str:
     if isinstance(snapshot.torch, Known) and isinstance(snapshot.torch.value.cuda_error, Known):
         return snapshot.torch.value.cuda_error.value
     return ""
-
-
-def torch_build(snapshot: Snapshot, *, but: tuple[int, int] | None = None) -> Fix | None:
-    """Return the install of the same torch built for this driver and these GPUs; None where none is known.
-
-    `but` is the build that would be no change.
-    """
-    version = snapshot.version("torch")
-    if not isinstance(version, Known) or not driver_version(snapshot):
-        return None
-    driver = snapshot.driver.value.cuda if isinstance(snapshot.driver, Known) else Absent()
-    build = cuda.published(
-        (version.value.major, version.value.minor),
-        cuda.major_served(driver_version(snapshot)),
-        _pair(driver.value) if isinstance(driver, Known) else None,
-        tuple(capability for _, capability in capabilities(snapshot.visible_devices())),
-    )
-    if build is None or build == but:
-        return None
-    tag = f"cu{build[0]}{build[1]}"
-    wanted = [f"torch=={version.value.base_version}+{tag}", *_companions(snapshot, tag)]
-    return install.install(
-        snapshot,
-        *wanted,
-        options=("--index-url", f"https://download.pytorch.org/whl/{tag}"),
-        title=f"install torch {version.value.base_version} built for CUDA {build[0]}.{build[1]}",
-    )
-
-
-def _companions(snapshot: Snapshot, tag: str) -> list[str]:
-    """Return the packages that are compiled against torch and published beside it, in the same build."""
-    found = []
-    for name in ("torchvision", "torchaudio"):
-        package = snapshot.package(name)
-        if isinstance(package, Known):
-            try:
-                found.append(f"{name}=={Version(package.value.version).base_version}+{tag}")
-            except InvalidVersion:
-                continue
-    return found
 
 
 def _pair(text: str) -> tuple[int, int] | None:

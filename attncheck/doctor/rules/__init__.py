@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from attncheck.core.findings import Problem, Severity
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.profile import Need
+from attncheck.doctor.needs import Need
 
 Check = Callable[[Snapshot], Iterable[Problem]]
 

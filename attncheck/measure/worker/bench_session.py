@@ -14,15 +14,17 @@ import torch
 
 from attncheck.attention import memory
 from attncheck.attention.backend import Backend, Device, Outputs
+from attncheck.attention.device import message, out_of_memory
 from attncheck.attention.inputs import Inputs, make
 from attncheck.core.cases import Case
-from attncheck.core.results.timings import TimedMode, Timing, half_width, passes_of, quantile
+from attncheck.core.results.timings import TimedMode, Timing, passes_of
 from attncheck.core.results.verdicts import Run, judge
+from attncheck.measure.statistics import half_width, quantile
 from attncheck.measure.worker.clock import BUDGETS, Measured, measure
 from attncheck.measure.worker.device_rates import Reference
 from attncheck.measure.worker.gpu_clocks import observed
 from attncheck.measure.worker.repeats import TENSORS, load, same_bits
-from attncheck.measure.worker.session import Session, message, out_of_memory
+from attncheck.measure.worker.session import Session
 from attncheck.measure.worker.training_calls import steady
 
 REPEATS = {"cuda": 32, "cpu": 8}  # calls whose bits are compared, half of them under load

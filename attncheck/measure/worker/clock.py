@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attncheck.core.results.timings import half_width, quantile
+from attncheck.measure.statistics import half_width, quantile
 
 PRECISION = 0.01  # half-width of the 95 % confidence interval of the median, as a share of it
 SETTLED = 0.02  # between the medians of two rounds of warm-up

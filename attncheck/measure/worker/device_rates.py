@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import torch
 
-from attncheck.core.results.timings import DeviceRates, tflops
+from attncheck.core.results.timings import DeviceRates
+from attncheck.measure.flops import tflops
 from attncheck.measure.worker.clock import Budget, l2_bytes, measure
 
 SIZE = {"cuda": 8192, "cpu": 768}

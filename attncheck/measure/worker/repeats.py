@@ -21,10 +21,10 @@ from torch import Tensor
 from attncheck.attention import memory
 from attncheck.attention.backend import Backend, Device, Outputs, Refused
 from attncheck.attention.calls.common import deterministic_algorithms
+from attncheck.attention.device import message, out_of_memory
 from attncheck.attention.inputs import Inputs, make
 from attncheck.core.cases import Case
 from attncheck.core.results.verdicts import Difference, Mode, Repeats
-from attncheck.measure.worker.session import message, out_of_memory
 
 TENSORS = ("out", "dq", "dk", "dv")
 OTHERS = 7  # rows that share the batch with the one that is watched

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from torch import Tensor
 from attncheck.attention import memory
 from attncheck.attention.backend import Backend, Device, Outputs, Refused
 from attncheck.attention.backends.eager import BACKEND as EAGER
+from attncheck.attention.device import message, out_of_memory
 from attncheck.attention.inputs import Inputs, make
 from attncheck.attention.kernel_trace import another, own, watch
 from attncheck.attention.reference.error_patterns import patterns
@@ -29,36 +29,6 @@ COPIED = 1 << 30  # bytes of inputs that are copied, to see whether a backend wr
 CPU_CELLS = 1 << 27  # score entries beyond which the oracle looks at sampled rows on a CPU
 CPU_SECONDS = 6e-9  # per score entry of head_dim 64, forward and backward, one thread
 YARDSTICK_CELLS = 1 << 28  # score entries that eager may hold to be the familiar yardstick
-
-
-def device_of(kind: str) -> Device:
-    """Return the device that cases run on, and fix what would blur the reference: no TF32, no 16-bit sums."""
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    if hasattr(torch.backends.cuda, "allow_fp16_bf16_reduction_math_sdp"):
-        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)
-    numbers = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    release = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
-    if kind == "cuda":
-        properties = torch.cuda.get_device_properties(0)
-        return Device("cuda", properties.name, (properties.major, properties.minor), release)
-    return Device("cpu", torch=release)
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Say whether there was no memory, on the device or on the host: the machine's limit, not the backend's."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)[:1000]
-
-
-def message(error: BaseException) -> str:
-    """Return an exception's name and the first line of its message, fit to be printed."""
-    try:
-        first = (str(error).strip().splitlines() or ["no message"])[0][:300]
-    except Exception:  # an exception whose own text raises
-        first = "no message"
-    return f"{type(error).__name__}: " + "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in first)
 
 
 def copies(inputs: Inputs) -> dict[str, Tensor]:

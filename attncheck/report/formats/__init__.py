@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.findings import Report
+from attncheck.core.report import Report
 
 Render = Callable[[Report, bool], str]
 BUILT_IN = ("text", "json", "markdown", "junit", "sarif", "github")

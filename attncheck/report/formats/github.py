@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.findings import SEVERITIES, Finding, Report, Severity
+from attncheck.core.findings import SEVERITIES, Finding, Severity
+from attncheck.core.report import Report
 from attncheck.report.formats import Renderer
 from attncheck.report.locations import anchored, in_checkout, working_directory
 from attncheck.report.sections.plain import told

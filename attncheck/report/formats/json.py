@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attncheck.core import codec
-from attncheck.core.findings import Report
+from attncheck.core.report import Report
 from attncheck.report.formats import Renderer
 
 

@@ -15,7 +15,8 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from attncheck.core.findings import Finding, Report
+from attncheck.core.findings import Finding
+from attncheck.core.report import Report
 from attncheck.core.results import smoke
 from attncheck.core.results.verdicts import UNMEASURED, Answer, Outcome
 from attncheck.report.formats import Renderer

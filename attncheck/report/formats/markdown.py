@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from attncheck.core.findings import Finding, Report
+from attncheck.core.findings import Finding
+from attncheck.core.report import Report
 from attncheck.core.results.smoke import answer
 from attncheck.core.results.verdicts import ANSWERS
 from attncheck.report.formats import Renderer

@@ -16,9 +16,10 @@ from typing import Any
 from urllib.parse import quote
 
 from attncheck import __version__
-from attncheck.core.findings import Finding, Report, Severity
+from attncheck.core.findings import Finding, Severity
 from attncheck.core.job import Linted
 from attncheck.core.launch import COMMAND, Edit, Place
+from attncheck.core.report import Report
 from attncheck.doctor.rules import Rule
 from attncheck.report.fingerprints import VERSION, fingerprint
 from attncheck.report.formats import Renderer

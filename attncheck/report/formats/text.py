@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attncheck.core.findings import Finding, Report
+from attncheck.core.findings import Finding
+from attncheck.core.report import Report
 from attncheck.report.formats import Renderer
 from attncheck.report.sections.doctor import rows
 

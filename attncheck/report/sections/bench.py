@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from attncheck.core.cases import ANY, SHORT, Case
-from attncheck.core.findings import Report
+from attncheck.core.report import Report
 from attncheck.core.results.ring_timings import Clocks
 from attncheck.core.results.timings import TITLES, Recommendation, Timing
 from attncheck.report.sections.parity import Row

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attncheck.core.facts import Known, value_or
-from attncheck.core.findings import Report
+from attncheck.core.report import Report
 from attncheck.core.snapshot import NOT_ASKED, Snapshot
+from attncheck.doctor.knowledge import frameworks
 
 Mark = Literal["ok", "-", "note", "warning", "error"]
 
@@ -20,13 +21,7 @@ _PACKAGES = (
     "ring-flash-attn",
     "liger-kernel",
     "transformers",
-    "openrlhf",
-    "verl",
-    "trl",
-    "llamafactory",
-    "axolotl",
-    "ms-swift",
-    "vllm",
+    *frameworks.NAMES,
 )
 FAILED = "importing it "
 NONE = "none: "

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck.core.facts import Known
-from attncheck.core.findings import Report
 from attncheck.core.job import Job, Linted
 from attncheck.core.plan import Plan
+from attncheck.core.report import Report
 
 
 def rows(report: Report) -> Iterator[tuple[str, str]]:

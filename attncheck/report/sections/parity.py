@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from attncheck.core.findings import Report
+from attncheck.core.report import Report
 from attncheck.core.results.error_growth import told
 from attncheck.core.results.verdicts import Answer, Repeats, Verdict
 from attncheck.report.sections import scoreboard

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.findings import Finding, Report
+from attncheck.core.findings import Finding
+from attncheck.core.report import Report
 from attncheck.core.results.gate import Allowance
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attncheck.core.findings import Report
+from attncheck.core.report import Report
 from attncheck.core.results.ring_timings import FLASH, FULL, PASSES, TABLES, Passes, RingRates, RingTiming, Table
 from attncheck.report.sections.parity import Row
 

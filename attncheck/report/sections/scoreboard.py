@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from attncheck.core.findings import Report
+from attncheck.core.report import Report
 from attncheck.core.results.verdicts import FAIL_FACTOR, HUGE, Answer, Verdict
 
 HEAT = "·▁▂▃▄▅▆▇"  # by eighths of the budget; beyond it "!", wrong "X"

@@ -26,8 +26,9 @@ from attncheck.core.cases import Case
 from attncheck.core.results.ring_timings import FLASH, FULL, RingRates, Stopwatch
 from attncheck.measure.worker.gpu_clocks import observed
 from attncheck.ring.worker.clock import timed
-from attncheck.ring.worker.rank import Member, measured
+from attncheck.ring.worker.rank import Member
 from attncheck.ring.worker.session import RankSession
+from attncheck.ring.worker.tasks import measured
 
 SECONDS = {"cuda": 1.8, "cpu": 1.0}  # of measuring for one scheme and pass, about
 SILENT_SECONDS = 0.4

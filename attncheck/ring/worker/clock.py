@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from attncheck.core.results.ring_timings import Stopwatch
-from attncheck.core.results.timings import half_width
+from attncheck.measure.statistics import half_width
 
 ROUND_MS = 200.0  # of one round, about: long, so that its beginning and end weigh little
 MOST_CALLS = 400  # in a round

@@ -21,10 +21,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from attncheck.attention.calls import ring_package
+from attncheck.attention.device import message
 from attncheck.core import codec
 from attncheck.core.results.hf_adapter import SHARD, Adapted, Shape
 from attncheck.core.results.verdicts import Outcome
-from attncheck.measure.worker.session import message
 from attncheck.ring.worker import packed_row, small_models
 from attncheck.ring.worker.packed_row import Packed
 

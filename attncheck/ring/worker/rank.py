@@ -1,4 +1,4 @@
-"""The inside of a rank: meets its peers, measures item after item together with them, says what came of it."""
+"""The inside of a rank: meets its peers, then runs the task of its job together with them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,15 @@ import time
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from attncheck.attention import backends
-from attncheck.attention.backend import Backend, Device
-from attncheck.core import codec
-from attncheck.core.cases import Case
-from attncheck.core.results.verdicts import Mode, Run
+from attncheck.attention.backend import Device
 from attncheck.workers.inside.mailbox import Board
-from attncheck.workers.inside.worker import die_with_parent
+from attncheck.workers.inside.worker import die_with_parent, load_task
 
 if TYPE_CHECKING:
-    from attncheck.ring.worker.session import RankSession
+    pass
 
-# ring-flash-attn merges blocks in a torch.jit.script function (ring_flash_attn/utils.py), which is compiled anew after
-# its first calls: those have other bits than all later ones, in every process alike.
-SETTLING = 3
 FOREVER = 3600.0  # whoever has said that it cannot go on waits to be stopped, so that its peers do not fail after it
 
 
@@ -90,7 +83,7 @@ def main(folder: str) -> None:
     member = None
     try:
         member = _join(rank, world_size, message, board)
-        _TASKS[message["task"]](member)
+        load_task(message["task"])(member)
     except BaseException as error:
         _lost(error, board, member)
         time.sleep(FOREVER)
@@ -100,7 +93,7 @@ def main(folder: str) -> None:
 
 def _lost(error: BaseException, board: Board, member: Member | None) -> None:
     """Say why this rank cannot go on: to attncheck, and under a launcher outside to the first rank."""
-    from attncheck.measure.worker.session import message
+    from attncheck.attention.device import message
     from attncheck.ring.worker.heartbeat import tell
 
     told = str(error) if isinstance(error, Lost) else message(error)
@@ -128,7 +121,7 @@ def _join(rank: int, world_size: int, message: dict[str, Any], board: Board) -> 
     """Open the device and meet the others. Raises `Lost`."""
     import torch
 
-    from attncheck.measure.worker.session import device_of
+    from attncheck.attention.device import device_of
     from attncheck.ring.worker.rendezvous import NotMet, meet
 
     torch.set_num_threads(message["threads"])
@@ -158,7 +151,7 @@ def _join(rank: int, world_size: int, message: dict[str, Any], board: Board) -> 
     device = replace(device_of(kind), ranks=world_size, emulated=bool(message.get("emulate")))
     member = Member(rank, world_size, group, store, device, message, board)
     told = {"kind": kind, "name": device.name, "torch": torch.__version__}
-    told["put_back"] = [] if message["task"] == "smoke" else _put_back()  # smoke tries the plain import first
+    told["put_back"] = _put_back() if message.get("shim", True) else []
     member.say({"ready": told, "facts": facts})
     return member
 
@@ -171,90 +164,3 @@ def _put_back() -> list[str]:
     except Exception:  # its own backends will say so
         return []
     return list(ring_package.put_back())
-
-
-def parity(member: Member) -> None:
-    """Measure every item with its backend, over all ranks; rank 0 judges."""
-    from attncheck.ring.worker.session import RankSession
-
-    known = backends.load()[0]
-    sessions: dict[str, RankSession] = {}
-    for index, case, backend in _items(member, known):
-        session = sessions.setdefault(backend.name, RankSession(backend, member, tuple(known.values())))
-        member.say({"item": index, "answer": codec.plain(measured(session, case))})
-
-
-def measured(session: RankSession, case: Case) -> Run:
-    """Return what a scheme does with a case. Raises `Lost` where it raised here: its peers wait in a collective."""
-    run = session.measure(case)
-    if run.outcome in ("raised", "out_of_memory") and not session.broken:
-        raise Lost(run.reason)
-    return run
-
-
-def determinism(member: Member) -> None:
-    """Repeat every item, a case and a mode, and compare bit by bit what all ranks returned."""
-    from attncheck.measure.worker.repeats import Repeater
-    from attncheck.ring.worker.gathered import gathered
-
-    known = backends.load()[0]
-    for index, name, backend in _items(member, known, named=True):
-        case_name, _, mode = str(name).partition("@")
-        whole = gathered(backend, member.rank, member.group)
-        repeater = Repeater(whole, member.device, member.message["repeats"], SETTLING)
-        found = repeater.measure(_cases(member.message)[case_name], cast(Mode, mode))
-        if found.outcome in ("raised", "out_of_memory"):
-            raise Lost(found.reason)
-        member.say({"item": index, "answer": codec.plain(found)})
-
-
-def _items(member: Member, known: dict[str, Backend], named: bool = False) -> Any:
-    """Yield (index, case or its name, backend) of each item, saying that it is begun."""
-    cases = {} if named else _cases(member.message)
-    for index, (backend, name) in enumerate(member.message["items"]):
-        if backend not in known:
-            raise Lost(f"{backend} is not known here")
-        member.say({"started": index})
-        yield index, name if named else cases[name], known[backend]
-
-
-def _cases(message: dict[str, Any]) -> dict[str, Case]:
-    return {document["name"]: codec.read(Case, document) for document in message["cases"]}
-
-
-def bench(member: Member) -> None:
-    """Time the schemes."""
-    from attncheck.ring.worker import bench as ring_bench
-
-    ring_bench.bench(member)
-
-
-def communication(member: Member) -> None:
-    """Exchange data pair by pair and all at once."""
-    from attncheck.ring.worker import communication as exchanges
-
-    exchanges.communication(member)
-
-
-def adapter(member: Member) -> None:
-    """Train small models through ring-flash-attn's Hugging Face adapter."""
-    from attncheck.ring.worker import hf_adapter as models
-
-    models.adapter(member)
-
-
-def smoke(member: Member) -> None:
-    """Train small models over the ranks under a plan, against one process."""
-    from attncheck.smoke.worker.ranks import parallel
-
-    parallel.smoke(member)
-
-
-_TASKS = {
-    "parity": parity,
-    "determinism": determinism,
-    "bench": bench,
-    "communication": communication,
-    "adapter": adapter,
-    "smoke": smoke,
-}

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend
 from attncheck.attention.calls import ring_package
+from attncheck.attention.device import message
 from attncheck.core.cases import Case
 from attncheck.core.results.verdicts import Run
 from attncheck.core.sharding import owner
-from attncheck.measure.worker.session import Session, message
+from attncheck.measure.worker.session import Session
 from attncheck.ring.worker.gathered import gathered
 
 if TYPE_CHECKING:

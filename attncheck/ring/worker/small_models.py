@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from attncheck.attention.device import message
 from attncheck.core.results.hf_adapter import HOOKED, WINDOWS, Shape
-from attncheck.measure.worker.session import message
 
 VOCABULARY = 64
 SEED = 7

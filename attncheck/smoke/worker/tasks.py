@@ -28,7 +28,7 @@ def smoke(message: dict[str, Any], say: Say) -> None:
     from attncheck.smoke.worker.models import build as models
 
     models.stay_offline()
-    from attncheck.workers.inside.worker import open_device
+    from attncheck.attention.device import open_device
 
     device = open_device(message, say)
     known, beds = checks.load()[0], Beds(message, device.kind, say)
@@ -92,7 +92,7 @@ def answered(proof: checks.Proving, bed: Callable[[], Any]) -> Proof:
     """Return the answer to a question; what it raises becomes an outcome. Raises `Unbuildable`, `BadData`."""
     import torch
 
-    from attncheck.measure.worker.session import message, out_of_memory
+    from attncheck.attention.device import message, out_of_memory
     from attncheck.smoke.worker.data.fields import BadData
     from attncheck.smoke.worker.models.build import Unbuildable
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import Step
 from attncheck.smoke.worker import testbed as beds
-from attncheck.smoke.worker.checks.cross_entropy import loss_function
 from attncheck.smoke.worker.data.language import Goal
 from attncheck.smoke.worker.data.packing import Batch, rows_of
 from attncheck.smoke.worker.deterministic_mode import switched, wait
+from attncheck.smoke.worker.losses import loss_function
 from attncheck.smoke.worker.testbed import Bed, Gradients
 
 CLIP = 1.0  # norm that gradients are clipped to, as every framework does by default
@@ -65,9 +65,9 @@ class Trainer:
         """Return the loss summed over what a batch predicts; under liger the model's own, which makes no logits."""
         with self.bed.arithmetic(self.plan):
             if self.plan.liger:
-                from attncheck.smoke.worker.checks import liger
+                from attncheck.smoke.worker import liger_model
 
-                return liger.loss(self.model, batch)
+                return liger_model.loss(self.model, batch)
             logits = self.model(**batch.inputs).logits
         return self.loss(logits.reshape(-1, logits.shape[-1]), batch.labels.reshape(-1))
 
@@ -101,7 +101,7 @@ def prepared(bed: Bed, plan: Plan, sharp: bool = False) -> nn.Module:
     if plan.gradient_checkpointing:
         enable_checkpointing(model)
     if plan.liger:
-        from attncheck.smoke.worker.checks.liger import patch
+        from attncheck.smoke.worker.liger_model import patch
 
         patch(model)
     if plan.compile:

@@ -19,7 +19,8 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install
-from attncheck.doctor.knowledge.models import ACCELERATE_CONTEXT_PARALLEL, named, older, reaches
+from attncheck.doctor.knowledge.models import ACCELERATE_CONTEXT_PARALLEL
+from attncheck.doctor.queries.models import named, older, reaches
 from attncheck.doctor.rules import Rule
 
 WINDOWED = frozenset({"sliding_attention", "chunked_attention"})

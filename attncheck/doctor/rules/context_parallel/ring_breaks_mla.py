@@ -19,7 +19,9 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import V_PADDED_OUTSIDE_THE_MODEL, named, reaches, without_ring
+from attncheck.doctor.fixes.model import without_ring
+from attncheck.doctor.knowledge.models import V_PADDED_OUTSIDE_THE_MODEL
+from attncheck.doctor.queries.models import named, reaches
 from attncheck.doctor.rules import Rule
 
 

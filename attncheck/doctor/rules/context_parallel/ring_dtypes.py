@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import named, ring_ruled_out
+from attncheck.doctor.queries.models import named, ring_ruled_out
 from attncheck.doctor.rules import Rule
 
 SAYS = {

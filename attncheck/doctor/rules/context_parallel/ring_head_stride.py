@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attncheck.core.arithmetic import divisors
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import divisors, named, ring_ruled_out
+from attncheck.doctor.queries.models import named, ring_ruled_out
 from attncheck.doctor.rules import Rule
 
 

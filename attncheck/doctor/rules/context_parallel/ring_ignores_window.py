@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import named, ring_ruled_out, without_ring
+from attncheck.doctor.fixes.model import without_ring
+from attncheck.doctor.queries.models import named, ring_ruled_out
 from attncheck.doctor.rules import Rule
 
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import named, refuses, without_ring
+from attncheck.doctor.fixes.model import without_ring
+from attncheck.doctor.queries.models import named, refuses
 from attncheck.doctor.rules import Rule
 
 

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import named, refuses, ring_ruled_out, without_ring
+from attncheck.doctor.fixes.model import without_ring
+from attncheck.doctor.queries.models import named, refuses, ring_ruled_out
 from attncheck.doctor.rules import Rule
 
 

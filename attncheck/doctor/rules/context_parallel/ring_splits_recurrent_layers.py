@@ -16,7 +16,9 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import RECURRENT_LAYERS, named, without_ring
+from attncheck.doctor.fixes.model import without_ring
+from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
+from attncheck.doctor.queries.models import named
 from attncheck.doctor.rules import Rule
 
 

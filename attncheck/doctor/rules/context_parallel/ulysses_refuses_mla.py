@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import V_PADDED_OUTSIDE_THE_MODEL, named, reaches
+from attncheck.doctor.knowledge.models import V_PADDED_OUTSIDE_THE_MODEL
+from attncheck.doctor.queries.models import named, reaches
 from attncheck.doctor.rules import Rule
 
 

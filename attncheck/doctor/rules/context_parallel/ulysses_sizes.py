@@ -18,16 +18,15 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import named
+from attncheck.doctor.knowledge.frameworks import ULYSSES
+from attncheck.doctor.queries.models import named
 from attncheck.doctor.rules import Rule
-
-FRAMEWORKS = ("verl", "deepspeed", "ms-swift", "yunchang")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a note that names the sizes that work, where a usual one does not."""
     model = named(snapshot)
-    if model is None or not snapshot.has(*FRAMEWORKS):
+    if model is None or not snapshot.has(*ULYSSES, "deepspeed", "yunchang"):
         return
     if not isinstance(model.num_heads, Known) or not isinstance(model.num_kv_heads, Known):
         return

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import Absent, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import torch
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
@@ -35,7 +36,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return
     built = need(need(snapshot.torch, "torch").cuda, "torch's CUDA version")
     error = gpus.cuda_error(snapshot)
-    replacement = gpus.torch_build(snapshot)
+    replacement = torch.torch_build(snapshot)
     update = Fix(f"update the NVIDIA driver to {minimum} or newer", "manual", f"NVIDIA driver >= {minimum}")
     yield Problem(
         message=f"driver {driver.version} is too old for CUDA {built}, which needs {minimum} or newer",

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.torch import torch_build
 from attncheck.doctor.queries import gpus as hardware
 from attncheck.doctor.rules import Rule
 
@@ -32,7 +33,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     gpus = hardware.devices(snapshot)
     if not gpus:
         return
-    replacement = hardware.torch_build(snapshot)
+    replacement = torch_build(snapshot)
     yield Problem(
         message=f"torch {torch.version} is built without CUDA, on a machine with {len(gpus)} x {gpus[0].name}",
         subject=f"torch {torch.version}",

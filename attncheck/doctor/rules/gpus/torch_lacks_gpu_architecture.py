@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import torch
 from attncheck.doctor.knowledge.gpus import runs
 from attncheck.doctor.queries import gpus as hardware
 from attncheck.doctor.rules import Rule
@@ -39,7 +40,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         if not runs(targets, capability) and gpu.kernel != Known("ok")
     ]
     for group in hardware.alike(lacking):
-        replacement = hardware.torch_build(snapshot, but=built)
+        replacement = torch.torch_build(snapshot, but=built)
         yield Problem(
             message=f"torch is compiled for {', '.join(targets)}, none of which runs on {hardware.named(group)}",
             subject="torch",

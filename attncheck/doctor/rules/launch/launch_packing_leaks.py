@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import newer_transformers, older
+from attncheck.doctor.fixes.model import newer_transformers
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
 from attncheck.doctor.queries.launch import implementation, job_of, named, setting, where
+from attncheck.doctor.queries.models import older
 from attncheck.doctor.rules import Rule
 
 MASKED = ("sdpa", "eager", "flex_attention")  # what separates documents by a mask that transformers makes

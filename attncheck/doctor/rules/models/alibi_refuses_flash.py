@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import forces_flash, named, refuses, way_out
+from attncheck.doctor.fixes.model import way_out
+from attncheck.doctor.queries.models import forces_flash, named, refuses
 from attncheck.doctor.rules import Rule
 
 

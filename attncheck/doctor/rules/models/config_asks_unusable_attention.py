@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import answer, named, way_out
+from attncheck.doctor.fixes.model import way_out
+from attncheck.doctor.queries.models import answer, named
 from attncheck.doctor.rules import Rule
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import need, value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import eager_only, named
+from attncheck.doctor.queries.models import eager_only, named
 from attncheck.doctor.rules import Rule
 
 BYTES_PER_SCORE = 6

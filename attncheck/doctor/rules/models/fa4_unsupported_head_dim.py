@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import named, refuses, way_out
+from attncheck.doctor.fixes.model import way_out
+from attncheck.doctor.queries.models import named, refuses
 from attncheck.doctor.rules import Rule
 
 

@@ -17,7 +17,9 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install
-from attncheck.doctor.knowledge.models import FLASH_SOFTCAP, named, older, way_out
+from attncheck.doctor.fixes.model import way_out
+from attncheck.doctor.knowledge.models import FLASH_SOFTCAP
+from attncheck.doctor.queries.models import named, older
 from attncheck.doctor.rules import Rule
 
 

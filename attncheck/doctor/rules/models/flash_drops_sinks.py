@@ -21,8 +21,10 @@ from packaging.version import Version
 from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import SINKS_REDIRECTED, named, refuses, way_out
+from attncheck.doctor.fixes.model import way_out
+from attncheck.doctor.knowledge.models import SINKS_REDIRECTED
 from attncheck.doctor.queries.hub_fallback import fallback
+from attncheck.doctor.queries.models import named, refuses
 from attncheck.doctor.rules import Rule
 
 

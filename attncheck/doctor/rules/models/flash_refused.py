@@ -17,7 +17,8 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import eager_only, forces_flash, named, reason, refuses, way_out
+from attncheck.doctor.fixes.model import way_out
+from attncheck.doctor.queries.models import eager_only, forces_flash, named, reason, refuses
 from attncheck.doctor.rules import Rule
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import named, refuses
+from attncheck.doctor.queries.models import named, refuses
 from attncheck.doctor.rules import Rule
 
 

@@ -19,14 +19,9 @@ from attncheck.core.facts import Known, value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install
-from attncheck.doctor.knowledge.models import (
-    SMALL_SHARED_MEMORY,
-    WIDE_BACKWARD_ON_CONSUMER_GPUS,
-    named,
-    older,
-    refuses,
-    way_out,
-)
+from attncheck.doctor.fixes.model import way_out
+from attncheck.doctor.knowledge.models import SMALL_SHARED_MEMORY, WIDE_BACKWARD_ON_CONSUMER_GPUS
+from attncheck.doctor.queries.models import named, older, refuses
 from attncheck.doctor.rules import Rule
 
 

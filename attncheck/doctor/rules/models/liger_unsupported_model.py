@@ -19,8 +19,8 @@ from attncheck.core.facts import Absent, Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.liger import lacks
-from attncheck.doctor.knowledge.models import named
 from attncheck.doctor.queries.launch import setting
+from attncheck.doctor.queries.models import named
 from attncheck.doctor.rules import Rule
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import Unreadable
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import named
+from attncheck.doctor.queries.models import named
 from attncheck.doctor.rules import Rule
 
 FIELDS = (

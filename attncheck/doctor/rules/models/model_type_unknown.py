@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, Unreadable
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import named, newer_transformers
+from attncheck.doctor.fixes.model import newer_transformers
+from attncheck.doctor.queries.models import named
 from attncheck.doctor.rules import Rule
 
 

@@ -20,7 +20,7 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import flash_attn_itself
-from attncheck.doctor.knowledge.models import named
+from attncheck.doctor.queries.models import named
 from attncheck.doctor.rules import Rule
 
 

@@ -22,7 +22,8 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install
-from attncheck.doctor.knowledge.models import REMOVED_FROM_TRANSFORMERS, named
+from attncheck.doctor.knowledge.models import REMOVED_FROM_TRANSFORMERS
+from attncheck.doctor.queries.models import named
 from attncheck.doctor.rules import Rule
 
 

@@ -20,7 +20,8 @@ from attncheck.core.environment import Interfaces
 from attncheck.core.facts import Known, need, value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import FIVE_FROM_UNPAD_INPUT, named, reaches
+from attncheck.doctor.knowledge.models import FIVE_FROM_UNPAD_INPUT
+from attncheck.doctor.queries.models import named, reaches
 from attncheck.doctor.rules import Rule
 
 UNPAD = "flash_attn.bert_padding:unpad_input"

@@ -21,7 +21,9 @@ from packaging.version import Version
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import SDPA_REFUSES_SOFTCAP, answer, named, way_out
+from attncheck.doctor.fixes.model import way_out
+from attncheck.doctor.knowledge.models import SDPA_REFUSES_SOFTCAP
+from attncheck.doctor.queries.models import answer, named
 from attncheck.doctor.rules import Rule
 
 

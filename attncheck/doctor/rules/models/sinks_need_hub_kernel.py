@@ -19,7 +19,9 @@ from collections.abc import Iterator
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import SINKS_REDIRECTED, named, reaches, reason, refuses, way_out
+from attncheck.doctor.fixes.model import way_out
+from attncheck.doctor.knowledge.models import SINKS_REDIRECTED
+from attncheck.doctor.queries.models import named, reaches, reason, refuses
 from attncheck.doctor.rules import Rule
 
 KERNEL = "kernels-community/vllm-flash-attn3"

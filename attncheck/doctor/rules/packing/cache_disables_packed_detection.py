@@ -19,17 +19,21 @@ from collections.abc import Iterator
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import named, reaches
+from attncheck.doctor.knowledge.frameworks import PACKING
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
+from attncheck.doctor.queries.models import named, reaches
 from attncheck.doctor.rules import Rule
-
-CAREFUL = ("openrlhf", "verl", "trl", "llamafactory", "axolotl", "ms-swift", "accelerate")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a note where the default cache would disable the detection."""
     model = named(snapshot)
-    if model is None or not value_or(model.use_cache, False) or not model.causal or snapshot.has(*CAREFUL):
+    if (
+        model is None
+        or not value_or(model.use_cache, False)
+        or not model.causal
+        or snapshot.has(*PACKING, "accelerate")
+    ):
         return
     if snapshot.has("flash-attn", "flash-attn-3", "flash-attn-4"):
         return

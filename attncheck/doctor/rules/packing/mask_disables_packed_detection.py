@@ -19,16 +19,15 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import named, refuses
+from attncheck.doctor.knowledge.frameworks import PACKING
+from attncheck.doctor.queries.models import named, refuses
 from attncheck.doctor.rules import Rule
-
-CAREFUL = ("openrlhf", "verl", "trl", "llamafactory", "axolotl", "ms-swift")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a note where a named causal model meets flash attention and no framework."""
     model = named(snapshot)
-    if model is None or not model.causal or snapshot.has(*CAREFUL) or not snapshot.has("transformers"):
+    if model is None or not model.causal or snapshot.has(*PACKING) or not snapshot.has("transformers"):
         return
     if refuses(model, "flash_attention_2"):
         return

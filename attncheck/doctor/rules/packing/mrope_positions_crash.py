@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import named, newer_transformers, older, refuses, way_out
+from attncheck.doctor.fixes.model import newer_transformers, way_out
 from attncheck.doctor.knowledge.padding import TEXT_POSITIONS_APART
+from attncheck.doctor.queries.models import named, older, refuses
 from attncheck.doctor.rules import Rule
 
 

@@ -20,8 +20,8 @@ from attncheck.core.facts import need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install
-from attncheck.doctor.knowledge.models import older, reaches
 from attncheck.doctor.knowledge.padding import MASKS_ARE_BOOL, NEAT_PACKING_BY_POSITIONS, NEAT_PACKING_REFUSES
+from attncheck.doctor.queries.models import older, reaches
 from attncheck.doctor.rules import Rule
 
 

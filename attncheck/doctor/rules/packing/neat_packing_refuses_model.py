@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import named, reaches
 from attncheck.doctor.knowledge.padding import NEAT_PACKING_BY_POSITIONS, NEAT_PACKING_REFUSED_MODELS
+from attncheck.doctor.queries.models import named, reaches
 from attncheck.doctor.rules import Rule
 
 

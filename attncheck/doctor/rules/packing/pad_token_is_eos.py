@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import named
+from attncheck.doctor.queries.models import named
 from attncheck.doctor.rules import Rule
 
 

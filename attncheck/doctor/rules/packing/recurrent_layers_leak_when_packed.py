@@ -25,7 +25,8 @@ from attncheck.core.facts import need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install
-from attncheck.doctor.knowledge.models import GATED_DELTA_RULE, RECURRENT_LAYERS, RECURRENT_VARLEN, named
+from attncheck.doctor.knowledge.models import GATED_DELTA_RULE, RECURRENT_LAYERS, RECURRENT_VARLEN
+from attncheck.doctor.queries.models import named
 from attncheck.doctor.rules import Rule
 
 KERNELS = ("flash-linear-attention", "causal-conv1d")

@@ -21,8 +21,8 @@ from attncheck.core.facts import Known, need, value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.models import named
 from attncheck.doctor.knowledge.padding import right_padding_raises
+from attncheck.doctor.queries.models import named
 from attncheck.doctor.rules import Rule
 
 

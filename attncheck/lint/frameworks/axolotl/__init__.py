@@ -21,6 +21,7 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 from attncheck.lint.frameworks.axolotl.behaviour import objections, takes_flash_4
 from attncheck.lint.frameworks.axolotl.changes import changes
+from attncheck.lint.frameworks.axolotl.plan import plan_settings
 from attncheck.lint.frameworks.axolotl.values import Values, values
 
 MODULES = ("axolotl.cli.train", "axolotl/cli/train.py")
@@ -209,4 +210,4 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
     return changes(launch, job, sets)
 
 
-FRAMEWORK = Framework("axolotl", "axolotl", "0.19.0", trainer, model, read, write)
+FRAMEWORK = Framework("axolotl", "axolotl", "0.19.0", trainer, model, read, write, plan_settings)

@@ -21,7 +21,7 @@ PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 LIGER = ("liger_rope", "liger_rms_norm", "liger_glu_activation", "liger_fused_linear_cross_entropy")
 
 
-def lines(plan: Plan, since: Since) -> list[str]:
+def plan_settings(plan: Plan, since: Since) -> list[str]:
     """Return the YAML lines of a plan."""
     found = _implementation(plan, since)
     found["sample_packing"] = word(plan.packed)

@@ -21,6 +21,7 @@ from attncheck.lint.fields.values import Settings, refused, settings, unknown
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.llamafactory import tables as known
 from attncheck.lint.frameworks.llamafactory.behaviour import Reading, objections
+from attncheck.lint.frameworks.llamafactory.plan import plan_settings
 
 PARSER = "llamafactory 0.9.5 hparams/parser.py, HfArgumentParser"
 YES = ("1", "true", "y")
@@ -186,4 +187,4 @@ def _translated(key: str, value: str, found: Settings) -> dict[str, str]:
     return {**pure, **half, **({"bf16": "false"} if found.on("bf16") else {})}
 
 
-FRAMEWORK = Framework("llamafactory", "llamafactory", "0.9.5", trainer, model, read, write)
+FRAMEWORK = Framework("llamafactory", "llamafactory", "0.9.5", trainer, model, read, write, plan_settings)

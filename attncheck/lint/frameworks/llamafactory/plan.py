@@ -15,7 +15,7 @@ VALUES = {"": "auto", "eager": "disabled", "sdpa": "sdpa", "flash_attention_2": 
 PRECISIONS = {"bf16": "pure_bf16", "autocast": "bf16"}
 
 
-def lines(plan: Plan, since: Since) -> list[str]:
+def plan_settings(plan: Plan, since: Since) -> list[str]:
     """Return the YAML lines of a plan."""
     found = {}
     if plan.attn_implementation in VALUES:

@@ -22,6 +22,7 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.behaviour import objections
 from attncheck.lint.frameworks.ms_swift.changes import changes
+from attncheck.lint.frameworks.ms_swift.plan import plan_settings
 from attncheck.lint.frameworks.ms_swift.values import Values, field_name, values
 
 PROGRAMS = ("swift", "megatron")
@@ -239,4 +240,4 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
     return changes(launch, kind(launch), job, sets)
 
 
-FRAMEWORK = Framework("ms-swift", "ms-swift", "4.6.0", trainer, model, read, write)
+FRAMEWORK = Framework("ms-swift", "ms-swift", "4.6.0", trainer, model, read, write, plan_settings)

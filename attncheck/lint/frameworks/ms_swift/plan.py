@@ -14,7 +14,7 @@ from attncheck.lint.fields.plan_writing import DTYPES, Since, exports, remarks, 
 FLASH = ("flash_attn", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 
 
-def lines(plan: Plan, since: Since) -> list[str]:
+def plan_settings(plan: Plan, since: Since) -> list[str]:
     """Return the flags of a plan, one a line."""
     found = {}
     if plan.attn_implementation:

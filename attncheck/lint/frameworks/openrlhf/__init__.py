@@ -21,6 +21,7 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.openrlhf import names
 from attncheck.lint.frameworks.openrlhf.behaviour import objections
 from attncheck.lint.frameworks.openrlhf.changes import edits
+from attncheck.lint.frameworks.openrlhf.plan import plan_settings
 from attncheck.lint.frameworks.openrlhf.values import Given, Values, given
 from attncheck.lint.launchers.options import EVERY_GPU
 
@@ -239,4 +240,4 @@ def _own(job: Job, sets: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-FRAMEWORK = Framework("openrlhf", "openrlhf", "0.11.2", trainer, model, read, write)
+FRAMEWORK = Framework("openrlhf", "openrlhf", "0.11.2", trainer, model, read, write, plan_settings)

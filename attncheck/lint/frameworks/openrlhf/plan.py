@@ -14,7 +14,7 @@ HOOKED = "flash_attention_2"
 DTYPES = {"bf16": "bf16", "fp16": "fp16"}
 
 
-def lines(plan: Plan, since: Since) -> list[str]:
+def plan_settings(plan: Plan, since: Since) -> list[str]:
     """Return the flags of a plan, one a line."""
     dotted = since("0.10.2")
 

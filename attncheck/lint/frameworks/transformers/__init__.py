@@ -23,6 +23,7 @@ from attncheck.lint.fields.changes import edits
 from attncheck.lint.fields.names import Names, Option, names
 from attncheck.lint.fields.values import Settings, refused, settings, unknown
 from attncheck.lint.frameworks import Framework
+from attncheck.lint.frameworks.transformers.plan import plan_settings
 
 PARSER = "transformers 5.23.0 hf_argparser.py:214-247, _parse_dataclass_field"
 CLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
@@ -153,4 +154,6 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
     return (*edits(launch, found, job.unknown, here), *ring)
 
 
-FRAMEWORK = Framework("transformers", "transformers", "5.23.0", trainer, model, read, write)
+FRAMEWORK = Framework(
+    "transformers", "transformers", "5.23.0", trainer, model, read, write, plan_settings, general=True
+)

@@ -29,7 +29,7 @@ def collate(features):
     return batch"""
 
 
-def lines(plan: Plan, since: Since) -> list[str]:
+def plan_settings(plan: Plan, since: Since) -> list[str]:
     """Return the Python lines of a plan."""
     return [
         *_environment(plan),

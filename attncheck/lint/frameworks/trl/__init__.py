@@ -24,6 +24,7 @@ from attncheck.lint.fields.values import Settings, refused, settings, unknown
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.trl import tables as known
 from attncheck.lint.frameworks.trl.behaviour import POSITIONS_ALWAYS, Reading, objections
+from attncheck.lint.frameworks.trl.plan import plan_settings
 
 PARSER = "transformers 5.23.0 hf_argparser.py, _parse_dataclass_field; trl 1.16.0 scripts/_hf_argparser.py"
 KEYS: Mapping[Key, tuple[str, ...]] = {
@@ -200,4 +201,4 @@ def _fields(found: Settings) -> dict[str, str]:
     return {**fields, "dtype": "dtype" if "dtype" in here else "torch_dtype"}
 
 
-FRAMEWORK = Framework("trl", "trl", "1.16.0", trainer, model, read, write)
+FRAMEWORK = Framework("trl", "trl", "1.16.0", trainer, model, read, write, plan_settings)

@@ -11,7 +11,7 @@ from attncheck.core.plan import Plan
 from attncheck.lint.fields.plan_writing import DTYPES, Since, exports, remarks, unlike, word
 
 
-def lines(plan: Plan, since: Since) -> list[str]:
+def plan_settings(plan: Plan, since: Since) -> list[str]:
     """Return the YAML lines of a plan."""
     found = {}
     if plan.attn_implementation:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.verl.given import trainer
 from attncheck.lint.frameworks.verl.job import model, read
+from attncheck.lint.frameworks.verl.plan import plan_settings
 from attncheck.lint.frameworks.verl.writing import write
 
-FRAMEWORK = Framework("verl", "verl", "0.9.1", trainer, model, read, write)
+FRAMEWORK = Framework("verl", "verl", "0.9.1", trainer, model, read, write, plan_settings)

@@ -16,7 +16,7 @@ WEIGHTS = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "autocast": "fp32"}
 COMPUTED = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "autocast": "bf16"}
 
 
-def lines(plan: Plan, since: Since) -> list[str]:
+def plan_settings(plan: Plan, since: Since) -> list[str]:
     """Return the overrides of a plan, one a line."""
     found = exports(plan)
     if plan.cross_entropy == "torch" and since("0.9.0"):

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from attncheck.attention.device import message
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import Measure, Proof
 from attncheck.core.results.verdicts import HUGE
-from attncheck.measure.worker.session import message
 from attncheck.smoke.worker import testbed as beds
 from attncheck.smoke.worker.testbed import Bed, Result
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from attncheck.attention.device import message
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import Proof
-from attncheck.measure.worker.session import message
 from attncheck.smoke.worker.checks import agreement
 from attncheck.smoke.worker.testbed import Bed, Result
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from attncheck.attention.device import message
 from attncheck.core.results.smoke import Proof
-from attncheck.measure.worker.session import message
 from attncheck.smoke.worker.data.packing import Batch
 from attncheck.smoke.worker.deterministic_mode import switched, wait
 from attncheck.smoke.worker.testbed import Bed

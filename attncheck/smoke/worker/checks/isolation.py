@@ -137,7 +137,7 @@ def powerless(bed: Bed, measures: Sequence[Measure]) -> str:
 
 
 def _line(error: BaseException) -> str:
-    from attncheck.measure.worker.session import message
+    from attncheck.attention.device import message
 
     return message(error)
 

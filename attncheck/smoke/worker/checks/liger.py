@@ -13,26 +13,24 @@ accumulation, and logits without.
 
 from __future__ import annotations
 
-import inspect
 import os
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from types import FunctionType, MethodType
 from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from attncheck.attention.device import message
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import Measure, Proof
-from attncheck.measure.worker.session import message
 from attncheck.smoke.worker import liger_patches
 from attncheck.smoke.worker import testbed as beds
 from attncheck.smoke.worker.checks import agreement
-from attncheck.smoke.worker.data.packing import IGNORED, Batch
+from attncheck.smoke.worker.liger_model import loss, unshifted
 from attncheck.smoke.worker.testbed import Bed, Result
 
 QUESTION = "liger"
@@ -109,17 +107,6 @@ def patched(bed: Bed, way: str, plan: Plan) -> Result:
     return Result(logits, float(total.detach()), gradients)
 
 
-def loss(model: nn.Module, batch: Batch) -> Tensor:
-    """Return the summed loss over what a batch predicts, made by the model itself, as under transformers' Trainer."""
-    found: Tensor = model(**batch.inputs, labels=unshifted(batch)).loss
-    return found * batch.tokens
-
-
-def unshifted(batch: Batch) -> Tensor:
-    """Return a batch's labels as a model takes them: each token's own, which it shifts itself."""
-    return torch.nn.functional.pad(batch.labels[:, :-1], (1, 0), value=IGNORED)
-
-
 def unfused(bed: Bed, asked: tuple[str, ...]) -> Iterator[str]:
     """Yield where the fused cross-entropy is asked for and logits are made all the same."""
     plan = agreement.plans(bed)[-1]
@@ -135,31 +122,3 @@ def needs_gpu(error: BaseException, bed: Bed) -> bool:
     frames = traceback.walk_tb(error.__traceback__)
     names = {str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame, _ in frames}
     return bed.device.type == "cpu" and "triton" in names
-
-
-def patch(model: nn.Module) -> None:
-    """Apply liger to a model as Trainer does, for as long as the model lives, and to no other model.
-
-    The modules that call a function which liger replaces in a modelling file get a `forward` that finds liger's there.
-    Raises ImportError where liger-kernel is missing.
-    """
-    with liger_patches.undone() as changes:
-        liger_patches.apply("model", lambda: model)
-        replaced = [place for place in changes() if inspect.isfunction(place.before)]
-    for module in model.modules():
-        forward: Any = inspect.unwrap(getattr(module.forward, "__func__", module.forward))
-        own = {p.name: p.after for p in replaced if vars(p.owner) is getattr(forward, "__globals__", None)}
-        if own.keys() & set(forward.__code__.co_names):
-            module.forward = MethodType(_seeing(forward, own), module)
-
-
-def _seeing(function: Any, names: dict[str, Any]) -> FunctionType:
-    """Return a function's copy to which some global names mean something else.
-
-    Without `__name__` torch.compile looks names up in the copy's globals in place of the module's.
-    """
-    world = {**function.__globals__, **names}
-    world.pop("__name__", None)
-    copied = FunctionType(function.__code__, world, function.__name__, function.__defaults__, function.__closure__)
-    copied.__kwdefaults__ = function.__kwdefaults__
-    return copied

@@ -11,9 +11,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from attncheck.attention.device import message
 from attncheck.core.plan import SIDES, Plan
 from attncheck.core.results.smoke import Measure, Proof
-from attncheck.measure.worker.session import message
 from attncheck.smoke.worker import testbed as beds
 from attncheck.smoke.worker.data.packing import padded
 from attncheck.smoke.worker.testbed import Bed

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from attncheck.attention.calls import ring_package, ulysses
+from attncheck.attention.device import message
 from attncheck.core.plan import RING_NAMES, Plan
 from attncheck.core.results.hf_adapter import HOOKED
 from attncheck.core.results.smoke import Layer
-from attncheck.measure.worker.session import message
 from attncheck.smoke.worker.attention_trace import attention_layers
 from attncheck.smoke.worker.testbed import Bed
 

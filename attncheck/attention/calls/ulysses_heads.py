@@ -1,0 +1,23 @@
+"""What one rank of Ulysses attends between the all-to-alls, and by which of SDPA's backends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from attncheck.core.cases import Case
+
+if TYPE_CHECKING:
+    pass
+
+
+def local(case: Case) -> Case:
+    """Return what each rank attends between the all-to-alls: all tokens, its share of the heads."""
+    n = case.context_parallel_size
+    kv_heads = max(1, case.num_kv_heads // n)
+    return replace(case, context_parallel_size=1, num_heads=case.num_heads // n, num_kv_heads=kv_heads)
+
+
+def kernel(case: Case, device: str) -> str:
+    """Return the SDPA backend that attends."""
+    return "EFFICIENT_ATTENTION" if device == "cuda" and case.needs_mask else "FLASH_ATTENTION"

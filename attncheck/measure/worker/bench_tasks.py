@@ -1,0 +1,38 @@
+"""The task of a worker that times backends on one device."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, cast
+
+from attncheck.attention import backends
+from attncheck.core import codec
+from attncheck.core.results.timings import TimedMode
+from attncheck.measure.worker.tasks import answer, cases_of
+
+
+def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+    """Time one backend, an item being a case and a mode, "case@mode"; the device's plain work where none is named."""
+    from attncheck.attention.device import open_device
+
+    device = open_device(message, send)
+    from attncheck.measure.worker.bench_session import BenchSession
+    from attncheck.measure.worker.device_rates import rates
+    from attncheck.measure.worker.session import fatal
+
+    known, cases = backends.load()[0], cases_of(message)
+    if not message["backend"]:
+        send({"started": message["items"][0]})
+        send(answer(message["items"][0], codec.plain(rates(device.kind, message["dtype"]))))
+        return
+    session = BenchSession(
+        known[message["backend"]], device, tuple(known.values()), message["seconds"], message["dtype"]
+    )
+    for item in message["items"]:
+        send({"started": item})
+        name, _, mode = item.partition("@")
+        run, timing = session.measure(cases[name], cast(TimedMode, mode))
+        send(answer(item, {"run": codec.plain(run), "timing": codec.plain(timing)}))
+        if fatal(run):
+            sys.exit("the device does not answer any more")

@@ -1,0 +1,98 @@
+"""The tasks of a worker on one device: list the backends, measure parity, repeat, try one case."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Any, cast
+
+from attncheck.attention import backends
+from attncheck.core import codec
+from attncheck.core.cases import Case
+from attncheck.core.results.verdicts import Mode
+
+
+def list_backends(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+    """Say of each backend its title, version, or why it cannot be had; nothing heavy is imported."""
+    send({"device": {"kind": "none"}})
+    known, broken = backends.load()
+    states: dict[str, dict[str, Any]] = {}
+    for name, backend in known.items():
+        try:
+            found = asdict(backend.find())
+        except BaseException as error:  # a damaged installation may raise anything
+            found = {"version": "", "missing": f"looking for it raised {type(error).__name__}: {error}"}
+        states[name] = {
+            **found,
+            "title": backend.title,
+            "package": backend.package,
+            "over_ranks": backend.sharding is not None,
+        }
+    for item in broken:
+        states[item.name] = {"missing": f"it cannot be loaded: {item.reason}"}
+    send(answer("backends", {"backends": states, "torch": importlib.util.find_spec("torch") is not None}))
+
+
+def answer(item: str, answer: Any) -> dict[str, Any]:
+    """Return the document that answers an item."""
+    return {"item": item, "answer": answer}
+
+
+def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+    """Measure one backend on every case of the message."""
+    from attncheck.attention.device import open_device
+
+    device = open_device(message, send)
+    from attncheck.attention.memory import turn
+    from attncheck.measure.worker.session import Session, fatal
+
+    known = backends.load()[0]
+    backend = known[message["backend"]]
+    session = Session(backend, device, tuple(known.values()), message["seconds"])
+    cases = cases_of(message)
+    for name in message["items"]:
+        case = cases[name]
+        waiting = partial(send, {"waiting": case.name})
+        with turn(message["folder"], case, device.kind, backend, message["slots"], waiting):
+            send({"started": case.name})
+            run = session.measure(case)
+        send(answer(case.name, codec.plain(run)))
+        if fatal(run):
+            sys.exit("the device does not answer any more")
+
+
+def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+    """Repeat one backend's cases and compare bit by bit; an item is a case and a mode, "case@mode"."""
+    from attncheck.attention.device import open_device
+
+    device = open_device(message, send)
+    from attncheck.measure.worker.repeats import Repeater
+
+    repeater = Repeater(backends.load()[0][message["backend"]], device, message["repeats"])
+    cases = cases_of(message)
+    for item in message["items"]:
+        name, _, mode = item.partition("@")
+        send({"started": item})
+        send(answer(item, codec.plain(repeater.measure(cases[name], cast(Mode, mode)))))
+
+
+def available(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+    """Say for each backend named in the items whether it runs a plain case on this device, and if not, why."""
+    from attncheck.attention.device import open_device
+
+    device = open_device(message, send)
+    from attncheck.measure.worker.session import Session
+
+    known = backends.load()[0]
+    for name in message["items"]:
+        send({"started": name})
+        run = Session(known[name], device, tuple(known.values())).measure(codec.read(Case, message["case"]))
+        send(answer(name, codec.plain(run)))
+
+
+def cases_of(message: dict[str, Any]) -> dict[str, Case]:
+    """Return the cases of a message by name."""
+    return {document["name"]: codec.read(Case, document) for document in message["cases"]}
