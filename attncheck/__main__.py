@@ -19,7 +19,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, Exception) as error:
         # An interrupt inside a class statement comes out as RuntimeError.
-        if not isinstance(error, KeyboardInterrupt) and not interrupts.asked():
+        if not isinstance(error, KeyboardInterrupt) and not interrupts.requested():
             raise
         _say("attncheck: interrupted")
         sys.exit(Interrupted.exit_code)

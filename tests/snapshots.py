@@ -16,7 +16,7 @@ from attncheck.core.facts import Absent as Absent
 from attncheck.core.facts import Known as Known
 from attncheck.core.facts import Unreadable as Unreadable
 from attncheck.core.job import Job
-from attncheck.core.launch import Place
+from attncheck.core.launch import SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.plan import Plan
 from attncheck.core.snapshot import Snapshot
@@ -156,14 +156,14 @@ OPENRLHF = Job(
     trainer="sft",
     plan=Plan(attn_implementation="flash_attention_2", max_length=2048),
     model="Qwen/Qwen2.5-7B",
-    place=Place("run.sh", 3),
+    location=SourceLocation("run.sh", 3),
     world_size=Known(1),
     gpus=Known(1),
     scheme="llama3",
     hooked=("flash_attention_2",),
     packs_with=("flash_attention_2",),
     imports=("flash_attn",),
-    places={"attn_implementation": Place("run.sh", 7, 5), "ring_size": Place("run.sh", 8, 5)},
+    locations={"attn_implementation": SourceLocation("run.sh", 7, 5), "ring_size": SourceLocation("run.sh", 8, 5)},
 )
 
 QWEN2 = Model(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Found:
+class Installed:
     """What `find` saw without importing anything heavy: a version, or why the backend cannot be had here."""
 
     version: str = ""
@@ -81,19 +81,19 @@ class Backend:
     name: str
     title: str
     package: str  # the distribution that brings it
-    find: Callable[[], Found]
+    installed: Callable[[], Installed]
     refuse: Callable[[Case, Device], str]
     run: Callable[[Inputs, bool], Outputs]
     script_lines: Callable[[Case], tuple[str, ...]] | None = None
-    seen: str = ""
+    kernel_pattern: str = ""
     noise: Literal["fused", "eager"] = "fused"
     roundings: Callable[[Case, Device], tuple[float, float]] = no_more  # further ones, while summing dq; dk and dv
     rounded_bias: bool = False  # takes ALiBi as a mask in the case's dtype
-    quadratic: float = 0.0  # bytes it holds per score entry, where it holds them
+    bytes_per_score: float = 0.0  # bytes it holds per score entry, where it holds them
     compiles: bool = False  # each new shape costs seconds: a suite gives it few
     indexes_by_cu_seqlens: bool = False  # never reads what lies outside a document, so that NaN there is harmless
     deterministic: str = ""  # what makes its backward reproducible, as one writes it; "" where nothing needs to
-    switch: Literal["", "argument", "torch"] = ""  # how `run(…, deterministic=True)` gets it
+    deterministic_switch: Literal["", "argument", "torch"] = ""  # how `run(…, deterministic=True)` gets it
     sharding: Sharding | None = (
         None  # context parallelism's: `run` gets a rank's shard and returns that shard's outputs
     )

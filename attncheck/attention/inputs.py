@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.masks import alibi_slopes
-from attncheck.core.cases import Case, bounds, sampled_rows, segments
+from attncheck.core.cases import Case, sampled_rows, segments, visible_bounds
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def silent_padding(inputs: Inputs) -> Inputs:
     kept = torch.zeros(case.batch, case.seqlen_q, dtype=torch.bool, device=inputs.device)
     for segment in segments(case):
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
-        low, high = bounds(case, q, k)
+        low, high = visible_bounds(case, q, k)
         kept[segment.batch, segment.q_start + max(0, -high) : segment.q_start + max(0, min(q, k - low))] = k > 0
     if bool(kept.all()):
         return inputs

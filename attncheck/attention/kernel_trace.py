@@ -54,14 +54,18 @@ def another(backend: Backend, names: Iterable[str], others: Iterable[Backend], e
     seen = tuple(names)
     if not seen:
         return ""
-    if backend.seen and any(re.search(backend.seen, name) for name in seen):
+    if backend.kernel_pattern and any(re.search(backend.kernel_pattern, name) for name in seen):
         return ""
     for other in others:
-        if other.seen and not other.compiles and other.package + other.seen != backend.package + backend.seen:
-            strange = next((name for name in seen if re.search(other.seen, name)), None)
+        if (
+            other.kernel_pattern
+            and not other.compiles
+            and other.package + other.kernel_pattern != backend.package + backend.kernel_pattern
+        ):
+            strange = next((name for name in seen if re.search(other.kernel_pattern, name)), None)
             if strange is not None:
                 return f"{other.name} ({strange[:80]})"
-    if backend.seen and everything:
+    if backend.kernel_pattern and everything:
         return f"something else ({', '.join(name[:60] for name in seen[:3])})"
     return ""
 
@@ -69,5 +73,5 @@ def another(backend: Backend, names: Iterable[str], others: Iterable[Backend], e
 def own(backend: Backend, names: Iterable[str]) -> tuple[str, ...]:
     """Return the names worth showing: the backend's own, or the first few."""
     seen = tuple(names)
-    mine = tuple(name for name in seen if backend.seen and re.search(backend.seen, name))
+    mine = tuple(name for name in seen if backend.kernel_pattern and re.search(backend.kernel_pattern, name))
     return tuple(name[:120] for name in (mine or seen)[:4])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attncheck.core.cases import Case, bounds, segments, shift
+from attncheck.core.cases import Case, diagonal_shift, segments, visible_bounds
 
 
 def visible(case: Case, rows: Tensor, seqlen_q: int, seqlen_k: int, first: int, last: int) -> Tensor:
     """Return which keys first..last-1 of a document its queries `rows` see: bool `(rows, last - first)`."""
-    low, high = bounds(case, seqlen_q, seqlen_k)
+    low, high = visible_bounds(case, seqlen_q, seqlen_k)
     distance = torch.arange(first, last, dtype=torch.int32, device=rows.device)[None, :] - rows.to(torch.int32)[:, None]
     return (distance >= low) & (distance <= high)
 
@@ -48,7 +48,7 @@ def documents(case: Case, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     q_place, k_place = torch.zeros_like(q_document), torch.zeros_like(k_document)
     for segment in segments(case):
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
-        moved = shift(case, q, k)
+        moved = diagonal_shift(case, q, k)
         q_document[segment.batch, segment.q_start : segment.q_stop] = segment.index
         k_document[segment.batch, segment.k_start : segment.k_stop] = segment.index
         q_place[segment.batch, segment.q_start : segment.q_stop] = torch.arange(q, dtype=torch.int32) + moved
@@ -67,7 +67,7 @@ def alibi_slopes(num_heads: int, device: str) -> Tensor:
 def whole_bias(case: Case, slopes: Tensor) -> Tensor:
     """Return ALiBi's bias of a case `(heads, seqlen_q, seqlen_k)`, in slopes' dtype."""
     rows = torch.arange(case.seqlen_q, device=slopes.device)
-    return alibi_bias(slopes, rows, shift(case, case.seqlen_q, case.seqlen_k), 0, case.seqlen_k)
+    return alibi_bias(slopes, rows, diagonal_shift(case, case.seqlen_q, case.seqlen_k), 0, case.seqlen_k)
 
 
 def alibi_bias(slopes: Tensor, rows: Tensor, offset: int, first: int, last: int) -> Tensor:

@@ -33,7 +33,7 @@ def needed(case: Case, kind: str, backend: Backend) -> int:
         + judged * REFERENCE_BYTES
         + chunk
         + mask
-        + backend.quadratic * case.scores
+        + backend.bytes_per_score * case.scores
     )
 
 

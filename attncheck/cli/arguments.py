@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attncheck.doctor.probes.take import Lane
     from attncheck.report.outputs import Output
     from attncheck.ring.group import Ring
-    from attncheck.workers.execution import Bench
+    from attncheck.workers.execution import ExecutionTarget
 
 FACTS_LIMIT = 64 << 20  # bytes
 
@@ -135,12 +135,12 @@ def lanes(values: tuple[str, ...]) -> tuple[Lane, ...]:
     return tuple(lane for lane in LANES if lane in chosen or lane == "static")
 
 
-def bench(python: str | None, device: str, config: Config) -> Bench:
+def bench(python: str | None, device: str, config: Config) -> ExecutionTarget:
     """Return where cases run. Raises `BadUsage`."""
-    from attncheck.workers.execution import Bench
+    from attncheck.workers.execution import ExecutionTarget
 
     choice("--device", device, ("auto", "cpu", "cuda"))
-    return Bench(python or sys.executable, device, config.timeout)
+    return ExecutionTarget(python or sys.executable, device, config.timeout)
 
 
 def ring(size: int | None, emulate: bool | None, rendezvous: float | None, communication: bool = True) -> Ring | None:
@@ -207,10 +207,10 @@ def not_for_a_target(lanes: tuple[str, ...], ring_size: int | None) -> None:
 
 def check_backends(names: tuple[str, ...]) -> None:
     """Raise `BadUsage` for a backend that attncheck does not know."""
-    from attncheck.measure.discovery import backend
+    from attncheck.measure.discovery import get_backend
 
     for name in names:
-        backend(name)
+        get_backend(name)
 
 
 def refuse_with_facts(**options: Any) -> None:

@@ -138,14 +138,14 @@ def segments(case: Case) -> Iterator[Segment]:
             yield Segment(index, index, 0, q, 0, k)
 
 
-def shift(case: Case, seqlen_q: int, seqlen_k: int) -> int:
+def diagonal_shift(case: Case, seqlen_q: int, seqlen_k: int) -> int:
     """Return how far the diagonal lies to the right of the top left corner of a document's score matrix."""
     return seqlen_k - seqlen_q if case.alignment == "bottom_right" else 0
 
 
-def bounds(case: Case, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:
+def visible_bounds(case: Case, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:
     """Return (low, high): key j of a document is visible to its query i where low <= j - i <= high."""
-    offset = shift(case, seqlen_q, seqlen_k)
+    offset = diagonal_shift(case, seqlen_q, seqlen_k)
     left, right = case.window_size
     low = -FAR if left == ANY else offset - left
     high = FAR if right == ANY else offset + right
@@ -177,7 +177,7 @@ def _powers(size: int) -> Iterator[int]:
         power <<= 1
 
 
-def named(case: Case) -> Case:
+def with_name(case: Case) -> Case:
     """Return `case` with a name that tells it from every other."""
     return replace(case, name="-".join(_words(case)))
 

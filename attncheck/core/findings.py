@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from attncheck.core.launch import Place
+from attncheck.core.launch import SourceLocation
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -44,7 +44,7 @@ class Problem:
     fixes: tuple[Fix, ...] = ()
     subject: str = ""  # what it is about: "flash-attn 2.8.3", "cuda:0", "gemma2"
     predicted: bool = False
-    places: tuple[Place, ...] = ()  # where in what the user wrote it comes from
+    locations: tuple[SourceLocation, ...] = ()  # where in what the user wrote it comes from
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Finding:
     subject: str
     evidence: tuple[str, ...]
     fixes: tuple[Fix, ...]
-    places: tuple[Place, ...] = ()
+    locations: tuple[SourceLocation, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 
-_asked: list[int] = []
+_requested: list[int] = []
 _inherited: dict[int, object] = {}  # how each was handled before
 
 
@@ -25,20 +25,20 @@ def ignored() -> tuple[int, ...]:
 
 def forget() -> None:
     """Forget an interrupt that we sent to ourselves."""
-    _asked.clear()
+    _requested.clear()
 
 
-def asked() -> bool:
+def requested() -> bool:
     """Say whether an interrupt has come."""
-    return bool(_asked)
+    return bool(_requested)
 
 
 def check() -> None:
     """Raise KeyboardInterrupt where an interrupt was asked for and got lost."""
-    if _asked:
+    if _requested:
         raise KeyboardInterrupt
 
 
 def _handle(number: int, frame: object) -> None:
-    _asked.append(number)
+    _requested.append(number)
     raise KeyboardInterrupt

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from attncheck.core.facts import Absent, Fact
-from attncheck.core.launch import Edit, Place, Setting
+from attncheck.core.launch import Edit, Setting, SourceLocation
 from attncheck.core.plan import Plan
 
 # The settings that every framework has under some name; a rule asks for changes in these words, a framework's file
@@ -42,24 +42,24 @@ Consequence = Literal[
 
 
 @dataclass(frozen=True)
-class Unknown:
+class UnknownSetting:
     """A setting that this version of the framework does not know."""
 
     name: str  # as written
-    place: Place
+    location: SourceLocation
     now: tuple[str, ...] = ()  # what it is called in this version, with values where they change; (): it is gone
     since: str = ""  # version in which it went or was renamed, or from which on it is known
     near: str = ""  # where it was never known: the nearest name that is
 
 
 @dataclass(frozen=True)
-class Objection:
+class SettingProblem:
     """What the framework will do with some of the settings, read in its source."""
 
     consequence: Consequence
     message: str  # one line: the settings, with their numbers, and what happens
     evidence: tuple[str, ...]  # the framework's own words, and where: "openrlhf 0.11.2 cli/train_sft.py:321"
-    place: Place = Place()
+    location: SourceLocation = SourceLocation()
     sets: Mapping[str, str] = field(default_factory=dict)  # `Key`s (or own names) that mend it
     advice: str = ""  # where no setting mends it: what to do
     mild: bool = False  # costs speed or memory, or is a matter of taste: a warning at most
@@ -74,10 +74,10 @@ class Job:
     trainer: str  # "sft", "dpo", "rm", "ppo", "grpo", …
     plan: Plan = Plan()  # what will really run, after what the framework makes of the settings
     model: str = ""
-    place: Place = Place()  # of the command, or of the file's first line
+    location: SourceLocation = SourceLocation()  # of the command, or of the file's first line
     settings: tuple[Setting, ...] = ()
-    unknown: tuple[Unknown, ...] = ()
-    objections: tuple[Objection, ...] = ()
+    unknown_settings: tuple[UnknownSetting, ...] = ()
+    problems: tuple[SettingProblem, ...] = ()
     world_size: Fact[int] = Absent("nothing in the launch says how many processes train")
     gpus: Fact[int] = Absent("nothing in the launch says how many GPUs it takes")  # over all roles and nodes
     nodes: int = 1
@@ -88,12 +88,12 @@ class Job:
     requires: tuple[str, ...] = ()  # what this release of the framework requires: "transformers==5.15.0"
     reinforcement: bool = False  # rollouts by another engine: vLLM, SGLang
     imports: tuple[str, ...] = ()  # modules that are imported whatever the settings: "flash_attn"
-    places: Mapping[str, Place] = field(default_factory=dict)  # of each `Key` that is written
+    locations: Mapping[str, SourceLocation] = field(default_factory=dict)  # of each `Key` that is written
     remarks: tuple[str, ...] = ()  # what could not be known and was taken as its default
 
 
 @dataclass(frozen=True)
-class Linted:
+class LintedLaunch:
     """One launch as it was read and as it is corrected."""
 
     job: Job

@@ -13,7 +13,7 @@ COMMAND = "command line"  # the name of the source that is no file
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """Where something stands: `source` is a path as it was given, "-" or `COMMAND`; line and column begin at 1."""
 
     source: str = ""
@@ -33,10 +33,10 @@ class Source:
     text: str
     kind: Kind = "command"
 
-    def place(self, offset: int) -> Place:
+    def location(self, offset: int) -> SourceLocation:
         """Return where the character `offset` of the text stands."""
         before = self.text[: max(offset, 0)]
-        return Place(self.name, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+        return SourceLocation(self.name, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
 
 
 Span = tuple[int, int]  # offsets in a source's text, the second one past the end
@@ -53,7 +53,7 @@ class Word:
 
     text: str
     span: Span
-    place: Place
+    location: SourceLocation
     known: bool = True
 
 
@@ -66,7 +66,7 @@ class Setting:
 
     name: str
     value: str
-    place: Place
+    location: SourceLocation
     span: Span  # of the whole setting, its name and its values
     value_span: Span = NOWHERE  # of the value alone
     known: bool = True

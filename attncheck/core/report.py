@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attncheck.core.findings import SEVERITIES, Finding, Severity, Skip
-from attncheck.core.job import Linted
+from attncheck.core.job import LintedLaunch
 from attncheck.core.results.collectives import Communication
 from attncheck.core.results.error_growth import Growth
 from attncheck.core.results.gate import Allowance, Stage
-from attncheck.core.results.hf_adapter import Row
+from attncheck.core.results.hf_adapter import AdapterVerdict
 from attncheck.core.results.ring_timings import RingRates, RingTiming
-from attncheck.core.results.smoke import Attempt
+from attncheck.core.results.smoke import PlanRun
 from attncheck.core.results.timings import DeviceRates, Recommendation, Timing
 from attncheck.core.results.verdicts import BackendState, MeasuredOn, Repeats, Run, Verdict
 from attncheck.core.snapshot import Snapshot
@@ -36,7 +36,7 @@ class Report:
     passed: tuple[str, ...]  # codes of the rules that looked and found nothing
     suppressed: tuple[str, ...] = ()  # codes switched off by --select, --ignore or the configuration
     needs: tuple[str, ...] = ()  # what the profile holds to matter: "flash", "ring", "rl", …
-    asked: Literal["doctor", "communication", "parity", "determinism", "bench", "smoke", "lint", "gate"] = "doctor"
+    command: Literal["doctor", "communication", "parity", "determinism", "bench", "smoke", "lint", "gate"] = "doctor"
     measured_on: MeasuredOn = MeasuredOn()
     backends: tuple[BackendState, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
@@ -46,15 +46,15 @@ class Report:
     rates: DeviceRates = DeviceRates()  # bench's on one device
     timings: tuple[Timing, ...] = ()
     recommendations: tuple[Recommendation, ...] = ()
-    adapted: tuple[Row, ...] = ()  # what ring-flash-attn's Hugging Face adapter was seen to do
+    adapted: tuple[AdapterVerdict, ...] = ()  # what ring-flash-attn's Hugging Face adapter was seen to do
     ring_rates: RingRates = RingRates()  # bench's over ranks
     ring_timings: tuple[RingTiming, ...] = ()
-    concluded: tuple[str, ...] = ()  # what the timings allow to say
-    attempts: tuple[Attempt, ...] = ()  # smoke's: the plan as it was given, then as it was mended
+    conclusions: tuple[str, ...] = ()  # what the timings allow to say
+    attempts: tuple[PlanRun, ...] = ()  # smoke's: the plan as it was given, then as it was mended
     settings: tuple[Settings, ...] = ()  # of the mended plan
-    linted: tuple[Linted, ...] = ()  # the launches that were read
+    launches: tuple[LintedLaunch, ...] = ()  # the launches that were read
     stages: tuple[Stage, ...] = ()  # a gate's checks, in order
-    known: tuple[Finding, ...] = ()  # let pass: they are in the baseline
+    baselined: tuple[Finding, ...] = ()  # let pass: they are in the baseline
     allowed: tuple[Finding, ...] = ()  # let pass: the policy allows them, for the reasons in `allowances`
     allowances: tuple[Allowance, ...] = ()
     communication: Communication = Communication()  # among ranks, before anything is computed over them

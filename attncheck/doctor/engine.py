@@ -115,7 +115,7 @@ def stamp(rule: Rule, problem: Problem) -> Finding:
         problem.subject,
         problem.evidence,
         problem.fixes,
-        problem.places,
+        problem.locations,
     )
 
 

@@ -49,7 +49,7 @@ def applied(report: Report, policy: Config, date: str) -> Report:
 def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings in the order of reports, by severity, then by code; what says the same twice once."""
     ordered = sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
-    return tuple({(one.code, one.subject, one.message, one.places): one for one in reversed(ordered)}.values())[::-1]
+    return tuple({(one.code, one.subject, one.message, one.locations): one for one in reversed(ordered)}.values())[::-1]
 
 
 def expired(allowances: Iterable[Allowance], date: str) -> Iterator[Finding]:
@@ -65,13 +65,13 @@ def imprecise(verdicts: Iterable[Verdict], most: float) -> Iterator[Finding]:
     """Yield a finding for each backend that passes somewhere with an error beyond `most` of its budget (0: any)."""
     beyond: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
-        if most and verdict.answer == "pass" and verdict.excess > most:
+        if most and verdict.answer == "pass" and verdict.budget_ratio > most:
             beyond.setdefault(verdict.backend, []).append(verdict)
     for backend, found in beyond.items():
-        found.sort(key=lambda verdict: -verdict.excess)
-        evidence = [f"{verdict.case}: {verdict.excess:.2g} of its budget; {verdict.because}" for verdict in found]
+        found.sort(key=lambda verdict: -verdict.budget_ratio)
+        evidence = [f"{verdict.case}: {verdict.budget_ratio:.2g} of its budget; {verdict.reason}" for verdict in found]
         more = [f"… and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-        message = f"{backend} errs by {found[0].excess:.2g} of its budget, the policy's max-error is {most:g}"
+        message = f"{backend} errs by {found[0].budget_ratio:.2g} of its budget, the policy's max-error is {most:g}"
         yield engine.stamped(IMPRECISE, Problem(message, (*evidence[:SHOWN], *more), (), backend))
 
 

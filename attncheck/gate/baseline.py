@@ -51,7 +51,7 @@ def record(report: Report, path: str, date: str) -> Recorded:
     """Write a report's findings, known ones included, to `path`; what was there before keeps its date."""
     before = {entry.fingerprint: entry for entry in (load(path).findings if os.path.exists(path) else ())}
     entries: dict[str, Entry] = {}
-    for finding in (*report.findings, *report.known):
+    for finding in (*report.findings, *report.baselined):
         mark = fingerprint(finding)
         first = before[mark].date if mark in before else date
         entries[mark] = Entry(mark, finding.code, finding.subject, finding.message, first)
@@ -66,7 +66,7 @@ def applied(report: Report, path: str) -> Report:
     marks = {entry.fingerprint for entry in load(path).findings}
     old = tuple(finding for finding in report.findings if fingerprint(finding) in marks)
     new = tuple(finding for finding in report.findings if fingerprint(finding) not in marks)
-    return replace(report, findings=new, known=(*report.known, *old))
+    return replace(report, findings=new, baselined=(*report.baselined, *old))
 
 
 def load(path: str) -> Baseline:

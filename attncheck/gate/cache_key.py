@@ -20,7 +20,7 @@ from attncheck.doctor.probes.payload.main import site_directories
 from attncheck.gate.cache import Answer, Hashes
 from attncheck.gate.inputs import content, digest, model_digest
 from attncheck.gate.policy import Config
-from attncheck.workers.execution import Bench
+from attncheck.workers.execution import ExecutionTarget
 
 PACKAGE = Path(__file__).resolve().parents[1]
 DRIVER = Path("/proc/driver/nvidia")
@@ -33,7 +33,7 @@ OF_A_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "MASTER_PORT", "SL
 
 
 def circumstances(
-    asked: Config, bench: Bench, words: Sequence[str], date: str, hashes: Hashes, environ: Mapping[str, str]
+    asked: Config, bench: ExecutionTarget, words: Sequence[str], date: str, hashes: Hashes, environ: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return what an answer to `asked` about the command `words` depends on, but for the files that it will read."""
     folders = sites(bench.python)

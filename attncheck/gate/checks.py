@@ -29,7 +29,7 @@ from attncheck.ring import parity as ring_parity
 from attncheck.ring.communication_check import check_communication
 from attncheck.ring.group import Ring
 from attncheck.smoke import run
-from attncheck.workers.execution import Bench
+from attncheck.workers.execution import ExecutionTarget
 
 REPEATS = {True: 32, False: 6}  # with a GPU, without: a CPU takes seconds for a call, and seldom reorders a sum
 # What a launch decides of the plan that smoke trains; its sizes stay smoke's own, which are small.
@@ -53,7 +53,12 @@ class Asking:
     """The questions of one gate, and what was seen and read for them."""
 
     def __init__(
-        self, asked: Config, bench: Bench, say: Callable[[str], None], sources: Sequence[Source], inputs: Inputs
+        self,
+        asked: Config,
+        bench: ExecutionTarget,
+        say: Callable[[str], None],
+        sources: Sequence[Source],
+        inputs: Inputs,
     ) -> None:
         self.asked, self.bench, self.say, self.inputs = asked, bench, say, inputs
         self.commands = tuple(source for source in sources if source.name == COMMAND)
@@ -163,7 +168,7 @@ class Asking:
             if sources:
                 request = replace(wanted, sources=sources, skip_unknown=any_program)
                 report = lint.run(here, request, self.inputs.model, self.inputs.file)
-                self._job = report.linted[0].job if report.linted else self._job
+                self._job = report.launches[0].job if report.launches else self._job
                 yield report
         if self.commands and self._job is None:
             raise Unanswered("the command starts no training that attncheck knows")

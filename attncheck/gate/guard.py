@@ -22,7 +22,7 @@ from attncheck.gate import cache as answers_cache
 from attncheck.gate import cache_key, node_leader
 from attncheck.gate.dates import today
 from attncheck.gate.policy import Config
-from attncheck.workers.execution import Bench
+from attncheck.workers.execution import ExecutionTarget
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report
@@ -103,7 +103,7 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
 
 def run(
     asked: Config,
-    bench: Bench,
+    bench: ExecutionTarget,
     words: Sequence[str],
     guarded: Guarded,
     show: Callable[[Report, bool], None],
@@ -146,7 +146,7 @@ class _Start:
     def __init__(
         self,
         asked: Config,
-        bench: Bench,
+        bench: ExecutionTarget,
         words: tuple[str, ...],
         environ: Mapping[str, str],
         cache: bool,

@@ -10,14 +10,14 @@ from attncheck.core.report import Report
 from attncheck.core.results.verdicts import MeasuredOn
 from attncheck.gate.apply import gravest_first
 
-CONCATENATED = ("verdicts", "runs", "repeats", "growth", "timings", "recommendations", "ring_timings", "concluded")
-DISTINCT = ("adapted", "attempts", "settings", "linted", "allowances", "skips", "backends")
+CONCATENATED = ("verdicts", "runs", "repeats", "growth", "timings", "recommendations", "ring_timings", "conclusions")
+DISTINCT = ("adapted", "attempts", "settings", "launches", "allowances", "skips", "backends")
 NAMES = ("suppressed", "needs")
 SINGLE = ("rates", "ring_rates", "communication")  # the last that says anything
 
 
 def merged(first: Report, others: Iterable[Report]) -> Report:
-    """Return one report on `first.snapshot` with everything that `first` and `others` hold; `first.asked` stays.
+    """Return one report on `first.snapshot` with everything that `first` and `others` hold; `first.command` stays.
 
     A rule that found something in one of them has not passed; one that could not answer in one, and found nothing in
     another, has passed.
@@ -33,9 +33,9 @@ def merged(first: Report, others: Iterable[Report]) -> Report:
     for name in SINGLE:
         blank = next(field.default for field in fields(Report) if field.name == name)
         values[name] = next((found for report in every[::-1] if (found := getattr(report, name)) != blank), blank)
-    for name in ("findings", "known", "allowed"):
+    for name in ("findings", "baselined", "allowed"):
         values[name] = gravest_first(item for report in every for item in getattr(report, name))
-    fired = {finding.code for name in ("findings", "known", "allowed") for finding in values[name]}
+    fired = {finding.code for name in ("findings", "baselined", "allowed") for finding in values[name]}
     passed = {code for report in every for code in report.passed} - fired
     values["passed"] = tuple(sorted(passed))
     values["skips"] = tuple(skip for skip in values["skips"] if skip.code not in passed | fired)
@@ -64,5 +64,5 @@ def _measured_on(places: Sequence[MeasuredOn]) -> MeasuredOn:
         not_reached=sum(place.not_reached for place in measured),
         ring_size=max(place.ring_size for place in measured),
         emulated=any(place.emulated for place in measured),
-        put_back=tuple(dict.fromkeys(name for place in measured for name in place.put_back)),
+        shimmed_names=tuple(dict.fromkeys(name for place in measured for name in place.shimmed_names)),
     )

@@ -16,7 +16,7 @@ from typing import IO
 from attncheck.core import interrupts
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.gate import cache
-from attncheck.workers.launcher_env import Place, place
+from attncheck.workers.launcher_env import RankEnv, rank_env
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 TICK = 0.05
@@ -54,7 +54,7 @@ ALONE = Seat(True, True)
 def seat(environ: Mapping[str, str], words: Sequence[str]) -> Seat:
     """Return our seat; alone where no launcher started us, or one that does not say which ranks there are."""
     try:
-        found = place(environ)
+        found = rank_env(environ)
     except BadUsage:
         return ALONE
     if found is None:
@@ -68,7 +68,7 @@ def seat(environ: Mapping[str, str], words: Sequence[str]) -> Seat:
     )
 
 
-def _name(found: Place, environ: Mapping[str, str], words: Sequence[str]) -> str:
+def _name(found: RankEnv, environ: Mapping[str, str], words: Sequence[str]) -> str:
     """Return what all ranks of one launch on one node share, and no other launch does."""
     mark = "LOCAL_RANK" if "RANK" in environ else "SLURM_LOCALID"
     node = BOOT.read_text().strip() if BOOT.exists() else os.uname().nodename

@@ -24,7 +24,7 @@ from attncheck.gate import checks as asking
 from attncheck.gate.dates import today
 from attncheck.gate.inputs import Inputs
 from attncheck.gate.policy import Config
-from attncheck.workers.execution import Bench
+from attncheck.workers.execution import ExecutionTarget
 
 DEFAULT: tuple[Check, ...] = ("doctor", "lint", "parity")
 STATIC: tuple[Check, ...] = ("doctor", "lint")  # these judge; the others measure
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 def run(
     asked: Config,
-    bench: Bench,
+    bench: ExecutionTarget,
     say: Say,
     sources: Sequence[Source] | None = None,
     inputs: Inputs | None = None,
@@ -97,7 +97,7 @@ def exit_code(report: Report, asked: Config) -> int:
     """
     if report.fails(asked.fail_on):
         return FOUND
-    if any(stage.because == INTERRUPTED for stage in report.stages):
+    if any(stage.reason == INTERRUPTED for stage in report.stages):
         return Interrupted.exit_code
     open_ones = [stage for stage in report.stages if stage.outcome in ("unanswered", "left out")]
     if any(stage.check in asked.checks or stage.check != "lint" for stage in open_ones):
@@ -153,7 +153,7 @@ class _Gate:
     """One run of a gate: what has been answered so far, and what is left to ask."""
 
     def __init__(
-        self, asked: Config, bench: Bench, say: Say, sources: Sequence[Source], inputs: Inputs, date: str
+        self, asked: Config, bench: ExecutionTarget, say: Say, sources: Sequence[Source], inputs: Inputs, date: str
     ) -> None:
         self.asked, self.say, self.date = asked, say, date
         self.began = time.monotonic()
@@ -219,6 +219,6 @@ class _Gate:
         return baseline.applied(judged, asked.baseline) if asked.baseline else judged
 
     def _report(self) -> Report:
-        blank = Report(self.ask.seen(), (), (), (), asked="gate")
-        joined = replace(merge.merged(blank, self.reports), asked="gate", stages=tuple(self.stages))
+        blank = Report(self.ask.seen(), (), (), (), command="gate")
+        joined = replace(merge.merged(blank, self.reports), command="gate", stages=tuple(self.stages))
         return self._settled(joined, self.asked)

@@ -39,7 +39,7 @@ def options(words: Sequence[Word], takes: Callable[[str], str], source: Source |
             continue
         name, equals, text = word.text.partition("=")
         if equals:
-            found.append(Setting(name, text, word.place, word.span, _behind(word, name, source), word.known))
+            found.append(Setting(name, text, word.location, word.span, _behind(word, name, source), word.known))
             continue
         end = at
         most = {"none": 0, "one": 1, "optional": 1}.get(takes(name), len(words))
@@ -54,7 +54,7 @@ def _option(word: Word, values: Sequence[Word], source: Source | None) -> Settin
     text = " ".join(one.text for one in values)
     known = word.known and all(one.known for one in values)
     span, value_span = _joined([word, *values], source), _joined(values, source)
-    return Setting(word.text, text, word.place, span, value_span, known)
+    return Setting(word.text, text, word.location, span, value_span, known)
 
 
 def positionals(words: Sequence[Word], takes: Callable[[str], str]) -> tuple[Word, ...]:
@@ -94,7 +94,7 @@ def overrides(words: Sequence[Word], source: Source | None = None) -> tuple[Sett
         if parts is None or (parts[2] is None and not word.text.startswith("~")):
             continue
         value_span = _behind(word, parts[1], source) if parts[2] is not None else NOWHERE
-        found.append(Setting(parts[1], _unquoted(parts[2] or ""), word.place, word.span, value_span, word.known))
+        found.append(Setting(parts[1], _unquoted(parts[2] or ""), word.location, word.span, value_span, word.known))
     return tuple(found)
 
 

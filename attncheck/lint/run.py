@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.findings import SEVERITIES, Finding, Fix, Problem, Skip
-from attncheck.core.job import Job, Linted
+from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND, Edit, Launch, Source, Word
 from attncheck.core.model import Model
 from attncheck.core.report import Report
@@ -111,7 +111,7 @@ def _linted(snapshot: Snapshot, found: Found, request: Request, read_model: Read
     after, launch = report, found.launch
     for _ in range(ROUNDS):
         wanted = _wanted(after.findings, sets)
-        if wanted == sets and (edits or not job.unknown):
+        if wanted == sets and (edits or not job.unknown_settings):
             break
         sets = wanted
         edits = found.framework.write(found.launch, job, sets)
@@ -124,8 +124,8 @@ def _linted(snapshot: Snapshot, found: Found, request: Request, read_model: Read
     findings = tuple(_told(finding, found, job, after if edits else None) for finding in report.findings)
     harmless: dict[str, str] = {key: value for key, value in sets.items() if key in HARMLESS}
     safe = found.framework.write(found.launch, job, harmless) if edits else ()
-    said = Linted(job, _diff(found.launch, edits), _command(launch) if edits else "", edits, safe)
-    return replace(report, findings=findings, linted=(said,), asked="lint")
+    said = LintedLaunch(job, _diff(found.launch, edits), _command(launch) if edits else "", edits, safe)
+    return replace(report, findings=findings, launches=(said,), command="lint")
 
 
 def _version(snapshot: Snapshot, framework: Framework, asked: str) -> tuple[str, tuple[str, ...]]:
@@ -236,7 +236,7 @@ def _same(one: Finding, other: Finding) -> bool:
 
 def _spelled(fix: Fix, found: Found, job: Job) -> str:
     """Return the settings of a fix as this version of the framework writes them."""
-    edits = found.framework.write(found.launch, replace(job, unknown=()), fix.sets)
+    edits = found.framework.write(found.launch, replace(job, unknown_settings=()), fix.sets)
     texts = [" ".join(_whole(edit, found.launch, job).replace("\\\n", " ").split()) for edit in edits]
     said = [text for text in texts if text]
     return "\n".join(said) if said else "\n".join(_removed(found.launch, edits)) or _plain(fix.sets)
@@ -246,7 +246,7 @@ def _whole(edit: Edit, launch: Launch, job: Job) -> str:
     """Return the text of an edit; where it replaces a value, the setting with its new value."""
     source = _sources(launch).get(edit.source, launch.source)
     for setting in (*job.settings, *launch.entries):
-        if setting.place.source == edit.source and setting.value_span == edit.span and edit.text:
+        if setting.location.source == edit.source and setting.value_span == edit.span and edit.text:
             text = source.text
             before, after = text[setting.span[0] : edit.span[0]], text[edit.span[1] : setting.span[1]]
             return before + edit.text + after
@@ -286,8 +286,8 @@ def _joined(snapshot: Snapshot, reports: list[Report]) -> Report:
             same = next((other for other in findings if _same(finding, other)), None)
             if same is None:
                 findings.append(finding)
-            elif set(finding.places) - set(same.places):
-                findings[findings.index(same)] = replace(same, places=(*same.places, *finding.places))
+            elif set(finding.locations) - set(same.locations):
+                findings[findings.index(same)] = replace(same, locations=(*same.locations, *finding.locations))
         skips.update({(skip.code, skip.reason): skip for skip in report.skips})
     findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
     fired = {finding.code for finding in findings}
@@ -299,8 +299,8 @@ def _joined(snapshot: Snapshot, reports: list[Report]) -> Report:
         tuple(passed),
         reports[0].suppressed if reports else (),
         tuple(sorted({need for report in reports for need in report.needs})),
-        asked="lint",
-        linted=tuple(said for report in reports for said in report.linted),
+        command="lint",
+        launches=tuple(said for report in reports for said in report.launches),
     )
 
 
@@ -311,7 +311,7 @@ def write(report: Report, read_file: ReadFile) -> Iterator[str]:
     meanwhile or cannot be written.
     """
     edits: dict[str, set[Edit]] = {}
-    for said in report.linted:
+    for said in report.launches:
         for edit in said.safe:
             edits.setdefault(edit.source, set()).add(edit)
     for name, wanted in edits.items():

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from attncheck.core import codec
-from attncheck.core.cases import Case, named
+from attncheck.core.cases import Case, with_name
 from attncheck.core.results.verdicts import BackendState, Run
 from attncheck.measure import discovery
-from attncheck.workers.execution import Bench
+from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool, default_slots
 
 
@@ -27,17 +27,17 @@ class Availability:
     ran: tuple[str, ...]
 
 
-def look(bench: Bench, say: Callable[[str], None]) -> tuple[Availability, ...]:
+def look(bench: ExecutionTarget, say: Callable[[str], None]) -> tuple[Availability, ...]:
     """Return what every backend says to a plain case; those of one package share a process."""
     say("looking for backends")
-    states = discovery.census(bench)
+    states = discovery.list_backends(bench)
     packages: dict[str, list[BackendState]] = {}
     for state in states:
-        if not state.missing and not discovery.backend(state.name).compiles:
+        if not state.missing and not discovery.get_backend(state.name).compiles:
             packages.setdefault(state.package, []).append(state)
     ended: dict[str, Event] = {}
     pool = Pool(bench.python, default_slots(bench.gpu))
-    case = codec.plain(named(Case("available", (192,), (192,))))
+    case = codec.plain(with_name(Case("available", (192,), (192,))))
     message = {
         "task": "attncheck.measure.worker.tasks:available",
         "device": bench.device,
@@ -69,9 +69,9 @@ def _availability(state: BackendState, event: Event | None) -> Availability:
     run = codec.read(Run, event.answer)
     if run.outcome == "refused":
         return told("refuses", run.reason)
-    if run.outcome != "ok" or run.not_itself:
-        return told("broken", run.reason or f"{run.not_itself} ran in its place")
-    return told("runs", ran=run.ran)
+    if run.outcome != "ok" or run.foreign_kernels:
+        return told("broken", run.reason or f"{run.foreign_kernels} ran in its place")
+    return told("runs", ran=run.kernels)
 
 
 def as_text(found: Sequence[Availability]) -> str:

@@ -25,7 +25,7 @@ from attncheck.measure.bench_shapes import Request, cases
 from attncheck.measure.flops import flops, tflops
 from attncheck.measure.recommendation import recommend
 from attncheck.workers import execution
-from attncheck.workers.execution import Bench, Progress
+from attncheck.workers.execution import ExecutionTarget, Progress
 from attncheck.workers.pool import Event, Job, Pool
 
 PLAIN_WORK = "plain work"
@@ -33,13 +33,13 @@ FACTOR = 2.0  # of a case's deadline: an item measures parity, repeats and times
 COMPILES = 4.0
 
 
-def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str], None]) -> Report:
+def run(snapshot: Snapshot, request: Request, bench: ExecutionTarget, say: Callable[[str], None]) -> Report:
     """Return the report on every backend that is here. Raises `Unanswered` where none is."""
     began = time.monotonic()
     layers = cases(snapshot, request, bench.gpu)
     say("looking for backends")
-    states = discovery.census(bench)
-    chosen = discovery.choose(states, request.backends)
+    states = discovery.list_backends(bench)
+    chosen = discovery.choose_backends(states, request.backends)
     pool = Pool(bench.python, 1)  # nothing else runs while one is timed
     jobs = [_rates_job(layers, bench), *(_job(state, layers, bench) for state in chosen)]
     progress = Progress(say, sum(len(job.items) for job in jobs))
@@ -49,7 +49,7 @@ def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str],
 
     def tell(event: Event) -> None:
         nonlocal rates
-        progress.hear(event)
+        progress.on_event(event)
         if event.kind == "started":
             return
         if event.item == PLAIN_WORK:
@@ -66,23 +66,23 @@ def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str],
     return report(snapshot, tuple(states), tuple(runs), tuple(timings), rates, on)
 
 
-def _rates_job(layers: dict[Case, int], bench: Bench) -> Job:
+def _rates_job(layers: dict[Case, int], bench: ExecutionTarget) -> Job:
     return Job("device", _message("", layers, bench), (PLAIN_WORK,), bench.seconds * FACTOR)
 
 
-def _job(state: BackendState, layers: dict[Case, int], bench: Bench) -> Job:
+def _job(state: BackendState, layers: dict[Case, int], bench: ExecutionTarget) -> Job:
     """Return the work on one backend: every case as it is, and those with a backward made reproducible."""
-    switched = discovery.backend(state.name).switch != ""
+    switched = discovery.get_backend(state.name).deterministic_switch != ""
     items = []
     for case in layers:
         items.append(f"{case.name}@default")
         if switched and case.backward:
             items.append(f"{case.name}@deterministic")
-    factor = COMPILES if discovery.backend(state.name).compiles else FACTOR
+    factor = COMPILES if discovery.get_backend(state.name).compiles else FACTOR
     return Job(state.name, _message(state.name, layers, bench), tuple(items), bench.seconds * factor)
 
 
-def _message(backend: str, layers: dict[Case, int], bench: Bench) -> dict[str, Any]:
+def _message(backend: str, layers: dict[Case, int], bench: ExecutionTarget) -> dict[str, Any]:
     return {
         "task": "attncheck.measure.worker.bench_tasks:bench",
         "backend": backend,
@@ -105,7 +105,7 @@ def _pair(event: Event, layers: dict[Case, int]) -> tuple[Run, Timing]:
     run = Run(event.job, replace(case, name=event.item) if mode == "deterministic" else case, lost, event.reason)
     verdict = judge(run)
     strict: TimedMode = "deterministic" if mode == "deterministic" else "default"
-    return run, Timing(event.job, case, passes_of(case), strict, lost, event.reason, verdict.answer, verdict.because)
+    return run, Timing(event.job, case, passes_of(case), strict, lost, event.reason, verdict.answer, verdict.reason)
 
 
 def report(
@@ -121,11 +121,11 @@ def report(
     plain = parity.report(snapshot, states, runs, on)
     return replace(
         plain,
-        asked="bench",
+        command="bench",
         findings=tuple(_without_script(finding) for finding in plain.findings),
         timings=told,
         rates=rates,
-        recommendations=recommend(told, discovery.setting),
+        recommendations=recommend(told, discovery.job_setting),
     )
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from attncheck.core.cases import Case, Dtype, named
+from attncheck.core.cases import Case, Dtype, with_name
 from attncheck.core.errors import BadUsage
 from attncheck.core.facts import value_or
 from attncheck.core.model import Model
@@ -66,7 +66,7 @@ def lengths(text: str | None, seqlen: int | None, batch: int | None) -> tuple[in
 
 def cases(snapshot: Snapshot, request: Request, gpu: bool) -> dict[Case, int]:
     """Return the cases to time and how many layers of the model are of each kind. Raises `BadUsage`."""
-    model = discovery.model_of(snapshot)
+    model = discovery.readable_model(snapshot)
     found: dict[Case, int] = {}
     for kind, layers in _kinds(model, gpu):
         shape = {**kind, **_flags(request, kind)}
@@ -120,4 +120,4 @@ def _case(request: Request, length: int, shape: dict[str, Any]) -> Case:
     seqlens = request.packed or (length,) * (request.batch or 1)
     layout = "packed" if request.packed else "dense"
     case = Case("bench", seqlens, seqlens, **{**shape, "layout": layout, "seed": request.seed})
-    return named(replace(case, every_row=case.seqlen_q < SAMPLED_FROM))
+    return with_name(replace(case, every_row=case.seqlen_q < SAMPLED_FROM))

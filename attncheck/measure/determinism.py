@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from attncheck.core import codec
-from attncheck.core.cases import Case, named
+from attncheck.core.cases import Case, with_name
 from attncheck.core.errors import Unanswered
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Finding, Fix, Problem
@@ -19,7 +19,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.measure import discovery
 from attncheck.workers import execution
-from attncheck.workers.execution import Bench, Progress
+from attncheck.workers.execution import ExecutionTarget, Progress
 from attncheck.workers.pool import Event, Job, Pool
 
 
@@ -41,7 +41,7 @@ def cases(snapshot: Snapshot, seed: int, gpu: bool) -> tuple[Case, ...]:
     documents = (seqlen // 2, seqlen, 100, seqlen // 4) if gpu else (300, 500, 100, 124)
     dense = Case("repeats", (seqlen,) * batch, (seqlen,) * batch, seed=seed, **shape)
     packed = Case("repeats", documents, documents, layout="packed", seed=seed, **shape)
-    return named(dense), named(packed)
+    return with_name(dense), with_name(packed)
 
 
 def ring_cases(snapshot: Snapshot, seed: int, gpu: bool, ring_size: int) -> tuple[Case, ...]:
@@ -53,12 +53,12 @@ def ring_cases(snapshot: Snapshot, seed: int, gpu: bool, ring_size: int) -> tupl
     first = [seqlen // 2 // unit * unit, unit, seqlen // 4 // unit * unit]
     documents = (*first, seqlen - sum(first))
     dense = Case("repeats", (seqlen,), (seqlen,), **shape)
-    return named(dense), named(Case("repeats", documents, documents, layout="packed", **shape))
+    return with_name(dense), with_name(Case("repeats", documents, documents, layout="packed", **shape))
 
 
 def _shape(snapshot: Snapshot, gpu: bool) -> dict[str, Any]:
     """Return heads and sizes: the model's, or usual ones."""
-    model = discovery.model_of(snapshot)
+    model = discovery.readable_model(snapshot)
     shape: dict[str, Any] = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 128, "v_head_dim": 128}
     if not gpu:
         shape = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 64, "v_head_dim": 64}
@@ -74,20 +74,20 @@ def _shape(snapshot: Snapshot, gpu: bool) -> dict[str, Any]:
     return shape
 
 
-def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str], None]) -> Report:
+def run(snapshot: Snapshot, request: Request, bench: ExecutionTarget, say: Callable[[str], None]) -> Report:
     """Return the report on every backend that is here. Raises `Unanswered` where none is."""
     began = time.monotonic()
     chosen_cases = cases(snapshot, request.seed, bench.gpu)
     say("looking for backends")
-    states = discovery.census(bench)
-    chosen = discovery.choose(states, request.backends)
+    states = discovery.list_backends(bench)
+    chosen = discovery.choose_backends(states, request.backends)
     pool = Pool(bench.python, 2 if bench.gpu else 1)  # times are told too: few at once
     jobs = [_job(state, chosen_cases, request, bench) for state in chosen]
     progress = Progress(say, sum(len(job.items) for job in jobs))
     found: list[Repeats] = []
 
     def tell(event: Event) -> None:
-        progress.hear(event)
+        progress.on_event(event)
         if event.kind != "started":
             found.append(repeats_of(event, chosen_cases))
 
@@ -102,13 +102,13 @@ def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str],
 
 def modes(name: str) -> tuple[Mode, ...]:
     """Return the modes in which a backend is worth repeating."""
-    switch = discovery.backend(name).switch
+    switch = discovery.get_backend(name).deterministic_switch
     if switch == "torch":
         return "default", "deterministic", "warn_only"
     return ("default", "deterministic") if switch else ("default",)
 
 
-def _job(state: BackendState, chosen: tuple[Case, ...], request: Request, bench: Bench) -> Job:
+def _job(state: BackendState, chosen: tuple[Case, ...], request: Request, bench: ExecutionTarget) -> Job:
     items = tuple(f"{case.name}@{mode}" for case in chosen for mode in modes(state.name))
     message = {
         "task": "attncheck.measure.worker.tasks:determinism",
@@ -118,7 +118,7 @@ def _job(state: BackendState, chosen: tuple[Case, ...], request: Request, bench:
         "repeats": request.repeats,
         "cases": codec.plain(chosen),
     }
-    factor = max(4.0 if discovery.backend(state.name).compiles else 2.0, request.repeats / 6)
+    factor = max(4.0 if discovery.get_backend(state.name).compiles else 2.0, request.repeats / 6)
     return Job(state.name, message, items, bench.seconds * factor)
 
 
@@ -140,7 +140,7 @@ def report(snapshot: Snapshot, states: tuple[BackendState, ...], found: tuple[Re
         findings,
         (),
         (),
-        asked="determinism",
+        command="determinism",
         measured_on=on,
         backends=states,
         verdicts=verdicts,
@@ -189,7 +189,7 @@ def _findings(backend: str, found: tuple[Repeats, ...]) -> Iterator[Finding]:
         yield engine.stamped("ATN604", Problem(message, evidence, (), backend))
     if broken:
         evidence = tuple(f"{item.case.name}: {told(item)}" for item in broken)
-        message = f"{backend} is not reproducible with {broken[0].switch}"
+        message = f"{backend} is not reproducible with {broken[0].deterministic_switch}"
         yield engine.stamped("ATN712", Problem(message, evidence, (), backend))
     if loose:
         yield engine.stamped("ATN711", _loose(backend, loose, mine, strict))
@@ -202,15 +202,15 @@ def _loose(backend: str, loose: list[Repeats], mine: list[Repeats], strict: list
     evidence = [f"{item.case.name}: {told(item)}" for item in loose]
     useless = [item for item in mine if item.mode == "warn_only" and varied(item)]
     if useless:
-        evidence.append(f"{useless[0].switch} does not help: {told(useless[0])}")
+        evidence.append(f"{useless[0].deterministic_switch} does not help: {told(useless[0])}")
     fixes = []
     held = [item for item in strict if item.outcome == "ok" and not varied(item)]
     if held and not any(item.outcome == "ok" and varied(item) for item in strict):
-        fixes.append(Fix("switch determinism on", "setting", held[0].switch, proven=_cost(held[0], mine)))
+        fixes.append(Fix("switch determinism on", "setting", held[0].deterministic_switch, proven=_cost(held[0], mine)))
     here = {item.case.name for item in mine if item.mode == "default" and item.outcome == "ok"}
     for item in strict:
         if item.outcome == "refused" and item.case.name in here:
-            evidence.append(f"{item.switch}: {item.reason}")
+            evidence.append(f"{item.deterministic_switch}: {item.reason}")
             break
     message = f"{backend} gives other bits for {', '.join(tensors)} from call to call"
     return Problem(message, tuple(evidence), tuple(fixes), backend)

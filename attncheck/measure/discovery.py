@@ -12,11 +12,11 @@ from attncheck.core.facts import Absent, Known, value_or
 from attncheck.core.model import Model
 from attncheck.core.results.verdicts import BackendState
 from attncheck.core.snapshot import Snapshot
-from attncheck.workers.execution import Bench
+from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
 
 
-def backend(name: str) -> Backend:
+def get_backend(name: str) -> Backend:
     """Return a backend by name. Raises `BadUsage` naming the known ones."""
     known = backends.load()[0]
     if name not in known:
@@ -24,7 +24,7 @@ def backend(name: str) -> Backend:
     return known[name]
 
 
-def setting(name: str) -> str:
+def job_setting(name: str) -> str:
     """Return how a training job asks for a backend, or "" where it cannot."""
     for prefix, text in _SETTINGS.items():
         if name.startswith(prefix):
@@ -48,7 +48,7 @@ _SETTINGS = {
 }
 
 
-def model_of(snapshot: Snapshot) -> Model | None:
+def readable_model(snapshot: Snapshot) -> Model | None:
     """Return the model that was asked about, None where none was. Raises `Unanswered` where it cannot be read."""
     if isinstance(snapshot.model, Known):
         model = snapshot.model.value
@@ -62,7 +62,7 @@ def model_of(snapshot: Snapshot) -> Model | None:
     raise Unanswered(f"the model cannot be read: {snapshot.model.reason}")
 
 
-def census(bench: Bench) -> list[BackendState]:
+def list_backends(bench: ExecutionTarget) -> list[BackendState]:
     """Return every backend and whether the examined environment has it. Raises `Unanswered` without torch."""
     events: list[Event] = []
     Pool(bench.python, 1).run(
@@ -94,13 +94,13 @@ def _order(item: tuple[str, Any]) -> tuple[int, str]:
     return (0 if name == "eager" else 1 if told.get("package") == "torch" else 2), name
 
 
-def over_ranks(name: str) -> bool:
+def is_context_parallel(name: str) -> bool:
     """Say whether a backend is a scheme of context parallelism, which computes over several ranks."""
     known = backends.load()[0].get(name)
     return known is not None and known.sharding is not None
 
 
-def choose(states: Sequence[BackendState], names: Iterable[str], ranks: bool = False) -> list[BackendState]:
+def choose_backends(states: Sequence[BackendState], names: Iterable[str], ranks: bool = False) -> list[BackendState]:
     """Return the backends to measure: those named, or all that are here and compute on one device, or over `ranks`.
 
     Raises `Unanswered` for a named one that is not here, `BadUsage` for one of the other kind.
@@ -109,7 +109,7 @@ def choose(states: Sequence[BackendState], names: Iterable[str], ranks: bool = F
     wanted = list(dict.fromkeys(names))
     for name in wanted:
         if name not in here:
-            backend(name)
+            get_backend(name)
             raise Unanswered(f"the examined environment's attncheck does not know {name}")
         if here[name].missing:
             raise Unanswered(f"{name} cannot be measured here: {here[name].missing}")

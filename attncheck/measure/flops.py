@@ -5,7 +5,7 @@ Counting is in closed form: the pairs of two runs of tokens that are at most a d
 
 from __future__ import annotations
 
-from attncheck.core.cases import Case, bounds, segments
+from attncheck.core.cases import Case, segments, visible_bounds
 from attncheck.core.sharding import Sharding, shards
 
 
@@ -14,7 +14,7 @@ def visible(case: Case) -> int:
     total = 0
     for segment in segments(case):
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
-        total += between(range(q), range(k), *bounds(case, q, k))
+        total += between(range(q), range(k), *visible_bounds(case, q, k))
     return total
 
 
@@ -60,7 +60,7 @@ def _seen(case: Case, queries: tuple[range, ...], keys: tuple[range, ...]) -> in
     for segment in segments(case):
         if segment.batch:
             break  # every row of the batch is sharded alike: `case.batch` times the first
-        low, high = bounds(case, segment.q_stop - segment.q_start, segment.k_stop - segment.k_start)
+        low, high = visible_bounds(case, segment.q_stop - segment.q_start, segment.k_stop - segment.k_start)
         mine = [_within(part, segment.q_start, segment.q_stop) for part in queries]
         others = [_within(part, segment.k_start, segment.k_stop) for part in keys]
         total += sum(between(q, k, low, high) for q in mine for k in others)

@@ -20,7 +20,7 @@ from attncheck.doctor import engine
 from attncheck.measure import discovery
 from attncheck.measure.suites import COMPILED, Suite, for_model, suite, thinned
 from attncheck.workers import execution
-from attncheck.workers.execution import Bench, Progress
+from attncheck.workers.execution import ExecutionTarget, Progress
 from attncheck.workers.pool import Event, Job, Pool, default_slots
 
 SHOWN = 5  # failing cases named in a finding
@@ -45,7 +45,7 @@ class Request:
 
 def chosen_cases(request: Request, snapshot: Snapshot) -> tuple[Case, ...]:
     """Return the cases to run. Raises `BadUsage` where nothing is left, `Unanswered` for a model that is unreadable."""
-    model = discovery.model_of(snapshot)
+    model = discovery.readable_model(snapshot)
     cases: list[Case] = []
     for seed in range(request.seed, request.seed + request.repeat):
         if model is None:
@@ -79,22 +79,22 @@ def dtypes(words: Iterable[str]) -> tuple[Dtype, ...]:
     return tuple(names[word] for word in words)
 
 
-def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str], None]) -> Report:
+def run(snapshot: Snapshot, request: Request, bench: ExecutionTarget, say: Callable[[str], None]) -> Report:
     """Return the report on every backend that is here. Raises `Unanswered` where none is."""
     began = time.monotonic()
     cases = chosen_cases(request, snapshot)
     say("looking for backends")
-    states = discovery.census(bench)
-    chosen = discovery.choose(states, request.backends)
+    states = discovery.list_backends(bench)
+    chosen = discovery.choose_backends(states, request.backends)
     pool = Pool(bench.python, default_slots(bench.gpu))
     jobs = [job for state in chosen for job in _jobs(state, cases, request, bench, pool.slots)]
-    jobs.sort(key=lambda job: not discovery.backend(job.name).compiles)  # the slow ones first
+    jobs.sort(key=lambda job: not discovery.get_backend(job.name).compiles)  # the slow ones first
     runs: list[Run] = []
     by_name = {case.name: case for case in cases}
     progress = Progress(say, sum(len(job.items) for job in jobs))
 
     def tell(event: Event) -> None:
-        progress.hear(event)
+        progress.on_event(event)
         if event.kind != "started":
             runs.append(run_of(event, by_name[event.item]))
 
@@ -102,18 +102,20 @@ def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str],
     left = pool.run(jobs, tell, until)
     if not runs:
         raise Unanswered("nothing was measured: --budget ended before the first case")
-    name = "model" if discovery.model_of(snapshot) is not None else request.suite
+    name = "model" if discovery.readable_model(snapshot) is not None else request.suite
     on = execution.measured_on(pool, request.seed, began, name, len(left))
     return report(snapshot, tuple(states), in_order(runs, chosen, cases), on)
 
 
-def _jobs(state: BackendState, cases: tuple[Case, ...], request: Request, bench: Bench, slots: int) -> Iterator[Job]:
+def _jobs(
+    state: BackendState, cases: tuple[Case, ...], request: Request, bench: ExecutionTarget, slots: int
+) -> Iterator[Job]:
     """Yield the work on one backend: one worker's, or several workers' where each case is compiled for seconds."""
-    compiles = discovery.backend(state.name).compiles
+    compiles = discovery.get_backend(state.name).compiles
     parts = 1
     if compiles and not request.cases:
         device = Device("cuda" if bench.gpu else "cpu", compute_capability=(99, 0), torch=(99, 0))
-        accepted = tuple(case for case in cases if not discovery.backend(state.name).refuse(case, device))
+        accepted = tuple(case for case in cases if not discovery.get_backend(state.name).refuse(case, device))
         cases = thinned(accepted or cases, (COMPILED if bench.gpu else ON_CPU)[request.suite] * request.repeat)
         parts = min(COMPILERS, slots, len(cases)) if bench.gpu else 1
     message = {
@@ -147,20 +149,20 @@ def in_order(runs: Iterable[Run], states: Sequence[BackendState], cases: Sequenc
 def report(snapshot: Snapshot, states: tuple[BackendState, ...], runs: tuple[Run, ...], on: MeasuredOn) -> Report:
     """Return the report on measured runs: pure judging, so that recorded runs can be judged again."""
     verdicts = tuple(judge(run) for run in runs)
-    asked = discovery.model_of(snapshot)
+    asked = discovery.readable_model(snapshot)
     model = "" if asked is None else shlex.quote(asked.source)
     findings = tuple(finding for state in states for finding in _findings(state.name, runs, verdicts, model))
     return Report(
-        snapshot, findings, (), (), asked="parity", measured_on=on, backends=states, verdicts=verdicts, runs=runs
+        snapshot, findings, (), (), command="parity", measured_on=on, backends=states, verdicts=verdicts, runs=runs
     )
 
 
 def _findings(backend: str, runs: tuple[Run, ...], verdicts: tuple[Verdict, ...], model: str) -> list[Finding]:
     pairs = [(run, verdict) for run, verdict in zip(runs, verdicts) if run.backend == backend]
     kinds: list[tuple[str, list[tuple[Run, Verdict]]]] = [
-        ("ATN603", [p for p in pairs if p[0].not_itself]),
+        ("ATN603", [p for p in pairs if p[0].foreign_kernels]),
         ("ATN604", [p for p in pairs if p[0].outcome in ("raised", "died", "timed_out")]),
-        ("ATN601", [p for p in pairs if p[1].answer == "fail" and p[0].outcome == "ok" and not p[0].not_itself]),
+        ("ATN601", [p for p in pairs if p[1].answer == "fail" and p[0].outcome == "ok" and not p[0].foreign_kernels]),
         ("ATN602", [p for p in pairs if p[1].answer == "warn"]),
     ]
     judged = sum(verdict.answer in ("pass", "warn", "fail", "lost") for _, verdict in pairs)
@@ -188,11 +190,11 @@ def _problem(
     verdicts: tuple[Verdict, ...],
     model: str,
 ) -> Problem:
-    worst = sorted(found, key=lambda pair: -pair[1].excess)
+    worst = sorted(found, key=lambda pair: -pair[1].budget_ratio)
     cases = f"{len(found)} of {judged} case{'s' * (judged != 1)}"
     evidence: list[str] = []
     for _, verdict in worst[:SHOWN]:
-        evidence.append(f"{verdict.case}: {verdict.because}")
+        evidence.append(f"{verdict.case}: {verdict.reason}")
         evidence += [f"  {line}" for line in verdict.evidence[:2]]
     if len(worst) > SHOWN:
         evidence.append(f"… and {len(worst) - SHOWN} more: -v lists them")
@@ -211,22 +213,22 @@ def _ways_out(
     for run, verdict in zip(runs, verdicts):
         if run.case.name in wanted and verdict.answer == "pass" and run.backend != backend:
             passed.setdefault(run.backend, []).append(verdict)
-    whole = [name for name, found in passed.items() if len(found) == len(wanted) and discovery.setting(name)]
-    whole.sort(key=lambda name: (name in ("eager", "sdpa_math"), max(v.excess for v in passed[name])))
+    whole = [name for name, found in passed.items() if len(found) == len(wanted) and discovery.job_setting(name)]
+    whole.sort(key=lambda name: (name in ("eager", "sdpa_math"), max(v.budget_ratio for v in passed[name])))
     fixes = []
     for name in whole[:1]:
-        worst = max(verdict.excess for verdict in passed[name])
+        worst = max(verdict.budget_ratio for verdict in passed[name])
         proven = f"{len(wanted)} of these cases pass, worst error {worst:.2g} of its budget"
-        fixes.append(Fix(f"use {name}", "setting", discovery.setting(name), proven=proven))
+        fixes.append(Fix(f"use {name}", "setting", discovery.job_setting(name), proven=proven))
     return fixes
 
 
 def _reproducer(worst: list[tuple[Run, Verdict]], model: str) -> list[Fix]:
     run = worst[0][0]
-    if run.outcome == "died" and not run.ran and "did not start" in run.reason:
+    if run.outcome == "died" and not run.kernels and "did not start" in run.reason:
         return []
     words = ["attncheck parity", *filter(None, (model,)), f"--backend {run.backend}"]
-    if discovery.over_ranks(run.backend):
+    if discovery.is_context_parallel(run.backend):
         ring = f"--ring-size {run.case.context_parallel_size} --case {run.case.name}"
         return [Fix("run this case alone", "command", " ".join([*words, ring]))]
     command = " ".join([*words, f"--explain-case {run.case.name} > reproduce.py"])

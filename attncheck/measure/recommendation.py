@@ -50,7 +50,7 @@ def candidates(timings: Sequence[Timing], wanted: Wanted) -> list[Candidate]:
 def _candidate(backend: str, mode: TimedMode, timings: Sequence[Timing], usual: float) -> Candidate:
     whole = sum(timing.layers * timing.median_ms for timing in timings)
     off = sum(timing.layers * timing.median_ms * noise(timing, usual) for timing in timings)
-    switch = timings[0].switch if mode == "deterministic" else ""
+    switch = timings[0].deterministic_switch if mode == "deterministic" else ""
     return Candidate(backend, mode, whole, off / whole, max(timing.peak_memory_bytes for timing in timings), switch)
 
 
@@ -81,7 +81,7 @@ def _choice(
 ) -> Recommendation:
     if not found:
         word = "correct" if wanted == "correct" else "correct and reproducible"
-        return Recommendation(passes, wanted, because=f"no backend is {word} here")
+        return Recommendation(passes, wanted, reason=f"no backend is {word} here")
     best = found[0]
     near = [other for other in found[1:] if other.backend != best.backend and _overlap(best, other)]
     cost = best.ms / fast[0].ms
@@ -91,7 +91,7 @@ def _choice(
         return Recommendation(
             passes,
             wanted,
-            because=f"within the noise of each other: {times}",
+            reason=f"within the noise of each other: {times}",
             tied=tuple(candidate.backend for candidate in tied),
             ms=best.ms,
             noise=best.noise,
@@ -102,8 +102,8 @@ def _choice(
         wanted,
         choice=best.backend,
         mode=best.mode,
-        setting="\n".join(filter(None, (setting(best.backend), best.switch))),
-        because=_lead(best, found),
+        setting="\n".join(filter(None, (setting(best.backend), best.deterministic_switch))),
+        reason=_lead(best, found),
         ms=best.ms,
         noise=best.noise,
         cost=cost,

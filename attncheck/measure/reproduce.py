@@ -12,18 +12,18 @@ from dataclasses import replace
 
 from attncheck import __version__
 from attncheck.attention.backend import Backend
-from attncheck.core.cases import FAR, Case, bounds, sampled_rows, segments
+from attncheck.core.cases import FAR, Case, sampled_rows, segments, visible_bounds
 from attncheck.core.errors import BadUsage
 from attncheck.core.snapshot import Snapshot
 from attncheck.measure import discovery
 from attncheck.measure.parity import Request
 from attncheck.measure.suites import SUITES, for_model, suite
-from attncheck.workers.execution import Bench
+from attncheck.workers.execution import ExecutionTarget
 
 NO_SCRIPT = ("dropout",)
 
 
-def script(snapshot: Snapshot, request: Request, name: str, bench: Bench) -> str:
+def script(snapshot: Snapshot, request: Request, name: str, bench: ExecutionTarget) -> str:
     """Return the script for the case `name`. Raises `BadUsage` for an unknown case or without one --backend."""
     backend, case = _backend(request), _find(snapshot, request, name)
     return "\n".join(lines(case, backend, _device(bench))) + "\n"
@@ -32,10 +32,10 @@ def script(snapshot: Snapshot, request: Request, name: str, bench: Bench) -> str
 def _backend(request: Request) -> Backend:
     if len(request.backends) != 1:
         raise BadUsage("--explain-case needs one --backend")
-    return discovery.backend(request.backends[0])
+    return discovery.get_backend(request.backends[0])
 
 
-def _device(bench: Bench) -> str:
+def _device(bench: ExecutionTarget) -> str:
     return ("cuda" if bench.gpu else "cpu") if bench.device == "auto" else bench.device
 
 
@@ -55,7 +55,7 @@ def _find(snapshot: Snapshot, request: Request, name: str) -> Case:
 
 def _pools(snapshot: Snapshot, request: Request, seed: int) -> Iterator[tuple[Case, ...]]:
     """Yield the cases in which a name is looked up."""
-    model = discovery.model_of(snapshot)
+    model = discovery.readable_model(snapshot)
     if model is None:
         yield from (suite(word, seed) for word in SUITES)
     else:
@@ -178,7 +178,7 @@ def _edited(case: Case) -> Iterator[str]:
 
 
 def _mask(case: Case) -> Iterator[str]:
-    low, high = bounds(replace(case, alignment="top_left"), 0, 0)
+    low, high = visible_bounds(replace(case, alignment="top_left"), 0, 0)
     shift = "m - n" if case.alignment == "bottom_right" else "0"
     yield "mask = torch.zeros(B, 1, len(rows), SK, dtype=torch.bool, device=device)"
     yield "at = torch.tensor(rows, device=device)"

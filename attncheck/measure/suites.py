@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from attncheck.core.cases import ANY, DTYPES, Case, Dtype, Probe, Values, named
+from attncheck.core.cases import ANY, DTYPES, Case, Dtype, Probe, Values, with_name
 from attncheck.core.facts import value_or
 from attncheck.core.model import Model
 
@@ -36,7 +36,7 @@ def finished(cases: Iterable[Case], seed: int) -> tuple[Case, ...]:
     """Return the cases named and seeded, each once; the oracle samples the rows of long ones."""
     unique: dict[str, Case] = {}
     for case in cases:
-        case = named(replace(case, seed=seed, every_row=case.every_row and case.seqlen_q < SAMPLED_FROM))
+        case = with_name(replace(case, seed=seed, every_row=case.every_row and case.seqlen_q < SAMPLED_FROM))
         unique.setdefault(case.name, case)
     return tuple(unique.values())
 

@@ -41,6 +41,6 @@ def _steady(text: str) -> str:
 
 def _files(finding: Finding) -> Iterator[str]:
     """Yield the names of the files it was written in; an anchor in a list of requirements is only a guess of ours."""
-    for place in finding.places:
+    for place in finding.locations:
         if place.source and not holds_requirements(place.source):
             yield PurePosixPath(place.source.replace("\\", "/")).name

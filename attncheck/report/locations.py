@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from attncheck.core.findings import Finding, Fix
-from attncheck.core.launch import COMMAND, Place
+from attncheck.core.launch import COMMAND, SourceLocation
 from attncheck.core.report import Report
 from attncheck.report.required import READERS, Reader, normalised
 
@@ -69,16 +69,16 @@ def anchored(report: Report, root: Path, seconds: float = SECONDS) -> Report:
     found = places(root, frozenset(wanted), seconds)
 
     def put(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        return tuple(each if each.places else replace(each, places=_of(each, report, found)) for each in findings)
+        return tuple(each if each.locations else replace(each, locations=_of(each, report, found)) for each in findings)
 
-    return replace(report, findings=put(report.findings), known=put(report.known), allowed=put(report.allowed))
+    return replace(report, findings=put(report.findings), baselined=put(report.baselined), allowed=put(report.allowed))
 
 
 def _placeless(report: Report) -> Iterator[Finding]:
-    yield from (each for each in (*report.findings, *report.known, *report.allowed) if not each.places)
+    yield from (each for each in (*report.findings, *report.baselined, *report.allowed) if not each.locations)
 
 
-def _of(finding: Finding, report: Report, found: dict[str, Place]) -> tuple[Place, ...]:
+def _of(finding: Finding, report: Report, found: dict[str, SourceLocation]) -> tuple[SourceLocation, ...]:
     return next(((found[name],) for name in packages(finding, report) if name in found), ())
 
 
@@ -115,9 +115,9 @@ def _installed(fix: Fix) -> Iterator[str]:
                     yield normalised(name.group())
 
 
-def places(root: Path, wanted: frozenset[str], seconds: float = SECONDS) -> dict[str, Place]:
+def places(root: Path, wanted: frozenset[str], seconds: float = SECONDS) -> dict[str, SourceLocation]:
     """Return where each of the packages `wanted` is named, the nearest declaration first."""
-    found: dict[str, Place] = {}
+    found: dict[str, SourceLocation] = {}
     until = time.monotonic() + seconds
     left = MOST
     for path, reader in _files(root):
@@ -127,7 +127,7 @@ def places(root: Path, wanted: frozenset[str], seconds: float = SECONDS) -> dict
         left -= len(text)
         for name, line, column in reader.read(text):
             if name in wanted and name not in found:
-                found[name] = Place(path.relative_to(root).as_posix(), line, column)
+                found[name] = SourceLocation(path.relative_to(root).as_posix(), line, column)
     return found
 
 

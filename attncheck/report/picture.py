@@ -143,7 +143,7 @@ def _figure(report: Report, make: Any) -> Any:
 def _conclusions(report: Report) -> list[str]:
     from attncheck.report.sections import bench as timings
 
-    return [timings.recommended(item) for item in report.recommendations] or list(report.concluded)
+    return [timings.recommended(item) for item in report.recommendations] or list(report.conclusions)
 
 
 def _panel(axes: Any, panel: Panel) -> None:

@@ -38,8 +38,8 @@ from attncheck.ring.communication_check import cannot_communicate, check_communi
 from attncheck.ring.group import Ring
 from attncheck.ring.roofline import Bound, Rates, Shape
 from attncheck.workers import execution
-from attncheck.workers.execution import Bench, Progress
-from attncheck.workers.launcher_env import place
+from attncheck.workers.execution import ExecutionTarget, Progress
+from attncheck.workers.launcher_env import rank_env
 from attncheck.workers.pool import Event
 from attncheck.workers.ranks import Ranks, RanksJob
 
@@ -104,7 +104,7 @@ def request(snapshot: Snapshot, gpu: bool, wanted: Wanted = Wanted()) -> Request
     Raises `BadUsage` for a shape that no scheme can run.
     """
     usual = (LENGTH, 32, 8, 128) if gpu else (256, 4, 2, 64)
-    model = discovery.model_of(snapshot)
+    model = discovery.readable_model(snapshot)
     if model is not None:
         own = value_or(model.num_heads, usual[1])
         usual = (usual[0], own, value_or(model.num_kv_heads, own), value_or(model.head_dim, usual[3]))
@@ -165,7 +165,7 @@ def items(asked: Request, gpu: bool) -> tuple[Item, ...]:
     return tuple(kept if wanted else chosen)
 
 
-def run(snapshot: Snapshot, asked: Request, ring: Ring, bench: Bench, say: Callable[[str], None]) -> Report:
+def run(snapshot: Snapshot, asked: Request, ring: Ring, bench: ExecutionTarget, say: Callable[[str], None]) -> Report:
     """Return the report on a ring's speed. Raises `Unanswered` where nothing can be timed."""
     began = time.monotonic()
     say("looking for backends")
@@ -177,7 +177,7 @@ def run(snapshot: Snapshot, asked: Request, ring: Ring, bench: Bench, say: Calla
     talk = check_communication(snapshot, ring, bench, say)
     if cannot_communicate(talk):
         return talk
-    ranks = Ranks(bench.python, place(os.environ))
+    ranks = Ranks(bench.python, rank_env(os.environ))
     runs, rates, timings = _measured(asked, ring, bench, [state.name for state in chosen], ranks, say)
     group.only_rank_0_speaks(ranks)
     on = group.measured_on(ranks, ring, bench, 0, began, "bench")
@@ -186,17 +186,17 @@ def run(snapshot: Snapshot, asked: Request, ring: Ring, bench: Bench, say: Calla
     timings = completed(timings, roof, asked, report.verdicts)
     whole = replace(
         report,
-        asked="bench",
+        command="bench",
         communication=talk.communication,
         ring_rates=rates,
         ring_timings=timings,
-        concluded=(*concluded(timings), *break_even(timings, roof, asked)),
+        conclusions=(*concluded(timings), *break_even(timings, roof, asked)),
     )
     return engine.added(whole, (*talk.findings, *inefficient(timings, asked.min_efficiency)))
 
 
 def _measured(
-    asked: Request, ring: Ring, bench: Bench, here: Sequence[str], ranks: Ranks, say: Callable[[str], None]
+    asked: Request, ring: Ring, bench: ExecutionTarget, here: Sequence[str], ranks: Ranks, say: Callable[[str], None]
 ) -> tuple[list[Run], RingRates, tuple[RingTiming, ...]]:
     """Return parity's runs on the shape that is timed, at a length that the reference can do; rates; timings."""
     cases = suites.for_bench(asked.num_heads, asked.num_kv_heads, asked.head_dim, asked.dtype, ring.size)
@@ -211,7 +211,7 @@ def _measured(
 
     def tell(event: Event) -> None:
         nonlocal rates
-        progress.hear(event)
+        progress.on_event(event)
         if event.kind == "started":
             return
         if event.item in by_case:
@@ -230,7 +230,7 @@ def _layout(backend: str) -> str:
 
 
 def _job(
-    asked: Request, ring: Ring, bench: Bench, named: Sequence[tuple[str, str]], cases: tuple[Case, ...]
+    asked: Request, ring: Ring, bench: ExecutionTarget, named: Sequence[tuple[str, str]], cases: tuple[Case, ...]
 ) -> RanksJob:
     shape = asdict(asked.shape) | {"dtype": asked.dtype}
     message = {

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import cast
 
 from attncheck.core import codec
-from attncheck.core.results.collectives import Communication, Exchange, Operation, Transport
+from attncheck.core.results.collectives import CollectiveResult, Communication, Operation, Transport
 from attncheck.core.snapshot import Snapshot
 from attncheck.ring import topology
 from attncheck.ring.group import RANK
 from attncheck.workers import execution
-from attncheck.workers.execution import Bench
-from attncheck.workers.launcher_env import place
+from attncheck.workers.execution import ExecutionTarget
+from attncheck.workers.launcher_env import rank_env
 from attncheck.workers.pool import Event, cores
 from attncheck.workers.ranks import RENDEZVOUS_SECONDS, Ranks, RanksJob
 
@@ -39,7 +39,9 @@ def pairs(world_size: int) -> tuple[tuple[int, int], ...]:
     return (*neighbours, *others)
 
 
-def job(world_size: int, bench: Bench, seconds: float = SECONDS, rendezvous: float = RENDEZVOUS_SECONDS) -> RanksJob:
+def job(
+    world_size: int, bench: ExecutionTarget, seconds: float = SECONDS, rendezvous: float = RENDEZVOUS_SECONDS
+) -> RanksJob:
     """Return the exchanges of `world_size` ranks as work: items ("send_recv", "0-1") and ("ring", "all")."""
     items: list[tuple[str, str]] = [("send_recv", f"{a}-{b}") for a, b in pairs(world_size)]
     if world_size > 1:
@@ -54,7 +56,7 @@ def job(world_size: int, bench: Bench, seconds: float = SECONDS, rendezvous: flo
 
 def run(
     world_size: int,
-    bench: Bench,
+    bench: ExecutionTarget,
     snapshot: Snapshot,
     say: Callable[[str], None],
     seconds: float = SECONDS,
@@ -66,20 +68,20 @@ def run(
     """
     began = time.monotonic()
     work = job(world_size, bench, seconds, rendezvous)
-    found: list[Exchange] = []
+    found: list[CollectiveResult] = []
 
     def tell(event: Event) -> None:
         say(f"communication · {len(found)} of {len(work.items)} exchanges · {event.job} {event.item}")
         if event.kind != "started":
             found.append(_exchange(event, world_size))
 
-    ranks = Ranks(bench.python, place(os.environ))
+    ranks = Ranks(bench.python, rank_env(os.environ))
     ranks.run(work, tell)
     return assembled(world_size, ranks, tuple(found), snapshot, time.monotonic() - began)
 
 
 def assembled(
-    world_size: int, ranks: Ranks, exchanges: tuple[Exchange, ...], snapshot: Snapshot, seconds: float
+    world_size: int, ranks: Ranks, exchanges: tuple[CollectiveResult, ...], snapshot: Snapshot, seconds: float
 ) -> Communication:
     """Return the check as data, with what `ranks` told of themselves and how the snapshot says they are joined."""
     facts = topology.ranks_of(ranks.facts, snapshot)
@@ -88,8 +90,8 @@ def assembled(
     return Communication(world_size, transport, facts, exchanges, joined, round(seconds, 3))
 
 
-def _exchange(event: Event, world_size: int) -> Exchange:
+def _exchange(event: Event, world_size: int) -> CollectiveResult:
     if event.kind == "answer":
-        return codec.read(Exchange, event.answer)
+        return codec.read(CollectiveResult, event.answer)
     ranks = range(world_size) if event.item == ALL else map(int, event.item.split("-"))
-    return Exchange(cast(Operation, event.job), tuple(ranks), execution.outcome(event), event.reason)
+    return CollectiveResult(cast(Operation, event.job), tuple(ranks), execution.outcome(event), event.reason)

@@ -12,13 +12,13 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.ring import communication, communication_findings
 from attncheck.ring.group import Ring
-from attncheck.workers.execution import Bench
-from attncheck.workers.launcher_env import place
+from attncheck.workers.execution import ExecutionTarget
+from attncheck.workers.launcher_env import rank_env
 
 
-def check_communication(snapshot: Snapshot, ring: Ring, bench: Bench, say: Callable[[str], None]) -> Report:
+def check_communication(snapshot: Snapshot, ring: Ring, bench: ExecutionTarget, say: Callable[[str], None]) -> Report:
     """Return what the check of communication says, which comes before anything is computed over ranks."""
-    asked = Report(snapshot, (), (), (), asked="communication")
+    asked = Report(snapshot, (), (), (), command="communication")
     if not ring.communication or ring.size == 1:
         return asked
     found = communication.run(ring.size, bench, snapshot, say, rendezvous=ring.rendezvous)
@@ -26,11 +26,16 @@ def check_communication(snapshot: Snapshot, ring: Ring, bench: Bench, say: Calla
 
 
 def add_communication(
-    report: Report, ring: Ring, bench: Bench, select: Sequence[str], ignore: Sequence[str], say: Callable[[str], None]
+    report: Report,
+    ring: Ring,
+    bench: ExecutionTarget,
+    select: Sequence[str],
+    ignore: Sequence[str],
+    say: Callable[[str], None],
 ) -> Report:
     """Return doctor's report with what ranks find when they talk to each other."""
     talk = check_communication(report.snapshot, ring, bench, say)
-    if place(os.environ) is not None and not talk.communication.exchanges:
+    if rank_env(os.environ) is not None and not talk.communication.exchanges:
         raise Following("")
     return engine.added(replace(report, communication=talk.communication), talk.findings, select, ignore)
 

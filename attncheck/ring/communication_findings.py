@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from attncheck.core.findings import Finding, Fix, Problem
-from attncheck.core.results.collectives import Communication, Exchange, RankFacts, Route
+from attncheck.core.results.collectives import CollectiveResult, Communication, RankFacts, Route
 from attncheck.doctor import engine
 
 # How much of a link's documented rate one message of 64 MiB must reach; below it, something else carries it.
@@ -53,7 +53,7 @@ def _failed(communication: Communication) -> Iterator[Finding]:
     yield engine.stamped("ATN521", Problem(message, tuple(evidence), _diagnosis(communication), "communication"))
 
 
-def _more(exchanges: list[Exchange]) -> list[str]:
+def _more(exchanges: list[CollectiveResult]) -> list[str]:
     return [f"… and {len(exchanges) - SHOWN} more"] if len(exchanges) > SHOWN else []
 
 
@@ -135,7 +135,7 @@ def _slow(communication: Communication) -> Iterator[Finding]:
     yield engine.stamped("ATN524", Problem(message, tuple(evidence), fixes, "communication"))
 
 
-def _too_slow(exchange: Exchange, communication: Communication) -> str:
+def _too_slow(exchange: CollectiveResult, communication: Communication) -> str:
     """Return in numbers how an exchange falls short of its slowest link, "" where it does not or that is not known."""
     if exchange.outcome != "ok" or not exchange.gb_per_s:
         return ""
@@ -151,7 +151,7 @@ def _too_slow(exchange: Exchange, communication: Communication) -> str:
     return f"{rate} of what {route.kind} carries one way ({route.gb_per_s:g} GB/s)"
 
 
-def _slowest(exchange: Exchange, communication: Communication) -> Route | None:
+def _slowest(exchange: CollectiveResult, communication: Communication) -> Route | None:
     """Return the slowest link that an exchange needs, None where one of them is not known."""
     ranks = exchange.ranks
     needed = {frozenset(pair) for pair in zip(ranks, (*ranks[1:], ranks[0]))}

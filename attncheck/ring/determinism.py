@@ -15,14 +15,14 @@ from attncheck.doctor import engine
 from attncheck.measure import determinism
 from attncheck.ring.communication_check import cannot_communicate, check_communication
 from attncheck.ring.group import Ring, job, measured_on, only_rank_0_speaks, schemes
-from attncheck.workers.execution import Bench, Progress
-from attncheck.workers.launcher_env import place
+from attncheck.workers.execution import ExecutionTarget, Progress
+from attncheck.workers.launcher_env import rank_env
 from attncheck.workers.pool import Event
 from attncheck.workers.ranks import Ranks
 
 
 def run(
-    snapshot: Snapshot, request: determinism.Request, ring: Ring, bench: Bench, say: Callable[[str], None]
+    snapshot: Snapshot, request: determinism.Request, ring: Ring, bench: ExecutionTarget, say: Callable[[str], None]
 ) -> Report:
     """Return the report of determinism over ranks. Raises `Unanswered` where nothing can be repeated."""
     began = time.monotonic()
@@ -49,11 +49,11 @@ def run(
     found: list[Repeats] = []
 
     def tell(event: Event) -> None:
-        progress.hear(event)
+        progress.on_event(event)
         if event.kind != "started":
             found.append(determinism.repeats_of(event, cases))
 
-    ranks = Ranks(bench.python, place(os.environ))
+    ranks = Ranks(bench.python, rank_env(os.environ))
     ranks.run(work, tell)
     only_rank_0_speaks(ranks)
     order = {state.name: index for index, state in enumerate(chosen)}

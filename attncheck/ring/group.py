@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from attncheck.core.errors import Following, Unanswered
 from attncheck.core.results.verdicts import BackendState, MeasuredOn
 from attncheck.measure import discovery
-from attncheck.workers.execution import Bench
+from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import cores
 from attncheck.workers.ranks import RENDEZVOUS_SECONDS, Ranks, RanksJob
 
@@ -29,12 +29,14 @@ class Ring:
     communication: bool = True  # checked first
     extra_path: str = ""  # a folder of packages that ranks find before the environment's
 
-    def emulated(self, bench: Bench) -> bool:
+    def emulated(self, bench: ExecutionTarget) -> bool:
         """Say whether plain torch stands in for flash-attn's kernels."""
         return not bench.gpu if self.emulate is None else self.emulate
 
 
-def job(ring: Ring, bench: Bench, size: int, items: Sequence[tuple[str, str]], message: dict[str, object]) -> RanksJob:
+def job(
+    ring: Ring, bench: ExecutionTarget, size: int, items: Sequence[tuple[str, str]], message: dict[str, object]
+) -> RanksJob:
     """Return the work of `size` ranks on `items`, (backend, name)."""
     whole = {
         "device": bench.device,
@@ -45,10 +47,10 @@ def job(ring: Ring, bench: Bench, size: int, items: Sequence[tuple[str, str]], m
     return RanksJob(size, RANK, whole, tuple(items), bench.seconds, ring.rendezvous, ring.extra_path)
 
 
-def schemes(bench: Bench, names: Sequence[str]) -> tuple[list[BackendState], list[BackendState]]:
+def schemes(bench: ExecutionTarget, names: Sequence[str]) -> tuple[list[BackendState], list[BackendState]]:
     """Return every backend's state, and the context-parallel ones to measure. Raises `Unanswered` where none is."""
-    states = discovery.census(bench)
-    chosen = discovery.choose(states, names, ranks=True)
+    states = discovery.list_backends(bench)
+    chosen = discovery.choose_backends(states, names, ranks=True)
     if not chosen:
         missing = "; ".join(dict.fromkeys(s.missing for s in states if s.missing and s.over_ranks))
         raise Unanswered(f"no context-parallel backend can be measured here: {missing}")
@@ -62,10 +64,10 @@ def only_rank_0_speaks(ranks: Ranks) -> None:
 
 
 def measured_on(
-    ranks: Ranks, ring: Ring, bench: Bench, seed: int, began: float, suite: str = "", not_reached: int = 0
+    ranks: Ranks, ring: Ring, bench: ExecutionTarget, seed: int, began: float, suite: str = "", not_reached: int = 0
 ) -> MeasuredOn:
     """Return what was measured on, with the ring; `began` is a time.monotonic() value."""
     kind, name, torch = (str(ranks.device.get(key, "")) for key in ("kind", "name", "torch"))
     on = MeasuredOn(kind, name, torch, suite, seed, round(time.monotonic() - began, 3), not_reached)
-    names = tuple(str(name) for name in ranks.device.get("put_back", ()))
-    return replace(on, ring_size=ring.size, emulated=ring.emulated(bench), put_back=names)
+    names = tuple(str(name) for name in ranks.device.get("shimmed_names", ()))
+    return replace(on, ring_size=ring.size, emulated=ring.emulated(bench), shimmed_names=names)

@@ -18,7 +18,7 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.model import Model
 from attncheck.core.report import Report
-from attncheck.core.results.hf_adapter import HOOKED, SHAPES, SHARD, WINDOWS, Adapted, Row, Shape
+from attncheck.core.results.hf_adapter import HOOKED, SHAPES, SHARD, WINDOWS, AdapterRun, AdapterVerdict, Shape
 from attncheck.core.results.verdicts import FAIL_FACTOR, Answer
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
@@ -29,8 +29,8 @@ from attncheck.doctor.queries import requirements
 from attncheck.ring import group
 from attncheck.ring.group import Ring
 from attncheck.workers import execution
-from attncheck.workers.execution import Bench, Progress
-from attncheck.workers.launcher_env import place
+from attncheck.workers.execution import ExecutionTarget, Progress
+from attncheck.workers.launcher_env import rank_env
 from attncheck.workers.pool import Event
 from attncheck.workers.ranks import Ranks
 
@@ -64,13 +64,13 @@ class Request:
         return (*plain, *((HOOKED, shape) for shape in self.shapes if shape != "plain"))
 
 
-def proved(report: Report, ring: Ring, bench: Bench, say: Callable[[str], None]) -> Report:
+def proved(report: Report, ring: Ring, bench: ExecutionTarget, say: Callable[[str], None]) -> Report:
     """Return parity's report with what the adapter does, where the environment has one and a ring to use it on.
 
     Not under a launcher outside: by then the other ranks have ended, and rank 0 would wait for them in vain.
     """
     snapshot = report.snapshot
-    if place(os.environ) is not None or ring.size < 2:
+    if rank_env(os.environ) is not None or ring.size < 2:
         return report
     if not (snapshot.has("ring-flash-attn") and snapshot.has("transformers")):
         return report
@@ -79,39 +79,39 @@ def proved(report: Report, ring: Ring, bench: Bench, say: Callable[[str], None])
     try:
         runs = measure(request, ring, bench, say)
     except Unanswered as error:  # what parity has measured is not lost over it
-        return replace(report, adapted=(Row(HOOKED, "plain", "lost", str(error)),))
+        return replace(report, adapted=(AdapterVerdict(HOOKED, "plain", "lost", str(error)),))
     return engine.added(replace(report, adapted=rows(runs)), findings(snapshot, request, runs))
 
 
-def measure(request: Request, ring: Ring, bench: Bench, say: Callable[[str], None]) -> tuple[Adapted, ...]:
+def measure(request: Request, ring: Ring, bench: ExecutionTarget, say: Callable[[str], None]) -> tuple[AdapterRun, ...]:
     """Return what the adapter does on the ring. Raises `Unanswered` where the ranks cannot start or meet."""
     size = max(2, ring.size)
     work = group.job(ring, bench, size, request.items, {"task": "attncheck.ring.worker.hf_adapter:adapter"})
     progress = Progress(say, len(work.items))
-    found: list[Adapted] = []
+    found: list[AdapterRun] = []
 
     def tell(event: Event) -> None:
-        progress.hear(event)
+        progress.on_event(event)
         if event.kind == "answer":
-            found.append(codec.read(Adapted, event.answer))
+            found.append(codec.read(AdapterRun, event.answer))
         elif event.kind != "started":
             found.append(_lost(event, size))
 
-    Ranks(bench.python, place(os.environ)).run(work, tell)
+    Ranks(bench.python, rank_env(os.environ)).run(work, tell)
     return tuple(found)
 
 
-def _lost(event: Event, size: int) -> Adapted:
+def _lost(event: Event, size: int) -> AdapterRun:
     shape = next(shape for shape in SHAPES if shape == event.item)
-    return Adapted(event.job, shape, execution.outcome(event), event.reason, ranks=size)
+    return AdapterRun(event.job, shape, execution.outcome(event), event.reason, ranks=size)
 
 
-def rows(runs: Iterable[Adapted]) -> tuple[Row, ...]:
+def rows(runs: Iterable[AdapterRun]) -> tuple[AdapterVerdict, ...]:
     """Return the matrix: what each run shows, as a warning where an implementation silently switches the ring off."""
     return tuple(row(run) for run in runs)
 
 
-def row(run: Adapted) -> Row:
+def row(run: AdapterRun) -> AdapterVerdict:
     """Return what one run shows."""
     code, because = _judged(run)
     answer: Answer = "fail"
@@ -123,10 +123,10 @@ def row(run: Adapted) -> Row:
         answer = "pass"
     elif code == "ATN530" and run.implementation != HOOKED:
         answer = "warn"
-    return Row(run.implementation, run.shape, answer, because, _evidence(run))
+    return AdapterVerdict(run.implementation, run.shape, answer, because, _evidence(run))
 
 
-def _judged(run: Adapted) -> tuple[str, str]:
+def _judged(run: AdapterRun) -> tuple[str, str]:
     """Return the code of the rule that a run breaks, "" where none, and the reason in words."""
     if run.outcome != "ok":
         return ("" if run.outcome in ("skipped", "out_of_memory") else "ATN534"), run.reason
@@ -147,13 +147,13 @@ def _judged(run: Adapted) -> tuple[str, str]:
     return "ATN531", _told("gradients", run.gradient_error, run.gradient_rounding)
 
 
-def _right(run: Adapted) -> bool:
+def _right(run: AdapterRun) -> bool:
     """Say whether logits and gradients are off by no more than three times what rounding makes of the whole model."""
     right = run.error <= FAIL_FACTOR * run.rounding
     return right and run.gradient_error <= FAIL_FACTOR * run.gradient_rounding
 
 
-def _silent(run: Adapted) -> str:
+def _silent(run: AdapterRun) -> str:
     where = "never" if not run.entered else f"in {run.entered} of {run.layers} layers only"
     return f"the adapter is {where} entered" + ("" if run.reaches else ": each rank attends to its own shard alone")
 
@@ -162,7 +162,7 @@ def _told(what: str, error: float, rounding: float) -> str:
     return f"{what} are off by {error:.2g}, by {rounding:.2g} where the whole model runs in the same dtype"
 
 
-def _evidence(run: Adapted) -> tuple[str, ...]:
+def _evidence(run: AdapterRun) -> tuple[str, ...]:
     lines = []
     if run.outcome == "ok":
         lines.append(_told("logits", run.error, run.rounding))
@@ -171,14 +171,14 @@ def _evidence(run: Adapted) -> tuple[str, ...]:
             lines.append(f"nearest to the model {run.nearest}, off by {run.nearest_error:.2g}")
     if run.selected:
         lines.append(f"{run.implementation}: {run.selected}")
-    if run.put_back:
-        lines.append(f"put back into transformers for this run, as OpenRLHF does: {', '.join(run.put_back)}")
+    if run.shimmed_names:
+        lines.append(f"put back into transformers for this run, as OpenRLHF does: {', '.join(run.shimmed_names)}")
     return tuple(lines)
 
 
-def findings(snapshot: Snapshot, request: Request, runs: Sequence[Adapted]) -> tuple[Finding, ...]:
+def findings(snapshot: Snapshot, request: Request, runs: Sequence[AdapterRun]) -> tuple[Finding, ...]:
     """Return a finding for each rule that the implementation asked for breaks: pure judging."""
-    broken: dict[str, list[Adapted]] = {}
+    broken: dict[str, list[AdapterRun]] = {}
     for run in runs:
         code = _judged(run)[0]
         if code and run.implementation == request.asked:
@@ -186,7 +186,7 @@ def findings(snapshot: Snapshot, request: Request, runs: Sequence[Adapted]) -> t
     return tuple(_finding(snapshot, request, code, broken[code]) for code in sorted(broken))
 
 
-def _finding(snapshot: Snapshot, request: Request, code: str, runs: list[Adapted]) -> Finding:
+def _finding(snapshot: Snapshot, request: Request, code: str, runs: list[AdapterRun]) -> Finding:
     first = runs[0]
     message = {
         "ATN530": f"{TITLE} is not entered under {first.implementation}: the ring is off, silently",
@@ -201,7 +201,7 @@ def _finding(snapshot: Snapshot, request: Request, code: str, runs: list[Adapted
     return engine.stamped(code, replace(problem, predicted=first.shape != "plain" and request.model is None))
 
 
-def _fixes(snapshot: Snapshot, code: str, run: Adapted) -> Iterator[Fix]:
+def _fixes(snapshot: Snapshot, code: str, run: AdapterRun) -> Iterator[Fix]:
     if code == "ATN530" and run.implementation != HOOKED:
         yield Fix("the implementation that the adapter replaces", "setting", f'attn_implementation="{HOOKED}"')
     elif code == "ATN534" and "transformers" in run.reason:

@@ -16,7 +16,7 @@ from attncheck.core.cases import Case
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.findings import Finding, Problem
 from attncheck.core.report import Report
-from attncheck.core.results.error_growth import BOUND, growths, told
+from attncheck.core.results.error_growth import BOUND, describe_growth, error_growths
 from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
@@ -24,15 +24,15 @@ from attncheck.measure import discovery, parity
 from attncheck.ring import suites
 from attncheck.ring.communication_check import cannot_communicate, check_communication
 from attncheck.ring.group import Ring, job, measured_on, only_rank_0_speaks, schemes
-from attncheck.workers.execution import Bench, Progress
-from attncheck.workers.launcher_env import place
+from attncheck.workers.execution import ExecutionTarget, Progress
+from attncheck.workers.launcher_env import rank_env
 from attncheck.workers.pool import Event
 from attncheck.workers.ranks import Ranks, RanksJob
 
 
 def chosen_cases(request: parity.Request, snapshot: Snapshot, ring: Ring) -> dict[int, tuple[Case, ...]]:
     """Return the cases to run at each ring size. Raises `BadUsage` where none is left."""
-    model = discovery.model_of(snapshot)
+    model = discovery.readable_model(snapshot)
     found: dict[int, tuple[Case, ...]] = {}
     for size in _sizes(ring, request):
         cases: list[Case] = []
@@ -52,10 +52,12 @@ def chosen_cases(request: parity.Request, snapshot: Snapshot, ring: Ring) -> dic
 
 def _sizes(ring: Ring, request: parity.Request) -> tuple[int, ...]:
     smaller = [1 << power for power in range(10) if 1 << power < ring.size]
-    return (ring.size,) if place(os.environ) is not None or request.cases else (*smaller, ring.size)
+    return (ring.size,) if rank_env(os.environ) is not None or request.cases else (*smaller, ring.size)
 
 
-def run(snapshot: Snapshot, request: parity.Request, ring: Ring, bench: Bench, say: Callable[[str], None]) -> Report:
+def run(
+    snapshot: Snapshot, request: parity.Request, ring: Ring, bench: ExecutionTarget, say: Callable[[str], None]
+) -> Report:
     """Return the report of parity over ranks. Raises `Unanswered` where nothing can be measured."""
     began = time.monotonic()
     by_size = chosen_cases(request, snapshot, ring)
@@ -70,24 +72,24 @@ def run(snapshot: Snapshot, request: parity.Request, ring: Ring, bench: Bench, s
     runs: list[Run] = []
 
     def tell(event: Event) -> None:
-        progress.hear(event)
+        progress.on_event(event)
         if event.kind != "started":
             runs.append(parity.run_of(event, by_name[event.item]))
 
-    ranks = Ranks(bench.python, place(os.environ))
+    ranks = Ranks(bench.python, rank_env(os.environ))
     until = None if request.budget is None else began + request.budget
     left = [item for job in jobs for item in ranks.run(job, tell, until)]
     only_rank_0_speaks(ranks)
     if not runs:
         raise Unanswered("nothing was measured: --budget ended before the first case")
-    name = "model" if discovery.model_of(snapshot) is not None else request.suite
+    name = "model" if discovery.readable_model(snapshot) is not None else request.suite
     on = measured_on(ranks, ring, bench, request.seed, began, name, len(left))
     found = report(snapshot, tuple(states), parity.in_order(runs, chosen, tuple(by_name.values())), on)
     return engine.added(replace(found, communication=talk.communication), talk.findings)
 
 
 def _parity_job(
-    ring: Ring, bench: Bench, size: int, cases: tuple[Case, ...], chosen: Sequence[BackendState]
+    ring: Ring, bench: ExecutionTarget, size: int, cases: tuple[Case, ...], chosen: Sequence[BackendState]
 ) -> RanksJob:
     items = [(state.name, case.name) for state in chosen for case in cases]
     return job(ring, bench, size, items, {"task": "attncheck.ring.worker.tasks:parity", "cases": codec.plain(cases)})
@@ -95,8 +97,8 @@ def _parity_job(
 
 def report(snapshot: Snapshot, states: tuple[BackendState, ...], runs: tuple[Run, ...], on: MeasuredOn) -> Report:
     """Return the report on measured runs: pure judging, as parity's, and how errors grow with the ring."""
-    found = growths(runs)
-    findings = tuple(_grows(growth.backend, told(growth)) for growth in found if growth.beyond > BOUND)
+    found = error_growths(runs)
+    findings = tuple(_grows(growth.backend, describe_growth(growth)) for growth in found if growth.beyond > BOUND)
     plain = parity.report(snapshot, states, runs, on)
     return replace(plain, findings=plain.findings + findings, growth=found)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from attncheck.core.plan import Change
-from attncheck.core.results.smoke import Attempt, answer
+from attncheck.core.results.smoke import PlanRun, answer
 from attncheck.smoke import checks
 from attncheck.smoke.trials import failing, proof_of
 
@@ -18,7 +18,7 @@ MOST = 8  # changes tried for one question
 ROUNDS = 4  # changes made one after the other
 
 # Run changes of an attempt's plan: each with the questions named, or all where none are.
-Try = Callable[[Attempt, Sequence[Change], tuple[str, ...]], list[Attempt]]
+Try = Callable[[PlanRun, Sequence[Change], tuple[str, ...]], list[PlanRun]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Search:
 
     mended: tuple[Mended, ...]
     tried: tuple[tuple[str, str], ...]  # (question, title of a change that does not mend it)
-    last: Attempt  # every question asked under all changes; the attempt as it was where nothing mends it
+    last: PlanRun  # every question asked under all changes; the attempt as it was where nothing mends it
 
     @property
     def titles(self) -> str:
@@ -43,7 +43,7 @@ class Search:
         return ", ".join(mended.change.title for mended in self.mended)
 
 
-def search(before: Attempt, attempt: Try) -> Search:
+def search(before: PlanRun, attempt: Try) -> Search:
     """Return what mends the plan of an attempt, one question after another."""
     found = Search((), (), before)
     hopeless: set[str] = set()
@@ -65,7 +65,7 @@ def search(before: Attempt, attempt: Try) -> Search:
     return found
 
 
-def _changes(attempt: Attempt, question: str) -> list[Change]:
+def _changes(attempt: PlanRun, question: str) -> list[Change]:
     proof = proof_of(attempt, question)
     assert proof is not None
     plans = {attempt.plan}
@@ -77,7 +77,7 @@ def _changes(attempt: Attempt, question: str) -> list[Change]:
     return found[:MOST]
 
 
-def passes(attempt: Attempt, question: str) -> bool:
+def passes(attempt: PlanRun, question: str) -> bool:
     """Say whether a question no longer fails; one that does not arise any more, under no packing, is mended too."""
     proof = proof_of(attempt, question)
     return proof is None or answer(proof) in ("pass", "warn")

@@ -10,40 +10,40 @@ from dataclasses import replace
 from attncheck.core import codec
 from attncheck.core.errors import Unanswered
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import Proof
+from attncheck.core.results.smoke import CheckResult
 from attncheck.ring import group
 from attncheck.ring.group import Ring
 from attncheck.smoke.trials import OVER_RANKS, PATIENCE
 from attncheck.workers import execution
-from attncheck.workers.execution import Bench
-from attncheck.workers.launcher_env import place
+from attncheck.workers.execution import ExecutionTarget
+from attncheck.workers.launcher_env import rank_env
 from attncheck.workers.pool import Event
 from attncheck.workers.ranks import Ranks, RanksJob
 
 
-def measure(model: str, plan: Plan, ring: Ring, bench: Bench, say: Callable[[str], None]) -> Proof:
+def measure(model: str, plan: Plan, ring: Ring, bench: ExecutionTarget, say: Callable[[str], None]) -> CheckResult:
     """Return the proof of a plan on its ring; one of ranks that did not start or meet is lost, with the reason.
 
     Raises `Following` on every rank but the first of a launcher outside.
     """
     say(f"{model}: {plan.ring_size} ranks against one")
     began = time.monotonic()
-    found: list[Proof] = []
+    found: list[CheckResult] = []
 
     def tell(event: Event) -> None:
         if event.kind != "started":
             found.append(proof_of(event))
 
-    ranks = Ranks(bench.python, place(os.environ))
+    ranks = Ranks(bench.python, rank_env(os.environ))
     try:
         ranks.run(job(model, plan, ring, bench), tell)
     except Unanswered as error:  # what other questions found is not lost over it
-        found.append(Proof(OVER_RANKS, "died", str(error)))
+        found.append(CheckResult(OVER_RANKS, "died", str(error)))
     group.only_rank_0_speaks(ranks)
     return replace(found[0], seconds=round(time.monotonic() - began, 3))
 
 
-def job(model: str, plan: Plan, ring: Ring, bench: Bench) -> RanksJob:
+def job(model: str, plan: Plan, ring: Ring, bench: ExecutionTarget) -> RanksJob:
     """Return the work of the plan's ranks."""
     cases = {model: {"model": model, "plan": codec.plain(plan)}}
     message: dict[str, object] = {"task": "attncheck.smoke.worker.ranks.parallel:smoke", "cases": cases, "shim": False}
@@ -51,8 +51,8 @@ def job(model: str, plan: Plan, ring: Ring, bench: Bench) -> RanksJob:
     return replace(whole, seconds=whole.seconds * PATIENCE)
 
 
-def proof_of(event: Event) -> Proof:
+def proof_of(event: Event) -> CheckResult:
     """Return what came of the item: the proof, or how it was lost."""
     if event.kind == "answer":
-        return codec.read(Proof, event.answer)
-    return Proof(OVER_RANKS, execution.outcome(event), event.reason)
+        return codec.read(CheckResult, event.answer)
+    return CheckResult(OVER_RANKS, execution.outcome(event), event.reason)

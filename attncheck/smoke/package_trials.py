@@ -11,7 +11,7 @@ from functools import partial
 
 from attncheck.core.errors import Unanswered
 from attncheck.core.findings import Fix
-from attncheck.core.results.smoke import Attempt, because
+from attncheck.core.results.smoke import PlanRun, deciding_reason
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.profile import needs
@@ -23,7 +23,7 @@ from attncheck.workers.overlay import overlay, packages_of
 MOST = 4  # sets of packages tried
 
 # Ask an attempt's questions again with a folder of packages first on the path.
-Ask = Callable[[Attempt, tuple[str, ...], str], Attempt]
+Ask = Callable[[PlanRun, tuple[str, ...], str], PlanRun]
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,16 @@ class Tried:
     """A fix that installs packages, and what it makes of the questions that failed; or why it could not be tried."""
 
     fix: Fix
-    attempt: Attempt | None
+    attempt: PlanRun | None
     reason: str = ""
 
     def mends(self, question: str) -> bool:
         """Say whether a question that failed passes with these packages."""
-        asked = self.attempt is not None and any(p.question == question for p in self.attempt.proofs)
+        asked = self.attempt is not None and any(p.check == question for p in self.attempt.results)
         return asked and self.attempt is not None and fix_search.passes(self.attempt, question)
 
 
-def tried(before: Attempt, snapshot: Snapshot, python: str, ask: Ask, say: Callable[[str], None]) -> tuple[Tried, ...]:
+def tried(before: PlanRun, snapshot: Snapshot, python: str, ask: Ask, say: Callable[[str], None]) -> tuple[Tried, ...]:
     """Return what doctor's package fixes make of the questions that an attempt fails."""
     wrong = failing(before)
     if not wrong:
@@ -57,7 +57,7 @@ def fixes(snapshot: Snapshot) -> list[Fix]:
 
 
 def _tried(
-    fix: Fix, snapshot: Snapshot, python: str, work: Callable[[str], Attempt], say: Callable[[str], None]
+    fix: Fix, snapshot: Snapshot, python: str, work: Callable[[str], PlanRun], say: Callable[[str], None]
 ) -> Tried:
     """Return what one fix makes of it: its packages, and what these require that the environment lacks."""
     packages = packages_of(fix)
@@ -82,4 +82,4 @@ def told(found: tuple[Tried, ...], question: str) -> Iterator[str]:
 def _still(one: Tried, question: str) -> str:
     assert one.attempt is not None
     proof = proof_of(one.attempt, question)
-    return f"still wrong: {because(proof)}" if proof is not None else "still wrong"
+    return f"still wrong: {deciding_reason(proof)}" if proof is not None else "still wrong"

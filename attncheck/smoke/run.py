@@ -17,7 +17,7 @@ from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.plan import Change, Plan
 from attncheck.core.report import Report, Settings
-from attncheck.core.results.smoke import Attempt, Proof, answer, because, describe, worst_first
+from attncheck.core.results.smoke import CheckResult, PlanRun, answer, deciding_reason, describe, worst_first
 from attncheck.core.results.verdicts import HUGE, MeasuredOn, Verdict
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
@@ -27,8 +27,8 @@ from attncheck.smoke import checks, fix_search, over_ranks, package_trials
 from attncheck.smoke.fix_search import Search
 from attncheck.smoke.package_trials import Tried
 from attncheck.smoke.trials import OVER_RANKS, Runner, Trial, failing, proof_of, seconds_since
-from attncheck.workers.execution import Bench
-from attncheck.workers.launcher_env import Place, place
+from attncheck.workers.execution import ExecutionTarget
+from attncheck.workers.launcher_env import RankEnv, rank_env
 
 DEFAULTS = ("llama", "qwen2")  # shapes trained where no model is named
 
@@ -69,10 +69,10 @@ def check(request: Request) -> None:
         raise BadUsage("the learning rate must be above 0")
 
 
-def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str], None]) -> Report:
+def run(snapshot: Snapshot, request: Request, bench: ExecutionTarget, say: Callable[[str], None]) -> Report:
     """Return the report. Raises `Unanswered` where nothing can be run."""
     began = time.monotonic()
-    request = placed(request, place(os.environ))
+    request = placed(request, rank_env(os.environ))
     plan = completed(request.plan, snapshot, bench)
     runner = Runner(bench, say, _extra(request))
     before = _attempts(request, runner, [Trial(model, plan, "", request.questions) for model in request.models])
@@ -92,7 +92,7 @@ def run(snapshot: Snapshot, request: Request, bench: Bench, say: Callable[[str],
     return report(snapshot, before, searches, on, packages)
 
 
-def placed(request: Request, where: Place | None) -> Request:
+def placed(request: Request, where: RankEnv | None) -> Request:
     """Return what a rank asks that a launcher outside started: one model, over ranks, once; rank 0 also by itself.
 
     A second group of ranks cannot be had there, so nothing that needs one is tried. Raises `BadUsage` without a ring.
@@ -111,7 +111,7 @@ def _extra(request: Request) -> dict[str, Any]:
     return {"full": request.full, "data": data, "data_field": request.data_field}
 
 
-def completed(plan: Plan, snapshot: Snapshot, bench: Bench) -> Plan:
+def completed(plan: Plan, snapshot: Snapshot, bench: ExecutionTarget) -> Plan:
     """Return the plan with an implementation where none was named: flash-attn where it is, else transformers' own.
 
     A ring needs flash_attention_2, which the adapter replaces.
@@ -124,7 +124,7 @@ def completed(plan: Plan, snapshot: Snapshot, bench: Bench) -> Plan:
     return plan
 
 
-def _attempts(request: Request, runner: Runner, trials: Sequence[Trial]) -> list[Attempt]:
+def _attempts(request: Request, runner: Runner, trials: Sequence[Trial]) -> list[PlanRun]:
     """Return what came of each trial, on one device and over ranks.
 
     Where flash-attn is emulated for the ranks, one device has none: it runs transformers' own choice.
@@ -137,7 +137,7 @@ def _attempts(request: Request, runner: Runner, trials: Sequence[Trial]) -> list
     return [_over_ranks(attempt, request, runner.bench, runner.say) for attempt in ran]
 
 
-def _over_ranks(attempt: Attempt, request: Request, bench: Bench, say: Callable[[str], None]) -> Attempt:
+def _over_ranks(attempt: PlanRun, request: Request, bench: ExecutionTarget, say: Callable[[str], None]) -> PlanRun:
     """Return an attempt with the question over ranks answered, where it arises and is asked."""
     question = checks.load()[0].get(OVER_RANKS)
     if question is None or request.ring is None or question.applies(attempt.plan):
@@ -146,24 +146,24 @@ def _over_ranks(attempt: Attempt, request: Request, bench: Bench, say: Callable[
         return attempt
     say(f"{attempt.model}: {question.title}")
     proof = over_ranks.measure(attempt.model, attempt.plan, request.ring, bench, say)
-    return replace(attempt, proofs=(*attempt.proofs, proof))
+    return replace(attempt, results=(*attempt.results, proof))
 
 
-def _check(attempts: Sequence[Attempt]) -> None:
+def _check(attempts: Sequence[PlanRun]) -> None:
     """Raise `Unanswered` where no question arises or nothing fits into memory."""
-    outcomes = [proof for attempt in attempts for proof in attempt.proofs]
+    outcomes = [proof for attempt in attempts for proof in attempt.results]
     if not outcomes:
         raise Unanswered("no question arises under this plan")
     if all(proof.outcome == "out_of_memory" for proof in outcomes):
         raise Unanswered(f"nothing fits into memory: {outcomes[0].reason}")
 
 
-def _search(attempt: Attempt, request: Request, runner: Runner) -> Search:
+def _search(attempt: PlanRun, request: Request, runner: Runner) -> Search:
     """Return what mends the plan of an attempt; nothing is tried where nobody wants that."""
 
-    def attempts(last: Attempt, changes: Sequence[Change], asked: tuple[str, ...]) -> list[Attempt]:
+    def attempts(last: PlanRun, changes: Sequence[Change], asked: tuple[str, ...]) -> list[PlanRun]:
         wanted = replace(request, questions=asked or request.questions)
-        titles = [", ".join(filter(None, (last.because, change.title))) for change in changes]
+        titles = [", ".join(filter(None, (last.reason, change.title))) for change in changes]
         trials = [
             Trial(last.model, change.plan, title, wanted.questions)
             for change, title in zip(changes, titles, strict=True)
@@ -173,12 +173,12 @@ def _search(attempt: Attempt, request: Request, runner: Runner) -> Search:
     return fix_search.search(attempt, attempts) if request.fix else Search((), (), attempt)
 
 
-def _packages(attempt: Attempt, snapshot: Snapshot, request: Request, runner: Runner) -> tuple[Tried, ...]:
+def _packages(attempt: PlanRun, snapshot: Snapshot, request: Request, runner: Runner) -> tuple[Tried, ...]:
     """Return what other versions of packages make of the questions that an attempt fails."""
     if not request.try_packages:
         return ()
 
-    def ask(before: Attempt, questions: tuple[str, ...], folder: str) -> Attempt:
+    def ask(before: PlanRun, questions: tuple[str, ...], folder: str) -> PlanRun:
         ring = replace(request.ring, extra_path=folder) if request.ring is not None else None
         wanted = replace(request, questions=questions, ring=ring)
         beside = replace(runner, extra_path=folder)
@@ -189,7 +189,7 @@ def _packages(attempt: Attempt, snapshot: Snapshot, request: Request, runner: Ru
 
 def report(
     snapshot: Snapshot,
-    before: Sequence[Attempt],
+    before: Sequence[PlanRun],
     searches: Sequence[Search],
     on: MeasuredOn,
     packages: Sequence[tuple[Tried, ...]] = (),
@@ -203,31 +203,33 @@ def report(
         tuple(_findings(before, searches, packages or [()] * len(before))),
         (),
         (),
-        asked="smoke",
+        command="smoke",
         measured_on=on,
     )
     return replace(
         blank,
-        verdicts=tuple(_verdict(attempt, proof) for attempt in attempts for proof in attempt.proofs),
+        verdicts=tuple(_verdict(attempt, proof) for attempt in attempts for proof in attempt.results),
         attempts=attempts,
         settings=tuple(_settings(snapshot, final)),
     )
 
 
-def _verdict(attempt: Attempt, proof: Proof) -> Verdict:
-    excess = max((measure.excess for measure in proof.measures), default=0.0)
-    name = f"{attempt.model} {attempt.because}".strip()
-    return Verdict("smoke", name, proof.question, "", answer(proof), because(proof), min(excess, HUGE), evidence(proof))
+def _verdict(attempt: PlanRun, proof: CheckResult) -> Verdict:
+    excess = max((measure.budget_ratio for measure in proof.measures), default=0.0)
+    name = f"{attempt.model} {attempt.reason}".strip()
+    return Verdict(
+        "smoke", name, proof.check, "", answer(proof), deciding_reason(proof), min(excess, HUGE), evidence(proof)
+    )
 
 
-def evidence(proof: Proof) -> tuple[str, ...]:
+def evidence(proof: CheckResult) -> tuple[str, ...]:
     """Return what speaks for the answer to a question, the gravest first."""
     beyond = [describe(measure) for measure in worst_first(proof) if measure.beyond]
     return tuple(dict.fromkeys((*proof.violations, *beyond, *proof.reservations, *proof.notes)))
 
 
 def _findings(
-    before: Sequence[Attempt], searches: Sequence[Search], packages: Sequence[tuple[Tried, ...]]
+    before: Sequence[PlanRun], searches: Sequence[Search], packages: Sequence[tuple[Tried, ...]]
 ) -> Iterator[Finding]:
     """Yield one finding for each question that fails, whatever the number of models that fail it."""
     for question in checks.load()[0].values():
@@ -248,7 +250,7 @@ def _findings(
         yield engine.stamped(question.code, Problem(question.message(proof), tuple(lines), fixes, subject))
 
 
-def _lines(attempt: Attempt, question: str) -> Iterator[str]:
+def _lines(attempt: PlanRun, question: str) -> Iterator[str]:
     proof = proof_of(attempt, question)
     if proof is not None:
         yield from (f"{attempt.model}: {line}" for line in (evidence(proof) or (proof.reason,))[:4])
@@ -272,14 +274,14 @@ def _package_fixes(question: str, found: tuple[Tried, ...]) -> Iterator[Fix]:
             yield replace(one.fix, proven=f"in a temporary folder: {_proven(question, one.attempt)}")
 
 
-def _proven(question: str, attempt: Attempt) -> str:
+def _proven(question: str, attempt: PlanRun) -> str:
     """Return what showed that a question passes: its number, and the training run under the same plan."""
     proof, training = proof_of(attempt, question), proof_of(attempt, "training")
-    told = "the question does not arise any more" if proof is None else because(proof)
+    told = "the question does not arise any more" if proof is None else deciding_reason(proof)
     return told if training is None or not training.steps or proof is training else f"{told}; {learned(training)}"
 
 
-def learned(proof: Proof) -> str:
+def learned(proof: CheckResult) -> str:
     """Return a training run in a few words."""
     losses = [step.loss for step in proof.steps]
     return f"{len(losses)} steps, loss {losses[0]:.2f} → {losses[-1]:.2f}"

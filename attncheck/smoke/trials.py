@@ -9,10 +9,10 @@ from typing import Any
 
 from attncheck.core import codec
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import Attempt, Proof, answer
+from attncheck.core.results.smoke import CheckResult, PlanRun, answer
 from attncheck.smoke import checks
 from attncheck.workers import execution
-from attncheck.workers.execution import Bench
+from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
 
 PATIENCE = 3.0  # times a case's deadline: a question builds several models, and a compiler may have to work
@@ -39,23 +39,25 @@ class Trial:
 class Runner:
     """Runs trials in workers of the examined environment, one worker at a time: nothing else uses the device."""
 
-    bench: Bench
+    bench: ExecutionTarget
     say: Callable[[str], None]
     extra: dict[str, Any] = field(default_factory=dict)  # of the message: --full, --data
     extra_path: str = ""  # a folder put first on the workers' sys.path
     device: dict[str, Any] = field(default_factory=dict)
 
-    def run(self, trials: Sequence[Trial]) -> tuple[Attempt, ...]:
+    def run(self, trials: Sequence[Trial]) -> tuple[PlanRun, ...]:
         """Return what came of each trial. Raises `Unanswered` where the device or torch cannot be had."""
-        found: dict[tuple[int, str], Proof] = {}
+        found: dict[tuple[int, str], CheckResult] = {}
         for numbers in _by_environment(trials):
             self._serve(trials, numbers, found)
         return tuple(
-            Attempt(trial.model, trial.plan, _proofs(trial, number, found), trial.because)
+            PlanRun(trial.model, trial.plan, _proofs(trial, number, found), trial.because)
             for number, trial in enumerate(trials)
         )
 
-    def _serve(self, trials: Sequence[Trial], numbers: Sequence[int], found: dict[tuple[int, str], Proof]) -> None:
+    def _serve(
+        self, trials: Sequence[Trial], numbers: Sequence[int], found: dict[tuple[int, str], CheckResult]
+    ) -> None:
         """Run the trials that share their environment variables in one worker."""
         mine = [trials[number] for number in numbers]
         items = tuple(f"{at}:{question.name}" for at, trial in enumerate(mine) for question in trial.asked())
@@ -94,32 +96,32 @@ def _by_environment(trials: Sequence[Trial]) -> Iterable[list[int]]:
     return groups.values()
 
 
-def _proof(event: Event, question: str) -> Proof:
+def _proof(event: Event, question: str) -> CheckResult:
     if event.kind == "answer":
-        return codec.read(Proof, event.answer)
-    return Proof(question, execution.outcome(event), event.reason)
+        return codec.read(CheckResult, event.answer)
+    return CheckResult(question, execution.outcome(event), event.reason)
 
 
-def _proofs(trial: Trial, number: int, found: dict[tuple[int, str], Proof]) -> tuple[Proof, ...]:
+def _proofs(trial: Trial, number: int, found: dict[tuple[int, str], CheckResult]) -> tuple[CheckResult, ...]:
     """Return a trial's proofs in order; what raises the same thing as an earlier one is said once."""
-    proofs: list[Proof] = []
+    proofs: list[CheckResult] = []
     for question in trial.asked():
-        proof = found.get((number, question.name), Proof(question.name, "skipped", "it was not reached"))
+        proof = found.get((number, question.name), CheckResult(question.name, "skipped", "it was not reached"))
         earlier = next((p for p in proofs if p.outcome == proof.outcome == "raised" and p.reason == proof.reason), None)
         if earlier is not None:
-            proof = replace(proof, outcome="skipped", reason=f"it raises as {earlier.question} does")
+            proof = replace(proof, outcome="skipped", reason=f"it raises as {earlier.check} does")
         proofs.append(proof)
     return tuple(proofs)
 
 
-def failing(attempt: Attempt) -> tuple[str, ...]:
+def failing(attempt: PlanRun) -> tuple[str, ...]:
     """Return the questions that an attempt fails."""
-    return tuple(proof.question for proof in attempt.proofs if answer(proof) in ("fail", "lost"))
+    return tuple(proof.check for proof in attempt.results if answer(proof) in ("fail", "lost"))
 
 
-def proof_of(attempt: Attempt, question: str) -> Proof | None:
+def proof_of(attempt: PlanRun, question: str) -> CheckResult | None:
     """Return an attempt's proof of a question."""
-    return next((proof for proof in attempt.proofs if proof.question == question), None)
+    return next((proof for proof in attempt.results if proof.check == question), None)
 
 
 def seconds_since(began: float) -> float:

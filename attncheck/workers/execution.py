@@ -12,7 +12,7 @@ from attncheck.workers.pool import Event, Pool, cores
 
 
 @dataclass(frozen=True)
-class Bench:
+class ExecutionTarget:
     """Where cases run: the interpreter, the device asked for ("auto", "cpu", "cuda"), seconds for each case."""
 
     python: str
@@ -53,7 +53,7 @@ class Progress:
     began: float = field(default_factory=time.monotonic)
     first: float = 0.0  # when the first case was done: what came before was starting up
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Take note of an event of the pool."""
         if event.kind != "started":
             self.done += 1

@@ -12,7 +12,7 @@ PORTS = 20000  # from 10000 on: what a Slurm job's number is folded into, as its
 
 
 @dataclass(frozen=True)
-class Place:
+class RankEnv:
     """One rank of a group that somebody else started; `environment` is what torch.distributed's env:// reads."""
 
     rank: int
@@ -20,7 +20,7 @@ class Place:
     environment: dict[str, str]
 
 
-def place(environ: Mapping[str, str]) -> Place | None:
+def rank_env(environ: Mapping[str, str]) -> RankEnv | None:
     """Return our place among ranks, None where no launcher started us. Raises `BadUsage` for half a place.
 
     torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT; srun sets SLURM_PROCID, SLURM_NTASKS,
@@ -46,10 +46,10 @@ def place(environ: Mapping[str, str]) -> Place | None:
     return None
 
 
-def _placed(environment: dict[str, str], local_rank: str | None) -> Place:
+def _placed(environment: dict[str, str], local_rank: str | None) -> RankEnv:
     try:
         rank, world_size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
-        return Place(rank, world_size, {**environment, "LOCAL_RANK": str(int(local_rank or 0))})
+        return RankEnv(rank, world_size, {**environment, "LOCAL_RANK": str(int(local_rank or 0))})
     except ValueError:
         raise BadUsage("the launcher's rank variables are not numbers: RANK, WORLD_SIZE, LOCAL_RANK") from None
 

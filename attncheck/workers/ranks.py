@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 from attncheck.core import interrupts
 from attncheck.core.errors import BadUsage, Following, Unanswered
-from attncheck.workers.launcher_env import Place
+from attncheck.workers.launcher_env import RankEnv
 from attncheck.workers.pool import LOSSES, PACKAGE, Event, beside
 from attncheck.workers.process import CHILD_ENVIRONMENT, Process, stop_all
 from attncheck.workers.stacks import waiting_for_peers
@@ -83,7 +83,7 @@ class Ranks:
     """Runs jobs one after another. `device` is what rank 0 says of its device, `facts` what all ranks say of theirs."""
 
     python: str
-    place: Place | None = None
+    place: RankEnv | None = None
     device: dict[str, Any] = field(default_factory=dict)
     facts: list[dict[str, Any]] = field(default_factory=list)
 

@@ -35,7 +35,7 @@ from attncheck.attention.calls import flash_attn, hub_kernels  # noqa: E402
 from attncheck.attention.inputs import make  # noqa: E402
 from attncheck.attention.reference.oracle import reference  # noqa: E402
 from attncheck.attention.reference.score import scores  # noqa: E402
-from attncheck.core.cases import Case, named  # noqa: E402
+from attncheck.core.cases import Case, with_name  # noqa: E402
 from attncheck.core.results.verdicts import Run, judge  # noqa: E402
 from tests.attention import optional_stubs as stubs  # noqa: E402
 
@@ -103,11 +103,11 @@ def verdict(backend: Backend, case: Case) -> str:
     wanted = {"out", "dq", "dk", "dv"} if case.backward else {"out"}
     assert wanted <= {score.tensor for score in found}
     answer = judge(Run(backend.name, case, "ok", scores=tuple(found)))
-    return "pass" if answer.answer == "pass" else f"{answer.answer}: {answer.because}"
+    return "pass" if answer.answer == "pass" else f"{answer.answer}: {answer.reason}"
 
 
 def accepted() -> list[Any]:
-    pairs = [(backend, named(case)) for backend in BACKENDS.values() for case in CASES]
+    pairs = [(backend, with_name(case)) for backend in BACKENDS.values() for case in CASES]
     runs = [(backend, case) for backend, case in pairs if not backend.refuse(case, HOPPER)]
     return [pytest.param(backend, case, id=f"{backend.name}-{case.name}") for backend, case in runs]
 
@@ -175,14 +175,14 @@ def test_flash_attention_3_returns_lse_or_does_not(
     backend: Backend, with_lse: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "flash_attn_interface", stubs.fa3(with_lse))
-    assert verdict(backend, named(PLAIN)) == "pass"
+    assert verdict(backend, with_name(PLAIN)) == "pass"
     assert lse_is_judged(backend, PLAIN) == with_lse
 
 
 @pytest.mark.parametrize("backend", [flash_attention_3.BACKEND, flash_attention_3_varlen.BACKEND])
 def test_what_an_old_release_lacks_is_refused_by_name(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flash_attn_interface", stubs.fa3_old())
-    assert verdict(backend, named(PLAIN)) == "pass"
+    assert verdict(backend, with_name(PLAIN)) == "pass"
     with pytest.raises(Refused, match="this release of FlashAttention-3 has no argument softcap"):
         backend.run(make(replace(PLAIN, softcap=20.0), "cpu"), False)
 
@@ -348,13 +348,13 @@ def test_a_package_is_found_without_running_it(name: str, tmp_path: Path, monkey
     module, distribution = PACKAGES[name]
     monkeypatch.delitem(sys.modules, module)
     backend = BACKENDS[name]
-    assert "not installed" in backend.find().missing
+    assert "not installed" in backend.installed().missing
     (tmp_path / f"{module}.py").write_text("raise SystemExit('imported')\n")
     record = tmp_path / f"{distribution}-9.1.dist-info" / "METADATA"
     record.parent.mkdir()
     record.write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 9.1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert (backend.find().version, backend.find().missing) == ("9.1", "")
+    assert (backend.installed().version, backend.installed().missing) == ("9.1", "")
 
 
 def test_the_copy_of_four_inside_flash_attn_2_is_not_flash_attention_4(
@@ -364,7 +364,7 @@ def test_the_copy_of_four_inside_flash_attn_2_is_not_flash_attention_4(
     (tmp_path / "flash_attn" / "cute").mkdir(parents=True)
     (tmp_path / "flash_attn" / "cute" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    assert flash_attention_4.BACKEND.find().missing == "flash-attn-4 is not installed"
+    assert flash_attention_4.BACKEND.installed().missing == "flash-attn-4 is not installed"
 
 
 # --- Hub kernels
@@ -401,10 +401,10 @@ def test_a_kernel_without_the_package_that_loads_it(tmp_path: Path, monkeypatch:
     backend = hub_flash_attn_2.BACKEND
     cached(tmp_path, "kernels", hub_flash_attn_2.REPOSITORY, "v3", "a" * 40)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert "kernels, which loads Hub kernels, is not installed" in backend.find().missing
+    assert "kernels, which loads Hub kernels, is not installed" in backend.installed().missing
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    assert backend.find().version == "v3"
-    assert "in the local Hub cache" in hub_flash_attn_3.BACKEND.find().missing
+    assert backend.installed().version == "v3"
+    assert "in the local Hub cache" in hub_flash_attn_3.BACKEND.installed().missing
 
 
 @pytest.mark.parametrize("release", ["0.9", "0.17"])
@@ -432,7 +432,7 @@ def test_a_kernel_is_loaded_with_the_network_switched_off(
     monkeypatch.setitem(sys.modules, "kernels", kernels)
     monkeypatch.setitem(sys.modules, "huggingface_hub", ModuleType("huggingface_hub"))
     monkeypatch.setitem(sys.modules, "huggingface_hub.constants", constants)
-    assert verdict(hub_flash_attn_2.BACKEND, named(PLAIN)) == "pass"
+    assert verdict(hub_flash_attn_2.BACKEND, with_name(PLAIN)) == "pass"
     assert told == [(folder, "flash_attn2", True)]
     assert not constants.HF_HUB_OFFLINE and "HF_HUB_OFFLINE" not in os.environ
 
@@ -480,7 +480,7 @@ KERNELS = {  # as a profiler shows them: hopper/flash_fwd_launch_template.h, fla
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_are_known_by_name(name: str) -> None:
     for kernel in KERNELS[name]:
-        assert [other for other in KERNELS if re.search(BACKENDS[other].seen, kernel)] == [name]
+        assert [other for other in KERNELS if re.search(BACKENDS[other].kernel_pattern, kernel)] == [name]
 
 
 @pytest.mark.parametrize(("backend", "case"), accepted())

@@ -16,12 +16,12 @@ from attncheck.attention.inputs import Inputs, make
 from attncheck.attention.reference import oracle
 from attncheck.attention.reference.oracle import Reference, reference
 from attncheck.attention.reference.score import scores
-from attncheck.core.cases import DTYPES, Case, Dtype, bounds, named, sampled_rows, segments
+from attncheck.core.cases import DTYPES, Case, Dtype, sampled_rows, segments, visible_bounds, with_name
 from attncheck.measure.suites import VALUES
 
 
 def a(seqlens_q: tuple[int, ...], seqlens_k: tuple[int, ...] | None = None, **changes: object) -> Case:
-    return named(replace(Case("oracle", seqlens_q, seqlens_k or seqlens_q), **changes))  # type: ignore[arg-type]
+    return with_name(replace(Case("oracle", seqlens_q, seqlens_k or seqlens_q), **changes))  # type: ignore[arg-type]
 
 
 CASES = (
@@ -90,13 +90,13 @@ def test_the_mask_is_what_its_words_say(case: Case) -> None:
     mask = masks.whole(case, "cpu").expand(case.batch, -1, -1, -1)[:, 0]
     want = torch.zeros_like(mask)
     for s in segments(case):
-        low, high = bounds(case, s.q_stop - s.q_start, s.k_stop - s.k_start)
+        low, high = visible_bounds(case, s.q_stop - s.q_start, s.k_stop - s.k_start)
         for i in range(s.q_stop - s.q_start):
             for j in range(s.k_stop - s.k_start):
                 want[s.batch, s.q_start + i, s.k_start + j] = low <= j - i <= high
     assert torch.equal(mask, want)
     q_document, q_place, k_document, k_place = masks.documents(case, "cpu")
-    low, high = bounds(case, 0, 0)
+    low, high = visible_bounds(case, 0, 0)
     distance = k_place[:, None, :] - q_place[:, :, None]
     same = q_document[:, :, None] == k_document[:, None, :]
     assert torch.equal(mask, same & (distance >= low) & (distance <= high)), "as flex_attention builds it"

@@ -30,7 +30,7 @@ def test_known_findings_are_set_apart_and_new_ones_stay(tmp_path: Path) -> None:
     today = report(finding("ATN101"), finding("ATN211", "cuda:0 has 7.9 GB taken"), finding("ATN140"))
     found = baseline.applied(today, path)
     assert [one.code for one in found.findings] == ["ATN140"]
-    assert [one.code for one in found.known] == ["ATN101", "ATN211"]
+    assert [one.code for one in found.baselined] == ["ATN101", "ATN211"]
 
 
 def test_the_same_findings_write_the_same_bytes_in_any_order_and_keep_their_dates(tmp_path: Path) -> None:

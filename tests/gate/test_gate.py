@@ -18,7 +18,7 @@ from attncheck.core.environment import ImportOutcome
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Finding, Problem, Skip
-from attncheck.core.job import Job, Linted
+from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
@@ -29,10 +29,10 @@ from attncheck.doctor.engine import stamped
 from attncheck.gate import baseline, checks, deadline, merge
 from attncheck.gate import run as gate
 from attncheck.gate.policy import Config
-from attncheck.workers.execution import Bench
+from attncheck.workers.execution import ExecutionTarget
 from tests.snapshots import h200, laptop
 
-BENCH = Bench("python")
+BENCH = ExecutionTarget("python")
 ALL = CHECKS
 LAUNCH = Source("run.sh", "", "shell")
 
@@ -103,7 +103,7 @@ def test_checks_run_in_order_and_all_findings_are_in_one_report(answers: Answers
     found = run(Config(checks=("doctor", "parity", "bench")))
     assert outcomes(found) == [("doctor", "found"), ("parity", "found"), ("bench", "clean")]
     assert [one.code for one in found.findings] == ["ATN601", "ATN211"]
-    assert found.asked == "gate"
+    assert found.command == "gate"
 
 
 @pytest.mark.parametrize(
@@ -114,12 +114,12 @@ def test_checks_run_in_order_and_all_findings_are_in_one_report(answers: Answers
         (Config(fail_on="warning"), ("ATN211",), (), 1),
         (Config(fail_on="never"), ("ATN101",), (), 0),
         (Config(), (), (Stage("parity", "unanswered"),), 3),
-        (Config(), (), (Stage("parity", "left out", because=gate.LATE),), 3),
+        (Config(), (), (Stage("parity", "left out", reason=gate.LATE),), 3),
         (Config(), ("ATN101",), (Stage("parity", "unanswered"),), 1),
         (Config(fail_on="never"), ("ATN101",), (Stage("parity", "left out"),), 3),
         (Config(), (), (Stage("lint", "unanswered"), Stage("parity", "clean")), 0),
         (Config(checks=("lint",)), (), (Stage("lint", "unanswered"),), 3),
-        (Config(), (), (Stage("doctor", "unanswered", because=gate.INTERRUPTED),), 130),
+        (Config(), (), (Stage("doctor", "unanswered", reason=gate.INTERRUPTED),), 130),
     ],
 )
 def test_exit_code(asked: Config, codes: tuple[str, ...], stages: tuple[Stage, ...], code: int) -> None:
@@ -135,7 +135,7 @@ def test_what_the_policy_and_the_baseline_let_pass_does_not_fail(answers: Answer
     found = run(asked)
     assert found.findings == () and gate.exit_code(found, asked) == 0
     assert outcomes(found) == [("doctor", "clean")]
-    assert [one.code for one in (*found.allowed, *found.known)] == ["ATN101", "ATN102"]
+    assert [one.code for one in (*found.allowed, *found.baselined)] == ["ATN101", "ATN102"]
     late = run(asked, date="2026-11-22")
     assert [one.code for one in late.findings] == ["ATN101", "ATN904"] and gate.exit_code(late, asked) == 1
     assert outcomes(late) == [("doctor", "found")]
@@ -146,7 +146,7 @@ def test_an_unanswered_check_keeps_what_it_had_and_the_others_run(answers: Answe
     answers["doctor"] = raising(BadUsage("no such case"), report(finding("ATN211")))
     found = run(Config(checks=("doctor", "parity", "smoke")))
     assert outcomes(found) == [("doctor", "unanswered"), ("parity", "unanswered"), ("smoke", "clean")]
-    assert [stage.because for stage in found.stages] == ["no such case", "ranks did not meet", ""]
+    assert [stage.reason for stage in found.stages] == ["no such case", "ranks did not meet", ""]
     assert [one.code for one in found.findings] == ["ATN601", "ATN211"]
 
 
@@ -160,7 +160,7 @@ def test_cases_that_the_budget_left_out_are_no_clean_answer(answers: Answers) ->
     answers["parity"] = lambda rest: iter([report(measured_on=MeasuredOn("cpu", not_reached=3))])
     found = run(Config(checks=("parity",)))
     assert found.stages[0].outcome == "unanswered"
-    assert found.stages[0].because == "3 cases not reached within the budget"
+    assert found.stages[0].reason == "3 cases not reached within the budget"
     assert gate.exit_code(found, Config(checks=("parity",))) == 3
 
 
@@ -182,7 +182,7 @@ def test_the_budget_cuts_a_check_and_leaves_the_rest_out(answers: Answers) -> No
     began = time.monotonic()
     found = run(Config(checks=("determinism", "bench"), budget=0.5))
     assert time.monotonic() - began < 10
-    assert [stage.because for stage in found.stages] == [gate.CUT, gate.LATE]
+    assert [stage.reason for stage in found.stages] == [gate.CUT, gate.LATE]
     assert outcomes(found) == [("determinism", "unanswered"), ("bench", "left out")]
     assert [one.code for one in found.findings] == ["ATN211"]
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
@@ -272,7 +272,7 @@ def test_a_stopped_check_says_which_finding_stopped_it(answers: Answers, monkeyp
     monkeypatch.setattr(checks.Asking, "snapshot", lambda self: broken(laptop(), "torch"))
     found = run(Config(checks=("doctor", "lint", "parity", "smoke")), LAUNCH)
     assert outcomes(found) == [("doctor", "found"), ("lint", "clean"), ("parity", "left out"), ("smoke", "left out")]
-    assert found.stages[2].because == "ATN102: torch 2.11.0 cannot be imported"
+    assert found.stages[2].reason == "ATN102: torch 2.11.0 cannot be imported"
     assert gate.exit_code(found, Config(fail_on="never")) == 3
 
 
@@ -315,15 +315,15 @@ def test_reports_are_merged_without_doubles() -> None:
         report(finding("ATN211"), finding("ATN140"), measured_on=MeasuredOn("cpu", "x86", "2.13", seconds=1.5)),
         passed=("ATN101", "ATN102"),
         runs=(replace(runs, backend="eager"),),
-        linted=(Linted(Job("trl", "1.0", "sft")),),
+        launches=(LintedLaunch(Job("trl", "1.0", "sft")),),
     )
-    found = merge.merged(replace(report(), asked="gate"), [first, second])
+    found = merge.merged(replace(report(), command="gate"), [first, second])
     assert [one.code for one in found.findings] == ["ATN140", "ATN211"]
     assert found.passed == ("ATN101", "ATN102")
     assert [skip.code for skip in found.skips] == ["ATN103"]
     assert [one.backend for one in found.runs] == ["sdpa", "eager"]
-    assert (found.measured_on.seconds, found.measured_on.not_reached, found.asked) == (3.5, 1, "gate")
-    assert len(found.linted) == 1
+    assert (found.measured_on.seconds, found.measured_on.not_reached, found.command) == (3.5, 1, "gate")
+    assert len(found.launches) == 1
     assert codec.loads(Report, codec.dumps(found)) == found
 
 
@@ -335,7 +335,7 @@ def test_doctor_asks_each_model_and_the_report_holds_both(tmp_path: Path, monkey
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "config.json").write_text("{")
     asked = Config(checks=("doctor",), models=("good", "bad"), target="cpu", select=("ATN301", "ATN101"))
-    found = gate.run(asked, Bench(sys.executable), quiet, date="2026-11-21")
+    found = gate.run(asked, ExecutionTarget(sys.executable), quiet, date="2026-11-21")
     assert [one.code for one in found.findings] == ["ATN301"]
     assert "ATN101" in found.passed
     assert gate.exit_code(found, asked) == 1

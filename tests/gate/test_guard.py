@@ -19,7 +19,7 @@ from attncheck.core.errors import Unanswered
 from attncheck.gate import cache, cache_key, guard, node_leader
 from attncheck.gate.cache import Answer, Hashes
 from attncheck.gate.policy import Config
-from attncheck.workers.execution import Bench
+from attncheck.workers.execution import ExecutionTarget
 from tests.conftest import all_gone
 
 PROGRAM = [sys.executable, "-m", "attncheck"]
@@ -449,7 +449,7 @@ def test_what_an_answer_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cache_key, "sites", lambda python: [str(site)])
 
     def key(asked: Config | None = None, **environ: str) -> str:
-        bench, hashes = Bench("python"), Hashes(None)
+        bench, hashes = ExecutionTarget("python"), Hashes(None)
         told = cache_key.circumstances(asked or Config(), bench, ("true",), "2026-11-21", hashes, environ)
         return cache.key(told)
 

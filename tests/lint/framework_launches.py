@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from attncheck.core.facts import Known
-from attncheck.core.job import Job, Objection
+from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Edit, Kind, Launch, Source
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
@@ -50,9 +50,9 @@ def read(
     return framework.read(started, version, with_model(snapshot or snapshots.h200(), model))
 
 
-def said(job: Job, consequence: str, word: str = "") -> Objection | None:
+def said(job: Job, consequence: str, word: str = "") -> SettingProblem | None:
     """Return the objection of a kind that has `word` in its message."""
-    return next((each for each in job.objections if each.consequence == consequence and word in each.message), None)
+    return next((each for each in job.problems if each.consequence == consequence and word in each.message), None)
 
 
 def corrected(started: Launch, edits: tuple[Edit, ...]) -> dict[str, str]:

@@ -82,7 +82,7 @@ def test_toml() -> None:
 )
 def test_places(text: str, kind: Kind, name: str, place: str, whole: str, value: str) -> None:
     found = settings(text, kind)[name]
-    assert str(found.place) == place
+    assert str(found.location) == place
     assert (text[slice(*found.span)], text[slice(*found.value_span)]) == (whole, value)
 
 

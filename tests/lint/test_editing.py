@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.launch import NOWHERE, Edit, Kind, Launch, Place, Setting, Source
+from attncheck.core.launch import NOWHERE, Edit, Kind, Launch, Setting, Source, SourceLocation
 from attncheck.lint.arguments import options, overrides
 from attncheck.lint.files.configuration import entries
 from attncheck.lint.files.edit_files import changed
@@ -168,7 +168,7 @@ def test_edits_do_not_overlap() -> None:
 
 
 def test_what_stands_nowhere_is_not_edited() -> None:
-    setting = Setting("x", "1", Place("run.sh"), NOWHERE)
+    setting = Setting("x", "1", SourceLocation("run.sh"), NOWHERE)
     with pytest.raises(ValueError, match="several places"):
         replaced(setting, "2")
     with pytest.raises(ValueError, match="several places"):

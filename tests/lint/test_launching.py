@@ -277,7 +277,7 @@ def test_words_are_quoted_so_that_nothing_is_expanded() -> None:
     (launch,) = launching.launches(source, file)
     assert [word.text for word in launch.whole] == given == shlex.split(source.text)
     assert all(word.known for word in launch.whole)
-    assert str(launch.words[0].place) == "command line"
+    assert str(launch.words[0].location) == "command line"
 
 
 def test_the_options_of_torchrun_are_those_of_torch() -> None:

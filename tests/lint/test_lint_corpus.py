@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.job import Linted
+from attncheck.core.job import LintedLaunch
 from attncheck.core.report import Report
 from attncheck.lint import frameworks, run
 from tests.lint import launches
@@ -56,20 +56,20 @@ def test_what_is_corrected_is_read_again_without_a_name_that_is_not_known(path: 
     for snapshot in (HERE["h200"], HERE["v100x8"]):  # the corrections differ most
         report = launches.linted(path, snapshot)
         source = launches.source(path)
-        for said in report.linted:
+        for said in report.launches:
             again = run.run(
                 snapshot,
                 run.Request((corrected(source, said),)),
                 launches.read_model,
                 launches.nothing,
             )
-            unknown = {name.name for job in again.linted for name in job.job.unknown}
-            before = {name.name for name in said.job.unknown if not name.now}
+            unknown = {name.name for job in again.launches for name in job.job.unknown_settings}
+            before = {name.name for name in said.job.unknown_settings if not name.now}
             assert unknown <= before, "only what has no name any more may be left"
-            assert len(again.linted) == len(report.linted)
+            assert len(again.launches) == len(report.launches)
 
 
-def corrected(source: Any, said: Linted) -> Any:
+def corrected(source: Any, said: LintedLaunch) -> Any:
     from dataclasses import replace
 
     from attncheck.lint.files import editing
@@ -85,4 +85,4 @@ def test_a_launch_without_errors_is_left_as_it_is(path: Path) -> None:
         f for f in report.findings if (f.severity != "note" and any(fix.sets for fix in f.fixes)) or f.code == "ATN440"
     ]
     if not wrong:
-        assert all(not said.edits and not said.diff and not said.command for said in report.linted)
+        assert all(not said.edits and not said.diff and not said.command for said in report.launches)

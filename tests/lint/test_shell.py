@@ -108,7 +108,7 @@ def test_what_only_running_tells_is_not_known() -> None:
 def test_words_know_where_they_came_from() -> None:
     text = 'L=4 A=(--x "$L" --y=\'2 3\')\na "b c" --l $L --m=${L} "${A[@]}" \'x\'"y"\n'
     assert raws(text) == ["a", '"b c"', "--l", "$L", "--m=${L}", "--x", '"$L"', "--y='2 3'", "'x'\"y\""]
-    assert [str(word.place) for word in last(text).words][4:6] == ["run.sh:2:16", "run.sh:1:8"]
+    assert [str(word.location) for word in last(text).words][4:6] == ["run.sh:2:16", "run.sh:1:8"]
 
 
 def test_an_unquoted_variable_gives_each_word_its_own_place() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.cases import Case, named
+from attncheck.core.cases import Case, with_name
 from attncheck.core.results.ring_timings import Clocks
 from attncheck.core.results.timings import DeviceRates, Recommendation, Timing
 from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run
@@ -28,26 +28,29 @@ from tests.conftest import all_gone, processes_marked
 from tests.plugins import plant
 from tests.snapshots import laptop
 
-CASE = named(Case("bench", (8192,), (8192,), num_heads=32, num_kv_heads=8, head_dim=128, v_head_dim=128))
+CASE = with_name(Case("bench", (8192,), (8192,), num_heads=32, num_kv_heads=8, head_dim=128, v_head_dim=128))
 FLASH = Timing(
     "flash_attention_2", CASE, "forward_backward", "default", "ok", answer="pass", median_ms=6.14, p10_ms=6.1,
     p90_ms=6.2, interval_ms=0.02, calls=60, stable=True, host_ms=0.4, peak_memory_bytes=1 << 29, repeats=32,
-    varied=("dq",), switch="deterministic=True", reference_ms=(1.4, 1.41), clocks=Clocks(1700, 1980, 690, 61),
+    varied=("dq",), deterministic_switch="deterministic=True", reference_ms=(1.4, 1.41),
+    clocks=Clocks(1700, 1980, 690, 61),
 )  # fmt: skip
 STRICT = replace(FLASH, mode="deterministic", median_ms=8.92, varied=(), peak_memory_bytes=1 << 30)
-CUDNN = replace(FLASH, backend="sdpa_cudnn", median_ms=3.93, switch="torch.use_deterministic_algorithms(True)")
-FLEX = replace(FLASH, backend="flex_attention", median_ms=6.2, varied=(), switch="")
+CUDNN = replace(
+    FLASH, backend="sdpa_cudnn", median_ms=3.93, deterministic_switch="torch.use_deterministic_algorithms(True)"
+)
+FLEX = replace(FLASH, backend="flex_attention", median_ms=6.2, varied=(), deterministic_switch="")
 MEASURED = (FLASH, STRICT, CUDNN, FLEX)
 
 
 def chosen(*found: Timing) -> dict[str, Recommendation]:
-    return {item.wanted: item for item in recommend(found, discovery.setting) if item.passes == "forward_backward"}
+    return {item.wanted: item for item in recommend(found, discovery.job_setting) if item.passes == "forward_backward"}
 
 
 def test_the_fastest_right_one_and_the_fastest_deterministic_one() -> None:
     found = chosen(*MEASURED)
     assert found["correct"].choice == "sdpa_cudnn"
-    assert "1.56 × as fast as flash_attention_2" in found["correct"].because
+    assert "1.56 × as fast as flash_attention_2" in found["correct"].reason
     assert "CUDNN_ATTENTION" in found["correct"].setting
     assert found["deterministic"].choice == "flex_attention"
     assert found["deterministic"].cost == pytest.approx(6.2 / 3.93)
@@ -63,8 +66,8 @@ def test_a_switched_mode_is_recommended_with_its_switch_and_what_it_costs() -> N
 
 @pytest.mark.parametrize("answer", ["fail", "warn", "lost", "skipped", "refused"])
 def test_what_parity_did_not_pass_is_never_recommended(answer: Any) -> None:
-    found = chosen(replace(CUDNN, answer=answer, varied=(), switch=""), FLASH, FLEX)
-    assert "sdpa_cudnn" not in json.dumps([found["correct"].choice, found["correct"].tied, found["correct"].because])
+    found = chosen(replace(CUDNN, answer=answer, varied=(), deterministic_switch=""), FLASH, FLEX)
+    assert "sdpa_cudnn" not in json.dumps([found["correct"].choice, found["correct"].tied, found["correct"].reason])
     assert found["deterministic"].choice == "flex_attention"
 
 
@@ -81,7 +84,7 @@ def test_bits_that_hold_by_chance_do_not_make_a_backend_deterministic() -> None:
     lucky = replace(CUDNN, varied=())  # eight calls alike, and its backward needs a switch that it does not have
     assert chosen(lucky, FLASH, STRICT)["deterministic"].choice == "flash_attention_2"
     broken = replace(STRICT, varied=("dk",))
-    assert chosen(FLASH, broken)["deterministic"].because == "no backend is correct and reproducible here"
+    assert chosen(FLASH, broken)["deterministic"].reason == "no backend is correct and reproducible here"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +111,7 @@ def test_one_backend_in_two_modes_is_no_tie() -> None:
 
 
 def test_nothing_to_choose_from() -> None:
-    assert chosen(replace(FLASH, outcome="died", answer="lost"))["correct"].because == "no backend is correct here"
+    assert chosen(replace(FLASH, outcome="died", answer="lost"))["correct"].reason == "no backend is correct here"
     assert candidates([], "correct") == []
 
 
@@ -183,7 +186,7 @@ def test_backends_are_timed_here(attncheck: Command, marker: str) -> None:
     pytest.importorskip("torch")
     found = document(attncheck, *SMALL, "--backend", "eager", "--backend", "sdpa_math", "--backend", "sdpa_cudnn")
     pytest.importorskip("jsonschema").validate(found, schema())
-    assert found["asked"] == "bench"
+    assert found["command"] == "bench"
     assert found["findings"] == []
     timed = [timing for timing in found["timings"] if timing["outcome"] == "ok"]
     assert {(t["backend"], t["passes"]) for t in timed} == {

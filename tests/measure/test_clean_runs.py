@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
 from attncheck.attention.inputs import Inputs, make
 from attncheck.attention.reference.oracle import reference
@@ -20,7 +20,7 @@ CPU = Device("cpu", torch=(99, 0))
 
 
 def emulation(run: Callable[[Inputs, bool], Outputs], name: str) -> Backend:
-    return Backend(name, "", "", Found, lambda case, device: "", run, lambda case: ())
+    return Backend(name, "", "", Installed, lambda case, device: "", run, lambda case: ())
 
 
 CORRECT = (
@@ -53,10 +53,10 @@ def counted(verdicts: list[Verdict], capsys: pytest.CaptureFixture[str]) -> tupl
     wrong = [verdict for verdict in verdicts if verdict.answer == "fail"]
     warned = [verdict for verdict in verdicts if verdict.answer == "warn"]
     with capsys.disabled():
-        worst = max(verdict.excess for verdict in verdicts)
+        worst = max(verdict.budget_ratio for verdict in verdicts)
         print(f"\n{len(verdicts)} clean runs: {len(wrong)} fail, {len(warned)} warn, worst {worst:.2f} of the budget")
         for verdict in warned:
-            print(f"  {verdict.backend} {verdict.case}: {verdict.because}")
+            print(f"  {verdict.backend} {verdict.case}: {verdict.reason}")
     return wrong, warned
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.cases import Case, named
+from attncheck.core.cases import Case, with_name
 from attncheck.core.results.verdicts import BackendState, Difference, MeasuredOn, Repeats
 from attncheck.measure import determinism
 from attncheck.report.schema import schema
@@ -17,11 +17,13 @@ from tests.conftest import Run
 from tests.plugins import plant
 from tests.snapshots import laptop
 
-CASE = named(Case("repeats", (512,), (512,)))
+CASE = with_name(Case("repeats", (512,), (512,)))
 SAME = tuple(Difference(name, 1, 0, 0.0, 0, 1000) for name in ("out", "dq", "dk", "dv"))
 LOOSE = (SAME[0], Difference("dq", 17, 4, 0.001, 30, 1000, 7, 1), *SAME[2:])
 PLAIN = Repeats("sdpa_flash", CASE, "default", "ok", repeats=32, under_load=16, differences=SAME, call_ms=2.0)
-STRICT = replace(PLAIN, mode="deterministic", switch="torch.use_deterministic_algorithms(True)", call_ms=3.0)
+STRICT = replace(
+    PLAIN, mode="deterministic", deterministic_switch="torch.use_deterministic_algorithms(True)", call_ms=3.0
+)
 
 
 def found(*repeats: Repeats) -> list[tuple[str, str]]:
@@ -51,7 +53,7 @@ def test_a_switch_that_does_not_hold_is_an_error() -> None:
 
 def test_warn_only_that_does_not_help_is_said() -> None:
     loose = replace(PLAIN, differences=LOOSE)
-    ((_, text),) = found(loose, replace(loose, mode="warn_only", switch="warn_only=True"))
+    ((_, text),) = found(loose, replace(loose, mode="warn_only", deterministic_switch="warn_only=True"))
     assert "warn_only=True does not help" in text
 
 

@@ -15,7 +15,7 @@ from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs, make
 from attncheck.attention.reference.oracle import Reference, reference
 from attncheck.attention.reference.score import scores
-from attncheck.core.cases import DTYPES, Case, Dtype, named
+from attncheck.core.cases import DTYPES, Case, Dtype, with_name
 from attncheck.core.results.verdicts import Run, judge
 from tests.measure.planted import emulated, ring
 from tests.measure.planted.faults import FAULTS, Fault
@@ -33,7 +33,7 @@ CORRECT: dict[str, tuple[Kernel, float]] = {  # and the class factor by which ea
 
 
 def a(seqlens_q: tuple[int, ...], seqlens_k: tuple[int, ...] | None = None, **changes: object) -> Case:
-    return named(replace(Case("planted", seqlens_q, seqlens_k or seqlens_q), **changes))  # type: ignore[arg-type]
+    return with_name(replace(Case("planted", seqlens_q, seqlens_k or seqlens_q), **changes))  # type: ignore[arg-type]
 
 
 CASES = (
@@ -82,7 +82,7 @@ def same(one: Outputs, other: Outputs) -> bool:
 
 
 def in_dtype(case: Case, dtype: Dtype) -> Case:
-    return named(replace(case, dtype=dtype))
+    return with_name(replace(case, dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -94,7 +94,7 @@ def test_a_correct_emulation_passes(case: Case, dtype: Dtype) -> None:
             continue  # LSEs in the hundreds: merging by them costs float32 more than a kernel's own rounding
         found = scores(right(run, case), oracle(case))
         verdict = judge(Run(name, case, "ok", scores=tuple(found), class_factor=factor))
-        assert verdict.answer == "pass", (name, verdict.because)
+        assert verdict.answer == "pass", (name, verdict.reason)
         if dtype != "float32" and not case.padded and case.values != "small":  # float16's subnormals: up to sqrt(8)
             noise = {score.tensor: score.z_rms for score in found if score.tensor in ("out", "dq", "dk", "dv")}
             assert all(0.3 < z < 1.5 for z in noise.values()), (name, noise)
@@ -134,7 +134,7 @@ def test_chance_strikes_once_in_twenty_calls(fault: Fault) -> None:
 
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f.family == "cache"], ids=lambda fault: fault.name)
 def test_a_cache_answers_with_what_it_was_asked_before(fault: Fault) -> None:
-    before, case = named(replace(CASES[1], seed=7)), CASES[1]
+    before, case = with_name(replace(CASES[1], seed=7)), CASES[1]
     fault.run(inputs(before), False)
     answer, stale = of(fault.run(inputs(case), False)), of(right(fault.right, before))
     assert torch.equal(answer["dq"], stale["dq"])

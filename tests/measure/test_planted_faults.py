@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from attncheck.attention.backend import Backend, Device, Found
-from attncheck.core.cases import Case, named
+from attncheck.attention.backend import Backend, Device, Installed
+from attncheck.core.cases import Case, with_name
 from attncheck.measure.suites import suite
 from attncheck.measure.worker.repeats import Repeater
 from tests.measure.planted.faults import FAULTS
@@ -43,8 +43,8 @@ def test_the_standard_suite_sees_every_loss_of_precision(capsys: pytest.CaptureF
 @pytest.mark.parametrize("fault", CHANCE, ids=lambda fault: fault.name)
 def test_determinism_catches_what_differs_once_in_twenty_calls(fault: object) -> None:
     run = fault.run  # type: ignore[attr-defined]
-    backend = Backend("chance", "", "", Found, lambda case, device: "", run, lambda case: ())
-    case = named(Case("repeats", (300,), (300,)))
+    backend = Backend("chance", "", "", Installed, lambda case, device: "", run, lambda case: ())
+    case = with_name(Case("repeats", (300,), (300,)))
     found = Repeater(backend, Device("cpu"), repeats=32).measure(case, "default")
     varied = [difference for difference in found.differences if difference.distinct > 1]
     assert varied

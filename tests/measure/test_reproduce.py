@@ -16,7 +16,7 @@ import torch
 from attncheck.attention.backend import Backend, Device
 from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
 from attncheck.attention.inputs import make
-from attncheck.core.cases import Case, named
+from attncheck.core.cases import Case, with_name
 from attncheck.measure import reproduce
 from attncheck.measure.suites import suite
 from tests.conftest import Run
@@ -63,7 +63,7 @@ def test_a_script_has_the_measured_inputs_and_runs(case: Case) -> None:
 
 def test_a_gradient_that_is_exactly_zero_is_divided_by_nothing() -> None:
     """A query that sees one key attends to it alone, whatever the scores: dq and dk are 0."""
-    case = named(Case("dense", (1,), (1,)))
+    case = with_name(Case("dense", (1,), (1,)))
     _, printed = executed(case, sdpa_math.BACKEND)
     assert "dq: error 0.000e+00 where the exact one is 0" in printed and "dk: error 0.000e+00" in printed
     assert "dv: relative error" in printed and max(errors(printed)) < 0.03

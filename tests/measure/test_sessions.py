@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from attncheck.attention import masks
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
 from attncheck.attention.device import device_of
 from attncheck.attention.inputs import Inputs
-from attncheck.core.cases import Case, named
+from attncheck.core.cases import Case, with_name
 from attncheck.core.results.verdicts import Run, judge
 from attncheck.measure.suites import suite
 from attncheck.measure.worker.repeats import Repeater, bits, digest, same_bits
@@ -25,11 +25,11 @@ Call = Callable[[Inputs], Outputs]
 
 
 def a(seqlens: tuple[int, ...], **changes: object) -> Case:
-    return named(replace(Case("measure", seqlens, seqlens), **changes))  # type: ignore[arg-type]
+    return with_name(replace(Case("measure", seqlens, seqlens), **changes))  # type: ignore[arg-type]
 
 
 def backend(run: Call, **changes: object) -> Backend:
-    plain = Backend("planted", "", "", Found, lambda case, device: "", lambda x, strict: run(x), lambda case: ())
+    plain = Backend("planted", "", "", Installed, lambda case, device: "", lambda x, strict: run(x), lambda case: ())
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
@@ -112,7 +112,7 @@ def test_the_worst_place_is_found() -> None:
 def test_nan_is_counted_and_fails_even_in_rows_that_are_not_sampled() -> None:
     far = a((5000,), num_heads=1, num_kv_heads=1, every_row=False)
     found = measured(edited(out=put((0, 777), float("nan"))), far)
-    assert judge(found).because == "64 values are NaN or infinite in out"
+    assert judge(found).reason == "64 values are NaN or infinite in out"
 
 
 def test_a_clean_run_has_no_pattern() -> None:
@@ -147,13 +147,13 @@ def test_a_look_ahead_is_named_by_query_and_key(probe: str, says: str) -> None:
     assert judge(measured(seeing(0), case)).answer == "pass"
     verdict = judge(measured(seeing(1), case))
     assert verdict.answer == "fail"
-    assert says in verdict.because
+    assert says in verdict.reason
 
 
 def test_the_count_comes_from_the_lse() -> None:
     case = a((300,), probe="code", backward=False)
     verdict = judge(measured(edited(lse=lambda x: x + 0.02), case))
-    assert "keys, not" in verdict.because
+    assert "keys, not" in verdict.reason
 
 
 def test_a_wrong_kv_head_is_named() -> None:
@@ -161,14 +161,14 @@ def test_a_wrong_kv_head_is_named() -> None:
         return right(replace(inputs, k=inputs.k.roll(1, 2), v=inputs.v.roll(1, 2)))
 
     verdict = judge(measured(rolled, a((130,), num_heads=8, num_kv_heads=4, probe="heads")))
-    assert verdict.because == "head 0 returns the v of kv head 3, not of 0"
+    assert verdict.reason == "head 0 returns the v of kv head 3, not of 0"
 
 
 DROPOUT = next(case for case in suite("standard") if case.probe == "dropout")
 
 
 def dropping(change: Callable[[Inputs], Outputs]) -> str:
-    return judge(measured(change, DROPOUT)).because
+    return judge(measured(change, DROPOUT)).reason
 
 
 def test_dropout_is_judged_by_what_it_keeps() -> None:
@@ -202,13 +202,16 @@ def test_dropout_is_judged_by_what_it_keeps() -> None:
 
 def test_an_impostor_is_named() -> None:
     others = (sdpa_flash.BACKEND, sdpa_math.BACKEND)
-    for claimed in (sdpa_math.BACKEND, replace(sdpa_math.BACKEND, name="flash_attention_2", seen="flash::flash_fwd")):
+    for claimed in (
+        sdpa_math.BACKEND,
+        replace(sdpa_math.BACKEND, name="flash_attention_2", kernel_pattern="flash::flash_fwd"),
+    ):
         liar = replace(claimed, run=sdpa_flash.BACKEND.run)
         verdict = judge(Session(liar, CPU, others).measure(PLAIN))
         assert verdict.answer == "fail"
-        assert "ran" in verdict.because
+        assert "ran" in verdict.reason
     stranger = replace(sdpa_flash.BACKEND, run=sdpa_math.BACKEND.run)
-    assert "something else" in judge(Session(stranger, CPU, others).measure(PLAIN)).because
+    assert "something else" in judge(Session(stranger, CPU, others).measure(PLAIN)).reason
 
 
 def test_refusals_keep_torchs_own_reason() -> None:
@@ -276,7 +279,7 @@ def test_what_a_training_job_could_not_use_is_wrong(name: str) -> None:
     run, says = MALFORMED[name]
     verdict = judge(measured(run, PLAIN))
     assert verdict.answer == "fail"
-    assert verdict.because.startswith(says)
+    assert verdict.reason.startswith(says)
 
 
 def test_sinks_without_a_gradient_are_wrong_and_a_small_error_in_it_is_seen() -> None:
@@ -291,7 +294,7 @@ def test_sinks_without_a_gradient_are_wrong_and_a_small_error_in_it_is_seen() ->
         return replace(answer, dsinks=answer.dsinks * times)
 
     assert judge(measured(run, case, noise="eager")).answer == "pass"
-    assert "no gradient for the sinks" in judge(measured(lambda i: run(i, dsinks=None), case)).because
+    assert "no gradient for the sinks" in judge(measured(lambda i: run(i, dsinks=None), case)).reason
     assert judge(measured(lambda i: off(i, 1.1), case, noise="eager")).answer == "warn"
     assert judge(measured(lambda i: off(i, 1.5), case, noise="eager")).answer == "fail"
 
@@ -305,7 +308,7 @@ def test_what_lies_in_padding_and_in_rows_without_keys_is_nobodys() -> None:
         return replace(answer, out=out)
 
     padded = a((200, 70), layout="left_padded")
-    crossed = named(replace(PLAIN, seqlens_q=(300,), seqlens_k=(129,)))
+    crossed = with_name(replace(PLAIN, seqlens_q=(300,), seqlens_k=(129,)))
     for case in (padded, crossed):
         assert judge(measured(careless, case)).answer == "pass"
 
@@ -326,7 +329,7 @@ def test_an_exception_is_told_in_one_printable_line() -> None:
     def raising(inputs: Inputs) -> Outputs:
         raise ValueError("\ud800 bad\x1b[31m\nmore")
 
-    because = judge(measured(raising, PLAIN)).because
+    because = judge(measured(raising, PLAIN)).reason
     assert because.startswith("ValueError: ")
     assert because.isprintable()
     assert because.encode()
@@ -344,7 +347,7 @@ def test_a_leak_between_documents_is_found_whichever_of_them_is_long() -> None:
         return replace(answer, out=out)
 
     assert judge(measured(right, case)).answer == "pass"
-    assert "of document 0 changes with other documents" in judge(measured(leaky, case)).because
+    assert "of document 0 changes with other documents" in judge(measured(leaky, case)).reason
 
 
 def test_no_memory_is_no_fault() -> None:

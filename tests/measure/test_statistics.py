@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from attncheck.core.cases import Case, bounds, segments
+from attncheck.core.cases import Case, segments, visible_bounds
 from attncheck.core.results.timings import Timing
 from attncheck.measure.flops import between, by_step, flops, visible
 from attncheck.measure.statistics import half_width, interval, quantile
@@ -33,7 +33,7 @@ def test_visible_pairs_are_those_of_the_mask(case: Case) -> None:
     seen = 0
     for s in segments(case):
         q, k = s.q_stop - s.q_start, s.k_stop - s.k_start
-        low, high = bounds(case, q, k)
+        low, high = visible_bounds(case, q, k)
         seen += sum(low <= j - i <= high for i in range(q) for j in range(k))
     assert visible(case) == seen
 
@@ -94,9 +94,11 @@ def test_what_counts_as_reproducible() -> None:
     plain = Timing("b", PLAIN, "forward_backward", "default", "ok", repeats=8)
     assert plain.reproducible
     assert not replace(plain, varied=("dq",)).reproducible
-    assert not replace(plain, switch="deterministic=True").reproducible, "eight calls prove less than the switch"
-    assert replace(plain, switch="deterministic=True", mode="deterministic").reproducible
-    assert replace(plain, switch="deterministic=True", passes="forward").reproducible
+    assert not replace(plain, deterministic_switch="deterministic=True").reproducible, (
+        "eight calls prove less than the switch"
+    )
+    assert replace(plain, deterministic_switch="deterministic=True", mode="deterministic").reproducible
+    assert replace(plain, deterministic_switch="deterministic=True", passes="forward").reproducible
     assert not replace(plain, outcome="raised").reproducible
 
 

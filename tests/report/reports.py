@@ -7,12 +7,12 @@ from typing import Any
 
 from attncheck.core.cases import Case
 from attncheck.core.findings import Finding, Fix, Skip
-from attncheck.core.job import Job, Linted
-from attncheck.core.launch import Edit, Place, Setting
+from attncheck.core.job import Job, LintedLaunch
+from attncheck.core.launch import Edit, Setting, SourceLocation
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
 from attncheck.core.results.gate import Allowance, Stage
-from attncheck.core.results.smoke import Attempt, Measure, Proof
+from attncheck.core.results.smoke import CheckResult, Measure, PlanRun
 from attncheck.core.results.verdicts import MeasuredOn, Run, Verdict
 from attncheck.doctor import engine
 from tests import snapshots as s
@@ -43,19 +43,19 @@ def everything() -> Report:
     """Return a gate's report: findings of each level and kind, skips, stages, verdicts, proofs, a linted script."""
     right = Case("gqa", (128,), (128,), name="gqa-128")
     return plain(
-        asked="gate",
+        command="gate",
         findings=(
             finding("ATN140"),
             finding("ATN201", subject="driver 550.54", severity="warning", fixes=()),
             finding(
                 "ATN401",
-                places=(Place("run.sh", 2, 3),),
+                locations=(SourceLocation("run.sh", 2, 3),),
                 severity="error",
                 fixes=(Fix("name one that packs", "setting", "--attn sdpa", sets={"attn_implementation": "sdpa"}),),
             ),
             finding("ATN110", severity="note", subject="", message="nvcc is missing"),
         ),
-        known=(finding("ATN147", subject="verl 0.9.1"),),
+        baselined=(finding("ATN147", subject="verl 0.9.1"),),
         allowed=(finding("ATN109", subject="flash-attn"),),
         allowances=(Allowance("ATN1", "not ours", "2027-01-01"), Allowance("ATN109", "SDPA is enough", "2027-02-01")),
         skips=(Skip("ATN207", "gpu-memory-in-use", "no GPU"),),
@@ -76,19 +76,19 @@ def everything() -> Report:
             Verdict("parity", "flash", "near", "gqa", "warn", "z_rms 2.1"),
         ),
         runs=(Run("sdpa_math", right, "ok", call_ms=1500.0),),
-        linted=(Linted(_job(), "diff", "", (Edit("run.sh", (29, 34), "sdpa"), Edit("run.sh", (1, 2), "x"))),),
+        launches=(LintedLaunch(_job(), "diff", "", (Edit("run.sh", (29, 34), "sdpa"), Edit("run.sh", (1, 2), "x"))),),
     )
 
 
 def _job() -> Job:
-    words = Setting("attn", "eager", Place("run.sh", 2, 3), (22, 34), (29, 34))
-    return Job("openrlhf", "0.11.2", "sft", place=Place("run.sh", 1, 1), settings=(words,))
+    words = Setting("attn", "eager", SourceLocation("run.sh", 2, 3), (22, 34), (29, 34))
+    return Job("openrlhf", "0.11.2", "sft", location=SourceLocation("run.sh", 1, 1), settings=(words,))
 
 
 def smoke() -> Report:
     """Return smoke's report: a proof that passes and one that fails."""
     proofs = (
-        Proof("documents_apart", measures=(Measure("gradients", 3.0, 1.0, "worst in q_proj"),), seconds=2.5),
-        Proof("what_ran", notes=("sdpa ran",), seconds=0.25),
+        CheckResult("documents_apart", measures=(Measure("gradients", 3.0, 1.0, "worst in q_proj"),), seconds=2.5),
+        CheckResult("what_ran", notes=("sdpa ran",), seconds=0.25),
     )
-    return plain(asked="smoke", findings=(finding("ATN430"),), attempts=(Attempt("llama", Plan(), proofs),))
+    return plain(command="smoke", findings=(finding("ATN430"),), attempts=(PlanRun("llama", Plan(), proofs),))

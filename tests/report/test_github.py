@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from attncheck.core.launch import COMMAND, Place
+from attncheck.core.launch import COMMAND, SourceLocation
 from attncheck.report.formats import github, renderer
 from tests.report import reports
 from tests.report.test_junit import NASTY
@@ -66,7 +66,7 @@ def test_levels_places_and_words() -> None:
 
 def test_what_messages_hold_cannot_end_a_command_or_begin_one() -> None:
     nasty = NASTY + "100% a:b,c\r\n::set-env name=X::y\n##[add-path]z %0A"
-    finding = reports.finding(message=nasty, places=(Place("a,b:c%/x\n.sh", 2, 3),), evidence=(nasty,))
+    finding = reports.finding(message=nasty, locations=(SourceLocation("a,b:c%/x\n.sh", 2, 3),), evidence=(nasty,))
     text = renderer("github")(reports.plain(findings=(finding,)), False)
     assert len(text.splitlines()) >= 2 and len(re.split(r"\r\n|\r|\n", text)) == 3, "the command, the count, the end"
     (found,) = commands(text)
@@ -85,7 +85,7 @@ def test_ten_of_a_level_the_gravest_first_and_the_rest_counted() -> None:
 
 def test_what_is_in_no_file_of_the_checkout_names_none(checkout: Path) -> None:
     (checkout / "requirements.txt").write_text("ring_flash_attn\n")
-    elsewhere = reports.finding(places=(Place(COMMAND), Place("/elsewhere/run.sh", 3, 1)))
+    elsewhere = reports.finding(locations=(SourceLocation(COMMAND), SourceLocation("/elsewhere/run.sh", 3, 1)))
     anchored = reports.finding()
     found = commands(renderer("github")(reports.plain(findings=(elsewhere, anchored)), False))
     assert "file" not in found[0][1] and found[1][1]["file"] == "requirements.txt"
@@ -168,7 +168,7 @@ def test_the_action_installs_beside_the_environment_and_examines_it(tmp_path: Pa
         ATTNCHECK_FAIL_ON="never",
     )
     assert done.returncode == 0 and told(tmp_path)["exit-code"] == "0", done.stderr
-    assert '"asked": "doctor"' in done.stdout
+    assert '"command": "doctor"' in done.stdout
 
 
 def stand_in(folder: Path, body: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.findings import Finding, Fix
-from attncheck.core.launch import COMMAND, Place
+from attncheck.core.launch import COMMAND, SourceLocation
 from attncheck.report.locations import anchored, holds_requirements, in_checkout, packages, places
 from attncheck.report.required import READERS
 from tests import snapshots as s
@@ -55,7 +55,7 @@ def test_each_kind_of_file_is_read_to_the_line_and_column(tmp_path: Path, name: 
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    assert places(tmp_path, FLASH, LONG) == {"flash-attn": Place(name, line, column)}
+    assert places(tmp_path, FLASH, LONG) == {"flash-attn": SourceLocation(name, line, column)}
     assert holds_requirements(name) or "/" in name
 
 
@@ -152,12 +152,12 @@ def test_what_a_finding_is_about() -> None:
 def test_findings_that_have_places_keep_them_and_others_get_one(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("flash-attn\n")
     mine = about("flash-attn 2.8.3")
-    placed = replace(mine, places=(Place("run.sh", 3, 1),))
-    report = reports.plain(findings=(mine, placed, about("driver 550")), known=(mine,), allowed=(mine,))
+    placed = replace(mine, locations=(SourceLocation("run.sh", 3, 1),))
+    report = reports.plain(findings=(mine, placed, about("driver 550")), baselined=(mine,), allowed=(mine,))
     told = anchored(report, tmp_path, LONG)
-    here = (Place("requirements.txt", 1, 1),)
-    assert [finding.places for finding in told.findings] == [here, placed.places, ()]
-    assert told.known[0].places == told.allowed[0].places == here
+    here = (SourceLocation("requirements.txt", 1, 1),)
+    assert [finding.locations for finding in told.findings] == [here, placed.locations, ()]
+    assert told.baselined[0].locations == told.allowed[0].locations == here
     assert anchored(told, tmp_path, LONG) == told
 
 

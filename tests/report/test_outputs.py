@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.launch import Place
+from attncheck.core.launch import SourceLocation
 from attncheck.report import outputs
 from attncheck.report.formats import BUILT_IN, renderer
 from attncheck.report.outputs import Output
@@ -85,7 +85,7 @@ def test_a_file_that_is_there_is_replaced_and_keeps_its_mode_and_its_link(tmp_pa
     link.symlink_to("real")
     before = real.stat().st_ino
     assert outputs.write(reports.plain(), outputs.parsed([f"json={link}"])) == ()
-    assert link.is_symlink() and json.loads(real.read_text(encoding="utf-8"))["asked"] == "doctor"
+    assert link.is_symlink() and json.loads(real.read_text(encoding="utf-8"))["command"] == "doctor"
     assert stat.S_IMODE(real.stat().st_mode) == 0o640 and real.stat().st_ino != before
 
 
@@ -137,7 +137,7 @@ def test_a_working_directory_that_is_gone_is_no_crash(tmp_path: Path, monkeypatc
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    finding = reports.finding(places=(Place("../run.sh", 2, 1),))
+    finding = reports.finding(locations=(SourceLocation("../run.sh", 2, 1),))
     report = reports.plain(findings=(finding, reports.finding()))
     with pytest.raises(BadUsage):
         outputs.parsed(["json=x"])

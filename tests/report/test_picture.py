@@ -31,7 +31,7 @@ def ring() -> Report:
     local = replace(RING, backend=FLASH, iterations_per_s=162.3, correct="skipped")
     timings = (local, RING, replace(RING, backend="stripe_flash_attn", efficiency=0.872, correct="fail"))
     on = MeasuredOn("cuda", "NVIDIA H200", "2.11.0", ring_size=8)
-    return Report(laptop(), (), (), (), asked="bench", measured_on=on, ring_timings=timings, concluded=("zigzag",))
+    return Report(laptop(), (), (), (), command="bench", measured_on=on, ring_timings=timings, conclusions=("zigzag",))
 
 
 def test_a_bar_says_what_the_table_says() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from attncheck.core.launch import COMMAND, Place
+from attncheck.core.launch import COMMAND, SourceLocation
 from attncheck.core.report import Report
 from attncheck.report.fingerprints import fingerprint, settled
 from attncheck.report.formats import renderer
@@ -56,10 +56,10 @@ def test_the_schema_refuses_what_is_wrong() -> None:
         validator().validate(log)
 
 
-@pytest.mark.parametrize("report", [reports.everything(), reports.smoke(), reports.plain()], ids=lambda r: r.asked)
+@pytest.mark.parametrize("report", [reports.everything(), reports.smoke(), reports.plain()], ids=lambda r: r.command)
 def test_every_kind_of_report_is_valid(report: Report) -> None:
     run = run_of(report)
-    assert len(run["results"]) == len(report.findings) + len(report.known) + len(report.allowed)
+    assert len(run["results"]) == len(report.findings) + len(report.baselined) + len(report.allowed)
     for result in run["results"]:
         assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
 
@@ -110,11 +110,11 @@ def test_uris_are_relative_to_the_checkout_and_absolute_outside(
 ) -> None:
     (checkout / "a b").mkdir()
     monkeypatch.chdir(checkout / "a b")
-    finding = reports.finding(places=(Place("lä%unch.sh", 7, 1),))
+    finding = reports.finding(locations=(SourceLocation("lä%unch.sh", 7, 1),))
     assert _physical(run_of(reports.plain(findings=(finding,)))["results"][0])[0] == "a%20b/l%C3%A4%25unch.sh"
-    outside = reports.finding(places=(Place("/elsewhere/x.sh", 7, 1),))
+    outside = reports.finding(locations=(SourceLocation("/elsewhere/x.sh", 7, 1),))
     assert _physical(run_of(reports.plain(findings=(outside,)))["results"][0]) == ("file:///elsewhere/x.sh", None, 7)
-    typed = reports.finding(places=(Place(COMMAND, 1, 9),))
+    typed = reports.finding(locations=(SourceLocation(COMMAND, 1, 9),))
     place = run_of(reports.plain(findings=(typed,)))["results"][0]["locations"][0]
     assert place["logicalLocations"] == [{"name": COMMAND, "kind": "resource"}]
 
@@ -131,7 +131,7 @@ def test_a_fix_replaces_what_stands_in_the_findings_line() -> None:
 
 def test_any_characters_make_a_valid_log() -> None:
     finding = reports.finding(
-        message=NASTY + "{0} [a](1)", subject=NASTY, evidence=(NASTY,), places=(Place(NASTY[1:], 0, 0),)
+        message=NASTY + "{0} [a](1)", subject=NASTY, evidence=(NASTY,), locations=(SourceLocation(NASTY[1:], 0, 0),)
     )
     text = renderer("sarif")(reports.plain(findings=(finding,)), False)
     assert text.encode("utf-8")
@@ -147,7 +147,7 @@ def test_a_fingerprint_outlives_what_wobbles() -> None:
         one, message="dq has z_row 38.77 (budget 12) at token 9 in /opt/b/c/x.so at 0x8e", severity="warning"
     )
     assert fingerprint(one) == fingerprint(same)
-    moved = replace(one, places=(Place("requirements.txt", 3, 1),))
+    moved = replace(one, locations=(SourceLocation("requirements.txt", 3, 1),))
     assert fingerprint(one) == fingerprint(moved), "an anchor is no part of it"
 
 
@@ -157,7 +157,7 @@ def test_a_fingerprint_outlives_what_wobbles() -> None:
         {"code": "ATN602"},
         {"subject": "ring llama3"},
         {"message": "dk has z_row 40.1"},
-        {"places": (Place("a/train.sh", 3, 1),)},
+        {"locations": (SourceLocation("a/train.sh", 3, 1),)},
     ],
 )
 def test_a_fingerprint_tells_different_things_apart(other: dict[str, Any]) -> None:
@@ -166,8 +166,8 @@ def test_a_fingerprint_tells_different_things_apart(other: dict[str, Any]) -> No
 
 
 def test_a_fingerprint_knows_the_file_and_not_its_line_or_folder() -> None:
-    one = reports.finding(places=(Place("a/train.sh", 3, 1),))
-    assert fingerprint(one) == fingerprint(replace(one, places=(Place("/x/a/train.sh", 30, 5),)))
+    one = reports.finding(locations=(SourceLocation("a/train.sh", 3, 1),))
+    assert fingerprint(one) == fingerprint(replace(one, locations=(SourceLocation("/x/a/train.sh", 30, 5),)))
 
 
 def test_names_keep_their_digits() -> None:

@@ -165,7 +165,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_a_ring_is_timed_for_real(document: dict[str, Any]) -> None:
     pytest.importorskip("jsonschema").validate(document, schema())
-    assert document["asked"] == "bench" and document["measured_on"]["emulated"]
+    assert document["command"] == "bench" and document["measured_on"]["emulated"]
     timed = {(t["backend"], t["passes"]): t for t in document["ring_timings"] if t["table"] == "batch"}
     for passes in ("forward", "forward_backward"):
         local, ring = timed[FLASH, passes], timed["zigzag_ring_flash_attn", passes]

@@ -14,11 +14,11 @@ import pytest
 from attncheck.core import codec
 from attncheck.core.devices import Link, Topology
 from attncheck.core.findings import Finding
-from attncheck.core.results.collectives import Communication, Exchange, RankFacts, WrongPlace, bandwidth
+from attncheck.core.results.collectives import CollectiveResult, Communication, RankFacts, WrongPlace, bandwidth
 from attncheck.doctor.probes.take import take
 from attncheck.report.sections import communication as renderer
 from attncheck.ring import communication, communication_findings, link_rates, topology
-from attncheck.workers.execution import Bench
+from attncheck.workers.execution import ExecutionTarget
 from tests import snapshots as s
 from tests.ring import faulty_links
 
@@ -26,10 +26,10 @@ pytest.importorskip("torch")
 
 
 def checked(ranks: int, seconds: float = 30.0) -> Communication:
-    return communication.run(ranks, Bench(sys.executable, "cpu"), s.laptop(), lambda text: None, seconds)
+    return communication.run(ranks, ExecutionTarget(sys.executable, "cpu"), s.laptop(), lambda text: None, seconds)
 
 
-def exchange(found: Communication, operation: str, ranks: tuple[int, ...] | None = None) -> Exchange:
+def exchange(found: Communication, operation: str, ranks: tuple[int, ...] | None = None) -> CollectiveResult:
     return next(e for e in found.exchanges if e.operation == operation and ranks in (None, e.ranks))
 
 
@@ -229,7 +229,7 @@ def test_a_rank_that_raises_dies_or_hangs_is_named_and_the_rest_goes_on(
 
 
 @pytest.fixture
-def gpus() -> Bench:
+def gpus() -> ExecutionTarget:
     """Where two GPUs are; without them a test is skipped, or fails where they are required."""
     import torch
 
@@ -237,11 +237,11 @@ def gpus() -> Bench:
         if os.environ.get("ATTNCHECK_REQUIRE_GPU") == "1":
             pytest.fail("ATTNCHECK_REQUIRE_GPU=1, and there are not two GPUs")
         pytest.skip("there are not two GPUs here")
-    return Bench(sys.executable, "cuda")
+    return ExecutionTarget(sys.executable, "cuda")
 
 
 @pytest.mark.multigpu
-def test_gpus_are_right_and_as_fast_as_their_link(gpus: Bench, marker: str) -> None:
+def test_gpus_are_right_and_as_fast_as_their_link(gpus: ExecutionTarget, marker: str) -> None:
     snapshot = take(None, ("static", "device"), None, None, 60.0)
     found = communication.run(2, gpus, snapshot, lambda text: None)
     assert found.transport == "nccl"
@@ -252,7 +252,9 @@ def test_gpus_are_right_and_as_fast_as_their_link(gpus: Bench, marker: str) -> N
 
 
 @pytest.mark.multigpu
-def test_without_peer_access_nvlink_is_found_slow(gpus: Bench, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
+def test_without_peer_access_nvlink_is_found_slow(
+    gpus: ExecutionTarget, monkeypatch: pytest.MonkeyPatch, marker: str
+) -> None:
     snapshot = take(None, ("static", "device"), None, None, 60.0)
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
     found = communication.run(2, gpus, snapshot, lambda text: None)
@@ -262,7 +264,9 @@ def test_without_peer_access_nvlink_is_found_slow(gpus: Bench, monkeypatch: pyte
 
 
 @pytest.mark.multigpu
-def test_wrong_data_of_gpus_are_seen(gpus: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
+def test_wrong_data_of_gpus_are_seen(
+    gpus: ExecutionTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
+) -> None:
     monkeypatch.setenv("PYTHONPATH", faulty_links.plant(tmp_path / "site", SUBTLE))
     found = communication.run(2, gpus, s.h200x2(), lambda text: None)
     assert all(e.outcome == "ok" and e.wrong for e in found.exchanges)
@@ -271,7 +275,9 @@ def test_wrong_data_of_gpus_are_seen(gpus: Bench, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.multigpu
-def test_lost_gpus_are_named(gpus: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
+def test_lost_gpus_are_named(
+    gpus: ExecutionTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
+) -> None:
     source = FAILING.replace("RANK == 2", "RANK == 0").replace("RANK == 3", "RANK == 1")
     monkeypatch.setenv("PYTHONPATH", faulty_links.plant(tmp_path / "site", source))
     found = communication.run(2, gpus, s.h200x2(), lambda text: None, 15.0)
@@ -309,7 +315,7 @@ def rank(number: int, **fields: Any) -> RankFacts:
 def nvlink(**rates: float) -> Communication:
     """Two H200s with NVLink; `rates` replace the measured GB/s."""
     exchanges = tuple(
-        Exchange(name, (0, 1), "ok", "", 64 << 20, ms, rates.get(name, rate), ("uint8",), 1000)  # type: ignore[arg-type]
+        CollectiveResult(name, (0, 1), "ok", "", 64 << 20, ms, rates.get(name, rate), ("uint8",), 1000)  # type: ignore[arg-type]
         for name, (ms, rate) in MEASURED.items()
     )
     ranks = (rank(0), rank(1))
@@ -320,7 +326,7 @@ def over(link: Link, rate: float, capability: tuple[int, int] = (9, 0), operatio
     """Two GPUs joined by `link`, whose exchange reached `rate` GB/s."""
     snapshot = replace(s.gpus(s.h200(), capability, capability), topology=s.Known(Topology((link,), (0, 0))))
     ranks = (rank(0), rank(1))
-    exchanges = (Exchange(operation, (0, 1), "ok", "", 64 << 20, 1.0, rate, ("uint8",), 1000),)  # type: ignore[arg-type]
+    exchanges = (CollectiveResult(operation, (0, 1), "ok", "", 64 << 20, 1.0, rate, ("uint8",), 1000),)  # type: ignore[arg-type]
     return Communication(2, "nccl", ranks, exchanges, topology.routes([(0, 1)], ranks, snapshot))
 
 

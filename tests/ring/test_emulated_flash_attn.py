@@ -15,7 +15,7 @@ import pytest
 
 from attncheck.attention.backend import Outputs
 from attncheck.core import codec
-from attncheck.core.cases import Case, named
+from attncheck.core.cases import Case, with_name
 from attncheck.core.results.verdicts import Run, judge
 from tests.ring.on_ranks import heard
 
@@ -141,7 +141,7 @@ def cases() -> list[Case]:
         replace(packed, causal=False, dtype="float16", head_dim=128, v_head_dim=128),
         replace(packed, seqlens_q=(64, 0, 136), seqlens_k=(70, 0, 200)),
     ]
-    return [named(case) for case in many]
+    return [with_name(case) for case in many]
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
@@ -157,7 +157,7 @@ def test_its_error_is_that_of_an_ideal_kernel(case: Case, generation: str) -> No
     found = tuple(scores(outputs, reference(inputs)))
     assert {score.tensor for score in found} == {"out", "lse", "dq", "dk", "dv"}
     verdict = judge(Run("emulated", case, "ok", scores=found))
-    assert verdict.answer == "pass" and verdict.excess < 0.8, verdict
+    assert verdict.answer == "pass" and verdict.budget_ratio < 0.8, verdict
     rounded = [score.z_rms for score in found if score.tensor in ("dq", "dk", "dv")]
     assert max(rounded) > 0.5, "it rounds where the kernels do"
 
@@ -378,7 +378,7 @@ def test_the_genuine_ring_flash_attn_runs_on_it(generation: str, ranks: int) -> 
     lengths = (24 * ranks, 72 * ranks)
     dense = replace(dense, backward=ranks > 1)  # a backward sends to itself on a ring of one, which gloo cannot
     packed = replace(dense, family="packed", seqlens_q=lengths, seqlens_k=lengths, layout="packed")
-    cases = {layout: named(case) for layout, case in (("dense", dense), ("packed", packed))}
+    cases = {layout: with_name(case) for layout, case in (("dense", dense), ("packed", packed))}
     items = [(scheme, cases[layout].name) for layout, schemes in RINGS.items() for scheme in schemes]
     of = tuple(cases.values())
     events = heard(ranks, items, task="attncheck.ring.worker.tasks:parity", cases=codec.plain(of), emulate=generation)

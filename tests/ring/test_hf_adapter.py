@@ -15,7 +15,7 @@ import pytest
 from attncheck.core import codec
 from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Finding
-from attncheck.core.results.hf_adapter import SHAPES, Adapted
+from attncheck.core.results.hf_adapter import SHAPES, AdapterRun
 from attncheck.ring import hf_adapter
 from attncheck.ring.hf_adapter import Request
 from tests import snapshots
@@ -25,13 +25,13 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 if importlib.util.find_spec("ring_flash_attn") is None:
     pytest.skip("ring-flash-attn is not installed", allow_module_level=True)
-Runs = dict[tuple[str, str], Adapted]
+Runs = dict[tuple[str, str], AdapterRun]
 HOOK = "flash_attention_2"
 
 
 def measured(ranks: int, items: tuple[tuple[str, str], ...]) -> Runs:
     events = heard(ranks, items, task="attncheck.ring.worker.hf_adapter:adapter")
-    runs = [codec.read(Adapted, e.answer) if e.kind == "answer" else hf_adapter._lost(e, ranks) for e in events]
+    runs = [codec.read(AdapterRun, e.answer) if e.kind == "answer" else hf_adapter._lost(e, ranks) for e in events]
     return {(run.implementation, run.shape): run for run in runs}
 
 
@@ -72,12 +72,12 @@ def test_another_implementation_switches_the_ring_off(implementation: str, genui
     run = genuine[implementation, "plain"]
     assert not run.entered and not run.reaches and run.nearest == "each shard by itself"
     row = hf_adapter.row(run)
-    assert row.answer == "warn" and row.because.endswith("each rank attends to its own shard alone")
+    assert row.answer == "warn" and row.reason.endswith("each rank attends to its own shard alone")
 
 
 def test_what_is_not_installed_is_skipped_with_the_reason(genuine: Runs) -> None:
     row = hf_adapter.row(genuine["flash_attention_3", "plain"])
-    assert row.answer == "skipped" and "FlashAttention3" in row.because
+    assert row.answer == "skipped" and "FlashAttention3" in row.reason
 
 
 def test_windows_and_sinks_are_named_for_what_is_lost(genuine: Runs) -> None:
@@ -89,7 +89,7 @@ def test_windows_and_sinks_are_named_for_what_is_lost(genuine: Runs) -> None:
     }
     for shape in nearest:
         row = hf_adapter.row(genuine[HOOK, shape])
-        assert row.answer == "fail" and nearest[shape] in row.because
+        assert row.answer == "fail" and nearest[shape] in row.reason
 
 
 def test_who_trains_a_plain_model_with_flash_attention_2_hears_nothing(genuine: Runs) -> None:
@@ -120,7 +120,7 @@ def test_who_asks_for_sdpa_is_told_that_the_ring_is_off(genuine: Runs) -> None:
 def test_names_put_back_are_told(genuine: Runs) -> None:
     run = genuine[HOOK, "plain"]
     told = any("put back into transformers" in line for line in hf_adapter.row(run).evidence)
-    assert told == bool(run.put_back)
+    assert told == bool(run.shimmed_names)
 
 
 PREPARE = "llama3_flash_attn_prepare_cu_seqlens(cu_seqlens{}, True"
@@ -171,7 +171,7 @@ def test_an_adapter_that_keeps_the_window_passes(tmp_path: Path, monkeypatch: py
     assert {hf_adapter.row(run).answer for run in runs.values()} == {"pass"}, runs
 
 
-RIGHT = Adapted(
+RIGHT = AdapterRun(
     HOOK,
     "plain",
     "ok",

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from attncheck.core.cases import Case, named
-from attncheck.core.results.verdicts import FAIL_FACTOR, HUGE, Run, excess, judge
+from attncheck.core.cases import Case, with_name
+from attncheck.core.results.verdicts import FAIL_FACTOR, HUGE, Run, budget_ratio, judge
 from attncheck.ring import suites
 from tests.ring.genuine_ring import FAULTS, plant
 from tests.ring.on_ranks import measured
@@ -30,7 +30,7 @@ def cases(ranks: int = RANKS) -> tuple[Case, ...]:
     seqlens = (16 * ranks, 64 * ranks, 48 * ranks)
     dense = Case("dense", (128 * ranks,), (128 * ranks,), **shape)  # type: ignore[arg-type]
     packed = Case("packed", seqlens, seqlens, layout="packed", **shape)  # type: ignore[arg-type]
-    return named(dense), named(packed), named(replace(packed, heads_k_stride=1))
+    return with_name(dense), with_name(packed), with_name(replace(packed, heads_k_stride=1))
 
 
 def measure(items: list[tuple[str, str]], of: tuple[Case, ...], ranks: int = RANKS, **message: object) -> list[Run]:
@@ -60,7 +60,7 @@ def spoilt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
 
 def errors(run: Run) -> dict[str, float]:
     """Return each tensor's error in units of its budget."""
-    return {score.tensor: excess(run.case, score, run.class_factor) for score in run.scores}
+    return {score.tensor: budget_ratio(run.case, score, run.class_factor) for score in run.scores}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -82,7 +82,7 @@ def test_a_fault_of_one_rank_names_it(spoilt: dict[str, list[Run]]) -> None:
         evidence = " ".join(line for run in spoilt[name] for line in judge(run).evidence)
         assert "on rank 1" in evidence, evidence
     verdict = judge(spoilt["fault_nan_dq_on_one_rank"][0])
-    assert verdict.excess == HUGE and "NaN" in verdict.because
+    assert verdict.budget_ratio == HUGE and "NaN" in verdict.reason
 
 
 @pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.nightly)])
@@ -97,7 +97,7 @@ def test_every_scheme_is_right_as_it_is(ranks: int) -> None:
         # dq comes back with bfloat16's precision: seen, and told (numerics: 8 times fp16's rounding)
         known = run.case.dtype == "float16" and run.backend in ("ring_flash_attn", "ring_flash_attn_varlen")
         if known and verdict.answer == "warn":
-            assert "dq has z_rms" in verdict.because
+            assert "dq has z_rms" in verdict.reason
         else:
             assert verdict.answer in ("pass", "refused"), (run.backend, run.case.name, verdict)
     if ranks == 4:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from attncheck.core.errors import BadUsage
-from attncheck.workers.launcher_env import first_node, place
+from attncheck.workers.launcher_env import first_node, rank_env
 from attncheck.workers.stacks import waiting_for_peers
 from tests.conftest import Run, all_gone, processes_marked
 from tests.ring.ring_plugins import plant_ring
@@ -205,19 +205,19 @@ def test_wrong_words_are_one_line(attncheck: Run, tmp_path: Path) -> None:
 
 
 def test_the_place_that_a_launcher_gives() -> None:
-    assert place({}) is None
+    assert rank_env({}) is None
     torchrun = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "5"}
-    found = place(torchrun)
+    found = rank_env(torchrun)
     assert found is not None and (found.rank, found.world_size) == (3, 8)
     assert found.environment["LOCAL_RANK"] == "1"
     slurm = {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "123456"}
-    found = place({**slurm, "SLURM_STEP_NODELIST": "gpu[03-06,9],login"})
+    found = rank_env({**slurm, "SLURM_STEP_NODELIST": "gpu[03-06,9],login"})
     assert found is not None and found.rank == 2 and found.world_size == 4
     assert found.environment["MASTER_ADDR"] == "gpu03" and found.environment["MASTER_PORT"] == "13456"
-    assert place({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) is None, "a batch script is one process"
+    assert rank_env({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) is None, "a batch script is one process"
     for broken in ({"RANK": "0", "WORLD_SIZE": "2"}, {**torchrun, "RANK": "first"}):
         with pytest.raises(BadUsage):
-            place(broken)
+            rank_env(broken)
 
 
 @pytest.mark.parametrize(

@@ -59,24 +59,25 @@ def run(size: int, **errors: float) -> Run:
 
 
 def test_a_flat_error_does_not_grow_and_a_rising_one_does() -> None:
-    flat = error_growth.growths([run(1, out=1.0), run(2, out=1.2), run(4, out=1.21), run(8, out=1.22)])
+    flat = error_growth.error_growths([run(1, out=1.0), run(2, out=1.2), run(4, out=1.21), run(8, out=1.22)])
     assert len(flat) == 1 and flat[0].beyond < 0.05 < error_growth.BOUND
-    rising = error_growth.growths([run(1, out=1.0, dk=1.0), run(2, out=1.2, dk=1.2), run(4, out=1.2, dk=1.7)])
+    rising = error_growth.error_growths([run(1, out=1.0, dk=1.0), run(2, out=1.2, dk=1.2), run(4, out=1.2, dk=1.7)])
     assert rising[0].tensor == "dk" and rising[0].beyond > error_growth.BOUND
     assert (
-        error_growth.told(rising[0]) == "dk: z_rms 1.00 on 1, 1.20 on 2, 1.70 on 4; ×1.42 for each doubling of the ring"
+        error_growth.describe_growth(rising[0])
+        == "dk: z_rms 1.00 on 1, 1.20 on 2, 1.70 on 4; ×1.42 for each doubling of the ring"
     )
 
 
 def test_the_growth_that_the_class_allows_is_no_fault() -> None:
     runs = [replace(run(n, dk=1.25 * (1 + n / 5) ** 0.5), class_factor=1.25 * (1 + n / 5) ** 0.5) for n in (2, 4, 8)]
-    found = error_growth.growths(runs)[0]
+    found = error_growth.error_growths(runs)[0]
     assert found.slope > 0.2 and abs(found.beyond) < 0.01
 
 
 def test_growth_needs_two_rings() -> None:
-    assert error_growth.growths([run(1, out=1.0), run(2, out=1.2)]) == ()
-    assert error_growth.growths([run(2, out=1.2), Run("ring", suites.growth(4)[0], "raised")]) == ()
+    assert error_growth.error_growths([run(1, out=1.0), run(2, out=1.2)]) == ()
+    assert error_growth.error_growths([run(2, out=1.2), Run("ring", suites.growth(4)[0], "raised")]) == ()
 
 
 def test_the_same_problem_is_the_same_inputs() -> None:

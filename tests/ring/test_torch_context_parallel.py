@@ -8,8 +8,8 @@ import pytest
 
 from attncheck.attention.backend import Device
 from attncheck.attention.backends import torch_context_parallel, torch_ring_templates
-from attncheck.core.cases import Case, named
-from attncheck.core.results.verdicts import FAIL_FACTOR, Run, excess, judge
+from attncheck.core.cases import Case, with_name
+from attncheck.core.results.verdicts import FAIL_FACTOR, Run, budget_ratio, judge
 from tests.plugins import declare
 from tests.ring.on_ranks import measured
 
@@ -65,7 +65,7 @@ def cases() -> tuple[Case, ...]:
     """Return a dense row with shared kv heads, and a batch in float16 without."""
     dense = Case("dense", (512,), (512,), num_kv_heads=2, context_parallel_size=RANKS)
     batch = replace(dense, seqlens_q=(256, 256), seqlens_k=(256, 256), num_kv_heads=4, dtype="float16")
-    return named(dense), named(batch)
+    return with_name(dense), with_name(batch)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_the_templates_are_right(case: Case, runs: dict[tuple[str, str], Run]) -
 def test_a_fault_is_seen_where_it_is(name: str, runs: dict[tuple[str, str], Run]) -> None:
     run = runs[name, cases()[0].name]
     assert run.outcome == "ok", run.reason
-    wrong = {score.tensor for score in run.scores if excess(run.case, score, run.class_factor) > FAIL_FACTOR}
+    wrong = {score.tensor for score in run.scores if budget_ratio(run.case, score, run.class_factor) > FAIL_FACTOR}
     assert FAULTS[name][1] <= wrong, run.scores
     if "out" not in FAULTS[name][1]:
         assert wrong == FAULTS[name][1]

@@ -10,8 +10,8 @@ import pytest
 from attncheck.attention.backend import Device
 from attncheck.attention.backends import ulysses_flash_attn, ulysses_sdpa
 from attncheck.attention.calls import ulysses_heads
-from attncheck.core.cases import Case, named
-from attncheck.core.results.verdicts import FAIL_FACTOR, Run, excess, judge
+from attncheck.core.cases import Case, with_name
+from attncheck.core.results.verdicts import FAIL_FACTOR, Run, budget_ratio, judge
 from tests.plugins import declare
 from tests.ring.on_ranks import measured
 
@@ -90,7 +90,7 @@ def cases() -> tuple[Case, ...]:
     seqlens = (1, 100, 155)
     packed = replace(dense, family="packed", seqlens_q=seqlens, seqlens_k=seqlens, layout="packed")
     batch = replace(dense, seqlens_q=(256, 256), seqlens_k=(256, 256), num_heads=8, num_kv_heads=4, dtype="float16")
-    return tuple(map(named, (dense, packed, batch, replace(dense, window_size=(40, 0)))))
+    return tuple(map(with_name, (dense, packed, batch, replace(dense, window_size=(40, 0)))))
 
 
 def plant(folder: Path) -> str:
@@ -124,8 +124,8 @@ def test_what_is_right_passes(scheme: str, case: Case, runs: dict[tuple[str, str
 def test_a_fault_is_seen_where_it_is(name: str, runs: dict[tuple[str, str], Run]) -> None:
     run = runs[name, cases()[0].name]
     assert run.outcome == "ok", run.reason
-    wrong = {score.tensor for score in run.scores if excess(run.case, score) > FAIL_FACTOR}
-    right = {score.tensor for score in run.scores if excess(run.case, score) <= 1.0}
+    wrong = {score.tensor for score in run.scores if budget_ratio(run.case, score) > FAIL_FACTOR}
+    right = {score.tensor for score in run.scores if budget_ratio(run.case, score) <= 1.0}
     seen = FAULTS[name][3]
     assert seen <= wrong, run.scores
     if "out" not in seen or seen == {"out"}:

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from attncheck.core.plan import Plan  # noqa: E402
-from attncheck.core.results.smoke import Proof, answer, because  # noqa: E402
+from attncheck.core.results.smoke import CheckResult, answer, deciding_reason  # noqa: E402
 from attncheck.smoke.checks import Proving, load  # noqa: E402
 from attncheck.smoke.worker import liger_model, liger_patches, losses, trainer  # noqa: E402
 from attncheck.smoke.worker.checks import checkpointing, compiled, cross_entropy, liger  # noqa: E402
@@ -44,9 +44,9 @@ def proving(name: str) -> Proving:
     return load()[0][name]
 
 
-def failed(proof: Proof, words: str) -> None:
+def failed(proof: CheckResult, words: str) -> None:
     assert proof.outcome == "ok" and answer(proof) == "fail", proof
-    assert words in because(proof), because(proof)
+    assert words in deciding_reason(proof), deciding_reason(proof)
 
 
 # --- liger
@@ -60,7 +60,7 @@ def failed(proof: Proof, words: str) -> None:
 def test_a_right_liger_passes(shape: str, precision: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     liger_torch.install(monkeypatch)
     proof = liger.prove(bed(shape, precision=precision, seed=seed, liger=True))
-    assert proof.outcome == "ok" and answer(proof) == "pass", because(proof)
+    assert proof.outcome == "ok" and answer(proof) == "pass", deciding_reason(proof)
     assert "rope: 2 × apply_rotary_pos_emb" in proof.notes
     assert {m.what.partition(",")[0] for m in proof.measures} == {"logits", "loss", "gradients"}
 
@@ -94,7 +94,7 @@ def test_a_patch_that_misses_only_models_to_come_warns(monkeypatch: pytest.Monke
     liger_torch.install(monkeypatch, "norms_of_the_classes_left")
     proof = liger.prove(bed(liger=True))
     assert answer(proof) == "warn"
-    assert "rms_norm does nothing, applied before the model is built" in because(proof)
+    assert "rms_norm does nothing, applied before the model is built" in deciding_reason(proof)
 
 
 def test_a_model_that_liger_does_not_know_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def telling(inner: Callable[..., Any], heard: list[int]) -> Callable[..., Any]:
 def test_without_liger_it_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "liger_kernel", None)
     proof = liger.prove(bed(liger=True))
-    assert answer(proof) == "refused" and "liger-kernel cannot be imported: " in because(proof)
+    assert answer(proof) == "refused" and "liger-kernel cannot be imported: " in deciding_reason(proof)
 
 
 def no_driver(*arguments: Any) -> None:
@@ -162,7 +162,9 @@ def test_kernels_that_need_a_gpu_do_not_hide_a_patch_that_does_nothing(
         failed(proof, "liger's patch rope does nothing")
         assert any("need a GPU" in note for note in proof.notes)
     else:
-        assert answer(proof) == "refused" and "triton kernels need a GPU: RuntimeError: 0 active" in because(proof)
+        assert answer(proof) == "refused" and "triton kernels need a GPU: RuntimeError: 0 active" in deciding_reason(
+            proof
+        )
         assert "swiglu: 2 × LlamaMLP" in proof.notes
 
 
@@ -175,7 +177,7 @@ def test_right_losses_pass(name: str, precision: str, seed: int, monkeypatch: py
     if (name, seed) != ("chunked", 0):  # the large vocabulary once
         monkeypatch.setattr(cross_entropy, "VOCABULARIES", (64, 1031))
     proof = cross_entropy.prove(bed(cross_entropy=name, precision=precision, seed=seed))
-    assert answer(proof) == "pass", because(proof)
+    assert answer(proof) == "pass", deciding_reason(proof)
 
 
 def forgets_ignored(logits: Any, labels: Any) -> Any:
@@ -252,10 +254,10 @@ def test_a_loss_that_does_not_repeat_is_found(monkeypatch: pytest.MonkeyPatch) -
 def test_flash_attn_s_loss_is_refused_without_it_or_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flash_attn", None)
     proof = cross_entropy.prove(bed(cross_entropy="flash_attn"))
-    assert answer(proof) == "refused" and "cannot be imported" in because(proof)
+    assert answer(proof) == "refused" and "cannot be imported" in deciding_reason(proof)
     monkeypatch.setattr(cross_entropy, "loss_function", lambda name: no_driver)
     proof = cross_entropy.prove(bed(cross_entropy="flash_attn"))
-    assert answer(proof) == "refused" and "0 active drivers" in because(proof)
+    assert answer(proof) == "refused" and "0 active drivers" in deciding_reason(proof)
 
 
 def test_the_chunked_loss_may_be_asked_for_no_gradient_and_for_one_row() -> None:
@@ -278,7 +280,7 @@ def test_the_chunked_loss_may_be_asked_for_no_gradient_and_for_one_row() -> None
 )
 def test_right_checkpointing_passes_and_is_equal(shape: str, precision: str, seed: int) -> None:
     proof = checkpointing.prove(bed(shape, precision=precision, seed=seed, gradient_checkpointing=True))
-    assert answer(proof) == "pass", because(proof)
+    assert answer(proof) == "pass", deciding_reason(proof)
     assert proof.notes == ("on and off are equal bit for bit",)
 
 
@@ -335,7 +337,7 @@ def test_a_model_that_cannot_checkpoint_is_told(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(checkpointing, "enable_checkpointing", refusing)
     proof = checkpointing.prove(bed(gradient_checkpointing=True))
-    assert proof.outcome == "raised" and because(proof).endswith("does not support gradient checkpointing.")
+    assert proof.outcome == "raised" and deciding_reason(proof).endswith("does not support gradient checkpointing.")
 
 
 # --- compilation
@@ -347,7 +349,7 @@ def test_a_model_that_cannot_checkpoint_is_told(monkeypatch: pytest.MonkeyPatch)
 def test_right_compilation_passes(shape: str, precision: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "BACKEND", "eager")
     proof = compiled.prove(bed(shape, precision=precision, seed=seed, compile=True))
-    assert answer(proof) == "pass", because(proof)
+    assert answer(proof) == "pass", deciding_reason(proof)
     assert "1 graphs compiled, 0 graph breaks" in proof.notes[0]
 
 
@@ -355,7 +357,7 @@ def test_right_compilation_passes(shape: str, precision: str, seed: int, monkeyp
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_inductor_passes() -> None:
     proof = compiled.prove(bed(precision="bf16", compile=True))
-    assert answer(proof) == "pass", because(proof)
+    assert answer(proof) == "pass", deciding_reason(proof)
 
 
 def spoiling(graph: Any, inputs: Any) -> Any:
@@ -391,13 +393,17 @@ def test_a_compiler_that_compiles_nothing_is_found() -> None:
 def test_a_compiler_that_fails_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "BACKEND", broken)
     proof = compiled.prove(bed(compile=True))
-    assert proof.outcome == "raised" and "no lowering for aten.toy" in because(proof) and "\n" not in because(proof)
+    assert (
+        proof.outcome == "raised"
+        and "no lowering for aten.toy" in deciding_reason(proof)
+        and "\n" not in deciding_reason(proof)
+    )
 
 
 def test_a_missing_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "BACKEND", without_compiler)
     proof = compiled.prove(bed(compile=True))
-    assert answer(proof) == "refused" and because(proof).startswith("torch.compile needs a C++ compiler")
+    assert answer(proof) == "refused" and deciding_reason(proof).startswith("torch.compile needs a C++ compiler")
 
 
 def test_graph_breaks_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,7 +433,7 @@ def test_the_family_is_loaded_in_order_and_applies_where_the_plan_asks() -> None
 
 def test_changes_switch_off_what_failed() -> None:
     plan = Plan(liger=True, gradient_checkpointing=True, compile=True, cross_entropy="flash_attn")
-    wrong = Proof("x", violations=("x",))
+    wrong = CheckResult("x", violations=("x",))
     changed = {name: [change.plan for change in proving(name).changes(plan, wrong)] for name in FAMILY}
     assert changed["liger"] == [replace(plan, liger=False)]
     assert changed["cross_entropy"] == [replace(plan, cross_entropy=name) for name in ("chunked", "torch")]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import Proof, answer, because
+from attncheck.core.results.smoke import CheckResult, answer, deciding_reason
 from attncheck.smoke import checks
 from attncheck.smoke.run import evidence
 from attncheck.smoke.worker import trainer
@@ -37,7 +37,7 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def ask(question: str, shape: str, plan: Plan) -> Proof:
+def ask(question: str, shape: str, plan: Plan) -> CheckResult:
     build.stay_offline()
     return checks.load()[0][question].prove(Bed(build.architecture(shape), plan, "cpu"))
 
@@ -69,8 +69,8 @@ def test_what_is_right_raises_no_alarm(shape: str, plan: Plan) -> None:
         asked = checks.load()[0][question]
         if not asked.applies(plan):
             proof = asked.prove(bed)
-            assert answer(proof) == "pass", (question, because(proof))
-            assert max((measure.excess for measure in proof.measures), default=0) < 0.8, proof.measures
+            assert answer(proof) == "pass", (question, deciding_reason(proof))
+            assert max((measure.budget_ratio for measure in proof.measures), default=0) < 0.8, proof.measures
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_is_right_raises_no_alarm(shape: str, plan: Plan) -> None:
 )
 def test_what_is_right_learns_down_to_the_entropy(shape: str, plan: Plan) -> None:
     proof = ask("training", shape, plan)
-    assert answer(proof) == "pass", because(proof)
+    assert answer(proof) == "pass", deciding_reason(proof)
     assert proof.floor < trainer.mean_of_last([step.loss for step in proof.steps]) < proof.bound
     assert len(proof.steps) == plan.steps
     assert all(step.tokens_per_s > 0 and step.grad_norm > 0 for step in proof.steps)
@@ -187,7 +187,7 @@ def test_a_configuration_that_was_changed_after_construction_is_seen(monkeypatch
 
     monkeypatch.setattr(Bed, "model", shared)
     proof = ask("what_ran", "llama", SDPA)
-    assert answer(proof) == "fail" and "its configuration says eager" in because(proof)
+    assert answer(proof) == "fail" and "its configuration says eager" in deciding_reason(proof)
 
 
 def test_a_model_that_hardly_attends_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

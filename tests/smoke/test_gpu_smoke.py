@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from attncheck.core.plan import CROSS_ENTROPIES, Plan
-from attncheck.core.results.smoke import Proof, answer, because
+from attncheck.core.results.smoke import CheckResult, answer, deciding_reason
 from attncheck.smoke import checks
 
 pytestmark = pytest.mark.gpu
@@ -31,7 +31,7 @@ def gpu() -> None:
         pytest.skip("no GPU here")
 
 
-def ask(question: str, shape: str, plan: Plan) -> Proof:
+def ask(question: str, shape: str, plan: Plan) -> CheckResult:
     from attncheck.attention.device import device_of
     from attncheck.smoke.worker.models import build as models
     from attncheck.smoke.worker.testbed import Bed
@@ -64,7 +64,7 @@ def test_what_is_right_raises_no_alarm(shape: str, plan: Plan) -> None:
     for question in QUICK:
         if not checks.load()[0][question].applies(plan):
             proof = ask(question, shape, plan)
-            assert answer(proof) in ("pass", "warn"), (question, because(proof), proof.measures)
+            assert answer(proof) in ("pass", "warn"), (question, deciding_reason(proof), proof.measures)
 
 
 def test_flash_attention_is_seen_packed_and_keeps_poison_out() -> None:
@@ -120,7 +120,7 @@ def test_liger(shape: str) -> None:
     pytest.importorskip("liger_kernel")
     attention = "eager" if shape == "gemma2" else "sdpa"
     proof = ask("liger", shape, Plan(attention, liger=True))
-    assert answer(proof) in ("pass", "warn"), (because(proof), proof.measures, proof.notes)
+    assert answer(proof) in ("pass", "warn"), (deciding_reason(proof), proof.measures, proof.notes)
 
 
 @pytest.mark.parametrize("name", CROSS_ENTROPIES)
@@ -129,7 +129,7 @@ def test_losses(name: Any, precision: Any) -> None:
     if name == "flash_attn":
         pytest.importorskip("flash_attn")
     proof = ask("cross_entropy", "llama", Plan("sdpa", precision=precision, cross_entropy=name))
-    assert answer(proof) in ("pass", "warn"), (because(proof), proof.measures)
+    assert answer(proof) in ("pass", "warn"), (deciding_reason(proof), proof.measures)
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "flash_attention_2"])
@@ -137,12 +137,12 @@ def test_checkpointing(implementation: str) -> None:
     if implementation != "sdpa":
         pytest.importorskip("flash_attn")
     proof = ask("checkpointing", "llama", Plan(implementation, gradient_checkpointing=True))
-    assert answer(proof) == "pass", (because(proof), proof.measures)
+    assert answer(proof) == "pass", (deciding_reason(proof), proof.measures)
 
 
 def test_compilation() -> None:
     proof = ask("compiled", "llama", Plan("sdpa", compile=True))
-    assert answer(proof) == "pass", (because(proof), proof.measures)
+    assert answer(proof) == "pass", (deciding_reason(proof), proof.measures)
 
 
 def run(*words: str) -> dict[str, Any]:
@@ -158,12 +158,12 @@ def test_the_default_plan_is_right() -> None:
     assert report["findings"] == []
     assert {attempt["plan"]["attn_implementation"] for attempt in report["attempts"]} == {"flash_attention_2"}
     for attempt in report["attempts"]:
-        training = next(proof for proof in attempt["proofs"] if proof["question"] == "training")
+        training = next(proof for proof in attempt["results"] if proof["check"] == "training")
         assert training["floor"] < training["steps"][-1]["loss"] < training["bound"]
         assert training["steps"][-1]["peak_memory_bytes"] > 0
 
 
 def test_a_plan_for_determinism_is_mended() -> None:
     report = run("llama", "--deterministic", "--only", "reproducible", "--only", "training")
-    questions = {proof["question"]: proof for proof in report["attempts"][-1]["proofs"]}
+    questions = {proof["check"]: proof for proof in report["attempts"][-1]["results"]}
     assert not questions["reproducible"]["violations"]

@@ -15,11 +15,11 @@ import pytest
 from attncheck.core import codec
 from attncheck.core.plan import RING_NAMES, Change, Plan
 from attncheck.core.results.hf_adapter import HOOKED
-from attncheck.core.results.smoke import Layer, Measure, Proof, answer, because
+from attncheck.core.results.smoke import CheckResult, Layer, Measure, answer, deciding_reason
 from attncheck.ring.group import Ring
 from attncheck.smoke import over_ranks
 from attncheck.smoke.checks.parallel import PROVING
-from attncheck.workers.execution import Bench
+from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event
 from tests.ring.on_ranks import heard
 
@@ -29,7 +29,7 @@ if importlib.util.find_spec("ring_flash_attn") is None:
     pytest.skip("ring-flash-attn is not installed", allow_module_level=True)
 RING = Plan(attn_implementation=HOOKED, ring_size=2, shims=(RING_NAMES,))
 ULYSSES = Plan(ring_size=2, scheme="ulysses", precision="fp32")
-Proofs = dict[str, Proof]
+Proofs = dict[str, CheckResult]
 
 
 def proved(ranks: int, items: Iterable[tuple[str, str, str, Plan]]) -> Proofs:
@@ -54,7 +54,7 @@ def clean(ranks: int, ring_seeds: Iterable[int], ulysses_seeds: Iterable[int]) -
             yield "ulysses", f"ulysses {model} {seed}", model, replace(ULYSSES, ring_size=ranks, seed=seed)
 
 
-def measures(proof: Proof) -> dict[str, Measure]:
+def measures(proof: CheckResult) -> dict[str, Measure]:
     return {measure.what: measure for measure in proof.measures}
 
 
@@ -88,7 +88,7 @@ def test_sound_plans_pass_whatever_model_and_seed(two: Proofs) -> None:
     names = [name for _, name, _, _ in clean(2, range(5), range(3))] + list(SOUND)
     assert len(names) == 21
     for name in names:
-        assert answer(two[name]) == "pass", (name, because(two[name]))
+        assert answer(two[name]) == "pass", (name, deciding_reason(two[name]))
         assert len(two[name].layers) == 2 and all(layer.ran for layer in two[name].layers)
     exact = measures(two["llama 0"])["loss by itself"]
     assert exact.value < 1e-6 and exact.limit == 1e-5
@@ -102,7 +102,7 @@ def test_more_ranks_pass_too(ranks: int) -> None:
         if ranks == 3 and name.startswith("ulysses"):
             assert answer(proof) == "refused" and "4 heads do not divide by 3 ranks" in proof.reason
         else:
-            assert answer(proof) == "pass", (name, because(proof))
+            assert answer(proof) == "pass", (name, deciding_reason(proof))
 
 
 def test_the_plain_import_fails_and_the_shim_mends_it(two: Proofs) -> None:
@@ -122,7 +122,7 @@ def test_the_plain_import_fails_and_the_shim_mends_it(two: Proofs) -> None:
 def test_another_implementation_is_silent_and_named(two: Proofs) -> None:
     proof = two["sdpa"]
     assert answer(proof) == "fail"
-    assert because(proof) == "ring-flash-attn llama3 is never entered under sdpa: the ring is off, silently"
+    assert deciding_reason(proof) == "ring-flash-attn llama3 is never entered under sdpa: the ring is off, silently"
     assert "the logits are those of each shard by itself" in proof.violations
     change = first(replace(RING, attn_implementation="sdpa"), proof)
     assert change.plan == RING and change.text == 'attn_implementation="flash_attention_2"'
@@ -141,7 +141,7 @@ def test_what_the_adapter_drops_is_named(two: Proofs) -> None:
     assert two["ulysses softcap"].outcome == "refused" and "softcap" in two["ulysses softcap"].reason
 
 
-def first(plan: Plan, proof: Proof) -> Change:
+def first(plan: Plan, proof: CheckResult) -> Change:
     return next(iter(PROVING.changes(plan, proof)))
 
 
@@ -199,7 +199,7 @@ def test_faults_are_told_apart(spoilt: Proofs) -> None:
 
 
 def test_the_verb_starts_the_ranks_and_tells_how_they_are_lost() -> None:
-    bench = Bench(sys.executable, "cpu", 60.0)
+    bench = ExecutionTarget(sys.executable, "cpu", 60.0)
     said: list[str] = []
     proof = over_ranks.measure("no-such-model", RING, Ring(2), bench, said.append)
     assert proof.outcome == "skipped" and "no-such-model" in proof.reason and proof.seconds > 0
@@ -226,11 +226,11 @@ def test_lost_ranks_are_told(kind: str, reason: str, verdict: str) -> None:
 def test_a_ring_that_has_not_run_yet_may_need_more_than_the_shim() -> None:
     plan = Plan(attn_implementation="sdpa", ring_size=2, heads_k_stride=2)
     gone = "cannot import name '_flash_supports_window' from 'transformers.modeling_flash_attention_utils'"
-    found = list(PROVING.changes(plan, Proof("parallel", "raised", f"every rank: ImportError: {gone}")))
+    found = list(PROVING.changes(plan, CheckResult("parallel", "raised", f"every rank: ImportError: {gone}")))
     assert found[0].title == "the names that ring-flash-attn misses in transformers"
     assert "flash._flash_supports_window = True" in found[0].text
     assert found[-2].plan == replace(RING, heads_k_stride=1) and found[-1].plan == replace(plan, ring_size=1)
-    assert [change.plan.ring_size for change in PROVING.changes(RING, Proof("parallel"))] == [1]
+    assert [change.plan.ring_size for change in PROVING.changes(RING, CheckResult("parallel"))] == [1]
     assert PROVING.applies(Plan()) and not PROVING.applies(RING)
 
 

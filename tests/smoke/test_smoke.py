@@ -18,7 +18,7 @@ import pytest
 from attncheck.core.errors import BadUsage
 from attncheck.core.plan import Change, Plan
 from attncheck.core.report import Report
-from attncheck.core.results.smoke import Attempt, Measure, Proof, Step, answer, because
+from attncheck.core.results.smoke import CheckResult, Measure, PlanRun, Step, answer, deciding_reason
 from attncheck.core.results.verdicts import MeasuredOn
 from attncheck.gate.policy import parse
 from attncheck.report.formats import renderer
@@ -26,7 +26,7 @@ from attncheck.ring.group import Ring
 from attncheck.smoke import fix_search, run
 from attncheck.smoke.fix_search import Search
 from attncheck.smoke.trials import failing
-from attncheck.workers.launcher_env import Place
+from attncheck.workers.launcher_env import RankEnv
 from tests import snapshots
 from tests.conftest import Run, all_gone
 from tests.smoke.test_data import tokenizer
@@ -41,45 +41,47 @@ BAD = Measure("logits, bf16", 0.5, 0.02, "worst in document 1")
 @pytest.mark.parametrize(
     ("proof", "verdict", "told"),
     [
-        (Proof("isolation", measures=(GOOD,)), "pass", "off by 0.01"),
-        (Proof("isolation", measures=(GOOD, BAD)), "fail", "off by 0.5 (limit 0.02), worst in document 1"),
-        (Proof("isolation", measures=(GOOD,), violations=("it leaks",)), "fail", "it leaks"),
-        (Proof("padding", measures=(GOOD,), reservations=("not used",)), "warn", "not used"),
-        (Proof("training", "raised", "RuntimeError: no"), "fail", "RuntimeError: no"),
-        (Proof("training", "died", "killed by SIGSEGV"), "lost", "killed by SIGSEGV"),
-        (Proof("training", "out_of_memory", "no memory"), "skipped", "no memory"),
-        (Proof("training", "refused", "no backward"), "refused", "no backward"),
-        (Proof("isolation", measures=(replace(GOOD, value=float("nan")),)), "fail", "nan"),
+        (CheckResult("isolation", measures=(GOOD,)), "pass", "off by 0.01"),
+        (CheckResult("isolation", measures=(GOOD, BAD)), "fail", "off by 0.5 (limit 0.02), worst in document 1"),
+        (CheckResult("isolation", measures=(GOOD,), violations=("it leaks",)), "fail", "it leaks"),
+        (CheckResult("padding", measures=(GOOD,), reservations=("not used",)), "warn", "not used"),
+        (CheckResult("training", "raised", "RuntimeError: no"), "fail", "RuntimeError: no"),
+        (CheckResult("training", "died", "killed by SIGSEGV"), "lost", "killed by SIGSEGV"),
+        (CheckResult("training", "out_of_memory", "no memory"), "skipped", "no memory"),
+        (CheckResult("training", "refused", "no backward"), "refused", "no backward"),
+        (CheckResult("isolation", measures=(replace(GOOD, value=float("nan")),)), "fail", "nan"),
     ],
 )
-def test_the_answer_of_a_proof(proof: Proof, verdict: str, told: str) -> None:
+def test_the_answer_of_a_proof(proof: CheckResult, verdict: str, told: str) -> None:
     assert answer(proof) == verdict
-    assert told in because(proof)
+    assert told in deciding_reason(proof)
 
 
 # Mending: a plan whose faults are known, changes that mend some of them, and what the search makes of it.
 
 
-def proofs_of(plan: Plan) -> tuple[Proof, ...]:
+def proofs_of(plan: Plan) -> tuple[CheckResult, ...]:
     """What a worker would find: a cache or a mask leaks, and sdpa computes another model."""
     leaks = plan.use_cache or plan.packing == "mask_2d"
     other = plan.attn_implementation == "sdpa"
     found = [
-        Proof("implementation", measures=(BAD if other else GOOD,)),
-        Proof("isolation", violations=("it leaks",) if leaks else (), measures=(GOOD,)),
-        Proof("training", measures=(BAD if leaks or other else GOOD,), steps=(Step(3.5, 1, 1, 0), Step(1.3, 1, 1, 0))),
+        CheckResult("implementation", measures=(BAD if other else GOOD,)),
+        CheckResult("isolation", violations=("it leaks",) if leaks else (), measures=(GOOD,)),
+        CheckResult(
+            "training", measures=(BAD if leaks or other else GOOD,), steps=(Step(3.5, 1, 1, 0), Step(1.3, 1, 1, 0))
+        ),
     ]
-    return tuple(proof for proof in found if plan.packed or proof.question != "isolation")
+    return tuple(proof for proof in found if plan.packed or proof.check != "isolation")
 
 
-def attempt(last: Attempt, changes: Sequence[Change], asked: tuple[str, ...]) -> list[Attempt]:
+def attempt(last: PlanRun, changes: Sequence[Change], asked: tuple[str, ...]) -> list[PlanRun]:
     ran.append(tuple(change.title for change in changes))
     return [
-        Attempt(
+        PlanRun(
             last.model,
             change.plan,
-            tuple(proof for proof in proofs_of(change.plan) if not asked or proof.question in asked),
-            ", ".join(filter(None, (last.because, change.title))),
+            tuple(proof for proof in proofs_of(change.plan) if not asked or proof.check in asked),
+            ", ".join(filter(None, (last.reason, change.title))),
         )
         for change in changes
     ]
@@ -90,18 +92,18 @@ ran: list[tuple[str, ...]] = []
 
 def searched(plan: Plan) -> Search:
     ran.clear()
-    return fix_search.search(Attempt("llama", plan, proofs_of(plan)), attempt)
+    return fix_search.search(PlanRun("llama", plan, proofs_of(plan)), attempt)
 
 
 def test_a_plan_that_is_right_is_left_alone() -> None:
-    assert searched(Plan("eager")) == Search((), (), Attempt("llama", Plan("eager"), proofs_of(Plan("eager"))))
+    assert searched(Plan("eager")) == Search((), (), PlanRun("llama", Plan("eager"), proofs_of(Plan("eager"))))
     assert ran == []
 
 
 def test_one_change_mends_and_the_whole_plan_is_run_again() -> None:
     found = searched(Plan("eager", use_cache=True))
     assert found.titles == "no cache while training"
-    assert failing(found.last) == () and len(found.last.proofs) == 3
+    assert failing(found.last) == () and len(found.last.results) == 3
     assert ran[-1] == ("no cache while training",)
 
 
@@ -115,12 +117,12 @@ def test_faults_of_two_kinds_are_mended_one_after_the_other() -> None:
     found = searched(Plan("sdpa", use_cache=True))
     assert [one.question for one in found.mended] == ["implementation", "isolation"]
     assert found.last.plan == Plan("flash_attention_2")
-    assert found.last.because == "attention by flash_attention_2, no cache while training"
+    assert found.last.reason == "attention by flash_attention_2, no cache while training"
 
 
 def test_what_nothing_mends_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        sys.modules[__name__], "proofs_of", lambda plan: (Proof("padding", violations=("always wrong",)),)
+        sys.modules[__name__], "proofs_of", lambda plan: (CheckResult("padding", violations=("always wrong",)),)
     )
     found = searched(Plan("eager"))
     assert not found.mended and found.last.plan == Plan("eager")
@@ -128,7 +130,7 @@ def test_what_nothing_mends_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def report(*plans: Plan, models: tuple[str, ...] = ("llama", "qwen2")) -> Report:
-    before = [Attempt(model, plan, proofs_of(plan)) for model, plan in zip(models, plans, strict=False)]
+    before = [PlanRun(model, plan, proofs_of(plan)) for model, plan in zip(models, plans, strict=False)]
     searches = [fix_search.search(one, attempt) for one in before]
     return run.report(snapshots.laptop(), before, searches, MeasuredOn("cpu", "CPU", "2.13.0", seconds=7))
 
@@ -141,15 +143,15 @@ def test_one_finding_for_a_question_and_the_fix_is_proven() -> None:
     assert leak.fixes[0].text == "model.config.use_cache = False"
     assert leak.fixes[0].proven == "logits, bf16: off by 0.01 (limit 0.02); 2 steps, loss 3.50 → 1.30"
     assert found.worst() == "error"
-    assert len(found.attempts) == 4 and [a.because for a in found.attempts[2:]] == ["no cache while training"] * 2
+    assert len(found.attempts) == 4 and [a.reason for a in found.attempts[2:]] == ["no cache while training"] * 2
     assert "use_cache=False" in found.settings[0].text
 
 
 def test_no_fix_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     found = run.report(
         snapshots.laptop(),
-        [Attempt("llama", Plan("sdpa"), proofs_of(Plan("sdpa")))],
-        [Search((), (), Attempt("llama", Plan("sdpa"), proofs_of(Plan("sdpa"))))],
+        [PlanRun("llama", Plan("sdpa"), proofs_of(Plan("sdpa")))],
+        [Search((), (), PlanRun("llama", Plan("sdpa"), proofs_of(Plan("sdpa"))))],
         MeasuredOn(),
     )
     assert [finding.code for finding in found.findings] == ["ATN345", "ATN430"]
@@ -167,17 +169,17 @@ def test_the_text_and_the_markdown_of_a_report() -> None:
     assert "| isolation | fail | it leaks |" in markdown
     assert "## Settings for transformers" in markdown
     document = json.loads(renderer("json")(found, False))
-    assert document["attempts"][0]["proofs"][1]["violations"] == ["it leaks"]
+    assert document["attempts"][0]["results"][1]["violations"] == ["it leaks"]
 
 
 def test_a_rank_under_a_launcher_asks_once() -> None:
     asked = run.Request(ring=Ring(2))
     assert run.placed(asked, None) == asked
-    first, second = (run.placed(asked, Place(rank, 2, {})) for rank in range(2))
+    first, second = (run.placed(asked, RankEnv(rank, 2, {})) for rank in range(2))
     assert first.models == second.models == ("llama",) and not first.fix
     assert first.questions == () and second.questions == ("parallel",)
     with pytest.raises(BadUsage, match="say --ring-size 2"):
-        run.placed(replace(asked, ring=None), Place(0, 2, {}))
+        run.placed(replace(asked, ring=None), RankEnv(0, 2, {}))
 
 
 # Configuration and wrong words.
@@ -261,7 +263,7 @@ def test_a_model_nobody_knows(attncheck: Run, tmp_path: Path) -> None:
 def test_an_implementation_that_cannot_be_had_is_said_once(attncheck: Run) -> None:
     words = ("--attn-implementation", "flash_attention_3", "--device", "cpu", "--no-fix", "--format", "json")
     done = attncheck("smoke", "llama", *words, "--only", "what_ran", "--only", "isolation")
-    proofs = {proof["question"]: proof for proof in json.loads(done.stdout)["attempts"][0]["proofs"]}
+    proofs = {proof["check"]: proof for proof in json.loads(done.stdout)["attempts"][0]["results"]}
     assert done.returncode == 1
     assert proofs["what_ran"]["outcome"] == "raised" and "ImportError" in proofs["what_ran"]["reason"]
     assert proofs["isolation"]["outcome"] == "skipped"
@@ -275,7 +277,7 @@ def test_training_on_documents_of_ones_own(attncheck: Run, tmp_path: Path) -> No
     words = ("--data", "texts.jsonl", "--only", "training", "--steps", "40", "--max-length", "64", "--format", "json")
     done = attncheck("smoke", model, *words, "--device", "cpu")
     assert done.returncode == 0, done.stdout + done.stderr
-    [proof] = json.loads(done.stdout)["attempts"][0]["proofs"]
+    [proof] = json.loads(done.stdout)["attempts"][0]["results"]
     assert proof["steps"][-1]["loss"] < proof["bound"] and proof["floor"] == 0
 
 
@@ -305,7 +307,7 @@ def test_real_weights_are_trained_gently(attncheck: Run, tmp_path: Path) -> None
     words = ("--full", "--only", "training", "--only", "isolation", "--steps", "12", "--format", "json")
     done = attncheck("smoke", str(tmp_path / "m"), *words, "--device", "cpu")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
-    proofs = {proof["question"]: proof for proof in json.loads(done.stdout)["attempts"][0]["proofs"]}
+    proofs = {proof["check"]: proof for proof in json.loads(done.stdout)["attempts"][0]["results"]}
     assert len(proofs["training"]["steps"]) == 12 and proofs["training"]["floor"] == 0
     assert proofs["isolation"]["outcome"] == "ok"
 
@@ -341,7 +343,7 @@ def test_a_question_that_is_lost_costs_no_other(attncheck: Run, tmp_path: Path, 
     words = (*asked, "--no-fix", "--timeout", "8", "--format", "json", "--device", "cpu")
     done = attncheck("smoke", "llama", *words, env={**os.environ, "PYTHONPATH": str(folder)})
     assert done.returncode == 1, done.stderr
-    proofs = {proof["question"]: proof for proof in json.loads(done.stdout)["attempts"][0]["proofs"]}
+    proofs = {proof["check"]: proof for proof in json.loads(done.stdout)["attempts"][0]["results"]}
     for name, (_, outcome, told) in LOST.items():
         assert proofs[name]["outcome"] == outcome and told in proofs[name]["reason"]
     assert proofs["what_ran"]["outcome"] == proofs["implementation"]["outcome"] == "ok"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
 
-def find() -> Found:
+def find() -> Installed:
     """Return that eager comes with torch."""
-    return Found()
+    return Installed()
 
 
 def refuse(case: Case, device: Device) -> str:
@@ -102,11 +102,11 @@ BACKEND = Backend(
     name="eager",
     title="matrix products and a softmax, as transformers' eager",
     package="torch",
-    find=find,
+    installed=find,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
     noise="eager",
     rounded_bias=True,
-    quadratic=40.0,
+    bytes_per_score=40.0,
 )

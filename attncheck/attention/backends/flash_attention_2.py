@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
 
-def find() -> Found:
+def find() -> Installed:
     """Return the installed flash-attn."""
     from attncheck.attention.calls import flash_attn_package as flash_call
 
@@ -92,11 +92,11 @@ BACKEND = Backend(
     name="flash_attention_2",
     title="flash-attn 2, dense",
     package="flash-attn",
-    find=find,
+    installed=find,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    seen=SEEN,
+    kernel_pattern=SEEN,
     deterministic=DETERMINISTIC,
-    switch="argument",
+    deterministic_switch="argument",
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MODULE = "flash_attn_interface"
 DISTRIBUTIONS = ("flash-attn-3", "flashattn-hopper")
 
 
-def find() -> Found:
+def find() -> Installed:
     """Return the installed FlashAttention-3; v2.7's was distributed as flashattn-hopper."""
     from attncheck.attention.calls import flash_attn_package as flash_call
 
@@ -100,11 +100,11 @@ BACKEND = Backend(
     name="flash_attention_3",
     title="FlashAttention-3, dense",
     package="flash-attn-3",
-    find=find,
+    installed=find,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    seen=SEEN,
+    kernel_pattern=SEEN,
     deterministic=DETERMINISTIC,
-    switch="argument",
+    deterministic_switch="argument",
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib.metadata
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.core.cases import ANY, Case
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ TITLE = "FlashAttention-4"
 DISTRIBUTION = "flash-attn-4"
 
 
-def find() -> Found:
+def find() -> Installed:
     """Return the installed flash-attn-4, by its record: looking for `flash_attn.cute` would import flash_attn."""
     try:
-        return Found(version=importlib.metadata.version(DISTRIBUTION))
+        return Installed(version=importlib.metadata.version(DISTRIBUTION))
     except importlib.metadata.PackageNotFoundError:
-        return Found(missing=f"{DISTRIBUTION} is not installed")
+        return Installed(missing=f"{DISTRIBUTION} is not installed")
 
 
 def refuse(case: Case, device: Device) -> str:
@@ -113,12 +113,12 @@ BACKEND = Backend(
     name="flash_attention_4",
     title="FlashAttention-4, dense",
     package=DISTRIBUTION,
-    find=find,
+    installed=find,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    seen=SEEN,
+    kernel_pattern=SEEN,
     compiles=True,
     deterministic="deterministic=True",
-    switch="argument",
+    deterministic_switch="argument",
 )

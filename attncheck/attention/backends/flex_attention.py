@@ -11,8 +11,8 @@ import shutil
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs, Refused
-from attncheck.core.cases import Case, shift
+from attncheck.attention.backend import Backend, Device, Installed, Outputs, Refused
+from attncheck.core.cases import Case, diagonal_shift
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 FITS = ("out of resource", "NoValidChoicesError", "No valid triton configs", "shared memory")
 
 
-def find() -> Found:
+def find() -> Installed:
     """Return that flex comes with torch."""
-    return Found()
+    return Installed()
 
 
 def refuse(case: Case, device: Device) -> str:
@@ -93,7 +93,7 @@ def _score_mod(inputs: Inputs) -> Any:
     import torch
 
     case, slopes = inputs.case, inputs.slopes
-    offset = shift(case, case.seqlen_q, case.seqlen_k)
+    offset = diagonal_shift(case, case.seqlen_q, case.seqlen_k)
     softcap = case.softcap
 
     if not softcap and slopes is None:
@@ -111,19 +111,19 @@ def _block_mask(inputs: Inputs) -> Any:
     from torch.nn.attention.flex_attention import create_block_mask
 
     from attncheck.attention.masks import documents
-    from attncheck.core.cases import bounds
+    from attncheck.core.cases import visible_bounds
 
     case = inputs.case
     if not case.causal and not case.needs_mask:
         return None
     if case.layout == "dense":
-        low, high = bounds(case, case.seqlen_q, case.seqlen_k)
+        low, high = visible_bounds(case, case.seqlen_q, case.seqlen_k)
 
         def plain(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
             return (k - q >= low) & (k - q <= high)
 
         return create_block_mask(plain, None, None, case.seqlen_q, case.seqlen_k, device=inputs.device)
-    low, high = bounds(case, 0, 0)
+    low, high = visible_bounds(case, 0, 0)
     q_document, q_place, k_document, k_place = documents(case, inputs.device)
 
     def within(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -151,10 +151,10 @@ BACKEND = Backend(
     name="flex_attention",
     title="torch flex_attention, compiled",
     package="torch",
-    find=find,
+    installed=find,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    seen=r"flex_attention|FlexAttention|triton_tem_fused|triton_(poi|per|red|tem)_|cpp_fused|CompiledFunction",
+    kernel_pattern=r"flex_attention|FlexAttention|triton_tem_fused|triton_(poi|per|red|tem)_|cpp_fused|CompiledFunction",
     compiles=True,
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends.flash_attention_2 import DETERMINISTIC, SEEN, comparable, keywords, refuse_either
 from attncheck.core.cases import Case
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 REPOSITORY = "kernels-community/flash-attn2"
 
 
-def find() -> Found:
+def find() -> Installed:
     """Return the kernel's version in the cache."""
     from attncheck.attention.calls import hub_kernels as hub_call
 
@@ -53,12 +53,12 @@ BACKEND = Backend(
     name="hub_flash_attn_2",
     title="flash-attn 2 from the Hugging Face Hub",
     package="kernels",
-    find=find,
+    installed=find,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    seen=SEEN,
+    kernel_pattern=SEEN,
     indexes_by_cu_seqlens=True,
     deterministic=DETERMINISTIC,
-    switch="argument",
+    deterministic_switch="argument",
 )

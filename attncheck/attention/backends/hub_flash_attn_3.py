@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends.flash_attention_3 import DETERMINISTIC, SEEN, refuse_either, words
 from attncheck.core.cases import Case
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 REPOSITORY = "kernels-community/flash-attn3"
 
 
-def find() -> Found:
+def find() -> Installed:
     """Return the kernel's version in the cache."""
     from attncheck.attention.calls import hub_kernels as hub_call
 
@@ -50,12 +50,12 @@ BACKEND = Backend(
     name="hub_flash_attn_3",
     title="FlashAttention-3 from the Hugging Face Hub",
     package="kernels",
-    find=find,
+    installed=find,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    seen=SEEN,
+    kernel_pattern=SEEN,
     indexes_by_cu_seqlens=True,
     deterministic=DETERMINISTIC,
-    switch="argument",
+    deterministic_switch="argument",
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ BACKEND = Backend(
     name="sdpa_cudnn",
     title="torch SDPA, CUDNN_ATTENTION",
     package="torch",
-    find=Found,
+    installed=Installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    seen=r"cudnn_generated|cudnn.*(fprop|bprop|sdpa|flash)|_scaled_dot_product_cudnn_attention|ScaledDotProductCudnn",
+    kernel_pattern=r"cudnn_generated|cudnn.*(fprop|bprop|sdpa|flash)|_scaled_dot_product_cudnn_attention|ScaledDotProductCudnn",
     rounded_bias=True,
     deterministic="torch.use_deterministic_algorithms(True)",
-    switch="torch",
+    deterministic_switch="torch",
 )

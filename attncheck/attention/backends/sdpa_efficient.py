@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ BACKEND = Backend(
     name="sdpa_efficient",
     title="torch SDPA, EFFICIENT_ATTENTION",
     package="torch",
-    find=Found,
+    installed=Installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    seen=r"fmha_cutlass|_scaled_dot_product_efficient_attention|ScaledDotProductEfficientAttention",
+    kernel_pattern=r"fmha_cutlass|_scaled_dot_product_efficient_attention|ScaledDotProductEfficientAttention",
     rounded_bias=True,
     deterministic="torch.use_deterministic_algorithms(True)",
-    switch="torch",
+    deterministic_switch="torch",
 )

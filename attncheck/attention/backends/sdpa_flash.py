@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -92,13 +92,13 @@ BACKEND = Backend(
     name="sdpa_flash",
     title="torch SDPA, FLASH_ATTENTION",
     package="torch",
-    find=Found,
+    installed=Installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    seen=r"pytorch_flash::|_scaled_dot_product_flash_attention|ScaledDotProductFlashAttention",
+    kernel_pattern=r"pytorch_flash::|_scaled_dot_product_flash_attention|ScaledDotProductFlashAttention",
     roundings=roundings,
     rounded_bias=True,
     deterministic="torch.use_deterministic_algorithms(True)",
-    switch="torch",
+    deterministic_switch="torch",
 )

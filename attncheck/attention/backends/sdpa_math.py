@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ BACKEND = Backend(
     name="sdpa_math",
     title="torch SDPA, MATH",
     package="torch",
-    find=Found,
+    installed=Installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
     rounded_bias=True,
-    quadratic=28.0,
+    bytes_per_score=28.0,
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import _ring_schemes, sdpa_flash
 from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding, indivisible
@@ -67,12 +67,12 @@ BACKEND = Backend(
     name="torch_context_parallel",
     title="torch context_parallel, ring",
     package="torch",
-    find=Found,
+    installed=Installed,
     refuse=refuse,
     run=run,
-    seen=sdpa_flash.BACKEND.seen,
+    kernel_pattern=sdpa_flash.BACKEND.kernel_pattern,
     deterministic=sdpa_flash.BACKEND.deterministic,
-    switch="torch",
+    deterministic_switch="torch",
     sharding=SHARDING,
     class_factor=_ring_schemes.block_factor,
 )

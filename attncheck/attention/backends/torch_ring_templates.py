@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import _ring_schemes, sdpa_flash
 from attncheck.attention.backends.torch_context_parallel import SHARDING, refuse_either
 from attncheck.core.cases import Case
@@ -51,7 +51,7 @@ BACKEND = Backend(
     name="torch_ring_templates",
     title="torch's ring templates",
     package="torch",
-    find=Found,
+    installed=Installed,
     refuse=refuse,
     run=run,
     roundings=roundings,

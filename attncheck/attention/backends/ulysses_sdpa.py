@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import _ring_schemes, sdpa_efficient, sdpa_flash
 from attncheck.attention.calls.ulysses_heads import kernel, local
 from attncheck.core.cases import Case
@@ -75,12 +75,12 @@ BACKEND = Backend(
     name="ulysses_sdpa",
     title="Ulysses around torch SDPA",
     package="torch",
-    find=Found,
+    installed=Installed,
     refuse=refuse,
     run=run,
-    seen=f"{sdpa_flash.BACKEND.seen}|{sdpa_efficient.BACKEND.seen}",
+    kernel_pattern=f"{sdpa_flash.BACKEND.kernel_pattern}|{sdpa_efficient.BACKEND.kernel_pattern}",
     roundings=roundings,
     deterministic=sdpa_flash.BACKEND.deterministic,
-    switch="torch",
+    deterministic_switch="torch",
     sharding=SHARDING,
 )

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Found, Outputs
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
 
-def find() -> Found:
+def find() -> Installed:
     """Return the installed xformers."""
     from attncheck.attention.calls import flash_attn_package
 
@@ -68,12 +68,12 @@ BACKEND = Backend(
     name="xformers_cutlass",
     title="xformers, CUTLASS operator",
     package="xformers",
-    find=find,
+    installed=find,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    seen=r"fmha_cutlass|_efficient_attention_(forward|backward)",
+    kernel_pattern=r"fmha_cutlass|_efficient_attention_(forward|backward)",
     rounded_bias=True,
     deterministic="torch.use_deterministic_algorithms(True)",
-    switch="torch",
+    deterministic_switch="torch",
 )

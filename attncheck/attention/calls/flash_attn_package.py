@@ -5,21 +5,21 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 
-from attncheck.attention.backend import Device, Found
+from attncheck.attention.backend import Device, Installed
 from attncheck.core.cases import Case
 
 
-def find(module: str, distribution: str) -> Found:
+def find(module: str, distribution: str) -> Installed:
     """Return the version of the package of the top-level `module` without importing it, or why there is none."""
     try:
         if importlib.util.find_spec(module) is None:
-            return Found(missing=f"{distribution} is not installed")
+            return Installed(missing=f"{distribution} is not installed")
     except (ImportError, ValueError, AttributeError) as error:
-        return Found(missing=f"{module} cannot be looked up: {error}")
+        return Installed(missing=f"{module} cannot be looked up: {error}")
     try:
-        return Found(version=importlib.metadata.version(distribution))
+        return Installed(version=importlib.metadata.version(distribution))
     except importlib.metadata.PackageNotFoundError:
-        return Found(version="unknown")
+        return Installed(version="unknown")
 
 
 def refuse(case: Case, device: Device) -> str:

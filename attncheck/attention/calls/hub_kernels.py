@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attncheck.attention.backend import Found, Outputs, Refused
+from attncheck.attention.backend import Installed, Outputs, Refused
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
 
-def find(repository: str) -> Found:
+def find(repository: str) -> Installed:
     """Return the version of a kernel repository in the cache, or why it cannot be had; nothing is imported."""
     if importlib.util.find_spec("kernels") is None:
-        return Found(missing="kernels, which loads Hub kernels, is not installed")
+        return Installed(missing="kernels, which loads Hub kernels, is not installed")
     name, folder = snapshot(repository)
-    return Found(version=name) if folder else Found(missing=f"no {repository} in the local Hub cache")
+    return Installed(version=name) if folder else Installed(missing=f"no {repository} in the local Hub cache")
 
 
 def snapshot(repository: str) -> tuple[str, Path | None]:

@@ -17,7 +17,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from attncheck.attention.backend import Found
+from attncheck.attention.backend import Installed
 
 NAME = "ring-flash-attn"
 UTILITIES = "transformers.modeling_flash_attention_utils"
@@ -30,14 +30,14 @@ NAMES = (
 _put_back: list[str] = []
 
 
-def find() -> Found:
+def find() -> Installed:
     """Return the installed version, or why there is none."""
     if importlib.util.find_spec("ring_flash_attn") is None:
-        return Found(missing="ring-flash-attn is not installed")
+        return Installed(missing="ring-flash-attn is not installed")
     try:
-        return Found(version=importlib.metadata.version("ring-flash-attn"))
+        return Installed(version=importlib.metadata.version("ring-flash-attn"))
     except importlib.metadata.PackageNotFoundError:
-        return Found(version="unknown")
+        return Installed(version="unknown")
 
 
 def load() -> ModuleType:

@@ -18,7 +18,7 @@ from torch import Tensor
 from attncheck.attention.inputs import Inputs
 from attncheck.attention.masks import alibi_bias, visible
 from attncheck.attention.reference.rounding_noise import TANH, Exact, Noise, Rounding, Variances, rounding
-from attncheck.core.cases import Case, Segment, bounds, sampled_rows, segments, shift
+from attncheck.core.cases import Case, Segment, diagonal_shift, sampled_rows, segments, visible_bounds
 
 FAST_FLOAT64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
 CELLS = {"cpu": 1 << 20, "cuda": 1 << 26}  # score entries of a chunk: the CPU's cache, the GPU's occupancy
@@ -114,7 +114,7 @@ def _document(inputs: Inputs, run: list[Segment], model: Rounding, result: Refer
     v = inputs.v[batches, keys].to(wide).transpose(1, 2)
     sums = _KeySums.zeros(k, v)
     for places, rows in _chunks(result, first, len(run) * case.num_heads, seqlen_k, inputs.device):
-        low, high = bounds(case, seqlen_q, seqlen_k)
+        low, high = visible_bounds(case, seqlen_q, seqlen_k)
         begin = max(0, int(rows.min()) + low)
         end = min(seqlen_k, int(rows.max()) + high + 1)
         if begin >= end:
@@ -235,7 +235,7 @@ class _Chunk:
         case, slopes = self.inputs.case, self.inputs.slopes
         if slopes is None:
             return None
-        offset = shift(case, self.seqlen_q, self.seqlen_k)
+        offset = diagonal_shift(case, self.seqlen_q, self.seqlen_k)
         bias = alibi_bias(slopes.to(s.dtype), self.rows, offset, self.begin, self.end)
         return bias.reshape(1, s.shape[1], s.shape[2], -1).expand_as(s)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs, make, silent_padding, strided
-from attncheck.core.cases import Case, Segment, bounds
+from attncheck.core.cases import Case, Segment, visible_bounds
 
 Call = Callable[[Inputs], Outputs]
 Examined = tuple[tuple[str, ...], Outputs]  # what contradicts the expectation, and the (first) outputs
@@ -32,7 +32,7 @@ def dressed(inputs: Inputs, case: Case) -> Inputs:
 def spans(case: Case, segment: Segment, device: str) -> tuple[Tensor, Tensor, Tensor]:
     """Return the queries' rows in the batch row, and the first and one past the last key that each sees there."""
     q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
-    low, high = bounds(case, q, k)
+    low, high = visible_bounds(case, q, k)
     rows = torch.arange(q, device=device)
     first = (rows + low).clamp(0, k)
     last = (rows + high + 1).clamp(0, k)

@@ -13,7 +13,7 @@ from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs, make, strided
 from attncheck.attention.reference.structured_common import Call, Examined
 from attncheck.attention.reference.structured_targets import factor, gentle_factor, middle, watched
-from attncheck.core.cases import Case, Segment, bounds
+from attncheck.core.cases import Case, Segment, visible_bounds
 
 
 def prefix(case: Case, device: str, call: Call) -> Examined:
@@ -25,7 +25,7 @@ def prefix(case: Case, device: str, call: Call) -> Examined:
     v[:, split:] *= factor(case)
     before = copied(call(inputs))
     after = call(strided(replace(inputs, k=k, v=v)))
-    _, high = bounds(case, case.seqlen_q, case.seqlen_k)
+    _, high = visible_bounds(case, case.seqlen_q, case.seqlen_k)
     rows = slice(max(0, -high), min(max(0, split - high), case.seqlen_q))  # that see a key, and none of the edited
     faults = []
     for name in ("out", "lse"):

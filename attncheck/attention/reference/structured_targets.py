@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from attncheck.core.cases import Case, Segment, bounds, segments
+from attncheck.core.cases import Case, Segment, segments, visible_bounds
 
 
 def targets(case: Case) -> list[list[int]]:
@@ -13,7 +13,7 @@ def targets(case: Case) -> list[list[int]]:
     table = [[0] * case.seqlen_q for _ in range(case.batch)]
     for segment in segments(case):
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
-        low, high = bounds(case, q, k)
+        low, high = visible_bounds(case, q, k)
         for row in range(q):
             last = min(k - 1, row + high)
             first = max(0, row + low)

@@ -31,7 +31,7 @@ class WrongPlace:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class CollectiveResult:
     """One operation among ranks: was every byte right, and how fast was it.
 
     "send_recv" is one pair, there and back; "ring" sends two tensors to the next rank and receives two from the one
@@ -53,7 +53,7 @@ class Exchange:
     @property
     def name(self) -> str:
         """Return what it is called in a message."""
-        return f"{self.operation} {told(self.operation, self.ranks)}"
+        return f"{self.operation} {describe_ranks(self.operation, self.ranks)}"
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,12 @@ class Communication:
     world_size: int = 0
     transport: Transport = ""
     ranks: tuple[RankFacts, ...] = ()
-    exchanges: tuple[Exchange, ...] = ()
+    exchanges: tuple[CollectiveResult, ...] = ()
     routes: tuple[Route, ...] = ()
     seconds: float = 0.0
 
 
-def told(operation: Operation, ranks: tuple[int, ...]) -> str:
+def describe_ranks(operation: Operation, ranks: tuple[int, ...]) -> str:
     """Return which ranks took part, in words: "0-3", "all of 8"."""
     return "-".join(map(str, ranks)) if operation == "send_recv" else f"all of {len(ranks)}"
 

@@ -35,7 +35,7 @@ class Growth:
     beyond: float
 
 
-def growths(runs: Iterable[Run]) -> tuple[Growth, ...]:
+def error_growths(runs: Iterable[Run]) -> tuple[Growth, ...]:
     """Return the growth of every backend that was measured at two ring sizes of two ranks or more."""
     found: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
@@ -77,7 +77,7 @@ def _slope(x: Sequence[float], y: Sequence[float]) -> float:
     return sum((a - middle) * b for a, b in zip(x, y)) / spread
 
 
-def told(growth: Growth) -> str:
+def describe_growth(growth: Growth) -> str:
     """Return a growth in words."""
     values = ", ".join(f"{z:.2f} on {n}" for n, z in zip(growth.ring_sizes, growth.z_rms))
     return f"{growth.tensor}: z_rms {values}; ×{2**growth.slope:.2f} for each doubling of the ring"

@@ -18,7 +18,7 @@ class Stage:
     check: Check
     outcome: Outcome
     seconds: float = 0.0
-    because: str = ""
+    reason: str = ""
     answers: Mapping[str, int] = field(default_factory=dict)  # of its verdicts: "pass" -> 163
 
 

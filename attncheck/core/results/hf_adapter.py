@@ -16,7 +16,7 @@ WINDOWS: dict[Shape, int] = {"short_window": 16, "long_window": SHARD}
 
 
 @dataclass(frozen=True)
-class Adapted:
+class AdapterRun:
     """One model under one `attn_implementation` after `substitute_hf_flash_attn`, its tokens sharded over the ranks.
 
     Errors are Frobenius norms relative to the whole model's, in float32 with eager attention; `rounding` and
@@ -28,7 +28,7 @@ class Adapted:
     outcome: Outcome
     reason: str = ""  # why it was skipped; the message where something raised
     selected: str = ""  # how it became the model's implementation, where not by the argument attn_implementation
-    put_back: tuple[str, ...] = ()  # names put back into transformers, without which the import raises
+    shimmed_names: tuple[str, ...] = ()  # names put back into transformers, without which the import raises
     ranks: int = 0
     layers: int = 0
     entered: int = 0  # calls of llama3_flash_attn_varlen_func in one forward pass on the rank that made the fewest
@@ -43,11 +43,11 @@ class Adapted:
 
 
 @dataclass(frozen=True)
-class Row:
+class AdapterVerdict:
     """One row of the matrix: an implementation and a model, and what became of it."""
 
     implementation: str
     shape: Shape
     answer: Answer
-    because: str
+    reason: str
     evidence: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ class Measure:
     where: str = ""  # "worst in model.layers.0.self_attn.q_proj.weight"
 
     @property
-    def excess(self) -> float:
+    def budget_ratio(self) -> float:
         """The value in units of its limit: over 1 fails."""
         if not math.isfinite(self.value):
             return HUGE
@@ -54,14 +54,14 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Proof:
+class CheckResult:
     """The answer to one question about one model under a plan.
 
     A measure beyond its limit or a violation fails; a reservation, something wrong that this plan does not rest on,
     warns. Notes are evidence. `layers` and `steps` are what `what_ran` and `training` add.
     """
 
-    question: str
+    check: str
     outcome: Outcome = "ok"
     reason: str = ""
     measures: tuple[Measure, ...] = ()
@@ -76,16 +76,16 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class PlanRun:
     """A plan that was run on a model, and what came of it. `because` says why it was tried, "" for the user's own."""
 
     model: str  # "llama", or the model that was named
     plan: Plan
-    proofs: tuple[Proof, ...]
-    because: str = ""
+    results: tuple[CheckResult, ...]
+    reason: str = ""
 
 
-def answer(proof: Proof) -> Answer:
+def answer(proof: CheckResult) -> Answer:
     """Return the verdict on a proof."""
     if proof.outcome in UNMEASURED:
         return UNMEASURED[proof.outcome]
@@ -94,7 +94,7 @@ def answer(proof: Proof) -> Answer:
     return "warn" if proof.reservations else "pass"
 
 
-def because(proof: Proof) -> str:
+def deciding_reason(proof: CheckResult) -> str:
     """Return in one line what decided a proof."""
     if proof.outcome in UNMEASURED:
         return proof.reason
@@ -105,9 +105,9 @@ def because(proof: Proof) -> str:
     return describe(decisive[0]) if decisive else (proof.notes or ("as expected",))[0]
 
 
-def worst_first(proof: Proof) -> list[Measure]:
+def worst_first(proof: CheckResult) -> list[Measure]:
     """Return the measures of a proof, the one nearest to its limit or farthest beyond it first."""
-    return sorted(proof.measures, key=lambda measure: -measure.excess)
+    return sorted(proof.measures, key=lambda measure: -measure.budget_ratio)
 
 
 def describe(measure: Measure) -> str:

@@ -46,7 +46,7 @@ class Timing:
     outcome: Outcome
     reason: str = ""
     answer: Answer = "skipped"
-    because: str = ""
+    answer_reason: str = ""
     median_ms: float = 0.0
     p10_ms: float = 0.0
     p90_ms: float = 0.0
@@ -60,7 +60,7 @@ class Timing:
     peak_memory_bytes: int = 0  # beyond the inputs; 0: not measured
     repeats: int = 0
     varied: tuple[str, ...] = ()
-    switch: str = ""  # what makes it reproducible, where something must
+    deterministic_switch: str = ""  # what makes it reproducible, where something must
     reference_ms: tuple[float, ...] = ()
     clocks: Clocks = Clocks()
     layers: int = 1  # how many layers of the model are of this kind
@@ -74,7 +74,7 @@ class Timing:
     def reproducible(self) -> bool:
         """Whether its bits can be relied on: none changed, and its backward needs nothing more to be switched on."""
         held = self.outcome == "ok" and self.repeats > 1 and not self.varied
-        return held and (self.mode == "deterministic" or not self.switch or self.passes == "forward")
+        return held and (self.mode == "deterministic" or not self.deterministic_switch or self.passes == "forward")
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Candidate:
     ms: float
     noise: float
     peak_memory_bytes: int = 0
-    switch: str = ""  # what its mode switches on
+    deterministic_switch: str = ""  # what its mode switches on
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Recommendation:
     choice: str = ""
     mode: TimedMode = "default"
     setting: str = ""  # how a training job asks for it, and what it switches on
-    because: str = ""
+    reason: str = ""
     tied: tuple[str, ...] = ()
     ms: float = 0.0
     noise: float = 0.0

@@ -77,8 +77,8 @@ class Run:
     scores: tuple[Score, ...] = ()
     violations: tuple[str, ...] = ()  # of a structured probe's exact expectation
     pattern: tuple[str, ...] = ()  # what the errors have in common, in words
-    ran: tuple[str, ...] = ()  # the kernels or operators that were seen at work
-    not_itself: str = ""  # what ran in its place, where that was seen
+    kernels: tuple[str, ...] = ()  # the kernels or operators that were seen at work
+    foreign_kernels: str = ""  # what ran in its place, where that was seen
     class_factor: float = 1.0  # legitimate extra rounding of the backend's class
     call_ms: float = 0.0  # forward and backward, as seen from outside, the first call of its kind included
     oracle_ms: float = 0.0
@@ -94,8 +94,8 @@ class Verdict:
     case: str
     family: str
     answer: Answer
-    because: str
-    excess: float = 0.0
+    reason: str
+    budget_ratio: float = 0.0
     evidence: tuple[str, ...] = ()
 
 
@@ -124,7 +124,9 @@ class MeasuredOn:
     not_reached: int = 0  # cases that --budget left out
     ring_size: int = 0  # ranks, where context parallelism was measured
     emulated: bool = False  # flash-attn's kernels were plain torch
-    put_back: tuple[str, ...] = ()  # private names that ring-flash-attn misses in transformers, put back for the run
+    shimmed_names: tuple[
+        str, ...
+    ] = ()  # private names that ring-flash-attn misses in transformers, put back for the run
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class Repeats:
     batch: tuple[Difference, ...] = ()  # a row alone, against the same row among others and elsewhere in the batch
     call_ms: float = 0.0  # median
     memory_bytes: int = 0  # peak beyond the inputs; 0: not measured
-    switch: str = ""  # what the mode switched on
+    deterministic_switch: str = ""  # what the mode switched on
 
 
 def budget(case: Case, tensor: str, class_factor: float = 1.0) -> Budget:
@@ -172,7 +174,7 @@ def budget(case: Case, tensor: str, class_factor: float = 1.0) -> Budget:
     return Budget(base.z_rms * class_factor, base.z_row * class_factor)
 
 
-def excess(case: Case, score: Score, class_factor: float = 1.0) -> float:
+def budget_ratio(case: Case, score: Score, class_factor: float = 1.0) -> float:
     """Return the error of one tensor in units of its budget: over 1 warns, over 3 fails."""
     if score.nonfinite:
         return HUGE
@@ -192,19 +194,19 @@ def _answer(run: Run) -> tuple[Answer, str, float]:
     if run.outcome in UNMEASURED:
         unmeasured = UNMEASURED[run.outcome]
         return unmeasured, run.reason, HUGE if unmeasured in ("fail", "lost") else 0.0
-    if run.not_itself:
-        return "fail", f"not {run.backend} but {run.not_itself} ran", HUGE
+    if run.foreign_kernels:
+        return "fail", f"not {run.backend} but {run.foreign_kernels} ran", HUGE
     if run.violations:
         return "fail", run.violations[0], HUGE
     if not run.scores:
         return "pass", "as expected", 0.0
-    worst = max(run.scores, key=lambda score: excess(run.case, score, run.class_factor))
-    times = excess(run.case, worst, run.class_factor)
+    worst = max(run.scores, key=lambda score: budget_ratio(run.case, score, run.class_factor))
+    times = budget_ratio(run.case, worst, run.class_factor)
     answer: Answer = "fail" if times > FAIL_FACTOR else "warn" if times > 1.0 else "pass"
-    return answer, describe(run.case, worst, run.class_factor), times
+    return answer, describe_error(run.case, worst, run.class_factor), times
 
 
-def describe(case: Case, score: Score, class_factor: float = 1.0) -> str:
+def describe_error(case: Case, score: Score, class_factor: float = 1.0) -> str:
     """Return one tensor's error in words, with the number that decides."""
     if score.nonfinite:
         values = "value is" if score.nonfinite == 1 else "values are"
@@ -225,12 +227,10 @@ def _on(score: Score) -> str:
 def _evidence(run: Run) -> tuple[str, ...]:
     lines = [*run.pattern, *run.violations[1:4]]
     for score in run.scores:
-        if excess(run.case, score, run.class_factor) > 1.0:
+        if budget_ratio(run.case, score, run.class_factor) > 1.0:
             where = f"worst at batch {score.batch}, head {score.head}, token {score.token}{_on(score)}"
             document = f", document {score.document}" if run.case.layout == "packed" else ""
             eager = f", {score.eager_ratio:.3g} × eager's largest error" if score.eager_ratio else ""
-            lines.append(
-                f"{describe(run.case, score, run.class_factor)}; relative error {score.relative_error:.2g}{eager}; "
-                f"{where}{document}"
-            )
+            error = describe_error(run.case, score, run.class_factor)
+            lines.append(f"{error}; relative error {score.relative_error:.2g}{eager}; {where}{document}")
     return tuple(lines)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.job import Consequence, Job, Key
-from attncheck.core.launch import Place
+from attncheck.core.launch import SourceLocation
 from attncheck.core.snapshot import Snapshot
 
 # What a job computes stays what it was: these may be set without asking.
@@ -26,10 +26,10 @@ def setting(title: str, sets: Mapping[str, str]) -> Fix:
     return Fix(title, "setting", "", "safe" if HARMLESS.issuperset(sets) else "unsafe", sets=sets)
 
 
-def where(job: Job, *keys: Key) -> tuple[Place, ...]:
+def where(job: Job, *keys: Key) -> tuple[SourceLocation, ...]:
     """Return where the settings `keys` are written, where they are; else where the launch is."""
-    found = tuple(job.places[key] for key in keys if key in job.places)
-    return found or (job.place,)
+    found = tuple(job.locations[key] for key in keys if key in job.locations)
+    return found or (job.location,)
 
 
 def named(job: Job) -> str:
@@ -45,7 +45,7 @@ def implementation(job: Job) -> str:
 def objections(snapshot: Snapshot, consequence: Consequence) -> Iterator[Problem]:
     """Yield a problem for each thing that the framework will do with settings it cannot serve."""
     job = job_of(snapshot)
-    for objection in job.objections:
+    for objection in job.problems:
         if objection.consequence != consequence:
             continue
         fixes: tuple[Fix, ...] = ()
@@ -59,7 +59,7 @@ def objections(snapshot: Snapshot, consequence: Consequence) -> Iterator[Problem
             fixes=fixes,
             subject=named(job),
             predicted=objection.mild,
-            places=(objection.place,) if objection.place.source else (job.place,),
+            locations=(objection.location,) if objection.location.source else (job.location,),
         )
 
 

@@ -12,29 +12,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from attncheck.core.errors import AttncheckError
-from attncheck.core.job import DROP, Unknown
+from attncheck.core.job import DROP, UnknownSetting
 from attncheck.core.launch import NOWHERE, Edit, Launch, Span
 from attncheck.lint.fields.values import Given, Settings, joined
 from attncheck.lint.files import editing
 
 
 def edits(
-    launch: Launch, found: Settings, unknown: tuple[Unknown, ...], wanted: Mapping[str, str], form: str = "--"
+    launch: Launch, found: Settings, unknown: tuple[UnknownSetting, ...], wanted: Mapping[str, str], form: str = "--"
 ) -> tuple[Edit, ...]:
     """Return the edits that rename what is in `unknown` and give fields the values `wanted` (DROP: take out).
 
     What stands nowhere is added to the configuration file where there is one, else to the command in the `form` of
     its arguments: "--" for options, "=" for name=value.
     """
-    asked = {(each.name, each.place): each for each in unknown}
-    every = [_as_asked(one, asked.get((one.setting.name, one.setting.place))) for one in found.every]
+    asked = {(each.name, each.location): each for each in unknown}
+    every = [_as_asked(one, asked.get((one.setting.name, one.setting.location))) for one in found.every]
     found = joined(found.names, every)
     made: dict[tuple[str, Span], Edit] = {}
     standing: set[str] = set()
     for one in found.every:
         field = _field(one)
         counts = field in found.given and found.given[field].setting == one.setting
-        renamed = (one.setting.name, one.setting.place) in asked
+        renamed = (one.setting.name, one.setting.location) in asked
         if field in wanted and (counts or one.known):
             standing.add(field)
         try:
@@ -62,7 +62,7 @@ def _apart(edits: list[Edit]) -> tuple[Edit, ...]:
     return tuple(kept)
 
 
-def _as_asked(one: Given, unknown: Unknown | None) -> Given:
+def _as_asked(one: Given, unknown: UnknownSetting | None) -> Given:
     """Return a setting as the `Unknown` has it that was made of it."""
     if unknown is None:
         return one if one.known or not one.now else replace(one, now="")
@@ -93,7 +93,7 @@ def _edits(
 
 def _gone(launch: Launch, one: Given) -> Edit:
     """Return the edit that takes a setting out, a table with all that is in it."""
-    source = launch.file if launch.file and one.setting.place.source == launch.file.name else launch.source
+    source = launch.file if launch.file and one.setting.location.source == launch.file.name else launch.source
     top, dot, _ = one.setting.name.partition(".")
     parent = re.search(rf"^{re.escape(top)}(?=\s*:)", source.text, re.MULTILINE) if dot and not one.option else None
     if parent is None or one.known or source.kind != "yaml":
@@ -109,7 +109,7 @@ def _end_of_line(text: str, at: int) -> int:
 
 def _named(launch: Launch, one: Given, name: str) -> Edit:
     """Return the edit that changes the name of a setting. Raises `ValueError` where the name is not to be found."""
-    source = launch.file if launch.file and one.setting.place.source == launch.file.name else launch.source
+    source = launch.file if launch.file and one.setting.location.source == launch.file.name else launch.source
     start, end = one.setting.span
     written = one.setting.name if one.option else one.setting.name.split(".")[-1]
     at = source.text.find(written, start, end) if start >= 0 else -1
@@ -127,10 +127,10 @@ def _put(launch: Launch, found: Settings, one: Given, name: str, value: str) -> 
         raise ValueError(f"{one.setting.name} is put together from several places")
     own = name or one.name
     if one.option:
-        return Edit(one.setting.place.source, one.setting.span, _option(found, own, value))
-    kind = launch.file.kind if launch.file and one.setting.place.source == launch.file.name else "command"
+        return Edit(one.setting.location.source, one.setting.span, _option(found, own, value))
+    kind = launch.file.kind if launch.file and one.setting.location.source == launch.file.name else "command"
     text = f'"{own}": "{value}"' if kind == "json" else f"{own}: {value}" if kind == "yaml" else f"{own}={value}"
-    return Edit(one.setting.place.source, one.setting.span, text)
+    return Edit(one.setting.location.source, one.setting.span, text)
 
 
 def _option(found: Settings, name: str, value: str) -> str:

@@ -49,7 +49,7 @@ def _safely(make: Callable[[], Iterable[Edit]]) -> list[Edit]:
 
 def _source(launch: Launch, setting: Setting) -> Source:
     file = launch.file
-    return file if file is not None and setting.place.source == file.name else launch.source
+    return file if file is not None and setting.location.source == file.name else launch.source
 
 
 def _changed(launch: Launch, setting: Setting, change: tuple[str, str] | None, spelled: Spelled) -> Iterator[Edit]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from attncheck.core.facts import Known
-from attncheck.core.launch import Place, Setting
+from attncheck.core.launch import Setting, SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields.releases import reaches
@@ -52,9 +52,9 @@ class Given(ABC):
         """Say whether any of the settings is written."""
         return any(name in self.given for name in names)
 
-    def place(self, *names: str) -> Place:
+    def place(self, *names: str) -> SourceLocation:
         """Return where the first of the settings stands that is written."""
-        return next((self.given[name].place for name in names if name in self.given), Place())
+        return next((self.given[name].location for name in names if name in self.given), SourceLocation())
 
     @cached_property
     def model(self) -> Model | None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from attncheck.core.facts import Absent, Fact, Known, value_or
-from attncheck.core.job import DROP, KEYS, Objection
-from attncheck.core.launch import NOWHERE, Edit, Launch, Place
+from attncheck.core.job import DROP, KEYS, SettingProblem
+from attncheck.core.launch import NOWHERE, Edit, Launch, SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.plan import Precision
 from attncheck.core.snapshot import Snapshot
@@ -34,7 +34,7 @@ class Parallel:
     context: int = 1  # `cp_size`: torch's context parallelism
     sequence: int = 1  # `sp_size`: DeepSpeed's Ulysses
     tensor: int = 1
-    place: Place = Place()
+    place: SourceLocation = SourceLocation()
 
     @property
     def size(self) -> int:
@@ -54,24 +54,24 @@ class Parallel:
 
 def parallel(launch: Launch) -> Parallel:
     """Return accelerate's parallelism: of its command line, of a file's keys that go there, else of the environment."""
-    found: dict[str, tuple[int, Place]] = {}
+    found: dict[str, tuple[int, SourceLocation]] = {}
     for kind in ("cp", "sp", "tp"):
         text = launch.environ.get(f"PARALLELISM_CONFIG_{kind.upper()}_SIZE", "")
         if _count(text):
-            found[kind] = (int(text), Place())
+            found[kind] = (int(text), SourceLocation())
     for entry in launch.entries:
         match = re.fullmatch(r"parallelism_config(?:_|\.parallelism_config_)(cp|sp|tp)_size", entry.name)
         if match and _count(entry.value):
-            found[match[1]] = (int(entry.value), entry.place)
+            found[match[1]] = (int(entry.value), entry.location)
     for at, word in enumerate(launch.whole or launch.words):
         name, equals, value = word.text.partition("=")
         match = re.fullmatch(r"--parallelism[-_]config[-_](cp|sp|tp)[-_]size", name)
         following = (launch.whole or launch.words)[at + 1 : at + 2]
         text = value if equals else following[0].text if following else ""
         if match and _count(text):
-            found[match[1]] = (int(text), word.place)
+            found[match[1]] = (int(text), word.location)
     sizes = {kind: size for kind, (size, _) in found.items()}
-    place = next((place for size, place in found.values() if size > 1), Place())
+    place = next((place for size, place in found.values() if size > 1), SourceLocation())
     return Parallel(sizes.get("cp", 1), sizes.get("sp", 1), sizes.get("tp", 1), place)
 
 
@@ -160,17 +160,19 @@ def recurrent(snapshot: Snapshot) -> Model | None:
     return model if any(kind in RECURRENT_LAYERS for kind in model.layer_types) else None
 
 
-def leak(snapshot: Snapshot, transformers: str, model: Model, gives_edges: bool, evidence: str) -> Objection | None:
+def leak(
+    snapshot: Snapshot, transformers: str, model: Model, gives_edges: bool, evidence: str
+) -> SettingProblem | None:
     """Return what packing does to a model with recurrent layers; `gives_edges`: the collator passes cu_seqlens."""
     sets = {"packing": "off"}
     family = model.model_type.replace("_text", "")
     if not gives_edges:
         text = f"packs {model.model_type} by position_ids alone: its recurrent layers carry state between documents"
-        return Objection("wrong", text, (evidence,), sets=sets, advice="do not pack this model")
+        return SettingProblem("wrong", text, (evidence,), sets=sets, advice="do not pack this model")
     first = RECURRENT_VARLEN.get(family, "")
     if not first or not reaches(transformers, first):
         text = f"packs {model.model_type}, whose recurrent layers get no cu_seqlens from transformers {transformers}"
-        return Objection("wrong", text, (evidence,), sets=sets, advice="do not pack this model")
+        return SettingProblem("wrong", text, (evidence,), sets=sets, advice="do not pack this model")
     missing = [name for name in KERNELS if family in GATED_DELTA_RULE and not snapshot.has(name)]
     if not missing:
         return None
@@ -179,7 +181,7 @@ def leak(snapshot: Snapshot, transformers: str, model: Model, gives_edges: bool,
     text += "transformers raises at the first batch" if raises else "the fallback in torch ignores cu_seqlens"
     source = f"transformers {transformers} integrations/hub_kernels.py, causal_conv1d_fn" if raises else evidence
     advice = f"install {' and '.join(missing)}, or do not pack this model"
-    return Objection("refuses" if raises else "wrong", text, (source,), sets=sets, advice=advice)
+    return SettingProblem("refuses" if raises else "wrong", text, (source,), sets=sets, advice=advice)
 
 
 def flash(implementation: str) -> bool:

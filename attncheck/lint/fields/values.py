@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from attncheck.core.job import Objection, Unknown
-from attncheck.core.launch import Launch, Place, Setting
+from attncheck.core.job import SettingProblem, UnknownSetting
+from attncheck.core.launch import Launch, Setting, SourceLocation
 from attncheck.lint import arguments
 from attncheck.lint.fields.names import Names, since
 from attncheck.lint.fields.written import FALSE, NONE, TRUE
@@ -63,9 +63,9 @@ class Settings:
         """Say whether any of the fields is written in the launch."""
         return any(name in self.given for name in names)
 
-    def place(self, *names: str) -> Place:
+    def place(self, *names: str) -> SourceLocation:
         """Return where the first of the fields that is written stands."""
-        return next((self.given[name].setting.place for name in names if name in self.given), Place())
+        return next((self.given[name].setting.location for name in names if name in self.given), SourceLocation())
 
     def remarks(self) -> tuple[str, ...]:
         """Return what is said of settings whose value only running tells."""
@@ -120,7 +120,7 @@ def _now(name: str, names: Names, renamed: Renamed) -> str:
     return next((each for each in renamed.get(name, ()) if each.split("=")[0] in names.here), "")
 
 
-def unknown(found: Settings, at_hand: Mapping[str, str], strict: bool) -> Iterator[Unknown]:
+def unknown(found: Settings, at_hand: Mapping[str, str], strict: bool) -> Iterator[UnknownSetting]:
     """Yield the settings that the parser does not know: only those that some release had where it is not `strict`."""
     for one in found.every:
         if one.known:
@@ -130,13 +130,13 @@ def unknown(found: Settings, at_hand: Mapping[str, str], strict: bool) -> Iterat
         when = since(found.names, name, at_hand)
         if one.now or name in found.names.ever:
             now = (dashes + one.now.replace("=", " " if dashes else ": "),) if one.now else ()
-            yield Unknown(one.setting.name, one.setting.place, now, when)
+            yield UnknownSetting(one.setting.name, one.setting.location, now, when)
         elif strict:
             near = one.ambiguous[0] if one.ambiguous else found.names.near(name)
-            yield Unknown(one.setting.name, one.setting.place, near=dashes + near if near else "")
+            yield UnknownSetting(one.setting.name, one.setting.location, near=dashes + near if near else "")
 
 
-def refused(found: Settings, evidence: str) -> Iterator[Objection]:
+def refused(found: Settings, evidence: str) -> Iterator[SettingProblem]:
     """Yield what the parser itself refuses: an option without the value that it must have, a value of no choice."""
     for given in found.every:
         option = found.names.option(given.name) if given.known else None
@@ -144,15 +144,17 @@ def refused(found: Settings, evidence: str) -> Iterator[Objection]:
             yield from _refused(given, option.kind, option.choices, str(option.default), evidence)
 
 
-def _refused(given: Given, kind: str, choices: tuple[str, ...], default: str, evidence: str) -> Iterator[Objection]:
-    written, value, place = given.setting.name, given.value.lower(), given.setting.place
+def _refused(
+    given: Given, kind: str, choices: tuple[str, ...], default: str, evidence: str
+) -> Iterator[SettingProblem]:
+    written, value, place = given.setting.name, given.value.lower(), given.setting.location
     if given.option and not given.value and kind != "bool":
         optional = kind == "bool?"
         why = "its default is None, so that it is no switch" if optional else "a value must follow"
         sets = {given.name: "true"} if optional else {}
-        yield Objection("refuses", f"{written} stands without a value: {why}", (evidence,), place, sets)
+        yield SettingProblem("refuses", f"{written} stands without a value: {why}", (evidence,), place, sets)
     elif kind in ("bool", "bool?") and value not in TRUE | FALSE | NONE:
-        yield Objection("refuses", f"{written} is {given.value!r}, neither true nor false", (evidence,), place)
+        yield SettingProblem("refuses", f"{written} is {given.value!r}, neither true nor false", (evidence,), place)
     elif choices and given.value not in choices and value not in NONE:
         text = f"{written} is {given.value!r}; it takes {', '.join(choices)}"
-        yield Objection("refuses", text, (evidence,), place, {given.name: default} if default in choices else {})
+        yield SettingProblem("refuses", text, (evidence,), place, {given.name: default} if default in choices else {})

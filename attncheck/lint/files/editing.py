@@ -30,7 +30,7 @@ def applied(source: Source, edits: Iterable[Edit]) -> str:
         if edit.source != source.name or not 0 <= start <= end <= len(source.text):
             raise ValueError(f"an edit at {edit.span} of {edit.source} is not one of {source.name}")
         if start < at:
-            raise ValueError(f"two edits overlap at {source.place(start)}")
+            raise ValueError(f"two edits overlap at {source.location(start)}")
         found += [source.text[at:start], edit.text]
         at = end
     return "".join([*found, source.text[at:]])
@@ -57,12 +57,12 @@ def replaced(setting: Setting, value: str | Sequence[str]) -> Edit:
     one = value if isinstance(value, str) else " ".join(value)
     if isinstance(setting, Entry):
         blank = " " if setting.value_span[0] == setting.value_span[1] else ""
-        return Edit(setting.place.source, setting.value_span, blank + quoted(one, setting.kind))
+        return Edit(setting.location.source, setting.value_span, blank + quoted(one, setting.kind))
     text = shlex.quote(value) if isinstance(value, str) else shlex.join(value)
     if setting.value_span != NOWHERE:
-        return Edit(setting.place.source, setting.value_span, text)
+        return Edit(setting.location.source, setting.value_span, text)
     written_whole = f"{setting.name} {text}" if setting.name.startswith("-") else _override(setting.name, one)
-    return Edit(setting.place.source, setting.span, written_whole)
+    return Edit(setting.location.source, setting.span, written_whole)
 
 
 def _override(name: str, value: str) -> str:

@@ -33,4 +33,4 @@ def entry(
 ) -> Entry:
     """Return the entry at `path`, whose key stands at `offset`."""
     known = not ONLY_RUNNING.search(value)
-    return Entry(".".join(path), value, source.place(offset), span, value_span, known, source.kind)
+    return Entry(".".join(path), value, source.location(offset), span, value_span, known, source.kind)

@@ -19,7 +19,7 @@ def read(source: Source) -> Read:
     try:
         whole = json.loads(source.text)
     except json.JSONDecodeError as error:
-        raise BadUsage(f"{source.place(error.pos)}: {error.msg}") from None
+        raise BadUsage(f"{source.location(error.pos)}: {error.msg}") from None
     except (ValueError, RecursionError):
         raise BadUsage(f"{source.name}: nested too deeply, or a number too long, to be read") from None
     if not isinstance(whole, dict):
@@ -47,7 +47,7 @@ class _Reader:
     def _object(self, at: int, path: Sequence[str]) -> Iterator[Entry]:
         """Yield what stands in the object at `at`; `end` is then behind it."""
         if len(path) > DEEPEST:
-            raise BadUsage(f"{self.source.place(at)}: nested too deeply to be read")
+            raise BadUsage(f"{self.source.location(at)}: nested too deeply to be read")
         at = self._skip(at + 1)
         while self.text[at] != "}":
             self.left -= 1

@@ -66,7 +66,7 @@ def _composed(source: Source) -> tuple[Any, bool]:
 
 
 def _at(source: Source, mark: Any) -> str:
-    return str(source.place(mark.index)) if mark is not None else source.name
+    return str(source.location(mark.index)) if mark is not None else source.name
 
 
 def _line(text: str) -> str:

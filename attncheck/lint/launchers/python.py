@@ -37,7 +37,7 @@ def _module(words: Sequence[Word], at: int, name: str) -> Taken | None:
     if name:
         word = words[at]
         span = (word.span[0] + len(word.text) - len(name), word.span[1]) if _plain(word) else (-1, -1)
-        return Taken((Word(name, span, word.place, word.known), *words[at + 1 :]), module=True)
+        return Taken((Word(name, span, word.location, word.known), *words[at + 1 :]), module=True)
     return Taken(tuple(words[at + 1 :]), module=True) if at + 1 < len(words) else None
 
 

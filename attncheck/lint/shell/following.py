@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from attncheck.core.launch import NOWHERE, Place, Source, Word
+from attncheck.core.launch import NOWHERE, Source, SourceLocation, Word
 from attncheck.lint.shell.conditions import truth
 from attncheck.lint.shell.grammar import ASSIGNMENT, FUNCTION, Gathered, Open
 from attncheck.lint.shell.reader import Reader
@@ -25,7 +25,7 @@ class Command:
 
     words: tuple[Word, ...]
     environ: Mapping[str, str]
-    place: Place
+    place: SourceLocation
     notes: tuple[str, ...] = ()
 
 
@@ -52,10 +52,10 @@ class State:
     def __post_init__(self) -> None:
         self.newlines = [-1, *(match.start() for match in re.finditer("\n", self.source.text))]
 
-    def place(self, offset: int) -> Place:
+    def place(self, offset: int) -> SourceLocation:
         """Return what `Source.place` does, at once."""
         line = max(bisect_left(self.newlines, offset), 1) if offset > 0 else 1
-        return Place(self.source.name, line, max(offset, 0) - self.newlines[line - 1])
+        return SourceLocation(self.source.name, line, max(offset, 0) - self.newlines[line - 1])
 
 
 class Following(Reader):

@@ -49,8 +49,8 @@ class BenchSession:
             run.outcome,
             run.reason,
             verdict.answer,
-            verdict.because,
-            switch=self.backend.deterministic,
+            verdict.reason,
+            deterministic_switch=self.backend.deterministic,
         )
         if run.outcome != "ok":
             return run, blank
@@ -59,7 +59,9 @@ class BenchSession:
         except BaseException as error:  # whatever a kernel raises is its verdict, not our end
             if not out_of_memory(error):
                 lost = replace(run, outcome="raised", reason=f"while it was timed: {message(error)}")
-                return lost, replace(blank, outcome="raised", reason=lost.reason, answer="fail", because=lost.reason)
+                return lost, replace(
+                    blank, outcome="raised", reason=lost.reason, answer="fail", answer_reason=lost.reason
+                )
             free = memory.told(memory.free(self.device.kind))
             return run, replace(blank, outcome="out_of_memory", reason=f"out of memory, {free} are free")
 

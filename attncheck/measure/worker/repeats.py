@@ -43,7 +43,7 @@ class Repeater:
     def measure(self, case: Case, mode: Mode) -> Repeats:
         """Return what repeating `case` in `mode` showed. Raises nothing that the backend raised."""
         switch = {"default": "", "deterministic": self.backend.deterministic, "warn_only": WARN_ONLY}[mode]
-        blank = Repeats(self.backend.name, case, mode, "ok", switch=switch)
+        blank = Repeats(self.backend.name, case, mode, "ok", deterministic_switch=switch)
         reason = self.backend.refuse(case, self.device)
         if reason:
             return replace(blank, outcome="refused", reason=reason)
@@ -108,7 +108,7 @@ class Repeater:
         alone = replace(case, seqlens_q=(640,), seqlens_k=(640,))
         shared = replace(alone, seqlens_q=(640,) * (OTHERS + 1), seqlens_k=(640,) * (OTHERS + 1))
         single, many = make(alone, self.device.kind), make(shared, self.device.kind)
-        strict = self.backend.switch != ""
+        strict = self.backend.deterministic_switch != ""
         first = _Watched(self._strict(single, strict))
         for place in (0, PLACE):
             first.again(_row(self._strict(_put(single, many, place), strict), place))

@@ -23,7 +23,7 @@ from attncheck.attention.reference.oracle import reference
 from attncheck.attention.reference.score import scores
 from attncheck.attention.reference.structured import examine
 from attncheck.core.cases import Case
-from attncheck.core.results.verdicts import Run, excess
+from attncheck.core.results.verdicts import Run, budget_ratio
 
 COPIED = 1 << 30  # bytes of inputs that are copied, to see whether a backend writes to them
 CPU_CELLS = 1 << 27  # score entries beyond which the oracle looks at sampled rows on a CPU
@@ -170,7 +170,7 @@ class Session:
         yardstick = self._yardstick(inputs)
         found = scores(outputs, answer, yardstick, judge_lse=self.backend.noise == "fused" or case.dtype == "float32")
         run = replace(blank, scores=tuple(found), call_ms=timed.ms, **self._identity(timed, outputs))
-        over = tuple(score.tensor for score in found if excess(case, score, run.class_factor) > 1.0)
+        over = tuple(score.tensor for score in found if budget_ratio(case, score, run.class_factor) > 1.0)
         pattern = patterns(outputs, answer, over, self.backend.sharding) if over else ()
         return replace(run, pattern=pattern, oracle_ms=1e3 * (time.perf_counter() - began))
 
@@ -195,11 +195,13 @@ class Session:
     def _identity(self, timed: _Timed, outputs: Outputs) -> dict[str, Any]:
         names = timed.ran + outputs.ran
         stranger = another(self.backend, names, self.others, everything=bool(timed.ran))
-        return {"ran": own(self.backend, names), "not_itself": stranger}
+        return {"kernels": own(self.backend, names), "foreign_kernels": stranger}
 
     def _yardstick(self, inputs: Inputs) -> Outputs | None:
         case = inputs.case
-        small = case.scores <= YARDSTICK_CELLS and EAGER.quadratic * case.scores < memory.free(self.device.kind) / 4
+        small = (
+            case.scores <= YARDSTICK_CELLS and EAGER.bytes_per_score * case.scores < memory.free(self.device.kind) / 4
+        )
         if self.backend is EAGER or not small or case.dropout:
             return None
         return EAGER.run(inputs, False)

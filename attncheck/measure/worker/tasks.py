@@ -22,7 +22,7 @@ def list_backends(message: dict[str, Any], send: Callable[[dict[str, Any]], None
     states: dict[str, dict[str, Any]] = {}
     for name, backend in known.items():
         try:
-            found = asdict(backend.find())
+            found = asdict(backend.installed())
         except BaseException as error:  # a damaged installation may raise anything
             found = {"version": "", "missing": f"looking for it raised {type(error).__name__}: {error}"}
         states[name] = {

@@ -36,7 +36,7 @@ def _lines(report: Report, verbose: bool) -> Iterator[str]:
 
 def annotation(finding: Finding) -> str:
     """Return a finding as a workflow command."""
-    place = next((place for place in finding.places if in_checkout(place.source)), None)
+    place = next((place for place in finding.locations if in_checkout(place.source)), None)
     where = {"file": in_checkout(place.source), "line": str(place.line), "col": str(place.column)} if place else {}
     named = {**where, "title": f"{finding.code} {finding.name}"}
     text = "\n".join((finding.message, *told(finding)))
@@ -49,7 +49,7 @@ def _counted(report: Report) -> str:
     numbers = {severity: sum(each.severity == severity for each in report.findings) for severity in SEVERITIES}
     counts = ", ".join(f"{n} {severity}{'s' * (n > 1)}" for severity, n in numbers.items() if n) or "nothing found"
     more = sum(max(n - SHOWN, 0) for n in numbers.values())
-    return f"attncheck {report.asked}: {counts}" + (
+    return f"attncheck {report.command}: {counts}" + (
         f"; {more} of them not annotated: GitHub shows {SHOWN} of a level" * bool(more)
     )
 

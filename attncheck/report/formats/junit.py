@@ -44,7 +44,7 @@ class Test:
 def render(report: Report, verbose: bool) -> str:
     """Return the report as JUnit XML; it always holds everything, so `verbose` changes nothing."""
     tests = list(_tests(report))
-    root = ET.Element("testsuites", _attributes(f"attncheck {report.asked}", tests))
+    root = ET.Element("testsuites", _attributes(f"attncheck {report.command}", tests))
     for name in dict.fromkeys(test.suite for test in tests):
         mine = [test for test in tests if test.suite == name]
         suite = ET.SubElement(root, "testsuite", _attributes(name, mine))
@@ -99,8 +99,8 @@ def _testcase(suite: ET.Element, test: Test, label: str) -> None:
 def _properties(suite: ET.Element, report: Report) -> None:
     on = report.measured_on
     launches = {
-        f"launch.{n}": f"{each.job.place}: {each.job.framework} {each.job.version} {each.job.trainer}"
-        for n, each in enumerate(report.linted, 1)
+        f"launch.{n}": f"{each.job.location}: {each.job.framework} {each.job.version} {each.job.trainer}"
+        for n, each in enumerate(report.launches, 1)
     }
     known = {"attncheck": report.snapshot.attncheck, "device": on.name or on.device, "torch": on.torch, **launches}
     holder = ET.SubElement(suite, "properties")
@@ -118,18 +118,18 @@ def _stages(report: Report) -> Iterator[Test]:
     for stage in report.stages:
         state = {"unanswered": "error", "left out": "skipped"}.get(stage.outcome, "passed")
         text = "its findings are tests of their own" if stage.outcome == "found" else ""
-        yield Test(stage.check, "gate", state, stage.because or stage.outcome, text, stage.outcome, stage.seconds)
+        yield Test(stage.check, "gate", state, stage.reason or stage.outcome, text, stage.outcome, stage.seconds)
 
 
 def _rules(report: Report) -> Iterator[Test]:
     from attncheck.doctor.engine import all_rules
 
-    suite = report.asked if report.asked in ("lint", "communication") else "rules"
+    suite = report.command if report.command in ("lint", "communication") else "rules"
     names = {rule.code: rule.name for rule in all_rules()[0]}
     for finding in report.findings:
         state = "failure" if finding.severity == "error" else "passed"
         yield _found(finding, suite, state, finding.message)
-    for finding in report.known:
+    for finding in report.baselined:
         yield _found(finding, suite, "skipped", f"known, it is in the baseline: {finding.message}")
     for finding in report.allowed:
         yield _found(finding, suite, "skipped", f"allowed{_why(finding, report)}: {finding.message}")
@@ -143,13 +143,13 @@ def _rules(report: Report) -> Iterator[Test]:
 
 def _found(finding: Finding, suite: str, state: str, because: str) -> Test:
     about = f": {finding.subject}" if finding.subject else ""
-    where = {"file": finding.places[0].source, "line": str(finding.places[0].line)} if finding.places else {}
+    where = {"file": finding.locations[0].source, "line": str(finding.locations[0].line)} if finding.locations else {}
     name = f"{finding.code} {finding.name}{about}"
     return Test(name, suite, state, because, _text(finding), f"{finding.code} {finding.severity}", 0.0, where)
 
 
 def _text(finding: Finding) -> str:
-    places = (f"at: {place}" for place in finding.places)
+    places = (f"at: {place}" for place in finding.locations)
     return "\n".join((f"{finding.severity}: {finding.message}", *places, *told(finding)))
 
 
@@ -174,7 +174,7 @@ def _verdicts(report: Report) -> Iterator[Test]:
     for each in report.verdicts:
         seconds = times.get((each.backend, each.case), 0.0)
         suite = f"{each.question}: {each.backend}"
-        yield _judged(report, each.case, suite, each.answer, each.because, "\n".join(each.evidence), seconds)
+        yield _judged(report, each.case, suite, each.answer, each.reason, "\n".join(each.evidence), seconds)
 
 
 def _times(report: Report) -> dict[tuple[str, str], float]:
@@ -188,11 +188,13 @@ def _times(report: Report) -> dict[tuple[str, str], float]:
 
 def _proofs(report: Report) -> Iterator[Test]:
     for attempt in report.attempts:
-        mended = f", mended: {attempt.because}" if attempt.because else ""
-        for proof in attempt.proofs:
+        mended = f", mended: {attempt.reason}" if attempt.reason else ""
+        for proof in attempt.results:
             text = "\n".join((*proof.violations[1:], *proof.reservations, *proof.notes))
             suite = f"smoke: {attempt.model}{mended}"
-            yield _judged(report, proof.question, suite, smoke.answer(proof), smoke.because(proof), text, proof.seconds)
+            yield _judged(
+                report, proof.check, suite, smoke.answer(proof), smoke.deciding_reason(proof), text, proof.seconds
+            )
 
 
 def _timings(report: Report) -> Iterator[Test]:
@@ -202,7 +204,7 @@ def _timings(report: Report) -> Iterator[Test]:
         parity = _told(each.outcome, each.answer)
         text = f"median {each.median_ms:.4g} ms, {each.tflops:.3g} TFLOP/s" if each.outcome == "ok" else ""
         suite = f"bench: {each.backend}"
-        yield _judged(report, name, suite, parity, each.reason or each.because, text, each.median_ms / 1000)
+        yield _judged(report, name, suite, parity, each.reason or each.answer_reason, text, each.median_ms / 1000)
     for ring in report.ring_timings:
         name = f"{ring.table} {ring.passes} {ring.seqlen} tokens a rank"
         text = f"efficiency {ring.efficiency:.3f}" if ring.outcome == "ok" else ""

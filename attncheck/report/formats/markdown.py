@@ -20,7 +20,7 @@ def render(report: Report, verbose: bool) -> str:
 
 
 def _lines(report: Report, verbose: bool) -> Iterator[str]:
-    yield f"# attncheck {report.asked}"
+    yield f"# attncheck {report.command}"
     yield ""
     if report.attempts:
         yield from _attempts(report)
@@ -30,9 +30,9 @@ def _lines(report: Report, verbose: bool) -> Iterator[str]:
         yield from _ring(report)
     elif report.verdicts:
         yield from _verdicts(report)
-    elif report.asked == "doctor":
+    elif report.command == "doctor":
         yield from _overview(report)
-    elif report.linted:
+    elif report.launches:
         yield from _launches(report)
     if report.stages:
         from attncheck.report.sections import gate as stages
@@ -45,7 +45,7 @@ def _lines(report: Report, verbose: bool) -> Iterator[str]:
         yield "None."
     for finding in report.findings:
         yield from _finding(finding)
-    if report.known or report.allowed:
+    if report.baselined or report.allowed:
         from attncheck.report.sections import gate as stages
 
         yield from ("## Let pass", "", *(f"- {escaped(line)}" for line in stages.passing(report)), "")
@@ -71,9 +71,9 @@ def _attempts(report: Report) -> Iterator[str]:
     from attncheck.report.sections import smoke
 
     for attempt in report.attempts:
-        title = f"{attempt.model}, mended: {attempt.because}" if attempt.because else attempt.model
+        title = f"{attempt.model}, mended: {attempt.reason}" if attempt.reason else attempt.model
         yield from (f"## {escaped(title)}", "", escaped(smoke.plan(attempt.plan)), "")
-        found = [(smoke.name(proof), answer(proof), smoke.told(proof)) for proof in attempt.proofs]
+        found = [(smoke.name(proof), answer(proof), smoke.told(proof)) for proof in attempt.results]
         yield from table(("question", "answer", "because"), found)
         yield ""
 
@@ -126,7 +126,7 @@ def _ring(report: Report) -> Iterator[str]:
                     ],
                 )
     yield ""
-    yield from (f"- {escaped(line)}" for line in report.concluded)
+    yield from (f"- {escaped(line)}" for line in report.conclusions)
     yield ""
 
 

@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 from attncheck import __version__
 from attncheck.core.findings import Finding, Severity
-from attncheck.core.job import Linted
-from attncheck.core.launch import COMMAND, Edit, Place
+from attncheck.core.job import LintedLaunch
+from attncheck.core.launch import COMMAND, Edit, SourceLocation
 from attncheck.core.report import Report
 from attncheck.doctor.rules import Rule
 from attncheck.report.fingerprints import VERSION, fingerprint
@@ -54,7 +54,7 @@ def _run(report: Report) -> Json:
     driver = {"name": "attncheck", "version": __version__, "semanticVersion": __version__, "informationUri": HOME}
     return {
         "tool": {"driver": {**driver, "rules": rules}},
-        "automationDetails": {"id": f"attncheck/{report.asked}/"},
+        "automationDetails": {"id": f"attncheck/{report.command}/"},
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {ROOT: {"description": {"text": "The top of the checkout."}}},
         "invocations": [_invocation(report, index)],
@@ -68,7 +68,7 @@ def _rules(report: Report) -> list[Json]:
 
     known = {rule.code: rule for rule in all_rules()[0]}
     named = {skip.code: skip.name for skip in report.skips}
-    named.update({each.code: each.name for each in (*report.findings, *report.known, *report.allowed)})
+    named.update({each.code: each.name for each in (*report.findings, *report.baselined, *report.allowed)})
     codes = sorted({*named, *report.passed})
     return [_rule(known[code]) if code in known else {"id": code, "name": named.get(code, code)} for code in codes]
 
@@ -111,7 +111,7 @@ def _invocation(report: Report, index: Mapping[str, int]) -> Json:
         for skip in report.skips
     ]
     stages = [
-        {"message": _message(f"{stage.check}: {stage.outcome}. {stage.because}".strip()), "level": "warning"}
+        {"message": _message(f"{stage.check}: {stage.outcome}. {stage.reason}".strip()), "level": "warning"}
         for stage in report.stages
         if stage.outcome in ("unanswered", "left out")
     ]
@@ -121,7 +121,7 @@ def _invocation(report: Report, index: Mapping[str, int]) -> Json:
 def _results(report: Report, index: Mapping[str, int]) -> Iterator[Json]:
     for finding in report.findings:
         yield _result(finding, report, index)
-    for finding in report.known:
+    for finding in report.baselined:
         yield {**_result(finding, report, index), "suppressions": [_suppression("it is in the baseline")]}
     for finding in report.allowed:
         yield {**_result(finding, report, index), "suppressions": [_suppression(_why(finding, report))]}
@@ -145,7 +145,7 @@ def _result(finding: Finding, report: Report, index: Mapping[str, int]) -> Json:
         "locations": _locations(finding),
         "partialFingerprints": {f"attncheck/v{VERSION}": fingerprint(finding)},
     }
-    fixes = list(_fixes(finding, report.linted))
+    fixes = list(_fixes(finding, report.launches))
     properties = {"subject": finding.subject} if finding.subject else {}
     return {**result, **({"fixes": fixes} if fixes else {}), **({"properties": properties} if properties else {})}
 
@@ -164,11 +164,11 @@ def _locations(finding: Finding) -> list[Json]:
 
     Code scanning refuses a whole log for one result without a physical place (github/codeql-action#1738).
     """
-    found = [_physical(place) for place in finding.places if place.source not in ("", "-", COMMAND)]
+    found = [_physical(place) for place in finding.locations if place.source not in ("", "-", COMMAND)]
     if found:
         return found
-    name = next((place.source for place in finding.places if place.source), finding.subject or "environment")
-    return [{**_physical(Place(_checked_by())), "logicalLocations": [{"name": name, "kind": "resource"}]}]
+    name = next((place.source for place in finding.locations if place.source), finding.subject or "environment")
+    return [{**_physical(SourceLocation(_checked_by())), "logicalLocations": [{"name": name, "kind": "resource"}]}]
 
 
 def _checked_by() -> str:
@@ -179,7 +179,7 @@ def _checked_by() -> str:
     return next((name for name in ("attncheck.toml", "pyproject.toml") if os.path.exists(name)), "attncheck.toml")
 
 
-def _physical(place: Place) -> Json:
+def _physical(place: SourceLocation) -> Json:
     region = {"startLine": max(place.line, 1), "startColumn": max(place.column, 1)}
     return {"physicalLocation": {"artifactLocation": _artifact(place.source), "region": region}}
 
@@ -192,7 +192,7 @@ def _artifact(source: str) -> Json:
     return {"uri": (working_directory() / _sound(source)).as_uri()}
 
 
-def _fixes(finding: Finding, linted: Iterable[Linted]) -> Iterator[Json]:
+def _fixes(finding: Finding, linted: Iterable[LintedLaunch]) -> Iterator[Json]:
     """Yield the edits of files that mend a finding, as one fix."""
     wanting = next((fix for fix in finding.fixes if fix.sets), None)
     if wanting is None:
@@ -205,14 +205,14 @@ def _fixes(finding: Finding, linted: Iterable[Linted]) -> Iterator[Json]:
             yield {"description": _message(wanting.title), "artifactChanges": changes}
 
 
-def _edits(finding: Finding, linted: Linted) -> Sequence[Edit]:
+def _edits(finding: Finding, linted: LintedLaunch) -> Sequence[Edit]:
     """Return the edits of a launch in the lines where a finding stands.
 
     A setting that is put in stands in nobody's line and is left to the corrected command, which is whole.
     """
-    lines = {(place.source, place.line) for place in finding.places}
-    here = [each for each in linted.job.settings if (each.place.source, each.place.line) in lines]
-    spans = [(each.place.source, each.span) for each in here]
+    lines = {(place.source, place.line) for place in finding.locations}
+    here = [each for each in linted.job.settings if (each.location.source, each.location.line) in lines]
+    spans = [(each.location.source, each.span) for each in here]
     return [edit for edit in linted.edits if any(_overlap(edit, source, span) for source, span in spans)]
 
 

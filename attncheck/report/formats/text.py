@@ -42,7 +42,7 @@ def render(report: Report, verbose: bool) -> str:
     """Return the report as text, coloured and wrapped only for a terminal that wants it."""
     terminal = sys.stdout is not None and sys.stdout.isatty()
     width = min(WIDEST, shutil.get_terminal_size().columns) if terminal else WIDEST
-    top = _overview(report) if report.asked == "doctor" else _measured(report, verbose, width)
+    top = _overview(report) if report.command == "doctor" else _measured(report, verbose, width)
     after = _launches(report)
     lines = [*top, *_talk(report, verbose, width), *(line for finding in report.findings for line in _finding(finding))]
     if verbose and report.skips:
@@ -66,20 +66,20 @@ def _overview(report: Report) -> Iterator[Line]:
 
 
 def _measured(report: Report, verbose: bool, width: int) -> Iterator[Line]:
-    if report.asked == "communication":
+    if report.command == "communication":
         return
-    if report.asked == "gate":
+    if report.command == "gate":
         from attncheck.report.sections import gate as stages
 
         for mark, check, text in stages.rows(report):
             yield Line(((f"{mark:<8}", STYLES[mark]), (f"{check:<13}", "bold")), text)
         return
-    if report.asked == "lint":
+    if report.command == "lint":
         from attncheck.report.sections import lint as launches
 
         yield from (Line(((f"{mark:<8}", STYLES[mark]),), text) for mark, text in launches.rows(report))
         return
-    if report.asked == "smoke":
+    if report.command == "smoke":
         from attncheck.report.sections import smoke as proofs
 
         yield from _laid(proofs.rows(report, verbose, width))
@@ -101,7 +101,7 @@ def _measured(report: Report, verbose: bool, width: int) -> Iterator[Line]:
 
 def _passing(report: Report) -> Iterator[Line]:
     """What was found and let pass."""
-    if not report.known and not report.allowed:
+    if not report.baselined and not report.allowed:
         return
     from attncheck.report.sections import gate as stages
 
@@ -111,7 +111,7 @@ def _passing(report: Report) -> Iterator[Line]:
 
 def _launches(report: Report) -> Iterator[Line]:
     """The corrected launches: what changes, and what to paste."""
-    if not report.linted:
+    if not report.launches:
         return
     from attncheck.report.sections import lint as launches
 
@@ -125,7 +125,7 @@ def _talk(report: Report, verbose: bool, width: int) -> Iterator[Line]:
     """How ranks talked, where that was checked: all of it where it was asked for, else where something is amiss."""
     if not report.communication.world_size:
         return
-    if report.asked not in ("doctor", "communication") and not verbose:
+    if report.command not in ("doctor", "communication") and not verbose:
         return
     from attncheck.report.sections import communication
 
@@ -163,11 +163,11 @@ def _skips(report: Report) -> Iterator[Line]:
 
 
 def _summary(report: Report, verbose: bool) -> str:
-    passed = len(report.known) + len(report.allowed)
+    passed = len(report.baselined) + len(report.allowed)
     parts = list(_counts(report)) or ["nothing new found" if passed else "nothing found"]
     parts += [f"{passed} let pass"] if passed else []
     parts += _unanswered(report)
-    if report.asked not in ("doctor", "communication", "lint", "gate"):
+    if report.command not in ("doctor", "communication", "lint", "gate"):
         return " · ".join([*parts, *_answers(report)])
     parts.append(f"{len(report.passed)} rule{'s' * (len(report.passed) != 1)} found nothing")
     if report.skips:

@@ -185,11 +185,11 @@ def recommended(item: Recommendation) -> str:
     wanted = "correct" if item.wanted == "correct" else "deterministic"
     start = f"fastest {wanted} backend, {TITLES[item.passes]}: "
     if not item.choice:
-        return f"{start}no choice, {item.because}" if item.tied else f"{start}none, {item.because}"
+        return f"{start}no choice, {item.reason}" if item.tied else f"{start}none, {item.reason}"
     if item.wanted == "deterministic" and item.cost == 1.0:
         return f"{start}the same, {item.choice}"
     mode = " (deterministic)" if item.mode == "deterministic" else ""
-    parts = [f"{item.choice}{mode}, {number(item.ms)} ms", item.because]
+    parts = [f"{item.choice}{mode}, {number(item.ms)} ms", item.reason]
     if item.wanted == "deterministic":
         parts.append(f"{item.cost:.2f} × the time of the fastest correct one")
     if item.peak_memory_bytes:

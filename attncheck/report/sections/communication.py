@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.results.collectives import Communication, Exchange, Route, told
+from attncheck.core.results.collectives import CollectiveResult, Communication, Route, describe_ranks
 from attncheck.report.sections.parity import Row
 
 NARROW = 76  # columns below which size, time and link are left out
@@ -44,8 +44,8 @@ def _columns(width: int) -> Row:
     return Row(((f"{'exchange':<15}{'ranks':<11} ", "bold"), (heads, "bold")))
 
 
-def _row(exchange: Exchange, route: Route | None, width: int) -> Row:
-    who = (f"{exchange.operation:<15}{told(exchange.operation, exchange.ranks):<11} ", "")
+def _row(exchange: CollectiveResult, route: Route | None, width: int) -> Row:
+    who = (f"{exchange.operation:<15}{describe_ranks(exchange.operation, exchange.ranks):<11} ", "")
     if exchange.outcome != "ok":
         return Row((who, (exchange.outcome, "dim" if exchange.outcome in ("skipped", "refused") else "bold red")))
     data = ("wrong", "bold red") if exchange.wrong else ("right", "green")

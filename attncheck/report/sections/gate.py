@@ -21,8 +21,8 @@ def rows(report: Report) -> Iterator[tuple[str, str, str]]:
 
 def _told(stage: Stage) -> str:
     parts: list[str] = ["nothing found" if stage.outcome == "clean" else stage.outcome]
-    if stage.because:
-        parts.append(stage.because)
+    if stage.reason:
+        parts.append(stage.reason)
     parts += [f"{stage.answers[answer]} {answer}" for answer in ANSWERS if stage.answers.get(answer)]
     if stage.outcome != "left out":
         parts.append(f"{stage.seconds:.1f} s")
@@ -31,7 +31,7 @@ def _told(stage: Stage) -> str:
 
 def passing(report: Report) -> Iterator[str]:
     """Yield a line for each finding that was let pass: known by the baseline, or allowed by the policy, and why."""
-    for finding in report.known:
+    for finding in report.baselined:
         yield f"{_named(finding)} (in the baseline)"
     for finding in report.allowed:
         why = next((a for a in report.allowances if finding.code.startswith(a.code)), None)

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck.core.facts import Known
-from attncheck.core.job import Job, Linted
+from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
 
 
 def rows(report: Report) -> Iterator[tuple[str, str]]:
     """Yield a mark and a line for each launch that was read: "ok", "error" or "warning", as its own findings say."""
-    for said in report.linted:
-        yield mark(report, said), f"{said.job.place}  {told(said.job)}"
+    for said in report.launches:
+        yield mark(report, said), f"{said.job.location}  {told(said.job)}"
 
 
-def mark(report: Report, said: Linted) -> str:
+def mark(report: Report, said: LintedLaunch) -> str:
     """Return "error", "warning" or "ok" for one launch."""
-    source = said.job.place.source
-    found = {f.severity for f in report.findings if any(place.source == source for place in f.places) or not f.places}
+    source = said.job.location.source
+    found = {
+        f.severity for f in report.findings if any(place.source == source for place in f.locations) or not f.locations
+    }
     return next((severity for severity in ("error", "warning") if severity in found), "ok")
 
 
@@ -48,8 +50,8 @@ def plan(settings: Plan, job: Job) -> str:
 
 def corrected(report: Report) -> Iterator[tuple[str, str]]:
     """Yield a heading and a text for each launch that is corrected: its diff, and its command on one line."""
-    for said in report.linted:
+    for said in report.launches:
         if said.diff:
-            yield f"corrected {said.job.place.source}", said.diff.rstrip("\n")
+            yield f"corrected {said.job.location.source}", said.diff.rstrip("\n")
         if said.command:
             yield "to paste", said.command

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from attncheck.core.report import Report
-from attncheck.core.results.error_growth import told
+from attncheck.core.results.error_growth import describe_growth
 from attncheck.core.results.verdicts import Answer, Repeats, Verdict
 from attncheck.report.sections import scoreboard
 from attncheck.report.sections.scoreboard import Cell
@@ -32,7 +32,7 @@ def rows(report: Report, verbose: bool, width: int) -> Iterator[Row]:
     """Yield the measurements of a report for a terminal `width` columns wide."""
     yield Row(((_heading(report), "bold"),))
     yield Row()
-    if report.asked == "parity":
+    if report.command == "parity":
         found = list(scoreboard.lines(report))
         yield from _table(found, scoreboard.families(report.verdicts), width)
         yield from _map(found, width)
@@ -120,15 +120,15 @@ def _growth(report: Report) -> Iterator[Row]:
         yield Row()
         yield Row((("the same problem on every ring size, its worst tensor; an ideal kernel has z_rms 1", "dim"),))
     for growth in report.growth:
-        yield Row(((f"{growth.backend} ({growth.layout}) ", ""), (told(growth), "dim")))
+        yield Row(((f"{growth.backend} ({growth.layout}) ", ""), (describe_growth(growth), "dim")))
     if report.adapted:
         yield Row()
         yield Row((("ring-flash-attn's Hugging Face adapter on small models, by attn_implementation", "dim"),))
     for item in report.adapted:
         who = f"{item.implementation}, {item.shape.replace('_', ' ')}"
-        yield Row(((f"{item.answer:<8}", STYLES.get(item.answer, "dim")), (f"{who:<34}", ""), (item.because, "dim")))
-    if report.measured_on.put_back:
-        names = ", ".join(report.measured_on.put_back)
+        yield Row(((f"{item.answer:<8}", STYLES.get(item.answer, "dim")), (f"{who:<34}", ""), (item.reason, "dim")))
+    if report.measured_on.shimmed_names:
+        names = ", ".join(report.measured_on.shimmed_names)
         line = f"ring-flash-attn was imported with {names} put back into transformers, in the measuring process only"
         yield Row()
         yield Row(((line, "dim"),))
@@ -157,9 +157,9 @@ def _each(report: Report) -> Iterator[Row]:
         run = runs[verdict.backend, verdict.case]
         ratio = max((score.eager_ratio for score in run.scores), default=0.0)
         seen = f" · {ratio:.2f} × eager's largest error" if ratio else ""
-        seen += f" · ran {run.ran[0][:60]}" if run.ran else ""
+        seen += f" · ran {run.kernels[0][:60]}" if run.kernels else ""
         style = STYLES.get(verdict.answer, "")
-        yield Row(((f"{verdict.answer:<5}", style), (f"{verdict.backend} {verdict.case}: {verdict.because}{seen}", "")))
+        yield Row(((f"{verdict.answer:<5}", style), (f"{verdict.backend} {verdict.case}: {verdict.reason}{seen}", "")))
     yield from _refusals(report.verdicts)
 
 
@@ -167,7 +167,7 @@ def _refusals(verdicts: Sequence[Verdict]) -> Iterator[Row]:
     counted: dict[tuple[str, str, str], int] = {}
     for verdict in verdicts:
         if verdict.answer in ("refused", "skipped"):
-            key = (verdict.answer, verdict.backend, verdict.because)
+            key = (verdict.answer, verdict.backend, verdict.reason)
             counted[key] = counted.get(key, 0) + 1
     for (answer, backend, reason), count in counted.items():
         yield Row(((f"{answer} ", "dim"), (f"{backend}, {count} case{'s' * (count > 1)}: {reason}", "dim")))

@@ -30,9 +30,9 @@ def rows(report: Report, width: int) -> Iterator[Row]:
             if mine:
                 yield Row()
                 yield from _table(f"{table} API, {passes.replace('_', ' + ')}", mine, width)
-    if report.concluded:
+    if report.conclusions:
         yield Row()
-    for line in report.concluded:
+    for line in report.conclusions:
         yield Row(((line, ""),))
 
 

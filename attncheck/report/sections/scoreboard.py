@@ -53,8 +53,8 @@ def _cell(verdicts: list[Verdict]) -> Cell:
     judged = [verdict for verdict in verdicts if verdict.answer not in ("refused", "skipped")]
     if not judged:
         return Cell("-", "refused")
-    worst = max(judged, key=lambda verdict: verdict.excess)
-    return Cell(number(worst.excess) if worst.excess else "exact", worst.answer)
+    worst = max(judged, key=lambda verdict: verdict.budget_ratio)
+    return Cell(number(worst.budget_ratio) if worst.budget_ratio else "exact", worst.answer)
 
 
 def number(excess: float) -> str:
@@ -70,8 +70,8 @@ def spot(verdict: Verdict) -> str:
     """Return one character for one case."""
     if verdict.answer in ("refused", "skipped"):
         return " "
-    if verdict.answer in ("fail", "lost") or verdict.excess > FAIL_FACTOR:
+    if verdict.answer in ("fail", "lost") or verdict.budget_ratio > FAIL_FACTOR:
         return "X"
-    if verdict.excess > 1.0:
+    if verdict.budget_ratio > 1.0:
         return "!"
-    return HEAT[min(len(HEAT) - 1, int(verdict.excess * len(HEAT)))]
+    return HEAT[min(len(HEAT) - 1, int(verdict.budget_ratio * len(HEAT)))]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
-from attncheck.core.results.smoke import Attempt, Proof, Step, answer, because, describe, worst_first
+from attncheck.core.results.smoke import CheckResult, PlanRun, Step, answer, deciding_reason, describe, worst_first
 from attncheck.report.sections.parity import STYLES, Row
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -30,12 +30,12 @@ def rows(report: Report, verbose: bool, width: int) -> Iterator[Row]:
         yield Row()
         yield Row(((_title(attempt), "bold"),))
         yield Row(((plan(attempt.plan), ""),))
-        for proof in attempt.proofs:
+        for proof in attempt.results:
             yield from _proof(proof, verbose, width)
 
 
-def _title(attempt: Attempt) -> str:
-    return f"{attempt.model}, mended: {attempt.because}" if attempt.because else attempt.model
+def _title(attempt: PlanRun) -> str:
+    return f"{attempt.model}, mended: {attempt.reason}" if attempt.reason else attempt.model
 
 
 def plan(given: Plan) -> str:
@@ -74,7 +74,7 @@ def packing(given: Plan) -> str:
     return words[given.packing] + running
 
 
-def _proof(proof: Proof, verbose: bool, width: int) -> Iterator[Row]:
+def _proof(proof: CheckResult, verbose: bool, width: int) -> Iterator[Row]:
     found = answer(proof)
     head = ((f"  {found:<8}", STYLES.get(found, "dim")), (f"{name(proof):<{COLUMN}}", ""))
     room = max(20, width - 10 - COLUMN)
@@ -96,21 +96,21 @@ def _proof(proof: Proof, verbose: bool, width: int) -> Iterator[Row]:
         yield Row(((" " * (10 + COLUMN), ""), (line, "dim")))
 
 
-def name(proof: Proof) -> str:
+def name(proof: CheckResult) -> str:
     """Return a question's short name."""
-    return proof.question.replace("_", " ")
+    return proof.check.replace("_", " ")
 
 
-def told(proof: Proof) -> str:
+def told(proof: CheckResult) -> str:
     """Return what decided a proof; a training run in its own words."""
     if answer(proof) == "pass" and proof.steps:
         return training(proof)
     if answer(proof) == "pass" and not proof.measures:
         return (proof.notes or ("as expected",))[0]
-    return because(proof)
+    return deciding_reason(proof)
 
 
-def training(proof: Proof) -> str:
+def training(proof: CheckResult) -> str:
     """Return a training run in one line."""
     losses = [step.loss for step in proof.steps]
     speed = sorted(step.tokens_per_s for step in proof.steps)[len(proof.steps) // 2]
@@ -136,7 +136,7 @@ def curve(found: tuple[Step, ...]) -> str:
     return "".join(BARS[min(len(BARS) - 1, int((loss - low) / span * len(BARS)))] for loss in shown)
 
 
-def layers(proof: Proof) -> Iterator[str]:
+def layers(proof: CheckResult) -> Iterator[str]:
     """Yield what each layer was asked for and ran."""
     for layer in proof.layers:
         kind = f", {layer.kind}" if layer.kind else ""
@@ -154,7 +154,7 @@ def steps(found: tuple[Step, ...]) -> Iterator[str]:
 
 def settings(report: Report) -> Iterator[Row]:
     """Yield what the user pastes: the plan, mended where something was, as transformers and frameworks write it."""
-    mended = any(attempt.because for attempt in report.attempts)
+    mended = any(attempt.reason for attempt in report.attempts)
     for each in report.settings:
         yield Row()
         yield Row(((f"{'the mended plan' if mended else 'the plan'} for {each.framework}", "bold"),))

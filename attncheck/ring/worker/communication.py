@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from attncheck.core import codec
-from attncheck.core.results.collectives import Exchange, Operation, WrongPlace, bandwidth
+from attncheck.core.results.collectives import CollectiveResult, Operation, WrongPlace, bandwidth
 from attncheck.ring.worker.data_check import TURNS, Compared, compare, compare_sums, parcel, share, unwritten
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ def communication(member: Member) -> None:
             member.say({"item": index, "answer": codec.plain(joined(operation, party, [p for p in parts if p]))})
 
 
-def joined(operation: Operation, party: Party, parts: Sequence[dict[str, Any]]) -> Exchange:
+def joined(operation: Operation, party: Party, parts: Sequence[dict[str, Any]]) -> CollectiveResult:
     """Return the exchange that the `parts`, what each rank measured, make together."""
     reason = next((part["refused"] for part in parts if part["refused"]), "")
     if reason:
-        return Exchange(operation, party.ranks, "refused", reason)
+        return CollectiveResult(operation, party.ranks, "refused", reason)
     size, ms = parts[0]["bytes"], max(part["ms"] for part in parts)
-    return Exchange(
+    return CollectiveResult(
         operation,
         party.ranks,
         "ok",

@@ -23,7 +23,7 @@ from torch import Tensor
 from attncheck.attention.calls import ring_package
 from attncheck.attention.device import message
 from attncheck.core import codec
-from attncheck.core.results.hf_adapter import SHARD, Adapted, Shape
+from attncheck.core.results.hf_adapter import SHARD, AdapterRun, Shape
 from attncheck.core.results.verdicts import Outcome
 from attncheck.ring.worker import packed_row, small_models
 from attncheck.ring.worker.packed_row import Packed
@@ -84,10 +84,10 @@ class Proof:
         module.llama3_flash_attn_varlen_func = counted
         return ""
 
-    def measure(self, implementation: str, shape: Shape) -> Adapted:
+    def measure(self, implementation: str, shape: Shape) -> AdapterRun:
         """Return what the adapter does to a model; every rank of the group must ask for the same."""
         ranks = self.member.world_size
-        blank = Adapted(implementation, shape, "ok", ranks=ranks, put_back=ring_package.put_back())
+        blank = AdapterRun(implementation, shape, "ok", ranks=ranks, shimmed_names=ring_package.put_back())
         if self.missing or self.broken:
             outcome: Outcome = "skipped" if self.missing else "raised"
             return replace(blank, outcome=outcome, reason=self.missing or self.broken)
@@ -148,7 +148,7 @@ class Proof:
         dist.all_reduce(found, dist.ReduceOp.MIN, group=self.member.group)
         return int(found)
 
-    def _judged(self, found: Adapted, row: Packed, logits: Tensor, gradients: Tensor | None) -> Adapted:
+    def _judged(self, found: AdapterRun, row: Packed, logits: Tensor, gradients: Tensor | None) -> AdapterRun:
         """Return the errors against the whole model, and which wrong one the logits are nearest to."""
         assert gradients is not None
         exact, exact_gradients = packed_row.whole(small_models.eager(found.shape, DTYPE, self.device).float(), row)

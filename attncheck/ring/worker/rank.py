@@ -151,7 +151,7 @@ def _join(rank: int, world_size: int, message: dict[str, Any], board: Board) -> 
     device = replace(device_of(kind), ranks=world_size, emulated=bool(message.get("emulate")))
     member = Member(rank, world_size, group, store, device, message, board)
     told = {"kind": kind, "name": device.name, "torch": torch.__version__}
-    told["put_back"] = _put_back() if message.get("shim", True) else []
+    told["shimmed_names"] = _put_back() if message.get("shim", True) else []
     member.say({"ready": told, "facts": facts})
     return member
 

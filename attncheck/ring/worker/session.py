@@ -39,7 +39,9 @@ class RankSession:
         self.broken = member.agree(_unimportable(backend))
         whole = gathered(backend, member.rank, member.group)
         self._session = Session(
-            whole if member.device.kind == "cuda" else replace(whole, seen=""),  # plain torch has nobody's kernels
+            whole
+            if member.device.kind == "cuda"
+            else replace(whole, kernel_pattern=""),  # plain torch has nobody's kernels
             member.device,
             others,
             math.inf,

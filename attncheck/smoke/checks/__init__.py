@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from attncheck.core import registry
 from attncheck.core.plan import Change, Plan
-from attncheck.core.results.smoke import Proof
+from attncheck.core.results.smoke import CheckResult
 
 if TYPE_CHECKING:
     from attncheck.smoke.worker.testbed import Bed
 
 
-def nothing(plan: Plan, proof: Proof) -> Iterable[Change]:
+def nothing(plan: Plan, proof: CheckResult) -> Iterable[Change]:
     """Return that no change of the plan is known to help."""
     return ()
 
@@ -39,9 +39,9 @@ class Proving:
     code: str
     order: int  # of asking; what later ones rest on comes first
     applies: Callable[[Plan], str]
-    prove: Callable[[Bed], Proof]
-    message: Callable[[Proof], str]
-    changes: Callable[[Plan, Proof], Iterable[Change]] = nothing
+    prove: Callable[[Bed], CheckResult]
+    message: Callable[[CheckResult], str]
+    changes: Callable[[Plan, CheckResult], Iterable[Change]] = nothing
 
 
 @cache

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncheck.core.plan import Change, Plan
-from attncheck.core.results.smoke import Proof, because
+from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.smoke.checks import Proving
 
 if TYPE_CHECKING:
@@ -19,19 +19,19 @@ def applies(plan: Plan) -> str:
     return "" if plan.gradient_checkpointing else "the plan does not use gradient checkpointing"
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Measure."""
     from attncheck.smoke.worker.checks import checkpointing
 
     return checkpointing.prove(bed)
 
 
-def message(proof: Proof) -> str:
+def message(proof: CheckResult) -> str:
     """Return what is wrong, in a line."""
-    return f"gradient checkpointing does not do what it should: {because(proof)}"
+    return f"gradient checkpointing does not do what it should: {deciding_reason(proof)}"
 
 
-def changes(plan: Plan, proof: Proof) -> Iterable[Change]:
+def changes(plan: Plan, proof: CheckResult) -> Iterable[Change]:
     """Yield to train without checkpointing."""
     if plan.gradient_checkpointing:
         without = replace(plan, gradient_checkpointing=False)

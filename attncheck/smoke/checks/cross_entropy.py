@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncheck.core.plan import Change, CrossEntropy, Plan
-from attncheck.core.results.smoke import Proof, because
+from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.smoke.checks import Proving
 
 if TYPE_CHECKING:
@@ -35,19 +35,19 @@ def applies(plan: Plan) -> str:
     return ""
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Measure."""
     from attncheck.smoke.worker.checks import cross_entropy
 
     return cross_entropy.prove(bed)
 
 
-def message(proof: Proof) -> str:
+def message(proof: CheckResult) -> str:
     """Return what is wrong, in a line."""
-    return f"the plan's cross-entropy is not the cross-entropy: {because(proof)}"
+    return f"the plan's cross-entropy is not the cross-entropy: {deciding_reason(proof)}"
 
 
-def changes(plan: Plan, proof: Proof) -> Iterable[Change]:
+def changes(plan: Plan, proof: CheckResult) -> Iterable[Change]:
     """Yield the other losses, one that saves memory first."""
     for name, title, text in OTHERS:
         if name != plan.cross_entropy:

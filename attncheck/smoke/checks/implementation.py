@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attncheck.core.results.smoke import Proof, because
+from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.smoke.checks import Proving
 from attncheck.smoke.checks.what_ran import changes
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from attncheck.smoke.worker.testbed import Bed
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return the proof."""
     from attncheck.smoke.worker.checks import implementation
 
@@ -26,6 +26,6 @@ PROVING = Proving(
     order=15,
     applies=lambda plan: "",
     prove=prove,
-    message=lambda proof: f"the attention implementation changes what the model computes: {because(proof)}",
+    message=lambda proof: f"the attention implementation changes what the model computes: {deciding_reason(proof)}",
     changes=changes,
 )

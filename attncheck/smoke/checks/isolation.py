@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncheck.core.plan import Change, Plan
-from attncheck.core.results.smoke import Proof, because
+from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.smoke import plan_changes as choices
 from attncheck.smoke.checks import Proving
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from attncheck.smoke.worker.testbed import Bed
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return the proof."""
     from attncheck.smoke.worker.checks import isolation
 
     return isolation.prove(bed)
 
 
-def changes(plan: Plan, proof: Proof) -> Iterator[Change]:
+def changes(plan: Plan, proof: CheckResult) -> Iterator[Change]:
     """Yield what keeps documents apart: tensors first, then the packing's style, then another implementation."""
     yield from choices.tensors(plan)
     if plan.positions in ("reset", "reset_3d"):
@@ -49,6 +49,6 @@ PROVING = Proving(
     order=20,
     applies=lambda plan: "" if plan.packed else "documents are not packed",
     prove=prove,
-    message=lambda proof: f"packed documents see each other: {because(proof)}",
+    message=lambda proof: f"packed documents see each other: {deciding_reason(proof)}",
     changes=changes,
 )

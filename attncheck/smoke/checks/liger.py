@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncheck.core.plan import Change, Plan
-from attncheck.core.results.smoke import Proof, because
+from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.smoke.checks import Proving
 
 if TYPE_CHECKING:
@@ -19,19 +19,19 @@ def applies(plan: Plan) -> str:
     return "" if plan.liger else "the plan does not use liger"
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Measure."""
     from attncheck.smoke.worker.checks import liger
 
     return liger.prove(bed)
 
 
-def message(proof: Proof) -> str:
+def message(proof: CheckResult) -> str:
     """Return what is wrong, in a line."""
-    return f"liger-kernel changes this model in another way than it should: {because(proof)}"
+    return f"liger-kernel changes this model in another way than it should: {deciding_reason(proof)}"
 
 
-def changes(plan: Plan, proof: Proof) -> Iterable[Change]:
+def changes(plan: Plan, proof: CheckResult) -> Iterable[Change]:
     """Yield to train without liger."""
     if plan.liger:
         yield Change("train without liger", "setting", "use_liger_kernel=False", replace(plan, liger=False))

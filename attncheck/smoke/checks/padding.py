@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncheck.core.plan import SIDES, Change, Plan
-from attncheck.core.results.smoke import Proof, because
+from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.smoke import plan_changes as choices
 from attncheck.smoke.checks import Proving
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from attncheck.smoke.worker.testbed import Bed
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return the proof."""
     from attncheck.smoke.worker.checks import padding
 
     return padding.prove(bed)
 
 
-def changes(plan: Plan, proof: Proof) -> Iterator[Change]:
+def changes(plan: Plan, proof: CheckResult) -> Iterator[Change]:
     """Yield no cache, the other side, another implementation."""
     if plan.use_cache:
         text = "model.config.use_cache = False"
@@ -42,6 +42,6 @@ PROVING = Proving(
     order=30,
     applies=lambda plan: "",
     prove=prove,
-    message=lambda proof: f"padding changes the result: {because(proof)}",
+    message=lambda proof: f"padding changes the result: {deciding_reason(proof)}",
     changes=changes,
 )

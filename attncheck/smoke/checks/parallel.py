@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attncheck.core.plan import RING_NAMES, Change, Plan
 from attncheck.core.results.hf_adapter import HOOKED
-from attncheck.core.results.smoke import Proof, because
+from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.doctor.knowledge import ring_flash_attn as knowledge
 from attncheck.smoke import plan_changes as choices
 from attncheck.smoke.checks import Proving
@@ -22,12 +22,12 @@ STRIDE = "heads_k_stride"
 SILENT = "is never entered"
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return that no single worker can answer: `attncheck.smoke.over_ranks` does."""
-    return Proof("parallel", "skipped", "it runs over ranks")
+    return CheckResult("parallel", "skipped", "it runs over ranks")
 
 
-def changes(plan: Plan, proof: Proof) -> Iterator[Change]:
+def changes(plan: Plan, proof: CheckResult) -> Iterator[Change]:
     """Yield what the proof asks for, alone and then with all else that the ring needs; the ring off last."""
     told = " ".join((proof.reason, *proof.violations))
     needed = [change for change in _needed(plan, told) if change.plan != plan]
@@ -79,6 +79,6 @@ PROVING = Proving(
     order=80,
     applies=lambda plan: "" if plan.ring_size > 1 else "there is no ring",
     prove=prove,
-    message=lambda proof: f"training over ranks is not what one device trains: {because(proof)}",
+    message=lambda proof: f"training over ranks is not what one device trains: {deciding_reason(proof)}",
     changes=changes,
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncheck.core.plan import Change, Plan
-from attncheck.core.results.smoke import Proof, because
+from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.smoke import plan_changes as choices
 from attncheck.smoke.checks import Proving
 
@@ -18,14 +18,14 @@ WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 FLASH = ("FLASH_ATTENTION_DETERMINISTIC", "1")
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return the proof."""
     from attncheck.smoke.worker.checks import determinism
 
     return determinism.prove(bed)
 
 
-def changes(plan: Plan, proof: Proof) -> Iterator[Change]:
+def changes(plan: Plan, proof: CheckResult) -> Iterator[Change]:
     """Yield environment variables, then other implementations."""
     names = {name for name, _ in plan.environ}
     added = [variable for variable in (FLASH, WORKSPACE) if variable[0] not in names]
@@ -45,6 +45,6 @@ PROVING = Proving(
     order=70,
     applies=lambda plan: "",
     prove=prove,
-    message=lambda proof: f"training is not reproducible: {because(proof)}",
+    message=lambda proof: f"training is not reproducible: {deciding_reason(proof)}",
     changes=changes,
 )

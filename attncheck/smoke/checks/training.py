@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncheck.core.plan import Change, Plan
-from attncheck.core.results.smoke import Proof, because
+from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.smoke import plan_changes as choices
 from attncheck.smoke.checks import Proving
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from attncheck.smoke.worker.testbed import Bed
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return the proof."""
     from attncheck.smoke.worker.checks import training
 
     return training.prove(bed)
 
 
-def changes(plan: Plan, proof: Proof) -> Iterator[Change]:
+def changes(plan: Plan, proof: CheckResult) -> Iterator[Change]:
     """Yield what may make it learn: clean tensors, no packing, other arithmetic, other implementations."""
     yield from choices.tensors(plan)
     if plan.precision == "fp16":
@@ -41,6 +41,6 @@ PROVING = Proving(
     order=40,
     applies=lambda plan: "",
     prove=prove,
-    message=lambda proof: f"training goes wrong: {because(proof)}",
+    message=lambda proof: f"training goes wrong: {deciding_reason(proof)}",
     changes=changes,
 )

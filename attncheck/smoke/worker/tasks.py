@@ -11,7 +11,7 @@ from typing import Any
 
 from attncheck.core import codec
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import Proof
+from attncheck.core.results.smoke import CheckResult
 from attncheck.smoke import checks
 
 Say = Callable[[dict[str, Any]], None]
@@ -43,7 +43,7 @@ def smoke(message: dict[str, Any], say: Say) -> None:
             say({"unanswered": str(error)})
             return
         seconds = round(time.monotonic() - began, 3)
-        say({"item": item, "answer": codec.plain(replace(found, question=question, seconds=seconds))})
+        say({"item": item, "answer": codec.plain(replace(found, check=question, seconds=seconds))})
 
 
 class Beds:
@@ -88,7 +88,7 @@ class Beds:
         return replace(source, vocabulary=vocabulary), Corpus(found, words), tuple(notes)
 
 
-def answered(proof: checks.Proving, bed: Callable[[], Any]) -> Proof:
+def answered(proof: checks.Proving, bed: Callable[[], Any]) -> CheckResult:
     """Return the answer to a question; what it raises becomes an outcome. Raises `Unbuildable`, `BadData`."""
     import torch
 
@@ -104,8 +104,8 @@ def answered(proof: checks.Proving, bed: Callable[[], Any]) -> Proof:
         raise
     except BaseException as error:  # a model, a kernel, a compiler may raise anything
         if out_of_memory(error):
-            return Proof(proof.name, "out_of_memory", f"{message(error)}; try --max-length or --batch smaller")
-        return Proof(proof.name, "raised", message(error))
+            return CheckResult(proof.name, "out_of_memory", f"{message(error)}; try --max-length or --batch smaller")
+        return CheckResult(proof.name, "raised", message(error))
     finally:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

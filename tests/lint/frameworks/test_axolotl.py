@@ -103,7 +103,7 @@ def test_the_ring_of_a_job() -> None:
 def test_options_of_the_command_come_before_the_file() -> None:
     started = launch("axolotl train c.yaml --sample-packing --micro-batch-size 2", "command", {"c.yaml": CONFIG})
     found = read(FRAMEWORK, started, "0.19.0")
-    assert found.plan.packed and found.places["packing"].source == "command line"
+    assert found.plan.packed and found.locations["packing"].source == "command line"
     off = launch("axolotl train c.yaml --no-sample-packing", "command", {"c.yaml": CONFIG + FLASH})
     assert not read(FRAMEWORK, off, "0.19.0").plan.packed
 
@@ -164,8 +164,8 @@ FIRES = [  # version, settings, consequence, words of the message, and settings 
 @pytest.mark.parametrize(("version", "more", "consequence", "words", "silent"), FIRES)
 def test_objections(version: str, more: str, consequence: str, words: str, silent: str) -> None:
     found = said(job(more, version), consequence, words)
-    assert found is not None, job(more, version).objections
-    assert found.evidence[0].startswith("axolotl 0.1") and found.place.source == "config.yaml"
+    assert found is not None, job(more, version).problems
+    assert found.evidence[0].startswith("axolotl 0.1") and found.location.source == "config.yaml"
     assert said(job(silent, version), consequence, words) is None
     if found.sets:
         mended = launch(after(more, version, dict(found.sets)), "yaml")
@@ -217,15 +217,17 @@ def test_underscores_are_no_options_of_the_command() -> None:
 
 
 def test_names_that_a_release_does_not_know() -> None:
-    found = {each.name: each for each in job("context_parallel_size: 2\nunsloth_lora_mlp: true\n", "0.11.0").unknown}
+    found = {
+        each.name: each for each in job("context_parallel_size: 2\nunsloth_lora_mlp: true\n", "0.11.0").unknown_settings
+    }
     assert found["context_parallel_size"].now == ("sequence_parallel_degree: 2",)
     assert found["context_parallel_size"].since == "0.12.0" and "unsloth_lora_mlp" not in found
-    (gone,) = job("unsloth_lora_mlp: true\n").unknown
+    (gone,) = job("unsloth_lora_mlp: true\n").unknown_settings
     assert (gone.now, gone.since) == (("lora_mlp_kernel: true",), "0.17.0")
-    (typo,) = job("context_parapllel_size: 2\n").unknown  # of axolotl's own examples/alst in 0.18.0
+    (typo,) = job("context_parapllel_size: 2\n").unknown_settings  # of axolotl's own examples/alst in 0.18.0
     assert (typo.near, typo.now) == ("context_parallel_size", ())
-    assert job("plugins: [my.own.Plugin]\nmy_own_setting: 1\n").unknown == ()
-    (named,) = job("attn_implementation: flash_attention_2\n", "0.11.0").unknown
+    assert job("plugins: [my.own.Plugin]\nmy_own_setting: 1\n").unknown_settings == ()
+    (named,) = job("attn_implementation: flash_attention_2\n", "0.11.0").unknown_settings
     assert named.now == ("flash_attention: true",)
 
 
@@ -288,7 +290,7 @@ def test_the_corpus_is_known_to_its_own_release(path: Path) -> None:
     framework, version = told(path)
     found = read(FRAMEWORK, of_file(path), version)
     assert framework == "axolotl" and found.trainer
-    assert [each.name for each in found.unknown if each.now or each.since] == []
+    assert [each.name for each in found.unknown_settings if each.now or each.since] == []
 
 
 def validated(version: str, texts: list[str]) -> list[tuple[str, str]]:
@@ -342,14 +344,14 @@ def test_the_corpus_is_taken_by_axolotls_own_schema_after_correction() -> None:
     for path in FILES:
         started = of_file(path)
         found = read(FRAMEWORK, started, version)
-        sets = {key: value for each in found.objections for key, value in each.sets.items()}
+        sets = {key: value for each in found.problems for key, value in each.sets.items()}
         before.append(started.source.text)
         now.append(corrected(started, FRAMEWORK.write(started, found, sets))[started.source.name])
         known.append(found)
     answers = validated(version, [*before, *now])
     for index, found in enumerate(known):
         (refusal, logged), (still, after_logged) = answers[index], answers[index + len(known)]
-        assert bool(refusal) == any(each.consequence == "refuses" for each in found.objections), FILES[index]
+        assert bool(refusal) == any(each.consequence == "refuses" for each in found.problems), FILES[index]
         leaks = said(found, "wrong", "keeps the attention mask") is not None
         assert ("cross-sample decontamination" in logged) == (leaks and not refusal), FILES[index]
         deprecated = said(found, "replaces", "is deprecated") is not None

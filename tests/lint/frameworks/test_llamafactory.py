@@ -46,11 +46,11 @@ def test_recognised() -> None:
 def test_attention() -> None:
     assert read("flash_attn: fa2").plan.attn_implementation == "flash_attention_2"
     assert read("flash_attn: disabled").plan.attn_implementation == "eager"
-    assert read("").plan.attn_implementation == "" and not read("").objections
+    assert read("").plan.attn_implementation == "" and not read("").problems
     assert said(read("flash_attn: fa3")) == [("refuses", "attn_implementation")]
     assert said(read("flash_attn: fa3", "0.9.3")) == [("refuses", "flash_attn")], "no choice of that release"
     missing = read("flash_attn: fa2", snapshot=without(here(), "flash-attn"))
-    assert missing.plan.attn_implementation == "" and [each.consequence for each in missing.objections] == ["replaces"]
+    assert missing.plan.attn_implementation == "" and [each.consequence for each in missing.problems] == ["replaces"]
     gemma = model(without(here(), "flash-attn"), model_type="gemma2")
     assert read("", snapshot=gemma).plan.attn_implementation == "eager"
     assert read("", snapshot=model(here(), model_type="gemma2")).plan.attn_implementation == "flash_attention_2"
@@ -58,11 +58,11 @@ def test_attention() -> None:
 
 def test_gpt_oss() -> None:
     oss = model(here(), model_type="gpt_oss")
-    assert [each.consequence for each in read("flash_attn: fa3", snapshot=oss).objections] == ["refuses"]
+    assert [each.consequence for each in read("flash_attn: fa3", snapshot=oss).problems] == ["refuses"]
     old = package(oss, "transformers", "4.57.1")
-    assert not read("", snapshot=old).objections
+    assert not read("", snapshot=old).problems
     assert read("", snapshot=old).plan.attn_implementation == "kernels-community/vllm-flash-attn3"
-    assert [each.consequence for each in read("", snapshot=package(oss, "transformers", "4.55.4")).objections] == [
+    assert [each.consequence for each in read("", snapshot=package(oss, "transformers", "4.55.4")).problems] == [
         "refuses"
     ]
 
@@ -76,14 +76,14 @@ def test_packing() -> None:
     neat = read("neat_packing: true\nflash_attn: fa2\nper_device_train_batch_size: 1")
     assert not said(neat) and neat.plan.packing == "position_ids" and neat.plan.max_length == 2048
     dense = read("neat_packing: true\nper_device_train_batch_size: 1")
-    assert dense.plan.packing == "mask_4d" and [each.mild for each in dense.objections] == [True]
+    assert dense.plan.packing == "mask_4d" and [each.mild for each in dense.problems] == [True]
     rows = read("neat_packing: true\nflash_attn: fa2\nper_device_train_batch_size: 4\ngradient_accumulation_steps: 2")
-    assert rows.objections[0].sets == {"per_device_train_batch_size": "1", "gradient_accumulation_steps": "8"}
+    assert rows.problems[0].sets == {"per_device_train_batch_size": "1", "gradient_accumulation_steps": "8"}
     text = HEAD.replace("sft", "dpo") + "neat_packing: true\n"
     dpo = FRAMEWORK.read(launch(text, name="a.yaml"), "0.9.5", here())
     assert said(dpo) == [("refuses", "neat_packing")] and dpo.plan.packing == "padding"
     pretraining = FRAMEWORK.read(launch(HEAD.replace("sft", "pt"), name="a.yaml"), "0.9.5", here())
-    assert pretraining.plan.packing == "mask_2d" and pretraining.objections[0].mild
+    assert pretraining.plan.packing == "mask_2d" and pretraining.problems[0].mild
 
 
 def test_neat_packing_by_version() -> None:
@@ -99,7 +99,7 @@ def test_recurrent_layers() -> None:
     hybrid = model(here(), model_type="qwen3_5", layer_types=("linear_attention", "full_attention"))
     neat = "neat_packing: true\nper_device_train_batch_size: 1\nflash_attn: "
     assert ("wrong", "packing") in said(read(neat + "sdpa", snapshot=hybrid))
-    assert [each.consequence for each in read(neat + "fa2", snapshot=hybrid).objections] == ["refuses"]
+    assert [each.consequence for each in read(neat + "fa2", snapshot=hybrid).problems] == ["refuses"]
     assert not said(read(neat + "fa2", snapshot=package(hybrid, "flash-linear-attention", "0.4.1")))
     next_ = model(here(), model_type="qwen3_next", layer_types=("linear_attention",))
     assert ("wrong", "packing") in said(read(neat + "fa2", snapshot=next_)) and not said(read("", snapshot=next_))
@@ -123,14 +123,14 @@ def test_processes() -> None:
     files = {"a.yaml": HEAD + "deepspeed: ds_z2_config.json\n"}
     command = "llamafactory-cli train a.yaml"
     one = FRAMEWORK.read(launch(command, files), "0.9.5", here())
-    assert [each.consequence for each in one.objections] == ["refuses"] and one.world_size == Known(1)
+    assert [each.consequence for each in one.problems] == ["refuses"] and one.world_size == Known(1)
     two = package(h200x2(), "transformers", "5.5.4")
-    assert not FRAMEWORK.read(launch("FORCE_TORCHRUN=1 " + command, files), "0.9.5", here()).objections
+    assert not FRAMEWORK.read(launch("FORCE_TORCHRUN=1 " + command, files), "0.9.5", here()).problems
     assert FRAMEWORK.read(launch(command, files), "0.9.5", two).world_size == Known(2)
     many = FRAMEWORK.read(launch("FORCE_TORCHRUN=1 NNODES=2 NPROC_PER_NODE=4 " + command, files), "0.9.5", two)
     assert many.world_size == Known(8) and many.nodes == 2
     script = FRAMEWORK.read(launch("python src/train.py --stage sft --do_train --dataset d"), "0.9.5", two)
-    assert [each.consequence for each in script.objections] == ["refuses"]
+    assert [each.consequence for each in script.problems] == ["refuses"]
 
 
 def test_written() -> None:
@@ -165,7 +165,7 @@ def test_the_corpus_is_read(path: Path) -> None:
         text = corrected(FRAMEWORK, start, version, {}, without(h200(), "transformers"))
         source = start.file or start.source
         again = launches.launches(Source(source.name, text, source.kind), beside)[0]
-        left = FRAMEWORK.read(again, version, without(h200(), "transformers")).unknown
+        left = FRAMEWORK.read(again, version, without(h200(), "transformers")).unknown_settings
         assert not left and job.plan.max_length in (1024, 2048)
 
 
@@ -213,7 +213,7 @@ def test_the_real_parser_agrees() -> None:
     after = []
     for start in before:
         job = FRAMEWORK.read(start, "0.9.5", now)
-        sets = {name: value for each in job.objections if not each.mild for name, value in each.sets.items()}
+        sets = {name: value for each in job.problems if not each.mild for name, value in each.sets.items()}
         after.append(launch(corrected(FRAMEWORK, start, "0.9.5", sets, now)))
     fronts = [2 if each.words[0].text == "llamafactory-cli" else 1 for each in (*before, *after)]
     words = [[word.text for word in each.words[front:]] for each, front in zip((*before, *after), fronts)]

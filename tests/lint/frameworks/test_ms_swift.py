@@ -68,7 +68,7 @@ def test_files_are_recognised_by_their_keys() -> None:
 
 def test_megatron_is_recognised_and_not_judged() -> None:
     found = job("", command="megatron sft --model x --attention_backend flash --packing true")
-    assert (found.trainer, found.unknown, found.objections) == ("megatron", (), ())
+    assert (found.trainer, found.unknown_settings, found.problems) == ("megatron", (), ())
     assert "not read" in found.remarks[0]
     started = launch("megatron sft --model x", "command")
     assert FRAMEWORK.write(started, found, {"packing": "off"}) == ()
@@ -165,8 +165,8 @@ def test_objections(
     version: str, command: str, more: str, consequence: str, words: str, silent: str, model: dict[str, Any]
 ) -> None:
     found = said(job(more, version, command, **model), consequence, words)
-    assert found is not None, job(more, version, command, **model).objections
-    assert found.evidence[0].startswith("ms-swift ") and found.place.source == "command line" and found.sets
+    assert found is not None, job(more, version, command, **model).problems
+    assert found.evidence[0].startswith("ms-swift ") and found.location.source == "command line" and found.sets
     assert said(job(silent, version, command, **model), consequence, words) is None
     mended = job("", version, after(more, version, dict(found.sets), command, **model), **model)
     assert said(mended, consequence, words) is None, "its own settings do not mend it"
@@ -198,15 +198,17 @@ def test_a_configuration_file_is_named_as_the_release_wants() -> None:
 
 
 def test_names_that_a_release_does_not_know() -> None:
-    (renamed,) = job(" --train_type lora").unknown
+    (renamed,) = job(" --train_type lora").unknown_settings
     assert (renamed.now, renamed.since) == (("--tuner_type",), "4.1.0")
-    assert job(" --train_type lora", "4.0.4").unknown == (), "still taken there"
-    (old,) = job(" --tuner_type lora", "3.12.6").unknown
+    assert job(" --train_type lora", "4.0.4").unknown_settings == (), "still taken there"
+    (old,) = job(" --tuner_type lora", "3.12.6").unknown_settings
     assert (old.now, old.since) == (("--train_type",), "4.0.0")
-    (typo,) = job(" --atn_impl sdpa").unknown
+    (typo,) = job(" --atn_impl sdpa").unknown_settings
     assert (typo.now, typo.since, typo.near) == ((), "", "--attn_impl")
-    assert job(" --full_determinism true --learning-rate 1e-5 --seq 2").unknown == (), "transformers' own; a prefix"
-    gone = {each.name: each.now for each in job(" --gpu_memory_utilization 0.5", "4.6.0", RLHF).unknown}
+    assert job(" --full_determinism true --learning-rate 1e-5 --seq 2").unknown_settings == (), (
+        "transformers' own; a prefix"
+    )
+    gone = {each.name: each.now for each in job(" --gpu_memory_utilization 0.5", "4.6.0", RLHF).unknown_settings}
     assert gone == {"--gpu_memory_utilization": ("--vllm_gpu_memory_utilization",)}
 
 
@@ -261,7 +263,7 @@ def test_the_corpus_is_known_to_its_own_release(path: Path) -> None:
     framework, version = told(path)
     found = read(FRAMEWORK, of_file(path), version)
     assert framework == "ms-swift" and found.trainer
-    assert [each.name for each in found.unknown] == []
+    assert [each.name for each in found.unknown_settings] == []
 
 
 class Parser(argparse.ArgumentParser):
@@ -315,13 +317,13 @@ def test_ms_swifts_own_fields_agree(version: str) -> None:
             continue
         parser = parsers["sft" if found.trainer in ("sft", "pt") else "rlhf"]
         before = {name.split("=")[0] for name in parser.left(started)}
-        assert {f"--{each.name.lstrip('-')}" for each in found.unknown} == before, path
-        sets = {key: value for each in found.objections for key, value in each.sets.items()}
+        assert {f"--{each.name.lstrip('-')}" for each in found.unknown_settings} == before, path
+        sets = {key: value for each in found.problems for key, value in each.sets.items()}
         text = corrected(started, FRAMEWORK.write(started, found, sets))[started.source.name]
         again = replace(started.source, text=text)
         left = parser.left(launch(again.text, again.kind))
-        assert set(left) == {f"--{each.name.lstrip('-')}" for each in found.unknown if not each.now}, path
-        seen += bool(found.unknown)
+        assert set(left) == {f"--{each.name.lstrip('-')}" for each in found.unknown_settings if not each.now}, path
+        seen += bool(found.unknown_settings)
     assert seen > 2, "no file of another release"
 
 

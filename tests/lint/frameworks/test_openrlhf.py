@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.job import DROP, Job, Objection
+from attncheck.core.job import DROP, Job, SettingProblem
 from attncheck.core.launch import COMMAND, Launch, Source
 from attncheck.core.model import Tower
 from attncheck.core.snapshot import Snapshot
@@ -186,14 +186,14 @@ ROWS: list[tuple[str, str, str, str, str]] = [
 ]  # fmt: skip
 
 
-def said(job: Job, consequence: str, part: str) -> list[Objection]:
-    return [each for each in job.objections if each.consequence == consequence and part in each.message]
+def said(job: Job, consequence: str, part: str) -> list[SettingProblem]:
+    return [each for each in job.problems if each.consequence == consequence and part in each.message]
 
 
 @pytest.mark.parametrize(("name", "text", "consequence", "part", "silent"), ROWS, ids=[row[0] for row in ROWS])
 def test_what_the_framework_does_with_settings(name: str, text: str, consequence: str, part: str, silent: str) -> None:
     found = said(read(text, snapshot=s.h200()), consequence, part)
-    assert len(found) == 1, [each.message for each in read(text).objections]
+    assert len(found) == 1, [each.message for each in read(text).problems]
     assert "openrlhf" in found[0].evidence[0]
     assert not said(read(silent, snapshot=s.h200()), consequence, part)
     if found[0].sets:
@@ -209,7 +209,7 @@ def test_the_command_line_itself_refuses_what_is_said_to_be_refused() -> None:
     for launch, job, answer in zip(launches, jobs, really(NEW, launches)):
         ours = [
             each.message
-            for each in job.objections
+            for each in job.problems
             if each.consequence == "refuses"
             and (each.evidence[0].startswith("openrlhf 0.11.2 cli/") or "argparse" in each.evidence[0])
             and not each.evidence[0].startswith(tuple(f"openrlhf 0.11.2 {place}" for place in inside_train))
@@ -277,15 +277,15 @@ def test_trainers_are_recognised() -> None:
         assert openrlhf.trainer(launch_of(source(text))) == kind
     for text in ("python train_sft.py", "python -m openrlhf.cli.serve_rm", "torchrun train.py", ""):
         assert [each for each in launching.launches(source(text), lambda _: None) if openrlhf.trainer(each)] == []
-    assert "0.9.5 is the last release" in read("deepspeed --module openrlhf.cli.train_kto --bf16").objections[0].message
-    assert read("deepspeed --module openrlhf.cli.train_kto --bf16").unknown == ()
+    assert "0.9.5 is the last release" in read("deepspeed --module openrlhf.cli.train_kto --bf16").problems[0].message
+    assert read("deepspeed --module openrlhf.cli.train_kto --bf16").unknown_settings == ()
 
 
 def test_options_are_read_as_argparse_reads_them() -> None:
     job = read(f"{SFT} --ds.attn eager --data.max_l=4096 --eval.steps -1 stray $MORE --ds.r 2 --ds.zpg $N --lr 3")
     assert job.plan.attn_implementation == "eager"
     assert job.plan.max_length == 4096
-    assert [(each.name, each.now) for each in job.unknown] == [("stray", ()), ("--ds.r", ()), ("--lr", ())]
+    assert [(each.name, each.now) for each in job.unknown_settings] == [("stray", ()), ("--ds.r", ()), ("--lr", ())]
     assert [remark.split(":")[0] for remark in job.remarks] == ["$MORE", "--ds.zpg $N"]
     answers = really(NEW, [launch_of(source(text)) for text in (f"{SFT} --ds.attn eager", f"{SFT} --ds.r 2")])
     assert [bool(answer["refused"]) for answer in answers] == [False, True]
@@ -295,12 +295,12 @@ def test_options_are_read_as_argparse_reads_them() -> None:
 def test_the_corpus_is_rewritten_and_stays_what_it_was(path: Path) -> None:
     one = script(path)
     written_for = path.name.split("_")[0]
-    assert read(one, written_for).unknown == (), "the script's own release knows all of it"
+    assert read(one, written_for).unknown_settings == (), "the script's own release knows all of it"
     for version in (OLD, NEW):
         job = read(one, version)
         corrected = mended(one, version)
         after = read(corrected, version)
-        assert after.unknown == ()
+        assert after.unknown_settings == ()
         assert (after.plan, after.gpus, after.model, after.world_size) == (
             job.plan,
             job.gpus,
@@ -308,7 +308,7 @@ def test_the_corpus_is_rewritten_and_stays_what_it_was(path: Path) -> None:
             job.world_size,
         )
         assert mended(corrected, version).text == corrected.text
-        if not job.unknown:
+        if not job.unknown_settings:
             assert corrected.text == one.text
         untouched = [line for line in one.text.splitlines() if "--" not in line]
         assert [line for line in corrected.text.splitlines() if "--" not in line] == untouched
@@ -322,9 +322,9 @@ def test_the_real_command_line_accepts_what_was_corrected_and_refused_it_before(
     refused = 0
     for one, first, then in zip(wanted, before, after):
         job = read(one, version)
-        assert first["refused"].startswith("argparse") == bool(job.unknown), (one.name, first["refused"])
+        assert first["refused"].startswith("argparse") == bool(job.unknown_settings), (one.name, first["refused"])
         assert then["refused"] == "", (one.name, then["refused"])
-        told = {unknown.name for unknown in job.unknown}
+        told = {unknown.name for unknown in job.unknown_settings}
         assert all(name in first["refused"] for name in told), (one.name, told)
         refused += bool(told)
     assert len(wanted) >= 20
@@ -359,7 +359,7 @@ def test_the_table_is_what_the_wheels_say() -> None:
 
 
 def told(text: str, version: str) -> dict[str, tuple[str, ...]]:
-    return {each.name: each.now for each in read(text, version).unknown}
+    return {each.name: each.now for each in read(text, version).unknown_settings}
 
 
 def test_what_settings_are_called_now() -> None:
@@ -381,9 +381,12 @@ def test_what_settings_are_called_now() -> None:
     for types, now in {"": (f"{level} token", f"{mode} clip"), f"{kind} icepop": (f"{level} token",),
                        f"{kind} seq-mask-tis": (f"{level} seq",)}.items():  # fmt: skip
         assert told(f"{GRPO} {enable} {types}", NEW)[enable] == now
-    back = {each.name: (each.now, each.since) for each in read(f"{GRPO} {level} token {mode} clip", "0.11.1").unknown}
+    back = {
+        each.name: (each.now, each.since)
+        for each in read(f"{GRPO} {level} token {mode} clip", "0.11.1").unknown_settings
+    }
     assert back == {level: ((enable,), "0.11.2"), mode: ((enable,), "0.11.2")}
-    unknown = read(f"{SFT} --ds.packing_sample --ds.ring_size 2 --max_len 5").unknown
+    unknown = read(f"{SFT} --ds.packing_sample --ds.ring_size 2 --max_len 5").unknown_settings
     assert [(each.name, each.near, each.since) for each in unknown] == [
         ("--ds.ring_size", "--ds.ring_attn_size", ""),
         ("--max_len", "", "0.10.2"),

@@ -53,7 +53,7 @@ def read(
 
 def said(job: Job) -> list[tuple[str, str]]:
     """Return what is objected to, shortly: the consequence and the settings that mend it."""
-    return [(each.consequence, ",".join(each.sets) or each.advice) for each in job.objections]
+    return [(each.consequence, ",".join(each.sets) or each.advice) for each in job.problems]
 
 
 def corrected(framework: Framework, start: Launch, version: str, sets: Mapping[str, str], snapshot: Snapshot) -> str:
@@ -66,35 +66,37 @@ def corrected(framework: Framework, start: Launch, version: str, sets: Mapping[s
 
 def test_names_by_version() -> None:
     job = read(SFT + "--max_seq_length 512 --torch_dtype bfloat16 --evaluation_strategy no --nonsense 3 --max_lenght 4")
-    assert [(each.name, each.now, each.near) for each in job.unknown] == [
+    assert [(each.name, each.now, each.near) for each in job.unknown_settings] == [
         ("--max_seq_length", ("--max_length",), ""),
         ("--torch_dtype", ("--dtype",), ""),
         ("--evaluation_strategy", ("--eval_strategy",), ""),
         ("--nonsense", (), ""),
         ("--max_lenght", (), "--max_length"),
     ]
-    assert job.unknown[0].since == "trl 0.20.0" and job.plan.max_length == 512 and job.plan.precision == "bf16"
+    assert job.unknown_settings[0].since == "trl 0.20.0" and job.plan.max_length == 512 and job.plan.precision == "bf16"
     old = package(h200(), "transformers", "4.46.3")
-    assert not read(SFT + "--max_seq_length 512 --torch_dtype bfloat16 --evaluation_strategy no", "0.19.0", old).unknown
+    assert not read(
+        SFT + "--max_seq_length 512 --torch_dtype bfloat16 --evaluation_strategy no", "0.19.0", old
+    ).unknown_settings
     back = read(SFT + "--dtype float32", "0.19.1")
-    assert [each.now for each in back.unknown] == [("--torch_dtype",)]
+    assert [each.now for each in back.unknown_settings] == [("--torch_dtype",)]
 
 
 def test_argparse_takes_beginnings_and_hyphens() -> None:
     job = read(
         SFT + "--use_liger --per-device-train-batch-size 3 --no_gradient_checkpointing --lora_target_modules a b"
     )
-    assert not job.unknown and not [o for o in job.objections if o.consequence == "refuses"]
+    assert not job.unknown_settings and not [o for o in job.problems if o.consequence == "refuses"]
     assert job.plan.liger and job.plan.batch == 3 and not job.plan.gradient_checkpointing
-    assert [each.near for each in read(SFT + "--packi").unknown] == ["--packing"], "two options begin so"
+    assert [each.near for each in read(SFT + "--packi").unknown_settings] == ["--packing"], "two options begin so"
 
 
 def test_a_switch_without_a_default_needs_a_value() -> None:
     job = read(SFT + "--bf16 --packing")
     assert [
-        (each.message.split(" stands")[0], each.sets) for each in job.objections if each.consequence == "refuses"
+        (each.message.split(" stands")[0], each.sets) for each in job.problems if each.consequence == "refuses"
     ] == [("--bf16", {"bf16": "true"})]
-    assert read(SFT + "--bf16 --packing", "0.18.2").objections[0].consequence == "wrong", "a plain bool until 0.18"
+    assert read(SFT + "--bf16 --packing", "0.18.2").problems[0].consequence == "wrong", "a plain bool until 0.18"
     assert "refuses" not in dict(said(read(SFT + "--bf16 true")))
     assert ("refuses", "packing_strategy") in said(read(SFT + "--packing --packing_strategy ffd"))
 
@@ -110,9 +112,9 @@ def test_packing_by_version() -> None:
     flash = read(SFT + "--packing --attn_implementation flash_attention_2", "0.22.2")
     assert not said(flash) and flash.plan.packing == "position_ids"
     assert not said(read(SFT + "--packing --attn_implementation flash_attention_2"))
-    dense = read(SFT + "--packing").objections[0]
+    dense = read(SFT + "--packing").problems[0]
     assert dense.mild and "8192 × 8192" in dense.message and dense.sets
-    assert not read(SFT + "--packing", snapshot=laptop()).objections[0].sets, "no flash-attn there"
+    assert not read(SFT + "--packing", snapshot=laptop()).problems[0].sets, "no flash-attn there"
 
 
 def test_padding_free() -> None:
@@ -122,7 +124,7 @@ def test_padding_free() -> None:
     assert ("refuses", "max_length") in said(read(SFT + "--packing --max_length none"))
     dpo = "trl dpo --model_name_or_path a/b --padding_free"
     assert said(read(dpo)) == [("ignores", "padding_free")]
-    assert [each.consequence for each in read(dpo, "0.28.0").objections] == ["replaces"], "a dense mask"
+    assert [each.consequence for each in read(dpo, "0.28.0").problems] == ["replaces"], "a dense mask"
 
 
 def test_context_parallelism() -> None:
@@ -137,7 +139,7 @@ def test_context_parallelism() -> None:
     text = corrected(TRL, launch(start + "sft.py --model_name_or_path a/b"), "1.16.0", {"ring_size": "1"}, h200())
     assert "--parallelism_config_cp_size 1 " in text
     ulysses = read("trl sft --model_name_or_path a/b --num_processes 2 --parallelism_config_sp_size 2")
-    assert ulysses.scheme == "ulysses" and ulysses.plan.scheme == "ulysses" and not ulysses.unknown
+    assert ulysses.scheme == "ulysses" and ulysses.plan.scheme == "ulysses" and not ulysses.unknown_settings
 
 
 def test_vision_models() -> None:
@@ -153,25 +155,25 @@ def test_recurrent_layers() -> None:
     flash = SFT + "--packing --attn_implementation flash_attention_2"
     assert ("wrong", "packing") in said(read(flash, "1.15.0", hybrid))
     silent = read(flash, "1.16.0", hybrid)  # transformers 5.17 and no kernels
-    assert [each.consequence for each in silent.objections] == ["wrong"]
+    assert [each.consequence for each in silent.problems] == ["wrong"]
     raising = read(flash, "1.16.0", package(hybrid, "transformers", "5.23.0"))
-    assert [each.consequence for each in raising.objections] == ["refuses"]
+    assert [each.consequence for each in raising.problems] == ["refuses"]
     kernels = package(package(hybrid, "flash-linear-attention", "0.4.1"), "causal-conv1d", "1.5.0")
-    assert not read(flash, "1.16.0", kernels).objections
-    assert not read(SFT, "1.15.0", hybrid).objections
+    assert not read(flash, "1.16.0", kernels).problems
+    assert not read(SFT, "1.15.0", hybrid).problems
 
 
 def test_one_process_with_two_gpus() -> None:
     text = "python trl/scripts/sft.py --model_name_or_path a/b"
-    assert [each.consequence for each in read(text, snapshot=h200x2()).objections] == ["refuses"]
-    assert not read(text).objections and not read("CUDA_VISIBLE_DEVICES=0 " + text, snapshot=h200x2()).objections
-    assert not read(text, "1.14.0", h200x2()).objections
+    assert [each.consequence for each in read(text, snapshot=h200x2()).problems] == ["refuses"]
+    assert not read(text).problems and not read("CUDA_VISIBLE_DEVICES=0 " + text, snapshot=h200x2()).problems
+    assert not read(text, "1.14.0", h200x2()).problems
 
 
 def test_generation_batches() -> None:
     text = "trl grpo --model_name_or_path a/b --num_processes 3 --per_device_train_batch_size 2"
-    assert "2 × 3 ranks × 1 steps = 6" in read(text).objections[0].message
-    assert not read(text.replace("3", "4")).objections
+    assert "2 × 3 ranks × 1 steps = 6" in read(text).problems[0].message
+    assert not read(text.replace("3", "4")).problems
     assert ("refuses", "num_generations") in said(read(text + " --num_generations 1"))
 
 
@@ -194,7 +196,7 @@ def test_files() -> None:
     )
     start = launch("trl sft --config c.yaml --packing false", {"c.yaml": YAML})
     job = TRL.read(start, "1.16.0", h200())
-    assert job.plan.packing == "padding" and job.unknown[0].place.source == "c.yaml"
+    assert job.plan.packing == "padding" and job.unknown_settings[0].location.source == "c.yaml"
     assert dict(job.plan.environ)["NAME"] == "value"
 
 
@@ -214,7 +216,7 @@ def test_the_trainer_of_ones_own() -> None:
     assert TRAINER.trainer(launch(text)) == "trainer" and not TRAINER.trainer(launch("python train.py --mine 3"))
     assert not TRAINER.trainer(launch(text.replace("train.py", "run_clm_no_trainer.py")))
     job = read(text + "--warmup_ratio 0.1 --logging_dir x --gradient_checkpointing", "5.23.0", framework=TRAINER)
-    assert [(each.name, each.now) for each in job.unknown] == [
+    assert [(each.name, each.now) for each in job.unknown_settings] == [
         ("--warmup_ratio", ("--warmup_steps",)), ("--logging_dir", ())
     ]  # fmt: skip
     assert said(job) == [("refuses", "gradient_checkpointing")] and job.world_size == Known(2)
@@ -235,7 +237,7 @@ def test_the_corpus_is_read(path: Path) -> None:
         text = corrected(framework, start, version, {}, here)
         source = replace(start.source, text=text)
         again = framework.read(launches.launches(source, lambda name: None)[0], version, here)
-        assert not again.unknown and job.plan.max_length > 0
+        assert not again.unknown_settings and job.plan.max_length > 0
 
 
 # The real parser, out of the wheel: prints of each list of words what it leaves over, null where it refuses them.
@@ -270,7 +272,7 @@ def test_the_real_parser_agrees() -> None:
     after = []
     for start in before:
         job = TRL.read(start, "1.16.0", here)
-        sets = {name: value for each in job.objections if not each.mild for name, value in each.sets.items()}
+        sets = {name: value for each in job.problems if not each.mild for name, value in each.sets.items()}
         after.append(launch(corrected(TRL, start, "1.16.0", sets, here)))
     words = [[word.text for word in each.words[2 if known.command(each) else 1 :]] for each in (*before, *after)]
     done = subprocess.run(
@@ -280,7 +282,7 @@ def test_the_real_parser_agrees() -> None:
     told = json.loads(done.stdout)
     refused, accepted = told["found"][: len(before)], told["found"][len(before) :]
     assert accepted == [[]] * len(after)
-    expected = [bool(TRL.read(start, "1.16.0", here).unknown) or "--bf16 -" in text or "ffd" in text
+    expected = [bool(TRL.read(start, "1.16.0", here).unknown_settings) or "--bf16 -" in text or "ffd" in text
                 for start, text in zip(before, texts)]  # fmt: skip
     assert [each != [] for each in refused] == expected and sum(expected) >= 5
     options = known.parser("sft", "1.16.0", transformers.__version__).here

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from attncheck.core.facts import Known
-from attncheck.core.job import Job, Objection
+from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, Source
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import launches
@@ -60,12 +60,12 @@ def written(text: str, version: str = "0.9.1", sets: Mapping[str, str] = {}, kin
     return editing.applied(given.source, FRAMEWORK.write(given, read, sets))
 
 
-def objections(text: str, version: str = "0.9.1", snapshot: Snapshot | None = None) -> tuple[Objection, ...]:
-    return job(text, version, snapshot).objections
+def objections(text: str, version: str = "0.9.1", snapshot: Snapshot | None = None) -> tuple[SettingProblem, ...]:
+    return job(text, version, snapshot).problems
 
 
 def unknown(text: str, version: str = "0.9.1") -> dict[str, tuple[str, ...]]:
-    return {each.name: each.now for each in job(text, version).unknown}
+    return {each.name: each.now for each in job(text, version).unknown_settings}
 
 
 # Real Hydra --------------------------------------------------------------------------------------------------------
@@ -144,16 +144,16 @@ def test_corrected_commands_compose_where_the_originals_did_not(
         given = launch(script.read_text(encoding="utf-8"))
         read = FRAMEWORK.read(given, release, snapshots.h200())
         edits = FRAMEWORK.write(given, read, {})
-        assert bool(edits) == bool(read.unknown), script.name
+        assert bool(edits) == bool(read.unknown_settings), script.name
         corrected = launch(editing.applied(given.source, edits))
-        assert FRAMEWORK.read(corrected, release, snapshots.h200()).unknown == (), script.name
+        assert FRAMEWORK.read(corrected, release, snapshots.h200()).unknown_settings == (), script.name
         jobs.append(read)
         before.append(composition(given, release, folders[release]))
         after.append(composition(corrected, release, folders[release]))
     found = composed(hydra, [*before, *after])
     for script, read, first, second in zip(SCRIPTS, jobs, found[: len(before)], found[len(before) :]):
         assert isinstance(second, dict), (script.name, second)
-        assert isinstance(first, str) == bool(read.unknown), (script.name, first, read.unknown)
+        assert isinstance(first, str) == bool(read.unknown_settings), (script.name, first, read.unknown_settings)
     assert sum(isinstance(first, str) for first in found[: len(before)]) >= 6
 
 
@@ -207,7 +207,7 @@ TRICKY = (
 def test_what_is_called_unknown_is_what_hydra_refuses(
     release: str, hydra: dict[str, str], folders: dict[str, str]
 ) -> None:
-    said = [bool(job(f"{PPO} '{text}'", release).unknown) for text in TRICKY]
+    said = [bool(job(f"{PPO} '{text}'", release).unknown_settings) for text in TRICKY]
     found = composed(hydra, [[folders[release], "ppo_trainer", [text]] for text in TRICKY])
     refused = [isinstance(answer, str) for answer in found]
     assert dict(zip(TRICKY, said)) == dict(zip(TRICKY, refused))
@@ -253,7 +253,7 @@ def test_trainers(text: str, trainer: str) -> None:
 def test_a_sound_command_has_nothing_against_it() -> None:
     for version in ("0.2.0.post2", "0.4.1", "0.6.1", "0.7.1", "0.9.1"):
         found = job(SOUND, version)
-        assert (found.unknown, found.objections, found.remarks) == ((), (), ()), version
+        assert (found.unknown_settings, found.problems, found.remarks) == ((), (), ()), version
         assert (found.model, found.world_size, found.gpus) == ("Qwen/Qwen3-8B", Known(8), Known(8))
         assert found.plan.packing == "position_ids" and found.plan.precision == "autocast"
         assert (found.plan.batch, found.plan.accumulation, found.plan.max_length) == (4, 2, 1024)
@@ -288,7 +288,7 @@ def test_sequence_parallelism() -> None:
     found = job(f"{SOUND} {ACTOR}.{SIZE}=2")
     assert (found.plan.ring_size, found.scheme, found.plan.scheme) == (2, "ulysses", "ulysses")
     assert "flash_attention_3" in found.hooked and "sdpa" not in found.hooked
-    assert found.places["ring_size"].column > 1
+    assert found.locations["ring_size"].column > 1
     inner = f"{SOUND} {ACTOR}.fsdp_config.{SIZE}=4"
     assert job(inner).plan.ring_size == 4
     assert job(inner, "0.7.1").plan.ring_size == 1  # the workers of then read the other key
@@ -315,7 +315,7 @@ def test_the_old_trainer_packs_under_ulysses_alone() -> None:
     [wrong] = objections(f"{base} {SIZE}=2", "0.4.1")
     assert wrong.consequence == "wrong" and dict(wrong.sets) == {"packing": "on"}
     both = job(f"{base} {SIZE}=2 use_remove_padding=True", "0.4.1")
-    assert both.objections == () and both.plan.packing == "position_ids" and both.plan.ring_size == 2
+    assert both.problems == () and both.plan.packing == "position_ids" and both.plan.ring_size == 2
 
 
 def test_the_critic_is_flash_attention_2() -> None:
@@ -403,7 +403,7 @@ def test_megatron() -> None:
     assert (found.scheme, found.plan.ring_size, found.tensor_parallel, found.hooked) == ("megatron", 2, 2, ())
     old = unknown(text, "0.7.0")
     assert old == {"model_engine": ("--config-name=ppo_megatron_trainer",)}
-    assert job(written(text, "0.7.0"), "0.7.0").unknown == ()
+    assert job(written(text, "0.7.0"), "0.7.0").unknown_settings == ()
     assert job(written(text, "0.7.0"), "0.7.0").tensor_parallel == 2
 
 
@@ -475,17 +475,17 @@ def test_a_bare_file() -> None:
     given = launch(YAML, "yaml", "config.yaml")
     assert FRAMEWORK.trainer(given) == "ppo" and FRAMEWORK.model(given) == "Qwen/Qwen3-8B"
     found = FRAMEWORK.read(given, "0.9.1", snapshots.h200())
-    assert {each.name: each.now for each in found.unknown} == {
+    assert {each.name: each.now for each in found.unknown_settings} == {
         "critic.model.fsdp_config.param_offload": ("critic.fsdp.param_offload",)
     }
-    assert found.plan.ring_size == 2 and found.unknown[0].place.line == 10
-    assert FRAMEWORK.read(given, "0.7.1", snapshots.h200()).unknown == ()
+    assert found.plan.ring_size == 2 and found.unknown_settings[0].location.line == 10
+    assert FRAMEWORK.read(given, "0.7.1", snapshots.h200()).unknown_settings == ()
     sets = {"attn_implementation": "sdpa", "ring_size": "1"}
     text = editing.applied(given.source, FRAMEWORK.write(given, found, sets))
     assert "# the critic" in text and "path: m  # ours" in text and "fsdp_config" not in text
     assert "  fsdp:\n    param_offload: true\n" in text and "    override_config:\n" in text
     again = FRAMEWORK.read(launch(text, "yaml", "config.yaml"), "0.9.1", snapshots.h200())
-    assert (again.unknown, again.plan.attn_implementation, again.plan.ring_size) == ((), "sdpa", 1)
+    assert (again.unknown_settings, again.plan.attn_implementation, again.plan.ring_size) == ((), "sdpa", 1)
 
 
 def test_damaged_commands_give_a_job() -> None:
@@ -512,4 +512,4 @@ def test_versions_between_and_beyond() -> None:
     assert verl.of("0.9.1.dev3").release == "0.9.0"
     assert verl.of("1.0").release == "0.9.1" and verl.of("0.1").release == "0.2.0.post2"
     assert verl.of("unknown").release == "0.9.1"
-    assert replace(job(SOUND, "0.8.0.dev0"), version="").unknown == ()
+    assert replace(job(SOUND, "0.8.0.dev0"), version="").unknown_settings == ()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.backend import Outputs
-from attncheck.core.cases import Case, bounds
+from attncheck.core.cases import Case, visible_bounds
 from tests.measure.planted.emulated import Kernel, Work
 from tests.measure.planted.fault import Fault, backward, planted
 from tests.measure.planted.score_faults import blocks_seen
@@ -79,7 +79,7 @@ def _hides_next(case: Case) -> bool:
 
 
 def _last_key_seen(case: Case) -> bool:
-    low, high = bounds(case, case.seqlen_q, case.seqlen_k)
+    low, high = visible_bounds(case, case.seqlen_q, case.seqlen_k)
     return blocks_seen(case) and max(low, case.seqlen_k - case.seqlen_q) <= min(high, case.seqlen_k - 1)
 
 

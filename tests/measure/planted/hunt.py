@@ -29,7 +29,7 @@ class Caught:
     def line(self) -> str:
         """Return one row of the table."""
         name = f"| {self.fault.family} | {self.fault.name} | {self.verdict.answer} | {self.tried} | "
-        return name + f"{self.case.name} | {self.verdict.because} |"
+        return name + f"{self.case.name} | {self.verdict.reason} |"
 
 
 def hunt(faults: Iterable[Fault], cases: Iterable[Case], device: str) -> tuple[list[Caught], list[Fault]]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from attncheck.core.cases import ANY, Case, bounds, segments
+from attncheck.core.cases import ANY, Case, segments, visible_bounds
 from tests.measure.planted.emulated import Kernel, Work
 from tests.measure.planted.fault import Fault, built, mask_fault, planted
 
@@ -22,14 +22,14 @@ def _limited(case: Case, mask: Tensor, low: int, high: int) -> Tensor:
     """Return the mask with its diagonals moved by `low` and `high`."""
 
     def limits(q: int, k: int) -> tuple[int, int]:
-        first, last = bounds(case, q, k)
+        first, last = visible_bounds(case, q, k)
         return first + low, last + high
 
     return built(case, mask.device, limits)
 
 
 def _as(mask: Tensor, case: Case) -> Tensor:
-    return built(case, mask.device, lambda q, k: bounds(case, q, k))
+    return built(case, mask.device, lambda q, k: visible_bounds(case, q, k))
 
 
 def _moved(wanted: str, low: int, high: int) -> Altered:

@@ -39,7 +39,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             subject=f"GPU {group[0].index}",
             evidence=hardware.told(group),
             fixes=(install.attn_implementation(snapshot, "sdpa") if job is None else setting(*_without_flash(job)),),
-            places=where(job, "attn_implementation", "packing") if job is not None else (),
+            locations=where(job, "attn_implementation", "packing") if job is not None else (),
         )
 
 

@@ -37,7 +37,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         evidence=hardware.told(old),
         fixes=() if job.reinforcement else (fix,),
         subject=named(job),
-        places=where(job, "precision"),
+        locations=where(job, "precision"),
     )
 
 

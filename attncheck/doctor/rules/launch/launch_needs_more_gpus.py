@@ -44,7 +44,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             ),
         ),
         subject=named(job),
-        places=(job.place,),
+        locations=(job.location,),
     )
 
 

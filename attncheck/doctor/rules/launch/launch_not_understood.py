@@ -29,7 +29,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             message=f"{things} about this {named(job)} launch could not be known",
             evidence=job.remarks,
             subject=named(job),
-            places=(job.place,),
+            locations=(job.location,),
         )
 
 

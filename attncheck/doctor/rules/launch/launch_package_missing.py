@@ -74,7 +74,7 @@ def _missing(snapshot: Snapshot, job: Job, package: str, why: str, others: tuple
         fixes=(*fixes, *others),
         subject=package,
         predicted=not known and not snapshot.has("torch"),
-        places=where(job, "attn_implementation"),
+        locations=where(job, "attn_implementation"),
     )
 
 

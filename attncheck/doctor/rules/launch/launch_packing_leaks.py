@@ -46,7 +46,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             newer_transformers(snapshot, f"transformers>={PACKED_WITHOUT_FLASH},<5"),
         ),
         subject=named(job),
-        places=where(job, "packing", "attn_implementation"),
+        locations=where(job, "packing", "attn_implementation"),
     )
 
 

@@ -41,7 +41,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             fixes=(install.install(snapshot, *(requirement for requirement, _ in broken)),),
             subject=f"{job.framework} {job.version}",
             predicted=True,
-            places=(job.place,),
+            locations=(job.location,),
         )
 
 

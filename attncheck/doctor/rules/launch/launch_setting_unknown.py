@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck.core.findings import Fix, Problem
-from attncheck.core.job import Job, Unknown
+from attncheck.core.job import Job, UnknownSetting
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import job_of, named
 from attncheck.doctor.rules import Rule
@@ -27,8 +27,8 @@ SHOWN = 4  # names in a message
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield one problem for the names that were changed together, and one for each other name that is not known."""
     job = job_of(snapshot)
-    renamed: dict[str, list[Unknown]] = {}
-    for unknown in job.unknown:
+    renamed: dict[str, list[UnknownSetting]] = {}
+    for unknown in job.unknown_settings:
         if unknown.now and unknown.since:
             renamed.setdefault(unknown.since, []).append(unknown)
         else:
@@ -37,17 +37,17 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         yield _single(job, group[0]) if len(group) == 1 else _group(job, since, group)
 
 
-def _single(job: Job, unknown: Unknown) -> Problem:
+def _single(job: Job, unknown: UnknownSetting) -> Problem:
     return Problem(
         message=f"{job.framework} {job.version} does not know {unknown.name}{_instead(unknown)}",
         evidence=(_history(job, unknown),),
         fixes=_fixes(unknown),
         subject=unknown.name,
-        places=(unknown.place,),
+        locations=(unknown.location,),
     )
 
 
-def _group(job: Job, since: str, group: list[Unknown]) -> Problem:
+def _group(job: Job, since: str, group: list[UnknownSetting]) -> Problem:
     """Return one problem about all names that one release changed."""
     width = max(len(unknown.name) for unknown in group)
     renames = "\n".join(f"{unknown.name:<{width}}  {' '.join(unknown.now)}" for unknown in group)
@@ -56,22 +56,22 @@ def _group(job: Job, since: str, group: list[Unknown]) -> Problem:
         evidence=(f"{_release(job, since)} changed the names",),
         fixes=(Fix("the names in this version", "setting", renames),),
         subject=named(job),
-        places=tuple(unknown.place for unknown in group),
+        locations=tuple(unknown.location for unknown in group),
     )
 
 
-def _named(group: list[Unknown]) -> str:
+def _named(group: list[UnknownSetting]) -> str:
     shown = ", ".join(unknown.name for unknown in group[:SHOWN])
     return shown + (", …" if len(group) > SHOWN else "")
 
 
-def _instead(unknown: Unknown) -> str:
+def _instead(unknown: UnknownSetting) -> str:
     if unknown.now:
         return f"; it is {' '.join(unknown.now)}"
     return f"; did you mean {unknown.near}?" if unknown.near else ""
 
 
-def _history(job: Job, unknown: Unknown) -> str:
+def _history(job: Job, unknown: UnknownSetting) -> str:
     if not unknown.since:
         return f"no release of {job.framework} that was read knows it"
     return f"{_release(job, unknown.since)} changed it"
@@ -82,7 +82,7 @@ def _release(job: Job, since: str) -> str:
     return since if " " in since else f"{job.framework} {since}"
 
 
-def _fixes(unknown: Unknown) -> tuple[Fix, ...]:
+def _fixes(unknown: UnknownSetting) -> tuple[Fix, ...]:
     if unknown.now:
         return (Fix("the name in this version", "setting", " ".join(unknown.now)),)
     if unknown.near:

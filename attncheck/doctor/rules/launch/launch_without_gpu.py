@@ -37,7 +37,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         ),
         subject=named(job),
         predicted=True,
-        places=(job.place,),
+        locations=(job.location,),
     )
 
 

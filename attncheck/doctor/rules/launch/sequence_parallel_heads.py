@@ -40,7 +40,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             evidence=(shared, "a bare AssertionError at the first forward"),
             fixes=(setting("a stride that divides them", {"heads_k_stride": str(best)}),),
             subject=named(job),
-            places=where(job, "heads_k_stride"),
+            locations=where(job, "heads_k_stride"),
         )
     size = job.plan.ring_size
     if job.scheme == "ulysses" and not _fits(size, heads, kv_heads):
@@ -50,7 +50,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             evidence=(shared,),
             fixes=(setting("a size that divides them", {"ring_size": str(fits)}),),
             subject=named(job),
-            places=where(job, "ring_size"),
+            locations=where(job, "ring_size"),
         )
 
 

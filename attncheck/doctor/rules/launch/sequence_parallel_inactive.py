@@ -40,7 +40,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             setting("or do without it", {"ring_size": "1"}),
         ),
         subject=named(job),
-        places=where(job, "attn_implementation", "ring_size"),
+        locations=where(job, "attn_implementation", "ring_size"),
     )
 
 

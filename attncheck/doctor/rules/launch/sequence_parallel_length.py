@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         evidence=("torch's context parallelism gives each rank one shard from the front and one from the back",),
         fixes=(setting("a length that divides", {"max_length": str(shorter or parts)}),),
         subject=named(job),
-        places=where(job, "max_length", "ring_size"),
+        locations=where(job, "max_length", "ring_size"),
     )
 
 

@@ -42,7 +42,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         evidence=(f"{world} {_processes(world)} in groups of {together}: {world % together} left over",),
         fixes=fixes,
         subject=named(job),
-        places=where(job, "ring_size", "tensor_parallel"),
+        locations=where(job, "ring_size", "tensor_parallel"),
     )
 
 

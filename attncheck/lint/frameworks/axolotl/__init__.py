@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.job import Job, Key, Unknown
-from attncheck.core.launch import Edit, Launch, Place
+from attncheck.core.job import Job, Key, UnknownSetting
+from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.plan import RING_NAMES, CrossEntropy, Packing, Plan, Precision
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields.releases import changed, fields, near, requires
@@ -85,10 +85,10 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         trainer=trainer(launch),
         plan=_plan(found, launch),
         model=model(launch),
-        place=launch.words[0].place if launch.words else Place(launch.source.name),
+        location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=(*launch.entries, *found.options),
-        unknown=_unknown(found),
-        objections=objections(found),
+        unknown_settings=_unknown(found),
+        problems=objections(found),
         world_size=world,
         gpus=world,
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,
@@ -99,7 +99,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         requires=requires("axolotl", version),
         imports=("ring_flash_attn",) if found.ring > 1 else (),
         reinforcement=str(found.get("rl")) in ("grpo", "gdpo", "ebft") and found.on("trl.use_vllm"),
-        places={
+        locations={
             key: found.place(*names) for key, names in COUNTED.items() if any(name in found.given for name in names)
         },
         remarks=_remarks(found, launch),
@@ -181,7 +181,7 @@ def _cross_entropy(found: Values) -> CrossEntropy:
     return "chunked" if found.on("chunked_cross_entropy") else "torch"
 
 
-def _unknown(found: Values) -> tuple[Unknown, ...]:
+def _unknown(found: Values) -> tuple[UnknownSetting, ...]:
     """Return the names that the release does not know; it drops them without a word."""
     here = fields("axolotl", "names", found.version)
     foreign = any(not plugin.startswith("axolotl.integrations.") for plugin in found.plugins)
@@ -193,7 +193,9 @@ def _unknown(found: Values) -> tuple[Unknown, ...]:
         since = changed("axolotl", "names", top, found.version)
         now = axolotl.now(found.version, top, setting.value, here)
         if since or now or not foreign:
-            unknown.append(Unknown(setting.name, setting.place, now, since, "" if since or now else near(top, here)))
+            unknown.append(
+                UnknownSetting(setting.name, setting.location, now, since, "" if since or now else near(top, here))
+            )
     return tuple(unknown)
 
 

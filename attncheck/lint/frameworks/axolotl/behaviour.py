@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from attncheck.core.job import DROP, Objection
+from attncheck.core.job import DROP, SettingProblem
 from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
 from attncheck.lint.fields.written import inside, truth
 from attncheck.lint.frameworks.axolotl import naming
@@ -20,12 +20,12 @@ EIGHT_BIT = ("paged_adamw_8bit", "adamw_8bit", "adamw_bnb_8bit")
 PATCHED = {"qwen3_next": "0.13.1", "qwen3_5": "0.15.0", "qwen3_5_moe": "0.15.0"}  # loaders/patch_manager.py:574-600
 
 
-def objections(values: Values) -> tuple[Objection, ...]:
+def objections(values: Values) -> tuple[SettingProblem, ...]:
     """Return what the release does with the settings."""
     return tuple(each for behaviour in BEHAVIOURS for each in behaviour(values))
 
 
-def packing_leaks(v: Values) -> Iterator[Objection]:
+def packing_leaks(v: Values) -> Iterator[SettingProblem]:
     """Where the mask of a packed row is kept, transformers looks for no borders and documents see each other."""
     if not v.packed or v.separated or v.on("rl"):
         return
@@ -40,7 +40,7 @@ def packing_leaks(v: Values) -> Iterator[Objection]:
     yield from says(v, "wrong", message, new, old, *at, sets={"attn_implementation": fitting})
 
 
-def packing_refused(v: Values) -> Iterator[Objection]:
+def packing_refused(v: Values) -> Iterator[SettingProblem]:
     """Sample packing with reinforcement or preference learning; batch flattening with packing or without varlen."""
     rl = v.get("rl")
     if v.packed and rl:
@@ -65,7 +65,7 @@ def _varlen(v: Values) -> bool:
     return v.asked.split(":")[0].split("@")[0].strip() in axolotl.SEPARATES
 
 
-def context_parallel(v: Values) -> Iterator[Objection]:
+def context_parallel(v: Values) -> Iterator[SettingProblem]:
     """The ring asks for flash_attention_2, and for one row where rows are packed."""
     if v.ring < 2 or v.on("use_glm_dsa_kernels"):
         return
@@ -89,7 +89,7 @@ def context_parallel(v: Values) -> Iterator[Objection]:
     yield from _ring_function(v)
 
 
-def _ring_function(v: Values) -> Iterator[Objection]:
+def _ring_function(v: Values) -> Iterator[SettingProblem]:
     if v.ring_function not in ("varlen_llama3", "batch_ring"):
         message = f"ring_attn_func {v.ring_function!r} is none of varlen_llama3, batch_ring"
         where = f"{SCHEMAS}/enums.py:195"
@@ -101,7 +101,7 @@ def _ring_function(v: Values) -> Iterator[Objection]:
         yield from says(v, "wrong", message, where, "", "ring_attn_func", sets=sets)
 
 
-def liger(v: Values) -> Iterator[Objection]:
+def liger(v: Values) -> Iterator[SettingProblem]:
     """Liger's fields without its plugin do nothing; with sequence or tensor parallelism some are refused."""
     written = [name for name in v.parsed if name.startswith("liger_") and truth(v.parsed[name])]
     if v.on("trl.use_liger_loss") and v.get("rl") == "grpo" and v.ring > 1 and v.reaches("0.9.0"):
@@ -121,7 +121,7 @@ def liger(v: Values) -> Iterator[Objection]:
                 yield from says(v, "refuses", message, new, old, name, sets={name: "false"})
 
 
-def cross_entropies(v: Values) -> Iterator[Objection]:
+def cross_entropies(v: Values) -> Iterator[SettingProblem]:
     """Cut cross-entropy asks for half precision, and for no other chunked loss."""
     if not v.plugin("cut_cross_entropy") or inside(v.parsed, "cut_cross_entropy") is False:
         return
@@ -137,7 +137,7 @@ def cross_entropies(v: Values) -> Iterator[Objection]:
         yield from says(v, "refuses", message, where, "", "chunked_cross_entropy", sets=sets)
 
 
-def tensor_parallel(v: Values) -> Iterator[Objection]:
+def tensor_parallel(v: Values) -> Iterator[SettingProblem]:
     """Tensor parallelism takes no 8-bit optimiser."""
     optimizer, size = v.get("optimizer"), v.number("tensor_parallel_size")
     if size > 1 and optimizer in EIGHT_BIT and v.reaches("0.13.1"):
@@ -146,7 +146,7 @@ def tensor_parallel(v: Values) -> Iterator[Objection]:
         yield from says(v, "refuses", message, where, "", "optimizer", sets={"optimizer": "adamw_torch_fused"})
 
 
-def capabilities(v: Values) -> Iterator[Objection]:
+def capabilities(v: Values) -> Iterator[SettingProblem]:
     """fp8 and sage attention ask for GPUs; sdpa with packing in bfloat16 is warned of below Hopper."""
     kinds = v.capabilities
     if not kinds:
@@ -168,7 +168,7 @@ def capabilities(v: Values) -> Iterator[Objection]:
         yield from says(v, "wrong", message, new, before, *at, sets=sets, mild=True)
 
 
-def flash_4(v: Values) -> Iterator[Objection]:
+def flash_4(v: Values) -> Iterator[SettingProblem]:
     """flash_attention_2 becomes FlashAttention 4 where that is installed and the GPU has it."""
     if takes_flash_4(v):
         message = f"{v.asked} becomes FlashAttention 4: flash-attn-4 is installed, and the GPU has it"
@@ -190,7 +190,7 @@ def takes_flash_4(v: Values) -> bool:
     return v.installed("flash-attn-4") and bool(majors) and majors <= {9, 10, 11}
 
 
-def linear_layers(v: Values) -> Iterator[Objection]:
+def linear_layers(v: Values) -> Iterator[SettingProblem]:
     """Recurrent layers are patched for packed rows in three families; the others mix documents."""
     model = v.model
     if not v.packed or model is None:
@@ -204,7 +204,7 @@ def linear_layers(v: Values) -> Iterator[Objection]:
         yield from says(v, "wrong", message, where, "", "sample_packing", sets={"packing": "off"})
 
 
-BEHAVIOURS: tuple[Callable[[Values], Iterator[Objection]], ...] = (
+BEHAVIOURS: tuple[Callable[[Values], Iterator[SettingProblem]], ...] = (
     naming.both_names,
     naming.names_of_implementations,
     naming.several_booleans,

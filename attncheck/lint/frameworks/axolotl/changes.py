@@ -43,9 +43,9 @@ def changes(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ..
 
 def _rename(made: Changes, found: Values, job: Job) -> None:
     here = fields("axolotl", "names", job.version)
-    places = {(each.name, each.place) for each in job.unknown if each.now}
+    places = {(each.name, each.location) for each in job.unknown_settings if each.now}
     for name, setting in found.given.items():
-        if (setting.name, setting.place) not in places:
+        if (setting.name, setting.location) not in places:
             continue
         new = next(iter(axolotl.now(job.version, name, setting.value, here)), "")
         field_name, _, value = new.partition(": ")

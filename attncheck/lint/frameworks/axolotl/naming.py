@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from attncheck.core.job import DROP, Consequence, Objection
+from attncheck.core.job import DROP, Consequence, SettingProblem
 from attncheck.lint.fields.releases import fields
 from attncheck.lint.fields.written import inside, truth, value
 from attncheck.lint.frameworks.axolotl import tables as axolotl
@@ -19,13 +19,13 @@ SCHEMAS = "utils/schemas"
 
 def says(
     v: Values, consequence: Consequence, message: str, new: str, old: str, *at: str, **others: Any
-) -> Iterator[Objection]:
+) -> Iterator[SettingProblem]:
     """Yield an objection at the first written of the settings `at`; `new` and `old` are where the wheels say so."""
     evidence = f"axolotl 0.19.0 {new}" if v.reaches(axolotl.NAMED) or not old else f"axolotl 0.16.1 {old}"
-    yield Objection(consequence, message, (evidence,), v.place(*at), **others)
+    yield SettingProblem(consequence, message, (evidence,), v.place(*at), **others)
 
 
-def both_names(v: Values) -> Iterator[Objection]:
+def both_names(v: Values) -> Iterator[SettingProblem]:
     """From 0.17 on attn_implementation beside a boolean is refused, the same implementation in both too."""
     named = inside(v.parsed, "attn_implementation")
     if not named or not v.switches:
@@ -49,7 +49,7 @@ def _same_family(v: Values) -> bool:
     return asked in {axolotl.BOOLEANS[flag] for flag in v.switches}
 
 
-def names_of_implementations(v: Values) -> Iterator[Objection]:
+def names_of_implementations(v: Values) -> Iterator[SettingProblem]:
     """From 0.17 on only canonical names and Hub kernels are taken."""
     named = inside(v.parsed, "attn_implementation")
     setting = v.given.get("attn_implementation")
@@ -66,7 +66,7 @@ def names_of_implementations(v: Values) -> Iterator[Objection]:
     )
 
 
-def several_booleans(v: Values) -> Iterator[Objection]:
+def several_booleans(v: Values) -> Iterator[SettingProblem]:
     """Before 0.17 two booleans were refused; since, the first in axolotl's order wins."""
     shifted = ["s2_attention"] if v.on("s2_attention") and not v.reaches(axolotl.SHIFTED_BESIDE_FLASH) else []
     count = [*(flag for flag in v.switches if flag != "eager_attention"), *shifted]
@@ -81,7 +81,7 @@ def several_booleans(v: Values) -> Iterator[Objection]:
         yield from says(v, "refuses", f"{flags} at once", "", old, *count, sets=sets)
 
 
-def deprecated_names(v: Values) -> Iterator[Objection]:
+def deprecated_names(v: Values) -> Iterator[SettingProblem]:
     """Names that still work and will go: the booleans from 0.17 on, sequence_parallel_degree from 0.12 on."""
     if len(v.switches) == 1 and v.reaches(axolotl.NAMED) and not inside(v.parsed, "attn_implementation"):
         message = f"{v.switches[0]} is deprecated and read as attn_implementation: {v.asked}"
@@ -103,7 +103,7 @@ def deprecated_names(v: Values) -> Iterator[Objection]:
         )
 
 
-def gone_but_known(v: Values) -> Iterator[Objection]:
+def gone_but_known(v: Values) -> Iterator[SettingProblem]:
     """From 0.17 on shifted-sparse attention and flash-attn's RMS norm are names that raise."""
     for name in ("s2_attention", "flash_attn_rms_norm"):
         if v.reaches(axolotl.NAMED) and truth(inside(v.parsed, name)):
@@ -116,7 +116,7 @@ def gone_but_known(v: Values) -> Iterator[Objection]:
         )
 
 
-def plugins_missing(v: Values) -> Iterator[Objection]:
+def plugins_missing(v: Values) -> Iterator[SettingProblem]:
     """A plugin's settings are dropped where `plugins` does not name it."""
     known = fields("axolotl", "names", v.version)
     lost: dict[str, list[str]] = {}
@@ -131,7 +131,7 @@ def plugins_missing(v: Values) -> Iterator[Objection]:
         yield from says(v, "ignores", message, where, "", *names, advice=advice, mild=True)
 
 
-def command_names(v: Values) -> Iterator[Objection]:
+def command_names(v: Values) -> Iterator[SettingProblem]:
     """`axolotl train` knows its options with dashes alone; what it does not know goes to the launcher."""
     words = [word.text for word in v.launch.words]
     if words[:1] != ["axolotl"]:
@@ -142,7 +142,7 @@ def command_names(v: Values) -> Iterator[Objection]:
             message = f"{setting.name} is no option of `axolotl train`: it goes to the launcher, which refuses it"
             where = "cli/main.py:96 ignore_unknown_options, cli/utils/args.py:172: options have dashes"
             sets = {name: value_text(setting.value)}
-            yield Objection("refuses", message, (f"axolotl 0.19.0 {where}",), setting.place, sets)
+            yield SettingProblem("refuses", message, (f"axolotl 0.19.0 {where}",), setting.location, sets)
 
 
 def value_text(text: str) -> str:

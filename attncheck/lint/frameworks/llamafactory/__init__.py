@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.job import Job, Key
-from attncheck.core.launch import Edit, Launch, Place
+from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.plan import Packing, Plan, Precision
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields import hugging_face as shared
@@ -72,15 +72,15 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         trainer=r.stage,
         plan=_plan(r),
         model=found.text("model_name_or_path") or "",
-        place=launch.words[0].place if launch.words else Place(launch.source.name),
+        location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(one.setting for one in found.every),
-        unknown=tuple(unknown(found, at_hand, strict=not extra)),
-        objections=(*refused(found, PARSER), *objections(r)),
+        unknown_settings=tuple(unknown(found, at_hand, strict=not extra)),
+        problems=(*refused(found, PARSER), *objections(r)),
         world_size=world,
         gpus=world,
         nodes=nodes,
         requires=requires("llamafactory", version),
-        places={str(key): r.place(*names) for key, names in KEYS.items() if found.written(*names)},
+        locations={str(key): r.place(*names) for key, names in KEYS.items() if found.written(*names)},
         remarks=_remarks(r),
     )
 
@@ -164,7 +164,7 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
             wanted |= _translated(key, value, found)
     here = {name: value for name, value in wanted.items() if name in found.names.here}
     options = any(one.option for one in found.every) or not launch.words
-    return edits(launch, found, job.unknown, here, "--" if options else "=")
+    return edits(launch, found, job.unknown_settings, here, "--" if options else "=")
 
 
 _TRANSLATED = ("attn_implementation", "packing", "gradient_checkpointing", "precision")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from attncheck.core.facts import Known
-from attncheck.core.job import Consequence, Objection
-from attncheck.core.launch import Launch, Place
+from attncheck.core.job import Consequence, SettingProblem
+from attncheck.core.launch import Launch, SourceLocation
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.padding import (
     MASKS_ARE_BOOL,
@@ -45,7 +45,7 @@ class Reading:
         """Say whether the release is `boundary` or newer."""
         return reaches(self.version, boundary)
 
-    def place(self, *names: str) -> Place:
+    def place(self, *names: str) -> SourceLocation:
         """Return where the first of the settings that is written stands."""
         return self.settings.place(*names)
 
@@ -106,24 +106,24 @@ class Reading:
         )  # fmt: skip
 
 
-def objections(reading: Reading) -> tuple[Objection, ...]:
+def objections(reading: Reading) -> tuple[SettingProblem, ...]:
     """Return what the release does with the settings."""
     return tuple(each for behaviour in BEHAVIOURS for each in behaviour(reading))
 
 
-def flash_3(r: Reading) -> Iterator[Objection]:
+def flash_3(r: Reading) -> Iterator[SettingProblem]:
     """`fa3` is a choice since 0.9.4, and nothing serves it."""
     if r.asked == "fa3" and r.since(SINKS_KERNEL) and r.type != "gpt_oss":
         text = "flash_attn: fa3 raises NotImplementedError: Unknown attention type"
         sets = {"attn_implementation": "flash_attention_2"}
-        yield Objection("refuses", text, (f"{ATTENTION}:85-86",), r.place("flash_attn"), sets, "use fa2")
+        yield SettingProblem("refuses", text, (f"{ATTENTION}:85-86",), r.place("flash_attn"), sets, "use fa2")
 
 
-def flash_missing(r: Reading) -> Iterator[Objection]:
+def flash_missing(r: Reading) -> Iterator[SettingProblem]:
     """`fa2` without the package is a line in the log."""
     if r.asked == "fa2" and not r.flash and r.type != "gpt_oss":
         instead = "eager" if r.type == "gemma2" else "the model's default implementation"
-        yield Objection(
+        yield SettingProblem(
             "replaces",
             f"flash_attn: fa2 without flash-attn: {instead} runs, after a line in the log",
             (f'{ATTENTION}:80-82, "FlashAttention-2 is not installed."',),
@@ -132,13 +132,13 @@ def flash_missing(r: Reading) -> Iterator[Objection]:
         )
 
 
-def sinks(r: Reading) -> Iterator[Objection]:
+def sinks(r: Reading) -> Iterator[SettingProblem]:
     """gpt_oss is loaded through a function that only transformers 4.56 and 4.57 have."""
     first, last = REGISTERED_BY
     if r.type != "gpt_oss" or not r.since(SINKS_KERNEL):
         return
     if not reaches(r.transformers, first) or reaches(r.transformers, last):
-        yield Objection(
+        yield SettingProblem(
             "refuses",
             f"gpt_oss imports load_and_register_kernel, which transformers {r.transformers} does not have: ImportError",
             (f"{ATTENTION}:34-35; transformers 4.55.4, 4.56.2, 4.57.6 and 5.0.0 integrations/hub_kernels.py",),
@@ -147,12 +147,12 @@ def sinks(r: Reading) -> Iterator[Objection]:
         )
 
 
-def borders_missing(r: Reading) -> Iterator[Objection]:
+def borders_missing(r: Reading) -> Iterator[SettingProblem]:
     """`packing` alone gives a mask of ones; only flash attention over a single row minds the positions beside it."""
     if not r.mixed:
         return
     if r.stage == "pt":
-        yield Objection(
+        yield SettingProblem(
             "wrong",
             "stage pt joins texts into rows without borders: they attend to each other",
             ("llamafactory 0.9.5 data/processor/pretrain.py:27-50; hparams/parser.py:520",),
@@ -162,7 +162,7 @@ def borders_missing(r: Reading) -> Iterator[Objection]:
         )
         return
     broken = not r.since(NEAT_PACKING_BY_POSITIONS) and reaches(r.transformers, MASKS_ARE_BOOL)
-    yield Objection(
+    yield SettingProblem(
         "wrong",
         "packing without neat_packing gives a mask of ones: documents of a row attend to each other",
         ("llamafactory 0.9.5 data/processor/supervised.py:213-216; hparams/data_args.py:112",),
@@ -172,19 +172,21 @@ def borders_missing(r: Reading) -> Iterator[Objection]:
     )
 
 
-def neat_elsewhere(r: Reading) -> Iterator[Objection]:
+def neat_elsewhere(r: Reading) -> Iterator[SettingProblem]:
     """Neat packing is for stage sft."""
     if r.settings.on("neat_packing") and r.stage != "sft":
         text = f"neat_packing in stage {r.stage}: ValueError: `neat_packing` cannot be set as True except SFT."
         source = ("llamafactory 0.9.5 hparams/parser.py:320-321",)
-        yield Objection("refuses", text, source, r.place("neat_packing"), {"neat_packing": "false"}, "leave it out")
+        yield SettingProblem(
+            "refuses", text, source, r.place("neat_packing"), {"neat_packing": "false"}, "leave it out"
+        )
 
 
-def neat_rows(r: Reading) -> Iterator[Objection]:
+def neat_rows(r: Reading) -> Iterator[SettingProblem]:
     """Under fa2 the collator of 0.9.5 asserts one row; more go into accumulation."""
     if r.neat and r.since(NEAT_PACKING_BY_POSITIONS) and r.implementation == "flash_attention_2" and r.rows > 1:
         steps = max(r.settings.number("gradient_accumulation_steps", 1), 1)
-        yield Objection(
+        yield SettingProblem(
             "refuses",
             f"neat_packing under fa2 with {r.rows} rows on a device: AssertionError: bsz should be 1 for neat packing",
             (f"{COLLATOR}:528",),
@@ -194,16 +196,16 @@ def neat_rows(r: Reading) -> Iterator[Objection]:
         )
 
 
-def neat_models(r: Reading) -> Iterator[Objection]:
+def neat_models(r: Reading) -> Iterator[SettingProblem]:
     """Two models are not packed under flash attention."""
     refused = r.type in NEAT_PACKING_REFUSED_MODELS and r.implementation == "flash_attention_2"
     if r.neat and refused and r.since(NEAT_PACKING_BY_POSITIONS):
         sets = {"neat_packing": "false", "packing": "false"}
         text = f"neat_packing under fa2 is refused for {r.type}: ValueError"
-        yield Objection("refuses", text, (f"{COLLATOR}:491-493",), r.place("neat_packing"), sets, "do not pack")
+        yield SettingProblem("refuses", text, (f"{COLLATOR}:491-493",), r.place("neat_packing"), sets, "do not pack")
 
 
-def numbered_masks(r: Reading) -> Iterator[Objection]:
+def numbered_masks(r: Reading) -> Iterator[SettingProblem]:
     """Before 0.9.5 documents were numbered in the mask, which transformers casts to bool since 4.53."""
     if not r.neat or r.since(NEAT_PACKING_BY_POSITIONS) or not reaches(r.transformers, MASKS_ARE_BOOL):
         return
@@ -212,7 +214,7 @@ def numbered_masks(r: Reading) -> Iterator[Objection]:
         return
     does = "raises ValueError" if refuses else "mixes documents up: the mask's numbers become True"
     consequence: Consequence = "refuses" if refuses else "wrong"
-    yield Objection(
+    yield SettingProblem(
         consequence,
         f"neat_packing of llamafactory {r.version} with transformers {r.transformers} {does}",
         ("llamafactory 0.9.4 hparams/parser.py:359-360; 0.9.3 model/model_utils/packing.py, configure_packing",),
@@ -222,11 +224,11 @@ def numbered_masks(r: Reading) -> Iterator[Objection]:
     )
 
 
-def dense_mask(r: Reading) -> Iterator[Objection]:
+def dense_mask(r: Reading) -> Iterator[SettingProblem]:
     """Beside fa2 neat packing makes a 4-D mask for each batch."""
     if r.neat and not shared.flash(r.implementation):
         length = r.settings.number("cutoff_len", 2048)
-        yield Objection(
+        yield SettingProblem(
             "replaces",
             f"neat_packing without fa2: each row gets a dense mask of {length} × {length}",
             (f"{COLLATOR}:524-525, prepare_4d_attention_mask",),
@@ -237,14 +239,14 @@ def dense_mask(r: Reading) -> Iterator[Objection]:
         )
 
 
-def states_leak(r: Reading) -> Iterator[Objection]:
+def states_leak(r: Reading) -> Iterator[SettingProblem]:
     """Of models with recurrent layers only qwen3_5 is patched, and only under fa2."""
     model = shared.recurrent(r.snapshot)
     if model is None:
         return
     patched = model.model_type in PATCHED and r.asked == "fa2" and r.since(NEAT_PACKING_BY_POSITIONS)
     if patched and not r.snapshot.has("flash-linear-attention"):
-        yield Objection(
+        yield SettingProblem(
             "refuses",
             f"{model.model_type} under fa2 needs flash-linear-attention 0.4.1 or newer: ImportError",
             ("llamafactory 0.9.5 model/patcher.py:63-84, 424-425",),
@@ -258,10 +260,10 @@ def states_leak(r: Reading) -> Iterator[Objection]:
             yield found
 
 
-def liger_unserved(r: Reading) -> Iterator[Objection]:
+def liger_unserved(r: Reading) -> Iterator[SettingProblem]:
     """Types without a liger patch get a warning."""
     if r.settings.on("enable_liger_kernel") and r.type and r.type not in known.LIGER and r.since("0.9.5"):
-        yield Objection(
+        yield SettingProblem(
             "ignores",
             f"enable_liger_kernel does nothing for {r.type}: a warning in the log",
             ("llamafactory 0.9.5 model/model_utils/liger_kernel.py:90-92",),
@@ -272,18 +274,18 @@ def liger_unserved(r: Reading) -> Iterator[Objection]:
         )
 
 
-def pure_bf16_sharded(r: Reading) -> Iterator[Objection]:
+def pure_bf16_sharded(r: Reading) -> Iterator[SettingProblem]:
     """`pure_bf16` does not go with ZeRO-3, told by the name of DeepSpeed's file."""
     file = (r.settings.text("deepspeed") or "").rsplit("/", 1)[-1]
     if r.settings.on("pure_bf16") and re.search(r"z(ero)?[_-]?(stage)?[_-]?3", file):
         text = f"pure_bf16 with DeepSpeed ZeRO-3 ({file}): ValueError"
         source = ("llamafactory 0.9.5 hparams/parser.py:384-385",)
-        yield Objection(
+        yield SettingProblem(
             "refuses", text, source, r.place("pure_bf16"), {"pure_bf16": "false", "bf16": "true"}, "bf16: true"
         )
 
 
-def not_distributed(r: Reading) -> Iterator[Objection]:
+def not_distributed(r: Reading) -> Iterator[SettingProblem]:
     """DeepSpeed needs torchrun, which `llamafactory-cli` starts by itself only where it sees several GPUs."""
     seen = len(r.snapshot.visible_devices())
     environ = r.launch.environ
@@ -295,7 +297,7 @@ def not_distributed(r: Reading) -> Iterator[Objection]:
     one = seen == 1 or pinned
     if known.command(r.launch):
         if r.settings.text("deepspeed") and one and not forced:
-            yield Objection(
+            yield SettingProblem(
                 "refuses",
                 "deepspeed with one GPU: ValueError: Please use `FORCE_TORCHRUN=1` to launch DeepSpeed training.",
                 ("llamafactory 0.9.5 hparams/parser.py:353-354, launcher.py:60-62",),
@@ -303,25 +305,27 @@ def not_distributed(r: Reading) -> Iterator[Objection]:
                 advice="put FORCE_TORCHRUN=1 in front of the command",
             )
     elif not one:
-        yield Objection(
+        yield SettingProblem(
             "refuses",
             f"one process with {seen} GPUs: ValueError: Please launch distributed training with `llamafactory-cli`",
             ("llamafactory 0.9.5 hparams/parser.py:350-351",),
-            r.launch.words[0].place,
+            r.launch.words[0].location,
             advice="start it with llamafactory-cli train or torchrun",
         )
 
 
-def trains_not(r: Reading) -> Iterator[Objection]:
+def trains_not(r: Reading) -> Iterator[SettingProblem]:
     """Without `do_train` the model is loaded and nothing is trained."""
     other = any(r.settings.on(name) for name in ("do_eval", "do_predict"))
     if not r.settings.on("do_train") and not other and r.settings.written("stage", "dataset"):
         text = "do_train is not set: the model is loaded and nothing is trained"
         source = ("llamafactory 0.9.5 train/sft/workflow.py:120",)
-        yield Objection("no_step", text, source, r.place("do_train", "stage"), {"do_train": "true"}, "do_train: true")
+        yield SettingProblem(
+            "no_step", text, source, r.place("do_train", "stage"), {"do_train": "true"}, "do_train: true"
+        )
 
 
-BEHAVIOURS: tuple[Callable[[Reading], Iterator[Objection]], ...] = (
+BEHAVIOURS: tuple[Callable[[Reading], Iterator[SettingProblem]], ...] = (
     flash_3, flash_missing, sinks, borders_missing, neat_elsewhere, neat_rows, neat_models, numbered_masks, dense_mask,
     states_leak, liger_unserved, pure_bf16_sharded, not_distributed, trains_not,
 )  # fmt: skip

@@ -13,8 +13,8 @@ import math
 from collections.abc import Mapping
 
 from attncheck.core.facts import Absent, Fact, Known, Unreadable, value_or
-from attncheck.core.job import Job, Key, Unknown
-from attncheck.core.launch import Edit, Launch, Place
+from attncheck.core.job import Job, Key, UnknownSetting
+from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.plan import Plan, Precision
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields.releases import changed, near, reaches, requires
@@ -94,10 +94,10 @@ def model(launch: Launch) -> str:
 def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
     """Return the job as `version` reads it."""
     verb = kind(launch)
-    place = launch.words[0].place if launch.words else Place(launch.source.name)
+    place = launch.words[0].location if launch.words else SourceLocation(launch.source.name)
     if verb == MEGATRON:
         unread = "megatron's arguments and attention are not read: nothing is judged but what stands around them"
-        return Job("ms-swift", version, MEGATRON, model=model(launch), place=place, remarks=(unread,))
+        return Job("ms-swift", version, MEGATRON, model=model(launch), location=place, remarks=(unread,))
     found = values(launch, verb, version, snapshot)
     world = _world(found)
     return Job(
@@ -106,10 +106,10 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         trainer=found.trainer,
         plan=_plan(found, world),
         model=model(launch),
-        place=place,
+        location=place,
         settings=tuple(found.given.values()),
-        unknown=_unknown(found),
-        objections=objections(found),
+        unknown_settings=_unknown(found),
+        problems=objections(found),
         world_size=world,
         gpus=world,
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else _count(found, "NNODES"),
@@ -119,7 +119,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         packs_with=tuple(name for name in ms_swift.packs_with(version) if name != "flash_attn"),
         requires=requires("ms_swift", version),
         reinforcement=found.trainer in ("grpo", "gkd", "ppo") and found.on("use_vllm"),
-        places={
+        locations={
             key: found.place(*names) for key, names in COUNTED.items() if any(name in found.given for name in names)
         },
         remarks=_remarks(found),
@@ -208,7 +208,7 @@ def _hooked(found: Values) -> tuple[str, ...]:
     return ("flash_attention_2",) if _scheme(found) != "ulysses" else ("flash_attention_2", "sdpa")
 
 
-def _unknown(found: Values) -> tuple[Unknown, ...]:
+def _unknown(found: Values) -> tuple[UnknownSetting, ...]:
     """Return what the release does not know: argparse leaves it over, and ms-swift raises (pipelines/base.py:43)."""
     here = ms_swift.names(found.version, found.kind == "rlhf")
     if "output_dir" not in here:  # without transformers' names nothing can be said
@@ -223,7 +223,9 @@ def _unknown(found: Values) -> tuple[Unknown, ...]:
         now = (f"--{renamed}" if option else renamed,) if renamed in here else ()
         since = max((changed("ms_swift", part, name, found.version) for part in ("names", "rlhf")), key=len)
         guess = "" if now or since else near(name, here)
-        unknown.append(Unknown(setting.name, setting.place, now, since, f"--{guess}" if guess and option else guess))
+        unknown.append(
+            UnknownSetting(setting.name, setting.location, now, since, f"--{guess}" if guess and option else guess)
+        )
     return tuple(unknown)
 
 

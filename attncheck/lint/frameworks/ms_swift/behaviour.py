@@ -11,30 +11,30 @@ from typing import Any
 
 from attncheck.core.arithmetic import largest_divisor
 from attncheck.core.facts import Known
-from attncheck.core.job import Consequence, Objection
+from attncheck.core.job import Consequence, SettingProblem
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.values import Values
 
 SEQUENCE = "sequence_parallel/sequence_parallel.py"
 
 
-def objections(values: Values) -> tuple[Objection, ...]:
+def objections(values: Values) -> tuple[SettingProblem, ...]:
     """Return what the release does with the settings."""
     return tuple(each for behaviour in BEHAVIOURS for each in behaviour(values))
 
 
 def _says(
     v: Values, consequence: Consequence, message: str, where: str, *at: str, **others: Any
-) -> Iterator[Objection]:
+) -> Iterator[SettingProblem]:
     """Yield an objection at the first written of the settings `at`."""
-    yield Objection(consequence, message, (f"ms-swift 4.6.0 {where}",), v.place(*at), **others)
+    yield SettingProblem(consequence, message, (f"ms-swift 4.6.0 {where}",), v.place(*at), **others)
 
 
 def _packing(v: Values) -> str:
     return "packing" if v.on("packing") else "padding_free"
 
 
-def packing_without_flash(v: Values) -> Iterator[Objection]:
+def packing_without_flash(v: Values) -> Iterator[SettingProblem]:
     """Packing and padding_free ask for one of the flash implementations by name."""
     asked = v.get("attn_impl")
     if not v.packed or asked in ms_swift.packs_with(v.version) or _hidden(v, "attn_impl"):
@@ -49,7 +49,7 @@ def _hidden(v: Values, name: str) -> bool:
     return name in v.given and not v.given[name].known
 
 
-def kinds_of_training(v: Values) -> Iterator[Objection]:
+def kinds_of_training(v: Values) -> Iterator[SettingProblem]:
     """Some kinds of preference learning take no packing, and most no sequence parallelism."""
     if v.kind != "rlhf":
         return
@@ -72,7 +72,7 @@ def kinds_of_training(v: Values) -> Iterator[Objection]:
                 yield from _says(v, "refuses", f"GRPO with Liger's loss and {name}", where, name, sets=sets)
 
 
-def derived_ring(v: Values) -> Iterator[Objection]:
+def derived_ring(v: Values) -> Iterator[SettingProblem]:
     """Where the size does not divide the key/value heads the rest becomes a ring, which asks for more."""
     if v.ring < 2 or v.model is None:
         return
@@ -98,7 +98,7 @@ def derived_ring(v: Values) -> Iterator[Objection]:
         yield from _says(v, "refuses", message, where, *at, sets=smaller)
 
 
-def heads_of_old_releases(v: Values) -> Iterator[Objection]:
+def heads_of_old_releases(v: Values) -> Iterator[SettingProblem]:
     """Before 3.9 Ulysses alone: the ranks must divide the heads."""
     if v.size < 2 or v.reaches(ms_swift.DERIVED_RING) or v.environ.get("SEQUENCE_PARALLEL_IMPL") == "ring_attention":
         return
@@ -110,7 +110,7 @@ def heads_of_old_releases(v: Values) -> Iterator[Objection]:
         yield from _says(v, "refuses", message, where, "sequence_parallel_size", sets={"ring_size": str(fits)})
 
 
-def padding_side(v: Values) -> Iterator[Objection]:
+def padding_side(v: Values) -> Iterator[SettingProblem]:
     """Sequence parallelism takes rows that are padded on the right."""
     if v.size > 1 and not v.packed and v.get("padding_side") == "left":
         where = 'template/base.py:2078: padding_side must be "right" when … sequence_parallel_size > 1'
@@ -118,7 +118,7 @@ def padding_side(v: Values) -> Iterator[Objection]:
         yield from _says(v, "refuses", message, where, "padding_side", sets={"padding_side": "right"})
 
 
-def lazy_tokenize(v: Values) -> Iterator[Objection]:
+def lazy_tokenize(v: Values) -> Iterator[SettingProblem]:
     """Packing reads all documents before the first step."""
     if v.on("packing") and v.on("lazy_tokenize"):
         where = "arguments/base_args/base_args.py:173: Packing and lazy_tokenize are incompatible"
@@ -126,7 +126,7 @@ def lazy_tokenize(v: Values) -> Iterator[Objection]:
         yield from _says(v, "refuses", "packing with lazy_tokenize", where, "lazy_tokenize", sets=sets)
 
 
-def linear_layers(v: Values) -> Iterator[Objection]:
+def linear_layers(v: Values) -> Iterator[SettingProblem]:
     """Recurrent layers: Qwen3.5's are patched, and ask for flash-linear-attention; Qwen3-Next's are not."""
     if v.model is None or "linear_attention" not in v.model.layer_types or not (v.packed or v.size > 1):
         return
@@ -147,7 +147,7 @@ def linear_layers(v: Values) -> Iterator[Objection]:
     yield from _says(v, "wrong", message, where, *at, sets=sets)
 
 
-def config_option(v: Values) -> Iterator[Objection]:
+def config_option(v: Values) -> Iterator[SettingProblem]:
     """`--config file.yaml` was taken from 3.10 to 4.0; since 4.1 the file is the first argument."""
     written = next((setting for setting in v.strange if setting.name == "--config"), None)
     if written is None:
@@ -157,13 +157,13 @@ def config_option(v: Values) -> Iterator[Objection]:
         message = f"--config is no option since {gone}: the file is the first argument, swift {v.kind} {written.value}"
         evidence = (f"ms-swift 4.6.0 cli/main.py:41: argv[0].endswith('.yaml'); {v.version} refuses remaining_argv",)
         advice = f"swift {v.kind} {written.value} …"
-        yield Objection("refuses", message, evidence, written.place, advice=advice)
+        yield SettingProblem("refuses", message, evidence, written.location, advice=advice)
     elif not v.reaches(first):
         message = f"--config is no option before {first}"
-        yield Objection("refuses", message, ("ms-swift 3.9.3 cli/main.py reads no file",), written.place)
+        yield SettingProblem("refuses", message, ("ms-swift 3.9.3 cli/main.py reads no file",), written.location)
 
 
-BEHAVIOURS: tuple[Callable[[Values], Iterator[Objection]], ...] = (
+BEHAVIOURS: tuple[Callable[[Values], Iterator[SettingProblem]], ...] = (
     packing_without_flash,
     kinds_of_training,
     derived_ring,

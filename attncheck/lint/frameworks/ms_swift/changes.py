@@ -43,11 +43,11 @@ def changes(launch: Launch, kind: str, job: Job, sets: Mapping[str, str]) -> tup
 
 def _rename(made: Changes, found: Values, job: Job) -> None:
     here = ms_swift.names(job.version, found.kind == "rlhf")
-    places = {(each.name, each.place) for each in job.unknown if each.now}
+    places = {(each.name, each.location) for each in job.unknown_settings if each.now}
     for setting in found.strange:
         name = field_name(setting.name, here)
         new = ms_swift.RENAMED.get(name, "")
-        if (setting.name, setting.place) in places and new in here and new not in found.given:
+        if (setting.name, setting.location) in places and new in here and new not in found.given:
             made.settings[setting] = (new, setting.value)
 
 

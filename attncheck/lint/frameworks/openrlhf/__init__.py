@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.job import DROP, Job, Key, Unknown
-from attncheck.core.launch import Edit, Launch, Place
+from attncheck.core.job import DROP, Job, Key, UnknownSetting
+from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.plan import PRECISIONS, RING_NAMES, CrossEntropy, Plan
 from attncheck.core.snapshot import Snapshot
@@ -74,10 +74,10 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         trainer=kind,
         plan=_plan(launch, values),
         model=model(launch),
-        place=values.start,
+        location=values.start,
         settings=tuple(each.setting for each in written),
-        unknown=_unknown(kind, version, written),
-        objections=objections(values),
+        unknown_settings=_unknown(kind, version, written),
+        problems=objections(values),
         world_size=world,
         gpus=_gpus(values) if kind == "ppo" else world,
         nodes=_nodes(launch, values),
@@ -88,7 +88,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         requires=_requires(kind, version),
         reinforcement=kind == "ppo",
         imports=("flash_attn",),
-        places=_places(values),
+        locations=_places(values),
         remarks=_remarks(launch, written),
     )
 
@@ -101,7 +101,7 @@ def _values(
     for each in written:
         for name, values in names.modern(kind, (each.name, each.values), all_) if each.name else ():
             found[name] = (values, each.setting)
-    start = launch.words[0].place if launch.words else Place(launch.source.name)
+    start = launch.words[0].location if launch.words else SourceLocation(launch.source.name)
     return Values(kind, version, found, None, snapshot, described, start, written)
 
 
@@ -189,13 +189,13 @@ def _cross_entropy(values: Values) -> CrossEntropy:
     return "flash_attn" if values.reaches(FLASH_CROSS_ENTROPY[values.trainer == "sft"]) else "torch"
 
 
-def _places(values: Values) -> dict[str, Place]:
+def _places(values: Values) -> dict[str, SourceLocation]:
     role = "actor" if values.trainer == "ppo" else "model"
     settings = {**KEYS, "gradient_checkpointing": f"{role}.gradient_checkpointing_enable"}
     return {key: values.place(name) for key, name in settings.items() if values.wrote(name)}
 
 
-def _unknown(kind: str, version: str, written: tuple[Given, ...]) -> tuple[Unknown, ...]:
+def _unknown(kind: str, version: str, written: tuple[Given, ...]) -> tuple[UnknownSetting, ...]:
     """Return the settings that the release does not know, with what they are called there; () of a trainer gone."""
     if not names.offers(kind, version):
         return ()
@@ -208,7 +208,7 @@ def _unknown(kind: str, version: str, written: tuple[Given, ...]) -> tuple[Unkno
         told = tuple(_told(name, values, each.values) for name, values in now)
         since = names.since(kind, version, each.name) if each.name else ""
         near = "" if each.name else names.near(kind, version, each.setting.name)
-        found.append(Unknown(each.setting.name, each.setting.place, told, since, near))
+        found.append(UnknownSetting(each.setting.name, each.setting.location, told, since, near))
     return tuple(found)
 
 
@@ -224,7 +224,7 @@ def _remarks(launch: Launch, written: tuple[Given, ...]) -> tuple[str, ...]:
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
     """Return the edits that rename what is in `job.unknown` and set `sets`, in the names of `job.version`."""
     written = given(launch, job.trainer, job.version)
-    unknown = {(each.name, each.place) for each in job.unknown}
+    unknown = {(each.name, each.location) for each in job.unknown_settings}
     return edits(launch, job.trainer, job.version, written, unknown, _own(job, sets))
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from attncheck.core.arithmetic import largest_divisor
-from attncheck.core.job import Objection
+from attncheck.core.job import SettingProblem
 from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
 from attncheck.lint.frameworks.openrlhf import names
 from attncheck.lint.frameworks.openrlhf.ppo import REINFORCEMENT, without_dynamic
@@ -21,22 +21,22 @@ GROUPED = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
 READS_DETERMINISTIC_G = "4.54.0"  # first transformers that does not (wheels 4.53.3, 4.54.0)
 
 
-def objections(values: Values) -> tuple[Objection, ...]:
+def objections(values: Values) -> tuple[SettingProblem, ...]:
     """Return what the release does with the settings."""
-    found: list[Objection] = []
+    found: list[SettingProblem] = []
     for behaviour in SUPERVISED if values.trainer != "ppo" else (*SUPERVISED, *REINFORCEMENT):
         found += behaviour(values)
     return tuple(found)
 
 
-def refused_value(v: Values) -> Iterator[Objection]:
+def refused_value(v: Values) -> Iterator[SettingProblem]:
     """argparse: a value that is none of an option's choices, or no number; too few values, or one for a switch."""
     here = names.options(v.trainer, v.version)
     for each in v.written:
         if each.known and each.setting.known:
             said = _refused(f"--{each.name}", here[each.name], each.values)
             if said:
-                yield Objection("refuses", said, (f"argparse, openrlhf {v.version}",), each.setting.place)
+                yield SettingProblem("refuses", said, (f"argparse, openrlhf {v.version}",), each.setting.location)
 
 
 def _refused(name: str, option: names.Option, values: tuple[str, ...]) -> str:
@@ -60,7 +60,7 @@ def _fits(kind: str, value: str) -> bool:
     return True
 
 
-def gone(v: Values) -> Iterator[Objection]:
+def gone(v: Values) -> Iterator[SettingProblem]:
     """A trainer that this release does not have."""
     if names.offers(v.trainer, v.version):
         return
@@ -69,10 +69,10 @@ def gone(v: Values) -> Iterator[Objection]:
     message = f"openrlhf {v.version} has no cli/train_{names.FILES.get(v.trainer, v.trainer)}.py: "
     message += f"{last} is the last release with it" if late else f"{first} is the first release with it"
     advice = f'pip install "openrlhf=={last if late else first}"'
-    yield Objection("refuses", message, (f"wheels of openrlhf {first} to {last}",), v.start, advice=advice)
+    yield SettingProblem("refuses", message, (f"wheels of openrlhf {first} to {last}",), v.start, advice=advice)
 
 
-def no_size(v: Values) -> Iterator[Objection]:
+def no_size(v: Values) -> Iterator[SettingProblem]:
     """What others are divided by."""
     of_ppo = ("rollout.micro_batch_size", "rollout.batch_size", "rollout.n_samples_per_prompt")
     common = ("ds.ring_attn_size", "ds.tensor_parallel_size", "train.micro_batch_size", "train.batch_size")
@@ -84,7 +84,7 @@ def no_size(v: Values) -> Iterator[Objection]:
             yield from v.says("refuses", f"{v.local(name)} {size}", where, name, advice="at least 1")
 
 
-def ring_without_packing(v: Values) -> Iterator[Objection]:
+def ring_without_packing(v: Values) -> Iterator[SettingProblem]:
     """SFT, RM and DPO assert packing under a ring; PPO turns it on since 0.8.4, and had neither before."""
     if v.ring <= 1 or v.on("ds.packing_samples"):
         return
@@ -105,7 +105,7 @@ def ring_without_packing(v: Values) -> Iterator[Objection]:
         yield from v.says("refuses", message, where, "ds.ring_attn_size", sets=sets)
 
 
-def replaced_by_packing(v: Values) -> Iterator[Objection]:
+def replaced_by_packing(v: Values) -> Iterator[SettingProblem]:
     """Packing puts flash_attention_2 in the place of every name without "flash_attention" in it."""
     asked = v.text("ds.attn_implementation")
     if not v.packed or not asked or "flash_attention" in asked:
@@ -120,7 +120,7 @@ def replaced_by_packing(v: Values) -> Iterator[Objection]:
     yield from v.says("replaces", message, where, *at, sets=sets, mild=not written)
 
 
-def packs_one(v: Values) -> Iterator[Objection]:
+def packs_one(v: Values) -> Iterator[SettingProblem]:
     """A micro batch of one row: packing has nothing to lay together."""
     size = "train.micro_batch_size"
     if v.trainer in ("sft", "ppo") and v.packed and not v.dynamic and v.ring == 1 and v.number(size) == 1:
@@ -129,7 +129,7 @@ def packs_one(v: Values) -> Iterator[Objection]:
         yield from v.says("ignores", message, where, "ds.packing_samples", size, mild=True)
 
 
-def linear_layers(v: Values) -> Iterator[Objection]:
+def linear_layers(v: Values) -> Iterator[SettingProblem]:
     """Recurrent layers are given positions alone, which do not part documents for them."""
     layers = set(v.model.layer_types) & RECURRENT_LAYERS if v.model is not None else set()
     if v.packed and layers and v.model is not None:
@@ -141,7 +141,7 @@ def linear_layers(v: Values) -> Iterator[Objection]:
         yield from v.says("wrong", message, "models/actor.py:236-265", *at, sets=sets)
 
 
-def liger_on_vision(v: Values) -> Iterator[Objection]:
+def liger_on_vision(v: Values) -> Iterator[SettingProblem]:
     """Liger and a model with a vision_config, since 0.10.0."""
     vision = v.model is not None and any(tower.name == "vision_config" for tower in v.model.towers)
     if vision and v.on("ds.use_liger_kernel") and v.reaches("0.10.0"):
@@ -150,7 +150,7 @@ def liger_on_vision(v: Values) -> Iterator[Objection]:
         yield from v.says("refuses", message, where, "ds.use_liger_kernel", sets={"liger": "off"})
 
 
-def four_bits(v: Values) -> Iterator[Objection]:
+def four_bits(v: Values) -> Iterator[SettingProblem]:
     """4-bit weights compute in bf16 alone."""
     asked = v.text("ds.param_dtype")
     if v.on("ds.load_in_4bit") and asked is not None and asked != "bf16":
@@ -159,7 +159,7 @@ def four_bits(v: Values) -> Iterator[Objection]:
         yield from v.says("refuses", message, where, "ds.load_in_4bit", sets={"precision": "bf16"})
 
 
-def tensor_parallel(v: Values) -> Iterator[Objection]:
+def tensor_parallel(v: Values) -> Iterator[SettingProblem]:
     """Tensor parallelism wants bf16 and a DeepSpeed whose version, as text, is not before "0.16.4"."""
     if v.tensor_parallel <= 1:
         return
@@ -176,7 +176,7 @@ def tensor_parallel(v: Values) -> Iterator[Objection]:
         yield from v.says("refuses", message, where, "ds.tensor_parallel_size", advice=advice)
 
 
-def batches(v: Values) -> Iterator[Objection]:
+def batches(v: Values) -> Iterator[SettingProblem]:
     """DeepSpeed: global batch × ring × tensor parallel = micro batch × steps × processes, of every model's engine.
 
     Under dynamic batches the trained models are let off, the reference and the reward model are not.
@@ -192,7 +192,7 @@ def batches(v: Values) -> Iterator[Objection]:
             yield from _batch(v, role, whole, micro, world)
 
 
-def _batch(v: Values, role: str, whole: int, micro: int, world: int) -> Iterator[Objection]:
+def _batch(v: Values, role: str, whole: int, micro: int, world: int) -> Iterator[SettingProblem]:
     shares = v.ring * v.tensor_parallel
     rows = whole * shares
     steps = rows // micro // world
@@ -222,7 +222,7 @@ def _fitting(v: Values, rows: int, micro: int, world: int) -> dict[str, str]:
     return {"global_batch": str(wanted // shares)}
 
 
-def too_few_samples(v: Values) -> Iterator[Objection]:
+def too_few_samples(v: Values) -> Iterator[SettingProblem]:
     """SFT with fewer samples than one step takes: refused since 0.11.2, before that no step was taken."""
     most, whole, epochs = (v.number(n) for n in ("data.max_samples", "train.batch_size", "train.max_epochs"))
     if v.trainer != "sft" or most is None or whole is None or epochs is None or most * epochs >= whole:
@@ -234,7 +234,7 @@ def too_few_samples(v: Values) -> Iterator[Objection]:
     yield from v.says("refuses" if refused else "no_step", message, where, "data.max_samples", "train.batch_size")
 
 
-def determinism(v: Values) -> Iterator[Objection]:
+def determinism(v: Values) -> Iterator[SettingProblem]:
     """Half of the switch sets a global that transformers reads in 4.47.0 to 4.53.3 only."""
     here = v.installed("transformers")
     if v.on("train.full_determinism_enable") and at_least(here, READS_DETERMINISTIC_G):
@@ -246,7 +246,7 @@ def determinism(v: Values) -> Iterator[Objection]:
         yield from v.says("ignores", message, where, "train.full_determinism_enable", mild=True)
 
 
-def muon(v: Values) -> Iterator[Objection]:
+def muon(v: Values) -> Iterator[SettingProblem]:
     """The Muon optimiser wants deepspeed 0.18.9."""
     here = v.installed("deepspeed")
     for name in ("optim", "actor.optim", "critic.optim"):
@@ -257,7 +257,7 @@ def muon(v: Values) -> Iterator[Objection]:
             return
 
 
-def turns(v: Values) -> Iterator[Objection]:
+def turns(v: Values) -> Iterator[SettingProblem]:
     """SFT on conversations asserts the chat template."""
     if v.trainer == "sft" and v.on("data.multiturn") and not v.on("data.apply_chat_template"):
         where = "cli/train_sft.py:308: apply_chat_template must be enabled when using multiturn format"
@@ -266,7 +266,7 @@ def turns(v: Values) -> Iterator[Objection]:
         yield from v.says("refuses", message, where, "data.multiturn", sets=sets)
 
 
-SUPERVISED: tuple[Callable[[Values], Iterator[Objection]], ...] = (
+SUPERVISED: tuple[Callable[[Values], Iterator[SettingProblem]], ...] = (
     *(
         gone,
         refused_value,

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from attncheck.core.job import DROP
-from attncheck.core.launch import NOWHERE, Edit, Launch, Place, Span
+from attncheck.core.launch import NOWHERE, Edit, Launch, SourceLocation, Span
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.openrlhf import names
 from attncheck.lint.frameworks.openrlhf import tables as renamed
@@ -42,7 +42,7 @@ def edits(
     trainer: str,
     version: str,
     written: tuple[Given, ...],
-    unknown: Collection[tuple[str, Place]],
+    unknown: Collection[tuple[str, SourceLocation]],
     sets: Mapping[str, str],
 ) -> tuple[Edit, ...]:
     """Return the edits that rename the settings in `unknown` and set `sets` (newest names, or the release's own)."""
@@ -65,11 +65,11 @@ def _renamed(
     trainer: str,
     version: str,
     written: tuple[Given, ...],
-    unknown: Collection[tuple[str, Place]],
+    unknown: Collection[tuple[str, SourceLocation]],
     all_: Mapping[str, tuple[str, ...]],
 ) -> list[Entry]:
     """Return the options with those in `unknown` renamed, each name once: what stood there already stays."""
-    asked = [(each.setting.name, each.setting.place) in unknown for each in written]
+    asked = [(each.setting.name, each.setting.location) in unknown for each in written]
     placed = {each.name for each, new in zip(written, asked) if not new}
     found = []
     for each, new in zip(written, asked):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from attncheck.core.job import DROP, Objection
+from attncheck.core.job import DROP, SettingProblem
 from attncheck.lint.frameworks.openrlhf.values import Values, at_least
 
 GROUPED = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
@@ -15,7 +15,7 @@ WITHOUT_VLLM_NO_MORE = "0.8.0"  # 0.7.5 trainer/ppo_utils/experience_maker.py:63
 CLI = "cli/train_ppo_ray.py"
 
 
-def no_engines(v: Values) -> Iterator[Objection]:
+def no_engines(v: Values) -> Iterator[SettingProblem]:
     """Packing asserts vLLM engines, and from 0.8.0 on nothing else generates."""
     count = v.text("vllm.num_engines")
     if count is None or (count and v.number("vllm.num_engines") != 0):
@@ -33,7 +33,7 @@ def no_engines(v: Values) -> Iterator[Objection]:
         yield from v.says("refuses", message, where, "vllm.num_engines", sets=engines, advice=advice)
 
 
-def dynamic_batches(v: Values) -> Iterator[Objection]:
+def dynamic_batches(v: Values) -> Iterator[SettingProblem]:
     """Dynamic batches turn packing on; a row over the budget gets a micro batch of its own; too few rows: no step."""
     if not v.dynamic:
         return
@@ -61,7 +61,7 @@ def dynamic_batches(v: Values) -> Iterator[Objection]:
 BATCH = "train.batch_size"
 
 
-def vision(v: Values) -> Iterator[Objection]:
+def vision(v: Values) -> Iterator[SettingProblem]:
     """Images: no critic, no packing, checked before a ring or dynamic batches turn packing on (0.10.0)."""
     name = "data.max_images_per_prompt"
     images = v.number(name)
@@ -91,7 +91,7 @@ def without_dynamic(v: Values) -> dict[str, str]:
     return {v.local("train.dynamic_batch_enable"): DROP} if v.dynamic else {}
 
 
-def places(v: Values) -> Iterator[Objection]:
+def places(v: Values) -> Iterator[SettingProblem]:
     """Colocated models must be of the same size: all with vLLM, actor and reference, critic and reward."""
     actor, engines = v.processes("actor"), v.engines
     every, asynchronous = v.on("train.colocate_all"), v.on("train.async_enable")
@@ -110,7 +110,7 @@ def places(v: Values) -> Iterator[Objection]:
         yield from _same_size(v, "critic", "reward", 117)
 
 
-def _same_size(v: Values, one: str, other: str, line: int) -> Iterator[Objection]:
+def _same_size(v: Values, one: str, other: str, line: int) -> Iterator[SettingProblem]:
     sizes = [(v.number(f"{role}.num_nodes"), v.number(f"{role}.num_gpus_per_node")) for role in (one, other)]
     if None in (*sizes[0], *sizes[1]) or sizes[0] == sizes[1]:
         return
@@ -122,7 +122,7 @@ def _same_size(v: Values, one: str, other: str, line: int) -> Iterator[Objection
     yield from v.says("refuses", message, where, *at, sets=sets)
 
 
-def one_answer(v: Values) -> Iterator[Objection]:
+def one_answer(v: Values) -> Iterator[SettingProblem]:
     """A baseline over one answer: asserted, of dr_grpo since 0.11.0; before that its advantages were all 0."""
     estimator, each = v.text("algo.advantage.estimator"), v.number("rollout.n_samples_per_prompt")
     if estimator not in GROUPED or each is None or each > 1:
@@ -135,7 +135,7 @@ def one_answer(v: Values) -> Iterator[Objection]:
     yield from v.says("refuses" if checked else "wrong", message, where, *at, advice=f"{name} 8, or another estimator")
 
 
-def sample_batches(v: Values) -> Iterator[Objection]:
+def sample_batches(v: Values) -> Iterator[SettingProblem]:
     """Every group of actor processes needs a micro batch of answers (0.7.2)."""
     rollout, each, micro = (
         v.number(n) for n in ("rollout.batch_size", "rollout.n_samples_per_prompt", "rollout.micro_batch_size")
@@ -155,7 +155,7 @@ def sample_batches(v: Values) -> Iterator[Objection]:
     yield from v.says("refuses", message, where, *at, sets=sets, advice=advice)
 
 
-def sleeping(v: Values) -> Iterator[Objection]:
+def sleeping(v: Values) -> Iterator[SettingProblem]:
     """Sleep is for colocated, synchronous jobs; partial rollouts are for asynchronous ones."""
     every, asynchronous = v.on("train.colocate_all"), v.on("train.async_enable")
     sleep, partial = v.local("vllm.enable_sleep"), v.local("train.partial_rollout_enable")
@@ -185,7 +185,7 @@ def sleeping(v: Values) -> Iterator[Objection]:
         yield from v.says("refuses", message, where, "ds.enable_sleep", advice=advice)
 
 
-def half_precision(v: Values) -> Iterator[Objection]:
+def half_precision(v: Values) -> Iterator[SettingProblem]:
     """vLLM's weights are bfloat16 whatever the job's: the first transfer of weights refuses others."""
     told = v.text("ds.param_dtype") or (v.model is not None and v.precision != "bf16")
     if told and v.precision != "bf16" and v.engines != 0:
@@ -194,7 +194,7 @@ def half_precision(v: Values) -> Iterator[Objection]:
         yield from v.says("refuses", message, where, "ds.param_dtype", sets={"precision": "bf16"})
 
 
-def old_vllm(v: Values) -> Iterator[Objection]:
+def old_vllm(v: Values) -> Iterator[SettingProblem]:
     """vLLM newer than 0.8.5 (since 0.9.1), than 0.10.0 for the correction of importance sampling."""
     here = v.installed("vllm")
     if not here or v.engines == 0:
@@ -212,7 +212,7 @@ def old_vllm(v: Values) -> Iterator[Objection]:
 LEVEL = "algo.advantage.is_correction_level"
 
 
-def correction(v: Values) -> Iterator[Objection]:
+def correction(v: Values) -> Iterator[SettingProblem]:
     """Clipping is for the token's ratio; a divergence is bounded from above alone (0.11.2)."""
     if not v.reaches("0.11.2"):
         return
@@ -236,7 +236,7 @@ def correction(v: Values) -> Iterator[Objection]:
         yield from v.says("refuses", message, where, *at, advice=advice)
 
 
-def no_reward(v: Values) -> Iterator[Objection]:
+def no_reward(v: Values) -> Iterator[SettingProblem]:
     """A critic is made of the reward model's name where none is given for it."""
     named = v.wrote("critic.model_name_or_path") or v.wrote("reward.model_name_or_path")
     if v.critic and not named and not v.remote_reward:
@@ -246,7 +246,7 @@ def no_reward(v: Values) -> Iterator[Objection]:
         yield from v.says("refuses", message, where, "algo.advantage.estimator", advice=advice)
 
 
-def data(v: Values) -> Iterator[Objection]:
+def data(v: Values) -> Iterator[SettingProblem]:
     """Evaluation and filtering want rewards from elsewhere; more prompts than a step takes want asynchrony."""
     if v.wrote("eval.dataset") and v.text("eval.dataset") and not v.remote_reward and v.reaches("0.7.0"):
         where = f"{CLI}:721: `--eval_dataset` requires either `--remote_rm_url` or `--agent_func_path`"
@@ -270,7 +270,7 @@ def data(v: Values) -> Iterator[Objection]:
         yield from v.says("refuses", message, where, "rollout.vllm_generate_batch_size", sets={name: str(rows)})
 
 
-REINFORCEMENT: tuple[Callable[[Values], Iterator[Objection]], ...] = (
+REINFORCEMENT: tuple[Callable[[Values], Iterator[SettingProblem]], ...] = (
     *(no_engines, dynamic_batches, vision, places, one_answer, sample_batches, sleeping, half_precision, old_vllm),
     *(correction, no_reward, data),
 )

@@ -13,8 +13,8 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.facts import Known, value_or
-from attncheck.core.job import Consequence, Objection
-from attncheck.core.launch import Launch, Place, Setting, Word
+from attncheck.core.job import Consequence, SettingProblem
+from attncheck.core.launch import Launch, Setting, SourceLocation, Word
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.arguments import is_option, options
@@ -48,7 +48,7 @@ class Values:
     world: int | None  # processes that train
     snapshot: Snapshot
     model: Model | None
-    start: Place = Place()  # where the command begins
+    start: SourceLocation = SourceLocation()  # where the command begins
     written: tuple[Given, ...] = ()
 
     def reaches(self, boundary: str) -> bool:
@@ -59,9 +59,9 @@ class Values:
         """Say whether a setting is written."""
         return name in self.given
 
-    def place(self, *wanted: str) -> Place:
+    def place(self, *wanted: str) -> SourceLocation:
         """Return where the first of the settings that is written stands."""
-        found = (self.given[name][1].place for name in wanted if name in self.given)
+        found = (self.given[name][1].location for name in wanted if name in self.given)
         return next(found, self.start)
 
     def text(self, name: str) -> str | None:
@@ -187,9 +187,11 @@ class Values:
         there = {"actor": True, "critic": self.critic, "ref": self.reference, "reward": not self.remote_reward}
         return [role for role in ROLES if there[role]]
 
-    def says(self, consequence: Consequence, message: str, where: str, *at: str, **others: Any) -> Iterator[Objection]:
+    def says(
+        self, consequence: Consequence, message: str, where: str, *at: str, **others: Any
+    ) -> Iterator[SettingProblem]:
         """Yield an objection at the first of the settings `at` that is written; `where` is in 0.11.2's source."""
-        yield Objection(consequence, message, (f"openrlhf 0.11.2 {where}",), self.place(*at), **others)
+        yield SettingProblem(consequence, message, (f"openrlhf 0.11.2 {where}",), self.place(*at), **others)
 
     def installed(self, name: str) -> str:
         """Return the version of a distribution here, "" where it is not known."""
@@ -234,7 +236,7 @@ def _one(launch: Launch, words: Sequence[Word], trainer: str, version: str) -> G
     first = words[0]
     read = options(words, lambda _: "many", launch.source)
     if not read:  # a value of nothing
-        setting = Setting(first.text, "", first.place, first.span, known=first.known)
+        setting = Setting(first.text, "", first.location, first.span, known=first.known)
         return Given(setting, "", (), False, tuple(words))
     setting = read[0]
     values = tuple(word.text for word in words[1:]) if len(words) > 1 else (setting.value,) if "=" in first.text else ()

@@ -15,7 +15,7 @@ from functools import cache
 
 from attncheck.core.facts import Known
 from attncheck.core.job import Job, Key
-from attncheck.core.launch import Edit, Launch, Place
+from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.plan import Plan
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields import hugging_face as shared
@@ -95,17 +95,17 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         trainer=trainer(launch),
         plan=_plan(found, launch, version, snapshot, parallel),
         model=found.text("model_name_or_path") or "",
-        place=launch.words[0].place if launch.words else Place(launch.source.name),
+        location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(one.setting for one in found.every if one.name),
-        unknown=tuple(unknown(found, {"transformers": version}, strict=False)),
-        objections=tuple(refused(found, PARSER)),
+        unknown_settings=tuple(unknown(found, {"transformers": version}, strict=False)),
+        problems=tuple(refused(found, PARSER)),
         world_size=world,
         gpus=world,
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,
         tensor_parallel=parallel.tensor,
         scheme=parallel.scheme,
         hooked=parallel.hooked,
-        places=_places(found, parallel),
+        locations=_places(found, parallel),
         remarks=found.remarks(),
     )
 
@@ -130,7 +130,7 @@ def _plan(found: Settings, launch: Launch, version: str, snapshot: Snapshot, par
     )
 
 
-def _places(found: Settings, parallel: shared.Parallel) -> dict[str, Place]:
+def _places(found: Settings, parallel: shared.Parallel) -> dict[str, SourceLocation]:
     places = {str(key): found.place(*names) for key, names in KEYS.items() if found.written(*names)}
     return {**places, "ring_size": parallel.place} if parallel.size > 1 else places
 
@@ -151,7 +151,7 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
         if name in found.names.here and (name not in OWN or found.written(name))
     }
     ring = tuple(shared.resized(launch, sets["ring_size"])) if "ring_size" in sets else ()
-    return (*edits(launch, found, job.unknown, here), *ring)
+    return (*edits(launch, found, job.unknown_settings, here), *ring)
 
 
 FRAMEWORK = Framework(

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.job import Job, Key
-from attncheck.core.launch import Edit, Launch, Place
+from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.plan import Packing, Plan, Precision
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields import hugging_face as shared
@@ -96,10 +96,10 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         trainer=reading.trainer,
         plan=_plan(reading),
         model=found.text("model_name_or_path") or "",
-        place=launch.words[0].place if launch.words else Place(launch.source.name),
+        location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(one.setting for one in found.every),
-        unknown=tuple(unknown(found, at_hand, known.strict(launch))),
-        objections=(*refused(found, PARSER), *objections(reading)),
+        unknown_settings=tuple(unknown(found, at_hand, known.strict(launch))),
+        problems=(*refused(found, PARSER), *objections(reading)),
         world_size=world,
         gpus=world,
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,
@@ -108,7 +108,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         hooked=reading.parallel.hooked,
         requires=requires("trl", version),
         reinforcement=reading.trainer in ("grpo", "rloo", "online_dpo") and found.on("use_vllm"),
-        places=_places(reading),
+        locations=_places(reading),
         remarks=_remarks(reading),
     )
 
@@ -171,7 +171,7 @@ def _precision(r: Reading) -> Precision:
     return shared.precision(r.snapshot, r.transformers, dtype, bf16, found.on("fp16"))
 
 
-def _places(r: Reading) -> dict[str, Place]:
+def _places(r: Reading) -> dict[str, SourceLocation]:
     places = {str(key): r.place(*names) for key, names in KEYS.items() if r.settings.written(*names)}
     return {**places, "ring_size": r.parallel.place} if r.parallel.size > 1 else places
 
@@ -188,7 +188,7 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
     wanted = shared.asked(sets, _fields(found), found.written)
     ring = tuple(shared.resized(launch, sets["ring_size"])) if "ring_size" in sets else ()
     here = {name: value for name, value in wanted.items() if name in found.names.here}
-    return (*edits(launch, found, job.unknown, here), *ring)
+    return (*edits(launch, found, job.unknown_settings, here), *ring)
 
 
 def _fields(found: Settings) -> dict[str, str]:

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from attncheck.core.arithmetic import largest_divisor
 from attncheck.core.facts import Known
-from attncheck.core.job import Job, Objection
+from attncheck.core.job import Job, SettingProblem
 from attncheck.lint.frameworks.verl.roles import ACTOR, REF, SIZE, Roles
 
 ROLLOUT = "actor_rollout_ref.rollout"
 APART = ("one_step_off_ppo", "fully_async_ppo")
 
 
-def batches(roles: Roles, job: Job) -> Iterator[Objection]:
+def batches(roles: Roles, job: Job) -> Iterator[SettingProblem]:
     """Yield the assertions that the sizes of the launch fail."""
     world = job.world_size.value if isinstance(job.world_size, Known) else 0
     if not roles.reinforcement:
@@ -28,9 +28,9 @@ def batches(roles: Roles, job: Job) -> Iterator[Objection]:
         yield from _parallel(roles, world)
 
 
-def _refuses(message: str, evidence: str, roles: Roles, *keys: str, **more: object) -> Objection:
+def _refuses(message: str, evidence: str, roles: Roles, *keys: str, **more: object) -> SettingProblem:
     sets = more.get("sets")
-    return Objection(
+    return SettingProblem(
         "refuses",
         message,
         (evidence,),
@@ -45,7 +45,7 @@ def _dynamic(roles: Roles, owner: str = ACTOR) -> bool:
     return roles.values.on(f"{owner}.use_dynamic_bsz")
 
 
-def _micro_batches_given(roles: Roles) -> Iterator[Objection]:
+def _micro_batches_given(roles: Roles) -> Iterator[SettingProblem]:
     """Yield where neither form of a micro batch is given, or both are."""
     wanted = [(ACTOR, "ppo_micro_batch_size", ACTOR), (ROLLOUT, "log_prob_micro_batch_size", ACTOR)]
     if roles.reference:
@@ -69,7 +69,7 @@ def _micro_batches_given(roles: Roles) -> Iterator[Objection]:
         )
 
 
-def _train_batch(roles: Roles) -> Iterator[Objection]:
+def _train_batch(roles: Roles) -> Iterator[SettingProblem]:
     """Yield where a mini batch is larger than the batch."""
     train = roles.values.known("data.train_batch_size")
     for owner in (ACTOR, *(["critic"] if roles.critic else [])):
@@ -86,7 +86,7 @@ def _train_batch(roles: Roles) -> Iterator[Objection]:
         )
 
 
-def _real_batch(roles: Roles, world: int) -> Iterator[Objection]:
+def _real_batch(roles: Roles, world: int) -> Iterator[SettingProblem]:
     """Yield where prompts times answers do not divide among the GPUs."""
     held = roles.values
     rows = held.number("data.train_batch_size") * held.number(f"{ROLLOUT}.n", default=1)
@@ -108,14 +108,14 @@ def _real_batch(roles: Roles, world: int) -> Iterator[Objection]:
     )
 
 
-def _mini_batch(roles: Roles, job: Job, world: int) -> Iterator[Objection]:
+def _mini_batch(roles: Roles, job: Job, world: int) -> Iterator[SettingProblem]:
     """Yield where the mini batch of one rank does not divide into micro batches."""
     yield from _mini_batch_of(roles, ACTOR, world, job.plan.ring_size)
     if roles.critic:
         yield from _mini_batch_of(roles, "critic", world, max(roles.values.number(f"critic.{SIZE}", default=1), 1))
 
 
-def _mini_batch_of(roles: Roles, owner: str, world: int, size: int) -> Iterator[Objection]:
+def _mini_batch_of(roles: Roles, owner: str, world: int, size: int) -> Iterator[SettingProblem]:
     held = roles.values
     mini, answers = held.known(f"{owner}.ppo_mini_batch_size"), held.known(f"{ROLLOUT}.n")
     micro = held.number(f"{owner}.ppo_micro_batch_size_per_gpu")
@@ -142,7 +142,7 @@ def _mini_batch_of(roles: Roles, owner: str, world: int, size: int) -> Iterator[
         )
 
 
-def _budgets(roles: Roles, job: Job) -> Iterator[Objection]:
+def _budgets(roles: Roles, job: Job) -> Iterator[SettingProblem]:
     """Yield token budgets that the longest row does not fit into."""
     if not roles.fsdp:
         return
@@ -176,7 +176,7 @@ def _budgets(roles: Roles, job: Job) -> Iterator[Objection]:
         )
 
 
-def _parallel(roles: Roles, world: int) -> Iterator[Objection]:
+def _parallel(roles: Roles, world: int) -> Iterator[SettingProblem]:
     """Yield parallel sizes that do not divide the GPUs."""
     held = roles.values
     product = _product(roles)
@@ -214,7 +214,7 @@ def _product(roles: Roles) -> int:
     return product
 
 
-def _fine_tuning(roles: Roles, job: Job, world: int) -> Iterator[Objection]:
+def _fine_tuning(roles: Roles, job: Job, world: int) -> Iterator[SettingProblem]:
     """Yield where the batch of fine-tuning does not divide among ranks and micro batches."""
     held, size = roles.values, job.plan.ring_size
     batch, micro = held.known("data.train_batch_size"), held.known("data.micro_batch_size_per_gpu")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
-from attncheck.core.launch import Launch, Place, Setting, Word
+from attncheck.core.launch import Launch, Setting, SourceLocation, Word
 from attncheck.lint.frameworks.verl.tables import NEW_SFT, OLD_SFT, Names
 
 OVERRIDE = re.compile(r"(?P<prefix>\+\+|\+|~)?(?P<key>[A-Za-z_][\w.@/:-]*)(?:=(?P<value>.*))?", re.DOTALL)
@@ -59,9 +59,9 @@ class Given:
     first: Word | None = None  # the module or script, as written
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> SourceLocation | None:
         """Return where the module is written."""
-        return self.first.place if self.first is not None else None
+        return self.first.location if self.first is not None else None
 
     @property
     def written(self) -> str:
@@ -99,7 +99,7 @@ def taken(launch: Launch) -> Given:
     for word in words:
         option, _, value = word.text.partition("=")
         if option in NAMED or option in PLACED:
-            value = value or next(words, Word("", (-1, -1), word.place)).text
+            value = value or next(words, Word("", (-1, -1), word.location)).text
             named = value.removesuffix(".yaml") if option in NAMED else named
             placed = placed or option in PLACED
         elif option in OPTIONS:

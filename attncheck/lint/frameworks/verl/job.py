@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.job import KEYS, Job, Unknown
-from attncheck.core.launch import COMMAND, Launch, Place
+from attncheck.core.job import KEYS, Job, UnknownSetting
+from attncheck.core.launch import COMMAND, Launch, SourceLocation
 from attncheck.core.plan import Plan, Precision
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.frameworks.verl import tables as verl
@@ -44,9 +44,9 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         trainer=trainer(launch) or ("ppo" if roles.reinforcement else "sft"),
         plan=_plan(roles, launch, snapshot),
         model=model(launch),
-        place=_place(launch),
+        location=_place(launch),
         settings=(*given.entries, *(setting(override) for override in given.overrides)),
-        unknown=strange,
+        unknown_settings=strange,
         world_size=world,
         gpus=_gpus(roles, world),
         nodes=_nodes(roles, launch),
@@ -56,10 +56,10 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         reinforcement=roles.reinforcement,
         requires=names.requires(roles.values.text("actor_rollout_ref.rollout.name")),
         imports=_imports(roles),
-        places=_places(roles),
+        locations=_places(roles),
         remarks=(*_remarks(roles), *_columns(strange)),
     )
-    return replace(job, objections=tuple(objections(roles, job, snapshot)))
+    return replace(job, problems=tuple(objections(roles, job, snapshot)))
 
 
 def model(launch: Launch) -> str:
@@ -72,17 +72,17 @@ def model(launch: Launch) -> str:
     return found[-1] if found else ""
 
 
-def as_meant(given: Given, strange: tuple[Unknown, ...]) -> Given:
+def as_meant(given: Given, strange: tuple[UnknownSetting, ...]) -> Given:
     """Return a launch with what has another name in this release under that name."""
-    now = {(each.place, each.name): each.now[0] for each in strange if each.now}
+    now = {(each.location, each.name): each.now[0] for each in strange if each.now}
     overrides = tuple(_renamed(override, now) for override in given.overrides)
-    entries = tuple(replace(entry, name=now.get((entry.place, entry.name), entry.name)) for entry in given.entries)
+    entries = tuple(replace(entry, name=now.get((entry.location, entry.name), entry.name)) for entry in given.entries)
     config = next((text.partition("=")[2] for text in now.values() if text.startswith("--config-name=")), given.config)
     return replace(given, overrides=overrides, entries=entries, config=config)
 
 
-def _renamed(override: Override, now: Mapping[tuple[Place, str], str]) -> Override:
-    found = OVERRIDE.fullmatch(now.get((override.word.place, override.prefix + override.key), ""))
+def _renamed(override: Override, now: Mapping[tuple[SourceLocation, str], str]) -> Override:
+    found = OVERRIDE.fullmatch(now.get((override.word.location, override.prefix + override.key), ""))
     return override if found is None else replace(override, prefix=found["prefix"] or "", key=found["key"])
 
 
@@ -218,8 +218,8 @@ def _imports(roles: Roles) -> tuple[str, ...]:
     return ("flash_attn",) if not roles.since("0.6.0") or _packed(roles) else ()
 
 
-def _places(roles: Roles) -> dict[str, Place]:
-    found: dict[str, Place] = {}
+def _places(roles: Roles) -> dict[str, SourceLocation]:
+    found: dict[str, SourceLocation] = {}
     found |= {key: roles.values.place(*roles.keys(key)) for key in KEYS if roles.values.written(*roles.keys(key))}
     for own in ("data.max_prompt_length", "data.max_response_length"):
         if roles.values.written(own):
@@ -227,13 +227,13 @@ def _places(roles: Roles) -> dict[str, Place]:
     return found
 
 
-def _place(launch: Launch) -> Place:
+def _place(launch: Launch) -> SourceLocation:
     if launch.words:
-        return launch.words[0].place
-    return launch.entries[0].place if launch.entries else Place(launch.source.name or COMMAND)
+        return launch.words[0].location
+    return launch.entries[0].location if launch.entries else SourceLocation(launch.source.name or COMMAND)
 
 
-def _columns(strange: tuple[Unknown, ...]) -> tuple[str, ...]:
+def _columns(strange: tuple[UnknownSetting, ...]) -> tuple[str, ...]:
     """Return what is to be said where a launch names columns of its data that the newer trainer does not read.
 
     trainer/sft_trainer.py 0.9.1:478 takes MultiTurnSFTDataset unless data.custom_cls names another.

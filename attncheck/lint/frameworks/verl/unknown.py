@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from attncheck.core.job import Unknown
+from attncheck.core.job import UnknownSetting
 from attncheck.core.launch import Setting
 from attncheck.lint.frameworks.verl import tables as verl
 from attncheck.lint.frameworks.verl.given import Given, Override, resolved, successor
@@ -58,7 +58,7 @@ ENGINES = {"megatron": "--config-name=ppo_megatron_trainer"}  # how 0.7.0 and ol
 CLOSE = 0.84
 
 
-def unknown(given: Given, names: Names) -> Iterator[Unknown]:
+def unknown(given: Given, names: Names) -> Iterator[UnknownSetting]:
     """Yield what of the launch does not compose in this release."""
     yield from _module(given, names)
     composition = _Composition(given, names)
@@ -70,15 +70,15 @@ def unknown(given: Given, names: Names) -> Iterator[Unknown]:
             yield found
     for word in given.strange:
         near = difflib.get_close_matches(word.text, ("--config-name", "--config-path"), 1, CLOSE)
-        yield Unknown(word.text, word.place, near=near[0] if near else "")
+        yield UnknownSetting(word.text, word.location, near=near[0] if near else "")
 
 
-def _module(given: Given, names: Names) -> Iterator[Unknown]:
+def _module(given: Given, names: Names) -> Iterator[UnknownSetting]:
     if not given.module.startswith("verl.trainer.") or names.config(given.module) or given.place is None:
         return
     now = successor(given.module, names)
     if now:
-        yield Unknown(given.written, given.place, (given.as_written(now),), _since_module(given.module, names))
+        yield UnknownSetting(given.written, given.place, (given.as_written(now),), _since_module(given.module, names))
 
 
 def _since_module(module: str, names: Names) -> str:
@@ -108,16 +108,16 @@ class _Composition:
         for entry in given.entries:
             self.held[entry.name] = scalar(entry.value)
 
-    def entry(self, entry: Setting) -> Iterator[Unknown]:
+    def entry(self, entry: Setting) -> Iterator[UnknownSetting]:
         """Yield what is wrong with a key of a file: a file may add keys, so only what verl once had, or will have."""
         top = entry.name.partition(".")[0]
         if top in ("defaults", "hydra") or self.among(entry.name, self.schema) or self.open(entry.name):
             return
         moved, since = self.moved(entry.name), self.since(entry.name)
         if moved or since:
-            yield Unknown(entry.name, entry.place, (moved,) if moved else (), since)
+            yield UnknownSetting(entry.name, entry.location, (moved,) if moved else (), since)
 
-    def override(self, override: Override) -> Unknown | None:
+    def override(self, override: Override) -> UnknownSetting | None:
         """Return what is wrong with an override, and lay it in."""
         key = override.key
         if key.partition(".")[0] == "hydra":
@@ -139,24 +139,26 @@ class _Composition:
         group = override.key.partition("@")[0]
         return override.value[:1] not in ("[", "{") and ("." not in group) and bool(self.names.options(group))
 
-    def group(self, override: Override) -> Unknown | None:
+    def group(self, override: Override) -> UnknownSetting | None:
         """Return what is wrong with a choice in a group."""
         key, options = override.key, self.names.options(override.key.partition("@")[0])
         if override.word.known and override.value not in options:
             near = difflib.get_close_matches(override.value, options, 1)
-            return Unknown(override.text, override.word.place, near=f"{key}={near[0]}" if near else ", ".join(options))
+            return UnknownSetting(
+                override.text, override.word.location, near=f"{key}={near[0]}" if near else ", ".join(options)
+            )
         if key in self.groups or override.prefix == "+":
             return None
         return self.said(override, (override.spelled("+"),), "")
 
-    def removal(self, override: Override) -> Unknown | None:
+    def removal(self, override: Override) -> UnknownSetting | None:
         """Return what is wrong with taking a key out."""
         if not self.among(override.key, self.held):
             return self.said(override, (), self.since(override.key))
         self.held = {key: value for key, value in self.held.items() if not within(key, override.key)}
         return None
 
-    def missing(self, override: Override) -> Unknown:
+    def missing(self, override: Override) -> UnknownSetting:
         """Return an override whose key this release lacks."""
         key = override.key
         moved = self.moved(key)
@@ -172,11 +174,11 @@ class _Composition:
             return self.said(override, (override.spelled("+"),), self.since(key))
         since = self.since(key)
         near = difflib.get_close_matches(key, list(self.held), 1, CLOSE) if not since else []
-        return Unknown(override.prefix + key, override.word.place, (), since, near[0] if near else "")
+        return UnknownSetting(override.prefix + key, override.word.location, (), since, near[0] if near else "")
 
-    def said(self, override: Override, now: tuple[str, ...], since: str) -> Unknown:
+    def said(self, override: Override, now: tuple[str, ...], since: str) -> UnknownSetting:
         """Return an override as unknown."""
-        return Unknown(override.prefix + override.key, override.word.place, now, since)
+        return UnknownSetting(override.prefix + override.key, override.word.location, now, since)
 
     def joins(self, override: Override) -> bool:
         """Say whether Hydra lets `+` through although the key is there: null, or a list or table is given."""

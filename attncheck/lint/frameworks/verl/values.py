@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from attncheck.core.launch import Place, Setting
+from attncheck.core.launch import Setting, SourceLocation
 from attncheck.lint.frameworks.verl.given import Given, Override
 from attncheck.lint.frameworks.verl.tables import MANDATORY, Names
 
@@ -63,9 +63,9 @@ class Values:
         """Say whether any of `keys` is written in the launch."""
         return any(key in self.writers for key in keys)
 
-    def place(self, *keys: str) -> Place:
+    def place(self, *keys: str) -> SourceLocation:
         """Return where the first of `keys` that is written stands."""
-        return next((self.writers[key].place for key in keys if key in self.writers), Place())
+        return next((self.writers[key].location for key in keys if key in self.writers), SourceLocation())
 
     def under(self, key: str) -> bool:
         """Say whether any key below `key` is there."""
@@ -106,7 +106,7 @@ def values(given: Given, names: Names) -> Values:
 def setting(override: Override) -> Setting:
     """Return an override as a setting."""
     word = override.word
-    return Setting(override.key, override.value, word.place, word.span, known=word.known)
+    return Setting(override.key, override.value, word.location, word.span, known=word.known)
 
 
 def within(key: str, parent: str) -> bool:

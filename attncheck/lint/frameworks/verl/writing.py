@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.job import DROP, KEYS, Job, Unknown
+from attncheck.core.job import DROP, KEYS, Job, UnknownSetting
 from attncheck.core.launch import NOWHERE, Edit, Launch, Setting, Source, Word
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl import tables as verl
@@ -37,7 +37,7 @@ def write(launch: Launch, job: Job, sets: Sets) -> tuple[Edit, ...]:
 def _edits(launch: Launch, job: Job, sets: Sets) -> Iterator[Edit]:
     roles = _roles(launch, job)
     wanted = dict(_own(roles, sets))
-    writer = _Writer(launch, {(each.place, each.name): each for each in job.unknown})
+    writer = _Writer(launch, {(each.location, each.name): each for each in job.unknown_settings})
     for word in launch.words[:1]:
         yield from writer.module(word)
     for override in taken(launch).overrides:
@@ -46,7 +46,7 @@ def _edits(launch: Launch, job: Job, sets: Sets) -> Iterator[Edit]:
     for entry in launch.entries:
         yield from writer.entry(entry, wanted)
     for word in taken(launch).strange:
-        unknown = writer.unknown.get((word.place, word.text))
+        unknown = writer.unknown.get((word.location, word.text))
         if unknown is not None and not unknown.near:
             yield from writer.dropped(word)
     yield from writer.added({key: value for key, value in wanted.items() if value != DROP}, roles)
@@ -64,7 +64,7 @@ def _apart(edits: Iterable[Edit]) -> Iterator[Edit]:
 
 def _roles(launch: Launch, job: Job) -> Roles:
     names = verl.of(job.version)
-    given = resolved(as_meant(taken(launch), job.unknown), names)
+    given = resolved(as_meant(taken(launch), job.unknown_settings), names)
     return Roles(names, given, values(given, names))
 
 
@@ -106,7 +106,7 @@ def _length(roles: Roles, value: str) -> Iterator[tuple[str, str]]:
 class _Writer:
     """The edits of one launch; what is set is taken out of `wanted` on the way."""
 
-    def __init__(self, launch: Launch, unknown: Mapping[tuple[object, str], Unknown]) -> None:
+    def __init__(self, launch: Launch, unknown: Mapping[tuple[object, str], UnknownSetting]) -> None:
         self.launch = launch
         self.unknown = unknown
         self.source = launch.source
@@ -114,13 +114,13 @@ class _Writer:
 
     def module(self, word: Word) -> Iterator[Edit]:
         """Yield the module's new name."""
-        unknown = self.unknown.get((word.place, word.text))
+        unknown = self.unknown.get((word.location, word.text))
         if unknown is not None and unknown.now:
             yield from self.swapped(word, word.text, unknown.now[0])
 
     def override(self, override: Override, wanted: dict[str, str]) -> Iterator[Edit]:
         """Yield what becomes of one override."""
-        unknown = self.unknown.get((override.word.place, override.prefix + override.key))
+        unknown = self.unknown.get((override.word.location, override.prefix + override.key))
         said = unknown.now[0] if unknown is not None and unknown.now else override.text
         key = said.partition("=")[0].lstrip("+~")
         if key in wanted and override.prefix != "~":
@@ -160,14 +160,14 @@ class _Writer:
 
     def tables(self) -> Iterator[Edit]:
         """Yield the tables of a YAML file that renaming leaves empty, taken out: an empty one is null, and refused."""
-        gone = [one.name for one in self.launch.entries if (one.place, one.name) in self.unknown]
+        gone = [one.name for one in self.launch.entries if (one.location, one.name) in self.unknown]
         if gone and self.file.kind == "yaml":
             yield from (edit for _, edit in yaml_tables.emptied(self.file, self.launch.entries, gone))
 
     def entry(self, entry: Setting, wanted: dict[str, str]) -> Iterator[Edit]:
         """Yield what becomes of one key of a file."""
         source = self.file
-        unknown = self.unknown.get((entry.place, entry.name))
+        unknown = self.unknown.get((entry.location, entry.name))
         key = unknown.now[0] if unknown is not None and unknown.now else entry.name
         overridden = any(override.key == key for override in taken(self.launch).overrides)
         if unknown is not None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from attncheck.attention.device import message
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import Measure, Proof
+from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.core.results.verdicts import HUGE
 from attncheck.smoke.worker import testbed as beds
 from attncheck.smoke.worker.testbed import Bed, Result
@@ -58,8 +58,8 @@ def against(on: Result, off: Result, limits: tuple[float, float], words: str) ->
     yield Measure(f"gradients, {words}", beds.apart(on.gradients, off.gradients), gradients, where)
 
 
-def failed(question: str, error: BaseException) -> Proof:
+def failed(question: str, error: BaseException) -> CheckResult:
     """Return a proof that an exception put an end to. Raises it again where memory ran out."""
     if "OutOfMemory" in type(error).__name__:
         raise error
-    return Proof(question, "raised", message(error))
+    return CheckResult(question, "raised", message(error))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import Measure, Proof
+from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker.checks import agreement
 from attncheck.smoke.worker.testbed import Bed, Result
 from attncheck.smoke.worker.trainer import enable_checkpointing
@@ -77,7 +77,7 @@ def decoder_layers(model: nn.Module) -> dict[str, nn.Module]:
     return found
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return the proof."""
     wrong: list[str] = []
     try:
@@ -85,7 +85,7 @@ def prove(bed: Bed) -> Proof:
     except Exception as error:
         return agreement.failed(QUESTION, error)
     notes = (equality(measures), *agreement.left_out(bed))
-    return Proof(QUESTION, measures=measures, violations=tuple(dict.fromkeys(wrong)), notes=notes)
+    return CheckResult(QUESTION, measures=measures, violations=tuple(dict.fromkeys(wrong)), notes=notes)
 
 
 def checkpointed(bed: Bed, plan: Plan, wrong: list[str]) -> Result:

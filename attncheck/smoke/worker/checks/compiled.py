@@ -15,7 +15,7 @@ from torch import nn
 
 from attncheck.attention.device import message
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import Proof
+from attncheck.core.results.smoke import CheckResult
 from attncheck.smoke.worker.checks import agreement
 from attncheck.smoke.worker.testbed import Bed, Result
 
@@ -28,7 +28,7 @@ NO_COMPILER = re.compile(
 SHOWN = 3  # reasons of graph breaks
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return the proof."""
     seen: list[Any] = []
     try:
@@ -39,7 +39,7 @@ def prove(bed: Bed) -> Proof:
         torch._dynamo.reset()
     wrong = () if all(counts["graphs"] for counts in seen) else (NOTHING,)
     notes = (*dict.fromkeys(map(describe, seen)), *agreement.left_out(bed))
-    return Proof(QUESTION, measures=measures, violations=wrong, notes=notes)
+    return CheckResult(QUESTION, measures=measures, violations=wrong, notes=notes)
 
 
 NOTHING = "torch.compile is on, but nothing was compiled: the model runs as before"
@@ -72,10 +72,10 @@ def describe(counts: Any) -> str:
     return f"{counts['precision']}: {counts['graphs']} graphs compiled, {number} graph breaks{why}"
 
 
-def told(error: BaseException) -> Proof:
+def told(error: BaseException) -> CheckResult:
     """Return the proof that an exception of the compiler put an end to: a missing compiler is a refusal."""
     error = getattr(error, "inner_exception", None) or error  # BackendCompilerFailed's and InductorError's cause
     whole = f"{type(error).__name__}: {error}"
     if NO_COMPILER.search(whole):
-        return Proof(QUESTION, "refused", f"torch.compile needs a C++ compiler: {message(error)}")
+        return CheckResult(QUESTION, "refused", f"torch.compile needs a C++ compiler: {message(error)}")
     return agreement.failed(QUESTION, error)

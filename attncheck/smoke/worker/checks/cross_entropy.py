@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from attncheck.attention.device import message
-from attncheck.core.results.smoke import Measure, Proof
+from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker import testbed as beds
 from attncheck.smoke.worker.checks import agreement
 from attncheck.smoke.worker.data.packing import IGNORED
@@ -68,19 +68,19 @@ def exercise(vocabulary: int, dtype: torch.dtype, device: Any, seed: int) -> Exe
     return Exercise(name, logits.to(device, dtype), labels.to(device))
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return the proof for the plan's loss, in float32 and in the dtype that the plan's logits have."""
     name = bed.plan.cross_entropy
     try:
         loss = loss_function(name)
     except Exception as error:
-        return Proof(QUESTION, "refused", f"flash-attn's cross-entropy cannot be imported: {message(error)}")
+        return CheckResult(QUESTION, "refused", f"flash-attn's cross-entropy cannot be imported: {message(error)}")
     if name == "flash_attn" and bed.device.type != "cuda":
-        return Proof(QUESTION, "refused", _on_cpu(loss))
+        return CheckResult(QUESTION, "refused", _on_cpu(loss))
     return judged(bed, loss, name)
 
 
-def judged(bed: Bed, loss: Loss, name: str) -> Proof:
+def judged(bed: Bed, loss: Loss, name: str) -> CheckResult:
     """Return the proof for any loss."""
     own = {"fp32": torch.float32, "fp16": torch.float16}.get(bed.plan.precision, torch.bfloat16)
     tasks = [
@@ -95,7 +95,7 @@ def judged(bed: Bed, loss: Loss, name: str) -> Proof:
     if bed.plan.deterministic:
         wrong, varies = wrong + varies, []
     notes = (f"{name}, {len(tasks)} exercises of {ROWS} rows",)
-    return Proof(QUESTION, "ok", "", tuple(found), tuple(wrong), tuple(varies), notes)
+    return CheckResult(QUESTION, "ok", "", tuple(found), tuple(wrong), tuple(varies), notes)
 
 
 def against_exact(task: Exercise, loss: Loss) -> Iterator[Measure]:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from attncheck.attention.device import message
-from attncheck.core.results.smoke import Proof
+from attncheck.core.results.smoke import CheckResult
 from attncheck.smoke.worker.data.packing import Batch
 from attncheck.smoke.worker.deterministic_mode import switched, wait
 from attncheck.smoke.worker.testbed import Bed
@@ -49,21 +49,21 @@ class Trace:
     seconds: float
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return the proof. Without a plan for determinism, a difference is told and what mends it is tried."""
     if bed.untrainable:
-        return Proof("reproducible", "refused", bed.untrainable)
+        return CheckResult("reproducible", "refused", bed.untrainable)
     with switched({}, bed.plan.deterministic):
         trace(bed)  # compilers and allocators settle
         traces = [trace(bed) for _ in range(RUNS.get(bed.device.type, 2))]
     parted = first_difference(traces)
     if not parted:
-        return Proof("reproducible", notes=(f"{len(traces)} runs of {STEPS} steps have the same bits",))
+        return CheckResult("reproducible", notes=(f"{len(traces)} runs of {STEPS} steps have the same bits",))
     told = f"runs part {parted}"
     notes = tuple(_mended(bed, traces))
     if bed.plan.deterministic:
-        return Proof("reproducible", violations=(told,), notes=notes)
-    return Proof("reproducible", notes=(f"{told}; the plan does not ask for the same bits", *notes))
+        return CheckResult("reproducible", violations=(told,), notes=notes)
+    return CheckResult("reproducible", notes=(f"{told}; the plan does not ask for the same bits", *notes))
 
 
 def trace(bed: Bed) -> Trace:

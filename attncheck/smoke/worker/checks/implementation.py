@@ -10,15 +10,15 @@ from dataclasses import replace
 
 from attncheck.attention.device import message
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import Measure, Proof
+from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker import testbed as beds
 from attncheck.smoke.worker.testbed import Bed
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return the proof."""
     if bed.plan.attn_implementation == "eager":
-        return Proof("implementation", notes=("eager attention is what others are compared with",))
+        return CheckResult("implementation", notes=("eager attention is what others are compared with",))
     measures: list[Measure] = []
     notes: list[str] = []
     for plan in dict.fromkeys((replace(bed.plan, precision="fp32"), bed.plan)):
@@ -28,7 +28,7 @@ def prove(bed: Bed) -> Proof:
             if plan is bed.plan and not measures:
                 raise
             notes.append(f"{plan.precision}: {message(error)}")
-    return Proof("implementation", measures=tuple(measures), notes=tuple(notes))
+    return CheckResult("implementation", measures=tuple(measures), notes=tuple(notes))
 
 
 def _against_eager(bed: Bed, plan: Plan) -> list[Measure]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import Measure, Proof
+from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker import testbed as beds
 from attncheck.smoke.worker.attention_trace import Watcher
 from attncheck.smoke.worker.data.packing import Batch
@@ -26,7 +26,7 @@ from attncheck.smoke.worker.testbed import Bed
 POWER = 20.0  # a leak of everything must change logits by this many limits, else the proof would see nothing
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return the proof."""
     measures: list[Measure] = []
     notes: list[str] = []
@@ -47,8 +47,8 @@ def prove(bed: Bed) -> Proof:
         notes.append(f"forward only: {bed.untrainable}")
     weak = powerless(bed, measures)
     if weak:
-        return Proof("isolation", "skipped", weak, tuple(measures), notes=tuple(notes))
-    return Proof("isolation", measures=tuple(measures), violations=tuple(violations), notes=tuple(notes))
+        return CheckResult("isolation", "skipped", weak, tuple(measures), notes=tuple(notes))
+    return CheckResult("isolation", measures=tuple(measures), violations=tuple(violations), notes=tuple(notes))
 
 
 def against_alone(bed: Bed, plan: Plan) -> list[Measure]:

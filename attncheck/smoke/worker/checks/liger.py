@@ -26,7 +26,7 @@ from torch import nn
 
 from attncheck.attention.device import message
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import Measure, Proof
+from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker import liger_patches
 from attncheck.smoke.worker import testbed as beds
 from attncheck.smoke.worker.checks import agreement
@@ -40,16 +40,16 @@ IEEE = {"TRITON_F32_DEFAULT": "ieee"}  # else triton multiplies float32 in TF32 
 SCALE = 0.25  # what the loss is multiplied by on its way back; exact in every dtype
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return the proof. Where liger's kernels cannot run, what does nothing is still found."""
     model: Any = bed.model(bed.plan.bare())
     try:
         asked = liger_patches.asked(model)
     except ImportError as error:
-        return Proof(QUESTION, "refused", f"liger-kernel cannot be imported: {message(error)}")
+        return CheckResult(QUESTION, "refused", f"liger-kernel cannot be imported: {message(error)}")
     if asked is None:
         kind = model.config.model_type
-        return Proof(QUESTION, violations=(f"liger-kernel has no patches for {kind}: it does nothing",))
+        return CheckResult(QUESTION, violations=(f"liger-kernel has no patches for {kind}: it does nothing",))
     notes = [*agreement.left_out(bed)]
     wrong, weak = (tuple(idle(bed, way, asked, notes)) for way in WAYS)
     measures: list[Measure] = []
@@ -63,7 +63,7 @@ def prove(bed: Bed) -> Proof:
         if not wrong or lost.outcome == "raised":
             return replace(lost, violations=wrong, reservations=weak, notes=tuple(notes))
         notes.append(f"not compared with the model without liger: {lost.reason}")
-    return Proof(QUESTION, "ok", "", tuple(measures), wrong, weak, tuple(notes))
+    return CheckResult(QUESTION, "ok", "", tuple(measures), wrong, weak, tuple(notes))
 
 
 def idle(bed: Bed, way: str, asked: tuple[str, ...], notes: list[str]) -> Iterator[str]:

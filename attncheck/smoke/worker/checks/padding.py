@@ -13,13 +13,13 @@ from torch import Tensor
 
 from attncheck.attention.device import message
 from attncheck.core.plan import SIDES, Plan
-from attncheck.core.results.smoke import Measure, Proof
+from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker import testbed as beds
 from attncheck.smoke.worker.data.packing import padded
 from attncheck.smoke.worker.testbed import Bed
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return the proof for both sides, in the plan's precision and, where the implementation runs in it, float32."""
     measures: list[Measure] = []
     violations: list[str] = []
@@ -48,7 +48,7 @@ def prove(bed: Bed) -> Proof:
                 first = broken[0]
                 told = f"{first.what} off by {first.value:.2g} (limit {first.limit:.2g})"
                 reservations.append(f"not used by this plan: {told}")
-    return Proof(
+    return CheckResult(
         "padding",
         measures=tuple(measures),
         violations=tuple(dict.fromkeys(violations)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from attncheck.core.results.smoke import Measure, Proof, Step
+from attncheck.core.results.smoke import CheckResult, Measure, Step
 from attncheck.smoke.worker import testbed as beds
 from attncheck.smoke.worker import trainer
 from attncheck.smoke.worker.testbed import Bed
@@ -16,10 +16,10 @@ from attncheck.smoke.worker.testbed import Bed
 TWICE = 1.01  # a constant factor in the gradient, which AdamW hides, is wrong from here on
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return the proof."""
     if bed.untrainable:
-        return Proof("training", "refused", bed.untrainable)
+        return CheckResult("training", "refused", bed.untrainable)
     measures = first_step(bed)
     steps: list[Step] = []
 
@@ -29,7 +29,7 @@ def prove(bed: Bed) -> Proof:
     for step in trainer.run(bed, tell):
         steps.append(step)
     goal = trainer.goal(bed, [step.loss for step in steps])
-    return Proof(
+    return CheckResult(
         "training",
         measures=tuple(measures),
         violations=tuple(wrong(bed, steps)),

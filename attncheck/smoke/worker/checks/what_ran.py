@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from attncheck.core.results.smoke import Layer, Proof
+from attncheck.core.results.smoke import CheckResult, Layer
 from attncheck.smoke.worker.attention_trace import FAMILIES, Watcher, kernels
 from attncheck.smoke.worker.testbed import Bed
 
 
-def prove(bed: Bed) -> Proof:
+def prove(bed: Bed) -> CheckResult:
     """Return the proof: in every attention layer, what was asked for is what ran."""
     model, batch = bed.model(), bed.batch(bed.rows())
     watcher = Watcher(model, bed.plan.attn_implementation)
@@ -20,9 +20,9 @@ def prove(bed: Bed) -> Proof:
     seen = kernels(lambda: bed.run(model, batch, backward=backward), bed.device)
     notes = [line for line in (_told(layers), f"kernels: {', '.join(seen)}" if seen else "") if line]
     if not layers:
-        return Proof("what_ran", "skipped", "no attention layer could be told apart in this model")
+        return CheckResult("what_ran", "skipped", "no attention layer could be told apart in this model")
     wrong = tuple(_wrong(layers, bed.plan.attn_implementation))
-    return Proof("what_ran", violations=wrong, notes=tuple(notes), layers=layers)
+    return CheckResult("what_ran", violations=wrong, notes=tuple(notes), layers=layers)
 
 
 def _wrong(layers: tuple[Layer, ...], requested: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from attncheck.core import codec
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import Layer, Proof
+from attncheck.core.results.smoke import CheckResult, Layer
 from attncheck.core.results.verdicts import Outcome
 from attncheck.smoke.worker.data.language import Language
 from attncheck.smoke.worker.models import build
@@ -59,7 +59,7 @@ def smoke(member: Member) -> None:
         member.say({"item": index, "answer": codec.plain(found)})
 
 
-def prove(member: Member, name: str, plan: Plan, kind: type[Driver]) -> Proof:
+def prove(member: Member, name: str, plan: Plan, kind: type[Driver]) -> CheckResult:
     """Return the proof of a plan; every rank of the group must ask for the same."""
     attention = SCHEMES[plan.scheme](member.group, member.world_size, member.device.emulated)
     device = torch.device("cuda", torch.cuda.current_device()) if member.device.kind == "cuda" else torch.device("cpu")
@@ -77,11 +77,11 @@ def prove(member: Member, name: str, plan: Plan, kind: type[Driver]) -> Proof:
         outcome, reason = "raised", told(error, plan)
     reason = member.agree(reason)
     if reason or model is None:
-        return Proof(QUESTION, _outcome(outcome), reason)
+        return CheckResult(QUESTION, _outcome(outcome), reason)
     try:
         return _compared(member, bed, attention, model, kind)
     except Refused as error:  # of every rank alike, before they exchange anything
-        return Proof(QUESTION, "refused", member.agree(str(error)))
+        return CheckResult(QUESTION, "refused", member.agree(str(error)))
     except Exception as error:
         raise _Failed(told(error, plan, attention.kv_heads)) from error
 
@@ -104,7 +104,7 @@ def documents(seed: int, ranks: int) -> tuple[tuple[Tensor, ...], ...]:
     return tuple(tuple(map(language.document, lengths)) for lengths in (first, second))
 
 
-def _compared(member: Member, bed: Bed, attention: Attention, model: nn.Module, kind: type[Driver]) -> Proof:
+def _compared(member: Member, bed: Bed, attention: Attention, model: nn.Module, kind: type[Driver]) -> CheckResult:
     """Return the proof of a model over ranks; what rank 0 returns, the others' is not used."""
     texts = documents(bed.plan.seed, member.world_size)
     rows = [row(each, bed.device) for each in texts]
@@ -114,7 +114,7 @@ def _compared(member: Member, bed: Bed, attention: Attention, model: nn.Module, 
     member.agreed += 1
     reports = [json.loads(text) for text in member.shared(f"own/{member.agreed}", json.dumps(_own(made)))]
     if not member.leads:
-        return Proof(QUESTION)
+        return CheckResult(QUESTION)
     one = reference.single(bed, texts)
     measures = (*reference.measures(made, rows, one), *loss_shares.measures(made, rows))
     violations = [
@@ -126,7 +126,7 @@ def _compared(member: Member, bed: Bed, attention: Attention, model: nn.Module, 
         wrong = nearest(bed, rows, made, driver, measures[0].limit)
         violations += [f"the logits are those of {wrong}"] if wrong else []
     notes = tuple(_notes(member, attention, layers, made))
-    return Proof(QUESTION, measures=measures, violations=tuple(violations), notes=notes, layers=layers)
+    return CheckResult(QUESTION, measures=measures, violations=tuple(violations), notes=notes, layers=layers)
 
 
 def _own(made: Step) -> dict[str, Any]:

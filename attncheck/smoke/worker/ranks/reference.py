@@ -76,7 +76,7 @@ def _worst_document(seen: Sequence[Tensor], rows: Sequence[Row], one: Single, ra
         limit = one.limit(max(own, one.logits()[0]))
         error = relative([seen[index]], [wanted])
         found.append(Measure("one document's logits", error, limit, _where(index, rows, ranks)))
-    return max(found, key=lambda measure: measure.excess)
+    return max(found, key=lambda measure: measure.budget_ratio)
 
 
 def _where(index: int, rows: Sequence[Row], ranks: int) -> str:
@@ -101,7 +101,7 @@ def _worst_parameter(made: Step, one: Single, total: float, floor: float) -> Mea
         own = float((one.rounded.gradients.get(name, wanted) - wanted).norm()) / size
         error = finite(float((got - wanted).norm()) / size)
         found.append(Measure("one parameter's gradient", error, one.limit(max(own, floor)), f"in {name}"))
-    return max(found, key=lambda measure: measure.excess)
+    return max(found, key=lambda measure: measure.budget_ratio)
 
 
 def _log_prob_error(one: Single, rows: Sequence[Row]) -> float:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attncheck.core.job import Consequence, Objection
-from attncheck.core.launch import Place
+from attncheck.core.job import Consequence, SettingProblem
+from attncheck.core.launch import SourceLocation
 from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
@@ -16,8 +16,8 @@ def cases(consequence: Consequence, message: str) -> tuple[Cases, Cases, Callabl
     """Return the launches that make the rule of `consequence` fire, those that keep it silent, and what it must say."""
     other: Consequence = "wrong" if consequence != "wrong" else "refuses"
     evidence = ("openrlhf 0.11.2 cli/train_sft.py:321",)
-    said = Objection(consequence, message, evidence, Place("run.sh", 9, 3), {"packing": "off"})
-    advised = Objection(consequence, message, (), advice="another release")
+    said = SettingProblem(consequence, message, evidence, SourceLocation("run.sh", 9, 3), {"packing": "off"})
+    advised = SettingProblem(consequence, message, (), advice="another release")
     fires = {
         "with a change that mends it": s.job(s.h200(), objections=(said,)),
         "with advice alone": s.job(s.h200(), objections=(advised,)),
@@ -25,6 +25,6 @@ def cases(consequence: Consequence, message: str) -> tuple[Cases, Cases, Callabl
     silent = {
         "no launch": s.h200(),
         "nothing to object to": s.job(s.h200()),
-        "another consequence": s.job(s.h200(), objections=(Objection(other, "other", ()),)),
+        "another consequence": s.job(s.h200(), objections=(SettingProblem(other, "other", ()),)),
     }
     return fires, silent, lambda findings: message in findings and "run.sh" in findings
