@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
+def progress_line() -> Iterator[Callable[[str], None]]:
     """Yield a function that shows one line of progress; silent where standard error is not a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda text: None
@@ -24,10 +24,10 @@ def progress() -> Iterator[Callable[[str], None]]:
         yield lambda text: status.update(text)
 
 
-def guarded(work: Callable[[Callable[[str], None]], T]) -> T:
-    """Run `work` with a line of progress; an interrupt ends it cleanly, as `Interrupted`."""
+def with_progress(work: Callable[[Callable[[str], None]], T]) -> T:
+    """Run `work(report_progress)` with a line of progress; an interrupt ends it cleanly, as `Interrupted`."""
     try:
-        with progress() as say:
-            return work(say)
+        with progress_line() as report_progress:
+            return work(report_progress)
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing is left running") from None

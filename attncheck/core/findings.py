@@ -1,9 +1,9 @@
-"""What attncheck says: findings with evidence and fixes, explained skips, and the report that holds them."""
+"""Findings with their evidence and fixes, rules that could not be judged, and what a policy lets pass."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from attncheck.core.launch import SourceLocation
@@ -20,7 +20,7 @@ class Fix:
     framework flag or keyword, "edit" is a change of a file, "manual" cannot be pasted (a driver, a machine).
     `safety` is "safe" where nothing else in the environment can move, "unsafe" where other packages may.
     `proven` is the measurement that showed it to work, where one was made. `sets` are the settings of a launch that
-    it changes, by `jobs.Key`: the framework's own words for them are then the `text`.
+    it changes, by `core.job.Key`: the framework's own words for them are then the `text`.
     """
 
     title: str
@@ -68,3 +68,33 @@ class Skip:
     code: str
     name: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """Findings that a policy lets pass: a code or prefix, why, and until when (an ISO date, the last day included)."""
+
+    code: str
+    reason: str
+    until: str
+
+
+def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings in the order of reports, by severity, then by code.
+
+    Findings that say the same of the same subject are one finding: the gravest, with the locations of all.
+    """
+    merged: dict[tuple[str, str, str], Finding] = {}
+    for finding in sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code)):
+        key = (finding.code, finding.subject, finding.message)
+        if key in merged:
+            locations = tuple(dict.fromkeys((*merged[key].locations, *finding.locations)))
+            finding = replace(merged[key], locations=locations)
+        merged[key] = finding
+    return tuple(merged.values())
+
+
+def is_selected(code: str, select: Iterable[str], ignore: Iterable[str]) -> bool:
+    """Return whether a rule's code is asked for by codes or prefixes ("ATN1"); `ignore` wins over `select`."""
+    chosen = tuple(select)
+    return not code.startswith(tuple(ignore)) and (not chosen or code.startswith(chosen))

@@ -34,15 +34,27 @@ def load(room: ModuleType, group: str, families: bool = False) -> tuple[list[Ext
     With `families` the modules lie one folder deeper. A name that begins with "_" is no extension. The group is a
     public name: it stays when a room moves.
     """
-    extensions: list[Extension] = []
-    broken: list[Broken] = []
-    for name, origin in [*_built_in(room, families), *_plugins(group)]:
-        try:
-            with contextlib.redirect_stdout(sys.stderr):  # standard output is the report's
-                extensions.append(Extension(name, importlib.import_module(origin)))
-        except (Exception, SystemExit) as error:  # a plugin may raise anything
-            broken.append(Broken(origin, f"{type(error).__name__}: {error}"))
-    return extensions, broken
+    loaded = [_load(name, origin) for name, origin in [*_built_in(room, families), *_plugins(group)]]
+    extensions = [extension for extension in loaded if isinstance(extension, Extension)]
+    return extensions, [extension for extension in loaded if isinstance(extension, Broken)]
+
+
+def origins(room: ModuleType, group: str) -> dict[str, str]:
+    """Return where the extensions of a room come from, module by name; nothing is imported."""
+    return dict([*_plugins(group), *_built_in(room, False)])  # a plugin does not take the place of what is built in
+
+
+def load_one(room: ModuleType, group: str, name: str) -> Extension | Broken:
+    """Return the extension called `name`, which is one of `origins`."""
+    return _load(name, origins(room, group)[name])
+
+
+def _load(name: str, origin: str) -> Extension | Broken:
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is the report's
+            return Extension(name, importlib.import_module(origin))
+    except (Exception, SystemExit) as error:  # a plugin may raise anything
+        return Broken(origin, f"{type(error).__name__}: {error}")
 
 
 def _built_in(room: ModuleType, families: bool) -> Iterator[tuple[str, str]]:

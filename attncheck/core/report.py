@@ -1,69 +1,149 @@
-"""The report: what was seen, what is wrong, what could not be judged, and what was measured."""
+"""The report: what was seen, what is wrong, what could not be judged, and one section for each thing that was done.
+
+A section is what one command measured or read. Its type is a frozen dataclass in `core/results/`, named by `SECTION`
+there; how it is shown stands in `report/sections/` under the same name. Nothing here knows which sections there are.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
 
-from attncheck.core.findings import SEVERITIES, Finding, Severity, Skip
-from attncheck.core.job import LintedLaunch
-from attncheck.core.results.collectives import Communication
-from attncheck.core.results.error_growth import Growth
-from attncheck.core.results.gate import Allowance, Stage
-from attncheck.core.results.hf_adapter import AdapterVerdict
-from attncheck.core.results.ring_timings import RingRates, RingTiming
-from attncheck.core.results.smoke import PlanRun
-from attncheck.core.results.timings import DeviceRates, Recommendation, Timing
-from attncheck.core.results.verdicts import BackendState, MeasuredOn, Repeats, Run, Verdict
+from attncheck.core.findings import SEVERITIES, Allowance, Finding, Severity, Skip, gravest_first
+from attncheck.core.results.verdicts import MeasuredOn, Verdict
 from attncheck.core.snapshot import Snapshot
+
+T = TypeVar("T", bound="Section")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """A plan as one framework writes it, ready to paste."""
+class OpenQuestion:
+    """Something that was asked for and got no answer: nothing found does not speak for it."""
 
-    framework: str
-    text: str
+    name: str  # of the check
+    outcome: str  # "unanswered", "left out"
+    reason: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One command's part of a report. A subclass holds its results and says what they answer."""
+
+    name: ClassVar[str]
+
+    @property
+    def device(self) -> MeasuredOn:
+        """The device that was measured on; blank where nothing was measured."""
+        return MeasuredOn()
+
+    @property
+    def answers(self) -> tuple[Verdict, ...]:
+        """The verdicts that are counted and shown beside findings."""
+        return ()
+
+    @property
+    def unanswered(self) -> tuple[OpenQuestion, ...]:
+        """What was asked for and got no answer."""
+        return ()
+
+    def merge(self: T, later: T) -> T:
+        """Return both sections as one: of two runs of the same command, as a gate makes them model by model."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Report:
-    """The answer: what was seen, what is wrong, what could not be judged, and which rules found nothing."""
+    """The answer of one command. `exit_code` is filled in by the command line, which knows what it fails on."""
 
+    command: str  # as on the command line: "doctor", "parity", …
     snapshot: Snapshot
-    findings: tuple[Finding, ...]
-    skips: tuple[Skip, ...]
-    passed: tuple[str, ...]  # codes of the rules that looked and found nothing
+    findings: tuple[Finding, ...] = ()
+    skips: tuple[Skip, ...] = ()
+    passed: tuple[str, ...] = ()  # codes of the rules that were judged and found nothing
     suppressed: tuple[str, ...] = ()  # codes switched off by --select, --ignore or the configuration
-    needs: tuple[str, ...] = ()  # what the profile holds to matter: "flash", "ring", "rl", …
-    command: Literal["doctor", "communication", "parity", "determinism", "bench", "smoke", "lint", "gate"] = "doctor"
-    measured_on: MeasuredOn = MeasuredOn()
-    backends: tuple[BackendState, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
-    runs: tuple[Run, ...] = ()  # parity's measurements
-    repeats: tuple[Repeats, ...] = ()  # determinism's
-    growth: tuple[Growth, ...] = ()  # parity's over ranks, at several ring sizes
-    rates: DeviceRates = DeviceRates()  # bench's on one device
-    timings: tuple[Timing, ...] = ()
-    recommendations: tuple[Recommendation, ...] = ()
-    adapted: tuple[AdapterVerdict, ...] = ()  # what ring-flash-attn's Hugging Face adapter was seen to do
-    ring_rates: RingRates = RingRates()  # bench's over ranks
-    ring_timings: tuple[RingTiming, ...] = ()
-    conclusions: tuple[str, ...] = ()  # what the timings allow to say
-    attempts: tuple[PlanRun, ...] = ()  # smoke's: the plan as it was given, then as it was mended
-    settings: tuple[Settings, ...] = ()  # of the mended plan
-    launches: tuple[LintedLaunch, ...] = ()  # the launches that were read
-    stages: tuple[Stage, ...] = ()  # a gate's checks, in order
     baselined: tuple[Finding, ...] = ()  # let pass: they are in the baseline
     allowed: tuple[Finding, ...] = ()  # let pass: the policy allows them, for the reasons in `allowances`
     allowances: tuple[Allowance, ...] = ()
-    communication: Communication = Communication()  # among ranks, before anything is computed over them
+    sections: Mapping[str, Section] = field(default_factory=dict)
+    exit_code: int = 0
+
+    def section(self, kind: type[T]) -> T | None:
+        """Return the section of this type, None where the report has none."""
+        found = self.sections.get(kind.name)
+        return found if isinstance(found, kind) else None
+
+    def with_section(self, section: Section, **changes: Any) -> Report:
+        """Return the report with `section` in the place of the one of its name, and other fields changed."""
+        return replace(self, sections={**self.sections, section.name: section}, **changes)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdicts of all sections."""
+        return tuple(verdict for section in self.sections.values() for verdict in section.answers)
+
+    @property
+    def device(self) -> MeasuredOn:
+        """The device that was measured on, of the first section that measured."""
+        devices = (section.device for section in self.sections.values())
+        return next((device for device in devices if device.device), MeasuredOn())
+
+    def counts(self) -> dict[str, int]:
+        """Return how many findings there are of each severity."""
+        return {severity: sum(each.severity == severity for each in self.findings) for severity in SEVERITIES}
 
     def fails(self, fail_on: str) -> bool:
-        """Say whether a finding is at or above `fail_on`: "error", "warning" or "never"."""
+        """Return whether a finding is at or above `fail_on`: "error", "warning" or "never"."""
         return self.worst() in {"error": ("error",), "warning": ("error", "warning"), "never": ()}[fail_on]
 
     def worst(self) -> Severity | None:
-        """Return the gravest severity found, or None."""
-        found = {finding.severity for finding in self.findings}
-        return next((severity for severity in SEVERITIES if severity in found), None)
+        """Return the gravest severity among the findings, or None."""
+        counts = self.counts()
+        return next((severity for severity in SEVERITIES if counts[severity]), None)
+
+
+def distinct(items: Iterable[Item]) -> tuple[Item, ...]:
+    """Return items once each, in order; they need not be hashable."""
+    kept: list[Item] = []
+    for item in items:
+        if item not in kept:
+            kept.append(item)
+    return tuple(kept)
+
+
+def merge(command: str, snapshot: Snapshot, reports: Iterable[Report]) -> Report:
+    """Return one report on `snapshot` with everything that `reports` hold, each finding once.
+
+    A rule that found something in one of them has not passed; one that could not be judged in one, and found nothing
+    in another, has passed.
+    """
+    every = tuple(reports)
+    findings, baselined, allowed = (
+        gravest_first(finding for report in every for finding in getattr(report, name))
+        for name in ("findings", "baselined", "allowed")
+    )
+    fired = {finding.code for finding in (*findings, *baselined, *allowed)}
+    passed = {code for report in every for code in report.passed} - fired
+    skips = dict.fromkeys(skip for report in every for skip in report.skips if skip.code not in passed | fired)
+    return Report(
+        command,
+        snapshot,
+        findings,
+        tuple(skips),
+        tuple(sorted(passed)),
+        tuple(sorted({code for report in every for code in report.suppressed})),
+        baselined,
+        allowed,
+        tuple(dict.fromkeys(allowance for report in every for allowance in report.allowances)),
+        merge_sections(report.sections for report in every),
+    )
+
+
+def merge_sections(parts: Iterable[Mapping[str, Section]]) -> dict[str, Section]:
+    """Return sections by name; those of the same name are merged by themselves."""
+    merged: dict[str, Section] = {}
+    for sections in parts:
+        for name, section in sections.items():
+            merged[name] = merged[name].merge(section) if name in merged else section
+    return merged

@@ -5,15 +5,16 @@ from __future__ import annotations
 import difflib
 import itertools
 import traceback
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import cache
 
 from attncheck.core import registry
 from attncheck.core.errors import BadUsage
 from attncheck.core.facts import MissingFact
-from attncheck.core.findings import SEVERITIES, Finding, Problem, Severity, Skip
+from attncheck.core.findings import Finding, Problem, Severity, Skip, gravest_first, is_selected
 from attncheck.core.report import Report
+from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import rules
 from attncheck.doctor.needs import Need
@@ -62,8 +63,8 @@ def _shared_start(first: str, second: str) -> int:
 def judge(
     snapshot: Snapshot,
     needs: frozenset[Need],
-    select: Iterable[str] = (),
-    ignore: Iterable[str] = (),
+    select: Collection[str] = (),
+    ignore: Collection[str] = (),
 ) -> Report:
     """Return the report on `snapshot`. `select` and `ignore` are codes or prefixes ("ATN1"); ignore wins."""
     known, broken = all_rules()
@@ -74,7 +75,7 @@ def judge(
     for rule in known:
         if rule.by_engine or (rule.needs and not rule.needs & needs) or (rule.general and "job" in needs):
             continue
-        if not _wanted(rule.code, tuple(select), tuple(ignore)):
+        if not is_selected(rule.code, select, ignore):
             suppressed.append(rule.code)
             continue
         try:
@@ -89,17 +90,23 @@ def judge(
         if not problems:
             passed.append(rule.code)
     findings += [_unloadable(item) for item in broken]
-    findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
-    return Report(snapshot, tuple(findings), tuple(skips), tuple(passed), tuple(suppressed), tuple(sorted(needs)))
+    return Report(
+        "doctor",
+        snapshot,
+        gravest_first(findings),
+        tuple(skips),
+        tuple(passed),
+        tuple(suppressed),
+        sections={"doctor": DoctorSection(tuple(sorted(needs)))},
+    )
 
 
-def added(
-    report: Report, findings: Iterable[Finding], select: Iterable[str] = (), ignore: Iterable[str] = ()
+def add_findings(
+    report: Report, findings: Iterable[Finding], select: Collection[str] = (), ignore: Collection[str] = ()
 ) -> Report:
     """Return `report` with findings of the engine's own, the gravest first; --select and --ignore hold for them too."""
-    kept = [finding for finding in findings if _wanted(finding.code, tuple(select), tuple(ignore))]
-    every = sorted([*report.findings, *kept], key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
-    return replace(report, findings=tuple(every))
+    kept = [finding for finding in findings if is_selected(finding.code, select, ignore)]
+    return replace(report, findings=gravest_first((*report.findings, *kept)))
 
 
 def stamp(rule: Rule, problem: Problem) -> Finding:
@@ -119,15 +126,9 @@ def stamp(rule: Rule, problem: Problem) -> Finding:
     )
 
 
-def _wanted(code: str, select: tuple[str, ...], ignore: tuple[str, ...]) -> bool:
-    if any(code.startswith(prefix) for prefix in ignore):
-        return False
-    return not select or any(code.startswith(prefix) for prefix in select)
-
-
 def _crashed(rule: Rule, error: Exception) -> Finding:
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return stamped(
+    return stamp_as(
         "ATN901",
         Problem(
             message=f"attncheck's own rule {rule.code} {rule.name} crashed; the other rules ran",
@@ -138,13 +139,13 @@ def _crashed(rule: Rule, error: Exception) -> Finding:
 
 
 def _unloadable(item: registry.Broken) -> Finding:
-    return stamped(
+    return stamp_as(
         "ATN902",
         Problem(message=f"the extension {item.name} cannot be loaded", evidence=(item.reason,), subject=item.name),
     )
 
 
-def stamped(code: str, problem: Problem) -> Finding:
+def stamp_as(code: str, problem: Problem) -> Finding:
     """Return `problem` as a finding of the rule `code`, one that the engine raises by itself."""
     rule = next(rule for rule in all_rules()[0] if rule.code == code)
     return stamp(rule, problem)

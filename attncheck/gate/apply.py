@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.findings import SEVERITIES, Finding, Problem
+from attncheck.core.findings import Allowance, Finding, Problem, gravest_first, is_selected
 from attncheck.core.report import Report
-from attncheck.core.results.gate import Allowance
 from attncheck.core.results.verdicts import Verdict
 from attncheck.doctor import engine
 from attncheck.gate.policy import Config
@@ -34,7 +33,7 @@ def applied(report: Report, policy: Config, date: str) -> Report:
     kept: list[Finding] = []
     passing: list[Finding] = []
     for finding in (*report.findings, *own):
-        if not _wanted(finding.code, policy):
+        if not is_selected(finding.code, policy.select, policy.ignore):
             continue
         (passing if _allowance(finding, live) else kept).append(finding)
     used = [allowance for allowance in live if any(_allowance(finding, [allowance]) for finding in passing)]
@@ -46,19 +45,13 @@ def applied(report: Report, policy: Config, date: str) -> Report:
     )
 
 
-def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings in the order of reports, by severity, then by code; what says the same twice once."""
-    ordered = sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
-    return tuple({(one.code, one.subject, one.message, one.locations): one for one in reversed(ordered)}.values())[::-1]
-
-
 def expired(allowances: Iterable[Allowance], date: str) -> Iterator[Finding]:
     """Yield a finding for each ignore whose last day is before `date`."""
     for allowance in allowances:
         if allowance.until < date:
             message = f"the ignore of {allowance.code} ended on {allowance.until}"
             evidence = (f"its reason was: {allowance.reason}",)
-            yield engine.stamped(EXPIRED, Problem(message, evidence, (), allowance.code))
+            yield engine.stamp_as(EXPIRED, Problem(message, evidence, (), allowance.code))
 
 
 def imprecise(verdicts: Iterable[Verdict], most: float) -> Iterator[Finding]:
@@ -72,15 +65,9 @@ def imprecise(verdicts: Iterable[Verdict], most: float) -> Iterator[Finding]:
         evidence = [f"{verdict.case}: {verdict.budget_ratio:.2g} of its budget; {verdict.reason}" for verdict in found]
         more = [f"… and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
         message = f"{backend} errs by {found[0].budget_ratio:.2g} of its budget, the policy's max-error is {most:g}"
-        yield engine.stamped(IMPRECISE, Problem(message, (*evidence[:SHOWN], *more), (), backend))
+        yield engine.stamp_as(IMPRECISE, Problem(message, (*evidence[:SHOWN], *more), (), backend))
 
 
 def _allowance(finding: Finding, live: Iterable[Allowance]) -> bool:
     """Say whether an ignore covers a finding; that an ignore has ended is covered by none."""
     return finding.code != EXPIRED and any(finding.code.startswith(allowance.code) for allowance in live)
-
-
-def _wanted(code: str, policy: Config) -> bool:
-    if any(code.startswith(prefix) for prefix in policy.ignore):
-        return False
-    return not policy.select or any(code.startswith(prefix) for prefix in policy.select)

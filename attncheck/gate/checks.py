@@ -15,6 +15,7 @@ from attncheck.core.launch import COMMAND, Source
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
 from attncheck.core.results.gate import Check
+from attncheck.core.results.lint import launches_of
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine, target
 from attncheck.doctor.probes.take import LANES, Lane, take
@@ -26,7 +27,7 @@ from attncheck.measure import bench_shapes, determinism, parity
 from attncheck.ring import bench as ring_bench
 from attncheck.ring import determinism as ring_determinism
 from attncheck.ring import parity as ring_parity
-from attncheck.ring.communication_check import check_communication
+from attncheck.ring.communication_check import check_communication, exchanges
 from attncheck.ring.group import Ring
 from attncheck.smoke import run
 from attncheck.workers.execution import ExecutionTarget
@@ -145,7 +146,7 @@ class Asking:
             yield self._talk(ring)
 
     def _talk(self, ring: Ring) -> Report:
-        report = check_communication(self.snapshot(), ring, self.bench, self.say)
+        report = check_communication("doctor", self.snapshot(), ring, self.bench, self.say)
         self._hear(report.findings)
         return report
 
@@ -168,7 +169,8 @@ class Asking:
             if sources:
                 request = replace(wanted, sources=sources, skip_unknown=any_program)
                 report = lint.run(here, request, self.inputs.model, self.inputs.file)
-                self._job = report.launches[0].job if report.launches else self._job
+                launches = launches_of(report)
+                self._job = launches[0].job if launches else self._job
                 yield report
         if self.commands and self._job is None:
             raise Unanswered("the command starts no training that attncheck knows")
@@ -198,7 +200,7 @@ class Asking:
 
     def _over_ranks(self, report: Report) -> Report:
         """Return a report over ranks, having taken note of how they talked."""
-        self._talked = self._talked or bool(report.communication.exchanges)
+        self._talked = self._talked or bool(exchanges(report))
         self._hear(report.findings)
         return report
 

@@ -172,30 +172,30 @@ class _Start:
     def report(self) -> Report:
         """Return the report behind the answer."""
         if self._report is None and self._folder is not None:
-            from attncheck.core import codec
-            from attncheck.core.report import Report
+            from attncheck.core.codec import BadDocument
+            from attncheck.report import document
 
             try:
-                self._report = codec.loads(Report, answers_cache.report(self._folder, self._key) or "")
-            except codec.BadDocument:
+                self._report = document.loads(answers_cache.report(self._folder, self._key) or "")
+            except BadDocument:
                 self._gate()  # it was damaged, or too large to keep
         assert self._report is not None
         return self._report
 
     def _gate(self) -> int:
-        from attncheck.core import codec
         from attncheck.gate import run as gate
         from attncheck.gate.inputs import Inputs
         from attncheck.lint import launches
+        from attncheck.report import document
 
         sources = (*gate.named(self.asked), launches.source_of_words(self.words))
         inputs = Inputs(sources)
         report: Report = self._guarded(lambda say: gate.run(self.asked, self.bench, say, sources, inputs, self.date))
-        self._report = report
         code = gate.exit_code(report, self.asked)
+        self._report = report = replace(report, exit_code=code)
         if self._folder is not None and code in (CLEAN, FOUND):
             answer = answers_cache.Answer(code, time.time(), inputs.files, inputs.models)
-            answers_cache.write(self._folder, self._key, answer, codec.dumps(report, None))
+            answers_cache.write(self._folder, self._key, answer, document.dumps(report, None))
         return code
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.results.gate import Allowance, Check
+from attncheck.core.findings import Allowance
+from attncheck.core.results.gate import Check
 from attncheck.doctor.profile import PROFILES, Profile
 from attncheck.gate import policy_values as values
 from attncheck.gate.policy_values import FAIL_ON as FAIL_ON

@@ -10,8 +10,9 @@ from typing import Any, Literal, get_args
 
 from packaging.version import InvalidVersion, Version
 
+from attncheck.core.findings import Allowance
 from attncheck.core.plan import CHOICES, Plan
-from attncheck.core.results.gate import CHECKS, Allowance, Check
+from attncheck.core.results.gate import CHECKS, Check
 
 FailOn = Literal["error", "warning", "never"]
 FAIL_ON: tuple[FailOn, ...] = get_args(FailOn)

@@ -16,10 +16,10 @@ from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Finding
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.plan import Plan
-from attncheck.core.report import Report
-from attncheck.core.results.gate import CHECKS, Check, Outcome, Stage
+from attncheck.core.report import Report, merge
+from attncheck.core.results.gate import CHECKS, Check, GateSection, Outcome, Stage
 from attncheck.core.snapshot import NOT_ASKED, Snapshot
-from attncheck.gate import apply, baseline, deadline, merge
+from attncheck.gate import apply, baseline, deadline
 from attncheck.gate import checks as asking
 from attncheck.gate.dates import today
 from attncheck.gate.inputs import Inputs
@@ -97,10 +97,10 @@ def exit_code(report: Report, asked: Config) -> int:
     """
     if report.fails(asked.fail_on):
         return FOUND
-    if any(stage.reason == INTERRUPTED for stage in report.stages):
+    questions = [question for section in report.sections.values() for question in section.unanswered]
+    if any(question.reason == INTERRUPTED for question in questions):
         return Interrupted.exit_code
-    open_ones = [stage for stage in report.stages if stage.outcome in ("unanswered", "left out")]
-    if any(stage.check in asked.checks or stage.check != "lint" for stage in open_ones):
+    if any(question.name in asked.checks or question.name != "lint" for question in questions):
         return UNANSWERED
     return CLEAN
 
@@ -202,7 +202,7 @@ class _Gate:
                 raise
             because = str(error)
         self.reports += collected
-        late = sum(report.measured_on.not_reached for report in collected)
+        late = sum(report.device.not_reached for report in collected)
         because = because or (f"{late} case{'s' * (late != 1)} not reached within the budget" if late else "")
         outcome: Outcome = "unanswered" if because else "found" if self._finds(collected) else "clean"
         answers: Counter[str] = Counter(verdict.answer for report in collected for verdict in report.verdicts)
@@ -219,6 +219,5 @@ class _Gate:
         return baseline.applied(judged, asked.baseline) if asked.baseline else judged
 
     def _report(self) -> Report:
-        blank = Report(self.ask.seen(), (), (), (), command="gate")
-        joined = replace(merge.merged(blank, self.reports), command="gate", stages=tuple(self.stages))
-        return self._settled(joined, self.asked)
+        own = Report("gate", self.ask.seen(), sections={"gate": GateSection(tuple(self.stages))})
+        return self._settled(merge("gate", own.snapshot, (own, *self.reports)), self.asked)

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.findings import SEVERITIES, Finding, Fix, Problem, Skip
+from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND, Edit, Launch, Source, Word
 from attncheck.core.model import Model
-from attncheck.core.report import Report
+from attncheck.core.report import Report, merge
+from attncheck.core.results.lint import LintSection, launches_of
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.profile import needs_of
@@ -75,8 +76,8 @@ def run(snapshot: Snapshot, request: Request, read_model: ReadModel, read_file: 
             f"{names}: starts no training that attncheck knows; --framework NAME reads it as one of "
             f"{', '.join(framework.name for framework in known)}"
         )
-    report = _joined(snapshot, reports)
-    return engine.added(report, [_not_recognised(source) for source in strange], request.select, request.ignore)
+    report = merge("lint", snapshot, reports)
+    return engine.add_findings(report, [_not_recognised(source) for source in strange], request.select, request.ignore)
 
 
 def _check_framework(name: str, known: Iterable[Framework]) -> None:
@@ -125,7 +126,8 @@ def _linted(snapshot: Snapshot, found: Found, request: Request, read_model: Read
     harmless: dict[str, str] = {key: value for key, value in sets.items() if key in HARMLESS}
     safe = found.framework.write(found.launch, job, harmless) if edits else ()
     said = LintedLaunch(job, _diff(found.launch, edits), _command(launch) if edits else "", edits, safe)
-    return replace(report, findings=findings, launches=(said,), command="lint")
+    section = LintSection((said,), tuple(sorted(needs_of(job))))
+    return replace(report, command="lint", findings=findings, sections={"lint": section})
 
 
 def _version(snapshot: Snapshot, framework: Framework, asked: str) -> tuple[str, tuple[str, ...]]:
@@ -267,40 +269,13 @@ def _plain(sets: Mapping[str, str]) -> str:
 
 
 def _not_recognised(source: Source) -> Finding:
-    return engine.stamped(
+    return engine.stamp_as(
         "ATN454",
         Problem(
             message=f"{source.name} starts no training that attncheck knows",
             evidence=("no command or key in it is one of a framework that attncheck reads",),
             subject=source.name,
         ),
-    )
-
-
-def _joined(snapshot: Snapshot, reports: list[Report]) -> Report:
-    """Return one report on several launches, each finding once."""
-    findings: list[Finding] = []
-    skips: dict[tuple[str, str], Skip] = {}
-    for report in reports:
-        for finding in report.findings:
-            same = next((other for other in findings if _same(finding, other)), None)
-            if same is None:
-                findings.append(finding)
-            elif set(finding.locations) - set(same.locations):
-                findings[findings.index(same)] = replace(same, locations=(*same.locations, *finding.locations))
-        skips.update({(skip.code, skip.reason): skip for skip in report.skips})
-    findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
-    fired = {finding.code for finding in findings}
-    passed = sorted({code for report in reports for code in report.passed} - fired)
-    return Report(
-        snapshot,
-        tuple(findings),
-        tuple(skips.values()),
-        tuple(passed),
-        reports[0].suppressed if reports else (),
-        tuple(sorted({need for report in reports for need in report.needs})),
-        command="lint",
-        launches=tuple(said for report in reports for said in report.launches),
     )
 
 
@@ -311,7 +286,7 @@ def write(report: Report, read_file: ReadFile) -> Iterator[str]:
     meanwhile or cannot be written.
     """
     edits: dict[str, set[Edit]] = {}
-    for said in report.launches:
+    for said in launches_of(report):
         for edit in said.safe:
             edits.setdefault(edit.source, set()).add(edit)
     for name, wanted in edits.items():

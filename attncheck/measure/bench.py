@@ -17,6 +17,7 @@ from attncheck.core.cases import Case
 from attncheck.core.errors import Unanswered
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
+from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.timings import DeviceRates, TimedMode, Timing, passes_of
 from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run, judge
 from attncheck.core.snapshot import Snapshot
@@ -117,16 +118,12 @@ def report(
     on: MeasuredOn,
 ) -> Report:
     """Return the report on measured timings: pure judging, so that recorded ones can be judged again."""
-    told = tuple(_with_rates(timing, rates) for timing in timings)
-    plain = parity.report(snapshot, states, runs, on)
-    return replace(
-        plain,
-        command="bench",
-        findings=tuple(_without_script(finding) for finding in plain.findings),
-        timings=told,
-        rates=rates,
-        recommendations=recommend(told, discovery.job_setting),
-    )
+    rated = tuple(_with_rates(timing, rates) for timing in timings)
+    judged = parity.report(snapshot, states, runs, on)
+    findings = tuple(_without_script(finding) for finding in judged.findings)
+    advice = recommend(rated, discovery.job_setting)
+    section = BenchSection(on, states, judged.verdicts, runs, rates, rated, advice)
+    return Report("bench", snapshot, findings, sections={"bench": section})
 
 
 def _with_rates(timing: Timing, rates: DeviceRates) -> Timing:

@@ -14,6 +14,7 @@ from attncheck.core.errors import Unanswered
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.report import Report
+from attncheck.core.results.determinism import DeterminismSection
 from attncheck.core.results.verdicts import UNMEASURED, BackendState, MeasuredOn, Mode, Repeats, Verdict
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
@@ -135,17 +136,8 @@ def report(snapshot: Snapshot, states: tuple[BackendState, ...], found: tuple[Re
     """Return the report on measured repeats: pure judging."""
     verdicts = tuple(judge(item) for item in found)
     findings = tuple(finding for state in states for finding in _findings(state.name, found))
-    return Report(
-        snapshot,
-        findings,
-        (),
-        (),
-        command="determinism",
-        measured_on=on,
-        backends=states,
-        verdicts=verdicts,
-        repeats=found,
-    )
+    section = DeterminismSection(on, states, verdicts, found)
+    return Report("determinism", snapshot, findings, sections={"determinism": section})
 
 
 def varied(item: Repeats) -> tuple[str, ...]:
@@ -186,15 +178,15 @@ def _findings(backend: str, found: tuple[Repeats, ...]) -> Iterator[Finding]:
     if dead:
         evidence = tuple(f"{item.case.name} ({item.mode}): {item.reason}" for item in dead[:5])
         message = f"{backend} does not survive {len(dead)} of {len(mine)} repeated cases"
-        yield engine.stamped("ATN604", Problem(message, evidence, (), backend))
+        yield engine.stamp_as("ATN604", Problem(message, evidence, (), backend))
     if broken:
         evidence = tuple(f"{item.case.name}: {told(item)}" for item in broken)
         message = f"{backend} is not reproducible with {broken[0].deterministic_switch}"
-        yield engine.stamped("ATN712", Problem(message, evidence, (), backend))
+        yield engine.stamp_as("ATN712", Problem(message, evidence, (), backend))
     if loose:
-        yield engine.stamped("ATN711", _loose(backend, loose, mine, strict))
+        yield engine.stamp_as("ATN711", _loose(backend, loose, mine, strict))
     if batch:
-        yield engine.stamped("ATN713", _batch(backend, batch[0]))
+        yield engine.stamp_as("ATN713", _batch(backend, batch[0]))
 
 
 def _loose(backend: str, loose: list[Repeats], mine: list[Repeats], strict: list[Repeats]) -> Problem:

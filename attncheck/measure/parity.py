@@ -14,6 +14,7 @@ from attncheck.core.cases import DTYPES, SHORT, Case, Dtype
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.report import Report
+from attncheck.core.results.parity import ParitySection
 from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run, Verdict, judge
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
@@ -152,9 +153,7 @@ def report(snapshot: Snapshot, states: tuple[BackendState, ...], runs: tuple[Run
     asked = discovery.readable_model(snapshot)
     model = "" if asked is None else shlex.quote(asked.source)
     findings = tuple(finding for state in states for finding in _findings(state.name, runs, verdicts, model))
-    return Report(
-        snapshot, findings, (), (), command="parity", measured_on=on, backends=states, verdicts=verdicts, runs=runs
-    )
+    return Report("parity", snapshot, findings, sections={"parity": ParitySection(on, states, verdicts, runs)})
 
 
 def _findings(backend: str, runs: tuple[Run, ...], verdicts: tuple[Verdict, ...], model: str) -> list[Finding]:
@@ -167,7 +166,7 @@ def _findings(backend: str, runs: tuple[Run, ...], verdicts: tuple[Verdict, ...]
     ]
     judged = sum(verdict.answer in ("pass", "warn", "fail", "lost") for _, verdict in pairs)
     return [
-        engine.stamped(code, _problem(code, backend, found, judged, runs, verdicts, model))
+        engine.stamp_as(code, _problem(code, backend, found, judged, runs, verdicts, model))
         for code, found in kinds
         if found
     ]

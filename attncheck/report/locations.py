@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from attncheck.core.findings import Finding, Fix
 from attncheck.core.launch import COMMAND, SourceLocation
 from attncheck.core.report import Report
-from attncheck.report.required import READERS, Reader, normalised
+from attncheck.report.requirement_files import READERS, Reader, normalised
 
 LARGEST = 4 << 20  # bytes of a file
 MOST = 8 << 20  # bytes in all
@@ -61,7 +61,7 @@ def _top(here: str, environ: Mapping[str, str]) -> str:
     return next((folder for folder in upwards if os.path.exists(os.path.join(folder, ".git"))), here)
 
 
-def anchored(report: Report, root: Path, seconds: float = SECONDS) -> Report:
+def add_locations(report: Report, root: Path, seconds: float = SECONDS) -> Report:
     """Return `report` with a place for each finding that had none and is about a package that a file here names."""
     wanted = [name for finding in _placeless(report) for name in packages(finding, report)]
     if not wanted:

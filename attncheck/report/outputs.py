@@ -15,7 +15,7 @@ from typing import TextIO
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.report import Report
-from attncheck.report.formats import BUILT_IN, renderer
+from attncheck.report.formats import format_names, load_format
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,11 @@ def _parsed(value: str) -> Output:
     form, equals, path = value.partition("=")
     if not equals or not path:
         raise BadUsage(f"--output {value!r} is not FORMAT=FILE, like sarif=attncheck.sarif")
-    if form not in BUILT_IN:
-        near = difflib.get_close_matches(form, BUILT_IN, n=1)
+    names = format_names()
+    if form not in names:
+        near = difflib.get_close_matches(form, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise BadUsage(f"--output {value!r}: {form!r} is not one of {', '.join(BUILT_IN)}{hint}")
+        raise BadUsage(f"--output {value!r}: {form!r} is not one of {', '.join(names)}{hint}")
     if path == "-":
         raise BadUsage(f"--output {value!r}: for standard output there is --format {form}")
     return Output(form, path)
@@ -79,7 +80,7 @@ def write(report: Report, outputs: Iterable[Output], verbose: bool = False) -> t
     failures = []
     for output in outputs:
         try:
-            document = renderer(output.form)(report, verbose)
+            document = load_format(output.form).render(report, verbose)
             _put(output.path, document if document.endswith("\n") else document + "\n")
         except OSError as error:
             failures.append(f"cannot write {output.form} to {output.path}: {error.strerror or error}")
@@ -124,7 +125,7 @@ def automatic(
         return ()
     if form != "github":
         stream = stream or sys.stderr
-        stream.write(renderer("github")(report, False))
+        stream.write(load_format("github").render(report, False))
         stream.flush()
     return _summarise(report, environ.get("GITHUB_STEP_SUMMARY", ""))
 
@@ -137,7 +138,7 @@ def _summarise(report: Report, path: str) -> tuple[str, ...]:
 
     try:
         used = os.path.getsize(path) if os.path.exists(path) else 0
-        text = github.summary(report, github.SUMMARY_BYTES - used - 1)
+        text = github.job_summary(report, github.SUMMARY_BYTES - used - 1)
         with open(path, "a", encoding="utf-8") as stream:
             stream.write(text)
     except OSError as error:

@@ -15,8 +15,10 @@ from typing import Any
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.report import Report
-from attncheck.core.results.ring_timings import FLASH, PASSES, TABLES, RingTiming
-from attncheck.report.sections.ring_bench import shown
+from attncheck.core.results.bench import BenchSection
+from attncheck.core.results.ring import RingSection
+from attncheck.core.results.ring_timings import FLASH, RingTiming
+from attncheck.report import ring_table
 
 KINDS = {".png": "png", ".svg": "svg"}
 SURE, RIGHT, WRONG, BEST = "#72a98f", "#4c78a8", "#d62728", "#333333"
@@ -79,14 +81,17 @@ def draw(report: Report, paths: Sequence[str]) -> None:
 
 def panels(report: Report) -> tuple[Panel, ...]:
     """Return what is drawn of a report: a panel for each of its tables."""
-    return _ring_panels(report) if report.ring_timings else _device_panels(report)
+    ring, bench = report.section(RingSection), report.section(BenchSection)
+    if ring is not None and ring.timings:
+        return _ring_panels(ring)
+    return _device_panels(bench) if bench is not None else ()
 
 
-def _device_panels(report: Report) -> tuple[Panel, ...]:
+def _device_panels(section: BenchSection) -> tuple[Panel, ...]:
     from attncheck.report.sections import bench as timings
 
     found = []
-    for title, members in timings.tables(report):
+    for title, members in timings.timing_tables(section):
         bars = []
         for timing in members:
             if timing.outcome != "ok":
@@ -99,19 +104,16 @@ def _device_panels(report: Report) -> tuple[Panel, ...]:
             ]
             colour = WRONG if answer != "pass" else SURE if timing.reproducible else RIGHT
             words = " · ".join(filter(None, parts))
-            bars.append(Bar(timings.who(timing), timing.median_ms, colour, words, timing.p10_ms, timing.p90_ms))
+            bars.append(Bar(timings.name_of(timing), timing.median_ms, colour, words, timing.p10_ms, timing.p90_ms))
         found.append(Panel(title, "ms (bars: median, whiskers: 10 % to 90 %)", tuple(bars)))
     return tuple(panel for panel in found if panel.bars)
 
 
-def _ring_panels(report: Report) -> tuple[Panel, ...]:
+def _ring_panels(section: RingSection) -> tuple[Panel, ...]:
     found = []
-    for table in TABLES:
-        for passes in PASSES:
-            mine = [timing for timing in shown(report, table, passes) if timing.outcome == "ok"]
-            bars = tuple(_ring_bar(timing) for timing in mine if timing.backend != FLASH)
-            title = f"{table} API, {passes.replace('_', ' + ')}"
-            found.append(Panel(title, "% of flash-attn / ring size (mark: achievable)", bars))
+    for title, timings in ring_table.tables(section):
+        bars = tuple(_ring_bar(timing) for timing in timings if timing.outcome == "ok" and timing.backend != FLASH)
+        found.append(Panel(title, "% of flash-attn / ring size (mark: achievable)", bars))
     return tuple(panel for panel in found if panel.bars)
 
 
@@ -127,7 +129,7 @@ def _figure(report: Report, make: Any) -> Any:
     shown = panels(report)
     heights = [0.6 + 0.32 * len(panel.bars) for panel in shown] or [0.5]
     figure = make(figsize=(9.5, 1.0 + sum(heights)), layout="constrained")
-    on = report.measured_on
+    on = report.device
     ranks = f"{on.ring_size} × " if on.ring_size else ""
     figure.suptitle(f"attncheck bench · {ranks}{on.name or on.device} · torch {on.torch}", fontsize=11)
     if not shown:
@@ -141,9 +143,12 @@ def _figure(report: Report, make: Any) -> Any:
 
 
 def _conclusions(report: Report) -> list[str]:
-    from attncheck.report.sections import bench as timings
+    from attncheck.report.sections.bench import describe_recommendation
 
-    return [timings.recommended(item) for item in report.recommendations] or list(report.conclusions)
+    ring, bench = report.section(RingSection), report.section(BenchSection)
+    if ring is not None and ring.timings:
+        return list(ring.conclusions)
+    return [describe_recommendation(item) for item in bench.recommendations] if bench is not None else []
 
 
 def _panel(axes: Any, panel: Panel) -> None:

@@ -12,21 +12,55 @@ from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attncheck.core.facts import Absent, Known
-from attncheck.core.report import Report
-from attncheck.core.snapshot import SCHEMA_VERSION
+from attncheck.core.findings import SEVERITIES
+from attncheck.core.results.verdicts import ANSWERS
+from attncheck.core.snapshot import SCHEMA_VERSION as SNAPSHOT_VERSION
+from attncheck.core.snapshot import Snapshot
+from attncheck.report.document import FIELDS, SCHEMA_VERSION, load_sections
 
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
-def schema(kind: Any = Report) -> dict[str, Any]:
-    """Return the JSON schema (draft 2020-12) of the dataclass `kind`."""
+def schema() -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12) of a report as `attncheck.report.document` writes it."""
     definitions: dict[str, Any] = {}
-    root = _of(kind, definitions)
+    counted = {"type": "integer"}
+    fields = {name: _of(kind, definitions) for name, kind in FIELDS.items()}
+    required = {
+        "schema_version": {"const": SCHEMA_VERSION},
+        "command": fields.pop("command"),
+        "exit_code": fields.pop("exit_code"),
+        "counts": _closed(dict.fromkeys(SEVERITIES, counted)),
+        "answers": _closed(dict.fromkeys(ANSWERS, counted)),
+        **fields,
+        "snapshot": _of(Snapshot, definitions),
+    }
+    sections = {name: _of(kind, definitions) for name, kind in load_sections().items()}
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"attncheck {kind.__name__.lower()}, schema version {SCHEMA_VERSION}",
-        **root,
+        "$schema": DRAFT,
+        "title": f"attncheck report, schema version {SCHEMA_VERSION}",
+        **_closed(required),
+        "properties": {**required, **sections},
         "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def snapshot_schema() -> dict[str, Any]:
+    """Return the JSON schema of a snapshot, which `attncheck probe` prints."""
+    definitions: dict[str, Any] = {}
+    root = _of(Snapshot, definitions)
+    title = f"attncheck snapshot, schema version {SNAPSHOT_VERSION}"
+    return {"$schema": DRAFT, "title": title, **root, "$defs": dict(sorted(definitions.items()))}
+
+
+def _closed(properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object that has all of these properties and no other."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
     }
 
 
@@ -50,12 +84,7 @@ def _dataclass(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         definitions[kind.__name__] = {}  # before its fields, so that a type may hold itself
         hints = get_type_hints(kind)
         properties = {field.name: _of(hints[field.name], definitions) for field in dataclasses.fields(kind)}
-        definitions[kind.__name__] = {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        }
+        definitions[kind.__name__] = _closed(properties)
     return {"$ref": f"#/$defs/{kind.__name__}"}
 
 

@@ -17,7 +17,8 @@ from attncheck.core.cases import BYTES, Case, Dtype
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Finding, Problem
-from attncheck.core.report import Report
+from attncheck.core.report import Report, merge
+from attncheck.core.results.ring import RingSection
 from attncheck.core.results.ring_timings import (
     FLASH,
     FULL,
@@ -174,25 +175,27 @@ def run(snapshot: Snapshot, asked: Request, ring: Ring, bench: ExecutionTarget, 
     chosen = [state for state in chosen if state.name in known]
     if not chosen:
         raise Unanswered("none of ring-flash-attn's schemes can be timed here")
-    talk = check_communication(snapshot, ring, bench, say)
-    if cannot_communicate(talk):
-        return talk
+    checked = check_communication("bench", snapshot, ring, bench, say)
+    if cannot_communicate(checked):
+        return checked
     ranks = Ranks(bench.python, rank_env(os.environ))
     runs, rates, timings = _measured(asked, ring, bench, [state.name for state in chosen], ranks, say)
     group.only_rank_0_speaks(ranks)
     on = group.measured_on(ranks, ring, bench, 0, began, "bench")
-    report = parity.report(snapshot, tuple(states), tuple(runs), on)
+    judged = parity.report(snapshot, tuple(states), tuple(runs), on)
     roof = RingRates() if ring.emulated(bench) else rates  # plain torch has no roofline worth the name
-    timings = completed(timings, roof, asked, report.verdicts)
-    whole = replace(
-        report,
-        command="bench",
-        communication=talk.communication,
-        ring_rates=rates,
-        ring_timings=timings,
+    timings = completed(timings, roof, asked, judged.verdicts)
+    section = RingSection(
+        on,
+        backends=tuple(states),
+        verdicts=judged.verdicts,
+        runs=tuple(runs),
+        rates=rates,
+        timings=timings,
         conclusions=(*concluded(timings), *break_even(timings, roof, asked)),
     )
-    return engine.added(whole, (*talk.findings, *inefficient(timings, asked.min_efficiency)))
+    findings = (*judged.findings, *inefficient(timings, asked.min_efficiency))
+    return merge("bench", snapshot, (Report("bench", snapshot, findings, sections={"ring": section}), checked))
 
 
 def _measured(
@@ -394,7 +397,7 @@ def inefficient(timings: Sequence[RingTiming], least: float) -> Iterator[Finding
         best = f"{100 * ranked[0].efficiency:.1f} %" if ranked else "no correct scheme"
         evidence = tuple(f"{t.backend}, {t.passes.replace('_', ' + ')}: {_told(t)}" for t in timed)
         message = f"the {table} ring reaches {best}, --min-efficiency asks for {100 * least:g} %"
-        yield engine.stamped("ATN806", Problem(message, evidence, (), f"{timed[0].ring_size} ranks"))
+        yield engine.stamp_as("ATN806", Problem(message, evidence, (), f"{timed[0].ring_size} ranks"))
 
 
 def _told(timing: RingTiming) -> str:

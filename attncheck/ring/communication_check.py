@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from attncheck.core.errors import Following
 from attncheck.core.report import Report
+from attncheck.core.results.collectives import CollectiveResult
+from attncheck.core.results.ring import RingSection
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.ring import communication, communication_findings
@@ -16,13 +18,15 @@ from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.launcher_env import rank_env
 
 
-def check_communication(snapshot: Snapshot, ring: Ring, bench: ExecutionTarget, say: Callable[[str], None]) -> Report:
-    """Return what the check of communication says, which comes before anything is computed over ranks."""
-    asked = Report(snapshot, (), (), (), command="communication")
+def check_communication(
+    command: str, snapshot: Snapshot, ring: Ring, bench: ExecutionTarget, say: Callable[[str], None]
+) -> Report:
+    """Return the report of `command` with the check of communication, which comes before anything is computed."""
+    report = Report(command, snapshot)
     if not ring.communication or ring.size == 1:
-        return asked
+        return report
     found = communication.run(ring.size, bench, snapshot, say, rendezvous=ring.rendezvous)
-    return replace(asked, findings=communication_findings.findings(found), communication=found)
+    return report.with_section(RingSection(communication=found), findings=communication_findings.findings(found))
 
 
 def add_communication(
@@ -34,12 +38,19 @@ def add_communication(
     say: Callable[[str], None],
 ) -> Report:
     """Return doctor's report with what ranks find when they talk to each other."""
-    talk = check_communication(report.snapshot, ring, bench, say)
-    if rank_env(os.environ) is not None and not talk.communication.exchanges:
+    checked = check_communication(report.command, report.snapshot, ring, bench, say)
+    if rank_env(os.environ) is not None and not exchanges(checked):
         raise Following("")
-    return engine.added(replace(report, communication=talk.communication), talk.findings, select, ignore)
+    merged = replace(report, sections={**report.sections, **checked.sections})
+    return engine.add_findings(merged, checked.findings, select, ignore)
 
 
-def cannot_communicate(talk: Report) -> bool:
-    """Say whether ranks cannot talk, so that whatever they compute together would mean nothing."""
-    return any(finding.code in ("ATN520", "ATN521") for finding in talk.findings)
+def exchanges(report: Report) -> tuple[CollectiveResult, ...]:
+    """Return the exchanges among ranks that a report holds."""
+    section = report.section(RingSection)
+    return section.communication.exchanges if section is not None else ()
+
+
+def cannot_communicate(report: Report) -> bool:
+    """Return whether ranks cannot exchange data, so that whatever they compute together would mean nothing."""
+    return any(finding.code in ("ATN520", "ATN521") for finding in report.findings)

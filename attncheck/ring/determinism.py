@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from attncheck.core import codec
-from attncheck.core.report import Report
+from attncheck.core.report import Report, merge
 from attncheck.core.results.verdicts import Repeats
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor import engine
 from attncheck.measure import determinism
 from attncheck.ring.communication_check import cannot_communicate, check_communication
 from attncheck.ring.group import Ring, job, measured_on, only_rank_0_speaks, schemes
@@ -29,9 +28,9 @@ def run(
     cases = determinism.ring_cases(snapshot, request.seed, bench.gpu, ring.size)
     say("looking for backends")
     states, chosen = schemes(bench, request.backends)
-    talk = check_communication(snapshot, ring, bench, say)
-    if cannot_communicate(talk):
-        return talk
+    checked = check_communication("determinism", snapshot, ring, bench, say)
+    if cannot_communicate(checked):
+        return checked
     items = [
         (state.name, f"{case.name}@{mode}")
         for state in chosen
@@ -59,5 +58,5 @@ def run(
     order = {state.name: index for index, state in enumerate(chosen)}
     found.sort(key=lambda item: (order[item.backend], item.case.layout))
     on = measured_on(ranks, ring, bench, request.seed, began)
-    told = determinism.report(snapshot, tuple(states), tuple(found), on)
-    return engine.added(replace(told, communication=talk.communication), talk.findings)
+    measured = determinism.report(snapshot, tuple(states), tuple(found), on)
+    return merge("determinism", snapshot, (measured, checked))

@@ -19,6 +19,7 @@ from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.model import Model
 from attncheck.core.report import Report
 from attncheck.core.results.hf_adapter import HOOKED, SHAPES, SHARD, WINDOWS, AdapterRun, AdapterVerdict, Shape
+from attncheck.core.results.ring import RingSection
 from attncheck.core.results.verdicts import FAIL_FACTOR, Answer
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
@@ -79,8 +80,12 @@ def proved(report: Report, ring: Ring, bench: ExecutionTarget, say: Callable[[st
     try:
         runs = measure(request, ring, bench, say)
     except Unanswered as error:  # what parity has measured is not lost over it
-        return replace(report, adapted=(AdapterVerdict(HOOKED, "plain", "lost", str(error)),))
-    return engine.added(replace(report, adapted=rows(runs)), findings(snapshot, request, runs))
+        return _with_adapter(report, (AdapterVerdict(HOOKED, "plain", "lost", str(error)),))
+    return engine.add_findings(_with_adapter(report, rows(runs)), findings(snapshot, request, runs))
+
+
+def _with_adapter(report: Report, verdicts: tuple[AdapterVerdict, ...]) -> Report:
+    return report.with_section(replace(report.section(RingSection) or RingSection(), adapter=verdicts))
 
 
 def measure(request: Request, ring: Ring, bench: ExecutionTarget, say: Callable[[str], None]) -> tuple[AdapterRun, ...]:
@@ -198,7 +203,7 @@ def _finding(snapshot: Snapshot, request: Request, code: str, runs: list[Adapter
     evidence = [f"{_MODELS[run.shape]} on {run.ranks} ranks: {_judged(run)[1]}" for run in runs]
     evidence = list(dict.fromkeys((*evidence, *(line for run in runs for line in _evidence(run)))))
     problem = Problem(message, tuple(evidence), tuple(_fixes(snapshot, code, first)), TITLE)
-    return engine.stamped(code, replace(problem, predicted=first.shape != "plain" and request.model is None))
+    return engine.stamp_as(code, replace(problem, predicted=first.shape != "plain" and request.model is None))
 
 
 def _fixes(snapshot: Snapshot, code: str, run: AdapterRun) -> Iterator[Fix]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.findings import Finding, Problem
-from attncheck.core.report import Report
+from attncheck.core.report import Report, merge
 from attncheck.core.results.error_growth import BOUND, describe_growth, error_growths
+from attncheck.core.results.ring import RingSection
 from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
@@ -63,9 +63,9 @@ def run(
     by_size = chosen_cases(request, snapshot, ring)
     say("looking for backends")
     states, chosen = schemes(bench, request.backends)
-    talk = check_communication(snapshot, ring, bench, say)
-    if cannot_communicate(talk):
-        return talk
+    checked = check_communication("parity", snapshot, ring, bench, say)
+    if cannot_communicate(checked):
+        return checked
     by_name = {case.name: case for cases in by_size.values() for case in cases}
     jobs = [_parity_job(ring, bench, size, cases, chosen) for size, cases in by_size.items() if cases]
     progress = Progress(say, sum(len(job.items) for job in jobs))
@@ -84,8 +84,8 @@ def run(
         raise Unanswered("nothing was measured: --budget ended before the first case")
     name = "model" if discovery.readable_model(snapshot) is not None else request.suite
     on = measured_on(ranks, ring, bench, request.seed, began, name, len(left))
-    found = report(snapshot, tuple(states), parity.in_order(runs, chosen, tuple(by_name.values())), on)
-    return engine.added(replace(found, communication=talk.communication), talk.findings)
+    measured = report(snapshot, tuple(states), parity.in_order(runs, chosen, tuple(by_name.values())), on)
+    return merge("parity", snapshot, (measured, checked))
 
 
 def _parity_job(
@@ -97,11 +97,11 @@ def _parity_job(
 
 def report(snapshot: Snapshot, states: tuple[BackendState, ...], runs: tuple[Run, ...], on: MeasuredOn) -> Report:
     """Return the report on measured runs: pure judging, as parity's, and how errors grow with the ring."""
-    found = error_growths(runs)
-    findings = tuple(_grows(growth.backend, describe_growth(growth)) for growth in found if growth.beyond > BOUND)
-    plain = parity.report(snapshot, states, runs, on)
-    return replace(plain, findings=plain.findings + findings, growth=found)
+    growths = error_growths(runs)
+    findings = tuple(_grows(growth.backend, describe_growth(growth)) for growth in growths if growth.beyond > BOUND)
+    judged = parity.report(snapshot, states, runs, on)
+    return judged.with_section(RingSection(on, growth=growths), findings=(*judged.findings, *findings))
 
 
 def _grows(backend: str, words: str) -> Finding:
-    return engine.stamped("ATN605", Problem(f"the error of {backend} grows with the ring", (words,), (), backend))
+    return engine.stamp_as("ATN605", Problem(f"the error of {backend} grows with the ring", (words,), (), backend))

@@ -16,8 +16,17 @@ from typing import Any
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.plan import Change, Plan
-from attncheck.core.report import Report, Settings
-from attncheck.core.results.smoke import CheckResult, PlanRun, answer, deciding_reason, describe, worst_first
+from attncheck.core.report import Report
+from attncheck.core.results.smoke import (
+    CheckResult,
+    PlanRun,
+    Settings,
+    SmokeSection,
+    answer,
+    deciding_reason,
+    describe,
+    worst_first,
+)
 from attncheck.core.results.verdicts import HUGE, MeasuredOn, Verdict
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
@@ -198,20 +207,10 @@ def report(
     mended = [found.last for found in searches if found.mended]
     attempts = (*before, *mended)
     final = next(iter(mended), before[0]).plan
-    blank = Report(
-        snapshot,
-        tuple(_findings(before, searches, packages or [()] * len(before))),
-        (),
-        (),
-        command="smoke",
-        measured_on=on,
-    )
-    return replace(
-        blank,
-        verdicts=tuple(_verdict(attempt, proof) for attempt in attempts for proof in attempt.results),
-        attempts=attempts,
-        settings=tuple(_settings(snapshot, final)),
-    )
+    verdicts = tuple(_verdict(attempt, proof) for attempt in attempts for proof in attempt.results)
+    findings = tuple(_findings(before, searches, packages or [()] * len(before)))
+    section = SmokeSection(on, verdicts, attempts, tuple(_settings(snapshot, final)))
+    return Report("smoke", snapshot, findings, sections={"smoke": section})
 
 
 def _verdict(attempt: PlanRun, proof: CheckResult) -> Verdict:
@@ -247,7 +246,7 @@ def _findings(
         lines += package_trials.told(others, question.name)
         fixes = (*_fixes(question.name, search), *_package_fixes(question.name, others))
         subject = ", ".join(attempt.model for attempt, _, _ in wrong)
-        yield engine.stamped(question.code, Problem(question.message(proof), tuple(lines), fixes, subject))
+        yield engine.stamp_as(question.code, Problem(question.message(proof), tuple(lines), fixes, subject))
 
 
 def _lines(attempt: PlanRun, question: str) -> Iterator[str]:

@@ -328,7 +328,7 @@ def test_xformers_operators_are_pinned() -> None:
 def test_nothing_heavy_is_imported_to_look(backend: Backend) -> None:
     look = (
         "import sys\n"
-        f"from attncheck.attention.backend.{backend.name} import BACKEND\n"
+        f"from attncheck.attention.backends.{backend.name} import BACKEND\n"
         "BACKEND.find()\n"
         "print([name for name in ('torch', 'kernels', 'flash_attn', 'xformers') if name in sys.modules])\n"
     )

@@ -4,30 +4,59 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
-from attncheck.cli.app import app
+from attncheck.cli.app import app, command_names
+from attncheck.cli.options import EXAMINE, MEASURE, OUTPUT, RANKS
 from tests.conftest import Run, all_gone, interpreter, processes_marked
 from tests.snapshots import FOLDER
 
 FACTS = str(FOLDER / "h200.json")
-SURFACE = Path(__file__).parents[1] / "data" / "surface.txt"
+ROOT = Path(__file__).parents[2]
+SURFACE = ROOT / "tests" / "data" / "surface.txt"
 
 
 def test_the_command_surface_is_the_one_written_down(attncheck: Run) -> None:
+    group: Any = typer.main.get_command(app)
+    context = group.make_context("attncheck", [])
     lines = []
-    for name, command in sorted(app.commands.items()):
+    for name in sorted(group.list_commands(context)):
+        command = group.get_command(context, name)
         words = sorted(word for param in command.params for word in (*param.opts, *param.secondary_opts))
         lines.append(" ".join([name, *words]))
-        assert attncheck(name, "--help").returncode == 0
     assert "\n".join(lines) + "\n" == SURFACE.read_text()
+
+
+def test_help_stands_under_headings_in_the_order_of_the_readme(attncheck: Run) -> None:
+    overview = attncheck("--help")
+    assert overview.returncode == 0
+    assert attncheck().stdout == overview.stdout
+    names = [line.split()[1] for line in overview.stdout.splitlines() if line.startswith("│ ")]
+    commands = [name for name in names if name in command_names()]
+    table = re.findall(r"^\| `attncheck ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert commands == list(dict.fromkeys(table))
+    assert len(overview.stdout.splitlines()) <= 50
+    assert "Begin with `attncheck doctor`" in overview.stdout
+    headings = [EXAMINE, MEASURE, RANKS, OUTPUT]
+    found = re.findall(r"^╭─ (.*?) ─", attncheck("parity", "--help").stdout, re.MULTILINE)
+    assert [heading for heading in found if heading in headings] == headings
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_every_command_explains_itself(attncheck: Run, name: str) -> None:
+    done = attncheck(name, "-h")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"Usage: attncheck {name}" in done.stdout
 
 
 def test_doctor_on_recorded_facts(attncheck: Run) -> None:
@@ -65,7 +94,7 @@ def test_exit_codes(attncheck: Run, words: tuple[str, ...], code: int) -> None:
         (("doctor", "--facts", "nowhere.json"), 2, "cannot read nowhere.json: No such file"),
         (("doctor", "--facts", "/"), 2, "cannot read /: Is a directory"),
         (("doctor", "--facts", FACTS, "--profile", "fast"), 2, "--profile 'fast' is not one of auto"),
-        (("doctor", "--facts", FACTS, "--format", "xml"), 2, "--format 'xml' is not one of text, json"),
+        (("doctor", "--facts", FACTS, "--format", "xml"), 2, "--format 'xml' is not one of github, json"),
         (("doctor", "--facts", FACTS, "--fail-on", "x"), 2, "--fail-on 'x' is not one of"),
         (("doctor", "--facts", FACTS, "--select", "ATN140,XYZ"), 2, "no rule's code starts with 'XYZ'"),
         (("doctor", "gpt2", "--facts", FACTS), 2, "MODEL belongs on `attncheck probe`"),
@@ -76,14 +105,20 @@ def test_exit_codes(attncheck: Run, words: tuple[str, ...], code: int) -> None:
         (("doctor", "--python", "/etc/passwd"), 2, "cannot start the interpreter /etc/passwd: Permission denied"),
         (("explain", "ATN140X"), 2, "did you mean ATN140?"),
         (("explain", "ring-flash-atn-import"), 2, "did you mean ring-flash-attn-import?"),
-        (("doctr",), 2, "doctr"),
+        (("doctr",), 2, "there is no command 'doctr'; did you mean doctor?"),
+        (("doctor", "--bogus"), 2, "see `attncheck doctor --help`"),
+        (("doctor", "one", "two"), 2, "see `attncheck doctor --help`"),
+        (("parity", "--repeat", "x"), 2, "'--repeat'"),
+        (("parity", "--seed", "-1"), 2, "'--seed'"),
+        (("bench", "--min-efficiency", "0", "--ring-size", "2"), 2, "--min-efficiency 0 is not more than 0"),
+        (("explain",), 2, "'CODE'"),
     ],
 )
 def test_a_mistake_is_one_clear_line(attncheck: Run, words: tuple[str, ...], code: int, says: str) -> None:
     done = attncheck(*words)
     assert done.returncode == code
     assert says in done.stderr
-    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
 
 

@@ -11,17 +11,17 @@ import pytest
 from attncheck.core.errors import BadUsage
 from attncheck.core.findings import Finding, Problem
 from attncheck.core.report import Report
-from attncheck.doctor.engine import stamped
+from attncheck.doctor.engine import stamp_as
 from attncheck.gate import baseline
 from tests.snapshots import laptop
 
 
 def finding(code: str, message: str = "message", subject: str = "it") -> Finding:
-    return stamped(code, Problem(message, (), (), subject))
+    return stamp_as(code, Problem(message, (), (), subject))
 
 
 def report(*findings: Finding) -> Report:
-    return Report(laptop(), findings, (), ())
+    return Report("gate", laptop(), findings)
 
 
 def test_known_findings_are_set_apart_and_new_ones_stay(tmp_path: Path) -> None:

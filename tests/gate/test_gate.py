@@ -12,23 +12,25 @@ from typing import Any
 
 import pytest
 
-from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.environment import ImportOutcome
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Absent, Known
-from attncheck.core.findings import Finding, Problem, Skip
+from attncheck.core.findings import Allowance, Finding, Problem, Skip
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.plan import Plan
-from attncheck.core.report import Report
-from attncheck.core.results.gate import CHECKS, Allowance, Check, Stage
+from attncheck.core.report import Report, merge
+from attncheck.core.results.gate import CHECKS, Check, GateSection, Stage
+from attncheck.core.results.lint import LintSection
+from attncheck.core.results.parity import ParitySection
 from attncheck.core.results.verdicts import MeasuredOn, Run, Verdict
 from attncheck.core.snapshot import NOT_ASKED, Snapshot
-from attncheck.doctor.engine import stamped
-from attncheck.gate import baseline, checks, deadline, merge
+from attncheck.doctor.engine import stamp_as
+from attncheck.gate import baseline, checks, deadline
 from attncheck.gate import run as gate
 from attncheck.gate.policy import Config
+from attncheck.report import document
 from attncheck.workers.execution import ExecutionTarget
 from tests.snapshots import h200, laptop
 
@@ -38,11 +40,18 @@ LAUNCH = Source("run.sh", "", "shell")
 
 
 def finding(code: str, message: str = "message", subject: str = "it") -> Finding:
-    return stamped(code, Problem(message, (), (), subject))
+    return stamp_as(code, Problem(message, (), (), subject))
 
 
 def report(*findings: Finding, **fields: Any) -> Report:
-    return Report(laptop(), findings, (), (), **fields)
+    section = ParitySection(**fields)
+    return Report("parity", laptop(), findings, sections={"parity": section} if fields else {})
+
+
+def stages(found: Report) -> tuple[Stage, ...]:
+    section = found.section(GateSection)
+    assert section is not None
+    return section.stages
 
 
 def quiet(text: str) -> None:
@@ -67,7 +76,7 @@ def run(asked: Config, *sources: Source, date: str = "2026-11-21") -> Report:
 
 
 def outcomes(found: Report) -> list[tuple[str, str]]:
-    return [(stage.check, stage.outcome) for stage in found.stages]
+    return [(stage.check, stage.outcome) for stage in stages(found)]
 
 
 def found_by(*findings: Finding) -> Callable[[float], Iterator[Report]]:
@@ -123,7 +132,8 @@ def test_checks_run_in_order_and_all_findings_are_in_one_report(answers: Answers
     ],
 )
 def test_exit_code(asked: Config, codes: tuple[str, ...], stages: tuple[Stage, ...], code: int) -> None:
-    assert gate.exit_code(report(*map(finding, codes), stages=stages), asked) == code
+    judged = report(*map(finding, codes)).with_section(GateSection(stages))
+    assert gate.exit_code(judged, asked) == code
 
 
 def test_what_the_policy_and_the_baseline_let_pass_does_not_fail(answers: Answers, tmp_path: Path) -> None:
@@ -146,7 +156,7 @@ def test_an_unanswered_check_keeps_what_it_had_and_the_others_run(answers: Answe
     answers["doctor"] = raising(BadUsage("no such case"), report(finding("ATN211")))
     found = run(Config(checks=("doctor", "parity", "smoke")))
     assert outcomes(found) == [("doctor", "unanswered"), ("parity", "unanswered"), ("smoke", "clean")]
-    assert [stage.reason for stage in found.stages] == ["no such case", "ranks did not meet", ""]
+    assert [stage.reason for stage in stages(found)] == ["no such case", "ranks did not meet", ""]
     assert [one.code for one in found.findings] == ["ATN601", "ATN211"]
 
 
@@ -159,8 +169,8 @@ def test_bad_usage_before_any_answer_is_bad_usage(answers: Answers) -> None:
 def test_cases_that_the_budget_left_out_are_no_clean_answer(answers: Answers) -> None:
     answers["parity"] = lambda rest: iter([report(measured_on=MeasuredOn("cpu", not_reached=3))])
     found = run(Config(checks=("parity",)))
-    assert found.stages[0].outcome == "unanswered"
-    assert found.stages[0].reason == "3 cases not reached within the budget"
+    assert stages(found)[0].outcome == "unanswered"
+    assert stages(found)[0].reason == "3 cases not reached within the budget"
     assert gate.exit_code(found, Config(checks=("parity",))) == 3
 
 
@@ -182,7 +192,7 @@ def test_the_budget_cuts_a_check_and_leaves_the_rest_out(answers: Answers) -> No
     began = time.monotonic()
     found = run(Config(checks=("determinism", "bench"), budget=0.5))
     assert time.monotonic() - began < 10
-    assert [stage.reason for stage in found.stages] == [gate.CUT, gate.LATE]
+    assert [stage.reason for stage in stages(found)] == [gate.CUT, gate.LATE]
     assert outcomes(found) == [("determinism", "unanswered"), ("bench", "left out")]
     assert [one.code for one in found.findings] == ["ATN211"]
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
@@ -272,7 +282,7 @@ def test_a_stopped_check_says_which_finding_stopped_it(answers: Answers, monkeyp
     monkeypatch.setattr(checks.Asking, "snapshot", lambda self: broken(laptop(), "torch"))
     found = run(Config(checks=("doctor", "lint", "parity", "smoke")), LAUNCH)
     assert outcomes(found) == [("doctor", "found"), ("lint", "clean"), ("parity", "left out"), ("smoke", "left out")]
-    assert found.stages[2].reason == "ATN102: torch 2.11.0 cannot be imported"
+    assert stages(found)[2].reason == "ATN102: torch 2.11.0 cannot be imported"
     assert gate.exit_code(found, Config(fail_on="never")) == 3
 
 
@@ -304,27 +314,28 @@ def test_a_policy_that_cannot_be_asked_is_one_line(asked: Config, says: str) -> 
 def test_reports_are_merged_without_doubles() -> None:
     case = Case("dense", (8,), (8,))
     runs, verdict = Run("sdpa", case, "ok"), Verdict("parity", "sdpa", "dense", "dense", "pass", "")
+    on = MeasuredOn("cpu", "x86", "2.13", seconds=2.0, not_reached=1)
     first = replace(
-        report(finding("ATN211"), measured_on=MeasuredOn("cpu", "x86", "2.13", seconds=2.0, not_reached=1)),
+        report(finding("ATN211"), measured_on=on, runs=(runs,), verdicts=(verdict,)),
         passed=("ATN101", "ATN140"),
         skips=(Skip("ATN102", "n", "r"), Skip("ATN103", "n", "r")),
-        runs=(runs,),
-        verdicts=(verdict,),
     )
+    later = MeasuredOn("cpu", "x86", "2.13", seconds=1.5)
     second = replace(
-        report(finding("ATN211"), finding("ATN140"), measured_on=MeasuredOn("cpu", "x86", "2.13", seconds=1.5)),
+        report(finding("ATN211"), finding("ATN140"), measured_on=later, runs=(replace(runs, backend="eager"),)),
         passed=("ATN101", "ATN102"),
-        runs=(replace(runs, backend="eager"),),
-        launches=(LintedLaunch(Job("trl", "1.0", "sft")),),
     )
-    found = merge.merged(replace(report(), command="gate"), [first, second])
+    second = second.with_section(LintSection((LintedLaunch(Job("trl", "1.0", "sft")),)))
+    found = merge("gate", laptop(), [first, second])
     assert [one.code for one in found.findings] == ["ATN140", "ATN211"]
     assert found.passed == ("ATN101", "ATN102")
     assert [skip.code for skip in found.skips] == ["ATN103"]
-    assert [one.backend for one in found.runs] == ["sdpa", "eager"]
-    assert (found.measured_on.seconds, found.measured_on.not_reached, found.command) == (3.5, 1, "gate")
-    assert len(found.launches) == 1
-    assert codec.loads(Report, codec.dumps(found)) == found
+    parity, lint = found.section(ParitySection), found.section(LintSection)
+    assert parity is not None and lint is not None and found.section(GateSection) is None
+    assert [one.backend for one in parity.runs] == ["sdpa", "eager"]
+    assert (found.device.seconds, found.device.not_reached, found.command) == (3.5, 1, "gate")
+    assert len(lint.launches) == 1
+    assert document.loads(document.dumps(found)) == found
 
 
 def test_doctor_asks_each_model_and_the_report_holds_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

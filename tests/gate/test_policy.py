@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.findings import Allowance, Finding, Fix, Problem, gravest_first
 from attncheck.core.report import Report
-from attncheck.core.results.gate import Allowance
+from attncheck.core.results.parity import ParitySection
 from attncheck.core.results.verdicts import HUGE, Answer, Verdict
-from attncheck.doctor.engine import stamped
+from attncheck.doctor.engine import stamp_as
 from attncheck.gate import apply, init
 from attncheck.gate.policy import Config, load, parse, read_text
 from tests.snapshots import h200x2, laptop
@@ -21,11 +21,11 @@ SHARED = Allowance("ATN211", "shared on Fridays", "2026-12-31")
 
 
 def finding(code: str, subject: str = "it") -> Finding:
-    return stamped(code, Problem("message", ("seen",), (Fix("fix", "setting", "x", sets={"a": "b"}),), subject))
+    return stamp_as(code, Problem("message", ("seen",), (Fix("fix", "setting", "x", sets={"a": "b"}),), subject))
 
 
 def report(*findings: Finding, verdicts: tuple[Verdict, ...] = ()) -> Report:
-    return Report(laptop(), findings, (), (), verdicts=verdicts)
+    return Report("parity", laptop(), findings, sections={"parity": ParitySection(verdicts=verdicts)})
 
 
 def test_an_ignore_lets_pass_with_its_reason_until_its_last_day() -> None:
@@ -65,7 +65,7 @@ def test_select_and_ignore_of_the_command_line() -> None:
 
 def test_the_same_finding_twice_is_one_and_the_graver_stays() -> None:
     mild = replace(finding("ATN101"), severity="warning")
-    assert apply.gravest_first((mild, finding("ATN101"), finding("ATN211"))) == (finding("ATN101"), finding("ATN211"))
+    assert gravest_first((mild, finding("ATN101"), finding("ATN211"))) == (finding("ATN101"), finding("ATN211"))
 
 
 def test_an_ignore_of_no_rule_is_an_error_that_names_the_file() -> None:

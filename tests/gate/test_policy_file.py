@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.results.gate import Allowance
+from attncheck.core.findings import Allowance
 from attncheck.gate.policy import Config, load, over
 
 WHOLE = """

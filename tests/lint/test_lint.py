@@ -15,6 +15,7 @@ from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Known
 from attncheck.core.launch import Source
 from attncheck.core.report import Report
+from attncheck.core.results.lint import launches_of
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import launches as launching
 from attncheck.lint import run
@@ -78,7 +79,7 @@ def test_a_script_is_judged_and_corrected_and_never_run(attncheck: Run, script: 
     assert by_code["ATN572"]["fixes"][0]["text"] == "--ds.ring_attn_head_stride 4"
     assert all(by_code[code]["fixes"][0]["proven"] for code in ("ATN570", "ATN572"))
     assert by_code["ATN572"]["locations"] == [{"source": "run.sh", "line": 12, "column": 4}]
-    said = report["launches"][0]
+    said = report["lint"]["launches"][0]
     changed = [line for line in said["diff"].splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
     assert changed == [
         "-   --ds.ring_attn_head_stride 8 \\",
@@ -131,7 +132,7 @@ def test_a_yaml_file_keeps_its_comments_and_layout(attncheck: Run, tmp_path: Pat
 def test_standard_input_a_command_and_files_together(attncheck: Run, script: Path) -> None:
     command = ("python3", "-m", "verl.trainer.main_ppo", "algorithm.adv_estimator=grpo", "trainer.n_gpus_per_node=8")
     done = attncheck("lint", "run.sh", "-", *ON, "--format", "json", "--", *command, input=script.read_text())
-    sources = [said["job"]["location"]["source"] for said in document(done)["launches"]]
+    sources = [said["job"]["location"]["source"] for said in document(done)["lint"]["launches"]]
     assert sources == ["run.sh", "-", "command line"]
     assert attncheck("lint", "-", *ON, input=script.read_text()).returncode == 1
 
@@ -174,13 +175,13 @@ def test_a_fix_that_is_not_kept_is_not_called_proven() -> None:
     text = "deepspeed --num_gpus 1 --module openrlhf.cli.train_sft --ds.packing_samples --ds.attn_implementation sdpa"
     report = judged(text + " --model.model_name_or_path Qwen/Qwen2.5-7B")
     finding = next(f for f in report.findings if f.code == "ATN442")
-    assert any(fix.proven for fix in finding.fixes) == (report.launches[0].diff != "")
+    assert any(fix.proven for fix in finding.fixes) == (launches_of(report)[0].diff != "")
 
 
 def test_on_old_gpus_the_way_out_is_whole() -> None:
     text = "deepspeed --module openrlhf.cli.train_sft --ds.packing_samples --ds.param_dtype bf16 --train.batch_size 64"
     report = judged(text + " --model.model_name_or_path Qwen/Qwen2.5-7B", launches.environments()["v100x8"])
-    command = report.launches[0].command
+    command = launches_of(report)[0].command
     assert "--ds.attn_implementation sdpa" in command and "--ds.packing_samples" not in command
     again = judged(command, launches.environments()["v100x8"])
     assert not {"ATN206", "ATN442"} & {f.code for f in again.findings}
@@ -200,7 +201,7 @@ def test_the_models_own_numbers_count_and_their_absence_is_said() -> None:
 def test_several_launches_of_a_script_are_judged_each() -> None:
     line = "deepspeed --num_gpus {} --module openrlhf.cli.train_sft --model.model_name_or_path Qwen/Qwen2.5-7B\n"
     report = judged(line.format(1) + line.format(4) + line.format(8))
-    assert len(report.launches) == 3
+    assert len(launches_of(report)) == 3
     assert sorted(f.locations[0].line for f in report.findings if f.code == "ATN447") == [2, 3]
 
 
@@ -215,7 +216,7 @@ def test_rules_of_what_a_launch_does_not_use_are_silent() -> None:
 def test_select_and_ignore_hold(attncheck: Run, script: Path) -> None:
     only = document(attncheck("lint", "run.sh", *ON, "--select", "ATN572", "--format", "json"))
     assert {f["code"] for f in only["findings"]} == {"ATN572"}
-    assert only["launches"][0]["diff"].count("\n-   --") == 1
+    assert only["lint"]["launches"][0]["diff"].count("\n-   --") == 1
     none = attncheck("lint", "run.sh", *ON, "--ignore", "ATN57,ATN452")
     assert none.returncode == 0
 
@@ -256,6 +257,6 @@ def test_a_framework_may_be_named(tmp_path: Path) -> None:
     source = Source("a.yaml", "model_name_or_path: x\nstage: sft\nfinetuning_type: lora\ntemplate: qwen\n", "yaml")
     here = launches.environments()["h200"]
     read = run.run(here, run.Request((source,), framework="llamafactory"), launches.read_model, launches.nothing)
-    assert read.launches[0].job.framework == "llamafactory"
+    assert launches_of(read)[0].job.framework == "llamafactory"
     with pytest.raises(Unanswered):
         run.run(here, run.Request((source,), framework="openrlhf"), launches.read_model, launches.nothing)

@@ -14,6 +14,7 @@ import pytest
 
 from attncheck.core.job import LintedLaunch
 from attncheck.core.report import Report
+from attncheck.core.results.lint import launches_of
 from attncheck.lint import frameworks, run
 from tests.lint import launches
 
@@ -56,17 +57,17 @@ def test_what_is_corrected_is_read_again_without_a_name_that_is_not_known(path: 
     for snapshot in (HERE["h200"], HERE["v100x8"]):  # the corrections differ most
         report = launches.linted(path, snapshot)
         source = launches.source(path)
-        for said in report.launches:
+        for said in launches_of(report):
             again = run.run(
                 snapshot,
                 run.Request((corrected(source, said),)),
                 launches.read_model,
                 launches.nothing,
             )
-            unknown = {name.name for job in again.launches for name in job.job.unknown_settings}
+            unknown = {name.name for job in launches_of(again) for name in job.job.unknown_settings}
             before = {name.name for name in said.job.unknown_settings if not name.now}
             assert unknown <= before, "only what has no name any more may be left"
-            assert len(again.launches) == len(report.launches)
+            assert len(launches_of(again)) == len(launches_of(report))
 
 
 def corrected(source: Any, said: LintedLaunch) -> Any:
@@ -85,4 +86,4 @@ def test_a_launch_without_errors_is_left_as_it_is(path: Path) -> None:
         f for f in report.findings if (f.severity != "note" and any(fix.sets for fix in f.fixes)) or f.code == "ATN440"
     ]
     if not wrong:
-        assert all(not said.edits and not said.diff and not said.command for said in report.launches)
+        assert all(not said.edits and not said.diff and not said.command for said in launches_of(report))

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from attncheck.core.cases import Case, with_name
+from attncheck.core.report import Report
+from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.ring_timings import Clocks
 from attncheck.core.results.timings import DeviceRates, Recommendation, Timing
 from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run
@@ -61,7 +63,7 @@ def test_a_switched_mode_is_recommended_with_its_switch_and_what_it_costs() -> N
     assert (found.choice, found.mode) == ("flash_attention_2", "deterministic")
     assert found.setting == 'attn_implementation="flash_attention_2"\ndeterministic=True'
     assert found.cost == pytest.approx(8.92 / 3.93)
-    assert "2.27 × the time of the fastest correct one, 1024 MiB" in timings.recommended(found)
+    assert "2.27 × the time of the fastest correct one, 1024 MiB" in timings.describe_recommendation(found)
 
 
 @pytest.mark.parametrize("answer", ["fail", "warn", "lost", "skipped", "refused"])
@@ -103,7 +105,10 @@ def test_no_choice_where_noise_exceeds_the_difference(other: Timing, tied: bool)
     assert (found.choice == "") == tied
     if tied:
         assert found.tied == ("flash_attention_2", "flex_attention")
-        assert "no choice, within the noise of each other: flash_attention_2 6.14 ms" in timings.recommended(found)
+        assert (
+            "no choice, within the noise of each other: flash_attention_2 6.14 ms"
+            in timings.describe_recommendation(found)
+        )
 
 
 def test_one_backend_in_two_modes_is_no_tie() -> None:
@@ -122,8 +127,14 @@ def report(*found: Timing) -> Any:
     return bench.report(laptop(), states, runs, found, rates, MeasuredOn("cuda", "NVIDIA H200", "2.11.0", seconds=91.0))
 
 
+def section_of(found: Report) -> BenchSection:
+    section = found.section(BenchSection)
+    assert section is not None
+    return section
+
+
 def test_rates_are_arithmetic_over_what_was_measured() -> None:
-    found = report(*MEASURED).timings[2]
+    found = section_of(report(*MEASURED)).timings[2]
     assert found.tflops == pytest.approx(3.5 * 2 * 8192 * 8193 * 32 * 128 / 3.93e9, rel=1e-3)
     assert found.matmul_share == pytest.approx(found.tflops / 785.0, rel=1e-3)
 
@@ -131,8 +142,8 @@ def test_rates_are_arithmetic_over_what_was_measured() -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 110])
 def test_the_table_fits_the_terminal(width: int) -> None:
     found = report(*MEASURED, replace(CUDNN, backend="sdpa_math", outcome="died", reason="SIGSEGV", answer="lost"))
-    columns = [row for row in timings.rows(found, False, width) if len(row.words) > 2]
-    lines = ["".join(word for word, _ in row.words) for row in columns]
+    columns = [line for line in timings.rows(found, section_of(found), False, width) if len(line.head) > 2]
+    lines = ["".join(word for word, _ in line.head) for line in columns]
     assert len(lines) == 4
     assert max(map(len, lines)) <= max(width, 49)  # name, time and parity are always told
     assert all("pass" in line for line in lines)
@@ -179,7 +190,7 @@ def document(attncheck: Command, *words: str, code: int = 0, **more: Any) -> dic
 
 
 def by_passes(found: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(item["passes"], item["wanted"]): item for item in found["recommendations"]}
+    return {(item["passes"], item["wanted"]): item for item in found["bench"]["recommendations"]}
 
 
 def test_backends_are_timed_here(attncheck: Command, marker: str) -> None:
@@ -188,7 +199,7 @@ def test_backends_are_timed_here(attncheck: Command, marker: str) -> None:
     pytest.importorskip("jsonschema").validate(found, schema())
     assert found["command"] == "bench"
     assert found["findings"] == []
-    timed = [timing for timing in found["timings"] if timing["outcome"] == "ok"]
+    timed = [timing for timing in found["bench"]["timings"] if timing["outcome"] == "ok"]
     assert {(t["backend"], t["passes"]) for t in timed} == {
         (name, passes) for name in ("eager", "sdpa_math") for passes in ("forward", "forward_backward")
     }
@@ -198,9 +209,9 @@ def test_backends_are_timed_here(attncheck: Command, marker: str) -> None:
         assert timing["calls"] >= 10
         assert len(timing["reference_ms"]) == 2
         assert timing["tflops"] > 0
-    assert {t["outcome"] for t in found["timings"] if t["backend"] == "sdpa_cudnn"} == {"refused"}
-    assert found["rates"]["matmul_tflops"] > 0
-    assert len(found["recommendations"]) == 4
+    assert {t["outcome"] for t in found["bench"]["timings"] if t["backend"] == "sdpa_cudnn"} == {"refused"}
+    assert found["bench"]["rates"]["matmul_tflops"] > 0
+    assert len(found["bench"]["recommendations"]) == 4
 
 
 HASTY = """
@@ -216,11 +227,11 @@ def test_the_fastest_but_wrong_one_is_never_recommended(attncheck: Command, tmp_
     pytest.importorskip("torch")
     words = (*SMALL, "--backend", "hasty", "--backend", "sdpa_math")
     found = document(attncheck, *words, code=1, env=plant(tmp_path / "site", "hasty", HASTY))
-    hasty = [timing for timing in found["timings"] if timing["backend"] == "hasty"]
+    hasty = [timing for timing in found["bench"]["timings"] if timing["backend"] == "hasty"]
     slowest = max(timing["median_ms"] for timing in hasty)
-    assert slowest < min(t["median_ms"] for t in found["timings"] if t["backend"] == "sdpa_math")
+    assert slowest < min(t["median_ms"] for t in found["bench"]["timings"] if t["backend"] == "sdpa_math")
     assert {timing["answer"] for timing in hasty} == {"fail"}
-    for item in found["recommendations"]:
+    for item in found["bench"]["recommendations"]:
         assert item["choice"] == "sdpa_math"
         assert "hasty" not in json.dumps(item)
     (finding,) = found["findings"]
@@ -246,7 +257,7 @@ def test_the_fastest_right_one_that_varies_is_never_the_deterministic_one(
     """
     words = (*SMALL, "--passes", "forward+backward", "--backend", "loose", "--backend", "sdpa_math")
     found = document(attncheck, *words, env=plant(tmp_path / "site", "loose", source))
-    loose = next(timing for timing in found["timings"] if timing["backend"] == "loose")
+    loose = next(timing for timing in found["bench"]["timings"] if timing["backend"] == "loose")
     assert (loose["answer"], loose["varied"]) == ("pass", ["dv"])
     answers = by_passes(found)
     assert answers["forward_backward", "correct"]["choice"] in ("loose", "")
@@ -268,11 +279,11 @@ def test_one_that_dies_while_it_is_timed_costs_nobody_else(attncheck: Command, t
     """
     words = (*SMALL, "--passes", "forward", "--backend", "mortal", "--backend", "sdpa_math")
     found = document(attncheck, *words, code=1, env=plant(tmp_path / "site", "mortal", source))
-    outcomes = {timing["backend"]: timing["outcome"] for timing in found["timings"]}
+    outcomes = {timing["backend"]: timing["outcome"] for timing in found["bench"]["timings"]}
     assert outcomes == {"mortal": "died", "sdpa_math": "ok"}
     assert [(f["code"], f["subject"]) for f in found["findings"]] == [("ATN604", "mortal")]
     assert "SIGABRT" in json.dumps(found["findings"])
-    assert {item["choice"] for item in found["recommendations"]} == {"sdpa_math"}
+    assert {item["choice"] for item in found["bench"]["recommendations"]} == {"sdpa_math"}
 
 
 def test_one_that_raises_while_it_is_timed_is_blamed(attncheck: Command, tmp_path: Path, marker: str) -> None:
@@ -288,9 +299,9 @@ def test_one_that_raises_while_it_is_timed_is_blamed(attncheck: Command, tmp_pat
     """
     words = (*SMALL, "--passes", "forward", "--backend", "tires")
     found = document(attncheck, *words, code=1, env=plant(tmp_path / "site", "tires", source))
-    assert found["timings"][0]["reason"] == "while it was timed: ValueError: tired"
+    assert found["bench"]["timings"][0]["reason"] == "while it was timed: ValueError: tired"
     assert [finding["code"] for finding in found["findings"]] == ["ATN604"]
-    assert {item["choice"] for item in found["recommendations"]} == {""}
+    assert {item["choice"] for item in found["bench"]["recommendations"]} == {""}
 
 
 def test_a_jittery_backend_is_not_told_apart_from_a_steady_one(attncheck: Command, tmp_path: Path, marker: str) -> None:
@@ -312,9 +323,9 @@ def test_a_jittery_backend_is_not_told_apart_from_a_steady_one(attncheck: Comman
     environment = plant(folder, "steady", steady)
     words = (*SMALL, "--passes", "forward", "--backend", "jittery", "--backend", "steady")
     found = document(attncheck, *words, env=environment)
-    jittery = next(timing for timing in found["timings"] if timing["backend"] == "jittery")
+    jittery = next(timing for timing in found["bench"]["timings"] if timing["backend"] == "jittery")
     assert not jittery["stable"]
-    for item in found["recommendations"]:
+    for item in found["bench"]["recommendations"]:
         assert item["choice"] == ""
         assert set(item["tied"]) == {"jittery", "steady"}
 
@@ -331,7 +342,7 @@ def test_a_model_is_timed_layer_by_layer(attncheck: Command, tmp_path: Path, mar
     (tmp_path / "gemma" / "config.json").write_text(json.dumps(config))
     words = ("bench", "gemma", "--device", "cpu", "--passes", "forward", "--backend", "eager", "--backend", "sdpa_math")
     found = document(attncheck, *words)
-    eager = {tuple(t["case"]["window_size"]): t for t in found["timings"] if t["backend"] == "eager"}
+    eager = {tuple(t["case"]["window_size"]): t for t in found["bench"]["timings"] if t["backend"] == "eager"}
     assert {window: timing["layers"] for window, timing in eager.items()} == {(-1, -1): 2, (31, 0): 4}
     assert all(t["case"]["seqlens_q"] == [96] and t["case"]["dtype"] == "float32" for t in eager.values())
     best = by_passes(found)["forward", "correct"]
@@ -345,7 +356,7 @@ def test_flags_make_the_shape(attncheck: Command) -> None:
         *("bench", "--device", "cpu", "--packed", "64,32", "--heads", "6", "--kv-heads", "3", "--head-dim", "32"),
         *("--dtype", "fp16", "--full", "--window", "9", "--passes", "forward", "--backend", "eager"),
     )
-    case = document(attncheck, *words)["timings"][0]["case"]
+    case = document(attncheck, *words)["bench"]["timings"][0]["case"]
     assert (case["layout"], case["seqlens_q"], case["num_heads"], case["num_kv_heads"]) == ("packed", [64, 32], 6, 3)
     assert (case["head_dim"], case["v_head_dim"], case["dtype"], case["causal"]) == (32, 32, "float16", False)
     assert case["window_size"] == [8, 8]

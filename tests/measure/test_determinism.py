@@ -71,8 +71,8 @@ def test_it_is_quiet_on_this_cpu(attncheck: Run, marker: str) -> None:
     report: dict[str, Any] = json.loads(done.stdout)
     pytest.importorskip("jsonschema").validate(report, schema())
     assert report["findings"] == []
-    assert {item["mode"] for item in report["repeats"]} == {"default", "deterministic", "warn_only"}
-    dense = next(item for item in report["repeats"] if item["case"]["layout"] == "dense")
+    assert {item["mode"] for item in report["determinism"]["repeats"]} == {"default", "deterministic", "warn_only"}
+    dense = next(item for item in report["determinism"]["repeats"] if item["case"]["layout"] == "dense")
     assert dense["differences"][0]["numel"] >= 1_000_000
     assert [difference["distinct"] for difference in dense["batch"]] == [1, 1, 1, 1]
 

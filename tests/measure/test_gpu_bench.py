@@ -33,14 +33,14 @@ def found() -> dict[str, Any]:
 
 
 def timed(report: dict[str, Any]) -> list[dict[str, Any]]:
-    return [timing for timing in report["timings"] if timing["outcome"] == "ok"]
+    return [timing for timing in report["bench"]["timings"] if timing["outcome"] == "ok"]
 
 
 def test_every_backend_that_takes_the_shape_is_timed(found: dict[str, Any]) -> None:
     names = {(timing["backend"], timing["passes"]) for timing in timed(found)}
     for backend in ("sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex_attention"):
         assert {(backend, "forward"), (backend, "forward_backward")} <= names
-    for timing in found["timings"]:  # the score matrices of eager and MATH may not fit
+    for timing in found["bench"]["timings"]:  # the score matrices of eager and MATH may not fit
         large = timing["backend"] in ("eager", "sdpa_math")
         assert timing["outcome"] in ("ok", "refused") or (large and timing["outcome"] == "skipped")
 
@@ -60,7 +60,7 @@ def test_times_hang_together(found: dict[str, Any]) -> None:
 
 
 def test_no_backend_is_faster_than_the_device(found: dict[str, Any]) -> None:
-    rates = found["rates"]
+    rates = found["bench"]["rates"]
     assert rates["matmul_size"] == 8192
     assert rates["l2_bytes"] > 1 << 20
     for timing in timed(found):
@@ -69,7 +69,7 @@ def test_no_backend_is_faster_than_the_device(found: dict[str, Any]) -> None:
 
 
 def test_the_choice_is_right_and_nothing_right_is_faster(found: dict[str, Any]) -> None:
-    for item in found["recommendations"]:
+    for item in found["bench"]["recommendations"]:
         mine = [t for t in timed(found) if t["passes"] == item["passes"] and t["answer"] == "pass"]
         if item["wanted"] == "deterministic":
             mine = [t for t in mine if not t["varied"]]

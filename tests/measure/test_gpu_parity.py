@@ -36,19 +36,19 @@ def report(*words: str) -> dict[str, Any]:
 
 def test_every_healthy_backend_passes_the_standard_suite() -> None:
     found = report("parity", "--device", "cuda", "--seed", "11")
-    wrong = [v for v in found["verdicts"] if v["answer"] in ("fail", "warn", "lost", "skipped")]
+    wrong = [v for v in found["parity"]["verdicts"] if v["answer"] in ("fail", "warn", "lost", "skipped")]
     assert not wrong, wrong[:5]
-    assert found["measured_on"]["device"] == "cuda"
-    passed = {v["backend"] for v in found["verdicts"] if v["answer"] == "pass"}
+    assert found["parity"]["measured_on"]["device"] == "cuda"
+    passed = {v["backend"] for v in found["parity"]["verdicts"] if v["answer"] == "pass"}
     assert {"eager", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex_attention"} <= passed
 
 
 def test_flash_attn_is_itself() -> None:
     pytest.importorskip("flash_attn")
     found = report("parity", "--suite", "quick", "--backend", "flash_attention_2_varlen", "--device", "cuda")
-    ran = {name for run in found["runs"] for name in run["kernels"]}
+    ran = {name for run in found["parity"]["runs"] for name in run["kernels"]}
     assert any("flash" in name and "pytorch_flash" not in name for name in ran)
-    assert not any(run["foreign_kernels"] for run in found["runs"])
+    assert not any(run["foreign_kernels"] for run in found["parity"]["runs"])
 
 
 def test_the_suites_catch_every_planted_fault_on_the_device(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +66,7 @@ def test_the_suites_catch_every_planted_fault_on_the_device(capsys: pytest.Captu
 
 def test_determinism_tells_what_varies_and_what_holds() -> None:
     found = report("determinism", "--device", "cuda", "--backend", "sdpa_flash", "--backend", "sdpa_math")
-    by_mode = {(r["backend"], r["mode"], r["case"]["layout"]): r for r in found["repeats"]}
+    by_mode = {(r["backend"], r["mode"], r["case"]["layout"]): r for r in found["determinism"]["repeats"]}
     loose = {d["tensor"]: d["distinct"] for d in by_mode["sdpa_flash", "default", "dense"]["differences"]}
     assert loose["out"] == loose["dk"] == loose["dv"] == 1
     assert loose["dq"] > 1, "FLASH adds dq up atomically"
@@ -77,5 +77,5 @@ def test_determinism_tells_what_varies_and_what_holds() -> None:
 
 def test_a_case_that_is_too_large_is_skipped_with_the_numbers() -> None:
     found = report("parity", "--suite", "full", "--backend", "eager", "--case", "s131072-h8kv2", "--device", "cuda")
-    assert [run["outcome"] for run in found["runs"]] == ["skipped"]
-    assert "GiB" in found["runs"][0]["reason"]
+    assert [run["outcome"] for run in found["parity"]["runs"]] == ["skipped"]
+    assert "GiB" in found["parity"]["runs"][0]["reason"]

@@ -30,7 +30,7 @@ def document(attncheck: Run, *words: str, code: int = 0, **more: Any) -> dict[st
 
 
 def answers(report: dict[str, Any], backend: str) -> set[str]:
-    return {verdict["answer"] for verdict in report["verdicts"] if verdict["backend"] == backend}
+    return {verdict["answer"] for verdict in report["parity"]["verdicts"] if verdict["backend"] == backend}
 
 
 def test_the_quick_suite_passes_here(attncheck: Run, marker: str) -> None:
@@ -42,7 +42,7 @@ def test_the_quick_suite_passes_here(attncheck: Run, marker: str) -> None:
         assert "pass" in answers(report, backend)
         assert answers(report, backend) <= {"pass", "refused"}
     assert answers(report, "sdpa_cudnn") == {"refused"}
-    ran = {name for run in report["runs"] if run["backend"] == "sdpa_flash" for name in run["kernels"]}
+    ran = {name for run in report["parity"]["runs"] if run["backend"] == "sdpa_flash" for name in run["kernels"]}
     assert any("flash_attention_for_cpu" in name for name in ran)
 
 
@@ -99,7 +99,7 @@ def test_a_loss_costs_one_case_until_it_happens_too_often(attncheck: Run, tmp_pa
         return right(inputs, deterministic)
     """
     report = document(attncheck, *QUICK, "--backend", "shaky", code=1, env=plant(tmp_path / "site", "shaky", source))
-    lost = [verdict for verdict in report["verdicts"] if verdict["answer"] == "lost"]
+    lost = [verdict for verdict in report["parity"]["verdicts"] if verdict["answer"] == "lost"]
     assert {verdict["family"] for verdict in lost} == {"head_dim", "window"}
     assert answers(report, "shaky") >= {"pass", "lost"}
 
@@ -107,7 +107,7 @@ def test_a_loss_costs_one_case_until_it_happens_too_often(attncheck: Run, tmp_pa
 def test_what_does_not_fit_is_skipped_with_the_numbers(attncheck: Run) -> None:
     words = ("parity", "--suite", "full", "--device", "cpu", "--backend", "eager", "--case", "s131072-h8kv2")
     report = document(attncheck, *words)
-    (run,) = report["runs"]
+    (run,) = report["parity"]["runs"]
     assert run["outcome"] == "skipped"
     assert "GiB" in run["reason"]
     assert "free" in run["reason"]
@@ -168,7 +168,7 @@ def test_a_model_makes_its_own_cases(attncheck: Run, tmp_path: Path) -> None:
     (tmp_path / "qwen").mkdir()
     (tmp_path / "qwen" / "config.json").write_text(json.dumps(config))
     report = document(attncheck, "parity", "qwen", "--device", "cpu", "--backend", "sdpa_math")
-    cases = [run["case"] for run in report["runs"]]
+    cases = [run["case"] for run in report["parity"]["runs"]]
     assert {(c["num_heads"], c["num_kv_heads"], c["head_dim"], c["dtype"]) for c in cases} == {(14, 2, 64, "float16")}
     assert max(max(c["seqlens_q"]) for c in cases) == 300
     assert {c["layout"] for c in cases} == {"dense", "packed", "left_padded", "right_padded"}
@@ -187,7 +187,7 @@ def test_seeds_repeat_and_differ(attncheck: Run) -> None:
         "--case",
         "dense-causal-s257-h4kv2-d64-bf16-normal",
     )
-    one, two = (document(attncheck, *words, "--repeat", "2", "--seed", "3")["runs"] for _ in range(2))
+    one, two = (document(attncheck, *words, "--repeat", "2", "--seed", "3")["parity"]["runs"] for _ in range(2))
     assert [run["case"]["seed"] for run in one] == [3, 4]
     assert [run["scores"] for run in one] == [run["scores"] for run in two]
     assert one[0]["scores"] != one[1]["scores"]
@@ -250,6 +250,6 @@ def test_a_plugin_that_prints_or_exits_when_imported_spoils_nothing(attncheck: R
     environment = plant(tmp_path / "site", "quits", "sys.exit(5)\ndef run(inputs, deterministic):\n    return None")
     words = ("parity", "--suite", "quick", "--device", "cpu", "--backend", "sdpa_math", "--case", ONE)
     report = document(attncheck, *words, env=environment)
-    states = {state["name"]: state for state in report["backends"]}
+    states = {state["name"]: state for state in report["parity"]["backends"]}
     assert "SystemExit" in states["quits_plugin"]["missing"]
     assert states["loud"]["missing"] == ""

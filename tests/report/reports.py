@@ -6,13 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from attncheck.core.cases import Case
-from attncheck.core.findings import Finding, Fix, Skip
+from attncheck.core.findings import Allowance, Finding, Fix, Skip
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import Edit, Setting, SourceLocation
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
-from attncheck.core.results.gate import Allowance, Stage
-from attncheck.core.results.smoke import CheckResult, Measure, PlanRun
+from attncheck.core.results.gate import GateSection, Stage
+from attncheck.core.results.lint import LintSection
+from attncheck.core.results.parity import ParitySection
+from attncheck.core.results.smoke import CheckResult, Measure, PlanRun, SmokeSection
 from attncheck.core.results.verdicts import MeasuredOn, Run, Verdict
 from attncheck.doctor import engine
 from tests import snapshots as s
@@ -39,9 +41,19 @@ def plain(**fields: Any) -> Report:
     return replace(engine.judge(s.h200(), frozenset()), **fields)
 
 
+VERDICTS = (
+    Verdict("parity", "sdpa_math", "gqa-128", "gqa", "pass", "as expected"),
+    Verdict("parity", "flash", "gqa-128", "gqa", "fail", "dq has z_row 40 (budget 12)", 3.4, ("at head 3",)),
+    Verdict("parity", "flash", "alibi", "alibi", "refused", "no alibi"),
+    Verdict("parity", "flash", "long", "long", "lost", "the process died"),
+    Verdict("parity", "flash", "near", "gqa", "warn", "z_rms 2.1"),
+)
+
+
 def everything() -> Report:
     """Return a gate's report: findings of each level and kind, skips, stages, verdicts, proofs, a linted script."""
-    right = Case("gqa", (128,), (128,), name="gqa-128")
+    run = Run("sdpa_math", Case("gqa", (128,), (128,), name="gqa-128"), "ok", call_ms=1500.0)
+    launch = LintedLaunch(_job(), "diff", "", (Edit("run.sh", (29, 34), "sdpa"), Edit("run.sh", (1, 2), "x")))
     return plain(
         command="gate",
         findings=(
@@ -61,22 +73,18 @@ def everything() -> Report:
         skips=(Skip("ATN207", "gpu-memory-in-use", "no GPU"),),
         passed=("ATN101", "ATN102"),
         suppressed=("ATN155",),
-        stages=(
-            Stage("doctor", "found", 0.5),
-            Stage("lint", "clean", 0.1),
-            Stage("parity", "unanswered", 3.0, "the rank died"),
-            Stage("bench", "left out", 0.0, "time was up"),
-        ),
-        measured_on=MeasuredOn("cuda", "NVIDIA H200", "2.11"),
-        verdicts=(
-            Verdict("parity", "sdpa_math", "gqa-128", "gqa", "pass", "as expected"),
-            Verdict("parity", "flash", "gqa-128", "gqa", "fail", "dq has z_row 40 (budget 12)", 3.4, ("at head 3",)),
-            Verdict("parity", "flash", "alibi", "alibi", "refused", "no alibi"),
-            Verdict("parity", "flash", "long", "long", "lost", "the process died"),
-            Verdict("parity", "flash", "near", "gqa", "warn", "z_rms 2.1"),
-        ),
-        runs=(Run("sdpa_math", right, "ok", call_ms=1500.0),),
-        launches=(LintedLaunch(_job(), "diff", "", (Edit("run.sh", (29, 34), "sdpa"), Edit("run.sh", (1, 2), "x"))),),
+        sections={
+            "gate": GateSection(
+                (
+                    Stage("doctor", "found", 0.5),
+                    Stage("lint", "clean", 0.1),
+                    Stage("parity", "unanswered", 3.0, "the rank died"),
+                    Stage("bench", "left out", 0.0, "time was up"),
+                )
+            ),
+            "lint": LintSection((launch,)),
+            "parity": ParitySection(MeasuredOn("cuda", "NVIDIA H200", "2.11"), (), VERDICTS, (run,)),
+        },
     )
 
 
@@ -91,4 +99,5 @@ def smoke() -> Report:
         CheckResult("documents_apart", measures=(Measure("gradients", 3.0, 1.0, "worst in q_proj"),), seconds=2.5),
         CheckResult("what_ran", notes=("sdpa ran",), seconds=0.25),
     )
-    return plain(command="smoke", findings=(finding("ATN430"),), attempts=(PlanRun("llama", Plan(), proofs),))
+    section = SmokeSection(plan_runs=(PlanRun("llama", Plan(), proofs),))
+    return plain(command="smoke", findings=(finding("ATN430"),), sections={"smoke": section})

@@ -17,7 +17,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from attncheck.core.launch import COMMAND, SourceLocation
-from attncheck.report.formats import github, renderer
+from attncheck.report.formats import github, load_format
 from tests.report import reports
 from tests.report.test_junit import NASTY
 
@@ -52,7 +52,7 @@ def unescaped(text: str) -> str:
 
 
 def test_levels_places_and_words() -> None:
-    found = commands(renderer("github")(reports.everything(), False))
+    found = commands(load_format("github").render(reports.everything(), False))
     assert [(level, told["title"][:6]) for level, told, _ in found] == [
         ("error", "ATN140"),
         ("error", "ATN401"),
@@ -67,7 +67,7 @@ def test_levels_places_and_words() -> None:
 def test_what_messages_hold_cannot_end_a_command_or_begin_one() -> None:
     nasty = NASTY + "100% a:b,c\r\n::set-env name=X::y\n##[add-path]z %0A"
     finding = reports.finding(message=nasty, locations=(SourceLocation("a,b:c%/x\n.sh", 2, 3),), evidence=(nasty,))
-    text = renderer("github")(reports.plain(findings=(finding,)), False)
+    text = load_format("github").render(reports.plain(findings=(finding,)), False)
     assert len(text.splitlines()) >= 2 and len(re.split(r"\r\n|\r|\n", text)) == 3, "the command, the count, the end"
     (found,) = commands(text)
     assert found[1]["file"] == "a,b:c%/x\n.sh" and found[2].startswith(nasty)
@@ -76,30 +76,30 @@ def test_what_messages_hold_cannot_end_a_command_or_begin_one() -> None:
 def test_ten_of_a_level_the_gravest_first_and_the_rest_counted() -> None:
     many = [reports.finding(severity="note", message=str(n)) for n in range(12)]
     many += [reports.finding(severity="error", message=str(n)) for n in range(13)]
-    text = renderer("github")(reports.plain(findings=tuple(many)), False)
+    text = load_format("github").render(reports.plain(findings=tuple(many)), False)
     levels = [level for level, _, _ in commands(text)]
     assert levels == ["error"] * 10 + ["notice"] * 10
     assert text.splitlines()[-1].startswith("attncheck doctor: 13 errors, 12 notes; 5 of them not annotated")
-    assert renderer("github")(reports.plain(findings=()), False) == "attncheck doctor: nothing found\n"
+    assert load_format("github").render(reports.plain(findings=()), False) == "attncheck doctor: nothing found\n"
 
 
 def test_what_is_in_no_file_of_the_checkout_names_none(checkout: Path) -> None:
     (checkout / "requirements.txt").write_text("ring_flash_attn\n")
     elsewhere = reports.finding(locations=(SourceLocation(COMMAND), SourceLocation("/elsewhere/run.sh", 3, 1)))
     anchored = reports.finding()
-    found = commands(renderer("github")(reports.plain(findings=(elsewhere, anchored)), False))
+    found = commands(load_format("github").render(reports.plain(findings=(elsewhere, anchored)), False))
     assert "file" not in found[0][1] and found[1][1]["file"] == "requirements.txt"
 
 
 def test_the_summary_is_markdown_and_is_cut_between_lines() -> None:
     report = reports.everything()
-    assert github.summary(report) == renderer("markdown")(report, True)
-    whole = github.summary(report).encode()
+    assert github.job_summary(report) == load_format("markdown").render(report, True)
+    whole = github.job_summary(report).encode()
     for room in range(0, len(whole), 7):
-        text = github.summary(report, room)
+        text = github.job_summary(report, room)
         assert len(text.encode()) <= room and text.count("```") % 2 == 0
     quiet = replace(report, findings=())
-    assert github.summary(quiet, 1 << 20).startswith("# attncheck gate\n")
+    assert github.job_summary(quiet, 1 << 20).startswith("# attncheck gate\n")
 
 
 def action() -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.report.formats import renderer
+from attncheck.report.formats import load_format
 from tests.report import reports
 
 NASTY = "\x00\x1b[31m\ud800 <&\"'> ]]> \ufffe \x85 é 🦊 \r\n tab\t"
@@ -16,7 +16,7 @@ NASTY = "\x00\x1b[31m\ud800 <&\"'> ]]> \ufffe \x85 é 🦊 \r\n tab\t"
 
 def read(report: object) -> ET.Element:
     """Return the document as an XML reader sees it, from bytes as a file holds them."""
-    return ET.fromstring(renderer("junit")(report, False).encode("utf-8"))  # type: ignore[arg-type]
+    return ET.fromstring(load_format("junit").render(report, False).encode("utf-8"))  # type: ignore[arg-type]
 
 
 def states(root: ET.Element) -> dict[str, str]:
@@ -99,7 +99,7 @@ def test_every_single_character_can_stand_in_a_message() -> None:
 def test_a_junit_reader_reads_it(tmp_path: Path) -> None:
     junitparser = pytest.importorskip("junitparser")
     path = tmp_path / "junit.xml"
-    path.write_text(renderer("junit")(reports.everything(), False), encoding="utf-8")
+    path.write_text(load_format("junit").render(reports.everything(), False), encoding="utf-8")
     suites = {suite.name: suite for suite in junitparser.JUnitXml.fromfile(str(path))}
     assert list(suites) == ["gate", "rules", "parity: sdpa_math", "parity: flash"]
     red = [case.name for case in suites["rules"] for result in case.result if isinstance(result, junitparser.Failure)]

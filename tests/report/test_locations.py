@@ -1,4 +1,4 @@
-"""Where findings are anchored: each kind of file, what comes first, what is never read, and at what cost."""
+"""Where findings are add_locations: each kind of file, what comes first, what is never read, and at what cost."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from attncheck.core.findings import Finding, Fix
 from attncheck.core.launch import COMMAND, SourceLocation
-from attncheck.report.locations import anchored, holds_requirements, in_checkout, packages, places
-from attncheck.report.required import READERS
+from attncheck.report.locations import add_locations, holds_requirements, in_checkout, packages, places
+from attncheck.report.requirement_files import READERS
 from tests import snapshots as s
 from tests.report import reports
 
@@ -154,11 +154,11 @@ def test_findings_that_have_places_keep_them_and_others_get_one(tmp_path: Path) 
     mine = about("flash-attn 2.8.3")
     placed = replace(mine, locations=(SourceLocation("run.sh", 3, 1),))
     report = reports.plain(findings=(mine, placed, about("driver 550")), baselined=(mine,), allowed=(mine,))
-    told = anchored(report, tmp_path, LONG)
+    told = add_locations(report, tmp_path, LONG)
     here = (SourceLocation("requirements.txt", 1, 1),)
     assert [finding.locations for finding in told.findings] == [here, placed.locations, ()]
     assert told.baselined[0].locations == told.allowed[0].locations == here
-    assert anchored(told, tmp_path, LONG) == told
+    assert add_locations(told, tmp_path, LONG) == told
 
 
 def test_a_source_is_told_from_the_top_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

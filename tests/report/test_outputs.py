@@ -14,7 +14,7 @@ import pytest
 from attncheck.core.errors import BadUsage
 from attncheck.core.launch import SourceLocation
 from attncheck.report import outputs
-from attncheck.report.formats import BUILT_IN, renderer
+from attncheck.report.formats import format_names, load_format
 from attncheck.report.outputs import Output
 from tests.report import reports
 
@@ -23,12 +23,12 @@ ACTIONS = {"GITHUB_ACTIONS": "true"}
 
 def test_every_format_can_be_written_at_once(tmp_path: Path) -> None:
     report = reports.everything()
-    wanted = outputs.parsed(f"{form}={tmp_path / form}" for form in BUILT_IN)
+    wanted = outputs.parsed(f"{form}={tmp_path / form}" for form in format_names())
     assert outputs.write(report, wanted) == ()
-    for form in BUILT_IN:
+    for form in format_names():
         text = (tmp_path / form).read_text(encoding="utf-8")
-        assert text == renderer(form)(report, False) and text.endswith("\n")
-    assert sorted(os.listdir(tmp_path)) == sorted(BUILT_IN), "nothing else is left"
+        assert text == load_format(form).render(report, False) and text.endswith("\n")
+    assert sorted(os.listdir(tmp_path)) == sorted(format_names()), "nothing else is left"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_every_format_can_be_written_at_once(tmp_path: Path) -> None:
     [
         (["sarif"], "is not FORMAT=FILE"),
         (["sarif="], "is not FORMAT=FILE"),
-        (["=x"], "'' is not one of text"),
+        (["=x"], "'' is not one of github"),
         (["sarrif=x"], "did you mean 'sarif'?"),
         (["json=-"], "--format json"),
         (["json=gone/x.json"], "there is no folder"),
@@ -97,8 +97,8 @@ def test_devices_and_pipes_are_written_to_and_not_replaced(tmp_path: Path) -> No
 
 def test_a_message_that_no_file_can_hold_is_written_all_the_same(tmp_path: Path) -> None:
     report = reports.plain(findings=(reports.finding(message="half a pair: \ud800"),))
-    assert outputs.write(report, outputs.parsed(f"{form}={tmp_path / form}" for form in BUILT_IN)) == ()
-    for form in BUILT_IN:
+    assert outputs.write(report, outputs.parsed(f"{form}={tmp_path / form}" for form in format_names())) == ()
+    for form in format_names():
         assert "half a pair: " in (tmp_path / form).read_text(encoding="utf-8")
 
 
@@ -141,6 +141,6 @@ def test_a_working_directory_that_is_gone_is_no_crash(tmp_path: Path, monkeypatc
     report = reports.plain(findings=(finding, reports.finding()))
     with pytest.raises(BadUsage):
         outputs.parsed(["json=x"])
-    wanted = [Output(form, str(tmp_path / form)) for form in BUILT_IN]
+    wanted = [Output(form, str(tmp_path / form)) for form in format_names()]
     assert outputs.write(report, wanted) == ()
     monkeypatch.chdir(tmp_path)

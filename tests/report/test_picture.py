@@ -12,6 +12,7 @@ import pytest
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.report import Report
+from attncheck.core.results.ring import RingSection
 from attncheck.core.results.ring_timings import FLASH, RingTiming, Stopwatch
 from attncheck.core.results.verdicts import MeasuredOn
 from attncheck.report import picture
@@ -31,7 +32,8 @@ def ring() -> Report:
     local = replace(RING, backend=FLASH, iterations_per_s=162.3, correct="skipped")
     timings = (local, RING, replace(RING, backend="stripe_flash_attn", efficiency=0.872, correct="fail"))
     on = MeasuredOn("cuda", "NVIDIA H200", "2.11.0", ring_size=8)
-    return Report(laptop(), (), (), (), command="bench", measured_on=on, ring_timings=timings, conclusions=("zigzag",))
+    section = RingSection(on, timings=timings, conclusions=("zigzag",))
+    return Report("bench", laptop(), sections={"ring": section})
 
 
 def test_a_bar_says_what_the_table_says() -> None:

@@ -15,7 +15,7 @@ import pytest
 from attncheck.core.launch import COMMAND, SourceLocation
 from attncheck.core.report import Report
 from attncheck.report.fingerprints import fingerprint, settled
-from attncheck.report.formats import renderer
+from attncheck.report.formats import load_format
 from tests.report import reports
 from tests.report.test_junit import NASTY
 
@@ -43,14 +43,14 @@ def validator() -> Any:
 
 def run_of(report: Report) -> dict[str, Any]:
     """Return the run of a valid log."""
-    log = json.loads(renderer("sarif")(report, False))
+    log = json.loads(load_format("sarif").render(report, False))
     validator().validate(log)
     assert len(log["runs"]) == 1
     return log["runs"][0]  # type: ignore[no-any-return]
 
 
 def test_the_schema_refuses_what_is_wrong() -> None:
-    log = json.loads(renderer("sarif")(reports.everything(), False))
+    log = json.loads(load_format("sarif").render(reports.everything(), False))
     log["runs"][0]["results"][0]["level"] = "grave"
     with pytest.raises(jsonschema.ValidationError):
         validator().validate(log)
@@ -133,7 +133,7 @@ def test_any_characters_make_a_valid_log() -> None:
     finding = reports.finding(
         message=NASTY + "{0} [a](1)", subject=NASTY, evidence=(NASTY,), locations=(SourceLocation(NASTY[1:], 0, 0),)
     )
-    text = renderer("sarif")(reports.plain(findings=(finding,)), False)
+    text = load_format("sarif").render(reports.plain(findings=(finding,)), False)
     assert text.encode("utf-8")
     run = run_of(reports.plain(findings=(finding,)))
     assert "{{0}} [a] (1)" in run["results"][0]["message"]["text"]
@@ -179,7 +179,7 @@ def test_names_keep_their_digits() -> None:
 def test_a_sarif_reader_reads_it(tmp_path: Path) -> None:
     loader = pytest.importorskip("sarif.loader")
     path = tmp_path / "attncheck.sarif"
-    path.write_text(renderer("sarif")(reports.everything(), False), encoding="utf-8")
+    path.write_text(load_format("sarif").render(reports.everything(), False), encoding="utf-8")
     read = loader.load_sarif_file(os.fspath(path))
     records = {record["Code"]: record for record in read.get_records()}
     assert read.get_distinct_tool_names() == ["attncheck"]

@@ -15,7 +15,7 @@ import pytest
 from attncheck.core.findings import Finding, Fix
 from attncheck.core.report import Report
 from attncheck.doctor import engine
-from attncheck.report.formats import renderer
+from attncheck.report.formats import load_format
 from tests import snapshots as s
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
@@ -40,7 +40,7 @@ def planted() -> Report:
 
 
 def test_the_text_is_the_golden_one() -> None:
-    assert renderer("text")(planted(), True) == (GOLDEN / "planted.txt").read_text(encoding="utf-8")
+    assert load_format("text").render(planted(), True) == (GOLDEN / "planted.txt").read_text(encoding="utf-8")
 
 
 def in_terminal(columns: int, **variables: str) -> str:

@@ -165,8 +165,8 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_a_ring_is_timed_for_real(document: dict[str, Any]) -> None:
     pytest.importorskip("jsonschema").validate(document, schema())
-    assert document["command"] == "bench" and document["measured_on"]["emulated"]
-    timed = {(t["backend"], t["passes"]): t for t in document["ring_timings"] if t["table"] == "batch"}
+    assert document["command"] == "bench" and document["ring"]["measured_on"]["emulated"]
+    timed = {(t["backend"], t["passes"]): t for t in document["ring"]["timings"] if t["table"] == "batch"}
     for passes in ("forward", "forward_backward"):
         local, ring = timed[FLASH, passes], timed["zigzag_ring_flash_attn", passes]
         assert 0 < local["watch"]["ms"] < ring["watch"]["ms"]
@@ -174,8 +174,8 @@ def test_a_ring_is_timed_for_real(document: dict[str, Any]) -> None:
         assert ring["efficiency"] == pytest.approx(share, abs=1e-3)
         assert ring["correct"] == "pass" and ring["watch"]["calls"] >= 3
         assert ring["achievable"] == 0.0, "plain torch has no roofline"
-    assert document["ring_rates"]["copy_gb_per_s"] > 0 and document["ring_rates"]["link_gb_per_s"] > 0
-    assert document["communication"]["world_size"] == 2
+    assert document["ring"]["rates"]["copy_gb_per_s"] > 0 and document["ring"]["rates"]["link_gb_per_s"] > 0
+    assert document["ring"]["communication"]["world_size"] == 2
 
 
 def test_wrong_words_are_one_line(attncheck: Run) -> None:

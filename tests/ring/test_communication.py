@@ -16,7 +16,7 @@ from attncheck.core.devices import Link, Topology
 from attncheck.core.findings import Finding
 from attncheck.core.results.collectives import CollectiveResult, Communication, RankFacts, WrongPlace, bandwidth
 from attncheck.doctor.probes.take import take
-from attncheck.report.sections import communication as renderer
+from attncheck.report import communication_table
 from attncheck.ring import communication, communication_findings, link_rates, topology
 from attncheck.workers.execution import ExecutionTarget
 from tests import snapshots as s
@@ -53,7 +53,9 @@ def test_healthy_ranks_are_right(ranks: int, marker: str) -> None:
     assert socket.gethostname() not in codec.dumps(found)
     assert codec.loads(Communication, codec.dumps(found)) == found
     for width in (110, 80, 50):
-        lines = ["".join(text for text, _ in row.words) for row in renderer.rows(found, False, width)]
+        lines = [
+            "".join(text for text, _ in line.head) + line.text for line in communication_table.rows(found, False, width)
+        ]
         assert sum("right" in line for line in lines) == len(found.exchanges)
         assert all(len(line) <= width for line in lines[2:])
 
@@ -224,7 +226,9 @@ def test_a_rank_that_raises_dies_or_hangs_is_named_and_the_rest_goes_on(
     (finding,) = communication_findings.findings(found)
     assert finding.code == "ATN521"
     assert finding.message == "3 of 9 exchanges among 4 ranks did not come to an end"
-    shown = "\n".join("".join(text for text, _ in row.words) for row in renderer.rows(found, True, 80))
+    shown = "\n".join(
+        "".join(text for text, _ in line.head) + line.text for line in communication_table.rows(found, True, 80)
+    )
     assert "died" in shown and "raised" in shown and "timed_out" in shown
 
 

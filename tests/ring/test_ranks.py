@@ -97,7 +97,7 @@ def test_what_goes_wrong_on_one_rank_is_told_with_its_rank(
     found = report(done)
     assert [finding["code"] for finding in found["findings"]] == [code]
     assert any(told in line for line in found["findings"][0]["evidence"]), found["findings"][0]["evidence"]
-    assert [verdict["answer"] for verdict in found["verdicts"]] == [answer]
+    assert [verdict["answer"] for verdict in found["parity"]["verdicts"]] == [answer]
     assert "--ring-size 2 --case" in found["findings"][0]["fixes"][-1]["text"]
 
 
@@ -117,10 +117,10 @@ def test_a_scheme_that_is_right_passes_and_another_group_takes_up_the_rest(
     ring = ("--ring-size", "2", "--no-emulate", "--device", "cpu", "--suite", "quick")
     done = attncheck("parity", *ring, "--backend", "stumbles", "--case", "ring", "--format", "json", env=env)
     found = report(done)
-    answers = [verdict["answer"] for verdict in found["verdicts"]]
+    answers = [verdict["answer"] for verdict in found["parity"]["verdicts"]]
     assert answers == ["lost", "pass"]
-    assert found["communication"]["world_size"] == 2, "it is checked first that ranks can talk"
-    assert found["measured_on"]["ring_size"] == 2 and not found["measured_on"]["emulated"]
+    assert found["ring"]["communication"]["world_size"] == 2, "it is checked first that ranks can talk"
+    assert found["parity"]["measured_on"]["ring_size"] == 2 and not found["parity"]["measured_on"]["emulated"]
 
 
 def test_the_smaller_rings_are_measured_too_and_the_slope_is_told(attncheck: Run, tmp_path: Path) -> None:

@@ -156,8 +156,8 @@ def run(*words: str) -> dict[str, Any]:
 def test_the_default_plan_is_right() -> None:
     report = run()
     assert report["findings"] == []
-    assert {attempt["plan"]["attn_implementation"] for attempt in report["attempts"]} == {"flash_attention_2"}
-    for attempt in report["attempts"]:
+    assert {attempt["plan"]["attn_implementation"] for attempt in report["smoke"]["plan_runs"]} == {"flash_attention_2"}
+    for attempt in report["smoke"]["plan_runs"]:
         training = next(proof for proof in attempt["results"] if proof["check"] == "training")
         assert training["floor"] < training["steps"][-1]["loss"] < training["bound"]
         assert training["steps"][-1]["peak_memory_bytes"] > 0
@@ -165,5 +165,5 @@ def test_the_default_plan_is_right() -> None:
 
 def test_a_plan_for_determinism_is_mended() -> None:
     report = run("llama", "--deterministic", "--only", "reproducible", "--only", "training")
-    questions = {proof["check"]: proof for proof in report["attempts"][-1]["results"]}
+    questions = {proof["check"]: proof for proof in report["smoke"]["plan_runs"][-1]["results"]}
     assert not questions["reproducible"]["violations"]

@@ -18,10 +18,10 @@ import pytest
 from attncheck.core.errors import BadUsage
 from attncheck.core.plan import Change, Plan
 from attncheck.core.report import Report
-from attncheck.core.results.smoke import CheckResult, Measure, PlanRun, Step, answer, deciding_reason
+from attncheck.core.results.smoke import CheckResult, Measure, PlanRun, SmokeSection, Step, answer, deciding_reason
 from attncheck.core.results.verdicts import MeasuredOn
 from attncheck.gate.policy import parse
-from attncheck.report.formats import renderer
+from attncheck.report.formats import load_format
 from attncheck.ring.group import Ring
 from attncheck.smoke import fix_search, run
 from attncheck.smoke.fix_search import Search
@@ -143,8 +143,10 @@ def test_one_finding_for_a_question_and_the_fix_is_proven() -> None:
     assert leak.fixes[0].text == "model.config.use_cache = False"
     assert leak.fixes[0].proven == "logits, bf16: off by 0.01 (limit 0.02); 2 steps, loss 3.50 → 1.30"
     assert found.worst() == "error"
-    assert len(found.attempts) == 4 and [a.reason for a in found.attempts[2:]] == ["no cache while training"] * 2
-    assert "use_cache=False" in found.settings[0].text
+    section = found.section(SmokeSection)
+    assert section is not None and len(section.plan_runs) == 4
+    assert [plan_run.reason for plan_run in section.plan_runs[2:]] == ["no cache while training"] * 2
+    assert "use_cache=False" in section.settings[0].text
 
 
 def test_no_fix_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,16 +162,16 @@ def test_no_fix_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_text_and_the_markdown_of_a_report() -> None:
     found = report(Plan("eager", use_cache=True), models=("llama",))
-    text = renderer("text")(found, True)
+    text = load_format("text").render(found, True)
     assert "llama, mended: no cache while training" in text
     assert "  fail    isolation               it leaks" in text
     assert "loss 3.50 → 1.30 in 2 steps" in text
     assert "the mended plan for transformers" in text
-    markdown = renderer("markdown")(found, False)
+    markdown = load_format("markdown").render(found, False)
     assert "| isolation | fail | it leaks |" in markdown
     assert "## Settings for transformers" in markdown
-    document = json.loads(renderer("json")(found, False))
-    assert document["attempts"][0]["results"][1]["violations"] == ["it leaks"]
+    document = json.loads(load_format("json").render(found, False))
+    assert document["smoke"]["plan_runs"][0]["results"][1]["violations"] == ["it leaks"]
 
 
 def test_a_rank_under_a_launcher_asks_once() -> None:
@@ -228,7 +230,7 @@ def test_wrong_words_are_one_clear_line(attncheck: Run, words: tuple[str, ...], 
 def test_the_configuration_is_the_plan_and_options_win(attncheck: Run, tmp_path: Path) -> None:
     (tmp_path / "attncheck.toml").write_text('[plan]\nattn-implementation = "eager"\nprecision = "fp32"\n')
     done = attncheck("smoke", "llama", "--precision", "bf16", "--only", "what_ran", "--format", "json")
-    plan = json.loads(done.stdout)["attempts"][0]["plan"]
+    plan = json.loads(done.stdout)["smoke"]["plan_runs"][0]["plan"]
     assert (plan["attn_implementation"], plan["precision"]) == ("eager", "bf16")
 
 
@@ -263,7 +265,7 @@ def test_a_model_nobody_knows(attncheck: Run, tmp_path: Path) -> None:
 def test_an_implementation_that_cannot_be_had_is_said_once(attncheck: Run) -> None:
     words = ("--attn-implementation", "flash_attention_3", "--device", "cpu", "--no-fix", "--format", "json")
     done = attncheck("smoke", "llama", *words, "--only", "what_ran", "--only", "isolation")
-    proofs = {proof["check"]: proof for proof in json.loads(done.stdout)["attempts"][0]["results"]}
+    proofs = {proof["check"]: proof for proof in json.loads(done.stdout)["smoke"]["plan_runs"][0]["results"]}
     assert done.returncode == 1
     assert proofs["what_ran"]["outcome"] == "raised" and "ImportError" in proofs["what_ran"]["reason"]
     assert proofs["isolation"]["outcome"] == "skipped"
@@ -277,7 +279,7 @@ def test_training_on_documents_of_ones_own(attncheck: Run, tmp_path: Path) -> No
     words = ("--data", "texts.jsonl", "--only", "training", "--steps", "40", "--max-length", "64", "--format", "json")
     done = attncheck("smoke", model, *words, "--device", "cpu")
     assert done.returncode == 0, done.stdout + done.stderr
-    [proof] = json.loads(done.stdout)["attempts"][0]["results"]
+    [proof] = json.loads(done.stdout)["smoke"]["plan_runs"][0]["results"]
     assert proof["steps"][-1]["loss"] < proof["bound"] and proof["floor"] == 0
 
 
@@ -307,7 +309,7 @@ def test_real_weights_are_trained_gently(attncheck: Run, tmp_path: Path) -> None
     words = ("--full", "--only", "training", "--only", "isolation", "--steps", "12", "--format", "json")
     done = attncheck("smoke", str(tmp_path / "m"), *words, "--device", "cpu")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
-    proofs = {proof["check"]: proof for proof in json.loads(done.stdout)["attempts"][0]["results"]}
+    proofs = {proof["check"]: proof for proof in json.loads(done.stdout)["smoke"]["plan_runs"][0]["results"]}
     assert len(proofs["training"]["steps"]) == 12 and proofs["training"]["floor"] == 0
     assert proofs["isolation"]["outcome"] == "ok"
 
@@ -315,7 +317,7 @@ def test_real_weights_are_trained_gently(attncheck: Run, tmp_path: Path) -> None
 PLUGIN = """
 import os
 from attncheck.smoke.checks import Proving
-from attncheck.core.results.smoke import Proof
+from attncheck.core.results.smoke import CheckResult
 
 def prove(bed):
     {body}
@@ -343,7 +345,7 @@ def test_a_question_that_is_lost_costs_no_other(attncheck: Run, tmp_path: Path, 
     words = (*asked, "--no-fix", "--timeout", "8", "--format", "json", "--device", "cpu")
     done = attncheck("smoke", "llama", *words, env={**os.environ, "PYTHONPATH": str(folder)})
     assert done.returncode == 1, done.stderr
-    proofs = {proof["check"]: proof for proof in json.loads(done.stdout)["attempts"][0]["results"]}
+    proofs = {proof["check"]: proof for proof in json.loads(done.stdout)["smoke"]["plan_runs"][0]["results"]}
     for name, (_, outcome, told) in LOST.items():
         assert proofs[name]["outcome"] == outcome and told in proofs[name]["reason"]
     assert proofs["what_ran"]["outcome"] == proofs["implementation"]["outcome"] == "ok"

@@ -1,10 +1,12 @@
-"""What a gate did, check by check, and what it let pass knowingly; nouns, plain data."""
+"""What a gate did, check by check."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
+
+from attncheck.core.report import OpenQuestion, Section
 
 Check = Literal["doctor", "lint", "parity", "determinism", "smoke", "bench"]
 CHECKS: tuple[Check, ...] = get_args(Check)  # in the order in which each later one means something
@@ -23,9 +25,17 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Allowance:
-    """Findings that a policy lets pass: a code or prefix, why, and until when (an ISO date, the last day included)."""
+class GateSection(Section):
+    """A gate's checks, in the order in which they ran."""
 
-    code: str
-    reason: str
-    until: str
+    name: ClassVar[str] = "gate"
+    stages: tuple[Stage, ...] = ()
+
+    @property
+    def unanswered(self) -> tuple[OpenQuestion, ...]:
+        """The checks that gave no answer."""
+        open_stages = [stage for stage in self.stages if stage.outcome in ("unanswered", "left out")]
+        return tuple(OpenQuestion(stage.check, stage.outcome, stage.reason) for stage in open_stages)
+
+
+SECTION = GateSection

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from attncheck.core.plan import Plan
-from attncheck.core.results.verdicts import HUGE, UNMEASURED, Answer, Outcome
+from attncheck.core.report import Section, distinct
+from attncheck.core.results.verdicts import HUGE, UNMEASURED, Answer, MeasuredOn, Outcome, Verdict
 
 
 @dataclass(frozen=True)
@@ -114,3 +116,44 @@ def describe(measure: Measure) -> str:
     """Return a measure in words."""
     where = f", {measure.where}" if measure.where else ""
     return f"{measure.what}: off by {measure.value:.2g} (limit {measure.limit:.2g}){where}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A plan as one framework writes it, ready to paste."""
+
+    framework: str
+    text: str
+
+
+@dataclass(frozen=True)
+class SmokeSection(Section):
+    """What `attncheck smoke` ran: the plan as it was given, then as it was mended, each with the checks' results."""
+
+    name: ClassVar[str] = "smoke"
+    measured_on: MeasuredOn = MeasuredOn()
+    verdicts: tuple[Verdict, ...] = ()
+    plan_runs: tuple[PlanRun, ...] = ()
+    settings: tuple[Settings, ...] = ()  # of the mended plan
+
+    @property
+    def device(self) -> MeasuredOn:
+        """The device that was measured on."""
+        return self.measured_on
+
+    @property
+    def answers(self) -> tuple[Verdict, ...]:
+        """The verdicts, one for each model and check."""
+        return self.verdicts
+
+    def merge(self, later: SmokeSection) -> SmokeSection:
+        """Return both, as of two plans."""
+        return SmokeSection(
+            self.measured_on.merge(later.measured_on),
+            (*self.verdicts, *later.verdicts),
+            distinct((*self.plan_runs, *later.plan_runs)),
+            distinct((*self.settings, *later.settings)),
+        )
+
+
+SECTION = SmokeSection

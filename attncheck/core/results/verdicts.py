@@ -8,7 +8,7 @@ every kernel, is judged by its largest absolute error, less 1e-5 of its size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from attncheck.core.cases import Case, Dtype
@@ -124,9 +124,21 @@ class MeasuredOn:
     not_reached: int = 0  # cases that --budget left out
     ring_size: int = 0  # ranks, where context parallelism was measured
     emulated: bool = False  # flash-attn's kernels were plain torch
-    shimmed_names: tuple[
-        str, ...
-    ] = ()  # private names that ring-flash-attn misses in transformers, put back for the run
+    shimmed_names: tuple[str, ...] = ()  # names that ring-flash-attn misses in transformers, put back for the run
+
+    def merge(self, later: MeasuredOn) -> MeasuredOn:
+        """Return the device with the time and the cases left out of both measurements."""
+        if not (self.device and later.device):
+            return self if self.device else later
+        return replace(
+            self,
+            suite=self.suite or later.suite,
+            seconds=round(self.seconds + later.seconds, 3),
+            not_reached=self.not_reached + later.not_reached,
+            ring_size=max(self.ring_size, later.ring_size),
+            emulated=self.emulated or later.emulated,
+            shimmed_names=tuple(dict.fromkeys((*self.shimmed_names, *later.shimmed_names))),
+        )
 
 
 @dataclass(frozen=True)

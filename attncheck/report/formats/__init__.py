@@ -1,30 +1,39 @@
-"""The room of renderers: each file holds a `RENDERER` that turns a `Report` into one document."""
+"""The formats of a report: one file each, named as --format names it, holding one frozen `FORMAT`."""
 
 from __future__ import annotations
 
-import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from attncheck.core import registry
 from attncheck.core.errors import BadUsage
 from attncheck.core.report import Report
 
-Render = Callable[[Report, bool], str]
-BUILT_IN = ("text", "json", "markdown", "junit", "sarif", "github")
+GROUP = "attncheck.formats"
 
 
 @dataclass(frozen=True)
-class Renderer:
+class Format:
     """One output format. `render(report, verbose)` returns the whole document, its last newline included."""
 
-    name: str
-    render: Render
+    render: Callable[[Report, bool], str]
 
 
-def renderer(name: str) -> Render:
-    """Return the `render` function of the format `name`. Raises `BadUsage` naming the known ones."""
-    if name not in BUILT_IN:
-        raise BadUsage(f"--format {name!r} is not one of {', '.join(BUILT_IN)}")
-    module = importlib.import_module(f"{__name__}.{name}")
-    found: Renderer = module.RENDERER
-    return found.render
+def format_names() -> tuple[str, ...]:
+    """Return the names of the formats that attncheck and its plugins bring; none of them is imported."""
+    return tuple(registry.origins(sys.modules[__name__], GROUP))
+
+
+def load_format(name: str) -> Format:
+    """Return the format called `name`. Raises `BadUsage` naming the known ones, or saying why it cannot be loaded."""
+    names = format_names()
+    if name not in names:
+        raise BadUsage(f"--format {name!r} is not one of {', '.join(names)}")
+    loaded = registry.load_one(sys.modules[__name__], GROUP, name)
+    if isinstance(loaded, registry.Broken):
+        raise BadUsage(f"--format {name} cannot be loaded: {loaded.reason}")
+    found = getattr(loaded.module, "FORMAT", None)
+    if not isinstance(found, Format):
+        raise BadUsage(f"--format {name} cannot be loaded: {loaded.module.__name__} has no FORMAT")
+    return found

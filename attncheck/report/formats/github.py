@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import SEVERITIES, Finding, Severity
 from attncheck.core.report import Report
-from attncheck.report.formats import Renderer
-from attncheck.report.locations import anchored, in_checkout, working_directory
-from attncheck.report.sections.plain import told
+from attncheck.report.finding_lines import evidence_and_fixes
+from attncheck.report.formats import Format
+from attncheck.report.locations import add_locations, in_checkout, working_directory
 
 COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "notice"}
 SHOWN = 10  # of a level, for each step
@@ -22,31 +22,33 @@ CUT = "\n\n*The rest does not fit into a job summary.*\n"
 
 def render(report: Report, verbose: bool) -> str:
     """Return the workflow commands; `verbose` adds what could not be judged, in one line that is no command."""
-    return "".join(f"{line}\n" for line in _lines(anchored(report, working_directory()), verbose))
+    return "".join(f"{line}\n" for line in _lines(add_locations(report, working_directory()), verbose))
 
 
 def _lines(report: Report, verbose: bool) -> Iterator[str]:
     for severity in SEVERITIES:
-        for finding in [each for each in report.findings if each.severity == severity][:SHOWN]:
+        for finding in [finding for finding in report.findings if finding.severity == severity][:SHOWN]:
             yield annotation(finding)
-    yield _counted(report)
+    yield _describe_counts(report)
     if verbose and report.skips:
         yield f"attncheck: {len(report.skips)} rules could not judge"
 
 
 def annotation(finding: Finding) -> str:
     """Return a finding as a workflow command."""
-    place = next((place for place in finding.locations if in_checkout(place.source)), None)
-    where = {"file": in_checkout(place.source), "line": str(place.line), "col": str(place.column)} if place else {}
-    named = {**where, "title": f"{finding.code} {finding.name}"}
-    text = "\n".join((finding.message, *told(finding)))
-    properties = ",".join(f"{key}={_property(value)}" for key, value in named.items())
-    return f"::{COMMANDS[finding.severity]} {properties}::{_data(text)}"
+    location = next((location for location in finding.locations if in_checkout(location.source)), None)
+    named = {"title": f"{finding.code} {finding.name}"}
+    if location is not None:
+        position = {"line": str(location.line), "col": str(location.column)}
+        named = {"file": in_checkout(location.source), **position, **named}
+    text = "\n".join((finding.message, *evidence_and_fixes(finding)))
+    properties = ",".join(f"{key}={_escape_property(value)}" for key, value in named.items())
+    return f"::{COMMANDS[finding.severity]} {properties}::{_escape_data(text)}"
 
 
-def _counted(report: Report) -> str:
+def _describe_counts(report: Report) -> str:
     """Return in one line how many were found, and how many of them are not among the annotations."""
-    numbers = {severity: sum(each.severity == severity for each in report.findings) for severity in SEVERITIES}
+    numbers = report.counts()
     counts = ", ".join(f"{n} {severity}{'s' * (n > 1)}" for severity, n in numbers.items() if n) or "nothing found"
     more = sum(max(n - SHOWN, 0) for n in numbers.values())
     return f"attncheck {report.command}: {counts}" + (
@@ -54,26 +56,26 @@ def _counted(report: Report) -> str:
     )
 
 
-def _data(text: str) -> str:
+def _escape_data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def summary(report: Report, room: int = SUMMARY_BYTES) -> str:
+def job_summary(report: Report, room: int = SUMMARY_BYTES) -> str:
     """Return the report in Markdown for GITHUB_STEP_SUMMARY, cut after a line where it has not the `room`, in bytes."""
     from attncheck.report.formats import markdown
 
     document = markdown.render(report, True)
-    whole = document.encode("utf-8", "backslashreplace")
-    if len(whole) <= room:
-        return whole.decode("utf-8")
-    kept = whole[: max(room - len(CUT) - len("\n```\n"), 0)]
+    encoded = document.encode("utf-8", "backslashreplace")
+    if len(encoded) <= room:
+        return encoded.decode("utf-8")
+    kept = encoded[: max(room - len(CUT) - len("\n```\n"), 0)]
     text = kept[: kept.rfind(b"\n") + 1].decode("utf-8", "ignore")
     fenced = sum(line.startswith("```") for line in text.splitlines()) % 2
     return (text + "```\n" * fenced + CUT) if room > len(CUT) else ""
 
 
-RENDERER = Renderer("github", render)
+FORMAT = Format(render)

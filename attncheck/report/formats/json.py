@@ -1,15 +1,15 @@
-"""The report as one JSON document, whose shape `attncheck/report.schema.json` fixes."""
+"""The report as one JSON document, whose shape `attncheck/report/report.schema.json` fixes."""
 
 from __future__ import annotations
 
-from attncheck.core import codec
 from attncheck.core.report import Report
-from attncheck.report.formats import Renderer
+from attncheck.report import document
+from attncheck.report.formats import Format
 
 
 def render(report: Report, verbose: bool) -> str:
     """Return the report as JSON; it always holds everything, so `verbose` changes nothing."""
-    return codec.dumps(report) + "\n"
+    return document.dumps(report) + "\n"
 
 
-RENDERER = Renderer("json", render)
+FORMAT = Format(render)

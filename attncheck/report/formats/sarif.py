@@ -20,11 +20,12 @@ from attncheck.core.findings import Finding, Severity
 from attncheck.core.job import LintedLaunch
 from attncheck.core.launch import COMMAND, Edit, SourceLocation
 from attncheck.core.report import Report
+from attncheck.core.results.lint import launches_of
 from attncheck.doctor.rules import Rule
+from attncheck.report.finding_lines import allowance_for
 from attncheck.report.fingerprints import VERSION, fingerprint
-from attncheck.report.formats import Renderer
-from attncheck.report.locations import anchored, in_checkout, working_directory
-from attncheck.report.sections.plain import allowance
+from attncheck.report.formats import Format
+from attncheck.report.locations import add_locations, in_checkout, working_directory
 
 Json = dict[str, Any]
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -35,7 +36,7 @@ LEVELS: Mapping[Severity, str] = {"error": "error", "warning": "warning", "note"
 
 def render(report: Report, verbose: bool) -> str:
     """Return the report as a SARIF log; it always holds everything, so `verbose` changes nothing."""
-    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [_run(anchored(report, working_directory()))]}
+    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [_run(add_locations(report, working_directory()))]}
     return json.dumps(_sound(log), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -99,7 +100,8 @@ def _escaped(text: str) -> str:
 
 def _invocation(report: Report, index: Mapping[str, int]) -> Json:
     """Return how the run went. Unsuccessful is one that lost a question on the way, whatever the answers are."""
-    lost = any(stage.outcome == "unanswered" for stage in report.stages) or any(
+    questions = [question for section in report.sections.values() for question in section.unanswered]
+    lost = any(question.outcome == "unanswered" for question in questions) or any(
         verdict.answer == "lost" for verdict in report.verdicts
     )
     skips = [
@@ -110,12 +112,11 @@ def _invocation(report: Report, index: Mapping[str, int]) -> Json:
         }
         for skip in report.skips
     ]
-    stages = [
-        {"message": _message(f"{stage.check}: {stage.outcome}. {stage.reason}".strip()), "level": "warning"}
-        for stage in report.stages
-        if stage.outcome in ("unanswered", "left out")
+    unanswered = [
+        {"message": _message(f"{question.name}: {question.outcome}. {question.reason}".strip()), "level": "warning"}
+        for question in questions
     ]
-    return {"executionSuccessful": not lost, "toolExecutionNotifications": [*stages, *skips]}
+    return {"executionSuccessful": not lost, "toolExecutionNotifications": [*unanswered, *skips]}
 
 
 def _results(report: Report, index: Mapping[str, int]) -> Iterator[Json]:
@@ -132,8 +133,8 @@ def _suppression(justification: str) -> Json:
 
 
 def _why(finding: Finding, report: Report) -> str:
-    allowed = allowance(finding, report)
-    return f"{allowed.reason} (until {allowed.until})" if allowed else "the policy allows it"
+    allowance = allowance_for(finding, report)
+    return f"{allowance.reason} (until {allowance.until})" if allowance else "the policy allows it"
 
 
 def _result(finding: Finding, report: Report, index: Mapping[str, int]) -> Json:
@@ -145,7 +146,7 @@ def _result(finding: Finding, report: Report, index: Mapping[str, int]) -> Json:
         "locations": _locations(finding),
         "partialFingerprints": {f"attncheck/v{VERSION}": fingerprint(finding)},
     }
-    fixes = list(_fixes(finding, report.launches))
+    fixes = list(_fixes(finding, launches_of(report)))
     properties = {"subject": finding.subject} if finding.subject else {}
     return {**result, **({"fixes": fixes} if fixes else {}), **({"properties": properties} if properties else {})}
 
@@ -231,4 +232,4 @@ def _change(source: str, edits: Sequence[Edit]) -> Json:
     return {"artifactLocation": _artifact(source), "replacements": replacements}
 
 
-RENDERER = Renderer("sarif", render)
+FORMAT = Format(render)

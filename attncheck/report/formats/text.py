@@ -10,135 +10,57 @@ import io
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
-from attncheck.report.formats import Renderer
-from attncheck.report.sections.doctor import rows
-
-if TYPE_CHECKING:
-    from attncheck.report.sections.parity import Row
 from attncheck.core.results.verdicts import ANSWERS
+from attncheck.report.finding_lines import let_pass
+from attncheck.report.formats import Format
+from attncheck.report.lines import STYLES, Line
+from attncheck.report.sections import load_view
 
-STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "ok": "green", "-": "dim"}
-DIFF = {"+": "green", "-": "red", "@": "cyan"}
 INDENT = 15  # "ATN140 warning " : the column where every text begins
 WIDEST = 110
 NARROWEST = 20  # columns left for a text below which indenting it makes it worse
-
-
-@dataclass(frozen=True)
-class Line:
-    """One message: styled words at its head, then the text. What is there to be pasted is never wrapped."""
-
-    head: tuple[tuple[str, str], ...] = ()
-    text: str = ""
-    paste: bool = False
 
 
 def render(report: Report, verbose: bool) -> str:
     """Return the report as text, coloured and wrapped only for a terminal that wants it."""
     terminal = sys.stdout is not None and sys.stdout.isatty()
     width = min(WIDEST, shutil.get_terminal_size().columns) if terminal else WIDEST
-    top = _overview(report) if report.command == "doctor" else _measured(report, verbose, width)
-    after = _launches(report)
-    lines = [*top, *_talk(report, verbose, width), *(line for finding in report.findings for line in _finding(finding))]
-    if verbose and report.skips:
-        lines += [Line(), *_skips(report)]
-    if report.settings:
-        from attncheck.report.sections import smoke as proofs
-
-        lines += _laid(proofs.settings(report))
-    lines += [*after, *_passing(report)]
-    lines += [Line(), Line(text=_summary(report, verbose)), *_advice(report)]
+    lines = list(_lines(report, verbose, width))
     if terminal:
         return _painted(lines, width)
     return "".join("".join(words for words, _ in line.head) + line.text + "\n" for line in lines)
 
 
-def _overview(report: Report) -> Iterator[Line]:
-    shown = rows(report)
-    column = max(len(row.title) for row in shown)
-    for row in shown:
-        yield Line(((f"{row.mark:<8}", STYLES[row.mark]), (f"{row.title:<{column}}  ", "bold")), row.text)
-
-
-def _measured(report: Report, verbose: bool, width: int) -> Iterator[Line]:
-    if report.command == "communication":
-        return
-    if report.command == "gate":
-        from attncheck.report.sections import gate as stages
-
-        for mark, check, text in stages.rows(report):
-            yield Line(((f"{mark:<8}", STYLES[mark]), (f"{check:<13}", "bold")), text)
-        return
-    if report.command == "lint":
-        from attncheck.report.sections import lint as launches
-
-        yield from (Line(((f"{mark:<8}", STYLES[mark]),), text) for mark, text in launches.rows(report))
-        return
-    if report.command == "smoke":
-        from attncheck.report.sections import smoke as proofs
-
-        yield from _laid(proofs.rows(report, verbose, width))
-        return
-    if report.ring_timings:
-        from attncheck.report.sections import ring_bench
-
-        yield from _laid(ring_bench.rows(report, width))
-        return
-    if report.timings:
-        from attncheck.report.sections import bench
-
-        yield from _laid(bench.rows(report, verbose, width))
-        return
-    from attncheck.report.sections import parity  # not for doctor, whose static lane runs in prologs
-
-    yield from _laid(parity.rows(report, verbose, width))
-
-
-def _passing(report: Report) -> Iterator[Line]:
-    """What was found and let pass."""
-    if not report.baselined and not report.allowed:
-        return
-    from attncheck.report.sections import gate as stages
-
-    yield Line()
-    yield from (Line((("let pass       ", "dim"),), text) for text in stages.passing(report))
-
-
-def _launches(report: Report) -> Iterator[Line]:
-    """The corrected launches: what changes, and what to paste."""
-    if not report.launches:
-        return
-    from attncheck.report.sections import lint as launches
-
-    for heading, text in launches.corrected(report):
+def _lines(report: Report, verbose: bool, width: int) -> Iterator[Line]:
+    yield from _above(report, verbose, width)
+    for finding in report.findings:
+        yield from _finding(finding)
+    if verbose and report.skips:
         yield Line()
-        yield Line(((f"{heading}:", "bold"),))
-        yield from (Line(((line, DIFF.get(line[:1], "")),), paste=True) for line in text.splitlines())
-
-
-def _talk(report: Report, verbose: bool, width: int) -> Iterator[Line]:
-    """How ranks talked, where that was checked: all of it where it was asked for, else where something is amiss."""
-    if not report.communication.world_size:
-        return
-    if report.command not in ("doctor", "communication") and not verbose:
-        return
-    from attncheck.report.sections import communication
-
+        yield from _skips(report)
+    for name, section in report.sections.items():
+        yield from load_view(name).below(report, section)
+    if report.baselined or report.allowed:
+        yield Line()
+        yield from (Line((("let pass       ", "dim"),), text) for text in let_pass(report))
     yield Line()
-    yield from _laid(communication.rows(report.communication, verbose, width))
+    yield Line(text=_summary(report, verbose))
+    if report.findings:
+        yield Line(text=f"why: attncheck explain {report.findings[0].code}")
 
 
-def _laid(rows: Iterable[Row]) -> Iterator[Line]:
-    for row in rows:
-        if len(row.words) == 1:  # a sentence, to be wrapped; the rest are columns
-            yield Line(text=row.words[0][0])
-        else:
-            yield Line(row.words, paste=True)
+def _above(report: Report, verbose: bool, width: int) -> Iterator[Line]:
+    """Yield the command's own section, then what others have to add to it."""
+    views = {name: load_view(name) for name in report.sections}
+    own = views.get(report.command)
+    if own is not None:
+        yield from own.rows(report, report.sections[report.command], verbose, width)
+    if own is None or verbose or not own.covers:
+        for name, section in report.sections.items():
+            yield from views[name].beside(report, section, verbose, width)
 
 
 def _finding(finding: Finding) -> Iterator[Line]:
@@ -163,45 +85,45 @@ def _skips(report: Report) -> Iterator[Line]:
 
 
 def _summary(report: Report, verbose: bool) -> str:
-    passed = len(report.baselined) + len(report.allowed)
-    parts = list(_counts(report)) or ["nothing new found" if passed else "nothing found"]
-    parts += [f"{passed} let pass"] if passed else []
+    let_pass = len(report.baselined) + len(report.allowed)
+    parts = list(_severity_counts(report)) or ["nothing new found" if let_pass else "nothing found"]
+    parts += [f"{let_pass} let pass"] if let_pass else []
     parts += _unanswered(report)
-    if report.command not in ("doctor", "communication", "lint", "gate"):
-        return " · ".join([*parts, *_answers(report)])
-    parts.append(f"{len(report.passed)} rule{'s' * (len(report.passed) != 1)} found nothing")
-    if report.skips:
-        parts.append(f"{len(report.skips)} could not judge" + ("" if verbose else " (-v lists them)"))
-    if report.suppressed:
-        parts.append(f"{len(report.suppressed)} switched off")
+    if report.passed or report.skips or report.suppressed:
+        parts += _rule_counts(report, verbose)
+    else:
+        parts += _answer_counts(report)
     return " · ".join(parts)
 
 
-def _unanswered(report: Report) -> Iterator[str]:
-    """The checks of a gate that gave no answer: nothing found does not speak for them."""
-    for outcome in ("unanswered", "left out"):
-        checks = [stage.check for stage in report.stages if stage.outcome == outcome]
-        if checks:
-            yield f"{outcome}: {', '.join(checks)}"
-
-
-def _answers(report: Report) -> Iterator[str]:
-    for answer in ANSWERS:
-        number = sum(verdict.answer == answer for verdict in report.verdicts)
-        if number:
-            yield f"{number} {answer}"
-
-
-def _counts(report: Report) -> Iterator[str]:
-    for severity in ("error", "warning", "note"):
-        number = sum(finding.severity == severity for finding in report.findings)
+def _severity_counts(report: Report) -> Iterator[str]:
+    for severity, number in report.counts().items():
         if number:
             yield f"{number} {severity}{'s' if number > 1 else ''}"
 
 
-def _advice(report: Report) -> Iterator[Line]:
-    if report.findings:
-        yield Line(text=f"why: attncheck explain {report.findings[0].code}")
+def _unanswered(report: Report) -> Iterator[str]:
+    """Yield the checks of a gate that gave no answer: nothing found does not speak for them."""
+    questions = [question for section in report.sections.values() for question in section.unanswered]
+    for outcome in ("unanswered", "left out"):
+        names = [question.name for question in questions if question.outcome == outcome]
+        if names:
+            yield f"{outcome}: {', '.join(names)}"
+
+
+def _rule_counts(report: Report, verbose: bool) -> Iterator[str]:
+    yield f"{len(report.passed)} rule{'s' * (len(report.passed) != 1)} found nothing"
+    if report.skips:
+        yield f"{len(report.skips)} could not judge" + ("" if verbose else " (-v lists them)")
+    if report.suppressed:
+        yield f"{len(report.suppressed)} switched off"
+
+
+def _answer_counts(report: Report) -> Iterator[str]:
+    for answer in ANSWERS:
+        number = sum(verdict.answer == answer for verdict in report.verdicts)
+        if number:
+            yield f"{number} {answer}"
 
 
 def _painted(lines: Iterable[Line], width: int) -> str:
@@ -222,4 +144,4 @@ def _painted(lines: Iterable[Line], width: int) -> str:
     return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
 
 
-RENDERER = Renderer("text", render)
+FORMAT = Format(render)

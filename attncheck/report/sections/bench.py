@@ -1,6 +1,6 @@
 """How fast backends are on one device: a table for each kind of pass, the recommendation, what the clocks did.
 
-Not a format of its own: `text` prints it above the findings; `markdown` and the picture take its figures.
+The picture takes its figures, too.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 from attncheck.core.cases import ANY, SHORT, Case
 from attncheck.core.report import Report
+from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.ring_timings import Clocks
 from attncheck.core.results.timings import TITLES, Recommendation, Timing
-from attncheck.report.sections.parity import Row
-
-STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "lost": "bold red"}
+from attncheck.report.lines import Line, columns, sentence, style_of
+from attncheck.report.markdown_text import escaped, table
+from attncheck.report.sections import SectionView
+from attncheck.report.sections.parity import verdict_testcases
+from attncheck.report.testcases import TestCase, measurement, timing_answer
 
 
 @dataclass(frozen=True)
@@ -38,28 +41,27 @@ COLUMNS = (
 )
 
 
-def rows(report: Report, verbose: bool, width: int) -> Iterator[Row]:
-    """Yield the timings of a report for a terminal `width` columns wide."""
-    for index, line in enumerate(heading(report)):
-        yield Row(((line, "dim" if index else "bold"),))
-    for title, timings in tables(report):
-        yield Row()
-        yield Row(((title, "bold"),))
-        yield from _table(timings, width)
-    yield Row()
-    legend = "± half the 95 % interval of the median · bits: in repeated calls, always the same or which tensors vary"
-    yield Row(((legend, "dim"),))
-    for note in notes(report):
-        yield Row(((note, ""),))
-    yield Row()
-    for recommendation in report.recommendations:
-        yield from _recommended(recommendation)
-    yield from _left_out(report, verbose)
+def rows(report: Report, section: BenchSection, verbose: bool, width: int) -> Iterator[Line]:
+    """Yield the timings for a terminal `width` columns wide."""
+    yield from map(sentence, heading(section))
+    for title, timings in timing_tables(section):
+        yield Line()
+        yield sentence(title)
+        yield from _timing_table(timings, width)
+    yield Line()
+    yield sentence(
+        "± half the 95 % interval of the median · bits: in repeated calls, always the same or which tensors vary"
+    )
+    yield from map(sentence, notes(section))
+    yield Line()
+    for recommendation in section.recommendations:
+        yield from _recommendation_lines(recommendation)
+    yield from _left_out(section, verbose)
 
 
-def heading(report: Report) -> Iterator[str]:
+def heading(section: BenchSection) -> Iterator[str]:
     """Yield what was measured on, and what the device does with plain work."""
-    on, rates = report.measured_on, report.rates
+    on, rates = section.measured_on, section.rates
     threads = f", {rates.threads} thread{'s' * (rates.threads > 1)}" if rates.threads else ""
     yield f"{on.name or on.device}{threads} · torch {on.torch} · {on.seconds:.0f} s"
     if rates.matmul_tflops:
@@ -68,14 +70,14 @@ def heading(report: Report) -> Iterator[str]:
             f"plain work: {size}³ product of matrices in {SHORT.get(rates.dtype, rates.dtype)} "
             f"{rates.matmul_tflops:.3g} TFLOP/s · copy {rates.copy_gb_per_s:.4g} GB/s"
         )
-    told = clocks(timing.clocks for timing in report.timings)
-    if told:
-        yield told
+    seen = describe_clocks(timing.clocks for timing in section.timings)
+    if seen:
+        yield seen
 
 
-def clocks(seen: Iterable[Clocks]) -> str:
-    """Return in words what the GPU's clocks did over all timings, "" where nothing was told."""
-    known = [each for each in seen if each.sm_mhz_high]
+def describe_clocks(clocks: Iterable[Clocks]) -> str:
+    """Return in words what the GPU's clocks did over all timings, "" where they were not read."""
+    known = [clock for clock in clocks if clock.sm_mhz_high]
     if not known:
         return ""
     low, high = min(c.sm_mhz_low for c in known), max(c.sm_mhz_high for c in known)
@@ -85,17 +87,17 @@ def clocks(seen: Iterable[Clocks]) -> str:
     return f"clocks {low}–{high} MHz · up to {power} W and {heat} °C · {held}"
 
 
-def tables(report: Report) -> Iterator[tuple[str, list[Timing]]]:
+def timing_tables(section: BenchSection) -> Iterator[tuple[str, list[Timing]]]:
     """Yield each table's title and its timings, the fastest first."""
-    for case in dict.fromkeys(timing.case for timing in report.timings):
-        mine = [timing for timing in report.timings if timing.case == case]
-        layers = f" · {mine[0].layers} layers" if mine[0].layers > 1 else ""
-        timed = sorted((t for t in mine if t.outcome == "ok"), key=lambda timing: timing.median_ms)
-        lost = [t for t in mine if t.outcome not in ("ok", "refused")]
-        yield f"{TITLES[mine[0].passes]} · {shape(case)}{layers}", timed + lost
+    for case in dict.fromkeys(timing.case for timing in section.timings):
+        timings = [timing for timing in section.timings if timing.case == case]
+        layers = f" · {timings[0].layers} layers" if timings[0].layers > 1 else ""
+        timed = sorted((t for t in timings if t.outcome == "ok"), key=lambda timing: timing.median_ms)
+        lost = [t for t in timings if t.outcome not in ("ok", "refused")]
+        yield f"{TITLES[timings[0].passes]} · {describe_shape(case)}{layers}", timed + lost
 
 
-def shape(case: Case) -> str:
+def describe_shape(case: Case) -> str:
     """Return a case's shape and mask in words."""
     kv = f"/{case.num_kv_heads}" if case.num_kv_heads != case.num_heads else ""
     size = f"{case.head_dim}/{case.v_head_dim}" if case.v_head_dim != case.head_dim else str(case.head_dim)
@@ -106,7 +108,7 @@ def shape(case: Case) -> str:
     return ", ".join(parts)
 
 
-def who(timing: Timing) -> str:
+def name_of(timing: Timing) -> str:
     """Return a timing's backend and mode."""
     return timing.backend if timing.mode == "default" else f"{timing.backend} deterministic"
 
@@ -114,9 +116,9 @@ def who(timing: Timing) -> str:
 def cells(timing: Timing) -> tuple[str, ...]:
     """Return the cells of a timing, one for each column."""
     return (
-        number(timing.median_ms),
+        format_ms(timing.median_ms),
         f"{100 * timing.interval_ms / timing.median_ms:.1f} %" + ("" if timing.stable else " !"),
-        f"{number(timing.p10_ms)}–{number(timing.p90_ms)}",
+        f"{format_ms(timing.p10_ms)}–{format_ms(timing.p90_ms)}",
         f"{timing.tflops:.3g}",
         f"{100 * timing.matmul_share:.1f} %" if timing.matmul_share else "-",
         f"{timing.peak_memory_bytes / (1 << 20):.0f} MiB" if timing.peak_memory_bytes else "-",
@@ -131,30 +133,30 @@ def _bits(timing: Timing) -> str:
     return "same" if not names else names if len(names) <= 6 else f"{len(timing.varied)} vary"
 
 
-def number(ms: float) -> str:
+def format_ms(ms: float) -> str:
     """Return milliseconds with three or four digits that say something."""
     return f"{ms:.3f}" if ms < 10 else f"{ms:.2f}" if ms < 100 else f"{ms:.1f}"
 
 
-def _table(timings: list[Timing], width: int) -> Iterator[Row]:
-    first = max([len(who(timing)) for timing in timings] + [7])
-    kept = fitting(width - first)
+def _timing_table(timings: list[Timing], width: int) -> Iterator[Line]:
+    first = max([len(name_of(timing)) for timing in timings] + [7])
+    kept = fitting_columns(width - first)
     heads = "".join(f"{COLUMNS[index].title:>{COLUMNS[index].width}}" for index in kept)
-    yield Row(((f"{'backend':<{first}}", "bold"), (heads, "bold")))
+    yield columns((f"{'backend':<{first}}", "bold"), (heads, "bold"))
     for timing in timings:
-        name = (f"{who(timing):<{first}}", "")
+        name = (f"{name_of(timing):<{first}}", "")
         if timing.outcome != "ok":
-            yield Row((name, (f"  {timing.outcome}: {timing.reason}", "red")))
+            yield columns(name, (f"  {timing.outcome}: {timing.reason}", "red"))
             continue
-        told = cells(timing)
-        yield Row((name, *((f"{told[index]:>{COLUMNS[index].width}}", _style(timing, index)) for index in kept)))
+        texts = cells(timing)
+        yield columns(name, *((f"{texts[index]:>{COLUMNS[index].width}}", _style(timing, index)) for index in kept))
 
 
-def fitting(room: int) -> list[int]:
+def fitting_columns(room: int) -> list[int]:
     """Return the indices of the columns that fit into `room`; the first two ranks are always there."""
     kept = list(range(len(COLUMNS)))
     for index in sorted(kept, key=lambda index: -COLUMNS[index].rank):
-        if sum(COLUMNS[each].width for each in kept) <= room or COLUMNS[index].rank < 2:
+        if sum(COLUMNS[other].width for other in kept) <= room or COLUMNS[index].rank < 2:
             break
         kept.remove(index)
     return kept
@@ -163,24 +165,24 @@ def fitting(room: int) -> list[int]:
 def _style(timing: Timing, index: int) -> str:
     title = COLUMNS[index].title
     if title == "parity":
-        return STYLES.get(timing.answer, "dim")
+        return style_of(timing.answer)
     if title == "bits":
         return "yellow" if timing.varied else "green"
     return "yellow" if title == "±" and not timing.stable else ""
 
 
-def notes(report: Report) -> Iterator[str]:
+def notes(section: BenchSection) -> Iterator[str]:
     """Yield what has to be known to read the times."""
-    timed = [timing for timing in report.timings if timing.outcome == "ok"]
-    loose = list(dict.fromkeys(who(timing) for timing in timed if not timing.stable))
+    timed = [timing for timing in section.timings if timing.outcome == "ok"]
+    loose = list(dict.fromkeys(name_of(timing) for timing in timed if not timing.stable))
     if loose:
         yield f"! did not settle in the time allowed: {', '.join(loose)}"
-    slow = list(dict.fromkeys(who(timing) for timing in timed if timing.launch_bound))
+    slow = list(dict.fromkeys(name_of(timing) for timing in timed if timing.launch_bound))
     if slow:
         yield f"bound by launching, so that the times say more of the CPU than of the GPU: {', '.join(slow)}"
 
 
-def recommended(item: Recommendation) -> str:
+def describe_recommendation(item: Recommendation) -> str:
     """Return a recommendation in one sentence."""
     wanted = "correct" if item.wanted == "correct" else "deterministic"
     start = f"fastest {wanted} backend, {TITLES[item.passes]}: "
@@ -189,7 +191,7 @@ def recommended(item: Recommendation) -> str:
     if item.wanted == "deterministic" and item.cost == 1.0:
         return f"{start}the same, {item.choice}"
     mode = " (deterministic)" if item.mode == "deterministic" else ""
-    parts = [f"{item.choice}{mode}, {number(item.ms)} ms", item.reason]
+    parts = [f"{item.choice}{mode}, {format_ms(item.ms)} ms", item.reason]
     if item.wanted == "deterministic":
         parts.append(f"{item.cost:.2f} × the time of the fastest correct one")
     if item.peak_memory_bytes:
@@ -197,25 +199,58 @@ def recommended(item: Recommendation) -> str:
     return start + ", ".join(parts)
 
 
-def _recommended(item: Recommendation) -> Iterator[Row]:
-    yield Row(((recommended(item), ""),))
+def _recommendation_lines(item: Recommendation) -> Iterator[Line]:
+    yield sentence(describe_recommendation(item))
     if item.choice and not (item.wanted == "deterministic" and item.cost == 1.0):
         for line in item.setting.splitlines():
-            yield Row((("    ", ""), (line, "bold")))
+            yield columns(("    ", ""), (line, "bold"))
 
 
-def _left_out(report: Report, verbose: bool) -> Iterator[Row]:
-    """Say of each backend that was not timed at all why; `verbose` says it of those that are not installed too."""
-    timed = {timing.backend for timing in report.timings if timing.outcome == "ok"}
+def _left_out(section: BenchSection, verbose: bool) -> Iterator[Line]:
+    """Yield why a backend was not timed at all; with `verbose` also of those that are not installed."""
+    timed = {timing.backend for timing in section.timings if timing.outcome == "ok"}
     reasons: dict[str, list[str]] = {}
-    for timing in report.timings:
+    for timing in section.timings:
         if timing.backend not in timed and timing.outcome == "refused":
             names = reasons.setdefault(f"refuses   {timing.reason}", [])
             names += [timing.backend] * (timing.backend not in names)
-    for state in report.backends:
+    for state in section.backends:
         if verbose and state.missing and not state.over_ranks:
             reasons.setdefault(f"not here  {state.missing}", []).append(state.name)
     if reasons:
-        yield Row()
+        yield Line()
     for reason, names in reasons.items():
-        yield Row(((f"{reason[:10]}", "dim"), (f"{', '.join(names)}: {reason[10:]}", "dim")))
+        yield columns((f"{reason[:10]}", "dim"), (f"{', '.join(names)}: {reason[10:]}", "dim"))
+
+
+def markdown(report: Report, section: BenchSection) -> Iterator[str]:
+    """Yield the timings and recommendations."""
+    yield from (f"{escaped(line)}  " for line in heading(section))
+    for title, timings in timing_tables(section):
+        yield from ("", f"## {title[0].upper()}{title[1:]}", "")
+        yield from table(
+            ("backend", *(column.title for column in COLUMNS)),
+            [(name_of(t), *(cells(t) if t.outcome == "ok" else (t.reason,))) for t in timings],
+        )
+    yield ""
+    yield from (f"{escaped(note)}  " for note in notes(section))
+    yield from ("## Recommended", "")
+    for item in section.recommendations:
+        yield f"- {escaped(describe_recommendation(item))}"
+        yield from (f"  - `{line}`" for line in item.setting.splitlines())
+    yield ""
+
+
+def testcases(report: Report, section: BenchSection) -> Iterator[TestCase]:
+    """Yield parity's test cases, then one for each timing; its time is the median call's."""
+    seconds = {(run.backend, run.case.name): run.call_ms / 1000 for run in section.runs}
+    yield from verdict_testcases(report, section.verdicts, seconds)
+    for timing in section.timings:
+        name = f"{timing.case.name} {timing.passes}" + (" deterministic" if timing.mode == "deterministic" else "")
+        answer = timing_answer(timing.outcome, timing.answer)
+        text = f"median {timing.median_ms:.4g} ms, {timing.tflops:.3g} TFLOP/s" if timing.outcome == "ok" else ""
+        reason = timing.reason or timing.answer_reason
+        yield measurement(report, name, f"bench: {timing.backend}", answer, reason, text, timing.median_ms / 1000)
+
+
+VIEW = SectionView(rows=rows, markdown=markdown, testcases=testcases)

@@ -1,4 +1,4 @@
-"""One line for each thing that matters here: what it is, and whether anything was found against it."""
+"""Doctor's overview: one line for each thing that matters, and whether anything was found against it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Literal
 
 from attncheck.core.facts import Known, value_or
 from attncheck.core.report import Report
+from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.snapshot import NOT_ASKED, Snapshot
 from attncheck.doctor.knowledge import frameworks
+from attncheck.report.lines import STYLES, Line
+from attncheck.report.markdown_text import table
+from attncheck.report.sections import SectionView
 
 Mark = Literal["ok", "-", "note", "warning", "error"]
 
@@ -29,43 +33,58 @@ _MODULES = {"ring-flash-attn": "ring_flash_attn", "liger-kernel": "liger_kernel.
 
 
 @dataclass(frozen=True)
-class Row:
-    """One thing looked at, with the gravest finding about it ("ok": none; "-": it is not there)."""
+class Item:
+    """One thing that was looked at, with the gravest finding about it ("ok": none; "-": it is not there)."""
 
     mark: Mark
     title: str
     text: str
 
 
-def rows(report: Report) -> tuple[Row, ...]:
-    """Return the overview of a report."""
+def rows(report: Report, section: DoctorSection, verbose: bool, width: int) -> Iterator[Line]:
+    """Yield the overview for a terminal."""
+    items = overview(report)
+    column = max(len(item.title) for item in items)
+    for item in items:
+        yield Line(((f"{item.mark:<8}", STYLES[item.mark]), (f"{item.title:<{column}}  ", "bold")), item.text)
+
+
+def markdown(report: Report, section: DoctorSection) -> Iterator[str]:
+    """Yield the overview as a table."""
+    yield from table(("", "", ""), [(item.mark, item.title, item.text) for item in overview(report)])
+    yield ""
+
+
+def overview(report: Report) -> tuple[Item, ...]:
+    """Return an item for each package, device and model that the snapshot holds."""
     return tuple(
-        Row(_mark(report, title, text), title, text.removeprefix(NONE)) for title, text in _lines(report.snapshot)
+        Item(_worst_mark(report, title, text), title, text.removeprefix(NONE))
+        for title, text in _describe_snapshot(report.snapshot)
     )
 
 
-def _mark(report: Report, title: str, text: str) -> Mark:
+def _worst_mark(report: Report, title: str, text: str) -> Mark:
     about = [f for f in report.findings if f.subject.lower().startswith(title) or f.name.startswith(title + "-")]
     marks: tuple[Mark, ...] = ("error", "warning", "note")
     fine: Mark = "note" if FAILED in text else "-" if text.startswith(NONE) else "ok"
     return next((mark for mark in marks if any(f.severity == mark for f in about)), fine)
 
 
-def _lines(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+def _describe_snapshot(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     host = snapshot.host
     yield "python", f"{host.python_version} at {host.executable}"
-    yield from _torch(snapshot)
+    yield from _describe_torch(snapshot)
     for name in _PACKAGES:
-        found = snapshot.package(name)
-        if isinstance(found, Known):
-            yield name, " · ".join([found.value.version or "version unknown", *_package(snapshot, name)])
-    yield from _gpus(snapshot)
+        package = snapshot.package(name)
+        if isinstance(package, Known):
+            yield name, " · ".join([package.value.version or "version unknown", *_describe_package(snapshot, name)])
+    yield from _describe_gpus(snapshot)
     if isinstance(snapshot.model, Known):
         model = snapshot.model.value
-        yield "model", f"{model.source} · {model.model_type} · {_heads(snapshot)}"
+        yield "model", f"{model.source} · {model.model_type} · {_describe_heads(snapshot)}"
 
 
-def _torch(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+def _describe_torch(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if not isinstance(snapshot.torch, Known):
         yield "torch", NONE + snapshot.torch.reason
         return
@@ -77,7 +96,7 @@ def _torch(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     yield "torch", " · ".join(parts)
 
 
-def _package(snapshot: Snapshot, name: str) -> Iterator[str]:
+def _describe_package(snapshot: Snapshot, name: str) -> Iterator[str]:
     binaries = [binary for binary in snapshot.binaries if binary.distribution == name and binary.module]
     architectures = sorted({arch for binary in binaries for arch in (*binary.sass, *binary.ptx)})
     if architectures:
@@ -90,7 +109,7 @@ def _package(snapshot: Snapshot, name: str) -> Iterator[str]:
         yield "imports" if outcome.value.outcome == "ok" else FAILED + outcome.value.outcome
 
 
-def _gpus(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+def _describe_gpus(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if isinstance(snapshot.driver, Known):
         driver = snapshot.driver.value
         cuda = f" · serves CUDA {driver.cuda.value}" if isinstance(driver.cuda, Known) else ""
@@ -109,7 +128,7 @@ def _gpus(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         yield "links", ", ".join(kinds)
 
 
-def _heads(snapshot: Snapshot) -> str:
+def _describe_heads(snapshot: Snapshot) -> str:
     assert isinstance(snapshot.model, Known)
     model = snapshot.model.value
     shown = [
@@ -118,3 +137,6 @@ def _heads(snapshot: Snapshot) -> str:
         if isinstance(fact, Known)
     ]
     return ", ".join([*shown, f"head_dim {value_or(model.head_dim, 0) or '?'}"])
+
+
+VIEW = SectionView(rows=rows, markdown=markdown)

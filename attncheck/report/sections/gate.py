@@ -1,25 +1,49 @@
-"""What a gate did, check by check, and what it let pass knowingly."""
+"""What a gate did, check by check."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.findings import Finding
 from attncheck.core.report import Report
-from attncheck.core.results.gate import Stage
+from attncheck.core.results.gate import GateSection, Stage
 from attncheck.core.results.verdicts import ANSWERS
+from attncheck.report.lines import STYLES, Line
+from attncheck.report.markdown_text import table
+from attncheck.report.sections import SectionView
+from attncheck.report.testcases import TestCase
 
 MARKS = {"clean": "ok", "unanswered": "warning", "left out": "-"}
+STATES = {"unanswered": "error", "left out": "skipped"}
 
 
-def rows(report: Report) -> Iterator[tuple[str, str, str]]:
+def rows(report: Report, section: GateSection, verbose: bool, width: int) -> Iterator[Line]:
+    """Yield a line for each check."""
+    for mark, check, text in stage_rows(report, section):
+        yield Line(((f"{mark:<8}", STYLES[mark]), (f"{check:<13}", "bold")), text)
+
+
+def markdown(report: Report, section: GateSection) -> Iterator[str]:
+    """Yield the checks as a table."""
+    yield from table(("", "check", ""), list(stage_rows(report, section)))
+    yield ""
+
+
+def testcases(report: Report, section: GateSection) -> Iterator[TestCase]:
+    """Yield a test case for each check; its findings are test cases of their own."""
+    for stage in section.stages:
+        text = "its findings are tests of their own" if stage.outcome == "found" else ""
+        state = STATES.get(stage.outcome, "passed")
+        yield TestCase(stage.check, "gate", state, stage.reason or stage.outcome, text, stage.outcome, stage.seconds)
+
+
+def stage_rows(report: Report, section: GateSection) -> Iterator[tuple[str, str, str]]:
     """Yield a mark, the check's name and how it ended, for each check of the gate."""
-    for stage in report.stages:
+    for stage in section.stages:
         found = "error" if report.worst() == "error" else "warning"
-        yield MARKS.get(stage.outcome, found), stage.check, _told(stage)
+        yield MARKS.get(stage.outcome, found), stage.check, _describe_stage(stage)
 
 
-def _told(stage: Stage) -> str:
+def _describe_stage(stage: Stage) -> str:
     parts: list[str] = ["nothing found" if stage.outcome == "clean" else stage.outcome]
     if stage.reason:
         parts.append(stage.reason)
@@ -29,14 +53,4 @@ def _told(stage: Stage) -> str:
     return " · ".join(parts)
 
 
-def passing(report: Report) -> Iterator[str]:
-    """Yield a line for each finding that was let pass: known by the baseline, or allowed by the policy, and why."""
-    for finding in report.baselined:
-        yield f"{_named(finding)} (in the baseline)"
-    for finding in report.allowed:
-        why = next((a for a in report.allowances if finding.code.startswith(a.code)), None)
-        yield f"{_named(finding)} (allowed until {why.until}: {why.reason})" if why else f"{_named(finding)} (allowed)"
-
-
-def _named(finding: Finding) -> str:
-    return f"{finding.code} {finding.severity}: {finding.message}"
+VIEW = SectionView(rows=rows, markdown=markdown, testcases=testcases, covers=True)

@@ -1,4 +1,4 @@
-"""What lint says of each launch: how it was read, the corrected launch as a diff, and one command to paste."""
+"""The launches that lint read: how each was read, its correction as a diff, and one command to paste."""
 
 from __future__ import annotations
 
@@ -8,26 +8,73 @@ from attncheck.core.facts import Known
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
+from attncheck.core.results.lint import LintSection
+from attncheck.report.lines import STYLES, Line
+from attncheck.report.markdown_text import code_block, table
+from attncheck.report.sections import SectionView
+
+DIFF = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def rows(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield a mark and a line for each launch that was read: "ok", "error" or "warning", as its own findings say."""
-    for said in report.launches:
-        yield mark(report, said), f"{said.job.location}  {told(said.job)}"
+def rows(report: Report, section: LintSection, verbose: bool, width: int) -> Iterator[Line]:
+    """Yield a line for each launch: "ok", "warning" or "error", as its own findings are."""
+    for mark, text in launch_rows(report, section):
+        yield Line(((f"{mark:<8}", STYLES[mark]),), text)
 
 
-def mark(report: Report, said: LintedLaunch) -> str:
-    """Return "error", "warning" or "ok" for one launch."""
-    source = said.job.location.source
-    found = {
-        f.severity for f in report.findings if any(place.source == source for place in f.locations) or not f.locations
+def below(report: Report, section: LintSection) -> Iterator[Line]:
+    """Yield the corrected launches: what changes, and what to paste."""
+    for heading, text in corrections(section):
+        yield Line()
+        yield Line(((f"{heading}:", "bold"),))
+        yield from (Line(((line, DIFF.get(line[:1], "")),), paste=True) for line in text.splitlines())
+
+
+def markdown(report: Report, section: LintSection) -> Iterator[str]:
+    """Yield the launches as a table, then their corrections."""
+    yield from table(("", "launch"), list(launch_rows(report, section)))
+    yield ""
+    for heading, text in corrections(section):
+        yield from (f"## {heading[0].upper()}{heading[1:]}", "")
+        yield from (*code_block(text, "diff" if "corrected" in heading else ""), "")
+
+
+def properties(report: Report, section: LintSection) -> Iterator[tuple[str, str]]:
+    """Yield how each launch was read."""
+    for number, launch in enumerate(section.launches, 1):
+        job = launch.job
+        yield f"launch.{number}", f"{job.location}: {job.framework} {job.version} {job.trainer}"
+
+
+def launch_rows(report: Report, section: LintSection) -> Iterator[tuple[str, str]]:
+    """Yield a mark and a line for each launch that was read."""
+    for launch in section.launches:
+        yield _worst_mark(report, launch), f"{launch.job.location}  {describe_job(launch.job)}"
+
+
+def corrections(section: LintSection) -> Iterator[tuple[str, str]]:
+    """Yield a heading and a text for each launch that is corrected: its diff, and its command on one line."""
+    for launch in section.launches:
+        if launch.diff:
+            yield f"corrected {launch.job.location.source}", launch.diff.rstrip("\n")
+        if launch.command:
+            yield "to paste", launch.command
+
+
+def _worst_mark(report: Report, launch: LintedLaunch) -> str:
+    source = launch.job.location.source
+    severities = {
+        finding.severity
+        for finding in report.findings
+        if not finding.locations or any(location.source == source for location in finding.locations)
     }
-    return next((severity for severity in ("error", "warning") if severity in found), "ok")
+    return next((severity for severity in ("error", "warning") if severity in severities), "ok")
 
 
-def told(job: Job) -> str:
+def describe_job(job: Job) -> str:
     """Return how a launch was read, in one line."""
-    parts = [f"{job.framework} {job.version} {job.trainer}", *([job.model] if job.model else []), plan(job.plan, job)]
+    model = [job.model] if job.model else []
+    parts = [f"{job.framework} {job.version} {job.trainer}", *model, describe_attention(job.plan, job)]
     if isinstance(job.world_size, Known):
         parts.append(f"{job.world_size.value} process{'es' * (job.world_size.value != 1)}")
     if isinstance(job.gpus, Known) and job.gpus != job.world_size:
@@ -35,23 +82,17 @@ def told(job: Job) -> str:
     return " · ".join(parts)
 
 
-def plan(settings: Plan, job: Job) -> str:
+def describe_attention(plan: Plan, job: Job) -> str:
     """Return what of a plan decides its attention."""
-    words = [settings.attn_implementation or "default attention", settings.precision]
-    words.append(f"packed by {settings.packing}" if settings.packed else f"padded {settings.padding_side}")
-    if settings.ring_size > 1:
-        words.append(f"{job.scheme or 'sequence parallel'} over {settings.ring_size}")
-    if settings.liger:
-        words.append("liger")
-    if settings.deterministic:
-        words.append("deterministic")
-    return ", ".join(words)
+    parts = [plan.attn_implementation or "default attention", plan.precision]
+    parts.append(f"packed by {plan.packing}" if plan.packed else f"padded {plan.padding_side}")
+    if plan.ring_size > 1:
+        parts.append(f"{job.scheme or 'sequence parallel'} over {plan.ring_size}")
+    if plan.liger:
+        parts.append("liger")
+    if plan.deterministic:
+        parts.append("deterministic")
+    return ", ".join(parts)
 
 
-def corrected(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield a heading and a text for each launch that is corrected: its diff, and its command on one line."""
-    for said in report.launches:
-        if said.diff:
-            yield f"corrected {said.job.location.source}", said.diff.rstrip("\n")
-        if said.command:
-            yield "to paste", said.command
+VIEW = SectionView(rows=rows, below=below, markdown=markdown, properties=properties)

@@ -1,53 +1,36 @@
-"""What parity and determinism measured, as lines of text: a table of errors, a heat map, the verdicts in words.
-
-Not a format of its own: `text` prints it above the findings.
-"""
+"""What parity measured: a table of errors, a heat map of cases, the verdicts in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
 from attncheck.core.report import Report
-from attncheck.core.results.error_growth import describe_growth
-from attncheck.core.results.verdicts import Answer, Repeats, Verdict
-from attncheck.report.sections import scoreboard
-from attncheck.report.sections.scoreboard import Cell
+from attncheck.core.results.parity import ParitySection
+from attncheck.core.results.verdicts import ANSWERS, Answer, BackendState, MeasuredOn, Verdict
+from attncheck.report import scoreboard
+from attncheck.report.lines import Line, Words, columns, sentence, style_of
+from attncheck.report.markdown_text import table
+from attncheck.report.sections import SectionView
+from attncheck.report.testcases import TestCase, measurement
 
-Words = tuple[tuple[str, str], ...]  # (text, style) side by side
-STYLES: dict[Answer, str] = {"pass": "green", "warn": "yellow", "fail": "bold red", "lost": "bold red"}
-MODES = {"default": "", "deterministic": "deterministic", "warn_only": "warn_only=True"}
-COLUMN = 9  # of a family
-TENSORS = ("out", "dq", "dk", "dv")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of output, in styled pieces."""
-
-    words: Words = ()
+COLUMN = 9  # characters of a family
+COUNTED: tuple[Answer, ...] = ("pass", "warn", "fail", "lost", "refused", "skipped")
 
 
-def rows(report: Report, verbose: bool, width: int) -> Iterator[Row]:
-    """Yield the measurements of a report for a terminal `width` columns wide."""
-    yield Row(((_heading(report), "bold"),))
-    yield Row()
-    if report.command == "parity":
-        found = list(scoreboard.lines(report))
-        yield from _table(found, scoreboard.families(report.verdicts), width)
-        yield from _map(found, width)
-        yield from _growth(report)
-        yield from _absent(report)
-        if verbose:
-            yield from _each(report)
-    else:
-        yield from _repeats(report, verbose)
-        yield from _absent(report)
+def rows(report: Report, section: ParitySection, verbose: bool, width: int) -> Iterator[Line]:
+    """Yield the measurements for a terminal `width` columns wide."""
+    yield sentence(heading(section.measured_on, len({verdict.case for verdict in section.verdicts})))
+    yield Line()
+    backends = list(scoreboard.backend_rows(section.backends, section.verdicts))
+    yield from _error_table(backends, scoreboard.families(section.verdicts), width)
+    yield from _heat_map(backends, width)
+    yield from missing_backends(section.backends, section.verdicts, section.measured_on.ring_size > 0)
+    if verbose:
+        yield from _every_verdict(section)
 
 
-def _heading(report: Report) -> str:
-    on = report.measured_on
-    cases = len({verdict.case for verdict in report.verdicts})
+def heading(on: MeasuredOn, cases: int) -> str:
+    """Return in one line on what was measured, how much, and how long it took."""
     seconds = f"{on.seconds:.0f} s" if on.seconds >= 10 else f"{on.seconds:.1f} s"
     parts = [on.name or on.device, f"torch {on.torch}", f"{on.suite} suite: {cases} cases" if on.suite else ""]
     if on.ring_size:
@@ -58,160 +41,129 @@ def _heading(report: Report) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _table(found: list[scoreboard.Line], names: tuple[str, ...], width: int) -> Iterator[Row]:
-    first = max([len(line.backend) for line in found] + [7])
-    each = max(1, (width - first - 2) // COLUMN)
-    counts: tuple[Answer, ...] = ("pass", "warn", "fail", "lost", "refused", "skipped")
-    used = [answer for answer in counts if any(line.counts.get(answer) for line in found)]
-    yield Row(
-        (("worst error in units of its budget: up to 1 passes, over 3 fails; - where every case is refused", "dim"),)
-    )
-    for start in range(0, len(names), each):
-        block = names[start : start + each]
-        yield Row(
-            ((f"{'backend':<{first}} ", "bold"), *((f"{name[: COLUMN - 1]:>{COLUMN}}", "bold") for name in block))
-        )
-        for line in found:
-            cells = line.cells[start : start + each]
-            yield Row(((f"{line.backend:<{first}} ", ""), *(_painted(cell) for cell in cells)))
-        yield Row()
-    yield Row(((f"{'cases':<{first}} ", "bold"), *((f"{answer:>{COLUMN}}", "bold") for answer in used)))
-    for line in found:
-        numbers = ((f"{line.counts.get(answer, 0):>{COLUMN}}", _count_style(answer, line)) for answer in used)
-        yield Row(((f"{line.backend:<{first}} ", ""), *numbers))
+def _error_table(backends: list[scoreboard.Row], names: tuple[str, ...], width: int) -> Iterator[Line]:
+    first = _name_width(backends)
+    per_block = max(1, (width - first - 2) // COLUMN)
+    used = [answer for answer in COUNTED if any(row.counts.get(answer) for row in backends)]
+    yield sentence("worst error in units of its budget: up to 1 passes, over 3 fails; - where every case is refused")
+    for start in range(0, len(names), per_block):
+        block = names[start : start + per_block]
+        heads = ((f"{name[: COLUMN - 1]:>{COLUMN}}", "bold") for name in block)
+        yield columns((f"{'backend':<{first}} ", "bold"), *heads)
+        for row in backends:
+            cells = ((f"{cell.text:>{COLUMN}}", style_of(cell.answer)) for cell in row.cells[start : start + per_block])
+            yield columns((f"{row.backend:<{first}} ", ""), *cells)
+        yield Line()
+    yield columns((f"{'cases':<{first}} ", "bold"), *((f"{answer:>{COLUMN}}", "bold") for answer in used))
+    for row in backends:
+        numbers = ((f"{row.counts.get(answer, 0):>{COLUMN}}", _count_style(answer, row)) for answer in used)
+        yield columns((f"{row.backend:<{first}} ", ""), *numbers)
 
 
-def _count_style(answer: Answer, line: scoreboard.Line) -> str:
-    return STYLES.get(answer, "dim") if line.counts.get(answer) else "dim"
+def _name_width(backends: list[scoreboard.Row]) -> int:
+    return max([len(row.backend) for row in backends] + [7])
 
 
-def _painted(cell: Cell) -> tuple[str, str]:
-    return f"{cell.text:>{COLUMN}}", STYLES.get(cell.answer, "dim")
+def _count_style(answer: Answer, row: scoreboard.Row) -> str:
+    return style_of(answer) if row.counts.get(answer) else "dim"
 
 
-def _map(found: list[scoreboard.Line], width: int) -> Iterator[Row]:
-    first = max([len(line.backend) for line in found] + [7])
+def _heat_map(backends: list[scoreboard.Row], width: int) -> Iterator[Line]:
+    first = _name_width(backends)
     room = max(20, width - first - 2)
-    yield Row()
-    legend = f"one mark a case, in the order of the families: {scoreboard.HEAT} up to the budget, ! over it, X wrong"
-    yield Row(((legend, "dim"),))
-    for line in found:
-        for start in range(0, len(line.heat), room):
-            name = line.backend if start == 0 else ""
-            yield Row(((f"{name:<{first}}  ", ""), *_grouped(line.heat[start : start + room])))
+    yield Line()
+    marks = f"{scoreboard.HEAT} up to the budget, ! over it, X wrong"
+    yield sentence(f"one mark a case, in the order of the families: {marks}")
+    for row in backends:
+        for start in range(0, len(row.heat), room):
+            name = row.backend if start == 0 else ""
+            yield columns((f"{name:<{first}}  ", ""), *_join_styles(row.heat[start : start + room]))
 
 
-def _grouped(heat: Sequence[tuple[str, Answer]]) -> Iterator[tuple[str, str]]:
+def _join_styles(heat: Sequence[tuple[str, Answer]]) -> Words:
     """Join neighbours of one style, so that a line has few changes of colour."""
-    text, style = "", ""
+    words: list[tuple[str, str]] = []
     for mark, answer in heat:
-        colour = STYLES.get(answer, "dim")
-        if colour != style and text:
-            yield text, style
-            text = ""
-        text, style = text + mark, colour
-    if text:
-        yield text, style
+        style = style_of(answer)
+        if words and words[-1][1] == style:
+            words[-1] = (words[-1][0] + mark, style)
+        else:
+            words.append((mark, style))
+    return tuple(words)
 
 
-def _growth(report: Report) -> Iterator[Row]:
-    """Say how errors grow with the ring, and what was put back so that the package could be imported at all."""
-    if report.growth:
-        yield Row()
-        yield Row((("the same problem on every ring size, its worst tensor; an ideal kernel has z_rms 1", "dim"),))
-    for growth in report.growth:
-        yield Row(((f"{growth.backend} ({growth.layout}) ", ""), (describe_growth(growth), "dim")))
-    if report.adapted:
-        yield Row()
-        yield Row((("ring-flash-attn's Hugging Face adapter on small models, by attn_implementation", "dim"),))
-    for item in report.adapted:
-        who = f"{item.implementation}, {item.shape.replace('_', ' ')}"
-        yield Row(((f"{item.answer:<8}", STYLES.get(item.answer, "dim")), (f"{who:<34}", ""), (item.reason, "dim")))
-    if report.measured_on.shimmed_names:
-        names = ", ".join(report.measured_on.shimmed_names)
-        line = f"ring-flash-attn was imported with {names} put back into transformers, in the measuring process only"
-        yield Row()
-        yield Row(((line, "dim"),))
-
-
-def _absent(report: Report) -> Iterator[Row]:
-    measured = {verdict.backend for verdict in report.verdicts}
+def missing_backends(states: Iterable[BackendState], verdicts: Iterable[Verdict], over_ranks: bool) -> Iterator[Line]:
+    """Yield why backends that were not measured are missing, each reason once."""
+    measured = {verdict.backend for verdict in verdicts}
     reasons: dict[str, list[str]] = {}
-    for state in report.backends:
-        ranks = report.measured_on.ring_size > 0
-        if state.missing and state.name not in measured and state.over_ranks == ranks:
+    for state in states:
+        if state.missing and state.name not in measured and state.over_ranks == over_ranks:
             reasons.setdefault(state.missing, []).append(state.name)
     if reasons:
-        yield Row()
+        yield Line()
     for reason, names in reasons.items():
-        yield Row((("not here  ", "dim"), (f"{', '.join(names)}: {reason}", "dim")))
+        yield columns(("not here  ", "dim"), (f"{', '.join(names)}: {reason}", "dim"))
 
 
-def _each(report: Report) -> Iterator[Row]:
-    """Every verdict in words, refusals with their reasons once."""
-    yield Row()
-    runs = {(run.backend, run.case.name): run for run in report.runs}
-    for verdict in report.verdicts:
+def _every_verdict(section: ParitySection) -> Iterator[Line]:
+    """Yield every verdict in words, refusals with their reasons once."""
+    yield Line()
+    runs = {(run.backend, run.case.name): run for run in section.runs}
+    for verdict in section.verdicts:
         if verdict.answer in ("refused", "skipped"):
             continue
         run = runs[verdict.backend, verdict.case]
         ratio = max((score.eager_ratio for score in run.scores), default=0.0)
         seen = f" · {ratio:.2f} × eager's largest error" if ratio else ""
         seen += f" · ran {run.kernels[0][:60]}" if run.kernels else ""
-        style = STYLES.get(verdict.answer, "")
-        yield Row(((f"{verdict.answer:<5}", style), (f"{verdict.backend} {verdict.case}: {verdict.reason}{seen}", "")))
-    yield from _refusals(report.verdicts)
+        text = f"{verdict.backend} {verdict.case}: {verdict.reason}{seen}"
+        yield columns((f"{verdict.answer:<5}", style_of(verdict.answer)), (text, ""))
+    yield from _refusals(section.verdicts)
 
 
-def _refusals(verdicts: Sequence[Verdict]) -> Iterator[Row]:
+def _refusals(verdicts: Sequence[Verdict]) -> Iterator[Line]:
     counted: dict[tuple[str, str, str], int] = {}
     for verdict in verdicts:
         if verdict.answer in ("refused", "skipped"):
             key = (verdict.answer, verdict.backend, verdict.reason)
             counted[key] = counted.get(key, 0) + 1
     for (answer, backend, reason), count in counted.items():
-        yield Row(((f"{answer} ", "dim"), (f"{backend}, {count} case{'s' * (count > 1)}: {reason}", "dim")))
+        yield columns((f"{answer} ", "dim"), (f"{backend}, {count} case{'s' * (count > 1)}: {reason}", "dim"))
 
 
-def _repeats(report: Report, verbose: bool) -> Iterator[Row]:
-    shown = [item for item in report.repeats if verbose or item.outcome != "refused"]
-    first = max([len(_who(item)) for item in shown] + [7])
-    heads = "".join(f"{name:>6}" for name in TENSORS)
-    yield Row((("different results among the calls, bit for bit; first: the call that first differed", "dim"),))
-    yield Row(((f"{'backend':<{first}} {heads}{'calls':>7}{'first':>7}{'ms':>9}{'memory':>10}  in a batch", "bold"),))
-    for item in shown:
-        yield _repeat(item, first)
-    if not verbose:
-        yield from _refused(report)
+def markdown(report: Report, section: ParitySection) -> Iterator[str]:
+    """Yield each backend's verdicts, counted."""
+    yield from verdict_table(section.measured_on, section.verdicts)
 
 
-def _refused(report: Report) -> Iterator[Row]:
-    """Say once why a backend was not repeated at all."""
-    ran = {item.backend for item in report.repeats if item.outcome != "refused"}
-    reasons = {item.backend: item.reason for item in report.repeats if item.backend not in ran}
-    if reasons:
-        yield Row()
-    for backend, reason in reasons.items():
-        yield Row((("refuses   ", "dim"), (f"{backend}: {reason}", "dim")))
+def verdict_table(on: MeasuredOn, verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Yield a Markdown table of how many verdicts of each backend have which answer."""
+    yield f"{on.name or on.device} · torch {on.torch}"
+    yield ""
+    used = [answer for answer in ANSWERS if any(verdict.answer == answer for verdict in verdicts)]
+    names = dict.fromkeys(verdict.backend for verdict in verdicts)
+    counts = [
+        [str(sum(v.backend == name and v.answer == answer for v in verdicts)) for answer in used] for name in names
+    ]
+    yield from table(("backend", *used), [(name, *row) for name, row in zip(names, counts)])
+    yield ""
 
 
-def _who(item: Repeats) -> str:
-    return " ".join(part for part in (item.backend, item.case.layout, MODES[item.mode]) if part)
+def testcases(report: Report, section: ParitySection) -> Iterator[TestCase]:
+    """Yield a test case for each verdict; its time is that of one call."""
+    seconds = {(run.backend, run.case.name): run.call_ms / 1000 for run in section.runs}
+    yield from verdict_testcases(report, section.verdicts, seconds)
 
 
-def _repeat(item: Repeats, first: int) -> Row:
-    name = (f"{_who(item):<{first}} ", "")
-    if item.outcome != "ok":
-        return Row((name, (f"{item.outcome}: {item.reason}", "dim")))
-    by_tensor = {difference.tensor: difference for difference in item.differences}
-    cells: list[tuple[str, str]] = []
-    for tensor in TENSORS:
-        difference = by_tensor.get(tensor)
-        text = str(difference.distinct) if difference else "-"
-        cells.append((f"{text:>6}", "green" if difference and difference.distinct == 1 else "yellow"))
-    firsts = [difference.first_differing for difference in item.differences if difference.first_differing]
-    memory = f"{item.memory_bytes / (1 << 20):.0f} MiB" if item.memory_bytes else "-"
-    tail = f"{item.repeats:>7}{min(firsts) if firsts else '-':>7}{item.call_ms:>9.2f}{memory:>10}"
-    varied = [difference.tensor for difference in item.batch if difference.distinct > 1]
-    batch = "" if not item.batch else f"changes {', '.join(varied)}" if varied else "invariant"
-    return Row((name, *cells, (tail, ""), (f"  {batch}", "dim" if not varied else "yellow")))
+def verdict_testcases(
+    report: Report, verdicts: Sequence[Verdict], seconds: dict[tuple[str, str], float]
+) -> Iterator[TestCase]:
+    """Yield a test case for each verdict; `seconds` are by backend and case."""
+    for verdict in verdicts:
+        suite = f"{verdict.question}: {verdict.backend}"
+        evidence = "\n".join(verdict.evidence)
+        took = seconds.get((verdict.backend, verdict.case), 0.0)
+        yield measurement(report, verdict.case, suite, verdict.answer, verdict.reason, evidence, took)
+
+
+VIEW = SectionView(rows=rows, markdown=markdown, testcases=testcases)

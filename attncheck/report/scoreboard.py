@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from attncheck.core.report import Report
-from attncheck.core.results.verdicts import FAIL_FACTOR, HUGE, Answer, Verdict
+from attncheck.core.results.verdicts import FAIL_FACTOR, HUGE, Answer, BackendState, Verdict
 
 HEAT = "·▁▂▃▄▅▆▇"  # by eighths of the budget; beyond it "!", wrong "X"
 
@@ -20,7 +19,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Line:
+class Row:
     """One backend: how many cases got which answer, its cells by family, its map."""
 
     backend: str
@@ -34,39 +33,39 @@ def families(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(verdict.family for verdict in verdicts))
 
 
-def lines(report: Report) -> Iterator[Line]:
-    """Yield one line for each backend that was measured."""
-    columns = families(report.verdicts)
-    for state in report.backends:
-        mine = [verdict for verdict in report.verdicts if verdict.backend == state.name]
-        if not mine:
+def backend_rows(states: Sequence[BackendState], verdicts: Sequence[Verdict]) -> Iterator[Row]:
+    """Yield one row for each backend that was measured."""
+    columns = families(verdicts)
+    for state in states:
+        own = [verdict for verdict in verdicts if verdict.backend == state.name]
+        if not own:
             continue
         counts: dict[Answer, int] = {}
-        for verdict in mine:
+        for verdict in own:
             counts[verdict.answer] = counts.get(verdict.answer, 0) + 1
-        cells = tuple(_cell([verdict for verdict in mine if verdict.family == family]) for family in columns)
-        heat = tuple((spot(verdict), verdict.answer) for verdict in mine)
-        yield Line(state.name, counts, cells, heat)
+        cells = tuple(_worst_cell([verdict for verdict in own if verdict.family == family]) for family in columns)
+        heat = tuple((heat_mark(verdict), verdict.answer) for verdict in own)
+        yield Row(state.name, counts, cells, heat)
 
 
-def _cell(verdicts: list[Verdict]) -> Cell:
+def _worst_cell(verdicts: list[Verdict]) -> Cell:
     judged = [verdict for verdict in verdicts if verdict.answer not in ("refused", "skipped")]
     if not judged:
         return Cell("-", "refused")
     worst = max(judged, key=lambda verdict: verdict.budget_ratio)
-    return Cell(number(worst.budget_ratio) if worst.budget_ratio else "exact", worst.answer)
+    return Cell(format_ratio(worst.budget_ratio) if worst.budget_ratio else "exact", worst.answer)
 
 
-def number(excess: float) -> str:
-    """Return an excess in at most five characters."""
-    if excess >= HUGE:
+def format_ratio(ratio: float) -> str:
+    """Return an error in units of its budget, in at most five characters."""
+    if ratio >= HUGE:
         return "wrong"
-    if excess >= 1000:
-        return f"{excess:.0e}".replace("e+0", "e").replace("e+", "e")
-    return f"{excess:.2f}" if excess < 10 else f"{excess:.0f}"
+    if ratio >= 1000:
+        return f"{ratio:.0e}".replace("e+0", "e").replace("e+", "e")
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
 
 
-def spot(verdict: Verdict) -> str:
+def heat_mark(verdict: Verdict) -> str:
     """Return one character for one case."""
     if verdict.answer in ("refused", "skipped"):
         return " "

@@ -1,0 +1,136 @@
+"""attncheck bench: time every backend, or every scheme of context parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+from attncheck.cli.app import MEASURING, Command
+from attncheck.cli.measuring import measure_and_finish
+from attncheck.cli.options import (
+    OUTPUT,
+    RANKS,
+    Backends,
+    Device,
+    MinEfficiency,
+    Model,
+    OutputOptions,
+    Python,
+    RingOptions,
+    Seed,
+    ShapeOptions,
+    Timeout,
+    Verbose,
+    complete,
+    option,
+)
+from attncheck.cli.output import report_writer
+from attncheck.cli.settings import (
+    check_backends,
+    check_choice,
+    execution_target,
+    load_config,
+    refuse_with_ring,
+    require_ring,
+    ring_group,
+)
+from attncheck.core.errors import BadUsage
+
+if TYPE_CHECKING:
+    from attncheck.core.report import Report
+    from attncheck.core.snapshot import Snapshot
+
+SWEEPS = ("heads-k-stride", "seqlen")
+Sweep = Annotated[
+    str | None,
+    option(
+        RANKS,
+        "--sweep",
+        metavar="WHAT",
+        help="With --ring-size: heads-k-stride or seqlen.",
+        autocompletion=complete(SWEEPS),
+    ),
+]
+Pictures = Annotated[
+    list[str] | None,
+    option(OUTPUT, "--picture", metavar="FILE", help="Draw the table too: FILE.png or FILE.svg."),
+]
+
+
+def bench(
+    shape: ShapeOptions,
+    output: OutputOptions,
+    ranks: RingOptions,
+    model: Model = None,
+    backend: Backends = None,
+    seed: Seed = 0,
+    picture: Pictures = None,
+    sweep: Sweep = None,
+    min_efficiency: MinEfficiency = None,
+    device: Device = "auto",
+    python: Python = None,
+    timeout: Timeout = None,
+    verbose: Verbose = False,
+) -> None:
+    """Time every backend; recommend the fastest that is right.
+
+    With --ring-size N the schemes of context parallelism on N ranks, beside what they could reach.
+
+    MODEL is a model whose heads, sizes, windows and dtype to use: a folder, or a Hub name in the cache.
+    """
+    from attncheck.measure import bench, bench_shapes
+    from attncheck.measure.parity import dtypes
+    from attncheck.report import picture as drawing
+
+    config = load_config(output, timeout=timeout)
+    writer = report_writer(output)
+    backends = tuple(backend or ())
+    check_backends(backends)
+    drawing.check(picture or ())
+    where = execution_target(python, device, config)
+    ring = ring_group(ranks)
+    if sweep is not None:
+        check_choice("--sweep", sweep, SWEEPS)
+    if min_efficiency == 0:
+        raise BadUsage("--min-efficiency 0 is not more than 0")
+    dtype = dtypes([shape.dtype])[0] if shape.dtype is not None else None
+    if ring is None:
+        require_ring(sweep=sweep, min_efficiency=min_efficiency)
+    else:
+        refuse_with_ring(batch=shape.batch, causal=shape.causal, window=shape.window, packed=shape.packed)
+    request = bench_shapes.Request(
+        backends=backends,
+        passes=bench_shapes.passes(shape.passes),
+        seqlen=shape.seqlen,
+        batch=shape.batch,
+        num_heads=shape.heads,
+        num_kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        dtype=dtype,
+        causal=shape.causal,
+        window=shape.window,
+        packed=bench_shapes.lengths(shape.packed, shape.seqlen, shape.batch),
+        seed=seed,
+    )
+
+    def measure(snapshot: Snapshot, report_progress: Callable[[str], None]) -> Report:
+        if ring is None:
+            return bench.run(snapshot, request, where, report_progress)
+        from attncheck.ring import bench as ring_bench
+
+        wanted = ring_bench.Wanted(
+            shape.seqlen,
+            shape.heads,
+            shape.kv_heads,
+            shape.head_dim,
+            dtype,
+            sweep or "",
+            min_efficiency or 0.0,
+            backends,
+        )
+        return ring_bench.run(snapshot, ring_bench.request(snapshot, where.gpu, wanted), ring, where, report_progress)
+
+    measure_and_finish(measure, writer, python, model, verbose, config, picture or ())
+
+
+COMMAND = Command(bench, MEASURING, 6)

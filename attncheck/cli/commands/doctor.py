@@ -1,0 +1,93 @@
+"""attncheck doctor: collect a snapshot, or read one, and judge it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from attncheck.cli.app import EXAMINING, Command
+from attncheck.cli.facts_file import read_facts, refuse_with_facts
+from attncheck.cli.measuring import collect
+from attncheck.cli.options import (
+    EXAMINE,
+    RANKS,
+    Lanes,
+    Model,
+    Online,
+    OutputOptions,
+    Profile,
+    Python,
+    Rendezvous,
+    RuleOptions,
+    Target,
+    Timeout,
+    Verbose,
+    option,
+)
+from attncheck.cli.output import finish, report_writer
+from attncheck.cli.progress import with_progress
+from attncheck.cli.settings import execution_target, load_config, refuse_with_target, require_ring
+
+Facts = Annotated[
+    str | None,
+    option(EXAMINE, "--facts", metavar="FILE", help="Judge a snapshot written by `attncheck probe` (-: stdin)."),
+]
+RingSize = Annotated[
+    int | None,
+    option(RANKS, "--ring-size", min=2, max=1024, metavar="N", help="Also let N ranks talk to each other; judge that."),
+]
+
+
+def doctor(
+    output: OutputOptions,
+    rules: RuleOptions,
+    model: Model = None,
+    python: Python = None,
+    lane: Lanes = None,
+    timeout: Timeout = None,
+    online: Online = False,
+    facts: Facts = None,
+    profile: Profile = None,
+    target: Target = None,
+    ring_size: RingSize = None,
+    rendezvous_timeout: Rendezvous = None,
+    verbose: Verbose = False,
+) -> None:
+    """Say what is broken in an environment, and how to fix it.
+
+    MODEL is a model to judge for: a folder, or a Hub name in the local cache.
+    """
+    from attncheck.doctor import engine
+    from attncheck.doctor.profile import needs
+    from attncheck.doctor.target import aimed
+    from attncheck.doctor.target import target as parse_target
+
+    config = load_config(output, rules, profile, timeout)
+    writer = report_writer(output)
+    engine.check_codes((*config.select, *config.ignore))
+    if facts is not None:
+        refuse_with_facts(MODEL=model, python=python, lane=lane, online=online, ring_size=ring_size)
+        snapshot = read_facts(facts)
+    else:
+        snapshot = collect(python, lane or (("static",) if target else ()), model, online, config)
+    if target is not None:
+        refuse_with_target(lane or (), ring_size)
+        snapshot = aimed(snapshot, parse_target(target))
+    report = engine.judge(snapshot, needs(config.profile, snapshot), config.select, config.ignore)
+    if ring_size is None:
+        require_ring(rendezvous_timeout=rendezvous_timeout)
+    else:
+        from attncheck.ring.communication_check import add_communication
+        from attncheck.ring.group import Ring
+        from attncheck.workers.ranks import RENDEZVOUS_SECONDS
+
+        ring = Ring(ring_size, rendezvous=rendezvous_timeout or RENDEZVOUS_SECONDS)
+        where = execution_target(python, "auto", config)
+        report = with_progress(
+            lambda report_progress: add_communication(
+                report, ring, where, config.select, config.ignore, report_progress
+            )
+        )
+    finish(writer, report, verbose, config)
+
+
+COMMAND = Command(doctor, EXAMINING, 1)

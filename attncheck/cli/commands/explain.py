@@ -1,0 +1,22 @@
+"""attncheck explain: print the page of a rule."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from attncheck.cli.app import ABOUT, Command
+from attncheck.cli.output import emit
+
+Code = Annotated[str, typer.Argument(metavar="CODE", show_default=False, help="A rule's code or name.")]
+
+
+def explain(code: Code) -> None:
+    """Print a rule's page: what it checks, why, what to do."""
+    from attncheck.doctor import engine
+
+    emit(engine.page(code))
+
+
+COMMAND = Command(explain, ABOUT, 14)

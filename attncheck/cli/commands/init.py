@@ -1,0 +1,40 @@
+"""attncheck init: write a policy for what is here."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from attncheck.cli.app import GATING, Command
+from attncheck.cli.options import OUTPUT, Python, option
+from attncheck.cli.output import emit
+from attncheck.cli.progress import with_progress
+
+SECONDS = 60.0  # for each probe
+Write = Annotated[
+    bool,
+    option(OUTPUT, "--write", help="Write attncheck.toml instead of printing it; never over an existing one."),
+]
+
+
+def init(write: Write = False, python: Python = None) -> None:
+    """Print a commented policy for what is found here.
+
+    Packages, GPUs, launch scripts, models.
+    """
+    from pathlib import Path
+
+    from attncheck.doctor.probes.take import take
+    from attncheck.gate import init
+
+    snapshot = with_progress(
+        lambda report_progress: take(python, ("static", "device"), None, None, SECONDS, report_progress)
+    )
+    text = init.text(init.look(Path.cwd(), snapshot))
+    if write:
+        print(f"wrote {init.write(Path.cwd(), text).name}", file=sys.stderr)
+    else:
+        emit(text)
+
+
+COMMAND = Command(init, GATING, 12)

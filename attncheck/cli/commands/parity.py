@@ -1,0 +1,138 @@
+"""attncheck parity: run every backend forward and backward and judge it against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+from attncheck.cli.app import MEASURING, Command
+from attncheck.cli.measuring import measure_and_finish, read_installed_files
+from attncheck.cli.options import (
+    MEASURE,
+    SUITES,
+    Backends,
+    Device,
+    Model,
+    OutputOptions,
+    Python,
+    RingOptions,
+    Seed,
+    Timeout,
+    Verbose,
+    complete,
+    option,
+)
+from attncheck.cli.output import emit, report_writer
+from attncheck.cli.settings import check_backends, check_choice, execution_target, load_config, ring_group
+from attncheck.core.errors import BadUsage
+
+if TYPE_CHECKING:
+    from attncheck.core.report import Report
+    from attncheck.core.snapshot import Snapshot
+
+Suite = Annotated[
+    str | None,
+    option(
+        MEASURE,
+        "--suite",
+        metavar="SUITE",
+        help="quick, standard or full. Default: standard; with MODEL, cases made from it.",
+        autocompletion=complete(SUITES),
+    ),
+]
+Cases = Annotated[
+    list[str] | None,
+    option(MEASURE, "--case", metavar="PATTERN", help="Only cases of this name, pattern or family."),
+]
+Dtypes = Annotated[
+    list[str] | None, option(MEASURE, "--dtype", metavar="DTYPE", help="Only bf16, fp16 or fp32; repeat for several.")
+]
+Repeat = Annotated[
+    int, option(MEASURE, "--repeat", min=1, max=1000, metavar="N", help="Run with this many seeds. Default: 1.")
+]
+Budget = Annotated[
+    float | None,
+    option(MEASURE, "--budget", min=1, metavar="SECONDS", help="Stop after this long; say what was left out."),
+]
+MaxLength = Annotated[
+    int | None, option(MEASURE, "--max-length", min=1, metavar="TOKENS", help="Longest sequence of MODEL's cases.")
+]
+ExplainCase = Annotated[
+    str | None,
+    option(
+        MEASURE,
+        "--explain-case",
+        metavar="CASE",
+        help="Print a script that reproduces one case of one --backend alone.",
+    ),
+]
+
+
+def parity(
+    output: OutputOptions,
+    ranks: RingOptions,
+    model: Model = None,
+    suite: Suite = None,
+    backend: Backends = None,
+    case: Cases = None,
+    dtype: Dtypes = None,
+    seed: Seed = 0,
+    repeat: Repeat = 1,
+    budget: Budget = None,
+    max_length: MaxLength = None,
+    explain_case: ExplainCase = None,
+    device: Device = "auto",
+    python: Python = None,
+    timeout: Timeout = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run every backend forward and backward: is it right?
+
+    The output, the log-sum-exp and the three gradients are judged against float64.
+
+    MODEL is a model whose own heads, sizes, windows, dtype and lengths to test: a folder, or a Hub name in the cache.
+    """
+    from attncheck.measure import parity
+
+    config = load_config(output, timeout=timeout)
+    writer = report_writer(output)
+    request = parity.Request(
+        suite=check_choice("--suite", suite or "standard", SUITES),
+        backends=tuple(backend or ()),
+        cases=tuple(case or ()),
+        dtypes=parity.dtypes(dtype or ()),
+        seed=seed,
+        repeat=repeat,
+        budget=budget,
+        longest=max_length,
+    )
+    check_backends(request.backends)
+    where = execution_target(python, device, config)
+    ring = ring_group(ranks)
+    if explain_case is not None:
+        from attncheck.measure import reproduce
+
+        if ring is not None:
+            raise BadUsage(
+                "--explain-case writes a script for one device: leave --ring-size out; --case runs one case of a ring"
+            )
+        emit(reproduce.script(read_installed_files(python, model, config), request, explain_case, where))
+        return
+
+    def measure(snapshot: Snapshot, report_progress: Callable[[str], None]) -> Report:
+        if ring is None:
+            return parity.run(snapshot, request, where, report_progress)
+        from attncheck.core.results.parity import ParitySection
+        from attncheck.ring import hf_adapter
+        from attncheck.ring import parity as ring_parity
+
+        report = ring_parity.run(snapshot, request, ring, where, report_progress)
+        is_narrowed = request.backends or request.cases or request.dtypes
+        if is_narrowed or report.section(ParitySection) is None:  # nothing was measured where ranks cannot communicate
+            return report
+        return hf_adapter.proved(report, ring, where, report_progress)
+
+    measure_and_finish(measure, writer, python, model, verbose, config)
+
+
+COMMAND = Command(parity, MEASURING, 4)

@@ -1,0 +1,24 @@
+"""attncheck probe: collect a snapshot and print it."""
+
+from __future__ import annotations
+
+from attncheck.cli.app import EXAMINING, Command
+from attncheck.cli.measuring import collect
+from attncheck.cli.options import Lanes, Model, Online, Python, Timeout
+from attncheck.cli.output import emit
+from attncheck.cli.settings import load_config
+
+
+def probe(
+    model: Model = None, python: Python = None, lane: Lanes = None, timeout: Timeout = None, online: Online = False
+) -> None:
+    """Print what was seen as JSON, to be judged elsewhere.
+
+    `attncheck doctor --facts` judges it.
+    """
+    from attncheck.core import codec
+
+    emit(codec.dumps(collect(python, lane or (), model, online, load_config(timeout=timeout))) + "\n")
+
+
+COMMAND = Command(probe, EXAMINING, 2)

@@ -1,0 +1,20 @@
+"""attncheck rules: list the rules."""
+
+from __future__ import annotations
+
+from attncheck.cli.app import ABOUT, Command
+from attncheck.cli.options import ListFormat
+from attncheck.cli.output import emit
+from attncheck.cli.settings import check_choice
+
+
+def rules(format: ListFormat = "text") -> None:
+    """List every rule."""
+    from attncheck.doctor import engine, rule_list
+
+    check_choice("--format", format, ("text", "json"))
+    render = rule_list.as_json if format == "json" else rule_list.as_text
+    emit(render(engine.all_rules()[0]))
+
+
+COMMAND = Command(rules, ABOUT, 15)

@@ -1,0 +1,59 @@
+"""attncheck run: the gate in front of a command."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attncheck.cli.app import GATING, PASSED_COMMAND, Command
+from attncheck.cli.options import POLICY, Baseline, OutputOptions, PolicyOptions, Python, RuleOptions, Verbose, option
+from attncheck.cli.output import report_writer
+from attncheck.cli.progress import with_progress
+from attncheck.cli.settings import execution_target, load_policy
+from attncheck.core import interrupts
+from attncheck.core.errors import BadUsage
+
+if TYPE_CHECKING:
+    from attncheck.core.report import Report
+
+Cache = Annotated[
+    bool, option(POLICY, "--cache/--no-cache", help="Take an earlier start's answer where nothing changed.")
+]
+
+
+def run(
+    context: typer.Context,
+    policy: PolicyOptions,
+    rules: RuleOptions,
+    output: OutputOptions,
+    baseline: Baseline = None,
+    cache: Cache = True,
+    python: Python = None,
+    verbose: Verbose = False,
+) -> None:
+    """Run the gate, then become the command after --, or refuse.
+
+    attncheck run -- torchrun … train.py
+
+    Same process, arguments, environment, streams and signals; a refusal's report goes to standard error.
+    """
+    from attncheck.gate import guard
+
+    argv = context.meta.get(PASSED_COMMAND, ())
+    if not argv:
+        raise BadUsage("give the command after --: attncheck run -- torchrun … train.py")
+    config = load_policy(policy, output, rules, baseline)
+    writer = report_writer(output)
+    where = execution_target(python, config.device, config)
+
+    def show(report: Report, refused: bool) -> None:
+        if refused and sys.stderr is not None:
+            sys.stderr.write(writer.render(report, verbose))
+        writer.write_files(report, verbose, output.format if refused else "")
+
+    sys.exit(guard.run(config, where, argv, with_progress, show, cache, bool(writer.outputs), interrupts.ignored()))
+
+
+COMMAND = Command(run, GATING, 10, passes_through=True)

@@ -1,0 +1,50 @@
+"""attncheck selftest: prove that the checks can fail."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from attncheck.cli.app import ABOUT, Command
+from attncheck.cli.options import EXAMINE, Device, ListFormat, Python, option
+from attncheck.cli.output import emit
+from attncheck.cli.progress import with_progress
+from attncheck.cli.settings import check_choice
+
+Inject = Annotated[
+    list[str] | None,
+    option(EXAMINE, "--inject", metavar="CODE", help="Only faults that must raise CODE. Default: all."),
+]
+List = Annotated[bool, option(EXAMINE, "--list", help="List the faults, and the codes that none covers.")]
+Deadline = Annotated[
+    float, option(EXAMINE, "--timeout", min=1, metavar="SECONDS", help="Deadline of one check. Default: 150.")
+]
+
+
+def selftest(
+    inject: Inject = None,
+    list: List = False,
+    python: Python = None,
+    device: Device = "auto",
+    timeout: Deadline = 150.0,
+    format: ListFormat = "text",
+) -> None:
+    """Plant known faults and show the checks firing.
+
+    In throwaway places; the environment stays as it is.
+    """
+    from attncheck.selftest import run as selftest
+    from attncheck.selftest import table
+
+    check_choice("--format", format, ("text", "json"))
+    check_choice("--device", device, ("auto", "cpu", "cuda"))
+    codes = tuple(code for code in inject or () if code.lower() != "all")
+    if list:
+        emit(table.listing(selftest.chosen(codes), selftest.uncovered(), format))
+        return
+    result = with_progress(lambda report_progress: selftest.run(codes, python, device, timeout, report_progress))
+    emit(table.as_json(result) if format == "json" else table.as_text(result))
+    sys.exit(result.exit_code)
+
+
+COMMAND = Command(selftest, ABOUT, 13)

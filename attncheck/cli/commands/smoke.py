@@ -1,0 +1,94 @@
+"""attncheck smoke: train a small model as the job will, and find the change that mends what goes wrong."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from attncheck.cli.app import MEASURING, Command
+from attncheck.cli.measuring import measure_and_finish
+from attncheck.cli.options import (
+    TRAIN,
+    Device,
+    Model,
+    OutputOptions,
+    PlanOptions,
+    Python,
+    RingOptions,
+    Seed,
+    Timeout,
+    Verbose,
+    option,
+)
+from attncheck.cli.output import report_writer
+from attncheck.cli.settings import execution_target, load_config, ring_group, training_plan
+
+Data = Annotated[
+    str | None, option(TRAIN, "--data", metavar="FILE", help="Train on the documents of FILE (.jsonl, .parquet, .txt).")
+]
+DataField = Annotated[
+    str | None,
+    option(TRAIN, "--data-field", metavar="NAME", help="The field of --data that holds the text. Default: the usual."),
+]
+Full = Annotated[
+    bool, option(TRAIN, "--full", help="Train the real weights of MODEL instead of a small model of its shape.")
+]
+Only = Annotated[
+    list[str] | None, option(TRAIN, "--only", metavar="QUESTION", help="Ask only this; repeat for several.")
+]
+FixOption = Annotated[bool, option(TRAIN, "--fix/--no-fix", help="Try changes that mend what is found. Default: yes.")]
+TryPackages = Annotated[
+    bool, option(TRAIN, "--try-packages", help="Also try other versions of packages, in a temporary folder.")
+]
+
+
+def smoke(
+    plan: PlanOptions,
+    ranks: RingOptions,
+    output: OutputOptions,
+    model: Model = None,
+    data: Data = None,
+    data_field: DataField = None,
+    full: Full = False,
+    only: Only = None,
+    fix: FixOption = True,
+    try_packages: TryPackages = False,
+    seed: Seed = 0,
+    device: Device = "auto",
+    python: Python = None,
+    timeout: Timeout = None,
+    verbose: Verbose = False,
+) -> None:
+    """Train a small model as the job will; mend what goes wrong.
+
+    A mended plan is proven by training it too.
+
+    MODEL is a model whose architecture to train, cut small. Default: a Llama- and a Qwen2-shaped one.
+    """
+    from attncheck.smoke import run as smoke
+
+    config = load_config(output, timeout=timeout)
+    writer = report_writer(output)
+    request = smoke.Request(
+        plan=training_plan(config, plan, seed, ranks.ring_size),
+        models=(model,) if model is not None else smoke.DEFAULTS,
+        questions=smoke.questions(tuple(only or ())),
+        full=full,
+        data=data or "",
+        data_field=data_field,
+        fix=fix,
+        try_packages=try_packages,
+        ring=ring_group(ranks),
+    )
+    smoke.check(request)
+    where = execution_target(python, device, config)
+    measure_and_finish(
+        lambda snapshot, report_progress: smoke.run(snapshot, request, where, report_progress),
+        writer,
+        python,
+        None,
+        verbose,
+        config,
+    )
+
+
+COMMAND = Command(smoke, MEASURING, 7)

@@ -1,0 +1,45 @@
+"""Reads a snapshot that `attncheck probe` wrote, perhaps on another machine."""
+
+from __future__ import annotations
+
+import sys
+
+from attncheck.core import codec
+from attncheck.core.errors import BadUsage
+from attncheck.core.snapshot import SCHEMA_VERSION, Snapshot
+
+MAX_BYTES = 64 << 20
+
+
+def read_facts(path: str) -> Snapshot:
+    """Return the snapshot in a file written by `attncheck probe` ("-": standard input). Raises `BadUsage`."""
+    try:
+        if path == "-":
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with open(path, "rb") as stream:
+                data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise BadUsage(f"cannot read {path}: {error.strerror or error}") from None
+    if len(data) > MAX_BYTES:
+        raise BadUsage(f"{path} is larger than {MAX_BYTES >> 20} MiB: not a snapshot")
+    try:
+        snapshot = codec.loads(Snapshot, data.decode("utf-8"))
+    except ValueError as error:  # BadDocument and UnicodeDecodeError
+        raise BadUsage(f"{path} is not a snapshot written by `attncheck probe`: {error}") from None
+    if snapshot.schema_version > SCHEMA_VERSION:
+        raise BadUsage(
+            f"{path} was written by attncheck {snapshot.attncheck} (schema {snapshot.schema_version}); "
+            f"this one reads schema {SCHEMA_VERSION}: update attncheck"
+        )
+    return snapshot
+
+
+def refuse_with_facts(**options: object) -> None:
+    """Raise `BadUsage` for options that ask about this machine beside --facts, which asks about another."""
+    for name, value in options.items():
+        if value:
+            word = name if name.isupper() else f"--{name.replace('_', '-')}"
+            raise BadUsage(
+                f"--facts judges a recorded snapshot; {word} belongs on `attncheck probe`, where it was taken"
+            )

@@ -1,0 +1,156 @@
+"""Turns options into settings: the policy's file under them, and one clear line for a value that cannot be."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attncheck.core.errors import BadUsage
+from attncheck.doctor.profile import PROFILES
+from attncheck.gate.policy import FAIL_ON, Config, load, over
+
+if TYPE_CHECKING:
+    from attncheck.cli.options import OutputOptions, PlanOptions, PolicyOptions, RingOptions, RuleOptions
+    from attncheck.core.plan import Plan
+    from attncheck.doctor.probes.take import Lane
+    from attncheck.ring.group import Ring
+    from attncheck.workers.execution import ExecutionTarget
+
+DAY = 86400  # seconds
+
+
+def load_config(
+    output: OutputOptions | None = None,
+    rules: RuleOptions | None = None,
+    profile: str | None = None,
+    timeout: float | None = None,
+) -> Config:
+    """Return the policy file's settings with the command line's on top. Raises `BadUsage`."""
+    base = load(Path.cwd())
+    if timeout is not None and not 0 < timeout < DAY:
+        raise BadUsage(f"--timeout {timeout:g} is not a number of seconds")
+    fail_on = output.fail_on if output is not None else None
+    select = rules.select if rules is not None else None
+    ignore = rules.ignore if rules is not None else None
+    return replace(
+        base,
+        profile=check_choice("--profile", profile, PROFILES) if profile is not None else base.profile,
+        fail_on=check_choice("--fail-on", fail_on, FAIL_ON) if fail_on is not None else base.fail_on,
+        select=split_codes(select) if select else base.select,
+        ignore=split_codes(ignore or ()),
+        timeout=timeout if timeout is not None else base.timeout,
+    )
+
+
+def load_policy(
+    options: PolicyOptions, output: OutputOptions, rules: RuleOptions, baseline: str | None = None
+) -> Config:
+    """Return the policy file's settings with a gate's options on top. Raises `BadUsage`."""
+    config = load_config(output, rules, options.profile, options.timeout)
+    values = asdict(options)
+    del values["profile"], values["timeout"]
+    values["checks"] = [word for value in options.checks or () for word in value.split(",") if word]
+    values["models"] = values.pop("model")
+    values["baseline"] = baseline
+    return over(config, {name.replace("_", "-"): value for name, value in values.items()})
+
+
+def check_choice(option: str, value: str, choices: tuple[Any, ...]) -> Any:
+    """Return `value` where it is one of `choices`. Raises `BadUsage` naming them."""
+    if value not in choices:
+        raise BadUsage(f"{option} {value!r} is not one of {', '.join(choices)}")
+    return value
+
+
+def split_codes(values: Sequence[str]) -> tuple[str, ...]:
+    """Return codes given as repeated options or with commas."""
+    return tuple(code.strip().upper() for value in values for code in value.split(",") if code.strip())
+
+
+def parse_lanes(values: Sequence[str]) -> tuple[Lane, ...]:
+    """Return the lanes asked for; the static one always runs. Raises `BadUsage`."""
+    from attncheck.doctor.probes.take import LANES
+
+    if not values:
+        return LANES
+    named = [word for value in values for word in value.split(",") if word]
+    chosen = {check_choice("--lane", word, LANES) for word in named}
+    return tuple(lane for lane in LANES if lane in chosen or lane == "static")
+
+
+def execution_target(python: str | None, device: str, config: Config) -> ExecutionTarget:
+    """Return where cases run. Raises `BadUsage`."""
+    from attncheck.workers.execution import ExecutionTarget
+
+    check_choice("--device", device, ("auto", "cpu", "cuda"))
+    return ExecutionTarget(python or sys.executable, device, config.timeout)
+
+
+def ring_group(options: RingOptions) -> Ring | None:
+    """Return the ring that was asked for, None where none was. Raises `BadUsage` for its options without it."""
+    from attncheck.ring.group import Ring
+    from attncheck.workers.ranks import RENDEZVOUS_SECONDS
+
+    if options.ring_size is None:
+        given = {
+            "--emulate": options.emulate is not None,
+            "--rendezvous-timeout": options.rendezvous_timeout is not None,
+            "--no-communication": not options.communication,
+        }
+        for name, is_given in given.items():
+            if is_given:
+                raise BadUsage(f"{name} is for --ring-size")
+        return None
+    seconds = options.rendezvous_timeout or RENDEZVOUS_SECONDS
+    return Ring(options.ring_size, options.emulate, seconds, options.communication)
+
+
+def training_plan(config: Config, options: PlanOptions, seed: int, ring_size: int | None) -> Plan:
+    """Return the plan that the policy's file and, above it, options ask for. Raises `BadUsage`."""
+    from attncheck.core.plan import CHOICES, Plan
+
+    given = {name: value for name, value in asdict(options).items() if value is not None}
+    values = {**config.plan, **given}
+    for name, choices in CHOICES.items():
+        if name in values:
+            check_choice(option_name(name), values[name], choices)
+    for name, value in values.items():
+        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+            raise BadUsage(f"{option_name(name)} {value} is not 1 or more")
+    return Plan(**values, seed=seed, ring_size=ring_size or 1)
+
+
+def option_name(field: str) -> str:
+    """Return the option that sets a field."""
+    return f"--{field.replace('_', '-')}"
+
+
+def require_ring(**options: object) -> None:
+    """Raise `BadUsage` for options that mean something over ranks only."""
+    for name, value in options.items():
+        if value is not None:
+            raise BadUsage(f"{option_name(name)} is for --ring-size")
+
+
+def refuse_with_ring(**options: object) -> None:
+    """Raise `BadUsage` for options that the benchmark of a ring does not have: its tables fix them."""
+    for name, value in options.items():
+        if value is not None:
+            raise BadUsage(f"{option_name(name)} is not for --ring-size, which times the tables of ring-flash-attn")
+
+
+def refuse_with_target(lanes: Sequence[str], ring_size: int | None) -> None:
+    """Raise `BadUsage` for what only the machine itself can answer."""
+    if ring_size is not None or any(word != "static" for value in lanes for word in value.split(",") if word):
+        raise BadUsage("--target judges for a machine that is not here: imports, GPUs and ranks cannot be tried on it")
+
+
+def check_backends(names: Sequence[str]) -> None:
+    """Raise `BadUsage` for a backend that attncheck does not know."""
+    from attncheck.measure.discovery import get_backend
+
+    for name in names:
+        get_backend(name)

@@ -1,0 +1,42 @@
+"""What determinism measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attncheck.core.report import Section, distinct
+from attncheck.core.results.verdicts import BackendState, MeasuredOn, Repeats, Verdict
+
+
+@dataclass(frozen=True)
+class DeterminismSection(Section):
+    """What `attncheck determinism` measured: each backend repeated in each mode, and its verdict."""
+
+    name: ClassVar[str] = "determinism"
+    measured_on: MeasuredOn = MeasuredOn()
+    backends: tuple[BackendState, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    repeats: tuple[Repeats, ...] = ()
+
+    @property
+    def device(self) -> MeasuredOn:
+        """The device that was measured on."""
+        return self.measured_on
+
+    @property
+    def answers(self) -> tuple[Verdict, ...]:
+        """The verdicts, one for each backend and case."""
+        return self.verdicts
+
+    def merge(self, later: DeterminismSection) -> DeterminismSection:
+        """Return both, as of two models."""
+        return DeterminismSection(
+            self.measured_on.merge(later.measured_on),
+            distinct((*self.backends, *later.backends)),
+            (*self.verdicts, *later.verdicts),
+            (*self.repeats, *later.repeats),
+        )
+
+
+SECTION = DeterminismSection

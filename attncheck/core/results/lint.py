@@ -1,0 +1,31 @@
+"""What lint read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attncheck.core.job import LintedLaunch
+from attncheck.core.report import Report, Section, distinct
+
+
+@dataclass(frozen=True)
+class LintSection(Section):
+    """The launches that `attncheck lint` read, each as it is and as it was corrected."""
+
+    name: ClassVar[str] = "lint"
+    launches: tuple[LintedLaunch, ...] = ()
+    needs: tuple[str, ...] = ()  # what matters to these jobs: "flash", "ring", "rl", …
+
+    def merge(self, later: LintSection) -> LintSection:
+        """Return both, as of several sources."""
+        return LintSection(distinct((*self.launches, *later.launches)), tuple(sorted({*self.needs, *later.needs})))
+
+
+SECTION = LintSection
+
+
+def launches_of(report: Report) -> tuple[LintedLaunch, ...]:
+    """Return the launches that a report holds; none where lint was not asked."""
+    section = report.section(LintSection)
+    return section.launches if section is not None else ()

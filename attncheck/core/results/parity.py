@@ -1,0 +1,42 @@
+"""What parity measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attncheck.core.report import Section, distinct
+from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run, Verdict
+
+
+@dataclass(frozen=True)
+class ParitySection(Section):
+    """What `attncheck parity` measured: each run of a backend on a case, and its verdict."""
+
+    name: ClassVar[str] = "parity"
+    measured_on: MeasuredOn = MeasuredOn()
+    backends: tuple[BackendState, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    runs: tuple[Run, ...] = ()
+
+    @property
+    def device(self) -> MeasuredOn:
+        """The device that was measured on."""
+        return self.measured_on
+
+    @property
+    def answers(self) -> tuple[Verdict, ...]:
+        """The verdicts, one for each backend and case."""
+        return self.verdicts
+
+    def merge(self, later: ParitySection) -> ParitySection:
+        """Return both, as of two models."""
+        return ParitySection(
+            self.measured_on.merge(later.measured_on),
+            distinct((*self.backends, *later.backends)),
+            (*self.verdicts, *later.verdicts),
+            (*self.runs, *later.runs),
+        )
+
+
+SECTION = ParitySection

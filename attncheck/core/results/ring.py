@@ -1,0 +1,62 @@
+"""What was measured over ranks beside parity and determinism: communication, growth of errors, the adapter, timings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attncheck.core.report import Section, distinct
+from attncheck.core.results.collectives import Communication
+from attncheck.core.results.error_growth import Growth
+from attncheck.core.results.hf_adapter import AdapterVerdict
+from attncheck.core.results.ring_timings import RingRates, RingTiming
+from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run, Verdict
+
+
+@dataclass(frozen=True)
+class RingSection(Section):
+    """What commands with --ring-size measured over ranks.
+
+    `communication` comes first, before anything is computed. `growth` and `adapter` belong to parity, the rest to
+    bench: `verdicts` and `runs` are parity's on the shape that was timed.
+    """
+
+    name: ClassVar[str] = "ring"
+    measured_on: MeasuredOn = MeasuredOn()
+    communication: Communication = Communication()
+    growth: tuple[Growth, ...] = ()  # of errors, over several ring sizes
+    adapter: tuple[AdapterVerdict, ...] = ()  # what ring-flash-attn's Hugging Face adapter was seen to do
+    backends: tuple[BackendState, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    runs: tuple[Run, ...] = ()
+    rates: RingRates = RingRates()
+    timings: tuple[RingTiming, ...] = ()
+    conclusions: tuple[str, ...] = ()  # what the timings allow to say
+
+    @property
+    def device(self) -> MeasuredOn:
+        """The device that was measured on."""
+        return self.measured_on
+
+    @property
+    def answers(self) -> tuple[Verdict, ...]:
+        """The verdicts, one for each backend and case."""
+        return self.verdicts
+
+    def merge(self, later: RingSection) -> RingSection:
+        """Return both, as of several commands over the same ranks."""
+        return RingSection(
+            self.measured_on.merge(later.measured_on),
+            later.communication if later.communication.world_size else self.communication,
+            (*self.growth, *later.growth),
+            distinct((*self.adapter, *later.adapter)),
+            distinct((*self.backends, *later.backends)),
+            (*self.verdicts, *later.verdicts),
+            (*self.runs, *later.runs),
+            later.rates if later.rates != RingRates() else self.rates,
+            (*self.timings, *later.timings),
+            (*self.conclusions, *later.conclusions),
+        )
+
+
+SECTION = RingSection

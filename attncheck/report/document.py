@@ -1,0 +1,81 @@
+"""The report as a JSON document, and back.
+
+What a reader with jq wants first stands first: the command, its exit code, counts, findings. Each section stands at
+the top under its own name (`.parity.verdicts`), and the snapshot, which is long, comes last.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from functools import cache
+from typing import Any
+
+from attncheck.core import codec, results
+from attncheck.core.codec import BadDocument
+from attncheck.core.findings import Allowance, Finding, Skip
+from attncheck.core.report import Report, Section
+from attncheck.core.results.verdicts import ANSWERS
+from attncheck.core.snapshot import Snapshot
+
+SCHEMA_VERSION = 2
+# The fields of a report in the order of the document, with their types; sections come after them.
+FIELDS: dict[str, Any] = {
+    "command": str,
+    "exit_code": int,
+    "findings": tuple[Finding, ...],
+    "baselined": tuple[Finding, ...],
+    "allowed": tuple[Finding, ...],
+    "allowances": tuple[Allowance, ...],
+    "skips": tuple[Skip, ...],
+    "passed": tuple[str, ...],
+    "suppressed": tuple[str, ...],
+}
+
+
+@cache
+def load_sections() -> dict[str, type[Section]]:
+    """Return the type of every section by its name. Needed where a report is read back, not where one is made."""
+    sections: dict[str, type[Section]] = {}
+    for info in pkgutil.iter_modules(results.__path__):
+        kind = getattr(importlib.import_module(f"{results.__name__}.{info.name}"), "SECTION", None)
+        if kind is not None:
+            sections[kind.name] = kind
+    return sections
+
+
+def dumps(report: Report, indent: int | None = 2) -> str:
+    """Return the report as JSON text."""
+    return json.dumps(to_document(report), indent=indent, ensure_ascii=False)
+
+
+def to_document(report: Report) -> dict[str, Any]:
+    """Return the report as dictionaries, lists and scalars."""
+    fields = {name: codec.plain(getattr(report, name)) for name in FIELDS}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "command": fields.pop("command"),
+        "exit_code": fields.pop("exit_code"),
+        "counts": report.counts(),
+        "answers": {answer: sum(v.answer == answer for v in report.verdicts) for answer in ANSWERS},
+        **fields,
+        **{name: codec.plain(section) for name, section in report.sections.items()},
+        "snapshot": codec.plain(report.snapshot),
+    }
+
+
+def loads(text: str) -> Report:
+    """Return the report that was written as `text`. Raises `BadDocument`, naming the place."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadDocument(f"not JSON: {error}") from None
+    if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
+        raise BadDocument(f"$: not a report of schema version {SCHEMA_VERSION}")
+    for name in ("snapshot", *FIELDS):
+        if name not in document:
+            raise BadDocument(f"$: {name} is missing")
+    sections = {name: codec.read(kind, document[name]) for name, kind in load_sections().items() if name in document}
+    fields = {name: codec.read(kind, document[name]) for name, kind in FIELDS.items()}
+    return Report(snapshot=codec.read(Snapshot, document["snapshot"]), sections=sections, **fields)

@@ -1,0 +1,43 @@
+"""Test cases as JUnit has them: what sections yield for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from attncheck.core.report import Report
+from attncheck.core.results.verdicts import UNMEASURED, Answer, Outcome
+
+LET_PASS = "it fails, and no error stands: the baseline, the policy or --ignore let it pass"
+
+
+@dataclass(frozen=True)
+class TestCase:
+    """One test case. `state` is "passed", or the XML element that says otherwise."""
+
+    name: str
+    suite: str
+    state: str = "passed"  # "failure", "error", "skipped"
+    reason: str = ""  # in one line
+    text: str = ""  # all of it
+    kind: str = ""
+    seconds: float = 0.0
+    location: dict[str, str] = field(default_factory=dict)  # file and line
+
+
+def measurement(
+    report: Report, name: str, suite: str, answer: Answer, reason: str, text: str, seconds: float
+) -> TestCase:
+    """Return the test case of one measurement.
+
+    A verdict fails beside the finding made of it, unless no error stands: then it was let pass, and is skipped.
+    """
+    if answer == "fail" and report.worst() != "error":
+        return TestCase(name, suite, "skipped", f"{LET_PASS}: {reason}", text, answer, seconds)
+    states = {"fail": "failure", "lost": "error", "refused": "skipped", "skipped": "skipped"}
+    text = f"{reason}\n{text}".strip() if answer != "pass" or text else ""
+    return TestCase(name, suite, states.get(answer, "passed"), reason, text, answer, seconds)
+
+
+def timing_answer(outcome: Outcome, parity: Answer) -> Answer:
+    """Return the answer of a timing: parity's where it was timed; one whose parity was not asked passes."""
+    return UNMEASURED.get(outcome, "pass" if parity in ("skipped", "refused") else parity)
