@@ -1,4 +1,4 @@
-"""Finds the starts of jobs in what a user wrote: a command, a launch script or a configuration file."""
+"""Finds the launches of jobs in what a user wrote: a command, a launch script or a configuration file."""
 
 from __future__ import annotations
 
@@ -13,94 +13,101 @@ from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.launch import Launch, Source, Word
 from attncheck.lint import launchers
 from attncheck.lint.files import configuration
-from attncheck.lint.launchers import Launcher, Taken, accelerate, options
+from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
 from attncheck.lint.shell import commands
 from attncheck.lint.sources import source_of, source_of_words
 
 __all__ = ["launches", "source_of", "source_of_words"]
 
-FILES = (".yaml", ".yml", ".json", ".toml")
-CONFIGURED = options.names("--config --config_file --config-file --cfg --training_config -c --recipe")
-STARTS_NOTHING = options.names(
+CONFIG_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
+CONFIG_OPTIONS = options.split_names("--config --config_file --config-file --cfg --training_config -c --recipe")
+NON_JOB_COMMANDS = options.split_names(
     "[ [[ test cd pushd popd echo printf mkdir rm rmdir cp mv ln ls cat touch chmod chown set shopt trap wait sleep "
     "true false : exit return shift break continue ulimit umask alias type which hash pip pip3 apt apt-get yum git "
     "curl wget tar unzip rsync scp date hostname nvidia-smi module tee grep sed awk head tail sort wc kill pkill "
     "killall export conda mamba deactivate huggingface-cli hf wandb let local jobs disown scontrol ulimit dirname "
     "basename"
 )
-DEEPEST = 12  # launchers around one another
+MAX_LAUNCHERS = 12  # nested in one command
 
 
 def launches(source: Source, read_file: Callable[[str], Source | None]) -> list[Launch]:
-    """Return every start of a job that may be in `source`; frameworks decide which are theirs.
+    """Return every launch of a job that `source` may hold; frameworks decide which are theirs.
 
-    `read_file` returns a configuration file that a command names, None where there is none to be had.
+    `read_file` returns a configuration file that a command names, None where it cannot be read.
     Raises `BadUsage` for a configuration file that is not YAML, JSON or TOML.
     """
     if source.kind in ("yaml", "json", "toml"):
-        found = configuration.read(source)
-        return [Launch(source, entries=found.entries, file=source, notes=found.notes)]
-    starts = (_launch(source, command, read_file) for command in commands.commands(source))
-    return [launch for launch in starts if launch is not None]
+        parsed_file = configuration.parse_configuration(source)
+        return [Launch(source, entries=parsed_file.entries, file=source, notes=parsed_file.notes)]
+    candidates = (_make_launch(source, command, read_file) for command in commands.parse_commands(source))
+    return [launch for launch in candidates if launch is not None]
 
 
-def _launch(source: Source, command: commands.Command, read_file: Callable[[str], Source | None]) -> Launch | None:
-    names, taken = _peeled(command.words)
-    words = taken[-1].words if taken else command.words
-    if not words or not words[0].text or _starts_nothing(words):
+def _make_launch(source: Source, command: commands.Command, read_file: Callable[[str], Source | None]) -> Launch | None:
+    names, parsed = _parse_launchers(command.words)
+    words = parsed[-1].words if parsed else command.words
+    if not words or not words[0].text or _starts_no_job(words):
         return None
-    befores = (command.words, *(one.words for one in taken))
-    taken = [_from_file(one, before, read_file) if one.file else one for one, before in zip(taken, befores)]
+    argvs = (command.words, *(launcher.words for launcher in parsed))
+    parsed = [
+        _apply_launcher_config(launcher, argv, read_file) if launcher.config_file else launcher
+        for launcher, argv in zip(parsed, argvs)
+    ]
     environ = dict(command.environ)
-    for one in taken:
-        environ |= one.environ
-    nodes, processes = _counts(names, taken, environ)
+    for launcher in parsed:
+        environ |= launcher.environ
+    nodes, processes = _combine_counts(names, parsed, environ)
     launch = Launch(
         source, words, (), None, names, command.words, environ, nodes, processes,
-        (*command.notes, *(note for one in taken for note in one.notes)),
+        (*command.notes, *(note for launcher in parsed for note in launcher.notes)),
     )  # fmt: skip
-    return _configured(launch, read_file)
+    return _attach_configuration(launch, read_file)
 
 
-def _starts_nothing(words: Sequence[Word]) -> bool:
+def _starts_no_job(words: Sequence[Word]) -> bool:
     first = words[0].text.rsplit("/", 1)[-1]
     second = words[1].text if len(words) > 1 else ""
-    return first in STARTS_NOTHING or (first == "ray" and second in ("start", "stop", "status"))
+    return first in NON_JOB_COMMANDS or (first == "ray" and second in ("start", "stop", "status"))
 
 
 @cache
-def _launchers() -> tuple[Launcher, ...]:
+def _load_launchers() -> tuple[Launcher, ...]:
     extensions, _ = registry.load(launchers, "attncheck.launchers")
-    found = (getattr(extension.module, "LAUNCHER", None) for extension in extensions)
-    return tuple(one for one in found if isinstance(one, Launcher))
+    candidates = (getattr(extension.module, "LAUNCHER", None) for extension in extensions)
+    return tuple(launcher for launcher in candidates if isinstance(launcher, Launcher))
 
 
-def _peeled(words: tuple[Word, ...]) -> tuple[tuple[str, ...], list[Taken]]:
-    """Return the launchers in front of a command, outermost first, and what each told."""
+def _parse_launchers(words: tuple[Word, ...]) -> tuple[tuple[str, ...], list[ParsedLauncher]]:
+    """Return the names of the launchers that a command begins with, outermost first, and each one parsed."""
     names: list[str] = []
-    taken: list[Taken] = []
-    while len(taken) < DEEPEST:
-        for launcher in _launchers():
-            found = launcher.take(words)
-            if found is not None:
+    parsed: list[ParsedLauncher] = []
+    while len(parsed) < MAX_LAUNCHERS:
+        for launcher in _load_launchers():
+            parsed_launcher = launcher.parse(words)
+            if parsed_launcher is not None:
                 names.append(launcher.name)
-                taken.append(found)
-                words = found.words
+                parsed.append(parsed_launcher)
+                words = parsed_launcher.words
                 break
         else:
             break
-    return tuple(names), taken
+    return tuple(names), parsed
 
 
-def _counts(names: Sequence[str], taken: Sequence[Taken], environ: Mapping[str, str]) -> tuple[Fact[int], Fact[int]]:
-    """Return nodes and processes: the innermost launcher that says anything is the one that starts them."""
-    nodes = _innermost([one.nodes for one in taken], "no launcher says how many nodes")
-    processes = _innermost([one.processes for one in taken], "no launcher says how many processes a node")
-    tasks = "srun" in names and "ray" not in names
-    if tasks and not isinstance(nodes, Known):
-        nodes = _from_environ(environ, "SLURM_NNODES", nodes)
-    if tasks and processes == Absent("no launcher says how many processes a node"):
-        processes = _from_environ(environ, "SLURM_NTASKS_PER_NODE", processes)
+def _combine_counts(
+    names: Sequence[str], parsed: Sequence[ParsedLauncher], environ: Mapping[str, str]
+) -> tuple[Fact[int], Fact[int]]:
+    """Return nodes and processes a node: those of the innermost launcher that has them, for it starts the processes."""
+    nodes = _choose_innermost([launcher.nodes for launcher in parsed], "no launcher says how many nodes")
+    processes = _choose_innermost(
+        [launcher.processes for launcher in parsed], "no launcher says how many processes a node"
+    )
+    starts_tasks = "srun" in names and "ray" not in names
+    if starts_tasks and not isinstance(nodes, Known):
+        nodes = _read_environ_count(environ, "SLURM_NNODES", nodes)
+    if starts_tasks and processes == Absent("no launcher says how many processes a node"):
+        processes = _read_environ_count(environ, "SLURM_NTASKS_PER_NODE", processes)
     visible = environ.get("CUDA_VISIBLE_DEVICES", "")
     if (
         isinstance(processes, Absent)
@@ -111,83 +118,85 @@ def _counts(names: Sequence[str], taken: Sequence[Taken], environ: Mapping[str, 
     return nodes, processes
 
 
-def _innermost(facts: Sequence[Fact[int]], otherwise: str) -> Fact[int]:
-    """Return the innermost fact that says something; what only running tells gives way to a number around it."""
-    unread: Fact[int] | None = None
+def _choose_innermost(facts: Sequence[Fact[int]], default_reason: str) -> Fact[int]:
+    """Return the innermost fact that is known or has a reason; an unreadable one yields only to a known outer one."""
+    unreadable: Fact[int] | None = None
     for fact in reversed(facts):
         if isinstance(fact, Unreadable):
-            unread = unread or fact
+            unreadable = unreadable or fact
         elif isinstance(fact, Known) or fact.reason:
-            return unread if unread is not None and not isinstance(fact, Known) else fact
-    return unread or Absent(otherwise)
+            return unreadable if unreadable is not None and not isinstance(fact, Known) else fact
+    return unreadable or Absent(default_reason)
 
 
-def _from_environ(environ: Mapping[str, str], name: str, otherwise: Fact[int]) -> Fact[int]:
+def _read_environ_count(environ: Mapping[str, str], name: str, default: Fact[int]) -> Fact[int]:
     text = environ.get(name, "")
-    return Known(int(text)) if text.isascii() and text.isdigit() and 0 < len(text) < 7 and int(text) else otherwise
+    return Known(int(text)) if text.isascii() and text.isdigit() and 0 < len(text) < 7 and int(text) else default
 
 
-def _from_file(taken: Taken, words: Sequence[Word], read_file: Callable[[str], Source | None]) -> Taken:
-    """Return what accelerate was told, with what its own configuration file says of nodes, processes and parallelism.
+def _apply_launcher_config(
+    parsed: ParsedLauncher, words: Sequence[Word], read_file: Callable[[str], Source | None]
+) -> ParsedLauncher:
+    """Return a parsed `accelerate launch` with the nodes, processes and parallelism of its own configuration file.
 
     It hands the table `parallelism_config` on as variables (accelerate 1.15.0 commands/launch.py:1248,
     utils/launch.py); options that stand in the command win.
     """
-    file = read_file(taken.file)
+    file = read_file(parsed.config_file)
     if file is None or file.kind not in ("yaml", "json"):
-        return taken
-    values = {one.name: one.value for one in configuration.entries(file)}
-    nodes, processes = accelerate.configured(words, values)
-    parallel = {
+        return parsed
+    values = {entry.name: entry.value for entry in configuration.parse_entries(file)}
+    nodes, processes = accelerate.parse_counts(words, values)
+    parallelism = {
         name.removeprefix("parallelism_config.").upper(): value
         for name, value in values.items()
         if name.startswith("parallelism_config.parallelism_config_")
     }
-    return replace(taken, nodes=nodes, processes=processes, environ={**parallel, **taken.environ})
+    return replace(parsed, nodes=nodes, processes=processes, environ={**parallelism, **parsed.environ})
 
 
-def _configured(launch: Launch, read_file: Callable[[str], Source | None]) -> Launch:
+def _attach_configuration(launch: Launch, read_file: Callable[[str], Source | None]) -> Launch:
     """Return the launch with the configuration file that its command names."""
-    path = _named(launch.words)
+    path = _find_config_path(launch.words)
     if not path:
         return launch
     file = read_file(path)
     if file is None or file.kind not in ("yaml", "json", "toml"):
         return replace(launch, notes=(*launch.notes, f"the configuration file {path} could not be read"))
-    found = configuration.read(file)
-    return replace(launch, entries=found.entries, file=file, notes=(*launch.notes, *found.notes))
+    parsed_file = configuration.parse_configuration(file)
+    return replace(launch, entries=parsed_file.entries, file=file, notes=(*launch.notes, *parsed_file.notes))
 
 
-def _named(words: Sequence[Word]) -> str:
-    """Return the path of the program's configuration file, "" where it is given none."""
-    given = dict(_valued(words))
-    for name in CONFIGURED:
-        word = given.get(name)
-        if word is not None and word.known and word.text.endswith(FILES):
+def _find_config_path(words: Sequence[Word]) -> str:
+    """Return the path of the program's configuration file, "" where the command names none."""
+    values = dict(_iter_option_values(words))
+    for name in CONFIG_OPTIONS:
+        word = values.get(name)
+        if word is not None and word.known and word.text.endswith(CONFIG_SUFFIXES):
             return word.text
-    hydra = given.get("--config-name") or given.get("-cn")
-    if hydra is not None and hydra.known:
-        folder = given.get("--config-path") or given.get("-cp") or given.get("--config-dir")
-        file = hydra.text if hydra.text.endswith(FILES) else f"{hydra.text}.yaml"
+    config_name = values.get("--config-name") or values.get("-cn")
+    if config_name is not None and config_name.known:
+        folder = values.get("--config-path") or values.get("-cp") or values.get("--config-dir")
+        file = config_name.text if config_name.text.endswith(CONFIG_SUFFIXES) else f"{config_name.text}.yaml"
         return str(PurePosixPath(folder.text) / file) if folder is not None and folder.known else file
-    return _bare(words)
+    return _find_config_argument(words)
 
 
-def _valued(words: Sequence[Word]) -> Iterator[tuple[str, Word]]:
-    """Yield what may be options with their values, the first of a name last."""
-    for at in range(len(words) - 1, 0, -1):
-        name, equals, text = words[at].text.partition("=")
+def _iter_option_values(words: Sequence[Word]) -> Iterator[tuple[str, Word]]:
+    """Yield what may be options with their values, from the last to the first: in a dict the first of a name wins."""
+    for index in range(len(words) - 1, 0, -1):
+        name, equals, text = words[index].text.partition("=")
         if name.startswith("-") and equals:
-            yield name, replace(words[at], text=text)
-        elif name.startswith("-") and at + 1 < len(words):
-            yield name, words[at + 1]
+            yield name, replace(words[index], text=text)
+        elif name.startswith("-") and index + 1 < len(words):
+            yield name, words[index + 1]
 
 
-def _bare(words: Sequence[Word]) -> str:
-    """Return a file given as an argument of its own: `llamafactory-cli train x.yaml`, `train.py x.yaml`."""
-    for at in range(1, min(len(words), 6)):
-        word = words[at]
-        behind_option = words[at - 1].text.startswith("-") and "=" not in words[at - 1].text
-        if word.known and word.text.endswith(FILES) and "=" not in word.text and not behind_option:
+def _find_config_argument(words: Sequence[Word]) -> str:
+    """Return a configuration file that is a positional argument: `llamafactory-cli train x.yaml`, `train.py x.yaml`."""
+    for index in range(1, min(len(words), 6)):
+        word = words[index]
+        follows_option = words[index - 1].text.startswith("-") and "=" not in words[index - 1].text
+        if word.known and word.text.endswith(CONFIG_SUFFIXES) and "=" not in word.text and not follows_option:
             return word.text
     return ""

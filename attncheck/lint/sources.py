@@ -1,4 +1,4 @@
-"""Where the text to read comes from: a file, standard input or the words of a command; one line where it is no text."""
+"""Reads the text to lint from a file, standard input or the words of a command, and detects its kind."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from pathlib import PurePosixPath
 from attncheck.core.errors import BadUsage
 from attncheck.core.launch import COMMAND, Kind, Source
 
-LARGEST = 4 << 20  # bytes of a script or a configuration file
-SUFFIXES: Mapping[str, Kind] = {
+MAX_BYTES = 4 << 20  # of a script or a configuration file
+KIND_BY_SUFFIX: Mapping[str, Kind] = {
     ".sh": "shell", ".bash": "shell", ".slurm": "shell", ".sbatch": "shell", ".job": "shell", ".zsh": "shell",
     ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml",
 }  # fmt: skip
 
 
 def source_of(path: str) -> Source:
-    """Return the file at `path`, "-" for standard input. Raises `BadUsage`, in one line, for what is no text."""
-    data = _read(path)
-    if b"\0" in data:
+    """Return the file at `path`, "-" for standard input. Raises `BadUsage`, in one line, for what is not text."""
+    content = _read_bytes(path)
+    if b"\0" in content:
         raise BadUsage(f"{path}: a binary file, not a launch script or a configuration")
     try:
-        text = data.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadUsage(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     if text.count("\r\n") == text.count("\n"):
         text = text.replace("\r\n", "\n")
-    return Source(path, text, _kind(path, text))
+    return Source(path, text, _detect_kind(path, text))
 
 
-def _read(path: str) -> bytes:
+def _read_bytes(path: str) -> bytes:
     try:
         if path == "-":
-            data = sys.stdin.buffer.read(LARGEST + 1)
+            content = sys.stdin.buffer.read(MAX_BYTES + 1)
         else:
-            with open(path, "rb", opener=_without_waiting) as stream:
-                data = stream.read(LARGEST + 1)
+            with open(path, "rb", opener=_open_without_blocking) as stream:
+                content = stream.read(MAX_BYTES + 1)
     except IsADirectoryError:
         raise BadUsage(f"{path}: a directory; name a launch script or a configuration file") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise BadUsage(f"cannot read {path!r}: {reason}") from None
-    if len(data) > LARGEST:
-        raise BadUsage(f"{path}: larger than {LARGEST >> 20} MiB; no launch script is")
-    return data
+    if len(content) > MAX_BYTES:
+        raise BadUsage(f"{path}: larger than {MAX_BYTES >> 20} MiB; no launch script is")
+    return content
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe that nobody writes to is refused and not waited for."""
+def _open_without_blocking(path: str, flags: int) -> int:
+    """Open a file without blocking: a named pipe is refused, for it may have no writer."""
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     if stat.S_ISFIFO(os.fstat(descriptor).st_mode) and not path.startswith(
         ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
@@ -63,10 +63,10 @@ def _without_waiting(path: str, flags: int) -> int:
     return descriptor
 
 
-def _kind(path: str, text: str) -> Kind:
+def _detect_kind(path: str, text: str) -> Kind:
     suffix = PurePosixPath(path).suffix.lower()
-    if suffix in SUFFIXES:
-        return SUFFIXES[suffix]
+    if suffix in KIND_BY_SUFFIX:
+        return KIND_BY_SUFFIX[suffix]
     start = text.lstrip()
     if start.startswith("#!"):
         return "shell"
@@ -81,6 +81,6 @@ def _kind(path: str, text: str) -> Kind:
     return "shell"
 
 
-def source_of_words(words: Sequence[str]) -> Source:
-    """Return the command that `words` are, quoted as a shell wants it."""
-    return Source(COMMAND, shlex.join(words), "command")
+def source_of_words(argv: Sequence[str]) -> Source:
+    """Return the source of the command `argv`, quoted for a shell."""
+    return Source(COMMAND, shlex.join(argv), "command")

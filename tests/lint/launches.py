@@ -1,4 +1,4 @@
-"""The corpus of launches, the four environments it is judged in, and the models that it names."""
+"""The corpus of launches, the four environments it is linted in, and the models that it names."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ def environments() -> dict[str, Snapshot]:
     """Return the four environments: a good stack on one H200, eight V100, a laptop, too new a transformers."""
     good = s.package(s.h200(), "transformers", "5.15.0")
     return {
-        "h200": unseen(good),
-        "v100x8": unseen(s.gpus(good, *[V100] * 8, name="Tesla V100-SXM2-32GB")),
-        "laptop": unseen(s.gpus(s.laptop())),
-        "transformers-5.23": unseen(s.package(s.gpus(good, *[H200] * 8, name="NVIDIA H200"), "transformers", "5.23.0")),
+        "h200": without_imports(good),
+        "v100x8": without_imports(s.gpus(good, *[V100] * 8, name="Tesla V100-SXM2-32GB")),
+        "laptop": without_imports(s.gpus(s.laptop())),
+        "transformers-5.23": without_imports(
+            s.package(s.gpus(good, *[H200] * 8, name="NVIDIA H200"), "transformers", "5.23.0")
+        ),
     }
 
 
-def unseen(snapshot: Snapshot) -> Snapshot:
+def without_imports(snapshot: Snapshot) -> Snapshot:
     """Return a snapshot without the import lane, which lint does not run."""
     return replace(snapshot, imports=Absent("not asked"), interfaces=Absent("not asked"))
 
 
-def corpus() -> Iterator[Path]:
+def iter_corpus() -> Iterator[Path]:
     """Yield every launch of the corpus."""
     return (path for path in sorted(FOLDER.glob("*/*")) if path.suffix in (".sh", ".yaml", ".yml", ".json", ".toml"))
 
@@ -47,8 +49,8 @@ def corpus() -> Iterator[Path]:
 @cache
 def configurations() -> dict[str, dict[str, Any]]:
     """Return the facts of the models that the corpus names: what their config.json says of attention."""
-    found: dict[str, dict[str, Any]] = json.loads((FOLDER / "models.json").read_text(encoding="utf-8"))
-    return found
+    configs: dict[str, dict[str, Any]] = json.loads((FOLDER / "models.json").read_text(encoding="utf-8"))
+    return configs
 
 
 def read_model(name: str) -> Fact[Model]:
@@ -63,11 +65,11 @@ def nothing(name: str) -> Source | None:
     return None
 
 
-def source(path: Path) -> Source:
+def read_launch(path: Path) -> Source:
     """Return a launch of the corpus under its own name."""
     return replace(launches.source_of(str(path)), name=path.name)
 
 
-def linted(path: Path, snapshot: Snapshot, **fields: Any) -> Report:
+def lint_file(path: Path, snapshot: Snapshot, **fields: Any) -> Report:
     """Return lint's report on one launch of the corpus."""
-    return run.run(snapshot, run.Request((source(path),), **fields), read_model, nothing)
+    return run.run(snapshot, run.Request((read_launch(path),), **fields), read_model, nothing)

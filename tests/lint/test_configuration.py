@@ -1,4 +1,4 @@
-"""Configuration files: every key with its value and its place, and one line for what does not parse."""
+"""Configuration files: every key with its value and its span, and one line for what does not parse."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Kind, Setting, Source
-from attncheck.lint.files.configuration import entries, read
+from attncheck.lint.files.configuration import parse_configuration, parse_entries
 
 YAML = """# a comment
 model: meta/llama  # another
@@ -32,16 +32,16 @@ JSON = '{\n  "a": 1, "b": {"c": "x\\ny", "d": [1, {"e": null}]},\n  "f": true, "
 TOML = 'a = 1 # one\n[b]\nc = "x#y"\nd = [\n  1, # two\n  2,\n]\n"e.f" = true\n[[list]]\nx = 1\n[g.h]\ni.j = 1.5\n'
 
 
-def settings(text: str, kind: Kind = "yaml") -> dict[str, Setting]:
-    return {one.name: one for one in entries(Source("file", text, kind))}
+def parse_settings(text: str, kind: Kind = "yaml") -> dict[str, Setting]:
+    return {setting.name: setting for setting in parse_entries(Source("file", text, kind))}
 
 
-def values(text: str, kind: Kind = "yaml") -> dict[str, str]:
-    return {name: one.value for name, one in settings(text, kind).items()}
+def parse_values(text: str, kind: Kind = "yaml") -> dict[str, str]:
+    return {name: setting.value for name, setting in parse_settings(text, kind).items()}
 
 
 def test_yaml() -> None:
-    assert values(YAML) == {
+    assert parse_values(YAML) == {
         "model": "meta/llama",
         "train.lr": "1.0e-5",
         "train.path": "a b",
@@ -60,16 +60,16 @@ def test_yaml() -> None:
 
 
 def test_json() -> None:
-    assert values(JSON, "json") == {"a": "1", "b.c": "x\ny", "b.d": '[1, {"e": null}]', "f": "true", "g": "{}"}
+    assert parse_values(JSON, "json") == {"a": "1", "b.c": "x\ny", "b.d": '[1, {"e": null}]', "f": "true", "g": "{}"}
 
 
 def test_toml() -> None:
     expected = {"a": "1", "b.c": "x#y", "b.d": "[1, 2]", "b.e.f": "true", "list": '[{"x": 1}]', "g.h.i.j": "1.5"}
-    assert values(TOML, "toml") == expected
+    assert parse_values(TOML, "toml") == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "name", "place", "whole", "value"),
+    ("text", "kind", "name", "location", "text_of_setting", "value"),
     [
         (YAML, "yaml", "model", "file:2:1", "model: meta/llama", "meta/llama"),
         (YAML, "yaml", "train.path", "file:5:3", 'path: "a b"', '"a b"'),
@@ -80,38 +80,38 @@ def test_toml() -> None:
         (TOML, "toml", "b.d", "file:4:1", "d = [\n  1, # two\n  2,\n]", "[\n  1, # two\n  2,\n]"),
     ],
 )
-def test_places(text: str, kind: Kind, name: str, place: str, whole: str, value: str) -> None:
-    found = settings(text, kind)[name]
-    assert str(found.location) == place
-    assert (text[slice(*found.span)], text[slice(*found.value_span)]) == (whole, value)
+def test_places(text: str, kind: Kind, name: str, location: str, text_of_setting: str, value: str) -> None:
+    setting = parse_settings(text, kind)[name]
+    assert str(setting.location) == location
+    assert (text[slice(*setting.span)], text[slice(*setting.value_span)]) == (text_of_setting, value)
 
 
 def test_what_an_alias_or_a_merge_brings_stands_nowhere() -> None:
-    found = settings(YAML)
-    assert found["derived.a"].span == found["same.b"].span == NOWHERE
-    assert found["derived.b"].span != NOWHERE
-    assert settings(TOML, "toml")["list"].span == NOWHERE
+    settings = parse_settings(YAML)
+    assert settings["derived.a"].span == settings["same.b"].span == NOWHERE
+    assert settings["derived.b"].span != NOWHERE
+    assert parse_settings(TOML, "toml")["list"].span == NOWHERE
 
 
 def test_what_only_running_tells_is_not_known() -> None:
-    found = settings(YAML + "missing: ???\ntemplate: '{{ x }}'\n")
-    assert [name for name, one in found.items() if not one.known] == ["train.home", "missing", "template"]
+    settings = parse_settings(YAML + "missing: ???\ntemplate: '{{ x }}'\n")
+    assert [name for name, setting in settings.items() if not setting.known] == ["train.home", "missing", "template"]
 
 
 def test_keys_written_twice_are_both_there() -> None:
-    assert [one.value for one in entries(Source("f", "a: 1\nb: 2\na: 3\n", "yaml"))] == ["1", "2", "3"]
+    assert [entry.value for entry in parse_entries(Source("f", "a: 1\nb: 2\na: 3\n", "yaml"))] == ["1", "2", "3"]
 
 
 def test_of_several_documents_the_first_is_read() -> None:
-    found = read(Source("f", "---\na: 1\n---\na: 2\n", "yaml"))
-    assert [one.value for one in found.entries] == ["1"]
-    assert found.notes == ("of several YAML documents only the first is read",)
-    assert read(Source("f", "a: 1\n", "yaml")).notes == ()
+    configuration = parse_configuration(Source("f", "---\na: 1\n---\na: 2\n", "yaml"))
+    assert [entry.value for entry in configuration.entries] == ["1"]
+    assert configuration.notes == ("of several YAML documents only the first is read",)
+    assert parse_configuration(Source("f", "a: 1\n", "yaml")).notes == ()
 
 
 @pytest.mark.parametrize(("text", "kind"), [("", "yaml"), ("# x\n", "yaml"), ("", "toml"), ("{}", "json")])
 def test_empty_files_set_nothing(text: str, kind: Kind) -> None:
-    assert entries(Source("f", text, kind)) == ()
+    assert parse_entries(Source("f", text, kind)) == ()
 
 
 @pytest.mark.parametrize(
@@ -132,5 +132,5 @@ def test_empty_files_set_nothing(text: str, kind: Kind) -> None:
 )
 def test_what_does_not_parse_is_one_line(text: str, kind: Kind, message: str) -> None:
     with pytest.raises(BadUsage) as raised:
-        entries(Source("f", text, kind))
+        parse_entries(Source("f", text, kind))
     assert message in str(raised.value) and "\n" not in str(raised.value) and str(raised.value).startswith("f")

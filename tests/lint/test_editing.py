@@ -11,56 +11,56 @@ import pytest
 from attncheck.core.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Edit, Kind, Launch, Setting, Source, SourceLocation
 from attncheck.lint.arguments import options, overrides
-from attncheck.lint.files.configuration import entries
-from attncheck.lint.files.edit_files import changed
+from attncheck.lint.files.configuration import parse_entries
+from attncheck.lint.files.edit_files import find_changed_keys
 from attncheck.lint.files.editing import added, appended, applied, diff, dropped, replaced, written
 from attncheck.lint.launches import launches, source_of
 
 CONTINUED = "deepspeed --module a.b \\\n   --max_len 4 \\\n   --packing \\\n   --last 1\n"
 ARRAY = "A=(\n   --max_len 4  # why\n   --packing\n   --last 1  # end\n)\npython t.py ${A[@]}\n"
 HEREDOC = "read -r -d '' A <<EOF\na.b \\\n   --max_len 4 \\\n   --packing \\\n   --last 1\nEOF\ndeepspeed --module $A\n"
-ONE = "python t.py --max_len 4 --packing --last 1\n"
+ONE_LINE = "python t.py --max_len 4 --packing --last 1\n"
 STRING = 'srun bash -c "cd x && \\\n  torchrun t.py \\\n  --max_len 4 \\\n  --packing \\\n  --last 1" &> log\n'
 SUBMITTED = "ray job submit -- python3 -m a.b \\\n    max_len=4 \\\n    packing=true \\\n    last=1 $@\n"
-ALL = [CONTINUED, ARRAY, HEREDOC, ONE, STRING, SUBMITTED]
+SCRIPTS = [CONTINUED, ARRAY, HEREDOC, ONE_LINE, STRING, SUBMITTED]
 
 
-def read(text: str) -> Launch:
+def parse_launch(text: str) -> Launch:
     return launches(Source("run.sh", text, "shell"), lambda _: None)[-1]
 
 
-def settings(text: str) -> dict[str, Setting]:
-    launch = read(text)
-    found = [
+def parse_settings(text: str) -> dict[str, Setting]:
+    launch = parse_launch(text)
+    settings = [
         *options(launch.words[1:], lambda _: "optional", launch.source),
         *overrides(launch.words[1:], launch.source),
     ]
-    return {one.name.lstrip("-"): one for one in found}
+    return {setting.name.lstrip("-"): setting for setting in settings}
 
 
-def words(text: str) -> list[str]:
-    return [word.text for word in read(text).words]
+def parse_words(text: str) -> list[str]:
+    return [word.text for word in parse_launch(text).words]
 
 
-def without(text: str, *names: str) -> str:
-    source, found = Source("run.sh", text, "shell"), settings(text)
-    return applied(source, [dropped(source, found[name].span) for name in names])
+def remove_settings(text: str, *names: str) -> str:
+    source, settings = Source("run.sh", text, "shell"), parse_settings(text)
+    return applied(source, [dropped(source, settings[name].span) for name in names])
 
 
 def value_of(text: str, name: str) -> str:
-    return settings(text)[name].value
+    return parse_settings(text)[name].value
 
 
-@pytest.mark.parametrize("text", ALL)
+@pytest.mark.parametrize("text", SCRIPTS)
 @pytest.mark.parametrize("name", ["max_len", "packing", "last"])
 def test_dropped_takes_one_setting_and_its_line(text: str, name: str) -> None:
-    corrected = without(text, name)
-    one = settings(text)[name]
-    gone = text[slice(*one.span)]
-    assert settings(corrected).keys() == settings(text).keys() - {name}
-    assert words(corrected) == [word for word in words(text) if word not in {*gone.split()}]
+    corrected = remove_settings(text, name)
+    setting = parse_settings(text)[name]
+    removed_text = text[slice(*setting.span)]
+    assert parse_settings(corrected).keys() == parse_settings(text).keys() - {name}
+    assert parse_words(corrected) == [word for word in parse_words(text) if word not in {*removed_text.split()}]
     assert corrected.count("\n") == text.count("\n") - (
-        text not in (ONE,) and not (text == SUBMITTED and name == "last")
+        text not in (ONE_LINE,) and not (text == SUBMITTED and name == "last")
     )
     assert " \\\n\n" not in corrected and "\n\n" not in corrected and not corrected.endswith("\\\n")
 
@@ -71,21 +71,21 @@ def test_dropped_takes_one_setting_and_its_line(text: str, name: str) -> None:
         (CONTINUED, ["last"], "deepspeed --module a.b \\\n   --max_len 4 \\\n   --packing\n"),
         (CONTINUED, ["packing", "last"], "deepspeed --module a.b \\\n   --max_len 4\n"),
         (ARRAY, ["last"], "A=(\n   --max_len 4  # why\n   --packing\n)\npython t.py ${A[@]}\n"),
-        (ONE, ["packing"], "python t.py --max_len 4 --last 1\n"),
-        (ONE, ["last"], "python t.py --max_len 4 --packing\n"),
+        (ONE_LINE, ["packing"], "python t.py --max_len 4 --last 1\n"),
+        (ONE_LINE, ["last"], "python t.py --max_len 4 --packing\n"),
         ("a b \\\n  --x 1   \\\n  --yy 2  \\\n  --z 3\n", ["yy"], "a b \\\n  --x 1   \\\n  --z 3\n"),
         ("a --x 1 --y", ["x", "y"], "a"),
         ("a \\\n --x \\\n  1 \\\n --y\n", ["x"], "a \\\n --y\n"),
     ],
 )
 def test_dropped(text: str, names: list[str], corrected: str) -> None:
-    assert without(text, *names) == corrected
+    assert remove_settings(text, *names) == corrected
 
 
-@pytest.mark.parametrize("text", ALL)
+@pytest.mark.parametrize("text", SCRIPTS)
 def test_replaced_changes_the_value_alone(text: str) -> None:
     source = Source("run.sh", text, "shell")
-    corrected = applied(source, [replaced(settings(text)["max_len"], "8")])
+    corrected = applied(source, [replaced(parse_settings(text)["max_len"], "8")])
     assert corrected == text.replace("max_len 4", "max_len 8").replace("max_len=4", "max_len=8")
 
 
@@ -102,12 +102,12 @@ def test_replaced_changes_the_value_alone(text: str) -> None:
     ],
 )
 def test_replaced(text: str, name: str, value: str, corrected: str) -> None:
-    assert applied(Source("run.sh", text, "shell"), [replaced(settings(text)[name], value)]) == corrected
+    assert applied(Source("run.sh", text, "shell"), [replaced(parse_settings(text)[name], value)]) == corrected
 
 
 def test_replaced_writes_several_values() -> None:
     source = Source("run.sh", "a --x 0.2 0.27 --y", "shell")
-    (first, _) = options(read(source.text).words[1:], lambda _: "many", source)
+    (first, _) = options(parse_launch(source.text).words[1:], lambda _: "many", source)
     assert applied(source, [replaced(first, ["1", "2 3"])]) == "a --x 1 '2 3' --y"
 
 
@@ -117,7 +117,7 @@ def test_replaced_writes_several_values() -> None:
         (CONTINUED, CONTINUED.replace("--last 1", "--last 1 \\\n   --new 1")),
         (ARRAY, ARRAY.replace("# end", "# end\n   --new 1")),
         (HEREDOC, HEREDOC.replace("--last 1", "--last 1 \\\n   --new 1")),
-        (ONE, ONE.replace("--last 1", "--last 1 --new 1")),
+        (ONE_LINE, ONE_LINE.replace("--last 1", "--last 1 --new 1")),
         (STRING, STRING.replace("--last 1", "--last 1 \\\n  --new 1")),
         (SUBMITTED, SUBMITTED.replace("last=1", "last=1 \\\n    --new 1")),
         ("python t.py", "python t.py --new 1"),
@@ -127,34 +127,34 @@ def test_replaced_writes_several_values() -> None:
     ],
 )
 def test_appended_follows_the_layout(text: str, corrected: str) -> None:
-    launch = read(text)
+    launch = parse_launch(text)
     assert applied(launch.source, [appended(launch, "--new 1")]) == corrected
-    assert sorted(words(corrected)) == sorted([*words(text), "--new", "1"])
+    assert sorted(parse_words(corrected)) == sorted([*parse_words(text), "--new", "1"])
 
 
-@pytest.mark.parametrize("text", [CONTINUED, ARRAY, HEREDOC, ONE, STRING])
+@pytest.mark.parametrize("text", [CONTINUED, ARRAY, HEREDOC, ONE_LINE, STRING])
 def test_a_setting_is_put_where_the_last_one_goes(text: str) -> None:
-    launch = read(text)
-    last = settings(text)["last"]
+    launch = parse_launch(text)
+    last = parse_settings(text)["last"]
     corrected = applied(launch.source, [dropped(launch.source, last.span), appended(launch, "--new 1")])
-    assert words(corrected) == [*words(text)[:-2], "--new", "1"]
+    assert parse_words(corrected) == [*parse_words(text)[:-2], "--new", "1"]
     assert corrected.count("\n") == text.count("\n")
 
 
 def test_nothing_is_written_behind_what_is_dropped() -> None:
     text = "a --x 1 \\\n  --y 2    \\\n  $@\n"
-    launch = read(text)
-    span = settings(text)["y"].span
+    launch = parse_launch(text)
+    span = parse_settings(text)["y"].span
     corrected = applied(launch.source, [dropped(launch.source, span), appended(launch, "--new 1", [span])])
-    assert words(corrected) == ["a", "--x", "1", "--new", "1"]
+    assert parse_words(corrected) == ["a", "--x", "1", "--new", "1"]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash to compare with")
-@pytest.mark.parametrize("text", [*ALL, "a b \\\n  --x 1   \\\n  --yy 2  \\\n  --z 3\n"])
+@pytest.mark.parametrize("text", [*SCRIPTS, "a b \\\n  --x 1   \\\n  --yy 2  \\\n  --z 3\n"])
 def test_bash_still_reads_what_is_edited(text: str) -> None:
-    launch = read(text)
-    for one in settings(text).values():
-        for edit in (dropped(launch.source, one.span), appended(launch, "--new 1")):
+    launch = parse_launch(text)
+    for setting in parse_settings(text).values():
+        for edit in (dropped(launch.source, setting.span), appended(launch, "--new 1")):
             corrected = applied(launch.source, [edit])
             assert subprocess.run(["bash", "-n", "-c", corrected], timeout=20, check=False).returncode == 0
 
@@ -177,7 +177,7 @@ def test_what_stands_nowhere_is_not_edited() -> None:
 
 def test_the_diff_is_one_that_patch_reads(tmp_path: Path) -> None:
     source = Source("run.sh", CONTINUED, "shell")
-    corrected = without(CONTINUED, "packing")
+    corrected = remove_settings(CONTINUED, "packing")
     assert diff(source, CONTINUED) == ""
     text = diff(source, corrected)
     assert text.startswith("--- a/run.sh\n+++ b/run.sh\n@@") and "-   --packing \\\n" in text
@@ -196,30 +196,30 @@ JSON = '{\n  "a": 1,\n  "b": {"c": "x", "d": 2},\n  "e": true\n}\n'
 TOML = 'a = 1 # one\n[b]\nc = "s"\nd = [\n 1,\n]\n'
 
 
-def configured(text: str, kind: Kind) -> tuple[Source, dict[str, Setting]]:
+def parse_file(text: str, kind: Kind) -> tuple[Source, dict[str, Setting]]:
     source = Source(f"c.{kind}", text, kind)
-    return source, {one.name: one for one in entries(source)}
+    return source, {setting.name: setting for setting in parse_entries(source)}
 
 
 @pytest.mark.parametrize(("text", "kind"), [(YAML, "yaml"), (JSON, "json"), (TOML, "toml")])
 def test_every_key_of_a_file_can_be_dropped_and_replaced(text: str, kind: Kind) -> None:
-    source, found = configured(text, kind)
-    for name, one in found.items():
-        siblings = [other for other in found if other.rsplit(".", 1)[0] == name.rsplit(".", 1)[0]]
+    source, settings = parse_file(text, kind)
+    for name, setting in settings.items():
+        siblings = [other for other in settings if other.rsplit(".", 1)[0] == name.rsplit(".", 1)[0]]
         if len(siblings) > 1 or "." not in name:
-            assert changed(source, applied(source, [dropped(source, one.span)])) == (name,)
-        corrected = applied(source, [replaced(one, "flash_attention_2")])
-        assert changed(source, corrected) == (name,)
-        assert configured(corrected, kind)[1][name].value == "flash_attention_2"
+            assert find_changed_keys(source, applied(source, [dropped(source, setting.span)])) == (name,)
+        corrected = applied(source, [replaced(setting, "flash_attention_2")])
+        assert find_changed_keys(source, corrected) == (name,)
+        assert parse_file(corrected, kind)[1][name].value == "flash_attention_2"
 
 
 @pytest.mark.parametrize(("text", "kind"), [(YAML, "yaml"), (JSON, "json"), (TOML, "toml")])
 @pytest.mark.parametrize("name", ["z", "b.z", "z.y.x", "b.z.y"])
 def test_keys_are_added_where_they_belong(text: str, kind: Kind, name: str) -> None:
-    source, _ = configured(text, kind)
+    source, _ = parse_file(text, kind)
     corrected = applied(source, [added(source, name, "true")])
-    assert changed(source, corrected) == (name,)
-    assert configured(corrected, kind)[1][name].value == "true"
+    assert find_changed_keys(source, corrected) == (name,)
+    assert parse_file(corrected, kind)[1][name].value == "true"
 
 
 @pytest.mark.parametrize(
@@ -236,20 +236,20 @@ def test_keys_are_added_where_they_belong(text: str, kind: Kind, name: str) -> N
     ],
 )
 def test_values_are_quoted_as_yaml_asks(value: str, yaml: str) -> None:
-    source, found = configured("x:\n", "yaml")
-    corrected = applied(source, [replaced(found["x"], value)])
+    source, settings = parse_file("x:\n", "yaml")
+    corrected = applied(source, [replaced(settings["x"], value)])
     assert corrected == f"x: {yaml}\n"
-    assert configured(corrected, "yaml")[1]["x"].value == value
+    assert parse_file(corrected, "yaml")[1]["x"].value == value
 
 
 def test_comments_and_layout_of_yaml_stay() -> None:
-    source, found = configured(YAML, "yaml")
+    source, settings = parse_file(YAML, "yaml")
     corrected = applied(
-        source, [dropped(source, found["a"].span), replaced(found["b.c"], "3"), added(source, "b.z", "4")]
+        source, [dropped(source, settings["a"].span), replaced(settings["b.c"], "3"), added(source, "b.z", "4")]
     )
     assert corrected == YAML.replace("a: 1  # one\n", "").replace("c: 2", "c: 3").replace('"x"\n', '"x"\n  z: 4\n')
-    listed, _ = configured("x:\n  - p: 1\n    q: 2\n", "yaml")
-    assert applied(listed, [dropped(listed, (7, 11))]) == "x:\n  - q: 2\n"
+    list_source, _ = parse_file("x:\n  - p: 1\n    q: 2\n", "yaml")
+    assert applied(list_source, [dropped(list_source, (7, 11))]) == "x:\n  - q: 2\n"
 
 
 def test_a_line_is_appended_to_a_file() -> None:
@@ -262,13 +262,13 @@ def test_a_line_is_appended_to_a_file() -> None:
 
 def test_written_keeps_mode_newlines_and_mark(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
-    path.write_bytes(b"\xef\xbb\xbf" + ONE.replace("\n", "\r\n").encode())
+    path.write_bytes(b"\xef\xbb\xbf" + ONE_LINE.replace("\n", "\r\n").encode())
     path.chmod(0o751)
     source = source_of(str(path))
     written(source, str(path), source.text.replace("4", "8"))
-    assert path.read_bytes() == b"\xef\xbb\xbf" + ONE.replace("\n", "\r\n").replace("4", "8").encode()
+    assert path.read_bytes() == b"\xef\xbb\xbf" + ONE_LINE.replace("\n", "\r\n").replace("4", "8").encode()
     assert path.stat().st_mode & 0o777 == 0o751
-    assert [one.name for one in tmp_path.iterdir()] == ["run.sh"]
+    assert [file.name for file in tmp_path.iterdir()] == ["run.sh"]
 
 
 def test_written_follows_a_link(tmp_path: Path) -> None:

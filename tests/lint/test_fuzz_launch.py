@@ -1,4 +1,4 @@
-"""Damaged commands, scripts and configuration files: launches, or one line of `BadUsage`, and never anything else."""
+"""Damaged commands, scripts and configuration files give launches, or one line of `BadUsage`, and no other error."""
 
 from __future__ import annotations
 
@@ -109,35 +109,37 @@ PIECES = [
         "!!x ",
     ),
 ]
-SLOW = 10 if sys.gettrace() else 3  # under coverage; on a busy machine. What is quadratic takes minutes
+SLOWNESS = 10 if sys.gettrace() else 3  # under coverage; on a busy machine. What is quadratic takes minutes
 
 
-def damaged(text: str, chance: random.Random) -> str:
+def damage(text: str, chance: random.Random) -> str:
     for _ in range(chance.randint(1, 6)):
-        at = chance.randrange(len(text) + 1)
-        end = min(len(text), at + chance.choice([1, 1, 3, 20, 200]))
-        kind = chance.randrange(7)
-        if kind == 0:
-            text = text[:at] + text[end:]
-        elif kind == 1:
-            text = text[:end] + text[at:]
-        elif kind == 2:
-            text = text[:at] + chance.choice(PIECES) + text[at:]
-        elif kind == 3:
+        start = chance.randrange(len(text) + 1)
+        end = min(len(text), start + chance.choice([1, 1, 3, 20, 200]))
+        damage_kind = chance.randrange(7)
+        if damage_kind == 0:
+            text = text[:start] + text[end:]
+        elif damage_kind == 1:
+            text = text[:end] + text[start:]
+        elif damage_kind == 2:
+            text = text[:start] + chance.choice(PIECES) + text[start:]
+        elif damage_kind == 3:
             text = (
-                text[:at] + chr(ord(text[at]) ^ (1 << chance.randrange(7))) + text[at + 1 :] if at < len(text) else text
+                text[:start] + chr(ord(text[start]) ^ (1 << chance.randrange(7))) + text[start + 1 :]
+                if start < len(text)
+                else text
             )
-        elif kind == 4:
-            text = text[:at]
-        elif kind == 5:
+        elif damage_kind == 4:
+            text = text[:start]
+        elif damage_kind == 5:
             text = text.replace(chance.choice("\"'()\n\\$ "), "", chance.randint(1, 3))
         else:
             piece = chance.choice(PIECES)
-            text = text[:at] + piece * chance.randint(1, 30) + text[at:]
+            text = text[:start] + piece * chance.randint(1, 30) + text[start:]
     return text
 
 
-def read(source: Source) -> list[Launch]:
+def parse_launches(source: Source) -> list[Launch]:
     try:
         return launches.launches(source, lambda path: Source(path, YAML, "yaml") if path.endswith("yaml") else None)
     except BadUsage as error:
@@ -146,7 +148,7 @@ def read(source: Source) -> list[Launch]:
         return []
 
 
-def edited(launch: Launch) -> None:
+def make_edits(launch: Launch) -> None:
     """Make every edit that the settings of a launch allow."""
     source = launch.source
     settings = [*options(launch.words[1:], lambda _: "optional", source), *overrides(launch.words[1:], source)]
@@ -159,10 +161,10 @@ def edited(launch: Launch) -> None:
         applied(source, [appended(launch, "--more 1")])
 
 
-def originals() -> list[tuple[str, Kind]]:
-    found: list[tuple[str, Kind]] = [(text, "command") for text in COMMANDS]
+def list_originals() -> list[tuple[str, Kind]]:
+    commands: list[tuple[str, Kind]] = [(text, "command") for text in COMMANDS]
     return [
-        *found,
+        *commands,
         (SCRIPT, "shell"),
         (SCRIPT, "shell"),
         (SCRIPT, "shell"),
@@ -175,24 +177,25 @@ def originals() -> list[tuple[str, Kind]]:
 @pytest.mark.parametrize("seed", range(10))
 def test_damaged_text_gives_launches_or_one_line(seed: int) -> None:
     chance = random.Random(seed)
-    texts = originals()
+    sources = list_originals()
     slowest = 0.0
     for _ in range(500):
-        text, kind = chance.choice(texts)
-        source = Source("damaged", damaged(text, chance), kind)
-        begin = time.process_time()
-        found = read(source)
-        slowest = max(slowest, time.process_time() - begin)
-        for launch in found[:2]:
-            edited(launch)
-    assert slowest < 0.1 * SLOW, f"one text took {slowest:.2f} s"
+        text, kind = chance.choice(sources)
+        source = Source("damaged", damage(text, chance), kind)
+        start = time.process_time()
+        launches_found = parse_launches(source)
+        slowest = max(slowest, time.process_time() - start)
+        for launch in launches_found[:2]:
+            make_edits(launch)
+    assert slowest < 0.1 * SLOWNESS, f"one text took {slowest:.2f} s"
 
 
 def test_what_is_whole_is_read() -> None:
-    assert [len(read(Source("whole", text, kind))) for text, kind in originals()] == [1] * 6 + [7] * 3 + [1] * 3
+    counts = [len(parse_launches(Source("whole", text, kind))) for text, kind in list_originals()]
+    assert counts == [1] * 6 + [7] * 3 + [1] * 3
 
 
-def aliases(form: str) -> str:
+def make_aliases(form: str) -> str:
     return "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {form.format(f'*a{i - 1}')}\n" for i in range(1, 20))
 
 
@@ -227,8 +230,8 @@ HUGE: dict[str, tuple[Callable[[], str], Kind]] = {
     "directives": (lambda: "#SBATCH --nodes=" * 6_000, "shell"),
     "flow": (lambda: "a: " + "[" * 50_000, "yaml"),
     "flow maps": (lambda: "a: " + "{a: " * 25_000, "yaml"),
-    "aliases": (lambda: aliases("[{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}]"), "yaml"),
-    "merges": (lambda: aliases("{{k: {0}, l: {0}, m: {0}}}"), "yaml"),
+    "aliases": (lambda: make_aliases("[{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}]"), "yaml"),
+    "merges": (lambda: make_aliases("{{k: {0}, l: {0}, m: {0}}}"), "yaml"),
     "an alias of itself": (lambda: "a: &a {b: *a}\nc: &c [*c]\n", "yaml"),
     "JSON": (lambda: '{"a": ' + "[" * 100_000, "json"),
     "JSON objects": (lambda: '{"a": ' * 20_000 + "1" + "}" * 20_000, "json"),
@@ -241,9 +244,9 @@ HUGE: dict[str, tuple[Callable[[], str], Kind]] = {
 
 @pytest.mark.parametrize("name", HUGE)
 def test_what_is_large_is_bounded(name: str) -> None:
-    make, kind = HUGE[name]
-    source = Source("huge", make(), kind)
-    begin = time.process_time()
-    found = read(source)
-    assert time.process_time() - begin < 1.0 * SLOW
-    assert sum(len(word.text) for launch in found for word in launch.words) < 20_000_000
+    make_text, kind = HUGE[name]
+    source = Source("huge", make_text(), kind)
+    start = time.process_time()
+    launches_found = parse_launches(source)
+    assert time.process_time() - start < 1.0 * SLOWNESS
+    assert sum(len(word.text) for launch in launches_found for word in launch.words) < 20_000_000

@@ -34,18 +34,18 @@ PIECES = (
 VERSIONS = ("", "0.5.0", "0.9.9", "0.11.2", "0.12.2", "1.16.0", "4.6.0", "99.0")
 
 
-def damaged(chance: random.Random, text: str) -> str:
-    """Return a text with a few pieces cut out, doubled, swapped or put in."""
+def damage(chance: random.Random, text: str) -> str:
+    """Return a text with a few pieces cut out, doubled, swapped or inserted."""
     for _ in range(chance.randrange(1, 5)):
-        at, to = sorted(chance.randrange(len(text) + 1) for _ in range(2))
-        to = min(to, at + 40)
+        start, end = sorted(chance.randrange(len(text) + 1) for _ in range(2))
+        end = min(end, start + 40)
         kind = chance.randrange(4)
         if kind == 0:
-            text = text[:at] + text[to:]
+            text = text[:start] + text[end:]
         elif kind == 1:
-            text = text[:to] + text[at:]
+            text = text[:end] + text[start:]
         elif kind == 2:
-            text = text[:at] + chance.choice(PIECES) + text[at:]
+            text = text[:start] + chance.choice(PIECES) + text[start:]
         else:
             lines = text.split("\n")
             chance.shuffle(lines)
@@ -53,29 +53,29 @@ def damaged(chance: random.Random, text: str) -> str:
     return text
 
 
-def outcome(source: Source, version: str) -> str:
+def run_lint(source: Source, version: str) -> str:
     """Return how lint ended: "report", or the class of its error, which is one line."""
     snapshot = random.Random(source.text).choice(list(launches.environments().values()))
     try:
         report = run.run(snapshot, run.Request((source,), version=version), launches.read_model, launches.nothing)
     except AttncheckError as error:
-        return _one_line(error)
+        return _check_error(error)
     assert not [finding for finding in report.findings if finding.code.startswith("ATN9")], report.findings
     return "report"
 
 
-def _one_line(error: AttncheckError) -> str:
+def _check_error(error: AttncheckError) -> str:
     assert "\n" not in str(error) and str(error)
     return type(error).__name__
 
 
 def test_no_damage_is_a_traceback() -> None:
     chance = random.Random(6)
-    paths = list(launches.corpus())
-    seen = set()
+    paths = list(launches.iter_corpus())
+    outcomes = set()
     for number in range(ROUNDS):
-        source = launches.source(paths[number % len(paths)])
-        began = time.process_time()
-        seen.add(outcome(replace(source, text=damaged(chance, source.text)), version=chance.choice(VERSIONS)))
-        assert time.process_time() - began < 5
-    assert "report" in seen
+        source = launches.read_launch(paths[number % len(paths)])
+        start = time.process_time()
+        outcomes.add(run_lint(replace(source, text=damage(chance, source.text)), version=chance.choice(VERSIONS)))
+        assert time.process_time() - start < 5
+    assert "report" in outcomes

@@ -1,4 +1,4 @@
-"""Launches: launchers read and taken off, configuration files found, and arguments as argparse and Hydra take them."""
+"""Launches: launchers parsed, configuration files found, and arguments parsed as argparse and Hydra do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Absent, Known, Unreadable
 from attncheck.core.launch import NOWHERE, Launch, Source, Word
 from attncheck.lint import launches as launching
-from attncheck.lint.arguments import options, overrides, positionals
+from attncheck.lint.arguments import find_positionals, options, overrides
 from attncheck.lint.launchers import torchrun
 from attncheck.lint.launchers.options import EVERY_GPU
 
@@ -28,25 +28,25 @@ FILES = {
 }
 
 
-def file(path: str) -> Source | None:
+def read_file(path: str) -> Source | None:
     return Source(path, FILES[path], "json" if path.endswith("json") else "yaml") if path in FILES else None
 
 
-def launches(text: str) -> list[Launch]:
-    return launching.launches(Source("run.sh", text, "shell"), file)
+def parse_script(text: str) -> list[Launch]:
+    return launching.launches(Source("run.sh", text, "shell"), read_file)
 
 
-def only(text: str) -> Launch:
-    found = launches(text)
-    assert len(found) == 1
-    return found[0]
+def parse_single(text: str) -> Launch:
+    launches = parse_script(text)
+    assert len(launches) == 1
+    return launches[0]
 
 
-def words(launch: Launch) -> str:
+def join_words(launch: Launch) -> str:
     return " ".join(word.text for word in launch.words)
 
 
-EVERY = "every GPU"
+GPUS = "every GPU"
 RAY = Absent("Ray places the processes, as the program asks it to")
 
 
@@ -57,24 +57,24 @@ RAY = Absent("Ray places the processes, as the program asks it to")
         ("torchrun --standalone --nproc-per-node 4 -m a.b --c", "a.b --c", ["torchrun"], 1, 4),
         ("torchrun --nproc 4 --nnodes 2:2 t.py", "t.py", ["torchrun"], 2, 4),
         ("torchrun t.py", "t.py", ["torchrun"], 1, 1),
-        ("torchrun --nproc_per_node gpu t.py", "t.py", ["torchrun"], 1, EVERY),
+        ("torchrun --nproc_per_node gpu t.py", "t.py", ["torchrun"], 1, GPUS),
         ("CUDA_VISIBLE_DEVICES=0,3 torchrun --nproc_per_node gpu t.py", "t.py", ["torchrun"], 1, 2),
         ("torchrun --nproc_per_node $(nproc) --nnodes $N t.py", "t.py", ["torchrun"], Unreadable, Unreadable),
         ("python -m torch.distributed.run --nproc_per_node 2 t.py", "t.py", ["python", "torchrun"], 1, 2),
         ("python3.11 -u -m torch.distributed.launch --use_env t.py", "t.py", ["python", "torchrun"], 1, 1),
-        ("deepspeed --module a.b --c", "a.b --c", ["deepspeed"], 1, EVERY),
+        ("deepspeed --module a.b --c", "a.b --c", ["deepspeed"], 1, GPUS),
         ("deepspeed --num_gpus 4 --num_nodes=2 --master_port 1 t.py", "t.py", ["deepspeed"], 2, 4),
         ("deepspeed --include localhost:0,1,2 t.py --deepspeed x", "t.py --deepspeed x", ["deepspeed"], 1, 3),
         ("deepspeed --include a:0,1@b:0,1 t.py", "t.py", ["deepspeed"], 2, 2),
         ("deepspeed --include a:0@b:0,1 t.py", "t.py", ["deepspeed"], 2, Absent),
         ("deepspeed --hostfile h --num_gpus 8 t.py", "t.py", ["deepspeed"], Absent, 8),
-        ("accelerate launch t.py", "t.py", ["accelerate"], 1, EVERY),
+        ("accelerate launch t.py", "t.py", ["accelerate"], 1, GPUS),
         ("accelerate launch --multi_gpu --num_processes 8 -m a.b", "a.b", ["accelerate"], 1, 8),
         ("accelerate launch --num-processes 16 --num-machines 2 --log_dir x t.py", "t.py", ["accelerate"], 2, 8),
         ("accelerate launch --config_file ds.yaml t.py --bf16", "t.py --bf16", ["accelerate"], 2, 8),
         ("accelerate launch --config_file ds.yaml --num_processes 4 t.py", "t.py", ["accelerate"], 2, 2),
         ("accelerate launch --config_file gone.yaml t.py", "t.py", ["accelerate"], Absent, Absent),
-        ("accelerate launch --fsdp_version 2 --use_fsdp t.py", "t.py", ["accelerate"], 1, EVERY),
+        ("accelerate launch --fsdp_version 2 --use_fsdp t.py", "t.py", ["accelerate"], 1, GPUS),
         ("ray job submit --address=x --no-wait -- python3 -m a.b c=1", "a.b c=1", ["ray", "python"], RAY, RAY),
         ("srun --nodes=1 ray job submit --working-dir . -- python3 t.py", "t.py", ["srun", "ray", "python"], RAY, RAY),
         ("srun -N 2 --ntasks-per-node=8 python t.py", "t.py", ["srun", "python"], 2, 8),
@@ -95,11 +95,11 @@ RAY = Absent("Ray places the processes, as the program asks it to")
     ],
 )  # fmt: skip
 def test_launchers(command: str, started: str, launchers: list[str], nodes: Any, processes: Any) -> None:
-    launch = only(command)
-    assert words(launch) == started
+    launch = parse_single(command)
+    assert join_words(launch) == started
     assert list(launch.launchers) == launchers
     for fact, expected in ((launch.nodes, nodes), (launch.processes, processes)):
-        if expected == EVERY:
+        if expected == GPUS:
             assert isinstance(fact, Absent) and EVERY_GPU in fact.reason
         elif isinstance(expected, type):
             assert isinstance(fact, (Absent, Unreadable)) and isinstance(fact, expected) and fact.reason
@@ -108,24 +108,25 @@ def test_launchers(command: str, started: str, launchers: list[str], nodes: Any,
 
 
 def test_what_launchers_set_is_in_the_environment() -> None:
-    assert only("export A=1; env B=2 C=3 python t.py").environ == {"A": "1", "B": "2", "C": "3"}
+    assert parse_single("export A=1; env B=2 C=3 python t.py").environ == {"A": "1", "B": "2", "C": "3"}
     submitted = 'ray job submit --runtime-env-json=\'{"env_vars": {"D": "4"}, "x": 1}\' -- python t.py'
-    assert only(submitted).environ == {"D": "4"}
-    assert only("mpirun -np 2 -x E=5 python t.py").environ == {"E": "5"}
-    assert only("srun --export=ALL,F=6 python t.py").environ == {"F": "6"}
-    damaged = only("ray job submit --runtime-env-json='{' -- python t.py")
+    assert parse_single(submitted).environ == {"D": "4"}
+    assert parse_single("mpirun -np 2 -x E=5 python t.py").environ == {"E": "5"}
+    assert parse_single("srun --export=ALL,F=6 python t.py").environ == {"F": "6"}
+    damaged = parse_single("ray job submit --runtime-env-json='{' -- python t.py")
     assert damaged.notes == ("--runtime-env-json could not be read as JSON",)
 
 
 def test_an_option_that_a_launcher_does_not_know_is_said() -> None:
-    assert only("torchrun --never t.py").notes == ("--never is no option known of the launcher",)
-    assert only("torchrun --no-python t.py").notes == ()
+    assert parse_single("torchrun --never t.py").notes == ("--never is no option known of the launcher",)
+    assert parse_single("torchrun --no-python t.py").notes == ()
 
 
 def test_what_starts_no_job_is_left_out() -> None:
-    nothing = "set -x; cd x; mkdir y; echo z; pip install .; export A=1; ray start --head; sleep 1; [ a = b ]; wait"
-    assert launches(nothing) == []
-    assert [words(one) for one in launches("pip install x && python t.py; wait; trl sft")] == ["t.py", "trl sft"]
+    commands = "set -x; cd x; mkdir y; echo z; pip install .; export A=1; ray start --head; sleep 1; [ a = b ]; wait"
+    assert parse_script(commands) == []
+    script = "pip install x && python t.py; wait; trl sft"
+    assert [join_words(launch) for launch in parse_script(script)] == ["t.py", "trl sft"]
 
 
 @pytest.mark.parametrize(
@@ -142,58 +143,61 @@ def test_what_starts_no_job_is_left_out() -> None:
     ],
 )
 def test_the_configuration_file_that_a_command_names(command: str, path: str) -> None:
-    launch = only(command)
+    launch = parse_single(command)
     assert (launch.file.name if launch.file else "") == path
     assert bool(launch.entries) == bool(path)
 
 
 def test_a_configuration_file_that_is_not_there_is_said() -> None:
-    launch = only("axolotl train gone.yaml")
+    launch = parse_single("axolotl train gone.yaml")
     assert launch.file is None and launch.notes == ("the configuration file gone.yaml could not be read",)
 
 
 def test_a_configuration_file_that_does_not_parse_is_bad_usage() -> None:
     with pytest.raises(BadUsage, match=r"broken.yaml:2:1"):
-        launches("axolotl train broken.yaml")
+        parse_script("axolotl train broken.yaml")
 
 
 def test_a_file_is_a_launch_of_its_own() -> None:
     source = Source("c.yaml", "a: 1\n", "yaml")
-    (launch,) = launching.launches(source, file)
-    assert launch.file is source and [one.name for one in launch.entries] == ["a"] and not launch.words
+    (launch,) = launching.launches(source, read_file)
+    assert launch.file is source and [entry.name for entry in launch.entries] == ["a"] and not launch.words
 
 
 def test_the_whole_command_is_kept() -> None:
-    launch = only("A=1 torchrun --nproc_per_node 2 t.py --x")
+    launch = parse_single("A=1 torchrun --nproc_per_node 2 t.py --x")
     assert [word.text for word in launch.whole] == ["torchrun", "--nproc_per_node", "2", "t.py", "--x"]
 
 
 # Arguments.
 
 
-def arguments(text: str) -> tuple[Source, tuple[Word, ...]]:
-    launch = only(f"t {text}")
+def parse_arguments(text: str) -> tuple[Source, tuple[Word, ...]]:
+    launch = parse_single(f"t {text}")
     return launch.source, launch.words[1:]
 
 
-def takes(name: str) -> str:
+def nargs(name: str) -> str:
     return {"--switch": "none", "--many": "many", "--maybe": "optional"}.get(name, "one")
 
 
 def test_options() -> None:
     text = "--one 1 --switch x --many a b c --maybe --maybe yes --neg -1 --lr -1e-5 --eq=v=w --last -- --not"
-    found = {(one.name, one.value) for one in options(arguments(text)[1], takes)}
-    assert found == {
+    settings = {(setting.name, setting.value) for setting in options(parse_arguments(text)[1], nargs)}
+    assert settings == {
         ("--one", "1"), ("--switch", ""), ("--many", "a b c"), ("--maybe", ""), ("--maybe", "yes"), ("--neg", "-1"),
         ("--lr", "-1e-5"), ("--eq", "v=w"), ("--last", ""),
     }  # fmt: skip
-    assert [word.text for word in positionals(arguments(text)[1], takes)] == ["x", "--not"]
+    assert [word.text for word in find_positionals(parse_arguments(text)[1], nargs)] == ["x", "--not"]
 
 
 def test_the_spans_of_options() -> None:
-    source, given = arguments("--one 1 \\\n  --many a 'b c' \\\n  --eq=\"v\" --split \\\n x $(y) --unknown $Z")
-    found = {one.name: one for one in options(given, takes, source)}
-    texts = {name: (source.text[slice(*one.span)], source.text[slice(*one.value_span)]) for name, one in found.items()}
+    source, words = parse_arguments("--one 1 \\\n  --many a 'b c' \\\n  --eq=\"v\" --split \\\n x $(y) --unknown $Z")
+    settings = {setting.name: setting for setting in options(words, nargs, source)}
+    texts = {
+        name: (source.text[slice(*setting.span)], source.text[slice(*setting.value_span)])
+        for name, setting in settings.items()
+    }
     assert texts == {
         "--one": ("--one 1", "1"),
         "--many": ("--many a 'b c'", "a 'b c'"),
@@ -201,35 +205,38 @@ def test_the_spans_of_options() -> None:
         "--split": ("--split \\\n x", "x"),
         "--unknown": ("--unknown $Z", "$Z"),
     }
-    assert [name for name, one in found.items() if not one.known] == ["--unknown"]
+    assert [name for name, setting in settings.items() if not setting.known] == ["--unknown"]
 
 
 def test_an_option_and_a_value_from_different_places_have_no_span_together() -> None:
     source = Source("x.sh", 'A=(1 2)\nt --one "${A[@]}" --two 2\n', "shell")
-    (launch,) = launching.launches(source, file)
-    one, two = options(launch.words[1:], takes, source)
-    assert one.span == NOWHERE and source.text[slice(*one.value_span)] == "1"
-    assert source.text[slice(*two.span)] == "--two 2"
+    (launch,) = launching.launches(source, read_file)
+    first, second = options(launch.words[1:], nargs, source)
+    assert first.span == NOWHERE and source.text[slice(*first.value_span)] == "1"
+    assert source.text[slice(*second.span)] == "--two 2"
 
 
 def test_overrides() -> None:
-    source, given = arguments(
+    source, words = parse_arguments(
         "a.b=c +d=1 ++e.f='[\"x\"]' ~g 'h=i j' k=\"${L}\" --config-name n m@n=o p= --flag q=\"'r s'\" word"
     )
-    found = overrides(given, source)
-    assert [(one.name, one.value) for one in found] == [
+    settings = overrides(words, source)
+    assert [(setting.name, setting.value) for setting in settings] == [
         ("a.b", "c"), ("+d", "1"), ("++e.f", '["x"]'), ("~g", ""), ("h", "i j"), ("k", "${L}"), ("m@n", "o"), ("p", ""),
         ("q", "r s"),
     ]  # fmt: skip
-    spans = {one.name: "" if one.value_span == NOWHERE else source.text[slice(*one.value_span)] for one in found}
+    spans = {
+        setting.name: "" if setting.value_span == NOWHERE else source.text[slice(*setting.value_span)]
+        for setting in settings
+    }
     assert spans["++e.f"] == "'[\"x\"]'" and spans["h"] == spans["~g"] == "" and spans["k"] == '"${L}"'
-    assert [one.name for one in found if not one.known] == ["k"]
+    assert [setting.name for setting in settings if not setting.known] == ["k"]
 
 
 # Where sources come from.
 
 
-def write(folder: Path, name: str, data: bytes) -> str:
+def write_file(folder: Path, name: str, data: bytes) -> str:
     (folder / name).write_bytes(data)
     return str(folder / name)
 
@@ -245,11 +252,11 @@ def write(folder: Path, name: str, data: bytes) -> str:
     ],
 )  # fmt: skip
 def test_the_kind_of_a_file(tmp_path: Path, name: str, text: str, kind: str) -> None:
-    assert launching.source_of(write(tmp_path, name, text.encode())).kind == kind
+    assert launching.source_of(write_file(tmp_path, name, text.encode())).kind == kind
 
 
 def test_newlines_and_byte_order_marks_do_not_matter(tmp_path: Path) -> None:
-    assert launching.source_of(write(tmp_path, "a.sh", b"\xef\xbb\xbfa \\\r\n b\r\n")).text == "a \\\n b\n"
+    assert launching.source_of(write_file(tmp_path, "a.sh", b"\xef\xbb\xbfa \\\r\n b\r\n")).text == "a \\\n b\n"
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,9 +268,9 @@ def test_what_is_no_text_is_one_line(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     paths = [str(tmp_path), str(tmp_path / "gone"), str(tmp_path / "pipe"), "a\0b"]
     paths += [
-        write(tmp_path, "a.sh", b"a\0b"),
-        write(tmp_path, "b.sh", b"a\xff"),
-        write(tmp_path, "c.sh", b" " * (5 << 20)),
+        write_file(tmp_path, "a.sh", b"a\0b"),
+        write_file(tmp_path, "b.sh", b"a\xff"),
+        write_file(tmp_path, "c.sh", b" " * (5 << 20)),
     ]
     for path in paths:
         with pytest.raises(BadUsage) as raised:
@@ -272,10 +279,10 @@ def test_what_is_no_text_is_one_line(tmp_path: Path) -> None:
 
 
 def test_words_are_quoted_so_that_nothing_is_expanded() -> None:
-    given = ["torchrun", "t.py", "--x", "$HOME 'a' \"b\"", "*", ""]
-    source = launching.source_of_words(given)
-    (launch,) = launching.launches(source, file)
-    assert [word.text for word in launch.whole] == given == shlex.split(source.text)
+    argv = ["torchrun", "t.py", "--x", "$HOME 'a' \"b\"", "*", ""]
+    source = launching.source_of_words(argv)
+    (launch,) = launching.launches(source, read_file)
+    assert [word.text for word in launch.whole] == argv == shlex.split(source.text)
     assert all(word.known for word in launch.whole)
     assert str(launch.words[0].location) == "command line"
 
@@ -285,7 +292,7 @@ def test_the_options_of_torchrun_are_those_of_torch() -> None:
     valued: set[str] = set()
     switches: set[str] = set()
     for action in run.get_args_parser()._actions:
-        written = {f"--{one[2:].replace('-', '_')}" if one.startswith("--") else one for one in action.option_strings}
-        (switches if action.nargs == 0 else valued).update(written)
-    assert valued <= torchrun.VALUED and not valued & torchrun.SWITCHES
-    assert switches - {"-h", "--help"} <= torchrun.SWITCHES and not switches & torchrun.VALUED
+        names = {f"--{name[2:].replace('-', '_')}" if name.startswith("--") else name for name in action.option_strings}
+        (switches if action.nargs == 0 else valued).update(names)
+    assert valued <= torchrun.VALUE_OPTIONS and not valued & torchrun.SWITCHES
+    assert switches - {"-h", "--help"} <= torchrun.SWITCHES and not switches & torchrun.VALUE_OPTIONS

@@ -19,21 +19,21 @@ from attncheck.lint import frameworks, run
 from tests.lint import launches
 
 EXPECTED = launches.FOLDER / "expected.json"
-CORPUS = list(launches.corpus())
-HERE = launches.environments()
+CORPUS = list(launches.iter_corpus())
+ENVIRONMENTS = launches.environments()
 
 
-def expected() -> dict[str, dict[str, list[str]]]:
-    found: dict[str, dict[str, list[str]]] = json.loads(EXPECTED.read_text(encoding="utf-8"))
-    return found
+def load_expected() -> dict[str, dict[str, list[str]]]:
+    findings: dict[str, dict[str, list[str]]] = json.loads(EXPECTED.read_text(encoding="utf-8"))
+    return findings
 
 
-def named(path: Path) -> str:
+def case_name(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def told(report: Report) -> list[str]:
-    """Return what was found, without the notes: "ATN440 error"."""
+def list_codes(report: Report) -> list[str]:
+    """Return the code and severity of every finding that is no note: "ATN440 error"."""
     return sorted({f"{f.code} {f.severity}" for f in report.findings if f.severity != "note"})
 
 
@@ -42,48 +42,48 @@ def test_the_corpus_is_large_and_of_every_framework() -> None:
     assert {path.parent.name.replace("_", "-") for path in CORPUS} == {f.name for f in frameworks.load()}
 
 
-@pytest.mark.parametrize("path", CORPUS, ids=named)
+@pytest.mark.parametrize("path", CORPUS, ids=case_name)
 def test_findings_are_as_expected(path: Path) -> None:
-    found = {name: told(launches.linted(path, snapshot)) for name, snapshot in HERE.items()}
+    findings = {name: list_codes(launches.lint_file(path, snapshot)) for name, snapshot in ENVIRONMENTS.items()}
     if os.environ.get("ATTNCHECK_UPDATE_GOLDEN"):
-        before = expected() if EXPECTED.exists() else {}
-        text = json.dumps(dict(sorted({**before, named(path): found}.items())), indent=1)
+        previous = load_expected() if EXPECTED.exists() else {}
+        text = json.dumps(dict(sorted({**previous, case_name(path): findings}.items())), indent=1)
         EXPECTED.write_text(text + "\n", encoding="utf-8")
-    assert found == expected()[named(path)]
+    assert findings == load_expected()[case_name(path)]
 
 
-@pytest.mark.parametrize("path", CORPUS, ids=named)
+@pytest.mark.parametrize("path", CORPUS, ids=case_name)
 def test_what_is_corrected_is_read_again_without_a_name_that_is_not_known(path: Path) -> None:
-    for snapshot in (HERE["h200"], HERE["v100x8"]):  # the corrections differ most
-        report = launches.linted(path, snapshot)
-        source = launches.source(path)
-        for said in launches_of(report):
-            again = run.run(
+    for snapshot in (ENVIRONMENTS["h200"], ENVIRONMENTS["v100x8"]):  # the corrections differ most
+        report = launches.lint_file(path, snapshot)
+        source = launches.read_launch(path)
+        for launch in launches_of(report):
+            second_report = run.run(
                 snapshot,
-                run.Request((corrected(source, said),)),
+                run.Request((apply_corrections(source, launch),)),
                 launches.read_model,
                 launches.nothing,
             )
-            unknown = {name.name for job in launches_of(again) for name in job.job.unknown_settings}
-            before = {name.name for name in said.job.unknown_settings if not name.now}
+            unknown = {name.name for job in launches_of(second_report) for name in job.job.unknown_settings}
+            before = {name.name for name in launch.job.unknown_settings if not name.now}
             assert unknown <= before, "only what has no name any more may be left"
-            assert len(launches_of(again)) == len(launches_of(report))
+            assert len(launches_of(second_report)) == len(launches_of(report))
 
 
-def corrected(source: Any, said: LintedLaunch) -> Any:
+def apply_corrections(source: Any, launch: LintedLaunch) -> Any:
     from dataclasses import replace
 
     from attncheck.lint.files import editing
 
-    own = [edit for edit in said.edits if edit.source == source.name]
-    return replace(source, text=editing.applied(source, own))
+    edits = [edit for edit in launch.edits if edit.source == source.name]
+    return replace(source, text=editing.applied(source, edits))
 
 
-@pytest.mark.parametrize("path", CORPUS, ids=named)
+@pytest.mark.parametrize("path", CORPUS, ids=case_name)
 def test_a_launch_without_errors_is_left_as_it_is(path: Path) -> None:
-    report = launches.linted(path, HERE["h200"])
-    wrong = [
+    report = launches.lint_file(path, ENVIRONMENTS["h200"])
+    problems = [
         f for f in report.findings if (f.severity != "note" and any(fix.sets for fix in f.fixes)) or f.code == "ATN440"
     ]
-    if not wrong:
-        assert all(not said.edits and not said.diff and not said.command for said in launches_of(report))
+    if not problems:
+        assert all(not launch.edits and not launch.diff and not launch.command for launch in launches_of(report))

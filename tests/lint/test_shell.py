@@ -1,4 +1,4 @@
-"""The shell reader: the words of each command, where they came from, and the same words as bash itself gives."""
+"""The shell parser: the words of each command, their spans, and the same words as bash itself gives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.launch import NOWHERE, Source
-from attncheck.lint.shell.commands import Command, commands
+from attncheck.lint.shell.commands import Command, parse_commands
 
 OPENRLHF = """set -x
 
@@ -27,21 +27,21 @@ fi
 """
 
 
-def read(text: str) -> list[Command]:
-    return commands(Source("run.sh", text, "shell"))
+def parse(text: str) -> list[Command]:
+    return parse_commands(Source("run.sh", text, "shell"))
 
 
-def words(text: str) -> list[list[str]]:
-    return [[word.text for word in command.words] for command in read(text)]
+def argv_texts(text: str) -> list[list[str]]:
+    return [[word.text for word in command.words] for command in parse(text)]
 
 
-def last(text: str) -> Command:
-    return read(text)[-1]
+def parse_last(text: str) -> Command:
+    return parse(text)[-1]
 
 
-def raws(text: str) -> list[str]:
-    """Return where the words of the last command came from, as it is written there."""
-    return ["" if one.span == NOWHERE else text[slice(*one.span)] for one in last(text).words]
+def source_texts(text: str) -> list[str]:
+    """Return the source text of each word of the last command, "" for a word that has no span."""
+    return ["" if word.span == NOWHERE else text[slice(*word.span)] for word in parse_last(text).words]
 
 
 @pytest.mark.parametrize(
@@ -89,65 +89,65 @@ def raws(text: str) -> list[str]:
     ],
 )  # fmt: skip
 def test_words(script: str, expected: list[str]) -> None:
-    assert words(script)[-1] == expected
+    assert argv_texts(script)[-1] == expected
 
 
 def test_branches_that_are_not_taken_are_not_read() -> None:
-    assert words("if [ a = b ]; then x; else y; fi") == [["y"]]
-    assert words("if [ a = b ] && [ $1 = c ]; then x; fi") == []
-    assert words("if [ $1 = b ]; then x; else y; fi") == [["x"], ["y"]]
-    assert words("if ! true; then x; fi; if [ a = a ] && ! [ b = c ]; then y; fi") == [["y"]]
+    assert argv_texts("if [ a = b ]; then x; else y; fi") == [["y"]]
+    assert argv_texts("if [ a = b ] && [ $1 = c ]; then x; fi") == []
+    assert argv_texts("if [ $1 = b ]; then x; else y; fi") == [["x"], ["y"]]
+    assert argv_texts("if ! true; then x; fi; if [ a = a ] && ! [ b = c ]; then y; fi") == [["y"]]
 
 
 def test_what_only_running_tells_is_not_known() -> None:
-    command = last("X=$(nproc); a $X b$HOME c '$HOME' \"$((1 + $X))\"")
+    command = parse_last("X=$(nproc); a $X b$HOME c '$HOME' \"$((1 + $X))\"")
     assert [word.known for word in command.words] == [True, False, False, True, True, False]
     assert command.words[1].text == "$(nproc)"
 
 
 def test_words_know_where_they_came_from() -> None:
     text = 'L=4 A=(--x "$L" --y=\'2 3\')\na "b c" --l $L --m=${L} "${A[@]}" \'x\'"y"\n'
-    assert raws(text) == ["a", '"b c"', "--l", "$L", "--m=${L}", "--x", '"$L"', "--y='2 3'", "'x'\"y\""]
-    assert [str(word.location) for word in last(text).words][4:6] == ["run.sh:2:16", "run.sh:1:8"]
+    assert source_texts(text) == ["a", '"b c"', "--l", "$L", "--m=${L}", "--x", '"$L"', "--y='2 3'", "'x'\"y\""]
+    assert [str(word.location) for word in parse_last(text).words][4:6] == ["run.sh:2:16", "run.sh:1:8"]
 
 
 def test_an_unquoted_variable_gives_each_word_its_own_place() -> None:
     text = 'B=1\nA="--x $B --y 2"\na $A z$A\n'
-    assert raws(text) == ["a", "--x", "$B", "--y", "2", "", "$B", "--y", "2"]
+    assert source_texts(text) == ["a", "--x", "$B", "--y", "2", "", "$B", "--y", "2"]
 
 
 def test_the_heredoc_of_openrlhf_is_edited_where_it_stands() -> None:
     text = "LEN=2048\n" + OPENRLHF
-    command = last(text)
+    command = parse_last(text)
     assert [word.text for word in command.words][2:5] == ["openrlhf.cli.train_sft", "--data.max_len", "2048"]
-    assert raws(text)[2:5] == ["openrlhf.cli.train_sft", "--data.max_len", "$LEN"]
+    assert source_texts(text)[2:5] == ["openrlhf.cli.train_sft", "--data.max_len", "$LEN"]
     assert command.notes == ("it stands under a condition: `if` of line 12",)
-    assert str(command.place) == "run.sh:13:5"
-    assert not last(OPENRLHF).words[4].known
+    assert str(command.location) == "run.sh:13:5"
+    assert not parse_last(OPENRLHF).words[4].known
 
 
 def test_a_script_in_a_string_is_placed_in_the_source() -> None:
     text = 'N=8\nsrun bash -c "cd x; \\\n torchrun --nproc $N \\"t.py\\" --a \'b c\'"'
-    assert raws(text) == ["srun", "torchrun", "--nproc", "$N", '\\"t.py\\"', "--a", "'b c'"]
+    assert source_texts(text) == ["srun", "torchrun", "--nproc", "$N", '\\"t.py\\"', "--a", "'b c'"]
 
 
 def test_the_environment_is_what_is_exported_or_set_in_front() -> None:
-    command = last("A=1; export B=2 C=$(x); D=3; export D; declare -x E=5; F=6 a")
+    command = parse_last("A=1; export B=2 C=$(x); D=3; export D; declare -x E=5; F=6 a")
     assert command.environ == {"B": "2", "C": "$(x)", "D": "3", "E": "5", "F": "6"}
-    assert last("set -a; A=1; a").environ == {"A": "1"}
+    assert parse_last("set -a; A=1; a").environ == {"A": "1"}
 
 
 def test_the_users_own_environment_is_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOMETHING", "1")
-    assert last("a $SOMETHING").words[1].text == "$SOMETHING"
-    assert last("a").environ == {}
+    assert parse_last("a $SOMETHING").words[1].text == "$SOMETHING"
+    assert parse_last("a").environ == {}
 
 
 def test_defaults_that_are_taken_are_said() -> None:
-    assert last("N=${N:-8}; a $N").notes == (
+    assert parse_last("N=${N:-8}; a $N").notes == (
         "variables that the script does not set are taken at their defaults: N='8'",
     )
-    assert last("N=4; a ${N:-8}").notes == ()
+    assert parse_last("N=4; a ${N:-8}").notes == ()
 
 
 @pytest.mark.parametrize(
@@ -168,14 +168,14 @@ def test_defaults_that_are_taken_are_said() -> None:
     ],
 )
 def test_notes(script: str, note: str) -> None:
-    assert last(script).notes == (note,)
-    assert last("a 'b' ${x}; if [ a ]; then a; fi").notes == ()
+    assert parse_last(script).notes == (note,)
+    assert parse_last("a 'b' ${x}; if [ a ]; then a; fi").notes == ()
 
 
 def test_functions_are_read_where_they_are_called_or_else_where_they_are_defined() -> None:
-    assert words("f() { a $1; }\nf 1\nf 2") == [["a", "1"], ["a", "2"]]
-    assert words("function f {\n a $1\n}\nb") == [["a", "$1"], ["b"]]
-    assert words("X=1\nf() { X=2; }\na $X\nf\na $X") == [["a", "1"], ["a", "2"]]
+    assert argv_texts("f() { a $1; }\nf 1\nf 2") == [["a", "1"], ["a", "2"]]
+    assert argv_texts("function f {\n a $1\n}\nb") == [["a", "$1"], ["b"]]
+    assert argv_texts("X=1\nf() { X=2; }\na $X\nf\na $X") == [["a", "1"], ["a", "2"]]
 
 
 AGAINST_BASH = [
@@ -207,10 +207,10 @@ AGAINST_BASH = [
 def test_bash_gives_the_same_words(script: str, tmp_path: Path) -> None:
     show = 'show() { printf "%s\\0" "@@" "$@" >> log; }\n'
     subprocess.run(["bash", "-c", show + script], cwd=tmp_path, stdin=subprocess.DEVNULL, timeout=20, check=False)
-    printed = (tmp_path / "log").read_text().split("@@\0")[1:]
-    got = [one.split("\0")[:-1] for one in printed]
-    known = [command for command in read(script) if command.words[0].text == "show"]
-    ours = [[word.text for word in command.words[1:]] for command in known]
+    calls = (tmp_path / "log").read_text().split("@@\0")[1:]
+    expected = [argv.split("\0")[:-1] for argv in calls]
+    commands = [command for command in parse(script) if command.words[0].text == "show"]
+    actual = [[word.text for word in command.words[1:]] for command in commands]
     # An undecided case is read whole: every command that bash ran is among ours, in its order.
-    assert [one for one in ours if one in got] == got
-    assert script.startswith("case") or ours == got
+    assert [argv for argv in actual if argv in expected] == expected
+    assert script.startswith("case") or actual == expected

@@ -1,1 +1,1 @@
-"""Reads what users write as text, never by running it, and edits it: scripts, configuration files, commands."""
+"""Reads configuration files as text, never by running them, and edits scripts, configuration files and commands."""

@@ -1,32 +1,32 @@
-"""What a configuration file sets, and where each of its keys stands: YAML, JSON and TOML."""
+"""Parses YAML, JSON and TOML configuration files: every key with its value and its span."""
 
 from __future__ import annotations
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.launch import Setting, Source
 from attncheck.lint.files import json, toml
-from attncheck.lint.files.entry import Entry, Read
+from attncheck.lint.files.entry import Configuration, Entry
 
-__all__ = ["Entry", "Read", "entries", "read"]
+__all__ = ["Configuration", "Entry", "parse_configuration", "parse_entries"]
 
 
-def entries(source: Source) -> tuple[Setting, ...]:
-    """Return every key with its value, nested keys dotted; of keys written twice both, and the last one counts.
+def parse_entries(source: Source) -> tuple[Setting, ...]:
+    """Return every key with its value, nested keys dotted; of a key written twice both, and the last one counts.
 
-    A list is one setting, as JSON. What only running can tell (`${oc.env:X}`, `???`) is not known.
-    Raises `BadUsage`, in one line with its place, for a file that does not parse.
+    A list is one setting, as JSON. What is set only at run time (`${oc.env:X}`, `???`) is not known.
+    Raises `BadUsage`, in one line with its location, for a file that does not parse.
     """
-    return read(source).entries
+    return parse_configuration(source).entries
 
 
-def read(source: Source) -> Read:
-    """Return the keys of a file, and what of it could not be read. Raises `BadUsage` as `entries` does."""
+def parse_configuration(source: Source) -> Configuration:
+    """Return the keys of a file, and notes on what could not be read. Raises `BadUsage` as `parse_entries` does."""
     if source.kind == "json":
-        return json.read(source)
+        return json.parse(source)
     if source.kind == "toml":
-        return toml.read(source)
+        return toml.parse(source)
     if source.kind == "yaml":
         from attncheck.lint.files import yaml  # ruamel.yaml is imported only where there is YAML to read
 
-        return yaml.read(source)
+        return yaml.parse(source)
     raise BadUsage(f"{source.name}: not a configuration file: YAML, JSON or TOML")

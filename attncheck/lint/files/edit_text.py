@@ -1,4 +1,4 @@
-"""Lines and quotes, for edits."""
+"""Line bounds and quoting, for edits."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import shlex
 from attncheck.core.launch import Kind, Span
 
 PLAIN_YAML = re.compile(r"[A-Za-z_./][\w./@+-]*(?: [\w./@+-]+)*|-?\d[\w.+-]*")
-SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|\[.*\]|\{.*\}", re.DOTALL)
+JSON_VALUE = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|\[.*\]|\{.*\}", re.DOTALL)
 
 
 def quoted(value: str, kind: Kind) -> str:
-    """Return a value as `kind` writes it: numbers, true and false as they are, other words quoted where needed."""
+    """Return a value in the syntax of `kind`: numbers, true and false as they are, other text quoted where needed."""
     if kind in ("command", "shell"):
         return shlex.quote(value)
-    if SCALAR.fullmatch(value) and (kind != "toml" or value != "null"):
+    if JSON_VALUE.fullmatch(value) and (kind != "toml" or value != "null"):
         return value
     if kind == "yaml" and PLAIN_YAML.fullmatch(value) and ": " not in value:
         return value
     return json.dumps(value, ensure_ascii=False)
 
 
-def line_of(text: str, span: Span) -> tuple[int, int]:
-    """Return where the lines begin and end on which a span stands, newline not counted."""
+def find_line_bounds(text: str, span: Span) -> tuple[int, int]:
+    """Return the offsets where the lines of a span begin and end, the last newline not counted."""
     start = text.rfind("\n", 0, span[0]) + 1
     end = text.find("\n", span[1])
     return start, end if end >= 0 else len(text)

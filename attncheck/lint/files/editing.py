@@ -1,4 +1,4 @@
-"""Changes what a user wrote: takes settings out, puts others in, and leaves every other character as it is."""
+"""Edits what a user wrote: removes settings, adds others, and leaves every other character as it is."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from attncheck.core.errors import BadUsage
 from attncheck.core.launch import COMMAND, NOWHERE, Edit, Launch, Setting, Source, Span, Word
 from attncheck.lint.files import edit_files
 from attncheck.lint.files.configuration import Entry
-from attncheck.lint.files.edit_text import line_of, quoted
+from attncheck.lint.files.edit_text import find_line_bounds, quoted
 
-ENDING = ('"', "'", ")", "`", ";", "&", "|")
-CONTINUED = re.compile(r"[ \t]*\\[ \t]*$")
+CLOSING_CHARACTERS = ('"', "'", ")", "`", ";", "&", "|")
+CONTINUATION = re.compile(r"[ \t]*\\[ \t]*$")
 
 
 def applied(source: Source, edits: Iterable[Edit]) -> str:
-    """Return the text with `edits` made. Raises `ValueError` where two of them overlap or one is not of the text."""
-    found: list[str] = []
-    at = 0
-    # Of several at one place an insertion comes first, and they stay in the order in which they are given.
-    for edit in sorted(edits, key=lambda one: one.span):
+    """Return the text after `edits`. Raises `ValueError` where two of them overlap or one is not of the text."""
+    parts: list[str] = []
+    copied_end = 0
+    # Of several edits at one offset insertions come first, and otherwise the order of `edits` stays.
+    for edit in sorted(edits, key=lambda edit: edit.span):
         start, end = edit.span
         if edit.source != source.name or not 0 <= start <= end <= len(source.text):
             raise ValueError(f"an edit at {edit.span} of {edit.source} is not one of {source.name}")
-        if start < at:
+        if start < copied_end:
             raise ValueError(f"two edits overlap at {source.location(start)}")
-        found += [source.text[at:start], edit.text]
-        at = end
-    return "".join([*found, source.text[at:]])
+        parts += [source.text[copied_end:start], edit.text]
+        copied_end = end
+    return "".join([*parts, source.text[copied_end:]])
 
 
 def diff(source: Source, corrected: str) -> str:
-    """Return what changes as a unified diff, "" where nothing does."""
+    """Return the change as a unified diff, "" where nothing changes."""
     if source.text == corrected:
         return ""
     name = source.name if source.name not in ("-", COMMAND) else "command" if source.name == COMMAND else "stdin"
@@ -48,75 +48,75 @@ def diff(source: Source, corrected: str) -> str:
 
 
 def replaced(setting: Setting, value: str | Sequence[str]) -> Edit:
-    """Return the edit that gives a setting another value, quoted as its place asks for; several for an option of many.
+    """Return the edit that gives a setting another value, quoted as its source needs; several for an option of many.
 
     Raises `ValueError` for a setting that stands nowhere (`span` is `NOWHERE`).
     """
     if setting.span == NOWHERE or (isinstance(setting, Entry) and setting.value_span == NOWHERE):
         raise ValueError(f"{setting.name} is put together from several places")
-    one = value if isinstance(value, str) else " ".join(value)
+    joined = value if isinstance(value, str) else " ".join(value)
     if isinstance(setting, Entry):
         blank = " " if setting.value_span[0] == setting.value_span[1] else ""
-        return Edit(setting.location.source, setting.value_span, blank + quoted(one, setting.kind))
+        return Edit(setting.location.source, setting.value_span, blank + quoted(joined, setting.kind))
     text = shlex.quote(value) if isinstance(value, str) else shlex.join(value)
     if setting.value_span != NOWHERE:
         return Edit(setting.location.source, setting.value_span, text)
-    written_whole = f"{setting.name} {text}" if setting.name.startswith("-") else _override(setting.name, one)
-    return Edit(setting.location.source, setting.span, written_whole)
+    assignment = f"{setting.name} {text}" if setting.name.startswith("-") else _quote_override(setting.name, joined)
+    return Edit(setting.location.source, setting.span, assignment)
 
 
-def _override(name: str, value: str) -> str:
+def _quote_override(name: str, value: str) -> str:
     return shlex.quote(f"{name}={value}")
 
 
 def dropped(source: Source, span: Span) -> Edit:
-    """Return the edit that takes a setting out with what held it: its blank, its continued line, its comma.
+    """Return the edit that removes a setting with its separator: its blank, its continued line, its comma.
 
     Raises `ValueError` for `NOWHERE`.
     """
     if span == NOWHERE:
         raise ValueError("a setting that is put together from several places cannot be taken out")
     if source.kind in ("command", "shell"):
-        return Edit(source.name, _word(source.text, span), "")
-    return edit_files.without(source, span)
+        return Edit(source.name, _find_removal_span(source.text, span), "")
+    return edit_files.remove_key(source, span)
 
 
-def _word(text: str, span: Span) -> Span:
-    """Return what to take out of a script for words to be gone."""
-    first, last = line_of(text, span)
-    before, after = text[first : span[0]], text[span[1] : last]
-    alone = not before.strip() and re.fullmatch(r"[ \t]*\\?[ \t]*(#.*)?", after) is not None
-    if alone and first > 0:
-        return _line(text, first, last, span)
-    if not before.strip() and after[:1] in ENDING:  # the last line of a command in quotes or brackets
-        previous = CONTINUED.search(text[text.rfind("\n", 0, max(first - 1, 0)) + 1 : max(first - 1, 0)])
-        return (first - 1 - len(previous[0]), span[1]) if previous else span
-    blanks = len(before) - len(before.rstrip(" \t"))
-    if before.strip() and blanks:
-        return (span[0] - blanks, span[1])
-    rest = re.match(r"[ \t]*", after)
-    return (span[0], span[1] + (rest.end() if rest else 0))
+def _find_removal_span(text: str, span: Span) -> Span:
+    """Return the span to remove from a script so that the words at `span` are gone."""
+    line_start, line_end = find_line_bounds(text, span)
+    before, after = text[line_start : span[0]], text[span[1] : line_end]
+    alone_on_line = not before.strip() and re.fullmatch(r"[ \t]*\\?[ \t]*(#.*)?", after) is not None
+    if alone_on_line and line_start > 0:
+        return _find_line_span(text, line_start, line_end, span)
+    if not before.strip() and after[:1] in CLOSING_CHARACTERS:  # the last line of a command in quotes or brackets
+        previous = CONTINUATION.search(text[text.rfind("\n", 0, max(line_start - 1, 0)) + 1 : max(line_start - 1, 0)])
+        return (line_start - 1 - len(previous[0]), span[1]) if previous else span
+    blank_count = len(before) - len(before.rstrip(" \t"))
+    if before.strip() and blank_count:
+        return (span[0] - blank_count, span[1])
+    blank_after = re.match(r"[ \t]*", after)
+    return (span[0], span[1] + (blank_after.end() if blank_after else 0))
 
 
-def _line(text: str, first: int, last: int, span: Span) -> Span:
-    """Return the whole line; of a continued command one backslash goes with it.
+def _find_line_span(text: str, line_start: int, line_end: int, span: Span) -> Span:
+    """Return the span of the whole line; in a continued command one backslash goes with it.
 
-    That is the one of the line before, wherever that gives the same text: what is put behind the span then stays.
+    That is the one of the line before, wherever that gives the same text: what is inserted behind the span then stays.
     """
-    previous = text[: first - 1]
-    before = CONTINUED.search(previous[previous.rfind("\n") + 1 :])
-    after = CONTINUED.fullmatch(text[span[1] : last])
+    previous = text[: line_start - 1]
+    before = CONTINUATION.search(previous[previous.rfind("\n") + 1 :])
+    after = CONTINUATION.fullmatch(text[span[1] : line_end])
     if before and (after is None or after[0] == before[0]):
-        return (first - 1 - len(before[0]), span[1])
-    return (first, min(last + 1, len(text))) if after else (first - 1, last)
+        return (line_start - 1 - len(before[0]), span[1])
+    return (line_start, min(line_end + 1, len(text))) if after else (line_start - 1, line_end)
 
 
-def appended(launch: Launch, text: str, dropping: Sequence[Span] = ()) -> Edit:
-    """Return the edit that gives the program one more argument, behind its last one and laid out as that is.
+def appended(launch: Launch, text: str, removed_spans: Sequence[Span] = ()) -> Edit:
+    """Return the edit that appends an argument to the program's command, laid out as its last one is.
 
     On a line of its own where the last argument has one: continued in a command or a heredoc, plain in an array.
-    `dropping` are spans that are taken out at the same time: what goes is not written behind.
-    For a configuration file `text` is a line ("packing: true") put at its end; `added` knows nested keys.
+    `removed_spans` are spans that are removed at the same time: nothing is appended behind them.
+    For a configuration file `text` is a line ("packing: true") put at its end; for nested keys see `add_key`.
     Raises `ValueError` where no argument stands in the source.
     """
     source = launch.source
@@ -124,78 +124,80 @@ def appended(launch: Launch, text: str, dropping: Sequence[Span] = ()) -> Edit:
         end = len(source.text)
         newline = "" if not source.text or source.text.endswith("\n") else "\n"
         return Edit(source.name, (end, end), f"{newline}{text}\n")
-    word = _last([one for one in launch.words if not any(_within(one.span, span) for span in dropping)])
-    first, last = line_of(source.text, word.span)
-    line = source.text[first : word.span[1]]
+    last_argument = _find_last_argument(
+        [word for word in launch.words if not any(_is_within(word.span, span) for span in removed_spans)]
+    )
+    line_start, line_end = find_line_bounds(source.text, last_argument.span)
+    line = source.text[line_start : last_argument.span[1]]
     indent = line[: len(line) - len(line.lstrip(" \t"))]
-    previous = source.text[: max(first - 1, 0)]
+    previous = source.text[: max(line_start - 1, 0)]
     previous = previous[previous.rfind("\n") + 1 :]
-    after = source.text[word.span[1] : last]
-    own_line = first > 0 and _begins_line(launch.words, first, first + len(indent), word)
-    if own_line and (CONTINUED.search(previous) or CONTINUED.fullmatch(after)):
-        return Edit(source.name, (word.span[1], word.span[1]), f" \\\n{indent}{text}")
-    if own_line and _in_array(source.text, first) and re.fullmatch(r"[ \t]*(#.*)?", after):
-        return Edit(source.name, (last, last), f"\n{indent}{text}")
-    return Edit(source.name, (word.span[1], word.span[1]), f" {text}")
+    after = source.text[last_argument.span[1] : line_end]
+    has_own_line = line_start > 0 and _starts_line(launch.words, line_start, line_start + len(indent), last_argument)
+    if has_own_line and (CONTINUATION.search(previous) or CONTINUATION.fullmatch(after)):
+        return Edit(source.name, (last_argument.span[1], last_argument.span[1]), f" \\\n{indent}{text}")
+    if has_own_line and _is_in_array(source.text, line_start) and re.fullmatch(r"[ \t]*(#.*)?", after):
+        return Edit(source.name, (line_end, line_end), f"\n{indent}{text}")
+    return Edit(source.name, (last_argument.span[1], last_argument.span[1]), f" {text}")
 
 
-def _within(inner: Span, outer: Span) -> bool:
+def _is_within(inner: Span, outer: Span) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
-def _last(words: Sequence[Word]) -> Word:
-    found = next((word for word in reversed(words) if word.span != NOWHERE), None)
-    if found is None:
+def _find_last_argument(words: Sequence[Word]) -> Word:
+    argument = next((word for word in reversed(words) if word.span != NOWHERE), None)
+    if argument is None:
         raise ValueError("no argument of the command stands in the source as it is")
-    return found
+    return argument
 
 
-def _begins_line(words: Sequence[Word], first: int, begin: int, last: Word) -> bool:
-    """Say whether the line of the last argument begins with an argument, and not with the program."""
-    program = words[0].span != NOWHERE and first <= words[0].span[0] <= last.span[0]
-    return not program and any(word.span[0] == begin for word in words[1:])
+def _starts_line(words: Sequence[Word], line_start: int, text_start: int, last_argument: Word) -> bool:
+    """Return whether the line of the last argument begins with an argument, and not with the program."""
+    begins_with_program = words[0].span != NOWHERE and line_start <= words[0].span[0] <= last_argument.span[0]
+    return not begins_with_program and any(word.span[0] == text_start for word in words[1:])
 
 
-def _in_array(text: str, first: int) -> bool:
-    """Say whether the line before is no command that a newline would end: it opens or goes on with `NAME=( …`."""
-    opened = text.rfind("=(", 0, first)
-    return opened >= 0 and not re.search(r"^\s*\)", text[opened:first], re.MULTILINE)
+def _is_in_array(text: str, line_start: int) -> bool:
+    """Return whether the line before opens or continues an array `NAME=( …`, where a newline ends no command."""
+    opening = text.rfind("=(", 0, line_start)
+    return opening >= 0 and not re.search(r"^\s*\)", text[opening:line_start], re.MULTILINE)
 
 
 def added(source: Source, name: str, value: str) -> Edit:
-    """Return the edit that gives a configuration file one more key, in the innermost table that it has already.
+    """Return the edit that adds a key to a configuration file, in the innermost table of it that exists already.
 
-    Raises `ValueError` where that table has no place of its own, and `BadUsage` for a file that does not parse.
+    Raises `ValueError` where nothing can be added to that table, and `BadUsage` for a file that does not parse.
     """
-    return edit_files.added(source, name, value)
+    return edit_files.add_key(source, name, value)
 
 
 def written(source: Source, path: str, corrected: str, intended: Sequence[str] | None = None) -> None:
-    """Put `corrected` in the place of the file at `path`, at once, with its mode, its newlines and its byte order mark.
+    """Replace the file at `path` by `corrected` atomically, with its mode, its newlines and its byte order mark.
 
     Raises `BadUsage`, and writes nothing, where the file is no longer what was read, cannot be written, or would no
     longer parse; with `intended`, the names of the keys that may change, also where another one would.
     """
     if source.kind in ("yaml", "json", "toml"):
-        edit_files.checked(source, corrected, intended)
+        edit_files.check_changed_keys(source, corrected, intended)
     target = os.path.realpath(path)
     try:
         with open(target, "rb") as stream:
-            before, mode = stream.read(), stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
-        mark = b"\xef\xbb\xbf" if before.startswith(b"\xef\xbb\xbf") else b""
-        crlf = b"\r\n" in before and "\r\n" not in source.text
-        if before != mark + _bytes(source.text, crlf):
+            previous, mode = stream.read(), stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
+        byte_order_mark = b"\xef\xbb\xbf" if previous.startswith(b"\xef\xbb\xbf") else b""
+        crlf = b"\r\n" in previous and "\r\n" not in source.text
+        if previous != byte_order_mark + _encode_text(source.text, crlf):
             raise BadUsage(f"{path}: changed since it was read; nothing is written")
-        _replace(target, mark + _bytes(corrected, crlf), mode)
+        _replace_file(target, byte_order_mark + _encode_text(corrected, crlf), mode)
     except OSError as error:
         raise BadUsage(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def _bytes(text: str, crlf: bool) -> bytes:
+def _encode_text(text: str, crlf: bool) -> bytes:
     return (text.replace("\n", "\r\n") if crlf else text).encode("utf-8")
 
 
-def _replace(target: str, data: bytes, mode: int) -> None:
+def _replace_file(target: str, data: bytes, mode: int) -> None:
     descriptor, name = tempfile.mkstemp(dir=os.path.dirname(target), prefix=".attncheck-")
     try:
         with os.fdopen(descriptor, "wb") as stream:

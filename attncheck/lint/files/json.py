@@ -1,4 +1,4 @@
-"""The keys of a JSON file and where they stand."""
+"""Parses a JSON file: its keys with their values and spans."""
 
 from __future__ import annotations
 
@@ -9,65 +9,72 @@ from typing import Any
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.launch import Source
-from attncheck.lint.files.entry import DEEPEST, MOST, Entry, Read, entry
+from attncheck.lint.files.entry import MAX_DEPTH, MAX_KEYS, Configuration, Entry, make_entry
 
 BLANK = re.compile(r"[ \t\r\n]*")
 
 
-def read(source: Source) -> Read:
-    """Return the keys of a JSON object. Raises `BadUsage` with the place of what is no JSON."""
+def parse(source: Source) -> Configuration:
+    """Return the keys of a JSON object. Raises `BadUsage` with the location of what is no JSON."""
     try:
-        whole = json.loads(source.text)
+        document = json.loads(source.text)
     except json.JSONDecodeError as error:
         raise BadUsage(f"{source.location(error.pos)}: {error.msg}") from None
     except (ValueError, RecursionError):
         raise BadUsage(f"{source.name}: nested too deeply, or a number too long, to be read") from None
-    if not isinstance(whole, dict):
+    if not isinstance(document, dict):
         raise BadUsage(f"{source.name}: a configuration is an object of keys and values")
-    return Read(tuple(_Reader(source).entries()))
+    return Configuration(tuple(_ObjectReader(source).iter_entries()))
 
 
-class _Reader:
-    """Walks a text that is known to be an object in valid JSON."""
+class _ObjectReader:
+    """Walks a text that is known to be a valid JSON object."""
 
     def __init__(self, source: Source) -> None:
         self.source, self.text = source, source.text
         self.decoder = json.JSONDecoder()
-        self.end = 0
-        self.left = MOST
+        self.value_end = 0
+        self.remaining_keys = MAX_KEYS
 
-    def entries(self) -> Iterator[Entry]:
-        """Yield the entries of the whole text."""
-        yield from self._object(self._skip(0), ())
+    def iter_entries(self) -> Iterator[Entry]:
+        """Yield the entries of the text."""
+        yield from self._iter_object(self._skip_blanks(0), ())
 
-    def _skip(self, at: int) -> int:
-        match = BLANK.match(self.text, at)
-        return match.end() if match else at
+    def _skip_blanks(self, offset: int) -> int:
+        match = BLANK.match(self.text, offset)
+        return match.end() if match else offset
 
-    def _object(self, at: int, path: Sequence[str]) -> Iterator[Entry]:
-        """Yield what stands in the object at `at`; `end` is then behind it."""
-        if len(path) > DEEPEST:
-            raise BadUsage(f"{self.source.location(at)}: nested too deeply to be read")
-        at = self._skip(at + 1)
-        while self.text[at] != "}":
-            self.left -= 1
-            if self.left < 0:
-                raise BadUsage(f"{self.source.name}: more than {MOST} keys")
-            key, after = self.decoder.raw_decode(self.text, at)
-            begin = self._skip(self._skip(after) + 1)
-            yield from self._value(at, begin, (*path, str(key)))
-            at = self._skip(self.end)
-            at = self._skip(at + 1) if self.text[at] == "," else at
-        self.end = at + 1
+    def _iter_object(self, offset: int, path: Sequence[str]) -> Iterator[Entry]:
+        """Yield the entries of the object at `offset`; `value_end` is then behind it."""
+        if len(path) > MAX_DEPTH:
+            raise BadUsage(f"{self.source.location(offset)}: nested too deeply to be read")
+        offset = self._skip_blanks(offset + 1)
+        while self.text[offset] != "}":
+            self.remaining_keys -= 1
+            if self.remaining_keys < 0:
+                raise BadUsage(f"{self.source.name}: more than {MAX_KEYS} keys")
+            key, key_end = self.decoder.raw_decode(self.text, offset)
+            value_start = self._skip_blanks(self._skip_blanks(key_end) + 1)
+            yield from self._iter_value(offset, value_start, (*path, str(key)))
+            offset = self._skip_blanks(self.value_end)
+            offset = self._skip_blanks(offset + 1) if self.text[offset] == "," else offset
+        self.value_end = offset + 1
 
-    def _value(self, key: int, begin: int, path: Sequence[str]) -> Iterator[Entry]:
-        if self.text[begin] == "{" and self.text[self._skip(begin + 1)] != "}":
-            yield from self._object(begin, path)
+    def _iter_value(self, key_start: int, value_start: int, path: Sequence[str]) -> Iterator[Entry]:
+        if self.text[value_start] == "{" and self.text[self._skip_blanks(value_start + 1)] != "}":
+            yield from self._iter_object(value_start, path)
             return
-        value, self.end = self.decoder.raw_decode(self.text, begin)
-        yield entry(self.source, path, written(value), key, (key, self.end), (begin, self.end))
+        value, self.value_end = self.decoder.raw_decode(self.text, value_start)
+        yield make_entry(
+            self.source,
+            path,
+            format_value(value),
+            key_start,
+            (key_start, self.value_end),
+            (value_start, self.value_end),
+        )
 
 
-def written(value: Any) -> str:
-    """Return a value as settings hold it: a string as it is, anything else as JSON."""
+def format_value(value: Any) -> str:
+    """Return a value as a `Setting` has it: a string as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -1,4 +1,4 @@
-"""The keys of a TOML file, and where they stand as far as that can be told line by line."""
+"""Parses a TOML file: its keys with their values, and their spans as far as they can be found line by line."""
 
 from __future__ import annotations
 
@@ -9,93 +9,95 @@ from typing import Any
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Source, Span
-from attncheck.lint.files.entry import DEEPEST, Entry, Read, entry
-from attncheck.lint.files.json import written
+from attncheck.lint.files.entry import MAX_DEPTH, Configuration, Entry, make_entry
+from attncheck.lint.files.json import format_value
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-HEADER = re.compile(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?")
+TABLE_HEADER = re.compile(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?")
 ASSIGNMENT = re.compile(
     r"""\s*((?:[A-Za-z0-9_-]+|"[^"\\]*"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|"[^"\\]*"))*)\s*=\s*"""
 )
-PLACE = re.compile(r"\(at line (\d+), column (\d+)\)")
-LONGEST = 1 << 18  # characters
-MOST_PARTS = 300  # of a dotted key: tomllib takes them in quadratic time
-LINES = 60  # over which a value is followed
+ERROR_LOCATION = re.compile(r"\(at line (\d+), column (\d+)\)")
+MAX_CHARACTERS = 1 << 18
+MAX_KEY_PARTS = 300  # of a dotted key: tomllib takes them in quadratic time
+MAX_VALUE_LINES = 60  # of one value: a longer one has no span
 
 
-def read(source: Source) -> Read:
-    """Return the keys of a TOML file. Raises `BadUsage` with the place of what is no TOML."""
-    if len(source.text) > LONGEST or any(one.count(".") > MOST_PARTS for one in re.split(r"[=\n,{]", source.text)):
-        raise BadUsage(f"{source.name}: larger than {LONGEST >> 10} KiB, or nested too deeply, to be read")
+def parse(source: Source) -> Configuration:
+    """Return the keys of a TOML file. Raises `BadUsage` with the location of what is no TOML."""
+    if len(source.text) > MAX_CHARACTERS or any(
+        key.count(".") > MAX_KEY_PARTS for key in re.split(r"[=\n,{]", source.text)
+    ):
+        raise BadUsage(f"{source.name}: larger than {MAX_CHARACTERS >> 10} KiB, or nested too deeply, to be read")
     try:
-        whole = tomllib.loads(source.text)
+        document = tomllib.loads(source.text)
     except tomllib.TOMLDecodeError as error:
-        place = PLACE.search(str(error))
-        where = f"{source.name}:{place[1]}:{place[2]}" if place else source.name
-        raise BadUsage(f"{where}: {PLACE.sub('', str(error)).strip()}") from None
+        position = ERROR_LOCATION.search(str(error))
+        location = f"{source.name}:{position[1]}:{position[2]}" if position else source.name
+        raise BadUsage(f"{location}: {ERROR_LOCATION.sub('', str(error)).strip()}") from None
     except (ValueError, RecursionError):
         raise BadUsage(f"{source.name}: nested too deeply, or a number too long, to be read") from None
-    places = dict(_places(source))
-    return Read(tuple(_entries(source, whole, (), places)))
+    assignments = dict(_iter_assignments(source))
+    return Configuration(tuple(_iter_entries(source, document, (), assignments)))
 
 
-def _entries(
+def _iter_entries(
     source: Source,
     table: Mapping[str, Any],
     path: tuple[str, ...],
-    places: Mapping[tuple[str, ...], tuple[Span, int, Any]],
+    assignments: Mapping[tuple[str, ...], tuple[Span, int, Any]],
 ) -> Iterator[Entry]:
-    if len(path) > DEEPEST:
+    if len(path) > MAX_DEPTH:
         raise BadUsage(f"{source.name}: nested too deeply to be read")
     for key, value in table.items():
-        here = (*path, key)
+        key_path = (*path, key)
         if isinstance(value, dict) and value:
-            yield from _entries(source, value, here, places)
+            yield from _iter_entries(source, value, key_path, assignments)
             continue
-        (start, begin), end, held = places.get(here, (NOWHERE, -1, None))
-        if start >= 0 and held == value and type(held) is type(value):
-            yield entry(source, here, written(value), start, (start, end), (begin, end))
+        (start, value_start), end, parsed = assignments.get(key_path, (NOWHERE, -1, None))
+        if start >= 0 and parsed == value and type(parsed) is type(value):
+            yield make_entry(source, key_path, format_value(value), start, (start, end), (value_start, end))
         else:
-            yield entry(source, here, written(value), 0)
+            yield make_entry(source, key_path, format_value(value), 0)
 
 
-def _places(source: Source) -> Iterator[tuple[tuple[str, ...], tuple[Span, int, Any]]]:
-    """Yield, for each `key = value` that stands on lines of its own, its path, where it begins and ends, its value."""
+def _iter_assignments(source: Source) -> Iterator[tuple[tuple[str, ...], tuple[Span, int, Any]]]:
+    """Yield key path, (start of the key, start of the value), end and value of each `key = value` on its own lines."""
     lines = source.text.splitlines(keepends=True)
     table: tuple[str, ...] = ()
     offset = 0
-    skip = 0
+    next_index = 0
     for index, line in enumerate(lines):
         start, offset = offset, offset + len(line)
-        if index < skip:
+        if index < next_index:
             continue
-        header = HEADER.fullmatch(line.rstrip("\r\n"))
+        header = TABLE_HEADER.fullmatch(line.rstrip("\r\n"))
         if header or line.lstrip().startswith("[["):
-            table = _path(header[1]) if header else ("[[",)  # tables of a list are no places of their own
+            table = _split_key(header[1]) if header else ("[[",)  # tables of a list have no spans of their own
             continue
         key = ASSIGNMENT.match(line)
         if key is None:
             continue
-        found = _value("".join(lines[index : index + LINES])[key.end() :])
-        if found is not None:
-            length, value = found
-            skip = index + 1 + source.text.count("\n", start, start + key.end() + length)
-            begin = start + key.end()
-            yield (*table, *_path(key[1])), ((start + key.start(1), begin), begin + length, value)
+        parsed = _parse_value("".join(lines[index : index + MAX_VALUE_LINES])[key.end() :])
+        if parsed is not None:
+            length, value = parsed
+            next_index = index + 1 + source.text.count("\n", start, start + key.end() + length)
+            value_start = start + key.end()
+            yield (*table, *_split_key(key[1])), ((start + key.start(1), value_start), value_start + length, value)
 
 
-def _path(written_key: str) -> tuple[str, ...]:
-    parts = re.findall(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)", written_key)
-    return tuple(next(one for one in (*part, "") if one) if any(part) else "" for part in parts)
+def _split_key(key: str) -> tuple[str, ...]:
+    parts = re.findall(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)", key)
+    return tuple(next(name for name in (*part, "") if name) if any(part) else "" for part in parts)
 
 
-def _value(text: str) -> tuple[int, Any] | None:
-    """Return how long the value is with which `text` begins, and the value."""
-    ends = [match.start() for match in re.finditer(r"[ \t]*(?:#|\r?\n|$)", text)][: 2 * LINES]
+def _parse_value(text: str) -> tuple[int, Any] | None:
+    """Return the length of the value with which `text` begins, and the value; None where none can be parsed."""
+    ends = [match.start() for match in re.finditer(r"[ \t]*(?:#|\r?\n|$)", text)][: 2 * MAX_VALUE_LINES]
     for end in ends:
         try:
             return end, tomllib.loads(f"x = {text[:end]}")["x"]

@@ -2,7 +2,7 @@
 
 Options as in accelerate 1.15.0 commands/launch.py:156-985, with hyphens or underscores (:142) and never abbreviated
 (:145); `--num_processes` counts those of all machines (utils/launch.py:217, 489), and is every GPU where neither
-an option nor a configuration says it (commands/launch.py:1324).
+an option nor a configuration sets it (commands/launch.py:1324).
 """
 
 from __future__ import annotations
@@ -11,16 +11,23 @@ from collections.abc import Mapping, Sequence
 
 from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.launch import Word
-from attncheck.lint.launchers import Launcher, Taken
-from attncheck.lint.launchers.options import EVERY_GPU, Front, base, count, front, names
+from attncheck.lint.launchers import Launcher, ParsedLauncher
+from attncheck.lint.launchers.options import (
+    EVERY_GPU,
+    LeadingOptions,
+    parse_count,
+    parse_leading_options,
+    program_name,
+    split_names,
+)
 
-SWITCHES = names(
+SWITCHES = split_names(
     "--quiet -q --cpu --multi_gpu --tpu --enable_cpu_affinity --dynamo_use_fullgraph --dynamo_use_dynamic "
     "--dynamo_use_regional_compilation --use_deepspeed --use_fsdp --use_parallelism_config --use_megatron_lm "
     "--same_network -m --module --no_python --tpu_cluster --no_tpu_cluster --tpu_use_sudo --downcast_bf16 "
     "--fp8_use_autocast_during_eval --debug -h --help"
 )
-VALUED = names(
+VALUE_OPTIONS = split_names(
     "--config_file --mixed_precision --num_processes --num_machines --num_cpu_threads_per_process --dynamo_backend "
     "--dynamo_mode --gpu_ids --machine_rank --main_process_ip --main_process_port -t --tee --log_dir --role "
     "--rdzv_backend --rdzv_conf --max_restarts --monitor_interval --vm --env --main_training_function "
@@ -50,59 +57,71 @@ VALUED = names(
     "--parallelism_config_sp_seq_length --parallelism_config_sp_seq_length_is_variable "
     "--parallelism_config_sp_attn_implementation"
 )
-MODULES = ("accelerate.commands.launch", "accelerate-launch")
+NAMES = ("accelerate.commands.launch", "accelerate-launch")
 
 
-def take(words: Sequence[Word]) -> Taken | None:
-    """Return what accelerate is told."""
-    after = _arguments(words)
-    if after is None:
+def parse(words: Sequence[Word]) -> ParsedLauncher | None:
+    """Return the parsed `accelerate launch`, None for any other command."""
+    arguments = _find_arguments(words)
+    if arguments is None:
         return None
-    options = front(after, VALUED, SWITCHES, underscores=True, abbreviated=False)
-    nodes, processes = _counts(options, {})
-    return Taken(
+    options = parse_leading_options(arguments, VALUE_OPTIONS, SWITCHES, fold_hyphens=True, allow_abbrev=False)
+    nodes, processes = _combine_counts(options, {})
+    return ParsedLauncher(
         words=options.rest,
         nodes=nodes,
         processes=processes,
-        file=options.text("--config_file"),
-        module=bool({"-m", "--module"} & set(options.values)),
+        config_file=options.text("--config_file"),
+        is_module=bool({"-m", "--module"} & set(options.values)),
         notes=options.notes,
     )
 
 
-def configured(words: Sequence[Word], values: Mapping[str, str]) -> tuple[Fact[int], Fact[int]]:
-    """Return nodes and processes a node, with what accelerate's own configuration file says: options win over it."""
-    options = front(_arguments(words) or (), VALUED, SWITCHES, underscores=True, abbreviated=False)
-    return _counts(options, values)
+def parse_counts(words: Sequence[Word], config_values: Mapping[str, str]) -> tuple[Fact[int], Fact[int]]:
+    """Return nodes and processes a node, with the values of accelerate's own configuration file; options win."""
+    options = parse_leading_options(
+        _find_arguments(words) or (), VALUE_OPTIONS, SWITCHES, fold_hyphens=True, allow_abbrev=False
+    )
+    return _combine_counts(options, config_values)
 
 
-def _arguments(words: Sequence[Word]) -> Sequence[Word] | None:
-    name = base(words[0]) if words else ""
-    if name in MODULES:
+def _find_arguments(words: Sequence[Word]) -> Sequence[Word] | None:
+    name = program_name(words[0]) if words else ""
+    if name in NAMES:
         return words[1:]
     if name in ("accelerate", "accelerate.commands.accelerate_cli") and len(words) > 1 and words[1].text == "launch":
         return words[2:]
     return None
 
 
-def _counts(options: Front, values: Mapping[str, str]) -> tuple[Fact[int], Fact[int]]:
+def _combine_counts(options: LeadingOptions, config_values: Mapping[str, str]) -> tuple[Fact[int], Fact[int]]:
     file = options.text("--config_file")
-    nodes = count(options.values.get("--num_machines"), "--num_machines", _of_file(values, "num_machines", file, 1))
-    total = count(options.values.get("--num_processes"), "--num_processes", _of_file(values, "num_processes", file, 0))
-    if not isinstance(total, Known):
-        return nodes, total
+    nodes = parse_count(
+        options.values.get("--num_machines"),
+        "--num_machines",
+        _read_config_count(config_values, "num_machines", file, 1),
+    )
+    total_processes = parse_count(
+        options.values.get("--num_processes"),
+        "--num_processes",
+        _read_config_count(config_values, "num_processes", file, 0),
+    )
+    if not isinstance(total_processes, Known):
+        return nodes, total_processes
     if not isinstance(nodes, Known):
-        return nodes, Absent(f"--num_processes {total.value} is over all machines, and their number is not known")
-    return nodes, Known(max(total.value // nodes.value, 1))
+        return nodes, Absent(
+            f"--num_processes {total_processes.value} is over all machines, and their number is not known"
+        )
+    return nodes, Known(max(total_processes.value // nodes.value, 1))
 
 
-def _of_file(values: Mapping[str, str], name: str, file: str, otherwise: int) -> Fact[int]:
-    text = values.get(name, "")
+def _read_config_count(config_values: Mapping[str, str], name: str, file: str, default: int) -> Fact[int]:
+    text = config_values.get(name, "")
     if text.isascii() and text.isdigit() and len(text) < 7 and int(text):
         return Known(int(text))
-    if file and not values:
+    if file and not config_values:
         return Absent(f"{file} says it")
-    return Known(otherwise) if otherwise else Absent(f"accelerate without --num_processes: {EVERY_GPU}")
+    return Known(default) if default else Absent(f"accelerate without --num_processes: {EVERY_GPU}")
 
 
-LAUNCHER = Launcher("accelerate", take)
+LAUNCHER = Launcher("accelerate", parse)

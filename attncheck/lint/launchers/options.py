@@ -1,4 +1,4 @@
-"""What launchers' files share: the options in front of a script, and counts in them. No launcher itself."""
+"""Parsing that the launchers share: the options before a script, and counts in them. No launcher itself."""
 
 from __future__ import annotations
 
@@ -12,83 +12,89 @@ from attncheck.core.launch import NOWHERE, Word
 EVERY_GPU = "as many as the node has GPUs"  # the end of the reason, where nothing limits the processes
 
 
-def names(text: str) -> frozenset[str]:
-    """Return the words of `text`: a table of options that can be read."""
+def split_names(text: str) -> frozenset[str]:
+    """Return the option names in `text`, which are separated by blanks."""
     return frozenset(text.split())
 
 
 @dataclass(frozen=True)
-class Front:
-    """The options before a script, and what follows them."""
+class LeadingOptions:
+    """The options before a script, and the words that follow them."""
 
     values: Mapping[str, Word] = field(default_factory=dict)  # by name, the last one counts; a switch has no text
     rest: tuple[Word, ...] = ()
     notes: tuple[str, ...] = ()
 
     def text(self, name: str) -> str:
-        """Return the value of an option, "" where it is not written."""
+        """Return the value of an option, "" where it is not set."""
         return self.values[name].text if name in self.values else ""
 
 
-def front(
+def parse_leading_options(
     words: Sequence[Word],
-    valued: AbstractSet[str],
+    value_options: AbstractSet[str],
     switches: AbstractSet[str],
-    underscores: bool = False,
-    abbreviated: bool = True,
-) -> Front:
+    fold_hyphens: bool = False,
+    allow_abbrev: bool = True,
+) -> LeadingOptions:
     """Return the options with which `words` begin; the first word that is none ends them, and so does "--".
 
-    With `underscores` "--num-processes" and "--num_processes" are one name. As argparse does, a beginning of a
-    name that fits one option alone stands for it, unless not `abbreviated`.
+    With `fold_hyphens` "--num-processes" and "--num_processes" are one name. With `allow_abbrev`, as in argparse, a
+    prefix of one option's name alone stands for it.
     """
     values: dict[str, Word] = {}
     notes: list[str] = []
-    at = 0
-    while at < len(words) and words[at].text.startswith("-") and words[at].text not in ("-", "--"):
-        written, equals, given = words[at].text.partition("=")
-        name = _known(written, valued, switches, underscores, abbreviated)
-        short = written[:2] if name is None and not written.startswith("--") and written[:2] in valued else ""
-        if short:  # "-N2"
-            values[short] = replace(words[at], text=words[at].text[2:].removeprefix("="), span=NOWHERE)
-        elif name is not None and name in valued and not equals:
-            at += 1
-            values[name] = words[at] if at < len(words) else replace(words[at - 1], text="")
+    index = 0
+    while index < len(words) and words[index].text.startswith("-") and words[index].text not in ("-", "--"):
+        option, equals, value = words[index].text.partition("=")
+        name = _match_option(option, value_options, switches, fold_hyphens, allow_abbrev)
+        short_option = (
+            option[:2] if name is None and not option.startswith("--") and option[:2] in value_options else ""
+        )
+        if short_option:  # "-N2"
+            values[short_option] = replace(words[index], text=words[index].text[2:].removeprefix("="), span=NOWHERE)
+        elif name is not None and name in value_options and not equals:
+            index += 1
+            values[name] = words[index] if index < len(words) else replace(words[index - 1], text="")
         else:
             if name is None:
-                notes.append(f"{written} is no option known of the launcher")
-            values[name or written] = replace(words[at], text=given, span=NOWHERE)
-        at += 1
-    if at < len(words) and words[at].text == "--":
-        at += 1
-    return Front(values, tuple(words[at:]), tuple(notes))
+                notes.append(f"{option} is no option known of the launcher")
+            values[name or option] = replace(words[index], text=value, span=NOWHERE)
+        index += 1
+    if index < len(words) and words[index].text == "--":
+        index += 1
+    return LeadingOptions(values, tuple(words[index:]), tuple(notes))
 
 
-def _known(
-    written: str, valued: AbstractSet[str], switches: AbstractSet[str], underscores: bool, abbreviated: bool
+def _match_option(
+    option: str, value_options: AbstractSet[str], switches: AbstractSet[str], fold_hyphens: bool, allow_abbrev: bool
 ) -> str | None:
-    name = "--" + written[2:].replace("-", "_") if underscores and written.startswith("--") else written
-    if name in valued or name in switches:
+    name = "--" + option[2:].replace("-", "_") if fold_hyphens and option.startswith("--") else option
+    if name in value_options or name in switches:
         return name
-    if not abbreviated:
+    if not allow_abbrev:
         return None
-    near = [one for one in (*valued, *switches) if name.startswith("--") and len(name) > 4 and one.startswith(name)]
-    return near[0] if len(near) == 1 else None
+    candidates = [
+        candidate
+        for candidate in (*value_options, *switches)
+        if name.startswith("--") and len(name) > 4 and candidate.startswith(name)
+    ]
+    return candidates[0] if len(candidates) == 1 else None
 
 
-def count(word: Word | None, what: str, otherwise: Fact[int]) -> Fact[int]:
-    """Return the number that an option gives, `otherwise` where it is not written."""
+def parse_count(word: Word | None, option: str, default: Fact[int]) -> Fact[int]:
+    """Return the count that `word`, the value of `option`, gives; `default` where the option is not set."""
     if word is None:
-        return otherwise
+        return default
     if not word.known:
-        return Unreadable(f"{what} is {word.text}, which only running tells")
+        return Unreadable(f"{option} is {word.text}, which only running tells")
     if word.text in ("gpu", "auto"):
-        return Absent(f"{what} {word.text}: {EVERY_GPU}")
+        return Absent(f"{option} {word.text}: {EVERY_GPU}")
     if word.text.isascii() and word.text.isdigit() and int(word.text[:9]) > 0 and len(word.text) < 9:
         return Known(int(word.text))
-    return Unreadable(f"{what} is {word.text!r}, which is no count")
+    return Unreadable(f"{option} is {word.text!r}, which is no count")
 
 
-def base(word: Word) -> str:
-    """Return a program's name without its folder."""
+def program_name(word: Word) -> str:
+    """Return the name of a program without its folder."""
     return word.text.rsplit("/", 1)[-1]

@@ -6,43 +6,43 @@ import re
 from collections.abc import Sequence
 
 from attncheck.core.launch import Word
-from attncheck.lint.launchers import Launcher, Taken
-from attncheck.lint.launchers.options import base
+from attncheck.lint.launchers import Launcher, ParsedLauncher
+from attncheck.lint.launchers.options import program_name
 
-NAME = re.compile(r"(?:python|pypy)[\d.]*t?|\$\{?PYTHON\w*\}?")
-VALUED = "WX"
+PROGRAM = re.compile(r"(?:python|pypy)[\d.]*t?|\$\{?PYTHON\w*\}?")
+VALUE_OPTIONS = "WX"
 
 
-def take(words: Sequence[Word]) -> Taken | None:
+def parse(words: Sequence[Word]) -> ParsedLauncher | None:
     """Return the module or the script that Python runs; None for code (`-c`) and for no program at all."""
-    if not words or not NAME.fullmatch(base(words[0])):
+    if not words or not PROGRAM.fullmatch(program_name(words[0])):
         return None
-    at = 1
-    while at < len(words) and words[at].text.startswith("-") and len(words[at].text) > 1:
-        option = words[at].text
+    index = 1
+    while index < len(words) and words[index].text.startswith("-") and len(words[index].text) > 1:
+        option = words[index].text
         if option.startswith("--"):
-            at += 2 if option == "--check-hash-based-pycs" else 1
+            index += 2 if option == "--check-hash-based-pycs" else 1
             continue
         letter = re.search(r"[mcWX]", option)
         if letter and letter[0] == "c":
             return None
         if letter and letter[0] == "m":
-            return _module(words, at, option[letter.end() :])
-        at += 2 if letter and letter.end() == len(option) else 1
-    return Taken(tuple(words[at:])) if at < len(words) else None
+            return _parse_module(words, index, option[letter.end() :])
+        index += 2 if letter and letter.end() == len(option) else 1
+    return ParsedLauncher(tuple(words[index:])) if index < len(words) else None
 
 
-def _module(words: Sequence[Word], at: int, name: str) -> Taken | None:
+def _parse_module(words: Sequence[Word], index: int, name: str) -> ParsedLauncher | None:
     """Return what `-m` runs; the name may stand in the same word ("-mverl.trainer.main_ppo")."""
     if name:
-        word = words[at]
-        span = (word.span[0] + len(word.text) - len(name), word.span[1]) if _plain(word) else (-1, -1)
-        return Taken((Word(name, span, word.location, word.known), *words[at + 1 :]), module=True)
-    return Taken(tuple(words[at + 1 :]), module=True) if at + 1 < len(words) else None
+        word = words[index]
+        span = (word.span[0] + len(word.text) - len(name), word.span[1]) if _is_verbatim(word) else (-1, -1)
+        return ParsedLauncher((Word(name, span, word.location, word.known), *words[index + 1 :]), is_module=True)
+    return ParsedLauncher(tuple(words[index + 1 :]), is_module=True) if index + 1 < len(words) else None
 
 
-def _plain(word: Word) -> bool:
+def _is_verbatim(word: Word) -> bool:
     return word.span[1] - word.span[0] == len(word.text)
 
 
-LAUNCHER = Launcher("python", take)
+LAUNCHER = Launcher("python", parse)

@@ -11,38 +11,38 @@ from collections.abc import Mapping, Sequence
 
 from attncheck.core.facts import Absent, Fact
 from attncheck.core.launch import Word
-from attncheck.lint.launchers import Launcher, Taken
-from attncheck.lint.launchers.options import base, front, names
+from attncheck.lint.launchers import Launcher, ParsedLauncher
+from attncheck.lint.launchers.options import parse_leading_options, program_name, split_names
 
-VALUED = names(
+VALUE_OPTIONS = split_names(
     "--address --job-id --submission-id --runtime-env --runtime-env-json --working-dir --metadata-json "
     "--entrypoint-num-cpus --entrypoint-num-gpus --entrypoint-memory --entrypoint-resources "
     "--entrypoint-label-selector --verify --headers --log-style --log-color"
 )
-SWITCHES = names("--no-wait -v --verbose")
-SCATTERED: Fact[int] = Absent("Ray places the processes, as the program asks it to")
+SWITCHES = split_names("--no-wait -v --verbose")
+PLACED_BY_RAY: Fact[int] = Absent("Ray places the processes, as the program asks it to")
 
 
-def take(words: Sequence[Word]) -> Taken | None:
-    """Return what a submitted job is told."""
-    if not words or base(words[0]) != "ray" or [word.text for word in words[1:3]] != ["job", "submit"]:
+def parse(words: Sequence[Word]) -> ParsedLauncher | None:
+    """Return the parsed `ray job submit`, None for any other command."""
+    if not words or program_name(words[0]) != "ray" or [word.text for word in words[1:3]] != ["job", "submit"]:
         return None
-    options = front(words[3:], VALUED, SWITCHES, abbreviated=False)
-    environ, notes = _environ(options.text("--runtime-env-json"))
+    options = parse_leading_options(words[3:], VALUE_OPTIONS, SWITCHES, allow_abbrev=False)
+    environ, notes = _parse_env_vars(options.text("--runtime-env-json"))
     if "--runtime-env" in options.values:
         notes = (*notes, f"the runtime environment {options.text('--runtime-env')} is not read")
-    return Taken(options.rest, environ, SCATTERED, SCATTERED, notes=(*options.notes, *notes))
+    return ParsedLauncher(options.rest, environ, PLACED_BY_RAY, PLACED_BY_RAY, notes=(*options.notes, *notes))
 
 
-def _environ(text: str) -> tuple[Mapping[str, str], tuple[str, ...]]:
+def _parse_env_vars(text: str) -> tuple[Mapping[str, str], tuple[str, ...]]:
     if not text:
         return {}, ()
     try:
-        found = json.loads(text)
+        runtime_env = json.loads(text)
     except (ValueError, RecursionError):
         return {}, ("--runtime-env-json could not be read as JSON",)
-    given = found.get("env_vars") if isinstance(found, dict) else None
-    return {str(key): str(one) for key, one in given.items()} if isinstance(given, dict) else {}, ()
+    env_vars = runtime_env.get("env_vars") if isinstance(runtime_env, dict) else None
+    return {str(key): str(value) for key, value in env_vars.items()} if isinstance(env_vars, dict) else {}, ()
 
 
-LAUNCHER = Launcher("ray", take)
+LAUNCHER = Launcher("ray", parse)

@@ -10,10 +10,16 @@ from collections.abc import Sequence
 
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.launch import Word
-from attncheck.lint.launchers import Launcher, Taken
-from attncheck.lint.launchers.options import Front, base, count, front, names
+from attncheck.lint.launchers import Launcher, ParsedLauncher
+from attncheck.lint.launchers.options import (
+    LeadingOptions,
+    parse_count,
+    parse_leading_options,
+    program_name,
+    split_names,
+)
 
-VALUED = names(
+VALUE_OPTIONS = split_names(
     "-A --accel-bind --account --acctg-freq --autocomplete -B -b --bb --bbf --bcast-exclude --begin -C -c --chdir "
     "--cluster --cluster-constraint --clusters --comment --constraint --container --container-env --container-id "
     "--container-image --container-mounts --container-name --container-save --container-unshare --container-workdir "
@@ -29,7 +35,7 @@ VALUED = names(
     "--thread-spec --threads --threads-per-core --time --time-min --tmp --treewidth --tres-bind --tres-per-task -W -w "
     "--wait --wckey -x"
 )
-SWITCHES = names(
+SWITCHES = split_names(
     "--async --bcast --compress --consolidate-segments --container-entrypoint --container-entrypoint-log "
     "--container-mount-home --container-readonly --container-remap-root --container-writable --contiguous "
     "--debugger-test --disable-status -E --exact --exclusive --external-launcher -H -h --help --hold -I --immediate "
@@ -41,37 +47,41 @@ SWITCHES = names(
 )
 
 
-def take(words: Sequence[Word]) -> Taken | None:
-    """Return what srun is told."""
-    if not words or base(words[0]) != "srun":
+def parse(words: Sequence[Word]) -> ParsedLauncher | None:
+    """Return the parsed `srun`, None for any other command."""
+    if not words or program_name(words[0]) != "srun":
         return None
-    options = front(words[1:], VALUED, SWITCHES)
-    nodes = _nodes(options)
-    return Taken(options.rest, _exported(options), nodes, _tasks(options, nodes), notes=options.notes)
+    options = parse_leading_options(words[1:], VALUE_OPTIONS, SWITCHES)
+    nodes = _parse_nodes(options)
+    return ParsedLauncher(
+        options.rest, _parse_exports(options), nodes, _parse_tasks_per_node(options, nodes), notes=options.notes
+    )
 
 
-def _nodes(options: Front) -> Fact[int]:
+def _parse_nodes(options: LeadingOptions) -> Fact[int]:
     word = options.values.get("--nodes") or options.values.get("-N")
     if word is not None and word.known and "-" in word.text:
         low, _, high = word.text.partition("-")
         return Known(int(low)) if low == high and low.isdigit() else Unreadable(f"--nodes {word.text} is a range")
-    return count(word, "--nodes", Absent("srun takes as many nodes as the allocation has"))
+    return parse_count(word, "--nodes", Absent("srun takes as many nodes as the allocation has"))
 
 
-def _tasks(options: Front, nodes: Fact[int]) -> Fact[int]:
-    each = options.values.get("--ntasks-per-node") or options.values.get("--tasks-per-node")
-    if each is not None:
-        return count(each, "--ntasks-per-node", Absent())
-    total = count(options.values.get("--ntasks") or options.values.get("-n"), "--ntasks", Absent())
-    if isinstance(total, Known) and isinstance(nodes, Known):
-        return Known(max(total.value // nodes.value, 1))
-    return Absent() if isinstance(total, Absent) else Unreadable("--ntasks is over nodes whose number is not known")
+def _parse_tasks_per_node(options: LeadingOptions, nodes: Fact[int]) -> Fact[int]:
+    per_node = options.values.get("--ntasks-per-node") or options.values.get("--tasks-per-node")
+    if per_node is not None:
+        return parse_count(per_node, "--ntasks-per-node", Absent())
+    total_tasks = parse_count(options.values.get("--ntasks") or options.values.get("-n"), "--ntasks", Absent())
+    if isinstance(total_tasks, Known) and isinstance(nodes, Known):
+        return Known(max(total_tasks.value // nodes.value, 1))
+    return (
+        Absent() if isinstance(total_tasks, Absent) else Unreadable("--ntasks is over nodes whose number is not known")
+    )
 
 
-def _exported(options: Front) -> dict[str, str]:
-    """Read "--export=ALL,NAME=value"."""
-    pairs = (one.partition("=") for one in options.text("--export").split(",") if "=" in one)
-    return {name: text for name, _, text in pairs}
+def _parse_exports(options: LeadingOptions) -> dict[str, str]:
+    """Return the variables that "--export=ALL,NAME=value" sets."""
+    assignments = (pair.partition("=") for pair in options.text("--export").split(",") if "=" in pair)
+    return {name: text for name, _, text in assignments}
 
 
-LAUNCHER = Launcher("srun", take)
+LAUNCHER = Launcher("srun", parse)

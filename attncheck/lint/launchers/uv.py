@@ -1,4 +1,4 @@
-"""Runners of environments, which only find the program: uv run, uvx, poetry, pdm, pipenv, hatch, rye, pixi, conda.
+"""Environment runners, which only find the program: uv run, uvx, poetry, pdm, pipenv, hatch, rye, pixi, conda.
 
 Options that take a value: `uv run --help`, `uvx --help` of uv 0.13.8; of the others the few that name an environment.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attncheck.core.launch import Word
-from attncheck.lint.launchers import Launcher, Taken
-from attncheck.lint.launchers.options import base, front, names
+from attncheck.lint.launchers import Launcher, ParsedLauncher
+from attncheck.lint.launchers.options import parse_leading_options, program_name, split_names
 
-UV = names(
+UV_VALUE_OPTIONS = split_names(
     "--allow-insecure-host -b --build-constraints -C -c --cache-dir --color --config-file --config-setting "
     "--config-settings-package --constraints --default-index --directory --env-file --exclude-newer "
     "--exclude-newer-package --extra --extra-index-url -f --find-links --fork-strategy --from --group -i --index "
@@ -21,27 +21,31 @@ UV = names(
     "--refresh-package --reinstall-package --resolution --torch-backend --upgrade-group --upgrade-package -w --with "
     "--with-editable --with-requirements"
 )
-OTHERS = names("-n --name -p --prefix --cwd -e --environment --manifest-path --platform -d --env")
-RUN = {"uv", "poetry", "pdm", "pipenv", "hatch", "rye", "pixi", "conda", "mamba", "micromamba"}
+OTHER_VALUE_OPTIONS = split_names("-n --name -p --prefix --cwd -e --environment --manifest-path --platform -d --env")
+RUNNERS = {"uv", "poetry", "pdm", "pipenv", "hatch", "rye", "pixi", "conda", "mamba", "micromamba"}
 
 
-def take(words: Sequence[Word]) -> Taken | None:
-    """Return the program behind the runner."""
+def parse(words: Sequence[Word]) -> ParsedLauncher | None:
+    """Return the command behind the runner, None for any other command."""
     if not words:
         return None
-    name = base(words[0])
+    name = program_name(words[0])
     if name == "uvx":
-        return Taken(front(words[1:], UV, frozenset(), abbreviated=False).rest)
-    if name not in RUN:
+        return ParsedLauncher(parse_leading_options(words[1:], UV_VALUE_OPTIONS, frozenset(), allow_abbrev=False).rest)
+    if name not in RUNNERS:
         return None
-    valued = UV if name == "uv" else OTHERS
-    before = front(words[1:], valued - {"-e"} if name == "hatch" else valued, frozenset(), abbreviated=False).rest
-    if not before or before[0].text != "run":
+    value_options = UV_VALUE_OPTIONS if name == "uv" else OTHER_VALUE_OPTIONS
+    subcommand = parse_leading_options(
+        words[1:], value_options - {"-e"} if name == "hatch" else value_options, frozenset(), allow_abbrev=False
+    ).rest
+    if not subcommand or subcommand[0].text != "run":
         return None
     if name == "hatch":
-        return Taken(tuple(before[1:]))
-    options = front(before[1:], valued, frozenset({"-m", "--module", "-s", "--script"}), abbreviated=False)
-    return Taken(options.rest, module=name == "uv" and bool({"-m", "--module"} & set(options.values)))
+        return ParsedLauncher(tuple(subcommand[1:]))
+    options = parse_leading_options(
+        subcommand[1:], value_options, frozenset({"-m", "--module", "-s", "--script"}), allow_abbrev=False
+    )
+    return ParsedLauncher(options.rest, is_module=name == "uv" and bool({"-m", "--module"} & set(options.values)))
 
 
-LAUNCHER = Launcher("uv", take)
+LAUNCHER = Launcher("uv", parse)

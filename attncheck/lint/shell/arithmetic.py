@@ -1,4 +1,4 @@
-"""The arithmetic of `$((…))` over integers that are known."""
+"""Evaluates the arithmetic expansion `$((…))` over integers that are known."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import operator
 import re
 from collections.abc import Callable
 
-NAME = re.compile(r"[A-Za-z_]\w*")
-NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})")
-ALLOWED = re.compile(r"[\d\s+*/%()<>=!&|-]{1,200}")
-LARGEST = 1 << 62
+PARAMETER_NAME = re.compile(r"[A-Za-z_]\w*")
+INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,17})")
+ALLOWED_EXPRESSION = re.compile(r"[\d\s+*/%()<>=!&|-]{1,200}")
+MAX_MAGNITUDE = 1 << 62
 OPERATORS: dict[type[ast.AST], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -20,33 +20,33 @@ OPERATORS: dict[type[ast.AST], Callable[[int, int], int]] = {
 }
 
 
-def value_of(text: str, number: Callable[[str], str]) -> int | None:
-    """Return what an arithmetic expression is, None where a name is not known or it is more than + - * / % and ().
+def evaluate_arithmetic(text: str, read_parameter: Callable[[str], str]) -> int | None:
+    """Return the value of an arithmetic expression, None where a name is not known or it is more than + - * / % ().
 
-    `number(name)` returns what a variable holds, "" where that is not known.
+    `read_parameter(name)` returns the value of a variable, "" where that is not known.
     """
     if len(text) > 200:
         return None
-    words = NAME.sub(lambda name: f"({_number(number(name[0]))})", text.strip())
-    if not ALLOWED.fullmatch(words) or "//" in words or "**" in words:
+    expression = PARAMETER_NAME.sub(lambda name: f"({_keep_integer(read_parameter(name[0]))})", text.strip())
+    if not ALLOWED_EXPRESSION.fullmatch(expression) or "//" in expression or "**" in expression:
         return None
     try:
-        return _value(ast.parse(words.replace("/", "//"), mode="eval").body)
+        return _evaluate_node(ast.parse(expression.replace("/", "//"), mode="eval").body)
     except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
         return None
 
 
-def _number(text: str) -> str:
-    return text if NUMBER.fullmatch(text) else ""
+def _keep_integer(text: str) -> str:
+    return text if INTEGER.fullmatch(text) else ""
 
 
-def _value(node: ast.AST) -> int:
+def _evaluate_node(node: ast.AST) -> int:
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand)
+        return -_evaluate_node(node.operand)
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        found = OPERATORS[type(node.op)](_value(node.left), _value(node.right))
-        if abs(found) < LARGEST:
-            return found
+        value = OPERATORS[type(node.op)](_evaluate_node(node.left), _evaluate_node(node.right))
+        if abs(value) < MAX_MAGNITUDE:
+            return value
     raise ValueError("not integer arithmetic")

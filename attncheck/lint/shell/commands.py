@@ -1,9 +1,9 @@
-"""A bash launch script, or a command, read as text and never run: the commands it would start, in their order.
+"""Parses a bash launch script, or a command, as text and never runs it: the commands it would start, in their order.
 
-What is followed: quotes, continuations, variables and arrays that the script sets itself, heredocs, functions,
-`eval`, `bash -c`, arithmetic over known integers. What only running can tell (`$(nproc)`, a variable of the user's
+What is followed: quotes, continuations, variables and arrays that the script sets itself, here-documents, functions,
+`eval`, `bash -c`, arithmetic over known integers. What is known only at run time (`$(nproc)`, a variable of the user's
 environment) stays as it is written. A condition over known words is followed; of any other both branches are read,
-the commands in them say so, and a variable that they set differently is not known.
+the commands in them have a note that says so, and a variable that they set differently is not known.
 """
 
 from __future__ import annotations
@@ -13,203 +13,230 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from attncheck.core.launch import NOWHERE, Source, Word
-from attncheck.lint.shell.arithmetic import value_of
-from attncheck.lint.shell.following import TESTS, Command, Following, Function, State
-from attncheck.lint.shell.grammar import ASSIGNMENT, FUNCTION, LOOP, Gathered
-from attncheck.lint.shell.scope import Field, Scope, Variable, together
-from attncheck.lint.shell.text import Run, Runs, Text, string
-from attncheck.lint.shell.words import fields
+from attncheck.lint.shell.arithmetic import evaluate_arithmetic
+from attncheck.lint.shell.following import TEST_COMMANDS, Command, ScriptInterpreter, ScriptState, ShellFunction
+from attncheck.lint.shell.grammar import ASSIGNMENT, FUNCTION, LOOP, SimpleCommand
+from attncheck.lint.shell.scope import Field, Scope, Variable, join_fields
+from attncheck.lint.shell.text import ScriptText, Segment, Segments, join_text
+from attncheck.lint.shell.words import expand_fields
 
-__all__ = ["Command", "commands"]
+__all__ = ["Command", "parse_commands"]
 
 
-DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(-\S.*)$", re.MULTILINE)
-DECLARING = {"export", "declare", "typeset", "local", "readonly"}
+SBATCH_DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(-\S.*)$", re.MULTILINE)
+DECLARATION_BUILTINS = {"export", "declare", "typeset", "local", "readonly"}
 SHELLS = {"bash", "sh", "zsh", "dash", "ksh"}
-DEEPEST = 8  # scripts within scripts, and functions that call functions
+MAX_NESTING = 8  # scripts within scripts, and functions that call functions
 
 
-def commands(source: Source) -> list[Command]:
+def parse_commands(source: Source) -> list[Command]:
     """Return the commands of a script or a command line, in the order in which they are written."""
-    state = State(source)
-    script = _Script(Text.whole(source), state)
-    script.scope.variables.update(_directives(source))
-    script.run()
-    called = {name for name, function in state.functions.items() if function.called}
-    return [command for command, function in state.found if function not in called]
+    state = ScriptState(source)
+    script = _CommandCollector(ScriptText.from_source(source), state)
+    script.scope.variables.update(_parse_sbatch_directives(source))
+    script.parse()
+    called = {name for name, function in state.functions.items() if function.is_called}
+    return [command for command, function in state.commands if function not in called]
 
 
-class _Script(Following):
-    """Follows one text, and keeps the commands that it starts."""
+class _CommandCollector(ScriptInterpreter):
+    """Interprets one text, and collects the commands that it starts."""
 
     def __init__(
-        self, text: Text, state: State, scope: Scope | None = None, prefix: Sequence[Field] = (), depth: int = 0
+        self,
+        text: ScriptText,
+        state: ScriptState,
+        scope: Scope | None = None,
+        prefix: Sequence[Field] = (),
+        depth: int = 0,
     ) -> None:
         super().__init__(text, state, scope or Scope())
         self.prefix, self.depth = prefix, depth
-        self.scope.substitute = self._printed
+        self.scope.substitute_command = self._substitute_command
 
-    def finished(self, gathered: Gathered) -> None:
-        """Do what a simple command does to the variables, or keep it; unless it is known not to be reached."""
-        if not self._reached():
-            self.guard.tested = False
+    def handle_command(self, command: SimpleCommand) -> None:
+        """Apply what a simple command does to the variables, or collect it; unless it is known not to be reached."""
+        if not self._is_reachable():
+            self.and_or_list.last_was_test = False
             return
-        first = self.raw[slice(*gathered.words[0])]
-        if first in TESTS:
-            self._tested(gathered, first)
+        first_word = self.raw[slice(*command.words[0])]
+        if first_word in TEST_COMMANDS:
+            self._evaluate_test(command, first_word)
             return
-        self._said(None)
-        if first in ("for", "select", "case"):
-            self._loop(gathered)
+        self._record_test_result(None)
+        if first_word in ("for", "select", "case"):
+            self._forget_loop_variable(command)
             return
-        count = 0
-        while count < len(gathered.words) and ASSIGNMENT.match(self.raw, *gathered.words[count]):
-            count += 1
-        if count == len(gathered.words):
-            for index in range(count):
-                self._assign(gathered, index, exported=self.state.exports_all)
+        assignment_count = 0
+        while assignment_count < len(command.words) and ASSIGNMENT.match(self.raw, *command.words[assignment_count]):
+            assignment_count += 1
+        if assignment_count == len(command.words):
+            for index in range(assignment_count):
+                self._apply_assignment(command, index, exported=self.state.exports_all)
             return
-        local: dict[str, str] = {}
-        for index in range(count):
-            name, runs = self._assignment(gathered.words[index])
-            local[name] = string(runs)
-        self._command(gathered, count, local)
+        assignments: dict[str, str] = {}
+        for index in range(assignment_count):
+            name, segments = self._parse_assignment(command.words[index])
+            assignments[name] = join_text(segments)
+        self._interpret_command(command, assignment_count, assignments)
 
-    def _command(self, gathered: Gathered, count: int, local: Mapping[str, str]) -> None:
-        found = [one for word in gathered.words[count:] for one in fields(self.text, *word, self.scope)]
-        if not found:
+    def _interpret_command(self, command: SimpleCommand, name_index: int, assignments: Mapping[str, str]) -> None:
+        argv = [field for word in command.words[name_index:] for field in expand_fields(self.text, *word, self.scope)]
+        if not argv:
             return
-        name = found[0].text
-        if name in DECLARING:
-            self._declare(gathered, count, found)
+        name = argv[0].text
+        if name in DECLARATION_BUILTINS:
+            self._apply_declaration(command, name_index, argv)
         elif name in ("read", "mapfile", "readarray"):
-            self._read(found, gathered.heredoc)
+            self._apply_read(argv, command.stdin)
         elif name == "shift":
-            self._shift(found)
+            self._apply_shift(argv)
         elif name == "unset":
-            for one in found[1:]:
-                self.scope.variables.pop(one.text, None)
-        elif name == "set" and len(found) > 1 and found[1].text == "-a":
+            for field in argv[1:]:
+                self.scope.variables.pop(field.text, None)
+        elif name == "set" and len(argv) > 1 and argv[1].text == "-a":
             self.state.exports_all = True
         elif name == "eval":
-            self._nested(together(found[1:]), self.scope, self.prefix)
+            self._parse_nested(join_fields(argv[1:]), self.scope, self.prefix)
         elif name in ("source", "."):
-            what = found[1].text if len(found) > 1 else "nothing"
-            self.scope.remark(f"line {self._line(gathered.words[count][0])}: what {what} sets is not followed")
-        elif name in self.state.functions and self.depth < DEEPEST:
-            self._call(self.state.functions[name], found[1:])
-        elif not self._shell(found, local):
-            self._emit(found, local, gathered.words[count][0])
+            file = argv[1].text if len(argv) > 1 else "nothing"
+            self.scope.add_note(
+                f"line {self._line_number(command.words[name_index][0])}: what {file} sets is not followed"
+            )
+        elif name in self.state.functions and self.depth < MAX_NESTING:
+            self._call_function(self.state.functions[name], argv[1:])
+        elif not self._parse_shell_string(argv, assignments):
+            self._collect_command(argv, assignments, command.words[name_index][0])
 
-    def _call(self, function: Function, arguments: Sequence[Field]) -> None:
-        function.called = True
+    def _call_function(self, function: ShellFunction, arguments: Sequence[Field]) -> None:
+        function.is_called = True
         scope = replace(self.scope, positional=tuple(arguments))
-        inner = _Script(function.text, self.state, scope, self.prefix, self.depth + 1)
-        inner.open, inner.around = list(self.open), len(self.open)
-        inner.run(function.start, function.end)
-        self.scope.substitute = self._printed
+        inner = _CommandCollector(function.text, self.state, scope, self.prefix, self.depth + 1)
+        inner.open_compounds, inner.inherited_count = list(self.open_compounds), len(self.open_compounds)
+        inner.parse(function.start, function.end)
+        self.scope.substitute_command = self._substitute_command
 
-    def _shell(self, found: Sequence[Field], local: Mapping[str, str]) -> bool:
-        """Read the string of a `bash -c` in the command as a script; what stands in front of it starts each command."""
-        for index, one in enumerate(found[:-2]):
-            if one.text.rsplit("/", 1)[-1] not in SHELLS:
+    def _parse_shell_string(self, argv: Sequence[Field], assignments: Mapping[str, str]) -> bool:
+        """Parse the string of a `bash -c` as a script, whose commands begin with the words before `bash`.
+
+        Return False where the command has no `bash -c`.
+        """
+        for index, field in enumerate(argv[:-2]):
+            if field.text.rsplit("/", 1)[-1] not in SHELLS:
                 continue
-            at = index + 1
-            while at < len(found) - 1 and re.fullmatch(r"[-+][A-Za-z]+|--\w+", found[at].text):
-                if "c" in found[at].text and not found[at].text.startswith("--"):
-                    scope = Scope({key: one for key, one in self.scope.variables.items() if one.exported})
-                    scope.variables |= {key: Variable((Run(text, -1),), exported=True) for key, text in local.items()}
-                    scope.remarks, scope.assumed, scope.budget = (
-                        self.scope.remarks,
-                        self.scope.assumed,
+            option_index = index + 1
+            while option_index < len(argv) - 1 and re.fullmatch(r"[-+][A-Za-z]+|--\w+", argv[option_index].text):
+                if "c" in argv[option_index].text and not argv[option_index].text.startswith("--"):
+                    exported = {name: value for name, value in self.scope.variables.items() if value.exported}
+                    scope = Scope(exported)
+                    scope.variables |= {
+                        name: Variable((Segment(text, -1),), exported=True) for name, text in assignments.items()
+                    }
+                    scope.notes, scope.assumed_defaults, scope.budget = (
+                        self.scope.notes,
+                        self.scope.assumed_defaults,
                         self.scope.budget,
                     )
-                    self._nested(found[at + 1].runs, scope, (*self.prefix, *found[:index]))
+                    self._parse_nested(argv[option_index + 1].segments, scope, (*self.prefix, *argv[:index]))
                     return True
-                at += 1
+                option_index += 1
         return False
 
-    def _nested(self, runs: Runs, scope: Scope, prefix: Sequence[Field]) -> None:
-        if self.depth >= DEEPEST or not runs:
+    def _parse_nested(self, segments: Segments, scope: Scope, prefix: Sequence[Field]) -> None:
+        if self.depth >= MAX_NESTING or not segments:
             return
-        inner = _Script(Text.of(self.state.source, runs), self.state, scope, prefix, self.depth + 1)
-        inner.open, inner.around = list(self.open), len(self.open)
-        inner.run()
-        self.scope.substitute = self._printed
-
-    def _printed(self, script: Runs) -> Runs | None:
-        """Return what `$(cat <<EOF …)`, `$(echo …)` or `$(expr 16 / 8)` prints, None for anything else."""
-        text = Text.of(self.state.source, script)
-        if self.depth >= DEEPEST or not re.match(r"\s*(cat\s*<<|echo\s|expr\s)", text.string):
-            return None
-        state = State(Source("", ""))
-        inner = _Script(text, state, self.scope, (), self.depth + 1)
-        inner.limit = len(text.string)
-        at, printed = 0, None
-        while at < inner.limit and state.steps < 2000:
-            state.steps += 1
-            if text.string[at] in "|;&\n" and inner.gathered.words:
-                break
-            at = inner.next(at)
-        self.scope.substitute = self._printed
-        rest = text.string[at:].strip(" \t\n;")
-        if rest and (inner.body < 0 or rest[0] in "|&"):
-            return None
-        if inner.gathered.heredoc is not None and len(inner.gathered.words) == 1:
-            printed = _stripped(inner.gathered.heredoc)
-        elif inner.gathered.words and text.string[slice(*inner.gathered.words[0])] == "echo":
-            found = [one for word in inner.gathered.words[1:] for one in fields(text, *word, self.scope)]
-            printed = None if any(one.text.startswith("-") for one in found[:1]) else together(found)
-        elif inner.gathered.words and text.string[slice(*inner.gathered.words[0])] == "expr":
-            found = [one for word in inner.gathered.words[1:] for one in fields(text, *word, self.scope)]
-            number = value_of(string(together(found)), lambda _: "") if all(one.known for one in found) else None
-            printed = None if number is None else (Run(str(number), -1),)
-        return printed
-
-    def _emit(self, found: Sequence[Field], local: Mapping[str, str], at: int) -> None:
-        variables = self.scope.variables.items()
-        environ = {name: string(one.runs) for name, one in variables if one.exported and one.elements is None}
-        place = self.state.place(max(self.text.span(at, at + 1)[0], 0))
-        words = tuple(
-            Word(one.text, one.span, self.state.place(one.span[0]) if one.span != NOWHERE else place, one.known)
-            for one in (*self.prefix, *found)
+        inner = _CommandCollector(
+            ScriptText.from_segments(self.state.source, segments), self.state, scope, prefix, self.depth + 1
         )
-        function = next((one.name for one in self.open if one.kind == FUNCTION), "")
-        command = Command(words, {**environ, **local}, place, tuple(self._notes()))
-        self.state.found.append((command, function))
+        inner.open_compounds, inner.inherited_count = list(self.open_compounds), len(self.open_compounds)
+        inner.parse()
+        self.scope.substitute_command = self._substitute_command
 
-    def _notes(self) -> Iterator[str]:
-        for one in self.open:
-            if one.kind == LOOP or (one.branches and one.branches.taken is None):
-                yield f"it stands under {one.kind}: `{one.keyword}` of line {self._line(one.at)}"
-        if self.scope.assumed:
-            taken = ", ".join(f"{name}={text!r}" for name, text in list(self.scope.assumed.items())[:20])
-            yield f"variables that the script does not set are taken at their defaults: {taken}"
-        yield from self.scope.remarks
+    def _substitute_command(self, segments: Segments) -> Segments | None:
+        """Return the output of `$(cat <<EOF …)`, `$(echo …)` or `$(expr 16 / 8)`, None for any other command."""
+        text = ScriptText.from_segments(self.state.source, segments)
+        if self.depth >= MAX_NESTING or not re.match(r"\s*(cat\s*<<|echo\s|expr\s)", text.string):
+            return None
+        state = ScriptState(Source("", ""))
+        inner = _CommandCollector(text, state, self.scope, (), self.depth + 1)
+        inner.limit = len(text.string)
+        offset, output = 0, None
+        while offset < inner.limit and state.steps < 2000:
+            state.steps += 1
+            if text.string[offset] in "|;&\n" and inner.command.words:
+                break
+            offset = inner.parse_next(offset)
+        self.scope.substitute_command = self._substitute_command
+        rest = text.string[offset:].strip(" \t\n;")
+        if rest and (inner.next_heredoc_body < 0 or rest[0] in "|&"):
+            return None
+        if inner.command.stdin is not None and len(inner.command.words) == 1:
+            output = _strip_trailing_newlines(inner.command.stdin)
+        elif inner.command.words and text.string[slice(*inner.command.words[0])] == "echo":
+            argv = [field for word in inner.command.words[1:] for field in expand_fields(text, *word, self.scope)]
+            output = None if any(field.text.startswith("-") for field in argv[:1]) else join_fields(argv)
+        elif inner.command.words and text.string[slice(*inner.command.words[0])] == "expr":
+            argv = [field for word in inner.command.words[1:] for field in expand_fields(text, *word, self.scope)]
+            number = (
+                evaluate_arithmetic(join_text(join_fields(argv)), lambda _: "")
+                if all(field.known for field in argv)
+                else None
+            )
+            output = None if number is None else (Segment(str(number), -1),)
+        return output
+
+    def _collect_command(self, argv: Sequence[Field], assignments: Mapping[str, str], offset: int) -> None:
+        variables = self.scope.variables.items()
+        environ = {
+            name: join_text(value.segments) for name, value in variables if value.exported and value.elements is None
+        }
+        location = self.state.locate(max(self.text.source_span(offset, offset + 1)[0], 0))
+        words = tuple(
+            Word(
+                field.text,
+                field.span,
+                self.state.locate(field.span[0]) if field.span != NOWHERE else location,
+                field.known,
+            )
+            for field in (*self.prefix, *argv)
+        )
+        function_name = next((compound.name for compound in self.open_compounds if compound.kind == FUNCTION), "")
+        command = Command(words, {**environ, **assignments}, location, tuple(self._iter_notes()))
+        self.state.commands.append((command, function_name))
+
+    def _iter_notes(self) -> Iterator[str]:
+        for compound in self.open_compounds:
+            if compound.kind == LOOP or (compound.branches and compound.branches.is_taken is None):
+                line = self._line_number(compound.offset)
+                yield f"it stands under {compound.kind}: `{compound.keyword}` of line {line}"
+        if self.scope.assumed_defaults:
+            defaults = ", ".join(f"{name}={text!r}" for name, text in list(self.scope.assumed_defaults.items())[:20])
+            yield f"variables that the script does not set are taken at their defaults: {defaults}"
+        yield from self.scope.notes
 
 
-def _stripped(runs: Runs) -> Runs:
-    """Return runs without the newlines at their end."""
-    kept = list(runs)
+def _strip_trailing_newlines(segments: Segments) -> Segments:
+    """Return segments without the newlines at their end."""
+    kept = list(segments)
     while kept and not (text := kept[-1].text.rstrip("\n")):
         kept.pop()
     if kept:
-        kept[-1] = kept[-1].part(0, len(text))
+        kept[-1] = kept[-1].substring(0, len(text))
     return tuple(kept)
 
 
-def _directives(source: Source) -> dict[str, Variable]:
-    """Return what Slurm sets from the `#SBATCH` lines of a script: nodes, tasks and GPUs."""
-    found: dict[str, Variable] = {}
-    names = {
+def _parse_sbatch_directives(source: Source) -> dict[str, Variable]:
+    """Return the variables that Slurm sets from the `#SBATCH` lines of a script: nodes, tasks and GPUs."""
+    variables: dict[str, Variable] = {}
+    variable_names = {
         "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
         "-N": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
         "--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
         "--gpus-per-node": ("SLURM_GPUS_PER_NODE",),
     }
-    for line in DIRECTIVE.finditer(source.text):
+    for line in SBATCH_DIRECTIVE.finditer(source.text):
         for option in re.finditer(r"(--?[A-Za-z-]+?)(?:=|\s+|(?<=^-N))(\d+)(?=\s|$)", line[1]):
-            for name in names.get(option[1], ()):
+            for name in variable_names.get(option[1], ()):
                 start = line.start(1) + option.start(2)
-                found[name] = Variable((Run(option[2], start),), exported=True)
-    return found
+                variables[name] = Variable((Segment(option[2], start),), exported=True)
+    return variables

@@ -1,4 +1,4 @@
-"""Which branches of a script's conditions are taken, as far as known values decide it."""
+"""Decides which branches of a script's conditions are taken, as far as known values decide it."""
 
 from __future__ import annotations
 
@@ -7,81 +7,84 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 INTEGER = re.compile(r"[+-]?\d{1,18}")
-FEWEST = {"-eq": (0,), "-ne": (-1, 1), "-lt": (-1,), "-le": (-1, 0), "-gt": (1,), "-ge": (0, 1)}
-PATTERN = frozenset("*?[")
+INTEGER_COMPARISONS = {"-eq": (0,), "-ne": (-1, 1), "-lt": (-1,), "-le": (-1, 0), "-gt": (1,), "-ge": (0, 1)}
+PATTERN_CHARACTERS = frozenset("*?[")
 
 
 @dataclass
 class Branches:
-    """An `if` that is being read: what its tests said, and whether the branch that is being read is taken."""
+    """The state of an `if` or a `case` that is being read: its tests, and whether the current branch is taken."""
 
-    taken: bool | None = True  # None: only running tells
-    testing: bool = True
-    tests: list[bool | None] = field(default_factory=list)
-    settled: bool = False  # an earlier branch is taken
-    undecided: bool = False  # an earlier branch may be
+    is_taken: bool | None = True  # None: known only at run time
+    in_condition: bool = True
+    test_results: list[bool | None] = field(default_factory=list)
+    earlier_taken: bool = False  # an earlier branch is certainly taken
+    earlier_undecided: bool = False  # whether an earlier branch is taken is known only at run time
 
-    def turn(self, keyword: str) -> None:
-        """Go on to `then`, `elif` or `else`."""
+    def enter_branch(self, keyword: str) -> None:
+        """Enter the part behind `then`, `elif` or `else`."""
         if keyword == "then":
-            said = self.tests[-1] if self.tests and None not in self.tests else None
-            self.testing = False
-            self.taken = False if self.settled else None if self.undecided and said else said
-            self.settled, self.undecided = self.settled or self.taken is True, self.undecided or said is None
+            result = self.test_results[-1] if self.test_results and None not in self.test_results else None
+            self.in_condition = False
+            self.is_taken = False if self.earlier_taken else None if self.earlier_undecided and result else result
+            self.earlier_taken, self.earlier_undecided = (
+                self.earlier_taken or self.is_taken is True,
+                self.earlier_undecided or result is None,
+            )
         elif keyword == "elif":
-            self.testing, self.tests, self.taken = True, [], not self.settled
+            self.in_condition, self.test_results, self.is_taken = True, [], not self.earlier_taken
         else:
-            self.taken = False if self.settled else None if self.undecided else True
+            self.is_taken = False if self.earlier_taken else None if self.earlier_undecided else True
 
 
 @dataclass
-class Guard:
-    """What a test says of the command behind it: `[ … ] && this || that`."""
+class AndOrList:
+    """The state of a list such as `[ … ] && this || that`: whether its next command is reached."""
 
-    reached: bool | None = True  # None: only running tells
-    test: bool | None = None  # what the last command said, where it was a test
-    tested: bool = False  # it was
-    chained: bool = False  # a test stands before in this list
+    is_reached: bool | None = True  # None: known only at run time
+    test_result: bool | None = None  # of the last command, where it was a test
+    last_was_test: bool = False
+    has_test: bool = False  # a test stands before the command in this list
 
-    def turn(self, separator: str) -> None:
-        """Go on behind a separator."""
+    def pass_separator(self, separator: str) -> None:
+        """Go on to the command behind a separator."""
         if separator not in ("&&", "||"):
-            self.reached, self.chained = True, False
-        elif self.tested:
-            wanted = self.test if separator == "&&" or self.test is None else not self.test
-            self.reached, self.chained = wanted, True
-        elif self.chained and separator == "||":
-            self.reached = None if self.reached is None else not self.reached
-        self.tested = False
+            self.is_reached, self.has_test = True, False
+        elif self.last_was_test:
+            is_reached = self.test_result if separator == "&&" or self.test_result is None else not self.test_result
+            self.is_reached, self.has_test = is_reached, True
+        elif self.has_test and separator == "||":
+            self.is_reached = None if self.is_reached is None else not self.is_reached
+        self.last_was_test = False
 
 
-def truth(words: Sequence[tuple[str, bool]], negated: bool = False) -> bool | None:
-    """Return what `[ … ]`, `[[ … ]]`, `test …`, `true` or `false` says, None where only running tells.
+def evaluate_test(fields: Sequence[tuple[str, bool]], negated: bool = False) -> bool | None:
+    """Return the result of `[ … ]`, `[[ … ]]`, `test …`, `true` or `false`, None where it is known only at run time.
 
-    Each word is its text and whether that is known.
+    Each field is its text and whether that is known.
     """
-    said = _said([text for text, _ in words], [known for _, known in words])
-    return said if said is None else said != negated
+    result = _evaluate_words([text for text, _ in fields], [known for _, known in fields])
+    return result if result is None else result != negated
 
 
-def _said(texts: list[str], known: list[bool]) -> bool | None:
-    name = texts[0] if texts else ""
-    if name in ("true", "false", ":") and len(texts) == 1:
+def _evaluate_words(words: list[str], known: list[bool]) -> bool | None:
+    name = words[0] if words else ""
+    if name in ("true", "false", ":") and len(words) == 1:
         return name != "false"
     if name not in ("[", "[[", "test"):
         return None
     closing = {"[": ["]"], "[[": ["]]"]}.get(name, [])
-    if closing and texts[-1:] != closing:
+    if closing and words[-1:] != closing:
         return None
-    end = len(texts) - len(closing)
-    inner, sure = texts[1:end], known[1:end]
+    end = len(words) - len(closing)
+    inner, inner_known = words[1:end], known[1:end]
     if inner[:1] == ["!"] and len(inner) > 1:
-        said = _expression(inner[1:], sure[1:], name == "[[")
-        return None if said is None else not said
-    return _expression(inner, sure, name == "[[")
+        result = _evaluate_expression(inner[1:], inner_known[1:], name == "[[")
+        return None if result is None else not result
+    return _evaluate_expression(inner, inner_known, name == "[[")
 
 
-def _expression(words: list[str], known: list[bool], patterns: bool) -> bool | None:
+def _evaluate_expression(words: list[str], known: list[bool], patterns: bool) -> bool | None:
     if not all(known):
         return None
     if len(words) == 2 and words[0] in ("-z", "-n"):
@@ -92,7 +95,7 @@ def _expression(words: list[str], known: list[bool], patterns: bool) -> bool | N
         return None
     left, operator, right = words
     if operator in ("=", "==", "!="):
-        return None if patterns and PATTERN & set(right) else (left == right) == (operator != "!=")
-    if operator in FEWEST and INTEGER.fullmatch(left) and INTEGER.fullmatch(right):
-        return (int(left) > int(right)) - (int(left) < int(right)) in FEWEST[operator]
+        return None if patterns and PATTERN_CHARACTERS & set(right) else (left == right) == (operator != "!=")
+    if operator in INTEGER_COMPARISONS and INTEGER.fullmatch(left) and INTEGER.fullmatch(right):
+        return (int(left) > int(right)) - (int(left) < int(right)) in INTEGER_COMPARISONS[operator]
     return None

@@ -1,4 +1,4 @@
-"""Expands what a script writes with `$`, quotes and backslashes; what only running tells stays as it is written."""
+"""Expands parameters, arrays, substitutions, arithmetic and quotes; what is known only at run time stays as written."""
 
 from __future__ import annotations
 
@@ -8,238 +8,271 @@ from dataclasses import replace
 
 from attncheck.core.launch import NOWHERE
 from attncheck.lint.shell import extents
-from attncheck.lint.shell.arithmetic import value_of
-from attncheck.lint.shell.scope import Field, Scope, Variable, together
-from attncheck.lint.shell.text import Run, Runs, Text, known, string
+from attncheck.lint.shell.arithmetic import evaluate_arithmetic
+from attncheck.lint.shell.scope import Field, Scope, Variable, join_fields
+from attncheck.lint.shell.text import ScriptText, Segment, Segments, all_known, join_text
 
 PARAMETER = re.compile(r"\$(?:[A-Za-z_]\w*|[0-9@*#?$!-])")
-BRACED = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(?:\[([^\]]*)\])?(.*)", re.DOTALL)
-ALL = re.compile(r"\$(?:@|\{@[^}]*\}|\{\w+\[@\]\})")  # no element: no word, even in quotes
+BRACED_PARAMETER = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(?:\[([^\]]*)\])?(.*)", re.DOTALL)
+ALL_ELEMENTS = re.compile(r"\$(?:@|\{@[^}]*\}|\{\w+\[@\]\})")  # where there is no element: no word, even in quotes
 BLANKS = re.compile(r"[ \t\n]+")
-ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
-TOO_MUCH = "the script puts more together than can be followed; some of its words stay unknown"
-NESTED = 12  # `${A:-${B:-…}}`
-BREAK = Run("\0break", -1, splits=True)  # divides words, from "${ARRAY[@]}"
+ANSI_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
+BUDGET_NOTE = "the script puts more together than can be followed; some of its words stay unknown"
+MAX_DEPTH = 12  # `${A:-${B:-…}}`
+WORD_BREAK = Segment("\0break", -1, splittable=True)  # between the words of "${ARRAY[@]}"
 
 
-class Expansion:
+class Expander:
     """Expands parts of one text in one scope."""
 
-    def __init__(self, text: Text, scope: Scope, depth: int = 0) -> None:
+    def __init__(self, text: ScriptText, scope: Scope, depth: int = 0) -> None:
         self.text, self.scope, self.depth = text, scope, depth
         self.raw = text.string
 
-    def word(self, first: int, end: int) -> list[Run]:
-        """Return the runs of a raw word; empty quotes leave an empty run, for the word is there."""
-        found: list[Run] = []
-        at = first
-        while at < end:
-            here = self.raw[at]
-            if here == "\\":
-                found += [] if self.raw.startswith("\n", at + 1) else self._literal(at + 1, min(at + 2, end))
-                at += 2
-            elif here == "'":
-                close, closed = extents.end_of_single(self.raw, at, end)
-                found += _quoted(self._literal(at + 1, close - closed)) or [Run("", -1)]
-                at = close
-            elif here == '"' or self.raw.startswith('$"', at):
-                at += here == "$"
-                close, closed = extents.end_of_word(self.raw, at + 1, end, '"')
-                inner = self.quoted(at + 1, close - closed)
-                found += _quoted(inner) or ([] if ALL.fullmatch(self.raw, at + 1, close - closed) else [Run("", -1)])
-                at = close
-            elif self.raw.startswith("$'", at):
-                close, closed = extents.end_of_ansi(self.raw, at, end)
-                found.append(self._ansi(at, close, closed))
-                at = close
-            elif here in "$`":
-                at, runs = self._expanded(at, end, splits=True)
-                found += runs
+    def expand_word(self, start: int, end: int) -> list[Segment]:
+        """Return the segments of a raw word; empty quotes leave an empty segment, for they make a word."""
+        expanded: list[Segment] = []
+        offset = start
+        while offset < end:
+            character = self.raw[offset]
+            if character == "\\":
+                expanded += (
+                    []
+                    if self.raw.startswith("\n", offset + 1)
+                    else self._copy_literal(offset + 1, min(offset + 2, end))
+                )
+                offset += 2
+            elif character == "'":
+                word_end, is_closed = extents.find_single_quote_end(self.raw, offset, end)
+                expanded += _mark_quoted(self._copy_literal(offset + 1, word_end - is_closed)) or [Segment("", -1)]
+                offset = word_end
+            elif character == '"' or self.raw.startswith('$"', offset):
+                offset += character == "$"
+                word_end, is_closed = extents.find_word_end(self.raw, offset + 1, end, '"')
+                quoted = self.expand_quoted(offset + 1, word_end - is_closed)
+                expanded += _mark_quoted(quoted) or (
+                    [] if ALL_ELEMENTS.fullmatch(self.raw, offset + 1, word_end - is_closed) else [Segment("", -1)]
+                )
+                offset = word_end
+            elif self.raw.startswith("$'", offset):
+                word_end, is_closed = extents.find_ansi_quote_end(self.raw, offset, end)
+                expanded.append(self._decode_ansi_quote(offset, word_end, is_closed))
+                offset = word_end
+            elif character in "$`":
+                offset, segments = self._expand_at(offset, end, splittable=True)
+                expanded += segments
             else:
-                plain = extents.PLAIN.match(self.raw, at, end)
-                close = plain.end() if plain else at + 1
-                found += self._literal(at, close)
-                at = close
-        return found
+                plain = extents.PLAIN_CHARACTERS.match(self.raw, offset, end)
+                word_end = plain.end() if plain else offset + 1
+                expanded += self._copy_literal(offset, word_end)
+                offset = word_end
+        return expanded
 
-    def quoted(self, first: int, end: int, heredoc: bool = False) -> list[Run]:
-        """Return the runs of what stands in double quotes, or in a heredoc."""
-        found: list[Run] = []
-        at = first
-        escaped = "$`\\\n" if heredoc else '$`"\\\n'
-        while at < end:
-            here = self.raw[at]
-            if here == "\\" and at + 1 < end and self.raw[at + 1] in escaped:
-                found += [] if self.raw[at + 1] == "\n" else self._literal(at + 1, at + 2)
-                at += 2
-            elif here in "$`":
-                at, runs = self._expanded(at, end, splits=False)
-                found += runs
+    def expand_quoted(self, start: int, end: int, is_heredoc: bool = False) -> list[Segment]:
+        """Return the segments of the inside of double quotes, or of a here-document."""
+        expanded: list[Segment] = []
+        offset = start
+        escapable = "$`\\\n" if is_heredoc else '$`"\\\n'
+        while offset < end:
+            character = self.raw[offset]
+            if character == "\\" and offset + 1 < end and self.raw[offset + 1] in escapable:
+                expanded += [] if self.raw[offset + 1] == "\n" else self._copy_literal(offset + 1, offset + 2)
+                offset += 2
+            elif character in "$`":
+                offset, segments = self._expand_at(offset, end, splittable=False)
+                expanded += segments
             else:
-                plain = extents.QUOTED.match(self.raw, at, end)
-                close = plain.end() if plain else at + 1
-                found += self._literal(at, close)
-                at = close
-        return found
+                plain = extents.QUOTED_CHARACTERS.match(self.raw, offset, end)
+                plain_end = plain.end() if plain else offset + 1
+                expanded += self._copy_literal(offset, plain_end)
+                offset = plain_end
+        return expanded
 
-    def _literal(self, first: int, end: int) -> list[Run]:
-        return list(self.text.between(first, end))
+    def _copy_literal(self, start: int, end: int) -> list[Segment]:
+        return list(self.text.segments_between(start, end))
 
-    def _ansi(self, first: int, end: int, closed: bool) -> Run:
-        inner = self.raw[first + 2 : end - closed]
-        if "\\" not in inner and len(self.text.between(first + 2, end - closed)) == 1:
-            return self.text.between(first + 2, end - closed)[0]
-        made = re.sub(r"\\(.)", lambda escape: ESCAPES.get(escape[1], escape[1]), inner, flags=re.DOTALL)
-        return Run(made, -1, uses=(self.text.span(first, end),))
+    def _decode_ansi_quote(self, start: int, end: int, is_closed: bool) -> Segment:
+        inner = self.raw[start + 2 : end - is_closed]
+        if "\\" not in inner and len(self.text.segments_between(start + 2, end - is_closed)) == 1:
+            return self.text.segments_between(start + 2, end - is_closed)[0]
+        decoded = re.sub(r"\\(.)", lambda escape: ANSI_ESCAPES.get(escape[1], escape[1]), inner, flags=re.DOTALL)
+        return Segment(decoded, -1, expansions=(self.text.source_span(start, end),))
 
-    def _expanded(self, at: int, end: int, splits: bool) -> tuple[int, list[Run]]:
-        """Return where the expansion at `at` ends, and its runs."""
-        if self.raw[at] == "`":
-            close, closed = extents.end_of_word(self.raw, at + 1, end, "`")
-            return close, self._substituted(at, at + 1, close - closed, close, splits)
-        if self.raw.startswith("$((", at):
-            close, _ = extents.end_of_word(self.raw, at + 2, end, "(")
+    def _expand_at(self, offset: int, end: int, splittable: bool) -> tuple[int, list[Segment]]:
+        """Return the offset behind the expansion at `offset`, and its segments."""
+        if self.raw[offset] == "`":
+            close, is_closed = extents.find_word_end(self.raw, offset + 1, end, "`")
+            return close, self._expand_command(offset, offset + 1, close - is_closed, close, splittable)
+        if self.raw.startswith("$((", offset):
+            close, _ = extents.find_word_end(self.raw, offset + 2, end, "(")
             if self.raw.startswith("))", close - 2):
-                return close, self._arithmetic(at, close)
-        if self.raw.startswith("$(", at):
-            close, closed = extents.end_of_word(self.raw, at + 2, end, "(")
-            return close, self._substituted(at, at + 2, close - closed, close, splits)
-        if self.raw.startswith("${", at):
-            close, closed = extents.end_of_word(self.raw, at + 2, end, "{")
-            return close, self._braced(at, close - closed, close, splits)
-        parameter = PARAMETER.match(self.raw, at, end)
+                return close, self._expand_arithmetic(offset, close)
+        if self.raw.startswith("$(", offset):
+            close, is_closed = extents.find_word_end(self.raw, offset + 2, end, "(")
+            return close, self._expand_command(offset, offset + 2, close - is_closed, close, splittable)
+        if self.raw.startswith("${", offset):
+            close, is_closed = extents.find_word_end(self.raw, offset + 2, end, "{")
+            return close, self._expand_braced(offset, close - is_closed, close, splittable)
+        parameter = PARAMETER.match(self.raw, offset, end)
         if parameter is None:
-            return at + 1, self._literal(at, at + 1)
-        return parameter.end(), self._parameter(parameter[0][1:], at, parameter.end(), splits)
+            return offset + 1, self._copy_literal(offset, offset + 1)
+        return parameter.end(), self._expand_parameter(parameter[0][1:], offset, parameter.end(), splittable)
 
-    def _unknown(self, first: int, end: int) -> list[Run]:
-        """Return the use as it is written."""
-        use = self.text.span(first, end)
-        start = use[0] if use != NOWHERE else -1
-        text = self.raw[first:end]
-        if start >= 0 and self.text.source.text[start : start + len(text)] == text:
-            return [Run(text, start, known=False)]
-        return [Run(text, -1, known=False, uses=(use,) if use != NOWHERE else ())]
+    def _keep_as_written(self, start: int, end: int) -> list[Segment]:
+        """Return an expansion whose value is known only at run time, as it is written."""
+        span = self.text.source_span(start, end)
+        source_start = span[0] if span != NOWHERE else -1
+        text = self.raw[start:end]
+        if source_start >= 0 and self.text.source.text[source_start : source_start + len(text)] == text:
+            return [Segment(text, source_start, known=False)]
+        return [Segment(text, -1, known=False, expansions=(span,) if span != NOWHERE else ())]
 
-    def _substituted(self, first: int, begin: int, finish: int, end: int, splits: bool) -> list[Run]:
-        printed = self.scope.substitute(self.text.between(begin, finish)) if self.depth < NESTED else None
-        return self._unknown(first, end) if printed is None else self._used(printed, first, end, splits)
+    def _expand_command(
+        self, start: int, inner_start: int, inner_end: int, end: int, splittable: bool
+    ) -> list[Segment]:
+        output = (
+            self.scope.substitute_command(self.text.segments_between(inner_start, inner_end))
+            if self.depth < MAX_DEPTH
+            else None
+        )
+        return (
+            self._keep_as_written(start, end) if output is None else self._insert_value(output, start, end, splittable)
+        )
 
-    def _arithmetic(self, first: int, end: int) -> list[Run]:
-        words = string(self.quoted(first + 3, end - 2))
-        number = value_of(words, lambda name: self._number(name))
-        if number is None:
-            return self._unknown(first, end)
-        return [Run(str(number), -1, uses=(self.text.span(first, end),))]
+    def _expand_arithmetic(self, start: int, end: int) -> list[Segment]:
+        expression = join_text(self.expand_quoted(start + 3, end - 2))
+        value = evaluate_arithmetic(expression, lambda name: self._read_parameter(name))
+        if value is None:
+            return self._keep_as_written(start, end)
+        return [Segment(str(value), -1, expansions=(self.text.source_span(start, end),))]
 
-    def _number(self, name: str) -> str:
+    def _read_parameter(self, name: str) -> str:
         variable = self.scope.variables.get(name)
-        return string(variable.runs) if variable and known(variable.runs) else ""
+        return join_text(variable.segments) if variable and all_known(variable.segments) else ""
 
-    def _used(self, runs: Sequence[Run], first: int, end: int, splits: bool) -> list[Run]:
-        """Return what a variable holds, as this use of it gives it."""
-        if not self.scope.budget.affords(runs):
-            self.scope.remark(TOO_MUCH)
-            return self._unknown(first, end)
-        use = self.text.span(first, end)
-        return [run.used(use, splits) for run in runs]
+    def _insert_value(self, segments: Sequence[Segment], start: int, end: int, splittable: bool) -> list[Segment]:
+        """Return the segments of a value as this expansion inserts them."""
+        if not self.scope.budget.charge(segments):
+            self.scope.add_note(BUDGET_NOTE)
+            return self._keep_as_written(start, end)
+        expansion = self.text.source_span(start, end)
+        return [segment.with_expansion(expansion, splittable) for segment in segments]
 
-    def _parameter(self, name: str, first: int, end: int, splits: bool) -> list[Run]:
+    def _expand_parameter(self, name: str, start: int, end: int, splittable: bool) -> list[Segment]:
         if name in ("@", "*"):
-            return self._arguments(first, end, splits, name == "@")
+            return self._expand_positional(start, end, splittable, name == "@")
         if name.isdigit() and self.scope.positional is not None and 0 < int(name) <= len(self.scope.positional):
-            return self._used(self.scope.positional[int(name) - 1].runs, first, end, splits)
+            return self._insert_value(self.scope.positional[int(name) - 1].segments, start, end, splittable)
         variable = self.scope.variables.get(name)
-        return self._unknown(first, end) if variable is None else self._used(_scalar(variable), first, end, splits)
+        return (
+            self._keep_as_written(start, end)
+            if variable is None
+            else self._insert_value(_scalar_value(variable), start, end, splittable)
+        )
 
-    def _arguments(self, first: int, end: int, splits: bool, each: bool) -> list[Run]:
-        """Return the arguments of the function; those of the script itself, which it may well be given none, go."""
-        return self._elements(self.scope.positional or (), first, end, splits, each)
+    def _expand_positional(self, start: int, end: int, splittable: bool, separate: bool) -> list[Segment]:
+        """Return the positional parameters of the function; those of the script itself, maybe none, are left out."""
+        return self._expand_elements(self.scope.positional or (), start, end, splittable, separate)
 
-    def _elements(self, elements: Sequence[Field], first: int, end: int, splits: bool, each: bool) -> list[Run]:
-        if not each and not splits:
-            return self._used(together(elements), first, end, splits)
-        use = self.text.span(first, end)
-        if self.scope.budget.spent or not self.scope.budget.affords(together(elements)):
-            self.scope.remark(TOO_MUCH)
-            return self._unknown(first, end)
-        found: list[Run] = []
+    def _expand_elements(
+        self, elements: Sequence[Field], start: int, end: int, splittable: bool, separate: bool
+    ) -> list[Segment]:
+        if not separate and not splittable:
+            return self._insert_value(join_fields(elements), start, end, splittable)
+        expansion = self.text.source_span(start, end)
+        if self.scope.budget.is_spent or not self.scope.budget.charge(join_fields(elements)):
+            self.scope.add_note(BUDGET_NOTE)
+            return self._keep_as_written(start, end)
+        expanded: list[Segment] = []
         for index, element in enumerate(elements):
-            runs = [run.used(use, splits) for run in element.runs] or [Run("", -1)]
-            fixed = not (splits and any(BLANKS.search(run.text) for run in runs if run.splits))
-            found += [BREAK] if index else []
-            found += [run.of_element(element.span) for run in runs] if fixed else runs
-        return found
+            segments = [segment.with_expansion(expansion, splittable) for segment in element.segments] or [
+                Segment("", -1)
+            ]
+            is_unsplit = not (
+                splittable and any(BLANKS.search(segment.text) for segment in segments if segment.splittable)
+            )
+            expanded += [WORD_BREAK] if index else []
+            expanded += [segment.with_element(element.span) for segment in segments] if is_unsplit else segments
+        return expanded
 
-    def _braced(self, first: int, finish: int, end: int, splits: bool) -> list[Run]:
-        parts = BRACED.fullmatch(self.raw, first + 2, finish)
+    def _expand_braced(self, start: int, inner_end: int, end: int, splittable: bool) -> list[Segment]:
+        parts = BRACED_PARAMETER.fullmatch(self.raw, start + 2, inner_end)
         if parts is None:
-            return self._unknown(first, end)
+            return self._keep_as_written(start, end)
         name, index, operator = parts.groups()
         if name in ("@", "*") and (not operator or self.scope.positional is None):
-            return self._arguments(first, end, splits, name == "@")
+            return self._expand_positional(start, end, splittable, name == "@")
         variable = self.scope.variables.get(name)
         if index in ("@", "*") and variable is not None and not operator:
-            elements = variable.elements if variable.elements is not None else (Field(variable.runs, NOWHERE),)
-            return self._elements(elements, first, end, splits, index == "@")
+            elements = variable.elements if variable.elements is not None else (Field(variable.segments, NOWHERE),)
+            return self._expand_elements(elements, start, end, splittable, index == "@")
         if index is not None:
-            return self._indexed(variable, index, operator, first, end, splits)
+            return self._expand_element(variable, index, operator, start, end, splittable)
         if not operator:
-            return self._parameter(name, first, end, splits)
-        return self._operated(name, operator, parts.start(3), finish, first, end, splits)
+            return self._expand_parameter(name, start, end, splittable)
+        return self._expand_with_operator(name, operator, parts.start(3), inner_end, start, end, splittable)
 
-    def _indexed(
-        self, variable: Variable | None, index: str, operator: str, first: int, end: int, splits: bool
-    ) -> list[Run]:
+    def _expand_element(
+        self, variable: Variable | None, index: str, operator: str, start: int, end: int, splittable: bool
+    ) -> list[Segment]:
         elements = variable.elements if variable else None
         if elements is None or operator or not index.isdigit() or int(index) >= len(elements):
-            return self._unknown(first, end)
-        return self._used(elements[int(index)].runs, first, end, splits)
+            return self._keep_as_written(start, end)
+        return self._insert_value(elements[int(index)].segments, start, end, splittable)
 
-    def _operated(
-        self, name: str, operator: str, begin: int, finish: int, first: int, end: int, splits: bool
-    ) -> list[Run]:
-        """Return `${NAME:-default}` and its kin; an unset NAME may be set outside: the default is taken, and said."""
+    def _expand_with_operator(
+        self, name: str, operator: str, inner_start: int, inner_end: int, start: int, end: int, splittable: bool
+    ) -> list[Segment]:
+        """Return `${NAME:-default}`, `${NAME:=…}`, `${NAME:+…}` or `${NAME:?…}`.
+
+        A NAME that the script does not set may be set outside: its default is taken, and noted.
+        """
         kind = operator.lstrip(":")[:1]
         if kind not in "-=+?" or not kind or operator.startswith("::"):
-            return self._unknown(first, end)
-        begin += 2 if operator.startswith(":") else 1
+            return self._keep_as_written(start, end)
+        inner_start += 2 if operator.startswith(":") else 1
         variable = self.scope.variables.get(name)
-        held = _scalar(variable) if variable else ()
-        is_set = variable is not None and (bool(held) or not operator.startswith(":"))
+        value = _scalar_value(variable) if variable else ()
+        is_set = variable is not None and (bool(value) or not operator.startswith(":"))
         if kind == "+":
-            return self._default(begin, finish, first, end, splits) if is_set else []
+            return self._expand_default(inner_start, inner_end, start, end, splittable) if is_set else []
         if is_set:
-            return self._used(held, first, end, splits)
-        if kind == "?" or self.depth >= NESTED:
-            return self._unknown(first, end)
-        runs = self._default(begin, finish, first, end, splits)
+            return self._insert_value(value, start, end, splittable)
+        if kind == "?" or self.depth >= MAX_DEPTH:
+            return self._keep_as_written(start, end)
+        segments = self._expand_default(inner_start, inner_end, start, end, splittable)
         if variable is None and not name.isdigit():
-            self.scope.assumed.setdefault(name, string(runs))
+            self.scope.assumed_defaults.setdefault(name, join_text(segments))
         if kind == "=":
-            self.scope.variables[name] = Variable(tuple(runs))
-        return runs
+            self.scope.variables[name] = Variable(tuple(segments))
+        return segments
 
-    def _default(self, begin: int, finish: int, first: int, end: int, splits: bool) -> list[Run]:
-        inner = Expansion(self.text, self.scope, self.depth + 1)
-        runs = plain(inner.word(begin, finish))
-        if not self.scope.budget.affords(runs):
-            self.scope.remark(TOO_MUCH)
-            return self._unknown(first, end)
-        use = self.text.span(first, end)
-        return [run.used(use, splits and not run.quoted) for run in runs]
-
-
-def _quoted(runs: Sequence[Run]) -> list[Run]:
-    return [run if run is BREAK else replace(run, quoted=True) for run in runs]
+    def _expand_default(
+        self, inner_start: int, inner_end: int, start: int, end: int, splittable: bool
+    ) -> list[Segment]:
+        expander = Expander(self.text, self.scope, self.depth + 1)
+        segments = join_breaks(expander.expand_word(inner_start, inner_end))
+        if not self.scope.budget.charge(segments):
+            self.scope.add_note(BUDGET_NOTE)
+            return self._keep_as_written(start, end)
+        expansion = self.text.source_span(start, end)
+        return [segment.with_expansion(expansion, splittable and not segment.quoted) for segment in segments]
 
 
-def plain(pieces: Sequence[Run]) -> list[Run]:
-    """Return the runs of a text that is not divided into words."""
-    return [Run(" ", -1, uses=run.uses) if run is BREAK else run for run in pieces if run.text or run is BREAK]
+def _mark_quoted(segments: Sequence[Segment]) -> list[Segment]:
+    return [segment if segment is WORD_BREAK else replace(segment, quoted=True) for segment in segments]
 
 
-def _scalar(variable: Variable) -> Runs:
+def join_breaks(segments: Sequence[Segment]) -> list[Segment]:
+    """Return the segments of a text without word splitting: blanks for the breaks, and no empty segments."""
+    return [
+        Segment(" ", -1, expansions=segment.expansions) if segment is WORD_BREAK else segment
+        for segment in segments
+        if segment.text or segment is WORD_BREAK
+    ]
+
+
+def _scalar_value(variable: Variable) -> Segments:
     if variable.elements is None:
-        return variable.runs
-    return variable.elements[0].runs if variable.elements else ()
+        return variable.segments
+    return variable.elements[0].segments if variable.elements else ()

@@ -1,138 +1,140 @@
-"""How far things reach in a shell script: words, quotes, substitutions, heredocs; nothing is expanded here."""
+"""Finds where words, quotes, substitutions and here-documents of a shell script end; nothing is expanded here."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-PLAIN = re.compile(r"""[^\\'"`$(){}<>;&|#\s]+""")
-QUOTED = re.compile(r"""[^\\"`$]+""")
+PLAIN_CHARACTERS = re.compile(r"""[^\\'"`$(){}<>;&|#\s]+""")
+QUOTED_CHARACTERS = re.compile(r"""[^\\"`$]+""")
 BLANK = re.compile(r"(?:[ \t]|\\\r?\n)+")
-ALONE = re.compile(r"<<-?[ \t]*[^\s;&|<>()]+[ \t]*\n")
-HERE = re.compile(r"<<(-?)[ \t]*")
-ENDS = frozenset(" \t\n;&|<>()")
+HEREDOC_ALONE = re.compile(r"<<-?[ \t]*[^\s;&|<>()]+[ \t]*\n")
+HEREDOC_OPERATOR = re.compile(r"<<(-?)[ \t]*")
+METACHARACTERS = frozenset(" \t\n;&|<>()")
 
 
-def end_of_single(text: str, start: int, limit: int) -> tuple[int, bool]:
-    """Return where the single quote at `start` ends, and whether it does."""
-    found = text.find("'", start + 1, limit)
-    return (found + 1, True) if found >= 0 else (limit, False)
+def find_single_quote_end(text: str, start: int, limit: int) -> tuple[int, bool]:
+    """Return the offset behind the single-quoted string at `start`, and whether it is closed before `limit`."""
+    quote = text.find("'", start + 1, limit)
+    return (quote + 1, True) if quote >= 0 else (limit, False)
 
 
-def end_of_ansi(text: str, start: int, limit: int) -> tuple[int, bool]:
-    """Return where the `$'…'` at `start` ends, and whether it does."""
-    at = start + 2
-    while at < limit:
-        if text[at] == "\\":
-            at += 2
-        elif text[at] == "'":
-            return at + 1, True
+def find_ansi_quote_end(text: str, start: int, limit: int) -> tuple[int, bool]:
+    """Return the offset behind the `$'…'` at `start`, and whether it is closed before `limit`."""
+    offset = start + 2
+    while offset < limit:
+        if text[offset] == "\\":
+            offset += 2
+        elif text[offset] == "'":
+            return offset + 1, True
         else:
-            at += 1
+            offset += 1
     return limit, False
 
 
-def end_of_word(text: str, start: int, limit: int, within: str = "") -> tuple[int, bool]:
-    """Return where the word at `start` ends, and whether its quotes and brackets are closed.
+def find_word_end(text: str, start: int, limit: int, open_brackets: str = "") -> tuple[int, bool]:
+    """Return the offset where the word at `start` ends, and whether its quotes and brackets are closed.
 
-    `within` are the brackets already open ("(" of a `$(`, "{", '"', "`"): then the end is where the last one closes.
+    `open_brackets` are those already open ("(" of a `$(`, "{", '"', "`"): the end is then where the last one closes.
     """
-    stack = list(within)
-    at = start
-    while at < limit:
-        plain = (QUOTED if stack and stack[-1] == '"' else PLAIN).match(text, at, limit)
+    stack = list(open_brackets)
+    offset = start
+    while offset < limit:
+        plain = (QUOTED_CHARACTERS if stack and stack[-1] == '"' else PLAIN_CHARACTERS).match(text, offset, limit)
         if plain:
-            at = plain.end()
+            offset = plain.end()
             continue
-        at, goes_on = _step(text, at, limit, stack)
-        if not goes_on or (within and not stack):
+        offset, continues = _scan_special(text, offset, limit, stack)
+        if not continues or (open_brackets and not stack):
             break
-    return min(at, limit), not stack
+    return min(offset, limit), not stack
 
 
-def _step(text: str, at: int, limit: int, stack: list[str]) -> tuple[int, bool]:
-    """Read what is not plain at `at`; return where to go on, and whether to."""
-    here, top = text[at], stack[-1] if stack else ""
-    if here == "\\":
-        return at + 2, True
-    if here == "$" and at + 1 < limit and text[at + 1] in "({":
-        stack.append(text[at + 1])
-        return at + 2, True
-    if here in '"`':
-        stack.pop() if top == here else stack.append(here)
-        return at + 1, True
+def _scan_special(text: str, offset: int, limit: int, stack: list[str]) -> tuple[int, bool]:
+    """Scan the special character at `offset`; return where to continue, and whether the word continues."""
+    character, top = text[offset], stack[-1] if stack else ""
+    if character == "\\":
+        return offset + 2, True
+    if character == "$" and offset + 1 < limit and text[offset + 1] in "({":
+        stack.append(text[offset + 1])
+        return offset + 2, True
+    if character in '"`':
+        stack.pop() if top == character else stack.append(character)
+        return offset + 1, True
     if top == '"':
-        return at + 1, True
-    if here == "$" and text.startswith("$'", at):
-        return _closed(end_of_ansi(text, at, limit), stack)
-    if here == "'" and not (top == "{" and '"' in stack[:-1]):
-        return _closed(end_of_single(text, at, limit), stack)
+        return offset + 1, True
+    if character == "$" and text.startswith("$'", offset):
+        return _track_unclosed(find_ansi_quote_end(text, offset, limit), stack)
+    if character == "'" and not (top == "{" and '"' in stack[:-1]):
+        return _track_unclosed(find_single_quote_end(text, offset, limit), stack)
     if not stack:
-        if here in "<>" and text.startswith("(", at + 1):  # a process substitution is a word
+        if character in "<>" and text.startswith("(", offset + 1):  # a process substitution is a word
             stack.append("(")
-            return at + 2, True
-        return (at, False) if here in ENDS or here.isspace() else (at + 1, True)
-    return _bracketed(text, at, limit, stack), True
+            return offset + 2, True
+        return (offset, False) if character in METACHARACTERS or character.isspace() else (offset + 1, True)
+    return _scan_in_brackets(text, offset, limit, stack), True
 
 
-def _closed(end: tuple[int, bool], stack: list[str]) -> tuple[int, bool]:
+def _track_unclosed(end: tuple[int, bool], stack: list[str]) -> tuple[int, bool]:
     if not end[1]:
         stack.append("'")
     return end
 
 
-def _bracketed(text: str, at: int, limit: int, stack: list[str]) -> int:
-    here, top = text[at], stack[-1]
-    if top == "{" and here == "}":
+def _scan_in_brackets(text: str, offset: int, limit: int, stack: list[str]) -> int:
+    character, top = text[offset], stack[-1]
+    if top == "{" and character == "}":
         stack.pop()
-    elif top == "(" and here == "(":
+    elif top == "(" and character == "(":
         stack.append("(")
-    elif top == "(" and here == ")":
+    elif top == "(" and character == ")":
         stack.pop()
-    elif top == "(" and here == "#" and text[at - 1] in " \t\n;(":
-        newline = text.find("\n", at, limit)
+    elif top == "(" and character == "#" and text[offset - 1] in " \t\n;(":
+        newline = text.find("\n", offset, limit)
         return newline if newline >= 0 else limit
-    elif top == "(" and here == "<" and text.startswith("<<", at) and not text.startswith("<<<", at):
-        return _over_body(text, at, limit)
-    return at + 1
+    elif top == "(" and character == "<" and text.startswith("<<", offset) and not text.startswith("<<<", offset):
+        return _skip_heredoc(text, offset, limit)
+    return offset + 1
 
 
-def _over_body(text: str, at: int, limit: int) -> int:
-    """Return the place behind a heredoc: its body is passed over only where it begins on the next line."""
-    alone = ALONE.match(text, at, limit)
-    document = heredoc(text, at, limit) if alone and text[at - 1] != "<" else None
-    return document.after if document else at + 2
+def _skip_heredoc(text: str, offset: int, limit: int) -> int:
+    """Return the offset behind a here-document: its body is skipped only where it begins on the next line."""
+    operator = HEREDOC_ALONE.match(text, offset, limit)
+    heredoc = find_heredoc(text, offset, limit) if operator and text[offset - 1] != "<" else None
+    return heredoc.next_line if heredoc else offset + 2
 
 
 @dataclass(frozen=True)
 class Heredoc:
-    """A heredoc whose operator stands somewhere before its body."""
+    """The offsets of a here-document, whose operator stands somewhere before its body."""
 
-    word_end: int  # where the delimiter's word ends
-    start: int  # of the body
-    end: int  # of the body, before the line with the delimiter
-    after: int  # the line after the delimiter
-    quoted: bool  # nothing in it is expanded
-    tabs: bool  # `<<-`: tabs in front of its lines are taken off
-    closed: bool
+    delimiter_end: int  # where the word of the delimiter ends
+    body_start: int
+    body_end: int  # before the line with the delimiter
+    next_line: int  # behind the line with the delimiter
+    is_quoted: bool  # the delimiter is quoted: nothing in the body is expanded
+    strips_tabs: bool  # `<<-`: leading tabs of its lines are stripped
+    is_closed: bool
 
 
-def heredoc(text: str, at: int, limit: int, body: int = -1) -> Heredoc | None:
-    """Return the heredoc whose `<<` stands at `at`; its body begins at `body`, or on the next line."""
-    operator = HERE.match(text, at, limit)
+def find_heredoc(text: str, offset: int, limit: int, body_start: int = -1) -> Heredoc | None:
+    """Return the here-document whose `<<` stands at `offset`; its body begins at `body_start`, or on the next line."""
+    operator = HEREDOC_OPERATOR.match(text, offset, limit)
     if operator is None:
         return None
-    word_end, _ = end_of_word(text, operator.end(), limit)
-    raw = text[operator.end() : word_end]
-    if not raw or raw[0].isspace():
+    delimiter_end, _ = find_word_end(text, operator.end(), limit)
+    delimiter_word = text[operator.end() : delimiter_end]
+    if not delimiter_word or delimiter_word[0].isspace():
         return None
-    delimiter = re.sub(r"[\\'\"]", "", raw)
-    newline = text.find("\n", word_end, limit)
-    start = body if body >= 0 else (newline + 1 if newline >= 0 else limit)
-    dash = bool(operator.group(1))
-    tabs = r"\t*" if dash else ""
-    line = re.compile(rf"^{tabs}{re.escape(delimiter)}[ \t]*\r?$", re.MULTILINE)
-    found = line.search(text, start, limit)
-    if not found:
-        return Heredoc(word_end, start, limit, limit, raw != delimiter, dash, False)
-    return Heredoc(word_end, start, found.start(), min(found.end() + 1, limit), raw != delimiter, dash, True)
+    delimiter = re.sub(r"[\\'\"]", "", delimiter_word)
+    newline = text.find("\n", delimiter_end, limit)
+    begin = body_start if body_start >= 0 else (newline + 1 if newline >= 0 else limit)
+    strips_tabs = bool(operator.group(1))
+    tabs = r"\t*" if strips_tabs else ""
+    delimiter_line = re.compile(rf"^{tabs}{re.escape(delimiter)}[ \t]*\r?$", re.MULTILINE)
+    match = delimiter_line.search(text, begin, limit)
+    if not match:
+        return Heredoc(delimiter_end, begin, limit, limit, delimiter_word != delimiter, strips_tabs, False)
+    return Heredoc(
+        delimiter_end, begin, match.start(), min(match.end() + 1, limit), delimiter_word != delimiter, strips_tabs, True
+    )

@@ -1,4 +1,4 @@
-"""Follows what the commands of a script do to its variables, and which of its branches are reached."""
+"""Interprets commands of a script without running them: variables, functions, and which branches are reached."""
 
 from __future__ import annotations
 
@@ -8,225 +8,241 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from attncheck.core.launch import NOWHERE, Source, SourceLocation, Word
-from attncheck.lint.shell.conditions import truth
-from attncheck.lint.shell.grammar import ASSIGNMENT, FUNCTION, Gathered, Open
-from attncheck.lint.shell.reader import Reader
+from attncheck.lint.shell.conditions import evaluate_test
+from attncheck.lint.shell.grammar import ASSIGNMENT, FUNCTION, CompoundCommand, SimpleCommand
+from attncheck.lint.shell.reader import ShellParser
 from attncheck.lint.shell.scope import Field, Scope, Variable
-from attncheck.lint.shell.text import Run, Runs, Text, known, string
-from attncheck.lint.shell.words import document, fields, value
+from attncheck.lint.shell.text import ScriptText, Segment, Segments, all_known, join_text
+from attncheck.lint.shell.words import expand_fields, expand_heredoc, expand_value
 
-MOST_COMMANDS, MOST_STEPS, MOST_OPEN = 2000, 60_000, 200
-TESTS = {"[", "[[", "test", "true", "false"}
+MAX_COMMANDS, MAX_STEPS, MAX_OPEN_COMPOUNDS = 2000, 60_000, 200
+TEST_COMMANDS = {"[", "[[", "test", "true", "false"}
 
 
 @dataclass(frozen=True)
 class Command:
-    """One simple command: its words, the environment given to it, and what could not be read."""
+    """One simple command after expansion: its words, its environment, and notes on what could not be read."""
 
     words: tuple[Word, ...]
     environ: Mapping[str, str]
-    place: SourceLocation
+    location: SourceLocation
     notes: tuple[str, ...] = ()
 
 
 @dataclass
-class Function:
-    """A function: where its body stands, and whether anything calls it."""
+class ShellFunction:
+    """A shell function: the extent of its body, and whether anything calls it."""
 
-    text: Text
+    text: ScriptText
     start: int
     end: int
-    called: bool = False
+    is_called: bool = False
 
 
 @dataclass
-class State:
-    """What all parts of one script share."""
+class ScriptState:
+    """The state that all texts of one script share: the commands and functions so far, and the steps taken."""
 
     source: Source
-    found: list[tuple[Command, str]] = field(default_factory=list)  # with the function whose definition it stands in
-    functions: dict[str, Function] = field(default_factory=dict)
+    commands: list[tuple[Command, str]] = field(default_factory=list)  # with the function it is defined in
+    functions: dict[str, ShellFunction] = field(default_factory=dict)
     steps: int = 0
     exports_all: bool = False
 
     def __post_init__(self) -> None:
-        self.newlines = [-1, *(match.start() for match in re.finditer("\n", self.source.text))]
+        self.newline_offsets = [-1, *(match.start() for match in re.finditer("\n", self.source.text))]
 
-    def place(self, offset: int) -> SourceLocation:
-        """Return what `Source.place` does, at once."""
-        line = max(bisect_left(self.newlines, offset), 1) if offset > 0 else 1
-        return SourceLocation(self.source.name, line, max(offset, 0) - self.newlines[line - 1])
+    def locate(self, offset: int) -> SourceLocation:
+        """Return what `Source.location` does, without counting the lines again."""
+        line = max(bisect_left(self.newline_offsets, offset), 1) if offset > 0 else 1
+        return SourceLocation(self.source.name, line, max(offset, 0) - self.newline_offsets[line - 1])
 
 
-class Following(Reader):
-    """Follows one text; what is done with the commands that it starts is another's."""
+class ScriptInterpreter(ShellParser):
+    """Follows the variables, functions and branches of one text; a subclass collects the commands that it starts."""
 
-    def __init__(self, text: Text, state: State, scope: Scope) -> None:
+    def __init__(self, text: ScriptText, state: ScriptState, scope: Scope) -> None:
         super().__init__(text)
         self.state, self.scope = state, scope
-        self.saved: list[dict[str, Variable]] = []  # the variables outside the functions being defined
+        self.outer_variables: list[dict[str, Variable]] = []  # the variables outside the functions being defined
 
-    def step(self) -> bool:
-        """Say whether the script is short enough to read on."""
+    def count_step(self) -> bool:
+        """Count one step of the parser; return whether the script is still short enough to be read on."""
         self.state.steps += 1
-        if self.state.steps <= MOST_STEPS and len(self.state.found) < MOST_COMMANDS and len(self.open) < MOST_OPEN:
+        if (
+            self.state.steps <= MAX_STEPS
+            and len(self.state.commands) < MAX_COMMANDS
+            and len(self.open_compounds) < MAX_OPEN_COMPOUNDS
+        ):
             return True
-        self.scope.remark("the script is too long, or too deep, to be read to its end")
+        self.scope.add_note("the script is too long, or too deep, to be read to its end")
         return False
 
-    def given(self, first: int, end: int, quoted: bool, heredoc: bool) -> Runs:
-        """Return what a heredoc or a `<<<` brings."""
-        if quoted:
-            return self.text.between(first, end)
-        return (document if heredoc else value)(self.text, first, end, self.scope)
+    def expand_stdin(self, start: int, end: int, is_quoted: bool, is_heredoc: bool) -> Segments:
+        """Return the expanded body of a here-document, or the expanded word of a here-string (`<<<`)."""
+        if is_quoted:
+            return self.text.segments_between(start, end)
+        return (expand_heredoc if is_heredoc else expand_value)(self.text, start, end, self.scope)
 
-    def opened(self, what: Open) -> None:
-        """Keep the variables: a function's body is read where it is defined, and changes them where it is called."""
-        self.saved.append(self.scope.variables)
+    def enter_function(self, function: CompoundCommand) -> None:
+        """Save the variables: a function's body is read where it is defined, and changes them where it is called."""
+        self.outer_variables.append(self.scope.variables)
         self.scope.variables = dict(self.scope.variables)
 
-    def closed(self, what: Open, at: int) -> None:
-        """Keep the body of a function."""
-        if what.kind == FUNCTION:
-            self.state.functions[what.name] = Function(self.text, what.at, at)
-            self.scope.variables = self.saved.pop()
+    def leave_compound(self, compound: CompoundCommand, offset: int) -> None:
+        """Store a function with the extent of its body."""
+        if compound.kind == FUNCTION:
+            self.state.functions[compound.name] = ShellFunction(self.text, compound.offset, offset)
+            self.scope.variables = self.outer_variables.pop()
 
-    def remark(self, at: int, what: str) -> None:
-        """Keep what could not be read."""
-        self.scope.remark(f"line {self._line(at)}: {what}")
+    def add_note(self, offset: int, text: str) -> None:
+        """Note what could not be read, with its line."""
+        self.scope.add_note(f"line {self._line_number(offset)}: {text}")
 
-    def _line(self, at: int) -> int:
-        span = self.text.span(at, at + 1)
-        return self.state.place(span[0]).line if span != NOWHERE else 0
+    def _line_number(self, offset: int) -> int:
+        span = self.text.source_span(offset, offset + 1)
+        return self.state.locate(span[0]).line if span != NOWHERE else 0
 
-    def _reached(self) -> bool:
-        """Say whether what is read may run at all."""
-        branches = (one.branches for one in self.open)
-        return self.guard.reached is not False and all(one.taken is not False for one in branches if one)
+    def _is_reachable(self) -> bool:
+        """Return whether the current command may run at all."""
+        conditionals = (compound.branches for compound in self.open_compounds)
+        return self.and_or_list.is_reached is not False and all(
+            branches.is_taken is not False for branches in conditionals if branches
+        )
 
-    def _sure(self) -> bool:
-        """Say whether what is read runs whatever only running tells."""
-        branches = (one.branches for one in self.open)
-        return self.guard.reached is True and all(one.taken is True for one in branches if one)
+    def _is_certain(self) -> bool:
+        """Return whether the current command certainly runs: no condition around it is undecided."""
+        conditionals = (compound.branches for compound in self.open_compounds)
+        return self.and_or_list.is_reached is True and all(
+            branches.is_taken is True for branches in conditionals if branches
+        )
 
-    def _tested(self, gathered: Gathered, first: str) -> None:
-        """Follow a test, without keeping it as a command."""
-        words = [(first, True)]
-        for raw in gathered.words[1:]:
-            if first == "[[":
-                runs = value(self.text, *raw, self.scope)
-                words.append((string(runs), known(runs)))
+    def _evaluate_test(self, command: SimpleCommand, name: str) -> None:
+        """Evaluate a test command, and record its result for the branches and the list that it decides."""
+        fields = [(name, True)]
+        for word in command.words[1:]:
+            if name == "[[":
+                segments = expand_value(self.text, *word, self.scope)
+                fields.append((join_text(segments), all_known(segments)))
             else:
-                words += [(one.text, one.known) for one in fields(self.text, *raw, self.scope)]
-        said = truth(words, gathered.negated)
-        self.guard.test, self.guard.tested = said, True
-        self._said(said)
+                fields += [(field.text, field.known) for field in expand_fields(self.text, *word, self.scope)]
+        result = evaluate_test(fields, command.is_negated)
+        self.and_or_list.test_result, self.and_or_list.last_was_test = result, True
+        self._record_test_result(result)
 
-    def _said(self, said: bool | None) -> None:
-        branches = self.own()[-1].branches if self.own() else None
-        if branches is not None and branches.testing:
-            branches.tests.append(said)
+    def _record_test_result(self, result: bool | None) -> None:
+        branches = self.own_compounds()[-1].branches if self.own_compounds() else None
+        if branches is not None and branches.in_condition:
+            branches.test_results.append(result)
 
-    def _loop(self, gathered: Gathered) -> None:
-        """Forget what the variable of a loop held: it differs from turn to turn."""
-        if len(gathered.words) > 1:
-            self.scope.variables.pop(self.raw[slice(*gathered.words[1])], None)
+    def _forget_loop_variable(self, command: SimpleCommand) -> None:
+        """Remove the variable of a loop: its value differs from one iteration to the next."""
+        if len(command.words) > 1:
+            self.scope.variables.pop(self.raw[slice(*command.words[1])], None)
 
-    def _assignment(self, word: tuple[int, int]) -> tuple[str, Runs]:
+    def _parse_assignment(self, word: tuple[int, int]) -> tuple[str, Segments]:
         match = ASSIGNMENT.match(self.raw, *word)
         assert match is not None
-        return match[1], value(self.text, match.end(), word[1], self.scope)
+        return match[1], expand_value(self.text, match.end(), word[1], self.scope)
 
-    def _assign(self, gathered: Gathered, index: int, exported: bool) -> None:
-        word = gathered.words[index]
+    def _apply_assignment(self, command: SimpleCommand, index: int, exported: bool) -> None:
+        word = command.words[index]
         match = ASSIGNMENT.match(self.raw, *word)
         if match is None:
             return
-        name, subscript, more = match[1], match[2], bool(match[3])
-        old = self.scope.variables.get(name)
-        exported = exported or (old is not None and old.exported)
-        if index in gathered.arrays:
-            elements = tuple(one for raw in gathered.arrays[index] for one in fields(self.text, *raw, self.scope))
-            self._keep_array(name, old, elements, more, exported)
+        name, subscript, appends = match[1], match[2], bool(match[3])
+        previous = self.scope.variables.get(name)
+        exported = exported or (previous is not None and previous.exported)
+        if index in command.arrays:
+            elements = tuple(
+                field for element in command.arrays[index] for field in expand_fields(self.text, *element, self.scope)
+            )
+            self._store_array(name, previous, elements, appends, exported)
             return
         if subscript:
             self.scope.variables.pop(name, None)
             return
-        runs = value(self.text, match.end(), word[1], self.scope)
-        if more and old is not None and old.elements is None:
-            runs = (*old.runs, *runs)
-        if not self._sure() and old is not None and not more:
-            runs = self._unsure(name, old, runs)
-        elif not self._sure() and more:
-            self.scope.remark(f"{name} is added to under a condition that only running decides")
-        self._keep(name, runs, exported)
+        segments = expand_value(self.text, match.end(), word[1], self.scope)
+        if appends and previous is not None and previous.elements is None:
+            segments = (*previous.segments, *segments)
+        if not self._is_certain() and previous is not None and not appends:
+            segments = self._merge_uncertain(name, previous, segments)
+        elif not self._is_certain() and appends:
+            self.scope.add_note(f"{name} is added to under a condition that only running decides")
+        self._store_variable(name, segments, exported)
 
-    def _keep_array(
-        self, name: str, old: Variable | None, elements: tuple[Field, ...], more: bool, exported: bool
+    def _store_array(
+        self, name: str, previous: Variable | None, elements: tuple[Field, ...], appends: bool, exported: bool
     ) -> None:
-        before = (old.elements or ()) if old is not None else ()
-        if not self._sure() and more:
-            self.scope.remark(f"{name} is added to under a condition that only running decides")
-        elif not self._sure() and before and [one.text for one in before] != [one.text for one in elements]:
-            self.scope.remark(f"{name} holds other words in another branch, and only running tells which")
-            elements = (Field((Run(f"${{{name}[@]}}", -1, known=False),), NOWHERE),)
-        kept = (*before, *elements) if more else elements
-        self.scope.variables[name] = Variable(elements=kept, exported=exported)
+        previous_elements = (previous.elements or ()) if previous is not None else ()
+        if not self._is_certain() and appends:
+            self.scope.add_note(f"{name} is added to under a condition that only running decides")
+        elif (
+            not self._is_certain()
+            and previous_elements
+            and [field.text for field in previous_elements] != [field.text for field in elements]
+        ):
+            self.scope.add_note(f"{name} holds other words in another branch, and only running tells which")
+            elements = (Field((Segment(f"${{{name}[@]}}", -1, known=False),), NOWHERE),)
+        value = (*previous_elements, *elements) if appends else elements
+        self.scope.variables[name] = Variable(elements=value, exported=exported)
 
-    def _unsure(self, name: str, old: Variable, runs: Runs) -> Runs:
-        """Return what a variable holds after an assignment that only running decides on."""
-        before, after = string(old.runs), string(runs)
-        if before == after or (before and after.startswith(before) and old.elements is None):
-            return runs
-        self.scope.remark(f"{name} is {before[:60]!r} or {after[:60]!r}, which only running tells")
-        return (Run(f"${{{name}}}", -1, known=False),)
+    def _merge_uncertain(self, name: str, previous: Variable, segments: Segments) -> Segments:
+        """Return a variable's value after an assignment that may not be made: unknown unless it extends the old one."""
+        before, after = join_text(previous.segments), join_text(segments)
+        if before == after or (before and after.startswith(before) and previous.elements is None):
+            return segments
+        self.scope.add_note(f"{name} is {before[:60]!r} or {after[:60]!r}, which only running tells")
+        return (Segment(f"${{{name}}}", -1, known=False),)
 
-    def _keep(self, name: str, runs: Runs, exported: bool) -> None:
-        if not self.scope.budget.affords(runs):
-            self.scope.remark(f"{name} holds more than can be followed")
-            runs = (Run(f"${name}", -1, known=False),)
-        self.scope.variables[name] = Variable(runs, exported=exported)
+    def _store_variable(self, name: str, segments: Segments, exported: bool) -> None:
+        if not self.scope.budget.charge(segments):
+            self.scope.add_note(f"{name} holds more than can be followed")
+            segments = (Segment(f"${name}", -1, known=False),)
+        self.scope.variables[name] = Variable(segments, exported=exported)
 
-    def _shift(self, found: Sequence[Field]) -> None:
-        number = int(found[1].text) if len(found) > 1 and re.fullmatch(r"\d{1,3}", found[1].text) else 1
+    def _apply_shift(self, argv: Sequence[Field]) -> None:
+        shift_count = int(argv[1].text) if len(argv) > 1 and re.fullmatch(r"\d{1,3}", argv[1].text) else 1
         if self.scope.positional is not None:
-            self.scope.positional = self.scope.positional[number:]
+            self.scope.positional = self.scope.positional[shift_count:]
 
-    def _declare(self, gathered: Gathered, count: int, found: Sequence[Field]) -> None:
-        exported = found[0].text == "export" or any(one.text.startswith("-") and "x" in one.text for one in found[1:])
-        for index in range(count + 1, len(gathered.words)):
-            if ASSIGNMENT.match(self.raw, *gathered.words[index]):
-                self._assign(gathered, index, exported)
+    def _apply_declaration(self, command: SimpleCommand, name_index: int, argv: Sequence[Field]) -> None:
+        exported = argv[0].text == "export" or any(
+            field.text.startswith("-") and "x" in field.text for field in argv[1:]
+        )
+        for index in range(name_index + 1, len(command.words)):
+            if ASSIGNMENT.match(self.raw, *command.words[index]):
+                self._apply_assignment(command, index, exported)
             else:
-                variable = self.scope.variables.get(self.raw[slice(*gathered.words[index])])
+                variable = self.scope.variables.get(self.raw[slice(*command.words[index])])
                 if variable is not None and exported:
                     variable.exported = True
 
-    def _read(self, found: Sequence[Field], given: Runs | None) -> None:
-        """Put a heredoc into the variable that `read` names: all of it with `-d ''`, else its first line."""
-        names, whole, raw, takes = [], False, False, ""
-        for one in found[1:]:
-            text = one.text
-            if takes:
-                whole, takes = whole or (takes == "d" and text == ""), ""
+    def _apply_read(self, argv: Sequence[Field], stdin: Segments | None) -> None:
+        """Assign a here-document to the variable that `read` names; only with `-d ''`, which reads all of it."""
+        names, reads_all, raw, pending_option = [], False, False, ""
+        for argument in argv[1:]:
+            text = argument.text
+            if pending_option:
+                reads_all, pending_option = reads_all or (pending_option == "d" and text == ""), ""
             elif text.startswith("-") and len(text) > 1:
                 raw = raw or "r" in text
-                takes = text[-1] if text[-1] in "adinNptu" else ""
+                pending_option = text[-1] if text[-1] in "adinNptu" else ""
             else:
                 names.append(text)
         for name in names:
             self.scope.variables.pop(name, None)
-        if given is not None and len(names) == 1 and whole:
-            self._keep(names[0], given if raw else _continued(given), exported=False)
+        if stdin is not None and len(names) == 1 and reads_all:
+            self._store_variable(names[0], stdin if raw else _join_continued_lines(stdin), exported=False)
 
 
-def _continued(runs: Runs) -> Runs:
-    """Return a heredoc as `read` without `-r` gives it: a backslash at a line's end joins the lines."""
-    found: list[Run] = []
-    for run in runs:
-        at = 0
-        for match in re.finditer(r"\\\n", run.text):
-            found.append(run.part(at, match.start()))
-            at = match.end()
-        found.append(run.part(at, len(run.text)))
-    return tuple(run for run in found if run.text)
+def _join_continued_lines(segments: Segments) -> Segments:
+    """Return a here-document as `read` without `-r` reads it: a backslash at the end of a line joins the lines."""
+    parts: list[Segment] = []
+    for segment in segments:
+        offset = 0
+        for match in re.finditer(r"\\\n", segment.text):
+            parts.append(segment.substring(offset, match.start()))
+            offset = match.end()
+        parts.append(segment.substring(offset, len(segment.text)))
+    return tuple(segment for segment in parts if segment.text)

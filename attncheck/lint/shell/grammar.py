@@ -1,4 +1,4 @@
-"""The words and signs of bash's grammar, and what is open while a script is read."""
+"""The tokens of bash's grammar, and the commands that are open while a script is parsed."""
 
 from __future__ import annotations
 
@@ -6,39 +6,47 @@ import re
 from dataclasses import dataclass, field
 
 from attncheck.lint.shell.conditions import Branches
-from attncheck.lint.shell.text import Runs
+from attncheck.lint.shell.text import Segments
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]\s]*\])?(\+?)=")
 REDIRECTION = re.compile(r"(?:\d+|\{\w+\})?(?:&>>?|<<<|<>|>>|>\||[<>]&?)|&>>?")
 SEPARATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|\n]")
-CALLABLE = re.compile(r"\(\s*\)")
-BODY = re.compile(r"\s*\{(?=\s)")
-NAMED = re.compile(r"\s+([^\s(){}]+)\s*(?:\(\s*\))?")
+EMPTY_PARENTHESES = re.compile(r"\(\s*\)")
+FUNCTION_BODY = re.compile(r"\s*\{(?=\s)")
+FUNCTION_NAME = re.compile(r"\s+([^\s(){}]+)\s*(?:\(\s*\))?")
 TEST_END = re.compile(r"\s\]\](?=[\s;&|)]|$)")
 CONDITION, LOOP, FUNCTION = "a condition", "a loop", "function"
-OPENING = {"if": CONDITION, "case": CONDITION, "while": LOOP, "until": LOOP, "for": LOOP, "select": LOOP, "{": ""}
-CLOSING = {"fi", "done", "esac", "}"}
-TURNS = {"then", "else", "elif"}
-SKIPPED = {"do", "coproc"}
-KEYWORDS = {*OPENING, *CLOSING, *TURNS, *SKIPPED, "!", "[[", "function"}
+OPENING_KEYWORDS = {
+    "if": CONDITION,
+    "case": CONDITION,
+    "while": LOOP,
+    "until": LOOP,
+    "for": LOOP,
+    "select": LOOP,
+    "{": "",
+}
+CLOSING_KEYWORDS = {"fi", "done", "esac", "}"}
+BRANCH_KEYWORDS = {"then", "else", "elif"}
+IGNORED_KEYWORDS = {"do", "coproc"}
+KEYWORDS = {*OPENING_KEYWORDS, *CLOSING_KEYWORDS, *BRANCH_KEYWORDS, *IGNORED_KEYWORDS, "!", "[[", "function"}
 
 
 @dataclass
-class Open:
-    """A compound command that is being read."""
+class CompoundCommand:
+    """A compound command (bash(1)) that is being read, or the body of a function."""
 
     kind: str  # CONDITION, LOOP, FUNCTION, "" for a group
     keyword: str
-    at: int  # where its keyword stands, or the body of the function begins
+    offset: int  # where its keyword stands, or the body of the function begins
     name: str = ""
     branches: Branches | None = None
 
 
 @dataclass
-class Gathered:
-    """The simple command that is being read: raw words, and what its heredoc brought."""
+class SimpleCommand:
+    """The simple command that is being read: the spans of its raw words, and its here-document."""
 
     words: list[tuple[int, int]] = field(default_factory=list)
     arrays: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # raw words of `NAME=( … )`
-    heredoc: Runs | None = None
-    negated: bool = False
+    stdin: Segments | None = None  # the expanded here-document or here-string
+    is_negated: bool = False

@@ -1,252 +1,254 @@
-"""Reads bash's grammar: where commands, keywords, arrays and heredocs begin and end; nothing is expanded or done."""
+"""Parses bash's grammar: where commands, keywords, arrays and here-documents begin and end; expands nothing."""
 
 from __future__ import annotations
 
 import re
 
 from attncheck.lint.shell import extents
-from attncheck.lint.shell.conditions import Branches, Guard
+from attncheck.lint.shell.conditions import AndOrList, Branches
 from attncheck.lint.shell.grammar import (
     ASSIGNMENT,
-    BODY,
-    CALLABLE,
-    CLOSING,
+    BRANCH_KEYWORDS,
+    CLOSING_KEYWORDS,
+    EMPTY_PARENTHESES,
     FUNCTION,
+    FUNCTION_BODY,
+    FUNCTION_NAME,
     KEYWORDS,
-    NAMED,
-    OPENING,
+    OPENING_KEYWORDS,
     REDIRECTION,
     SEPARATOR,
     TEST_END,
-    TURNS,
-    Gathered,
-    Open,
+    CompoundCommand,
+    SimpleCommand,
 )
-from attncheck.lint.shell.text import Runs, Text
+from attncheck.lint.shell.text import ScriptText, Segments
 
 
-class Reader:
-    """Reads one text from its beginning to its end; what is done with what it finds is another's."""
+class ShellParser:
+    """Parses one text from beginning to end; a subclass says what the commands in it do."""
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: ScriptText) -> None:
         self.text, self.raw, self.limit = text, text.string, len(text.string)
-        self.open: list[Open] = []  # those of the text around this one first
-        self.around = 0  # how many of them are of the text around
-        self.body = -1  # where the next heredoc of this line begins
-        self.gathered = Gathered()
-        self.guard = Guard()
-        self.patterns = False  # between `in` or `;;` and `)` of a case
+        self.open_compounds: list[CompoundCommand] = []  # outermost first, those of the enclosing text included
+        self.inherited_count = 0  # how many of them the enclosing text opened
+        self.next_heredoc_body = -1  # where the next heredoc of this line begins
+        self.command = SimpleCommand()
+        self.and_or_list = AndOrList()
+        self.in_case_pattern = False  # between `in` or `;;` and `)` of a case
 
-    def finished(self, gathered: Gathered) -> None:
-        """Do what a simple command does."""
+    def handle_command(self, command: SimpleCommand) -> None:
+        """Process a complete simple command."""
         raise NotImplementedError
 
-    def given(self, first: int, end: int, quoted: bool, heredoc: bool) -> Runs:
-        """Return what a heredoc or a `<<<` brings."""
+    def expand_stdin(self, start: int, end: int, is_quoted: bool, is_heredoc: bool) -> Segments:
+        """Return the standard input that a here-document or a here-string (`<<<`) from `start` to `end` gives."""
         raise NotImplementedError
 
-    def opened(self, what: Open) -> None:
-        """Take note that a function's body begins."""
+    def enter_function(self, function: CompoundCommand) -> None:
+        """Process the beginning of a function's body."""
 
-    def closed(self, what: Open, at: int) -> None:
-        """Take note that a compound command ends."""
+    def leave_compound(self, compound: CompoundCommand, offset: int) -> None:
+        """Process the end of a compound command."""
 
-    def remark(self, at: int, what: str) -> None:
-        """Take note of what could not be read."""
+    def add_note(self, offset: int, text: str) -> None:
+        """Note what could not be read at `offset`."""
 
-    def step(self) -> bool:
-        """Say whether to read on."""
+    def count_step(self) -> bool:
+        """Count one step of the parser; return whether to go on."""
         return True
 
-    def run(self, start: int = 0, end: int | None = None) -> None:
-        """Read the text, or a part of it."""
+    def parse(self, start: int = 0, end: int | None = None) -> None:
+        """Parse the text, or the part of it from `start` to `end`."""
         self.limit = len(self.raw) if end is None else end
-        at = start
-        while at < self.limit:
-            if not self.step():
+        offset = start
+        while offset < self.limit:
+            if not self.count_step():
                 break
-            at = self.next(at)
-        self.flush()
+            offset = self.parse_next(offset)
+        self.finish_command()
 
-    def own(self) -> list[Open]:
+    def own_compounds(self) -> list[CompoundCommand]:
         """Return the compound commands that this text opened."""
-        return self.open[self.around :]
+        return self.open_compounds[self.inherited_count :]
 
-    def flush(self) -> None:
-        """Finish the command that is being read."""
-        gathered, self.gathered = self.gathered, Gathered()
-        if gathered.words:
-            self.finished(gathered)
+    def finish_command(self) -> None:
+        """Pass the simple command that is being read to `handle_command`, and begin another."""
+        command, self.command = self.command, SimpleCommand()
+        if command.words:
+            self.handle_command(command)
 
-    def next(self, at: int) -> int:
-        """Read one thing at `at` and return where the next begins."""
+    def parse_next(self, offset: int) -> int:
+        """Parse one token at `offset` and return where the next begins."""
         raw = self.raw
-        blank = extents.BLANK.match(raw, at, self.limit)
+        blank = extents.BLANK.match(raw, offset, self.limit)
         if blank:
             return blank.end()
-        if raw[at] == "#":
-            newline = raw.find("\n", at, self.limit)
+        if raw[offset] == "#":
+            newline = raw.find("\n", offset, self.limit)
             return newline if newline >= 0 else self.limit
-        if self.patterns:
-            return self._pattern(at)
-        if raw.startswith("((", at) and self._counting():
-            return extents.end_of_word(raw, at + 1, self.limit, "(")[0]
-        if raw.startswith("<<", at) and not raw.startswith("<<<", at):
-            document_end = self._heredoc(at)
-            if document_end:
-                return document_end
-        if not (raw[at] in "<>" and raw.startswith("(", at + 1)):
-            redirection = REDIRECTION.match(raw, at, self.limit)
+        if self.in_case_pattern:
+            return self._parse_case_pattern(offset)
+        if raw.startswith("((", offset) and self._starts_arithmetic():
+            return extents.find_word_end(raw, offset + 1, self.limit, "(")[0]
+        if raw.startswith("<<", offset) and not raw.startswith("<<<", offset):
+            heredoc_end = self._parse_heredoc(offset)
+            if heredoc_end:
+                return heredoc_end
+        if not (raw[offset] in "<>" and raw.startswith("(", offset + 1)):
+            redirection = REDIRECTION.match(raw, offset, self.limit)
             if redirection:
-                return self._redirection(redirection)
-        separator = SEPARATOR.match(raw, at, self.limit)
+                return self._parse_redirection(redirection)
+        separator = SEPARATOR.match(raw, offset, self.limit)
         if separator:
-            return self._separator(separator[0], separator.end())
-        if raw[at] in "()":
-            return self._bracket(at)
-        return self._word(at)
+            return self._parse_separator(separator[0], separator.end())
+        if raw[offset] in "()":
+            return self._parse_parenthesis(offset)
+        return self._parse_word(offset)
 
-    def _counting(self) -> bool:
-        """Say whether `((` begins arithmetic here: as a command, or behind `for`."""
-        words = self.gathered.words
+    def _starts_arithmetic(self) -> bool:
+        """Return whether `((` begins arithmetic here: as a command, or behind `for`."""
+        words = self.command.words
         return not words or (len(words) == 1 and self.raw[slice(*words[0])] == "for")
 
-    def _separator(self, text: str, end: int) -> int:
-        self.flush()
-        self.guard.turn(text)
-        if text == "\n" and self.body >= 0:
-            end, self.body = max(self.body, end), -1
-        if text.startswith(";;") or text == ";&":
-            self.patterns = any(one.keyword == "case" for one in self.own())
+    def _parse_separator(self, separator: str, end: int) -> int:
+        self.finish_command()
+        self.and_or_list.pass_separator(separator)
+        if separator == "\n" and self.next_heredoc_body >= 0:
+            end, self.next_heredoc_body = max(self.next_heredoc_body, end), -1
+        if separator.startswith(";;") or separator == ";&":
+            self.in_case_pattern = any(compound.keyword == "case" for compound in self.own_compounds())
         return end
 
-    def _pattern(self, at: int) -> int:
-        """Pass over one piece of a case's pattern, or its `esac`."""
-        if self.raw[at] == ")":
-            self.patterns = False
-            return at + 1
-        end, _ = extents.end_of_word(self.raw, at, self.limit)
-        if self.raw[at:end] == "esac":
-            self.patterns = False
-            self._close(end)
-        return max(end, at + 1)
+    def _parse_case_pattern(self, offset: int) -> int:
+        """Skip one word of a case's pattern, or its `esac`."""
+        if self.raw[offset] == ")":
+            self.in_case_pattern = False
+            return offset + 1
+        end, _ = extents.find_word_end(self.raw, offset, self.limit)
+        if self.raw[offset:end] == "esac":
+            self.in_case_pattern = False
+            self._close_compound(end)
+        return max(end, offset + 1)
 
-    def _redirection(self, operator: re.Match[str]) -> int:
+    def _parse_redirection(self, operator: re.Match[str]) -> int:
         blank = extents.BLANK.match(self.raw, operator.end(), self.limit)
-        at = blank.end() if blank else operator.end()
-        end, _ = extents.end_of_word(self.raw, at, self.limit)
+        offset = blank.end() if blank else operator.end()
+        end, _ = extents.find_word_end(self.raw, offset, self.limit)
         if operator[0] == "<<<":
-            self.gathered.heredoc = self.given(at, end, quoted=False, heredoc=False)
-        return max(end, at)
+            self.command.stdin = self.expand_stdin(offset, end, is_quoted=False, is_heredoc=False)
+        return max(end, offset)
 
-    def _heredoc(self, at: int) -> int:
-        found = extents.heredoc(self.raw, at, self.limit, self.body)
-        if found is None:
+    def _parse_heredoc(self, offset: int) -> int:
+        heredoc = extents.find_heredoc(self.raw, offset, self.limit, self.next_heredoc_body)
+        if heredoc is None:
             return 0
-        if not found.closed:
-            self.remark(at, "the heredoc that begins here has no end")
-        self.gathered.heredoc = self.given(found.start, found.end, found.quoted, heredoc=True)
-        self.body = found.after
-        return found.word_end
+        if not heredoc.is_closed:
+            self.add_note(offset, "the heredoc that begins here has no end")
+        self.command.stdin = self.expand_stdin(heredoc.body_start, heredoc.body_end, heredoc.is_quoted, is_heredoc=True)
+        self.next_heredoc_body = heredoc.next_line
+        return heredoc.delimiter_end
 
-    def _bracket(self, at: int) -> int:
-        """Read `(` or `)`: a subshell, or the `()` of a function."""
-        words = self.gathered.words
-        empty = CALLABLE.match(self.raw, at, self.limit)
-        if empty and len(words) == 1 and not self.gathered.arrays:
+    def _parse_parenthesis(self, offset: int) -> int:
+        """Parse `(` or `)`: a subshell, or the `()` of a function."""
+        words = self.command.words
+        parentheses = EMPTY_PARENTHESES.match(self.raw, offset, self.limit)
+        if parentheses and len(words) == 1 and not self.command.arrays:
             name = self.raw[slice(*words[0])]
-            self.gathered = Gathered()
-            return self._define(name, empty.end())
-        self.flush()
-        return at + 1
+            self.command = SimpleCommand()
+            return self._begin_function(name, parentheses.end())
+        self.finish_command()
+        return offset + 1
 
-    def _define(self, name: str, at: int) -> int:
-        """Begin a function, whose body is read here and again where it is called."""
-        begin = BODY.match(self.raw, at, self.limit)
-        if begin is None:
-            return at
-        self.open.append(Open(FUNCTION, "{", begin.end(), name))
-        self.opened(self.open[-1])
-        return begin.end()
+    def _begin_function(self, name: str, offset: int) -> int:
+        """Enter the body of a function, which is read here and again where the function is called."""
+        body = FUNCTION_BODY.match(self.raw, offset, self.limit)
+        if body is None:
+            return offset
+        self.open_compounds.append(CompoundCommand(FUNCTION, "{", body.end(), name))
+        self.enter_function(self.open_compounds[-1])
+        return body.end()
 
-    def _word(self, at: int) -> int:
-        """Read one word; a keyword where a command begins is none."""
-        end, closed = extents.end_of_word(self.raw, at, self.limit)
-        if not closed:
-            self.remark(at, "a quote or a bracket that opens here is never closed")
-        raw = self.raw[at:end]
-        words = self.gathered.words
+    def _parse_word(self, offset: int) -> int:
+        """Parse one word, or a keyword where a command begins."""
+        end, is_closed = extents.find_word_end(self.raw, offset, self.limit)
+        if not is_closed:
+            self.add_note(offset, "a quote or a bracket that opens here is never closed")
+        raw = self.raw[offset:end]
+        words = self.command.words
         if not words and raw in KEYWORDS:
-            return self._after_keyword(raw, at, end)
+            return self._parse_keyword(raw, offset, end)
         if words and raw == "in" and self.raw[slice(*words[0])] == "case":
-            self.gathered, self.patterns = Gathered(), True
+            self.command, self.in_case_pattern = SimpleCommand(), True
             return end
-        words.append((at, end))
+        words.append((offset, end))
         if raw.endswith("=") and self.raw.startswith("(", end) and ASSIGNMENT.fullmatch(raw):
-            return self._array(len(words) - 1, end + 1)
-        return max(end, at + 1)
+            return self._parse_array(len(words) - 1, end + 1)
+        return max(end, offset + 1)
 
-    def _array(self, index: int, at: int) -> int:
-        """Read the elements of `NAME=( … )`, with comments and newlines between them."""
-        elements = self.gathered.arrays.setdefault(index, [])
-        while at < self.limit and self.raw[at] != ")":
-            if self.raw[at].isspace() or self.raw.startswith("\\\n", at):
-                at += 1 + (self.raw[at] == "\\")
-            elif self.raw[at] == "#":
-                newline = self.raw.find("\n", at, self.limit)
-                at = newline if newline >= 0 else self.limit
+    def _parse_array(self, index: int, offset: int) -> int:
+        """Parse the elements of `NAME=( … )`, with comments and newlines between them."""
+        elements = self.command.arrays.setdefault(index, [])
+        while offset < self.limit and self.raw[offset] != ")":
+            if self.raw[offset].isspace() or self.raw.startswith("\\\n", offset):
+                offset += 1 + (self.raw[offset] == "\\")
+            elif self.raw[offset] == "#":
+                newline = self.raw.find("\n", offset, self.limit)
+                offset = newline if newline >= 0 else self.limit
             else:
-                end, _ = extents.end_of_word(self.raw, at, self.limit)
-                if end > at:
-                    elements.append((at, end))
-                at = max(end, at + 1)
-        if at >= self.limit:
-            self.remark(at, "an array that is never closed")
-        return at + 1
+                end, _ = extents.find_word_end(self.raw, offset, self.limit)
+                if end > offset:
+                    elements.append((offset, end))
+                offset = max(end, offset + 1)
+        if offset >= self.limit:
+            self.add_note(offset, "an array that is never closed")
+        return offset + 1
 
-    def _after_keyword(self, raw: str, at: int, end: int) -> int:
-        if raw == "[[":
-            return self._test(at, end)
-        if raw == "!":
-            self.gathered.negated = not self.gathered.negated
-        if raw == "function":
-            named = NAMED.match(self.raw, end, self.limit)
-            return self._define(named[1], named.end()) if named else end
-        if raw in CLOSING:
-            self._close(at)
-        elif raw in TURNS:
-            branches = self.own()[-1].branches if self.own() else None
+    def _parse_keyword(self, keyword: str, start: int, end: int) -> int:
+        if keyword == "[[":
+            return self._parse_test(start, end)
+        if keyword == "!":
+            self.command.is_negated = not self.command.is_negated
+        if keyword == "function":
+            name = FUNCTION_NAME.match(self.raw, end, self.limit)
+            return self._begin_function(name[1], name.end()) if name else end
+        if keyword in CLOSING_KEYWORDS:
+            self._close_compound(start)
+        elif keyword in BRANCH_KEYWORDS:
+            branches = self.own_compounds()[-1].branches if self.own_compounds() else None
             if branches is not None:
-                branches.turn(raw)
-        elif raw in OPENING:
-            self.open.append(Open(OPENING[raw], raw, at, branches=_branches(raw)))
-            if raw in ("for", "select", "case"):
-                self.gathered.words.append((at, end))  # its words are taken where the line ends
+                branches.enter_branch(keyword)
+        elif keyword in OPENING_KEYWORDS:
+            self.open_compounds.append(
+                CompoundCommand(OPENING_KEYWORDS[keyword], keyword, start, branches=_start_branches(keyword))
+            )
+            if keyword in ("for", "select", "case"):
+                self.command.words.append((start, end))  # its words are taken where the line ends
         return end
 
-    def _test(self, at: int, begin: int) -> int:
-        """Read `[[ … ]]`; where it is more than one comparison only its first word is kept."""
-        close = TEST_END.search(self.raw, begin, self.limit)
-        end = close.end() if close else self.limit
-        words = [(at, begin)]
-        while begin < end:
-            blank = re.compile(r"[\s\\]+").match(self.raw, begin, end)
-            begin = blank.end() if blank else begin
-            after, _ = extents.end_of_word(self.raw, begin, end)
-            if after == begin:
-                words = words[:1] if begin < end else words
+    def _parse_test(self, start: int, offset: int) -> int:
+        """Parse `[[ … ]]`; where it is more than one comparison only its first word is kept."""
+        closing = TEST_END.search(self.raw, offset, self.limit)
+        end = closing.end() if closing else self.limit
+        words = [(start, offset)]
+        while offset < end:
+            blank = re.compile(r"[\s\\]+").match(self.raw, offset, end)
+            offset = blank.end() if blank else offset
+            word_end, _ = extents.find_word_end(self.raw, offset, end)
+            if word_end == offset:
+                words = words[:1] if offset < end else words
                 break
-            words.append((begin, after))
-            begin = after
-        self.gathered.words = words
+            words.append((offset, word_end))
+            offset = word_end
+        self.command.words = words
         return end
 
-    def _close(self, at: int) -> None:
-        if self.own():
-            self.closed(self.open.pop(), at)
+    def _close_compound(self, offset: int) -> None:
+        if self.own_compounds():
+            self.leave_compound(self.open_compounds.pop(), offset)
 
 
-def _branches(keyword: str) -> Branches | None:
+def _start_branches(keyword: str) -> Branches | None:
     if keyword == "if":
         return Branches()
-    return Branches(taken=None, testing=False) if keyword == "case" else None
+    return Branches(is_taken=None, in_condition=False) if keyword == "case" else None

@@ -1,4 +1,4 @@
-"""What is known where a script has been read to: variables, arguments, and how much work may still be done."""
+"""The scope of a command: the variables and positional parameters known there, and the budget of the expansions."""
 
 from __future__ import annotations
 
@@ -6,73 +6,78 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from attncheck.core.launch import Span
-from attncheck.lint.shell.text import Run, Runs, known, string
+from attncheck.lint.shell.text import Segment, Segments, all_known, join_text
 
-LONGEST = 1 << 18  # characters of one value
-WORK = 60_000  # runs handled in one script; a real one needs some thousands
+MAX_VALUE_LENGTH = 1 << 18  # characters of one value
+MAX_WORK = 60_000  # segments handled in one script; a real one needs some thousands
 
 
 @dataclass(frozen=True)
 class Field:
-    """One word after expansion."""
+    """One word after expansion and word splitting, as POSIX names it."""
 
-    runs: Runs
+    segments: Segments
     span: Span
 
     @property
     def text(self) -> str:
-        """Return its characters."""
-        return string(self.runs)
+        """Return the characters of the field."""
+        return join_text(self.segments)
 
     @property
     def known(self) -> bool:
-        """Say whether all of it is known."""
-        return known(self.runs)
+        """Return whether every character of the field is known."""
+        return all_known(self.segments)
 
 
 @dataclass
 class Variable:
-    """What a script put in a variable: one string, or the elements of an array."""
+    """The value of a variable: one string (`segments`), or the elements of an array."""
 
-    runs: Runs = ()
+    segments: Segments = ()
     elements: tuple[Field, ...] | None = None
     exported: bool = False
 
 
 @dataclass
 class Budget:
-    """How much of the work that one script may cost is done."""
+    """The work that the expansions of one script have cost, in segments."""
 
     work: int = 0
 
     @property
-    def spent(self) -> bool:
-        """Say whether nothing more may be put together."""
-        return self.work > WORK
+    def is_spent(self) -> bool:
+        """Return whether no further expansion is allowed."""
+        return self.work > MAX_WORK
 
-    def affords(self, runs: Sequence[Run]) -> bool:
-        """Say whether `runs` may be put somewhere once more."""
-        self.work += len(runs) + 1
-        return not self.spent and sum(len(run.text) for run in runs) <= LONGEST
+    def charge(self, segments: Sequence[Segment]) -> bool:
+        """Add the cost of inserting `segments` once more; return whether it is still allowed."""
+        self.work += len(segments) + 1
+        return not self.is_spent and sum(len(segment.text) for segment in segments) <= MAX_VALUE_LENGTH
 
 
 @dataclass
 class Scope:
-    """What is known where the script has been read to."""
+    """The parameters known where a command stands, and the notes on what could not be read up to there."""
 
     variables: dict[str, Variable] = field(default_factory=dict)
-    positional: tuple[Field, ...] | None = None  # None: the script's own arguments, which nobody knows
-    assumed: dict[str, str] = field(default_factory=dict)  # defaults taken for what the script does not set
-    remarks: list[str] = field(default_factory=list)
+    positional: tuple[Field, ...] | None = None  # None: the script's own arguments, which are not known
+    assumed_defaults: dict[str, str] = field(default_factory=dict)  # of `${NAME:-default}` where NAME is not set
+    notes: list[str] = field(default_factory=list)
     budget: Budget = field(default_factory=Budget)
-    substitute: Callable[[Runs], Runs | None] = lambda _: None  # what a `$(…)` prints, where it can be told
+    # Returns the output of a command substitution `$(…)`, None where that is known only at run time.
+    substitute_command: Callable[[Segments], Segments | None] = lambda _: None
 
-    def remark(self, text: str) -> None:
-        """Keep something that could not be read, once."""
-        if text not in self.remarks and len(self.remarks) < 20:
-            self.remarks.append(text)
+    def add_note(self, text: str) -> None:
+        """Note something that could not be read, each text once."""
+        if text not in self.notes and len(self.notes) < 20:
+            self.notes.append(text)
 
 
-def together(elements: Sequence[Field]) -> Runs:
-    """Return the words of a list with blanks between them."""
-    return tuple(run for index, one in enumerate(elements) for run in (*([Run(" ", -1)] if index else []), *one.runs))
+def join_fields(fields: Sequence[Field]) -> Segments:
+    """Return the fields joined by blanks, as `"$*"` joins them."""
+    return tuple(
+        segment
+        for index, word in enumerate(fields)
+        for segment in (*([Segment(" ", -1)] if index else []), *word.segments)
+    )

@@ -1,4 +1,4 @@
-"""Text that remembers where it came from: runs of characters, each with its place in the source and its uses."""
+"""Text that keeps its origin: segments of characters, each with its offset in the source and its expansions."""
 
 from __future__ import annotations
 
@@ -10,132 +10,140 @@ from functools import cached_property
 
 from attncheck.core.launch import NOWHERE, Source, Span
 
-DEEPEST = 24  # uses remembered of one run: a variable that is appended to itself in a long script has as many
-QUOTING = frozenset("\\'\"\n")
+MAX_EXPANSIONS = 24  # kept of one segment: a variable that is appended to itself in a long script has as many
+QUOTING_CHARACTERS = frozenset("\\'\"\n")
 
 
 @dataclass(frozen=True)
-class Run:
-    """Characters that stand side by side in the source, or that were made (`start` is -1) and stand for their use."""
+class Segment:
+    """Adjacent characters of the source, from offset `start` on; or the result of an expansion (`start` is -1)."""
 
     text: str
     start: int
     known: bool = True
-    uses: tuple[Span, ...] = ()  # the `$NAME`s that brought it where it is, innermost first
-    splits: bool = False  # expanded outside quotes: blanks in it divide words
-    quoted: bool = False  # written in quotes where it was read: asked only of a default's words
-    element: Span = NOWHERE  # the word in an array's definition that it is
+    expansions: tuple[Span, ...] = ()  # spans of the `$NAME`s that it came through, innermost first
+    splittable: bool = False  # expanded outside quotes: word splitting divides it at blanks
+    quoted: bool = False  # written in quotes where it was read: matters only in the default of `${NAME:-…}`
+    element_span: Span = NOWHERE  # of the word in an array's definition that it is part of
 
-    def part(self, first: int, end: int) -> Run:
-        """Return some of the characters."""
-        return replace(self, text=self.text[first:end], start=self.start + first if self.start >= 0 else -1)
+    def substring(self, start: int, end: int) -> Segment:
+        """Return the characters from `start` to `end`, counted within the segment."""
+        return replace(self, text=self.text[start:end], start=self.start + start if self.start >= 0 else -1)
 
-    def used(self, use: Span, splits: bool) -> Run:
-        """Return the run as a use of the variable that holds it gives it."""
-        uses = (*self.uses[:DEEPEST], use)
-        return replace(self, uses=uses, splits=splits and self.known, element=NOWHERE)
+    def with_expansion(self, expansion: Span, splittable: bool) -> Segment:
+        """Return the segment as the expansion whose span is `expansion` inserts it."""
+        expansions = (*self.expansions[:MAX_EXPANSIONS], expansion)
+        return replace(self, expansions=expansions, splittable=splittable and self.known, element_span=NOWHERE)
 
-    def of_element(self, span: Span) -> Run:
-        """Return the run as part of an array's element, which stands at `span`."""
-        return replace(self, splits=False, element=span)
+    def with_element(self, span: Span) -> Segment:
+        """Return the segment as part of an array's element, which stands at `span`."""
+        return replace(self, splittable=False, element_span=span)
 
 
-Runs = tuple[Run, ...]
+Segments = tuple[Segment, ...]
 
 
 @dataclass(frozen=True)
-class Text:
-    """A script to read: the source itself, or a string in it that is read as a script."""
+class ScriptText:
+    """The text of a script: the whole source, or a string in it that is read as a script (`bash -c`, `eval`)."""
 
     source: Source
     string: str
-    runs: Runs
-    starts: tuple[int, ...]  # where each run begins in `string`
+    segments: Segments
+    segment_starts: tuple[int, ...]  # where each segment begins in `string`
 
     @classmethod
-    def of(cls, source: Source, runs: Sequence[Run]) -> Text:
-        """Return the text that `runs` spell."""
+    def from_segments(cls, source: Source, segments: Sequence[Segment]) -> ScriptText:
+        """Return the text that `segments` make up."""
         starts, length = [], 0
-        for run in runs:
+        for segment in segments:
             starts.append(length)
-            length += len(run.text)
-        return cls(source, "".join(run.text for run in runs), tuple(runs), tuple(starts))
+            length += len(segment.text)
+        return cls(source, "".join(segment.text for segment in segments), tuple(segments), tuple(starts))
 
     @classmethod
-    def whole(cls, source: Source) -> Text:
-        """Return the source as it stands."""
-        return cls.of(source, [Run(source.text, 0)])
+    def from_source(cls, source: Source) -> ScriptText:
+        """Return the whole source as one text."""
+        return cls.from_segments(source, [Segment(source.text, 0)])
 
-    def between(self, first: int, end: int) -> Runs:
-        """Return the characters from `first` to `end`."""
-        found = []
-        index = max(bisect_right(self.starts, first) - 1, 0)
-        while index < len(self.runs) and self.starts[index] < end:
-            begin, run = self.starts[index], self.runs[index]
-            part = run.part(max(first - begin, 0), min(end - begin, len(run.text)))
+    def segments_between(self, start: int, end: int) -> Segments:
+        """Return the characters from `start` to `end`."""
+        parts = []
+        index = max(bisect_right(self.segment_starts, start) - 1, 0)
+        while index < len(self.segments) and self.segment_starts[index] < end:
+            segment_start, segment = self.segment_starts[index], self.segments[index]
+            part = segment.substring(max(start - segment_start, 0), min(end - segment_start, len(segment.text)))
             if part.text:
-                found.append(part)
+                parts.append(part)
             index += 1
-        return tuple(found)
+        return tuple(parts)
 
-    def span(self, first: int, end: int) -> Span:
-        """Return where those characters stand in the source, `NOWHERE` where they come from several places."""
-        if len(self.runs) == 1 and self.runs[0].start >= 0 and not self.runs[0].uses:
-            return (first + self.runs[0].start, end + self.runs[0].start)
-        inside = self.between(first, end)
-        here = _lengths(inside)
-        start, stop = joined(inside, self.source.text, lambda use: here[use] == self._whole[use])
-        return (start - self._escaped(first, start), stop)
+    def source_span(self, start: int, end: int) -> Span:
+        """Return the span of those characters in the source, `NOWHERE` where they come from several places."""
+        if len(self.segments) == 1 and self.segments[0].start >= 0 and not self.segments[0].expansions:
+            return (start + self.segments[0].start, end + self.segments[0].start)
+        segments = self.segments_between(start, end)
+        lengths = _measure_expansions(segments)
+        span_start, span_end = merge_spans(
+            segments, self.source.text, lambda expansion: lengths[expansion] == self._expansion_lengths[expansion]
+        )
+        return (span_start - self._is_escaped(start, span_start), span_end)
 
-    def _escaped(self, first: int, start: int) -> bool:
-        """Say whether a backslash in front of the character is gone from this text: it belongs to the character."""
-        before = self.between(first - 1, first) if first else ()
-        return start > 0 and self.source.text[start - 1] == "\\" and not (before and before[0].start == start - 1)
+    def _is_escaped(self, start: int, source_start: int) -> bool:
+        """Return whether the source has a backslash before the character that this text has not: it belongs to it."""
+        previous = self.segments_between(start - 1, start) if start else ()
+        return (
+            source_start > 0
+            and self.source.text[source_start - 1] == "\\"
+            and not (previous and previous[0].start == source_start - 1)
+        )
 
     @cached_property
-    def _whole(self) -> Counter[Span]:
-        return _lengths(self.runs)
+    def _expansion_lengths(self) -> Counter[Span]:
+        return _measure_expansions(self.segments)
 
 
-def _lengths(runs: Iterable[Run]) -> Counter[Span]:
-    """Return how many characters each use brought."""
-    found: Counter[Span] = Counter()
-    for run in runs:
-        for use in run.uses:
-            found[use] += len(run.text)
-    return found
+def _measure_expansions(segments: Iterable[Segment]) -> Counter[Span]:
+    """Return how many characters each expansion inserted."""
+    lengths: Counter[Span] = Counter()
+    for segment in segments:
+        for expansion in segment.expansions:
+            lengths[expansion] += len(segment.text)
+    return lengths
 
 
-def string(runs: Iterable[Run]) -> str:
-    """Return the characters of `runs`."""
-    return "".join(run.text for run in runs)
+def join_text(segments: Iterable[Segment]) -> str:
+    """Return the characters of `segments` as one string."""
+    return "".join(segment.text for segment in segments)
 
 
-def known(runs: Iterable[Run]) -> bool:
-    """Say whether every character is known."""
-    return all(run.known for run in runs)
+def all_known(segments: Iterable[Segment]) -> bool:
+    """Return whether every character is known."""
+    return all(segment.known for segment in segments)
 
 
-def joined(runs: Iterable[Run], source: str, whole: Callable[[Span], bool]) -> Span:
-    """Return the one span that gave all of `runs`, `NOWHERE` where there is none.
+def merge_spans(segments: Iterable[Segment], source_text: str, is_complete: Callable[[Span], bool]) -> Span:
+    """Return the one span of the source that all of `segments` come from, `NOWHERE` where there is none.
 
-    `whole(use)` says whether all that a use brought is in `runs`: then the use stands for it.
+    `is_complete(expansion)` says whether all that an expansion inserted is in `segments`: then its span stands for it.
     """
-    first = end = -1
-    last: Span = NOWHERE
-    for run in runs:
-        piece = next((use for use in reversed(run.uses) if whole(use)), None)
+    start = end = -1
+    previous: Span = NOWHERE
+    for segment in segments:
+        piece = next((expansion for expansion in reversed(segment.expansions) if is_complete(expansion)), None)
         if piece is None:
-            if run.start < 0:
+            if segment.start < 0:
                 return NOWHERE
-            piece = (run.start, run.start + len(run.text))
-        if piece == last:
+            piece = (segment.start, segment.start + len(segment.text))
+        if piece == previous:
             continue
-        if first < 0:
-            first, end = piece
-        elif piece[0] == end or (0 < piece[0] - end <= 8 and QUOTING.issuperset(source[end : piece[0]])):
+        if start < 0:
+            start, end = piece
+        elif piece[0] == end or (
+            0 < piece[0] - end <= 8 and QUOTING_CHARACTERS.issuperset(source_text[end : piece[0]])
+        ):
             end = piece[1]
         else:
             return NOWHERE
-        last = piece
-    return (first, end)
+        previous = piece
+    return (start, end)

@@ -1,4 +1,4 @@
-"""The words that a script's raw words become: expanded, divided at blanks, each with the place it came from."""
+"""Expands raw words of a script: the fields that a word becomes after word splitting, each with its span."""
 
 from __future__ import annotations
 
@@ -6,66 +6,76 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from attncheck.core.launch import NOWHERE, Span
-from attncheck.lint.shell.expansion import BLANKS, BREAK, Expansion, plain
+from attncheck.lint.shell.expansion import BLANKS, WORD_BREAK, Expander, join_breaks
 from attncheck.lint.shell.scope import Field, Scope
-from attncheck.lint.shell.text import Run, Runs, Text, joined
+from attncheck.lint.shell.text import ScriptText, Segment, Segments, merge_spans
 
 
-def fields(text: Text, first: int, end: int, scope: Scope) -> list[Field]:
-    """Return the words that the raw word from `first` to `end` becomes: one, several or none."""
-    pieces = Expansion(text, scope).word(first, end)
-    divided, arrays = _divided(pieces)
-    if len(divided) == 1 and not arrays:
-        return [Field(divided[0], text.span(first, end))]
-    counts: Counter[Span] = Counter(use for runs in divided for use in {use for run in runs for use in run.uses})
-    return [Field(runs, _span(runs, text, lambda use: counts[use] == 1)) for runs in divided]
+def expand_fields(text: ScriptText, start: int, end: int, scope: Scope) -> list[Field]:
+    """Return the fields that the raw word from `start` to `end` expands to: one, several or none."""
+    segments = Expander(text, scope).expand_word(start, end)
+    fields, from_array = _split_fields(segments)
+    if len(fields) == 1 and not from_array:
+        return [Field(fields[0], text.source_span(start, end))]
+    counts: Counter[Span] = Counter(
+        expansion
+        for field in fields
+        for expansion in {expansion for segment in field for expansion in segment.expansions}
+    )
+    return [Field(field, _find_field_span(field, text, lambda expansion: counts[expansion] == 1)) for field in fields]
 
 
-def value(text: Text, first: int, end: int, scope: Scope) -> Runs:
-    """Return what an assignment of the raw word gives: nothing is divided."""
-    return tuple(plain(Expansion(text, scope).word(first, end)))
+def expand_value(text: ScriptText, start: int, end: int, scope: Scope) -> Segments:
+    """Return the value that the raw word has in an assignment: expanded, without word splitting."""
+    return tuple(join_breaks(Expander(text, scope).expand_word(start, end)))
 
 
-def document(text: Text, first: int, end: int, scope: Scope) -> Runs:
-    """Return what a heredoc's body becomes."""
-    return tuple(plain(Expansion(text, scope).quoted(first, end, heredoc=True)))
+def expand_heredoc(text: ScriptText, start: int, end: int, scope: Scope) -> Segments:
+    """Return the expanded body of a here-document."""
+    return tuple(join_breaks(Expander(text, scope).expand_quoted(start, end, is_heredoc=True)))
 
 
-def _span(runs: Runs, text: Text, whole: Callable[[Span], bool]) -> Span:
-    for run in runs:
-        if run.element != NOWHERE:
-            return run.element if all(other.element == run.element for other in runs) else NOWHERE
-    return joined(runs, text.source.text, whole)
+def _find_field_span(segments: Segments, text: ScriptText, is_complete: Callable[[Span], bool]) -> Span:
+    for segment in segments:
+        if segment.element_span != NOWHERE:
+            return (
+                segment.element_span
+                if all(other.element_span == segment.element_span for other in segments)
+                else NOWHERE
+            )
+    return merge_spans(segments, text.source.text, is_complete)
 
 
-def _divided(pieces: Sequence[Run]) -> tuple[list[Runs], bool]:
-    """Return the words that `pieces` make, and whether an array gave some of them."""
-    words: list[list[Run]] = []
-    current: list[Run] | None = None
-    arrays = False
-    for run in pieces:
-        arrays = arrays or run is BREAK or run.element != NOWHERE
-        if run is BREAK or (run.splits and BLANKS.search(run.text)):
-            current = _divide(run, words, current)
+def _split_fields(segments: Sequence[Segment]) -> tuple[list[Segments], bool]:
+    """Return the fields that `segments` make up, and whether an array gave some of them."""
+    fields: list[list[Segment]] = []
+    current: list[Segment] | None = None
+    from_array = False
+    for segment in segments:
+        from_array = from_array or segment is WORD_BREAK or segment.element_span != NOWHERE
+        if segment is WORD_BREAK or (segment.splittable and BLANKS.search(segment.text)):
+            current = _split_segment(segment, fields, current)
         else:
             current = current if current is not None else []
-            current.append(run)
+            current.append(segment)
     if current is not None:
-        words.append(current)
-    return [tuple(run for run in word if run.text) for word in words], arrays
+        fields.append(current)
+    return [tuple(segment for segment in field if segment.text) for field in fields], from_array
 
 
-def _divide(run: Run, words: list[list[Run]], current: list[Run] | None) -> list[Run] | None:
-    """Put the words of a run that divides into `words`; return the word that is still open."""
-    if run is BREAK:
+def _split_segment(
+    segment: Segment, fields: list[list[Segment]], current: list[Segment] | None
+) -> list[Segment] | None:
+    """Append the fields that end within a splittable segment to `fields`; return the field that is still open."""
+    if segment is WORD_BREAK:
         if current is not None:
-            words.append(current)
+            fields.append(current)
         return None
-    at = 0
-    for gap in BLANKS.finditer(run.text):
-        if gap.start() > at:
-            current = [*(current or []), run.part(at, gap.start())]
+    offset = 0
+    for blank in BLANKS.finditer(segment.text):
+        if blank.start() > offset:
+            current = [*(current or []), segment.substring(offset, blank.start())]
         if current is not None:
-            words.append(current)
-        current, at = None, gap.end()
-    return [run.part(at, len(run.text))] if at < len(run.text) else current
+            fields.append(current)
+        current, offset = None, blank.end()
+    return [segment.substring(offset, len(segment.text))] if offset < len(segment.text) else current
