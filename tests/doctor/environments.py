@@ -1,7 +1,8 @@
 """Real virtual environments built from real wheels, cheaply: one base, then copies made of hard links.
 
-Installing or removing a package in a copy replaces names, never the contents of a shared file, so the base stays as
-it was. What no index offers for this machine is stated where it is made: `stub_flash_attn` is the only stand-in.
+Installing or removing a package in a copy replaces names, never the contents of a shared file, so the base stays
+unchanged. What no index offers for this machine is stated where it is written: `install_stub_flash_attn` is the only
+stand-in.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ class Environment:
         """Return its site-packages."""
         return next(self.folder.glob("lib/python3*/site-packages"))
 
-    def pip(self, *words: str) -> None:
-        """Run pip in it, with torch held where it is."""
+    def run_pip(self, *arguments: str) -> None:
+        """Run pip in it, with torch held at its version."""
         constraint = self.folder / "constraint.txt"
         constraint.write_text(TORCH + "\n")
         environment = {**os.environ, "PIP_CONSTRAINT": str(constraint), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-        done = subprocess.run([self.python, "-m", "pip", *words], env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
+        result = subprocess.run([self.python, "-m", "pip", *arguments], env=environment, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr[-3000:]
 
     def install(self, *requirements: str) -> Environment:
         """Install requirements with pip."""
-        self.pip("install", "--quiet", *requirements)
+        self.run_pip("install", "--quiet", *requirements)
         return self
 
     def copy(self, folder: Path) -> Environment:
@@ -56,24 +57,24 @@ class Environment:
         shutil.copytree(self.folder, folder, symlinks=True, copy_function=os.link)
         return Environment(folder)
 
-    def shell(self, command: str) -> None:
+    def run_shell(self, command: str) -> None:
         """Run a command that attncheck printed, as a user would paste it."""
         environment = {**os.environ, "PIP_CONSTRAINT": str(self.folder / "constraint.txt")}
         (self.folder / "constraint.txt").write_text(TORCH + "\n")
-        done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, f"{command}\n{done.stderr[-3000:]}"
+        result = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=600)
+        assert result.returncode == 0, f"{command}\n{result.stderr[-3000:]}"
 
-    def doctor(self, *words: str) -> dict[str, Any]:
+    def run_doctor(self, *arguments: str) -> dict[str, Any]:
         """Return doctor's JSON report on it."""
-        command = [sys.executable, "-m", "attncheck", "doctor", "--python", self.python, "--format", "json", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        assert done.returncode in (0, 1), done.stderr
-        report: dict[str, Any] = json.loads(done.stdout)
+        command = [sys.executable, "-m", "attncheck", "doctor", "--python", self.python, "--format", "json", *arguments]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert result.returncode in (0, 1), result.stderr
+        report: dict[str, Any] = json.loads(result.stdout)
         assert report["snapshot"]["problems"] == []
         return report
 
 
-def base(folder: Path) -> Environment:
+def create_base(folder: Path) -> Environment:
     """Return a new environment with torch and what transformers needs beside it."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     environment = Environment(folder)
@@ -81,8 +82,8 @@ def base(folder: Path) -> Environment:
     return environment
 
 
-def stub_flash_attn(environment: Environment) -> Environment:
-    """Lay in a flash-attn 2.8.3 that imports but computes nothing: no wheel of it runs without a GPU.
+def install_stub_flash_attn(environment: Environment) -> Environment:
+    """Write a flash-attn 2.8.3 that imports but computes nothing: no wheel of it runs without a GPU.
 
     It offers the names that ring-flash-attn 0.1.8 and transformers import, so that what comes after those imports is
     the real code of the real wheels.
@@ -112,14 +113,14 @@ def stub_flash_attn(environment: Environment) -> Environment:
     return environment
 
 
-def flash_attn_archive() -> Path | None:
+def find_flash_attn_archive() -> Path | None:
     """Return the archive of a genuine flash-attn 2.8.3 build, where this machine has one."""
-    beside = Path(__file__).resolve().parents[3] / "shared" / "gpu"
-    candidates = [Path(ARCHIVE)] if ARCHIVE else sorted(beside.glob("flash_attn-*.tar.xz"))
+    shared_folder = Path(__file__).resolve().parents[3] / "shared" / "gpu"
+    candidates = [Path(ARCHIVE)] if ARCHIVE else sorted(shared_folder.glob("flash_attn-*.tar.xz"))
     return next((path for path in candidates if path.is_file()), None)
 
 
-def lay_genuine_flash_attn(environment: Environment, archive: Path) -> Environment:
+def unpack_genuine_flash_attn(environment: Environment, archive: Path) -> Environment:
     """Unpack the genuine build, its extension renamed to this interpreter's tag so that it is really loaded."""
     with tarfile.open(archive) as stream:
         stream.extractall(environment.site, filter="data")

@@ -1,4 +1,4 @@
-"""Fake nvidia-smi programs: real executables that print what the real one prints on machines we do not have."""
+"""Fake nvidia-smi programs: executables that print what the real one prints on machines that the tests do not have."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-H200 = "0, NVIDIA H200, 9.0, 143771, 143167, Disabled, Enabled, 580.159.04, GPU-6d3a2c1e-58b1-7f0a-9c65-0b8f6f0e4a11\n"
+H200_CSV = (
+    "0, NVIDIA H200, 9.0, 143771, 143167, Disabled, Enabled, 580.159.04, GPU-6d3a2c1e-58b1-7f0a-9c65-0b8f6f0e4a11\n"
+)
 HEADER = """
 ==============NVSMI LOG==============
 
@@ -44,10 +46,12 @@ NIC Legend:
 
   NIC0: mlx5_0
 """
-ONE = "\t\x1b[4mGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\nGPU0\t X \t0-15\t0\t\tN/A\n" + LEGEND
+ONE_GPU_TOPOLOGY = (
+    "\t\x1b[4mGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\nGPU0\t X \t0-15\t0\t\tN/A\n" + LEGEND
+)
 
 
-def eight_gpus(name: str = "NVIDIA H100 80GB HBM3") -> str:
+def eight_gpus_csv(name: str = "NVIDIA H100 80GB HBM3") -> str:
     """Return the CSV of eight GPUs."""
     return "".join(
         f"{index}, {name}, 9.0, 81559, 81079, Disabled, Enabled, 570.133.20, GPU-{index}0000000-0000\n"
@@ -55,7 +59,7 @@ def eight_gpus(name: str = "NVIDIA H100 80GB HBM3") -> str:
     )
 
 
-def switched(count: int = 8, nics: int = 10, underlined: bool = True) -> str:
+def nvswitch_topology(count: int = 8, nics: int = 10, underlined: bool = True) -> str:
     """Return the matrix of an HGX board: NV18 among all GPUs, network cards beside them, two NUMA nodes."""
     names = [f"GPU{index}" for index in range(count)] + [f"NIC{index}" for index in range(nics)]
     head = "\t".join([*names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])
@@ -70,7 +74,7 @@ def switched(count: int = 8, nics: int = 10, underlined: bool = True) -> str:
     return "\n".join(lines) + "\n" + LEGEND
 
 
-def pcie() -> str:
+def pcie_topology() -> str:
     """Return the matrix of four PCIe cards, two with a bridge between them, two on each socket; no escape codes."""
     return (
         "\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
@@ -81,33 +85,35 @@ def pcie() -> str:
     )
 
 
-def install(folder: Path, body: str) -> Path:
-    """Write a program nvidia-smi into `folder`; `body` is Python that sees `arguments` and the word `asked`."""
+def install_program(folder: Path, body: str) -> Path:
+    """Write a program nvidia-smi into `folder`; `body` is Python that sees `arguments` and the name `query`."""
     folder.mkdir(exist_ok=True)
     program = folder / "nvidia-smi"
     program.write_text(
         f"#!{sys.executable} -IS\n"
         "import os, subprocess, sys, time\n"
         "arguments = sys.argv[1:]\n"
-        "asked = next((w for w in ('topo', '-q', '-L') if w in arguments), 'gpus')\n" + body,
+        "query = next((name for name in ('topo', '-q', '-L') if name in arguments), 'gpus')\n" + body,
         encoding="utf-8",
     )
     program.chmod(0o755)
     return program
 
 
-def answering(folder: Path, gpus: str = H200, header: str = HEADER, topo: str = ONE, listed: str = "") -> Path:
-    """Install a healthy nvidia-smi that gives these answers."""
+def install_healthy(
+    folder: Path, gpus: str = H200_CSV, header: str = HEADER, topo: str = ONE_GPU_TOPOLOGY, listed: str = ""
+) -> Path:
+    """Install a healthy nvidia-smi that prints these texts."""
     answers = {"gpus": gpus, "-q": header, "topo": topo, "-L": listed}
-    return install(folder, f"sys.stdout.write({answers!r}[asked])\n")
+    return install_program(folder, f"sys.stdout.write({answers!r}[query])\n")
 
 
-def saying(folder: Path, words: str, status: int) -> Path:
-    """Install an nvidia-smi that says `words` whatever it is asked, and ends with `status`."""
-    return install(folder, f"sys.stdout.write({words!r})\nsys.stdout.flush()\nos._exit({status})\n")
+def install_failing(folder: Path, output: str, status: int) -> Path:
+    """Install an nvidia-smi that prints `output` for every query, and exits with `status`."""
+    return install_program(folder, f"sys.stdout.write({output!r})\nsys.stdout.flush()\nos._exit({status})\n")
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Say whether the process `pid` still runs (a zombie does not)."""
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"

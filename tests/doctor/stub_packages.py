@@ -15,12 +15,12 @@ from attncheck.core import codec
 from attncheck.core.environment import ImportOutcome, Interfaces, Torch
 
 REPOSITORY = Path(__file__).parents[2]
-MARK = "ATTNCHECK_TEST_MARK"
-LOOK = """
+MARK_VARIABLE = "ATTNCHECK_TEST_MARK"
+RUN_LANE_SCRIPT = """
 import json, sys
-from attncheck.doctor.probes.payload.imports import lane as imports
+from attncheck.doctor.probes.payload.imports import lane
 names, deadline = json.loads(sys.argv[1])
-print(json.dumps(imports.look(names, deadline)))
+print(json.dumps(lane.run_import_lane(names, deadline)))
 """
 ABORT = "import os\nos.abort()\n"
 SEGFAULT = "import ctypes\ndef crash():\n    ctypes.string_at(0)\ncrash()\n"
@@ -42,28 +42,28 @@ subprocess.Popen(wait, start_new_session=True)
 MISSING_CUDA = "raise ImportError('libcudart.so.12: cannot open shared object file: No such file or directory')\n"
 
 
-def marked(value: str) -> list[str]:
-    found = []
-    wanted = f"{MARK}={value}".encode()
+def list_marked_processes(value: str) -> list[str]:
+    stats = []
+    variable = f"{MARK_VARIABLE}={value}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                found.append((folder / "stat").read_text())
+            if variable in (folder / "environ").read_bytes().split(b"\0"):
+                stats.append((folder / "stat").read_text())
         except OSError:
             continue
-    return [line for line in found if ") Z " not in line]
+    return [line for line in stats if ") Z " not in line]
 
 
-def gone(value: str, seconds: float = 3.0) -> bool:
+def wait_until_gone(value: str, seconds: float = 3.0) -> bool:
     end = time.monotonic() + seconds
-    while marked(value):
+    while list_marked_processes(value):
         if time.monotonic() > end:
             return False
         time.sleep(0.05)
     return True
 
 
-def site(folder: Path, modules: Mapping[str, str]) -> Path:
+def write_site(folder: Path, modules: Mapping[str, str]) -> Path:
     for name, text in {"torch": "__version__ = '2.0.0'\n", **modules}.items():
         path = folder.joinpath(*name.split(".")).with_suffix(".py")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,19 +71,23 @@ def site(folder: Path, modules: Mapping[str, str]) -> Path:
     return folder
 
 
-def command(site: Path, mark: str, names: list[str], deadline: float, python: str = "") -> dict[str, Any]:
-    environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{REPOSITORY}", MARK: mark}
+def lane_command(site: Path, mark: str, names: list[str], deadline: float, python: str = "") -> dict[str, Any]:
+    environment = {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{REPOSITORY}", MARK_VARIABLE: mark}
     return {
-        "args": [python or sys.executable, "-c", LOOK, json.dumps([names, deadline])],
+        "args": [python or sys.executable, "-c", RUN_LANE_SCRIPT, json.dumps([names, deadline])],
         "env": environment,
         "text": True,
     }
 
 
-def look(site: Path, mark: str, names: list[str], deadline: float = 20.0, python: str = "") -> dict[str, Any]:
-    done = subprocess.run(**command(site, mark, names, deadline, python), capture_output=True, timeout=deadline + 60)
-    assert done.returncode == 0, done.stderr
-    document: dict[str, Any] = json.loads(done.stdout)
+def run_import_lane(
+    site: Path, mark: str, names: list[str], deadline: float = 20.0, python: str = ""
+) -> dict[str, Any]:
+    result = subprocess.run(
+        **lane_command(site, mark, names, deadline, python), capture_output=True, timeout=deadline + 60
+    )
+    assert result.returncode == 0, result.stderr
+    document: dict[str, Any] = json.loads(result.stdout)
     for outcome in document["imports"]:
         codec.read(ImportOutcome, outcome)
     codec.read(
@@ -100,5 +104,5 @@ def look(site: Path, mark: str, names: list[str], deadline: float = 20.0, python
     return document
 
 
-def outcomes(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def outcomes_by_module(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {outcome["module"]: outcome for outcome in document["imports"]}

@@ -1,4 +1,4 @@
-"""What is installed is seen as it is: whole, half removed, doubled, shadowed, editable."""
+"""Installed distributions in every state: complete, half removed, duplicate, shadowed, editable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def install(
     record: bool = True,
     **extra: str,
 ) -> Path:
-    """Lay a package and its metadata down as pip does; `extra` are files of the dist-info, "_" for "."."""
+    """Write a package and its metadata as pip does; `extra` are files of the dist-info, "_" for "."."""
     info = site / f"{name}-{version}.dist-info"
     info.mkdir(parents=True)
     texts = {
@@ -53,30 +53,30 @@ def install(
     return info
 
 
-def look(*sites: Path) -> tuple[dict[str, Package], list[Package], list[str]]:
-    """Return the distributions by name, the clashes and the shadows."""
-    found, clashes, shadows = distributions.look([str(site) for site in sites])
-    for item in found:  # every record is readable by the judging side
-        codec.read(Distribution, {key: value for key, value in item.items() if key[0] != "_"})
+def collect_by_name(*sites: Path) -> tuple[dict[str, Package], list[Package], list[str]]:
+    """Return the distributions by name, the clashes and the shadows; each record is checked to be readable."""
+    installed, clashes, shadows = distributions.collect_distributions([str(site) for site in sites])
+    for distribution in installed:  # every record is readable by attncheck
+        codec.read(Distribution, {key: value for key, value in distribution.items() if key[0] != "_"})
     for clash in clashes:
         codec.read(Clash, clash)
-    return {item["name"]: item for item in found}, clashes, shadows
+    return {distribution["name"]: distribution for distribution in installed}, clashes, shadows
 
 
 def test_reads_a_watched_distribution_in_full(tmp_path: Path) -> None:
     headers = "Requires-Python: >=3.9\nLicense: line one\n        line two\nRequires-Dist: torch\nRequires-Dist: einops"
     install(tmp_path, "flash_attn", "2.8.3", headers=headers)
-    item = look(tmp_path)[0]["flash-attn"]
-    assert (item["version"], item["installer"], item["problem"]) == ("2.8.3", "pip", "")
-    assert item["wheel_tags"] == ["cp312-cp312-linux_x86_64"]
-    assert (item["requires"], item["requires_python"]) == (["torch", "einops"], ">=3.9")
-    assert (item["files_missing"], item["files_altered"]) == ([], [])
+    distribution = collect_by_name(tmp_path)[0]["flash-attn"]
+    assert (distribution["version"], distribution["installer"], distribution["problem"]) == ("2.8.3", "pip", "")
+    assert distribution["wheel_tags"] == ["cp312-cp312-linux_x86_64"]
+    assert (distribution["requires"], distribution["requires_python"]) == (["torch", "einops"], ">=3.9")
+    assert (distribution["files_missing"], distribution["files_altered"]) == ([], [])
 
 
 def test_other_distributions_get_name_version_and_installer(tmp_path: Path) -> None:
     install(tmp_path, "Some.Package", "1.0", headers="Requires-Dist: x")
-    item = look(tmp_path)[0]["some-package"]
-    assert (item["version"], item["installer"], item["requires"]) == ("1.0", "pip", [])
+    distribution = collect_by_name(tmp_path)[0]["some-package"]
+    assert (distribution["version"], distribution["installer"], distribution["requires"]) == ("1.0", "pip", [])
 
 
 def test_half_removed_packages(tmp_path: Path) -> None:
@@ -85,31 +85,34 @@ def test_half_removed_packages(tmp_path: Path) -> None:
     (tmp_path / "~lash_attn-2.8.2.dist-info").mkdir()
     (tmp_path / "~orch").mkdir()
     (tmp_path / "trl-1.0.dist-info").write_text("")
-    gone = install(tmp_path, "vllm", "0.11.0", top_level_txt="vllm\n")
+    info = install(tmp_path, "vllm", "0.11.0", top_level_txt="vllm\n")
     shutil.rmtree(tmp_path / "vllm")
-    assert gone.exists()
-    found = look(tmp_path)[0]
-    assert found["flash-attn"]["problem"] == "METADATA is missing"
-    assert found["flash-attn"]["version"] == "2.8.3"
-    assert found["triton"]["problem"] == "its metadata directory is empty"
-    assert "interrupted" in found["~lash-attn"]["problem"]
-    assert "interrupted" in found["~orch"]["problem"]
-    assert "not a directory" in found["trl"]["problem"]
-    assert "files are gone" in found["vllm"]["problem"]
+    assert info.exists()
+    installed = collect_by_name(tmp_path)[0]
+    assert installed["flash-attn"]["problem"] == "METADATA is missing"
+    assert installed["flash-attn"]["version"] == "2.8.3"
+    assert installed["triton"]["problem"] == "its metadata directory is empty"
+    assert "interrupted" in installed["~lash-attn"]["problem"]
+    assert "interrupted" in installed["~orch"]["problem"]
+    assert "not a directory" in installed["trl"]["problem"]
+    assert "files are gone" in installed["vllm"]["problem"]
 
 
 def test_metadata_that_is_not_utf8_is_read_and_told(tmp_path: Path) -> None:
     info = install(tmp_path, "verl", "0.9.1")
     (info / "METADATA").write_bytes(b"Name: verl\nVersion: 0.9.1\nAuthor: M\xfcller\n\n")
-    item = look(tmp_path)[0]["verl"]
-    assert (item["version"], item["problem"]) == ("0.9.1", "METADATA is not UTF-8")
+    distribution = collect_by_name(tmp_path)[0]["verl"]
+    assert (distribution["version"], distribution["problem"]) == ("0.9.1", "METADATA is not UTF-8")
 
 
 def test_metadata_without_name_or_version(tmp_path: Path) -> None:
     info = install(tmp_path, "verl", "0.9.1")
     (info / "METADATA").write_text("Metadata-Version: 2.1\n\nName: trap\n")
-    item = look(tmp_path)[0]["verl"]
-    assert (item["version"], item["problem"]) == ("0.9.1", "METADATA has no Name; METADATA has no Version")
+    distribution = collect_by_name(tmp_path)[0]["verl"]
+    assert (distribution["version"], distribution["problem"]) == (
+        "0.9.1",
+        "METADATA has no Name; METADATA has no Version",
+    )
 
 
 def test_record_is_compared_with_the_disk(tmp_path: Path) -> None:
@@ -119,46 +122,46 @@ def test_record_is_compared_with_the_disk(tmp_path: Path) -> None:
         record.write("flash_attn/__pycache__/a.cpython-312.pyc,,\n../../../bin/tool,sha256=x,12\n")
     (tmp_path / "flash_attn/a.py").unlink()
     (tmp_path / "flash_attn/b.py").write_text("longer")
-    item = look(tmp_path)[0]["flash-attn"]
-    assert (item["files_missing"], item["files_altered"]) == (["flash_attn/a.py"], ["flash_attn/b.py"])
+    distribution = collect_by_name(tmp_path)[0]["flash-attn"]
+    assert (distribution["files_missing"], distribution["files_altered"]) == (["flash_attn/a.py"], ["flash_attn/b.py"])
 
 
 def test_files_all_gone(tmp_path: Path) -> None:
     install(tmp_path, "flash_attn", "2.8.3")
     shutil.rmtree(tmp_path / "flash_attn")
-    assert "files are gone" in look(tmp_path)[0]["flash-attn"]["problem"]
+    assert "files are gone" in collect_by_name(tmp_path)[0]["flash-attn"]["problem"]
 
 
 def test_flash_attn_4_over_flash_attn(tmp_path: Path) -> None:
     shared = "flash_attn/cute/interface.py"
-    same = {"flash_attn/cute/LICENSE.txt": "same"}
-    install(tmp_path, "flash_attn", "2.8.3", {"flash_attn/__init__.py": "x = 1\n", shared: "old", **same})
-    install(tmp_path, "flash_attn_4", "4.0.0b36", {shared: "new", **same})
-    found, clashes, shadows = look(tmp_path)
+    license_files = {"flash_attn/cute/LICENSE.txt": "same"}
+    install(tmp_path, "flash_attn", "2.8.3", {"flash_attn/__init__.py": "x = 1\n", shared: "old", **license_files})
+    install(tmp_path, "flash_attn_4", "4.0.0b36", {shared: "new", **license_files})
+    installed, clashes, shadows = collect_by_name(tmp_path)
     assert clashes == [{"path": shared, "owners": ["flash-attn", "flash-attn-4"]}]
-    assert found["flash-attn"]["files_altered"] == [shared]  # the same size: only the hash tells
-    assert found["flash-attn-4"]["files_altered"] == []
+    assert installed["flash-attn"]["files_altered"] == [shared]  # the same size: only the hash tells
+    assert installed["flash-attn-4"]["files_altered"] == []
     assert shadows == []
 
 
 def test_namespaces_by_design_do_not_clash(tmp_path: Path) -> None:
     for name in ("nvidia_nccl_cu12", "nvidia_cudnn_cu12"):
         install(tmp_path, name, "1.0", {"nvidia/__init__.py": "", f"nvidia/{name}/__init__.py": ""})
-    assert look(tmp_path)[1] == []
+    assert collect_by_name(tmp_path)[1] == []
 
 
 def test_two_nccl_libraries_in_one_place_clash(tmp_path: Path) -> None:
     for name in ("nvidia_nccl_cu12", "nvidia_nccl_cu13"):
         install(tmp_path, name, "1.0", {"nvidia/nccl/lib/libnccl.so.2": name})
     owners = ["nvidia-nccl-cu12", "nvidia-nccl-cu13"]
-    assert look(tmp_path)[1] == [{"path": "nvidia/nccl/lib/libnccl.so.2", "owners": owners}]
+    assert collect_by_name(tmp_path)[1] == [{"path": "nvidia/nccl/lib/libnccl.so.2", "owners": owners}]
 
 
 def test_duplicates_in_one_directory_are_both_listed(tmp_path: Path) -> None:
     install(tmp_path, "flash_attn", "2.7.4")
     install(tmp_path, "flash_attn", "2.8.3")
-    found = distributions.look([str(tmp_path)])[0]
-    assert [item["version"] for item in found] == ["2.7.4", "2.8.3"]
+    installed = distributions.collect_distributions([str(tmp_path)])[0]
+    assert [distribution["version"] for distribution in installed] == ["2.7.4", "2.8.3"]
 
 
 def test_directories_come_in_order_and_once(tmp_path: Path) -> None:
@@ -166,8 +169,11 @@ def test_directories_come_in_order_and_once(tmp_path: Path) -> None:
     install(first, "torch", "2.8.0")
     install(second, "torch", "2.9.0")
     link.symlink_to(first)
-    found = distributions.look([str(first), str(link), str(tmp_path / "none"), str(second)])[0]
-    assert [(item["version"], item["location"]) for item in found] == [("2.8.0", str(first)), ("2.9.0", str(second))]
+    installed = distributions.collect_distributions([str(first), str(link), str(tmp_path / "none"), str(second)])[0]
+    assert [(distribution["version"], distribution["location"]) for distribution in installed] == [
+        ("2.8.0", str(first)),
+        ("2.9.0", str(second)),
+    ]
 
 
 def test_a_checkout_in_front_shadows(tmp_path: Path) -> None:
@@ -175,37 +181,37 @@ def test_a_checkout_in_front_shadows(tmp_path: Path) -> None:
     install(site, "flash_attn", "2.8.3")
     (checkout / "flash_attn").mkdir(parents=True)
     (checkout / "flash_attn/__init__.py").write_text("")
-    assert look(checkout, site)[2] == [f"flash_attn at {checkout}/flash_attn"]
-    assert look(site, checkout)[2] == []
+    assert collect_by_name(checkout, site)[2] == [f"flash_attn at {checkout}/flash_attn"]
+    assert collect_by_name(site, checkout)[2] == []
 
 
 def test_a_leftover_directory_is_told(tmp_path: Path) -> None:
     (tmp_path / "flash_attn/__pycache__").mkdir(parents=True)
-    assert look(tmp_path)[2] == [f"flash_attn at {tmp_path}/flash_attn (no __init__.py)"]
+    assert collect_by_name(tmp_path)[2] == [f"flash_attn at {tmp_path}/flash_attn (no __init__.py)"]
 
 
 def test_a_leftover_init_beside_flash_attn_4_is_told(tmp_path: Path) -> None:
     install(tmp_path, "flash_attn_4", "4.0.0b36", {"flash_attn/cute/interface.py": "new"})
-    assert look(tmp_path)[2] == []
+    assert collect_by_name(tmp_path)[2] == []
     (tmp_path / "flash_attn/__init__.py").write_text("")
-    assert look(tmp_path)[2] == [f"flash_attn at {tmp_path}/flash_attn"]
+    assert collect_by_name(tmp_path)[2] == [f"flash_attn at {tmp_path}/flash_attn"]
 
 
 def test_owned_by_an_unwatched_distribution(tmp_path: Path) -> None:
     install(tmp_path, "my_torch_build", "2.9.0", {"torch/__init__.py": ""})
-    assert look(tmp_path)[2] == []
+    assert collect_by_name(tmp_path)[2] == []
 
 
 def test_without_record_the_name_or_top_level_owns(tmp_path: Path) -> None:
     install(tmp_path, "torch", "2.9.0", record=False, INSTALLER="conda\n")
     install(tmp_path, "pytorch", "2.9.0", {"triton/__init__.py": ""}, record=False, top_level_txt="triton\n")
-    found, _, shadows = look(tmp_path)
-    assert (found["torch"]["problem"], shadows) == ("", [])
+    installed, _, shadows = collect_by_name(tmp_path)
+    assert (installed["torch"]["problem"], shadows) == ("", [])
 
 
 def test_pip_without_record_cannot_uninstall(tmp_path: Path) -> None:
     install(tmp_path, "torch", "2.9.0", record=False)
-    assert look(tmp_path)[0]["torch"]["problem"] == "RECORD is missing"
+    assert collect_by_name(tmp_path)[0]["torch"]["problem"] == "RECORD is missing"
 
 
 def test_editable(tmp_path: Path) -> None:
@@ -214,9 +220,9 @@ def test_editable(tmp_path: Path) -> None:
     (source / "verl/__init__.py").write_text("")
     document = {"url": source.as_uri(), "dir_info": {"editable": True}}
     install(site, "verl", "0.9.1", {"__editable___verl_finder.py": ""}, direct_url_json=json.dumps(document))
-    found, _, shadows = look(site, source)
-    assert found["verl"]["editable"] is True
-    assert (found["verl"]["direct_url"], found["verl"]["problem"], shadows) == (source.as_uri(), "", [])
+    installed, _, shadows = collect_by_name(site, source)
+    assert installed["verl"]["editable"] is True
+    assert (installed["verl"]["direct_url"], installed["verl"]["problem"], shadows) == (source.as_uri(), "", [])
 
 
 def test_egg_link(tmp_path: Path) -> None:
@@ -229,9 +235,13 @@ def test_egg_link(tmp_path: Path) -> None:
     site.mkdir()
     (site / "verl.egg-link").write_text(f"{source}\n.")
     (site / "trl.egg-link").write_text("/nowhere\n.")
-    found, _, shadows = look(site, source)
-    assert (found["verl"]["editable"], found["verl"]["version"], found["verl"]["requires"]) == (True, "0.5", ["torch"])
-    assert "not on sys.path" in found["trl"]["problem"]
+    installed, _, shadows = collect_by_name(site, source)
+    assert (installed["verl"]["editable"], installed["verl"]["version"], installed["verl"]["requires"]) == (
+        True,
+        "0.5",
+        ["torch"],
+    )
+    assert "not on sys.path" in installed["trl"]["problem"]
     assert shadows == []
 
 
@@ -239,27 +249,27 @@ def test_egg_directory_of_setup_py_install(tmp_path: Path) -> None:
     egg = tmp_path / "flash_attn_3-3.0.0b1-py3.12-linux-x86_64.egg"
     (egg / "EGG-INFO").mkdir(parents=True)
     (egg / "EGG-INFO/PKG-INFO").write_text("Name: flash_attn_3\nVersion: 3.0.0b1\n")
-    item = look(egg)[0]["flash-attn-3"]
-    assert (item["version"], item["location"]) == ("3.0.0b1", str(egg))
+    distribution = collect_by_name(egg)[0]["flash-attn-3"]
+    assert (distribution["version"], distribution["location"]) == ("3.0.0b1", str(egg))
 
 
 def test_distutils_egg_info_file(tmp_path: Path) -> None:
     (tmp_path / "apex-0.1-py3.10.egg-info").write_text("Metadata-Version: 1.0\nName: apex\nVersion: 0.1\n")
-    item = look(tmp_path)[0]["apex"]
-    assert (item["version"], item["problem"]) == ("0.1", "")
+    distribution = collect_by_name(tmp_path)[0]["apex"]
+    assert (distribution["version"], distribution["problem"]) == ("0.1", "")
 
 
 def test_direct_url_has_no_credentials() -> None:
     document = {"url": "https://me:pass@host/x.git?token=1", "vcs_info": {"vcs": "git", "commit_id": "abc"}}
-    assert metadata.direct_url(json.dumps(document).encode()) == ("git+https://host/x.git@abc", False)
-    assert metadata.direct_url(b"[" * 100_000) == ("", False)
+    assert metadata.parse_direct_url(json.dumps(document).encode()) == ("git+https://host/x.git@abc", False)
+    assert metadata.parse_direct_url(b"[" * 100_000) == ("", False)
 
 
 def test_a_pipe_in_place_of_metadata_does_not_hang(tmp_path: Path) -> None:
     info = install(tmp_path, "torch", "2.9.0")
     (info / "METADATA").unlink()
     os.mkfifo(info / "METADATA")
-    assert "cannot be read" in look(tmp_path)[0]["torch"]["problem"]
+    assert "cannot be read" in collect_by_name(tmp_path)[0]["torch"]["problem"]
 
 
 def test_runs_under_python_3_8(tmp_path: Path) -> None:
@@ -268,8 +278,9 @@ def test_runs_under_python_3_8(tmp_path: Path) -> None:
         "import json; from attncheck.doctor.probes.payload import environ, host, hub, privacy\n"
         "from attncheck.doctor.probes.payload.packages import build_tools, distributions\n"
         f"site = [{str(tmp_path)!r}]\n"
-        "looks = [distributions.look(site), build_tools.look(site), environ.look(), host.look(), hub.look()]\n"
-        "print(json.dumps(privacy.scrub(looks)))"
+        "answers = [distributions.collect_distributions(site), build_tools.collect_build_tools(site)]\n"
+        "answers += [environ.collect_variables(), host.collect_host(), hub.collect_hub_cache()]\n"
+        "print(json.dumps(privacy.scrub(answers)))"
     )
     python = interpreter("3.8")
     root = str(Path(__file__).parents[2])
@@ -279,14 +290,14 @@ def test_runs_under_python_3_8(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_real_wheels_of_ring_flash_attn_and_flash_attn_4(tmp_path: Path) -> None:
-    wanted = ["ring-flash-attn==0.1.8", "flash-attn-4==4.0.0b36"]
-    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path), *wanted]
+    requirements = ["ring-flash-attn==0.1.8", "flash-attn-4==4.0.0b36"]
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path), *requirements]
     if subprocess.run(command, capture_output=True, timeout=300).returncode:
         pytest.skip("the package index cannot be reached")
-    found, clashes, shadows = look(tmp_path)
-    assert found["ring-flash-attn"]["version"] == "0.1.8"
-    assert found["flash-attn-4"]["version"] == "4.0.0b36"
-    assert any(line.startswith("nvidia-cutlass-dsl") for line in found["flash-attn-4"]["requires"])
-    for item in found.values():
-        assert (item["problem"], item["files_missing"], item["files_altered"]) == ("", [], [])
+    installed, clashes, shadows = collect_by_name(tmp_path)
+    assert installed["ring-flash-attn"]["version"] == "0.1.8"
+    assert installed["flash-attn-4"]["version"] == "4.0.0b36"
+    assert any(line.startswith("nvidia-cutlass-dsl") for line in installed["flash-attn-4"]["requires"])
+    for distribution in installed.values():
+        assert (distribution["problem"], distribution["files_missing"], distribution["files_altered"]) == ("", [], [])
     assert (clashes, shadows) == ([], [])

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from attncheck.doctor.probes.payload.binaries import fatbin
-from attncheck.doctor.probes.payload.binaries.elf import Elf, ElfError, _glibc, gnu_hash
+from attncheck.doctor.probes.payload.binaries.elf import Elf, ElfError, _parse_glibc_version, gnu_hash
 from attncheck.doctor.probes.payload.packages import torch_files
-from tests.doctor import binary_files as b
+from tests.doctor import binary_files
 
 
 def test_what_a_library_needs(tmp_path: Path) -> None:
-    b.exporting(tmp_path / "libc10.so", "_ZN3c101aEv")
-    here = f"-L{tmp_path}"
-    flags = (here, "-l:libc10.so", "-Wl,-rpath,$ORIGIN/../lib:/opt/x", "-Wl,--no-as-needed", "-lc")
-    with Elf(str(b.importing(tmp_path / "x.so", "_ZN3c101aEv", flags=flags))) as elf:
+    binary_files.compile_exports(tmp_path / "libc10.so", "_ZN3c101aEv")
+    library_folder = f"-L{tmp_path}"
+    flags = (library_folder, "-l:libc10.so", "-Wl,-rpath,$ORIGIN/../lib:/opt/x", "-Wl,--no-as-needed", "-lc")
+    with Elf(str(binary_files.compile_extension(tmp_path / "x.so", "_ZN3c101aEv", flags=flags))) as elf:
         assert elf.needed() == ["libc10.so", "libc.so.6"]
         assert elf.search_path() == ["$ORIGIN/../lib", "/opt/x"]
         assert "_ZN3c101aEv" in elf.undefined()
@@ -28,14 +28,14 @@ def test_what_a_library_needs(tmp_path: Path) -> None:
 
 def test_rpath_of_the_old_kind_is_read(tmp_path: Path) -> None:
     flags = ("-Wl,--disable-new-dtags,-rpath,/opt/old",)
-    with Elf(str(b.exporting(tmp_path / "x.so", "f", flags=flags))) as elf:
+    with Elf(str(binary_files.compile_exports(tmp_path / "x.so", "f", flags=flags))) as elf:
         assert elf.search_path() == ["/opt/old"]
 
 
 def test_weak_symbols_are_not_asked_for(tmp_path: Path) -> None:
-    with Elf(str(b.importing(tmp_path / "x.so", "strong_one", weak=("weak_one",)))) as elf:
-        assert "strong_one" in elf.undefined()
-        assert "weak_one" not in elf.undefined()
+    with Elf(str(binary_files.compile_extension(tmp_path / "x.so", "strong_symbol", weak=("weak_symbol",)))) as elf:
+        assert "strong_symbol" in elf.undefined()
+        assert "weak_symbol" not in elf.undefined()
 
 
 @pytest.mark.parametrize("style", ["gnu", "sysv", "both"])
@@ -43,26 +43,28 @@ def test_a_library_that_exports_nothing_still_tells_what_it_needs(tmp_path: Path
     hidden = tmp_path / "hide"
     hidden.write_text("{ local: *; };")
     flags = (f"-Wl,--version-script={hidden}", f"-Wl,--hash-style={style}")
-    with Elf(str(b.importing(tmp_path / "x.so", "_ZN3c101aEv", flags=flags))) as elf:
+    with Elf(str(binary_files.compile_extension(tmp_path / "x.so", "_ZN3c101aEv", flags=flags))) as elf:
         assert "_ZN3c101aEv" in elf.undefined()
 
 
 def test_exports_are_found_in_the_hash_table(tmp_path: Path) -> None:
     names = [f"symbol_{number}" for number in range(300)]
-    with Elf(str(b.exporting(tmp_path / "x.so", *names, flags=("-Wl,--hash-style=gnu",)))) as elf:
+    with Elf(str(binary_files.compile_exports(tmp_path / "x.so", *names, flags=("-Wl,--hash-style=gnu",)))) as elf:
         assert all(elf.defines(name) for name in names)
         assert not any(elf.defines(name + "x") for name in names)
         assert not elf.defines("")
 
 
 def test_an_undefined_symbol_is_not_an_export(tmp_path: Path) -> None:
-    with Elf(str(b.importing(tmp_path / "x.so", "taken"))) as elf:
+    with Elf(str(binary_files.compile_extension(tmp_path / "x.so", "undefined_symbol"))) as elf:
         assert elf.defines("PyInit_x")
-        assert not elf.defines("taken")
+        assert not elf.defines("undefined_symbol")
 
 
 def test_glibc_required_is_the_highest(tmp_path: Path) -> None:
-    path = b.library(tmp_path / "x.so", '#include <stdio.h>\nvoid f(void) { puts(""); quick_exit(0); }')
+    path = binary_files.compile_library(
+        tmp_path / "x.so", '#include <stdio.h>\nvoid f(void) { puts(""); quick_exit(0); }'
+    )
     with Elf(str(path)) as elf:
         parts = [int(part) for part in elf.glibc_required().split(".")]
         assert parts >= [2, 10]  # quick_exit came with 2.10 on x86_64
@@ -82,7 +84,7 @@ def test_glibc_required_is_the_highest(tmp_path: Path) -> None:
     ],
 )
 def test_glibc_versions(name: str, version: tuple[int, ...]) -> None:
-    assert _glibc(name) == version
+    assert _parse_glibc_version(name) == version
 
 
 def test_gnu_hash_of_known_names() -> None:
@@ -90,7 +92,7 @@ def test_gnu_hash_of_known_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "because"),
+    ("data", "reason"),
     [
         (b"", "truncated"),
         (b"\x7fEL", "truncated"),
@@ -101,10 +103,10 @@ def test_gnu_hash_of_known_names() -> None:
         (b"\x7fELF\x02\x01" + b"\0" * 20, "truncated"),
     ],
 )
-def test_what_is_not_an_elf_file_says_so(tmp_path: Path, data: bytes, because: str) -> None:
+def test_what_is_not_an_elf_file_says_so(tmp_path: Path, data: bytes, reason: str) -> None:
     path = tmp_path / "x.so"
     path.write_bytes(data)
-    with pytest.raises(ElfError, match=because):
+    with pytest.raises(ElfError, match=reason):
         Elf(str(path))
 
 
@@ -117,15 +119,15 @@ def test_no_path_is_told_and_nothing_hangs(tmp_path: Path) -> None:
 
 
 def test_a_half_copied_library_is_an_error(tmp_path: Path) -> None:
-    whole = b.exporting(tmp_path / "x.so", "f").read_bytes()
-    (tmp_path / "half.so").write_bytes(whole[: len(whole) // 2])
+    data = binary_files.compile_exports(tmp_path / "x.so", "f").read_bytes()
+    (tmp_path / "half.so").write_bytes(data[: len(data) // 2])
     with pytest.raises(ElfError, match="truncated"):
         Elf(str(tmp_path / "half.so"))
 
 
 def test_no_file_is_left_open(tmp_path: Path) -> None:
-    whole = b.exporting(tmp_path / "x.so", "f").read_bytes()
-    (tmp_path / "half.so").write_bytes(whole[: len(whole) // 2])
+    data = binary_files.compile_exports(tmp_path / "x.so", "f").read_bytes()
+    (tmp_path / "half.so").write_bytes(data[: len(data) // 2])
     before = len(os.listdir("/proc/self/fd"))
     for name in ("x.so", "half.so") * 20:
         try:
@@ -136,28 +138,33 @@ def test_no_file_is_left_open(tmp_path: Path) -> None:
 
 
 def test_architectures_of_a_fat_binary(tmp_path: Path) -> None:
-    first = b.fat_binary((2, 80, 0x11), (2, 90, 0x100011), (1, 80, 0x2011), (16, 75, 0x11))
-    second = b.fat_binary((2, 120, 0x1008011), (2, 100, 0x1100011), (1, 90, 0x102011))
-    path = b.with_fat_binary(tmp_path / "x.so", first + b"\0" * 16 + second)
+    first = binary_files.build_fat_binary((2, 80, 0x11), (2, 90, 0x100011), (1, 80, 0x2011), (16, 75, 0x11))
+    second = binary_files.build_fat_binary((2, 120, 0x1008011), (2, 100, 0x1100011), (1, 90, 0x102011))
+    path = binary_files.compile_with_fat_binary(tmp_path / "x.so", first + b"\0" * 16 + second)
     with Elf(str(path)) as elf:
-        assert fatbin.architectures(elf) == (["sm_80", "sm_90a", "sm_100a", "sm_120"], ["compute_80", "compute_90a"])
+        assert fatbin.read_architectures(elf) == (
+            ["sm_80", "sm_90a", "sm_100a", "sm_120"],
+            ["compute_80", "compute_90a"],
+        )
 
 
 def test_input_of_the_device_linker_promises_nothing(tmp_path: Path) -> None:
-    path = b.with_fat_binary(tmp_path / "x.so", b.fat_binary((1, 120, 0x11)), section="__nv_relfatbin")
+    path = binary_files.compile_with_fat_binary(
+        tmp_path / "x.so", binary_files.build_fat_binary((1, 120, 0x11)), section="__nv_relfatbin"
+    )
     with Elf(str(path)) as elf:
-        assert fatbin.architectures(elf) == ([], [])
+        assert fatbin.read_architectures(elf) == ([], [])
 
 
 def test_a_fat_binary_larger_than_its_section_is_an_error(tmp_path: Path) -> None:
-    path = b.with_fat_binary(tmp_path / "x.so", b.fat_binary((2, 80, 0x11))[:-1])
+    path = binary_files.compile_with_fat_binary(tmp_path / "x.so", binary_files.build_fat_binary((2, 80, 0x11))[:-1])
     with Elf(str(path)) as elf, pytest.raises(ElfError, match="damaged"):
-        fatbin.architectures(elf)
+        fatbin.read_architectures(elf)
 
 
 def test_torch_is_read_without_being_imported(tmp_path: Path) -> None:
-    b.fake_torch(tmp_path)
-    assert torch_files.look([str(tmp_path)]) == {
+    binary_files.write_fake_torch(tmp_path)
+    assert torch_files.collect_torch_build([str(tmp_path)]) == {
         "known": {
             "version": "2.11.0+cu130",
             "cuda": {"known": "13.0"},
@@ -168,35 +175,37 @@ def test_torch_is_read_without_being_imported(tmp_path: Path) -> None:
 
 
 def test_the_old_abi_is_told_apart(tmp_path: Path) -> None:
-    folder = b.fake_torch(tmp_path)
-    b.exporting(folder / "lib/libc10.so", b.ERROR_OLD)
-    fact = torch_files.look([str(tmp_path)])["known"]
+    folder = binary_files.write_fake_torch(tmp_path)
+    binary_files.compile_exports(folder / "lib/libc10.so", binary_files.ERROR_OLD)
+    fact = torch_files.collect_torch_build([str(tmp_path)])["known"]
     assert isinstance(fact, dict)
     assert fact["cxx11_abi"] == {"known": False}
 
 
 def test_torch_absent_or_half_there(tmp_path: Path) -> None:
-    assert torch_files.look([str(tmp_path)]) == {"absent": "torch is not installed"}
-    folder = b.fake_torch(tmp_path)
+    assert torch_files.collect_torch_build([str(tmp_path)]) == {"absent": "torch is not installed"}
+    folder = binary_files.write_fake_torch(tmp_path)
     (folder / "lib/libc10.so").write_bytes(b"")
-    fact = torch_files.look([str(tmp_path)])["known"]
+    fact = torch_files.collect_torch_build([str(tmp_path)])["known"]
     assert isinstance(fact, dict)
     assert fact["cxx11_abi"] == {"unreadable": "libc10.so: truncated"}
     (folder / "version.py").unlink()
-    assert "unreadable" in torch_files.look([str(tmp_path)])
+    assert "unreadable" in torch_files.collect_torch_build([str(tmp_path)])
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="no nm to compare with")
 @pytest.mark.parametrize("name", ["libc10.so", "libtorch_python.so"])
 def test_it_agrees_with_nm_on_the_installed_torch(name: str) -> None:
-    path = b.installed_torch() / "lib" / name
+    path = binary_files.find_installed_torch() / "lib" / name
     if not path.exists():
         pytest.skip("the installed torch has no " + name)
 
-    def listed(which: str) -> list[list[str]]:
-        text = subprocess.run(["nm", "-D", which, str(path)], capture_output=True, text=True, check=True).stdout
+    def list_symbols(option: str) -> list[list[str]]:
+        text = subprocess.run(["nm", "-D", option, str(path)], capture_output=True, text=True, check=True).stdout
         return [line.split() for line in text.splitlines()]
 
     with Elf(str(path)) as elf:
-        assert set(elf.undefined()) == {row[-1].split("@")[0] for row in listed("--undefined-only") if row[-2] == "U"}
-        assert all(elf.defines(row[-1].split("@")[0]) for row in listed("--defined-only"))
+        assert set(elf.undefined()) == {
+            row[-1].split("@")[0] for row in list_symbols("--undefined-only") if row[-2] == "U"
+        }
+        assert all(elf.defines(row[-1].split("@")[0]) for row in list_symbols("--defined-only"))

@@ -26,7 +26,7 @@ DIRECT_URL = (
 PIP_CONF = (
     b"[global]\nindex-url = https://u:p@h/simple\nextra-index-url =\n  https://a\n  https://b\n[install]\nno-deps: 1\n"
 )
-NASTY = (
+FRAGMENTS = (
     b"\0",
     b"\xff\xfe",
     b"\xed\xa0\x80",
@@ -42,7 +42,7 @@ NASTY = (
     b" ",
     b"9" * 5000,
 )
-NASTY_TOO = (
+LONG_FRAGMENTS = (
     b"[" * 2000,
     b"../" * 300,
     b"\xd9\xa3",
@@ -55,36 +55,36 @@ NASTY_TOO = (
 
 ReadBytes = Callable[[bytes], Any]
 READERS: list[tuple[bytes, ReadBytes]] = [
-    (METADATA, metadata.headers),
-    (RECORD, metadata.record),
-    (WHEEL, metadata.wheel_tags),
-    (DIRECT_URL, metadata.direct_url),
-    (PIP_CONF, lambda data: pip_config.parse(data.decode("utf-8", "replace"))),
+    (METADATA, metadata.parse_headers),
+    (RECORD, metadata.parse_record),
+    (WHEEL, metadata.parse_wheel_tags),
+    (DIRECT_URL, metadata.parse_direct_url),
+    (PIP_CONF, lambda data: pip_config.parse_ini(data.decode("utf-8", "replace"))),
 ]
 
 
-def damaged(source: random.Random, data: bytes) -> bytes:
+def damage(rng: random.Random, data: bytes) -> bytes:
     """Return `data` with a few pieces cut, doubled, flipped or replaced."""
-    for _ in range(source.randint(1, 6)):
-        at, length = source.randrange(len(data) + 1), source.randint(0, 40)
-        piece = source.choice(
-            [b"", data[at : at + length] * 2, bytes([source.randrange(256)]), source.choice(NASTY + NASTY_TOO)]
+    for _ in range(rng.randint(1, 6)):
+        at, length = rng.randrange(len(data) + 1), rng.randint(0, 40)
+        piece = rng.choice(
+            [b"", data[at : at + length] * 2, bytes([rng.randrange(256)]), rng.choice(FRAGMENTS + LONG_FRAGMENTS)]
         )
         data = data[:at] + piece + data[at + length :]
-        if source.random() < 0.1:
-            data = data[: source.randrange(len(data) + 1)]
+        if rng.random() < 0.1:
+            data = data[: rng.randrange(len(data) + 1)]
     return data
 
 
 def test_readers_survive_nine_thousand_inputs() -> None:
-    source = random.Random(20261121)
+    rng = random.Random(20261121)
     slowest = 0.0
     for number in range(9000):
-        good, reader = READERS[number % len(READERS)]
-        data = damaged(source, good)
+        intact, reader = READERS[number % len(READERS)]
+        data = damage(rng, intact)
         began = time.process_time()
         answer = reader(data)
-        privacy.public_url(data.decode("latin-1"))
+        privacy.strip_url_secrets(data.decode("latin-1"))
         if number % 10 == 0:
             privacy.scrub([data.decode("utf-8", "surrogateescape"), str(answer)])
         slowest = max(slowest, time.process_time() - began)
@@ -92,16 +92,16 @@ def test_readers_survive_nine_thousand_inputs() -> None:
 
 
 def test_whole_directories_survive_a_thousand_damages(tmp_path: Path) -> None:
-    source = random.Random(20261122)
+    rng = random.Random(20261122)
     names = ["flash_attn-2.8.3", "flash_attn_4-4.0.0b36", "torch-2.9.0"]
     texts = {"METADATA": METADATA, "RECORD": RECORD, "WHEEL": WHEEL, "direct_url.json": DIRECT_URL}
     for name in names:
         (tmp_path / f"{name}.dist-info").mkdir()
     for _ in range(100):
         for name in names:
-            for file, good in texts.items():
-                (tmp_path / f"{name}.dist-info" / file).write_bytes(damaged(source, good))
-        found, _, _ = distributions.look([str(tmp_path)])
-        assert len(found) == len(names)
-        assert not [item for item in found if "reading it failed" in item["problem"]]
-        privacy.scrub(found)
+            for file, intact in texts.items():
+                (tmp_path / f"{name}.dist-info" / file).write_bytes(damage(rng, intact))
+        installed, _, _ = distributions.collect_distributions([str(tmp_path)])
+        assert len(installed) == len(names)
+        assert not [item for item in installed if "reading it failed" in item["problem"]]
+        privacy.scrub(installed)

@@ -12,11 +12,11 @@ import pytest
 from attncheck.core import codec
 from attncheck.core.devices import Device, Topology
 from attncheck.doctor.probes.payload.gpus import nvidia_text, visible_devices
-from tests.doctor import fake_nvidia_smi as fake
+from tests.doctor import fake_nvidia_smi
 
-COUNT = 10_000
+ROUNDS = 10_000
 SEED = 20261121
-PIECES = (
+FRAGMENTS = (
     ",",
     "\t",
     "\n",
@@ -34,22 +34,22 @@ PIECES = (
 )
 
 
-def damaged(text: str, chance: random.Random) -> str:
+def damage(text: str, rng: random.Random) -> str:
     """Return `text` after one to six cuts, doublings, swaps and insertions."""
-    for _ in range(chance.randint(1, 6)):
-        first, second = sorted(chance.randint(0, len(text)) for _ in range(2))
+    for _ in range(rng.randint(1, 6)):
+        first, second = sorted(rng.randint(0, len(text)) for _ in range(2))
         second = min(second, first + 200)
-        what = chance.randint(0, 4)
-        if what == 0:
+        kind = rng.randint(0, 4)
+        if kind == 0:
             text = text[:first] + text[second:]
-        elif what == 1:
+        elif kind == 1:
             text = text[:second] + text[first:]
-        elif what == 2:
-            text = text[:first] + chance.choice(PIECES) + text[first:]
-        elif what == 3:
+        elif kind == 2:
+            text = text[:first] + rng.choice(FRAGMENTS) + text[first:]
+        elif kind == 3:
             text = (
                 text[:first]
-                + chr(chance.choice((0, 9, 10, 13, 44, 58, 0x85, 0x2028, 0xFFFD, 0x1F600)))
+                + chr(rng.choice((0, 9, 10, 13, 44, 58, 0x85, 0x2028, 0xFFFD, 0x1F600)))
                 + text[first + 1 :]
             )
         else:
@@ -57,39 +57,43 @@ def damaged(text: str, chance: random.Random) -> str:
     return text
 
 
-def gpus_hold(found: list[dict[str, Any]]) -> None:
-    for gpu in found:
+def assert_gpus_valid(gpus: list[dict[str, Any]]) -> None:
+    for gpu in gpus:
         device = codec.read(Device, gpu)
-        assert 0 <= device.index < nvidia_text.MOST_GPUS and device.name
-    assert len({gpu["index"] for gpu in found}) == len(found)
+        assert 0 <= device.index < nvidia_text.MAX_GPUS and device.name
+    assert len({gpu["index"] for gpu in gpus}) == len(gpus)
 
 
-def topology_holds(found: dict[str, Any]) -> None:
-    topology = codec.read(Topology, found)
-    assert len(topology.numa_nodes) <= nvidia_text.MOST_GPUS
+def assert_topology_valid(document: dict[str, Any]) -> None:
+    topology = codec.read(Topology, document)
+    assert len(topology.numa_nodes) <= nvidia_text.MAX_GPUS
     for link in topology.links:
-        assert 0 <= link.first < link.second < nvidia_text.MOST_GPUS
+        assert 0 <= link.first < link.second < nvidia_text.MAX_GPUS
 
 
-def header_holds(found: dict[str, Any]) -> None:
-    assert set(found) == {"version", "cuda", "fabric"}
-    assert all(len(value) < 100 for value in found.values())
+def assert_header_valid(header: dict[str, Any]) -> None:
+    assert set(header) == {"version", "cuda", "fabric"}
+    assert all(len(value) < 100 for value in header.values())
 
 
 PARSERS: dict[str, tuple[Callable[[str], Any], tuple[str, ...], Callable[[Any], None]]] = {
-    "gpus": (nvidia_text.parse_gpus, (fake.eight_gpus(), fake.H200), gpus_hold),
-    "topology": (nvidia_text.parse_topology, (fake.switched(4, 2), fake.pcie(), fake.ONE), topology_holds),
-    "header": (nvidia_text.parse_header, (fake.HEADER, fake.BANNER_610), header_holds),
+    "gpus": (nvidia_text.parse_gpus, (fake_nvidia_smi.eight_gpus_csv(), fake_nvidia_smi.H200_CSV), assert_gpus_valid),
+    "topology": (
+        nvidia_text.parse_topology,
+        (fake_nvidia_smi.nvswitch_topology(4, 2), fake_nvidia_smi.pcie_topology(), fake_nvidia_smi.ONE_GPU_TOPOLOGY),
+        assert_topology_valid,
+    ),
+    "header": (nvidia_text.parse_header, (fake_nvidia_smi.HEADER, fake_nvidia_smi.BANNER_610), assert_header_valid),
 }
 
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_damaged_text(name: str) -> None:
-    parse, texts, hold = PARSERS[name]
-    chance = random.Random(SEED)
+    parse, texts, assert_valid = PARSERS[name]
+    rng = random.Random(SEED)
     begin = time.monotonic()
-    for _ in range(COUNT):
-        hold(parse(damaged(chance.choice(texts), chance)))
+    for _ in range(ROUNDS):
+        assert_valid(parse(damage(rng.choice(texts), rng)))
     assert time.monotonic() - begin < 60
 
 
@@ -106,9 +110,9 @@ def test_long_runs_take_no_more_than_linear_time(unit: str) -> None:
 
 
 def test_damaged_visibility() -> None:
-    chance = random.Random(SEED)
+    rng = random.Random(SEED)
     uuids = [f"GPU-{index}" for index in range(8)]
-    for _ in range(COUNT):
-        setting = damaged("0,1,GPU-3,MIG-7,-1, 5", chance)
-        found = visible_devices.order(setting, uuids, {"MIG-7": 3})
-        assert len(set(found)) == len(found) and all(0 <= position < 8 for position in found)
+    for _ in range(ROUNDS):
+        setting = damage("0,1,GPU-3,MIG-7,-1, 5", rng)
+        positions = visible_devices.visible_positions(setting, uuids, {"MIG-7": 3})
+        assert len(set(positions)) == len(positions) and all(0 <= position < 8 for position in positions)

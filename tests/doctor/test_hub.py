@@ -1,4 +1,4 @@
-"""--online, against a real HTTP server on loopback that speaks the Hub's two addresses."""
+"""--online, against a real HTTP server on loopback that serves two of the Hub's addresses."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FILES = {
 }
 
 
-class Hub(BaseHTTPRequestHandler):
-    seen: ClassVar[list[str | None]] = []
+class HubHandler(BaseHTTPRequestHandler):
+    authorizations: ClassVar[list[str | None]] = []
 
     def do_GET(self) -> None:
-        self.seen.append(self.headers.get("Authorization"))
+        self.authorizations.append(self.headers.get("Authorization"))
         if self.path.startswith("/acme/broken/"):
             self.send_error(500)
         elif self.path.startswith("/acme/huge/"):
@@ -47,11 +47,11 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), HubHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
     monkeypatch.setenv("HF_ENDPOINT", address)
-    Hub.seen.clear()
+    HubHandler.authorizations.clear()
     yield address
     server.shutdown()
     server.server_close()
@@ -60,11 +60,11 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_fetches_what_there_is(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     assert hub_download.fetch("acme/tiny") == {"config.json": '{"model_type": "llama"}'}
-    assert set(Hub.seen) == {"Bearer hf_secret"}
+    assert set(HubHandler.authorizations) == {"Bearer hf_secret"}
 
 
 @pytest.mark.parametrize(
-    ("model", "kind", "says"),
+    ("model", "kind", "message"),
     [
         ("acme/nothing", BadUsage, "the Hub has no acme/nothing"),
         ("acme/bare", BadUsage, "the Hub has no acme/bare with a config.json"),
@@ -73,8 +73,8 @@ def test_fetches_what_there_is(endpoint: str, monkeypatch: pytest.MonkeyPatch) -
         ("../etc/passwd x", BadUsage, "neither a folder here nor a Hub name"),
     ],
 )
-def test_what_cannot_be_had_is_one_line(endpoint: str, model: str, kind: type[Exception], says: str) -> None:
-    with pytest.raises(kind, match=says):
+def test_what_cannot_be_had_is_one_line(endpoint: str, model: str, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
         hub_download.fetch(model)
 
 

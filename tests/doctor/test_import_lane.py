@@ -28,106 +28,130 @@ def mark() -> Iterator[str]:
     """A value in the environment of every process that a test starts; none may be left."""
     value = uuid.uuid4().hex
     yield value
-    assert stubs.gone(value), f"left behind: {stubs.marked(value)}"
+    assert stubs.wait_until_gone(value), f"left behind: {stubs.list_marked_processes(value)}"
 
 
-Check = Callable[[dict[str, Any]], bool]
-ZOO: dict[str, tuple[str, str, str, Check]] = {
+def import_outcomes(
+    site: Path, mark: str, names: list[str], deadline: float = 20.0, python: str = ""
+) -> dict[str, dict[str, Any]]:
+    """Return the outcomes of the import lane over the stub packages in `site`, by module."""
+    return stubs.outcomes_by_module(stubs.run_import_lane(site, mark, names, deadline, python))
+
+
+OutcomeCheck = Callable[[dict[str, Any]], bool]
+MISBEHAVIOURS: dict[str, tuple[str, str, str, OutcomeCheck]] = {
     "raises": (
         "flash_attn",
         "flash-attn",
         stubs.MISSING_CUDA,
-        lambda o: (
-            o["exception"] == "ImportError"
-            and "libcudart.so.12" in o["message"]
-            and o["frames"] == ["flash_attn.py:1 in <module>"]
+        lambda outcome: (
+            outcome["exception"] == "ImportError"
+            and "libcudart.so.12" in outcome["message"]
+            and outcome["frames"] == ["flash_attn.py:1 in <module>"]
         ),
     ),
-    "aborts": ("triton", "triton", stubs.ABORT, lambda o: o["outcome"] == "died" and o["signal"] == "SIGABRT"),
+    "aborts": (
+        "triton",
+        "triton",
+        stubs.ABORT,
+        lambda outcome: outcome["outcome"] == "died" and outcome["signal"] == "SIGABRT",
+    ),
     "crashes": (
         "yunchang",
         "yunchang",
         stubs.SEGFAULT,
-        lambda o: o["outcome"] == "died" and o["signal"] == "SIGSEGV" and "yunchang.py:3 in crash" in o["frames"],
+        lambda outcome: (
+            outcome["outcome"] == "died"
+            and outcome["signal"] == "SIGSEGV"
+            and "yunchang.py:3 in crash" in outcome["frames"]
+        ),
     ),
-    "floods": ("kernels", "kernels", stubs.FLOOD, lambda o: o["outcome"] == "ok"),
+    "floods": ("kernels", "kernels", stubs.FLOOD, lambda outcome: outcome["outcome"] == "ok"),
     "calls sys.exit": (
         "flash_attn_interface",
         "flash-attn-3",
         "import sys\nsys.exit(0)\n",
-        lambda o: o["outcome"] == "raised" and o["exception"] == "SystemExit",
+        lambda outcome: outcome["outcome"] == "raised" and outcome["exception"] == "SystemExit",
     ),
     "calls os._exit": (
         "peft",
         "peft",
         "import os\nos._exit(0)\n",
-        lambda o: o["outcome"] == "died" and o["signal"] == "" and "exit status 0" in o["message"],
+        lambda outcome: (
+            outcome["outcome"] == "died" and outcome["signal"] == "" and "exit status 0" in outcome["message"]
+        ),
     ),
     "interrupts": (
         "trl",
         "trl",
         "raise KeyboardInterrupt\n",
-        lambda o: o["outcome"] == "raised" and o["exception"] == "KeyboardInterrupt",
+        lambda outcome: outcome["outcome"] == "raised" and outcome["exception"] == "KeyboardInterrupt",
     ),
     "raises a base exception": (
         "verl",
         "verl",
         "class Odd(BaseException):\n    def __str__(self):\n        raise ValueError\nraise Odd\n",
-        lambda o: o["outcome"] == "raised" and o["exception"] == "Odd",
+        lambda outcome: outcome["outcome"] == "raised" and outcome["exception"] == "Odd",
     ),
-    "leaves children": ("ring_flash_attn", "ring-flash-attn", stubs.GRANDCHILDREN, lambda o: o["outcome"] == "ok"),
+    "leaves children": (
+        "ring_flash_attn",
+        "ring-flash-attn",
+        stubs.GRANDCHILDREN,
+        lambda outcome: outcome["outcome"] == "ok",
+    ),
     "closes its streams": (
         "causal_conv1d_cuda",
         "causal-conv1d",
         "import os\nos.close(1)\nos.close(2)\n",
-        lambda o: o["outcome"] == "ok",
+        lambda outcome: outcome["outcome"] == "ok",
     ),
     "writes a huge message": (
         "selective_scan_cuda",
         "mamba-ssm",
         "raise RuntimeError('x' * 10_000_000)\n",
-        lambda o: o["outcome"] == "raised" and len(o["message"]) == 2000,
+        lambda outcome: outcome["outcome"] == "raised" and len(outcome["message"]) == 2000,
     ),
     "kills its group": (
         "xformers.ops",
         "xformers",
         "import os\nos.killpg(0, 9)\n",
-        lambda o: o["outcome"] == "died" and o["signal"] == "SIGKILL",
+        lambda outcome: outcome["outcome"] == "died" and outcome["signal"] == "SIGKILL",
     ),
 }
 
 
 @pytest.fixture(scope="module")
-def zoo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     value = uuid.uuid4().hex
-    site = stubs.site(tmp_path_factory.mktemp("zoo"), {module: text for module, _, text, _ in ZOO.values()})
+    modules = {module: text for module, _, text, _ in MISBEHAVIOURS.values()}
+    site = stubs.write_site(tmp_path_factory.mktemp("zoo"), modules)
     (site / "xformers" / "__init__.py").touch()
-    document = stubs.look(site, value, ["torch", *(name for _, name, _, _ in ZOO.values())])
+    document = stubs.run_import_lane(site, value, ["torch", *(name for _, name, _, _ in MISBEHAVIOURS.values())])
     if sys.platform.startswith("linux"):
-        assert stubs.gone(value), f"left behind: {stubs.marked(value)}"
-    return stubs.outcomes(document)
+        assert stubs.wait_until_gone(value), f"left behind: {stubs.list_marked_processes(value)}"
+    return stubs.outcomes_by_module(document)
 
 
-@pytest.mark.parametrize("title", ZOO)
-def test_each_ends_in_its_own_way_and_costs_only_itself(title: str, zoo: dict[str, dict[str, Any]]) -> None:
-    module, _, _, right = ZOO[title]
-    assert right(zoo[module]), zoo[module]
-    assert zoo["torch"]["outcome"] == "ok" and zoo["torch"]["version"] == "2.0.0"
+@pytest.mark.parametrize("title", MISBEHAVIOURS)
+def test_each_ends_in_its_own_way_and_costs_only_itself(title: str, outcomes: dict[str, dict[str, Any]]) -> None:
+    module, _, _, is_expected = MISBEHAVIOURS[title]
+    assert is_expected(outcomes[module]), outcomes[module]
+    assert outcomes["torch"]["outcome"] == "ok" and outcomes["torch"]["version"] == "2.0.0"
 
 
 @linux
 def test_those_that_hang_are_stopped_at_the_deadline_and_say_where(tmp_path: Path, mark: str) -> None:
-    site = stubs.site(
+    site = stubs.write_site(
         tmp_path,
         {"flash_attn": stubs.HANG, "triton": stubs.HANG, "yunchang": stubs.HANG, "kernels": "__version__ = '9'\n"},
     )
     begin = time.monotonic()
-    found = stubs.outcomes(stubs.look(site, mark, ["torch", "Flash_Attn", "triton", "yunchang", "kernels"], 4.0))
+    outcomes = import_outcomes(site, mark, ["torch", "Flash_Attn", "triton", "yunchang", "kernels"], 4.0)
     assert time.monotonic() - begin < 4.0 + 4.0
     for module in ("flash_attn", "triton", "yunchang"):
-        assert found[module]["outcome"] == "hung" and found[module]["seconds"] > 1.0, found[module]
-        assert found[module]["frames"][-1] == f"{module}.py:6 in wait"
-    assert found["kernels"]["outcome"] == "ok" and found["kernels"]["version"] == "9"
+        assert outcomes[module]["outcome"] == "hung" and outcomes[module]["seconds"] > 1.0, outcomes[module]
+        assert outcomes[module]["frames"][-1] == f"{module}.py:6 in wait"
+    assert outcomes["kernels"]["outcome"] == "ok" and outcomes["kernels"]["version"] == "9"
 
 
 @linux
@@ -146,15 +170,17 @@ def test_those_that_hang_are_stopped_at_the_deadline_and_say_where(tmp_path: Pat
 def test_a_broken_torch_costs_its_dependants_but_not_the_others(
     text: str, ending: str, reason: str, tmp_path: Path, mark: str
 ) -> None:
-    site = stubs.site(tmp_path, {"torch": text, "transformers": "", "flash_attn": "", "triton": "__version__ = '3'\n"})
+    site = stubs.write_site(
+        tmp_path, {"torch": text, "transformers": "", "flash_attn": "", "triton": "__version__ = '3'\n"}
+    )
     begin = time.monotonic()
-    document = stubs.look(site, mark, ["torch", "transformers", "flash-attn", "triton"], 3.0)
+    document = stubs.run_import_lane(site, mark, ["torch", "transformers", "flash-attn", "triton"], 3.0)
     assert time.monotonic() - begin < 3.0 + 4.0
-    found = stubs.outcomes(document)
-    assert found["torch"]["outcome"] == ending
-    assert found["triton"]["outcome"] == "ok"
+    outcomes = stubs.outcomes_by_module(document)
+    assert outcomes["torch"]["outcome"] == ending
+    assert outcomes["triton"]["outcome"] == "ok"
     for module in ("transformers", "flash_attn"):
-        assert (found[module]["outcome"], found[module]["message"]) == ("skipped", reason)
+        assert (outcomes[module]["outcome"], outcomes[module]["message"]) == ("skipped", reason)
     assert f"torch {ending} on import" in document["torch"]["arch_list"]["unreadable"]
     assert "on import" in document["interfaces"]["attention_functions"]["unreadable"] or ending
 
@@ -167,31 +193,31 @@ def test_a_broken_flash_module_of_transformers_does_not_stop_the_others(tmp_path
         "transformers.modeling_utils": "import transformers.modeling_flash_attention_utils\n",
         "peft": "import transformers\n",
     }
-    found = stubs.outcomes(stubs.look(stubs.site(tmp_path, modules), mark, ["torch", "transformers", "peft"]))
-    assert found["transformers"]["outcome"] == "ok"
-    assert found["transformers.modeling_flash_attention_utils"]["signal"] == "SIGSEGV"
-    assert found["transformers.modeling_utils"]["signal"] == "SIGSEGV"
-    assert found["peft"]["outcome"] == "ok"
+    outcomes = import_outcomes(stubs.write_site(tmp_path, modules), mark, ["torch", "transformers", "peft"])
+    assert outcomes["transformers"]["outcome"] == "ok"
+    assert outcomes["transformers.modeling_flash_attention_utils"]["signal"] == "SIGSEGV"
+    assert outcomes["transformers.modeling_utils"]["signal"] == "SIGSEGV"
+    assert outcomes["peft"]["outcome"] == "ok"
 
 
 @linux
 def test_what_fails_only_in_a_fork_is_tried_again_from_nothing(tmp_path: Path, mark: str) -> None:
     torch = "import os\nmaker = os.getpid()\n"
     crash = "import os, torch\nif torch.maker != os.getpid():\n    os.abort()\n"
-    words = "Cannot re-initialize CUDA in forked subprocess"
-    refuse = f"import os, torch\nif torch.maker != os.getpid():\n    raise RuntimeError({words!r})\n"
-    site = stubs.site(tmp_path, {"torch": torch, "flash_attn": crash, "yunchang": refuse})
-    found = stubs.outcomes(stubs.look(site, mark, ["torch", "flash-attn", "yunchang"]))
-    assert found["flash_attn"]["outcome"] == found["yunchang"]["outcome"] == "ok"
+    message = "Cannot re-initialize CUDA in forked subprocess"
+    refuse = f"import os, torch\nif torch.maker != os.getpid():\n    raise RuntimeError({message!r})\n"
+    site = stubs.write_site(tmp_path, {"torch": torch, "flash_attn": crash, "yunchang": refuse})
+    outcomes = import_outcomes(site, mark, ["torch", "flash-attn", "yunchang"])
+    assert outcomes["flash_attn"]["outcome"] == outcomes["yunchang"]["outcome"] == "ok"
 
 
 @linux
 def test_a_torch_that_started_cuda_is_not_forked_from(tmp_path: Path, mark: str) -> None:
     torch = "import os\nmaker = os.getpid()\nclass cuda:\n    is_initialized = staticmethod(lambda: True)\n"
-    site = stubs.site(
+    site = stubs.write_site(
         tmp_path, {"torch": torch, "kernels": "import os, torch\n__version__ = str(torch.maker == os.getpid())\n"}
     )
-    assert stubs.outcomes(stubs.look(site, mark, ["torch", "kernels"]))["kernels"]["version"] == "True"
+    assert import_outcomes(site, mark, ["torch", "kernels"])["kernels"]["version"] == "True"
 
 
 @linux
@@ -201,33 +227,36 @@ def test_a_process_that_lost_cuda_by_forking_is_not_asked(tmp_path: Path, mark: 
         "class _C:\n    _cuda_isInBadFork = staticmethod(lambda: os.getpid() != maker)\n"
     )
     kernels = "import os, torch\n__version__ = str(torch.maker == os.getpid())\n"
-    site = stubs.site(tmp_path, {"torch": torch, "transformers.__init__": kernels, "kernels": kernels})
-    found = stubs.outcomes(stubs.look(site, mark, ["torch", "transformers", "kernels"]))
-    assert found["kernels"]["version"] == found["transformers"]["version"] == "True"
+    site = stubs.write_site(tmp_path, {"torch": torch, "transformers.__init__": kernels, "kernels": kernels})
+    outcomes = import_outcomes(site, mark, ["torch", "transformers", "kernels"])
+    assert outcomes["kernels"]["version"] == outcomes["transformers"]["version"] == "True"
 
 
 @linux
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_nothing_outlives_the_process_that_asked(how: signal.Signals, tmp_path: Path, mark: str) -> None:
-    site = stubs.site(tmp_path, {"torch": "", "flash_attn": stubs.GRANDCHILDREN + stubs.HANG, "triton": stubs.HANG})
-    started = subprocess.Popen(
-        **stubs.command(site, mark, ["torch", "flash-attn", "triton"], 60.0), stderr=subprocess.PIPE
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_outlives_the_process_that_asked(signal_number: signal.Signals, tmp_path: Path, mark: str) -> None:
+    site = stubs.write_site(
+        tmp_path, {"torch": "", "flash_attn": stubs.GRANDCHILDREN + stubs.HANG, "triton": stubs.HANG}
+    )
+    process = subprocess.Popen(
+        **stubs.lane_command(site, mark, ["torch", "flash-attn", "triton"], 60.0), stderr=subprocess.PIPE
     )
     end = time.monotonic() + 20
-    while len(stubs.marked(mark)) < 7 and time.monotonic() < end:
+    while len(stubs.list_marked_processes(mark)) < 7 and time.monotonic() < end:
         time.sleep(0.05)
-    assert len(stubs.marked(mark)) >= 7  # asker, keeper, torch, flash_attn, triton and two sleepers
-    started.send_signal(how)
-    started.communicate(timeout=20)
-    assert stubs.gone(mark), stubs.marked(mark)
+    # the main process, the supervisor, torch, flash_attn, triton and two sleepers
+    assert len(stubs.list_marked_processes(mark)) >= 7
+    process.send_signal(signal_number)
+    process.communicate(timeout=20)
+    assert stubs.wait_until_gone(mark), stubs.list_marked_processes(mark)
 
 
 def test_what_is_not_installed_is_not_tried(tmp_path: Path, mark: str) -> None:
-    found = stubs.outcomes(stubs.look(stubs.site(tmp_path, {"kernels": ""}), mark, ["kernels"]))
-    assert set(found) == {"torch", "transformers", "kernels"}
-    assert found["torch"]["outcome"] == found["transformers"]["outcome"] == "skipped"
-    assert found["torch"]["message"] == "torch is not installed"
-    assert found["kernels"]["outcome"] == "ok"
+    outcomes = import_outcomes(stubs.write_site(tmp_path, {"kernels": ""}), mark, ["kernels"])
+    assert set(outcomes) == {"torch", "transformers", "kernels"}
+    assert outcomes["torch"]["outcome"] == outcomes["transformers"]["outcome"] == "skipped"
+    assert outcomes["torch"]["message"] == "torch is not installed"
+    assert outcomes["kernels"]["outcome"] == "ok"
 
 
 def test_without_fork_everything_is_skipped_with_the_reason(
@@ -236,18 +265,18 @@ def test_without_fork_everything_is_skipped_with_the_reason(
     from attncheck.doctor.probes.payload.imports import lane
 
     monkeypatch.delattr(os, "fork")
-    document = lane.look(["torch"], 5.0)
+    document = lane.run_import_lane(["torch"], 5.0)
     assert {outcome["outcome"] for outcome in document["imports"]} == {"skipped"}
     assert "cannot fork" in document["imports"][0]["message"]
 
 
 def test_further_questions_are_asked_where_transformers_is(tmp_path: Path, mark: str) -> None:
     script = (
-        "import json\nfrom attncheck.doctor.probes.payload.imports import lane as imports\n"
-        "import sys\nquestions = {'where': lambda: 'transformers' in sys.modules, 'no': lambda: 1 / 0}\n"
-        "print(json.dumps(imports.look(['transformers'], 20.0, questions)['answers']))\n"
+        "import json\nfrom attncheck.doctor.probes.payload.imports import lane\n"
+        "import sys\nqueries = {'where': lambda: 'transformers' in sys.modules, 'no': lambda: 1 / 0}\n"
+        "print(json.dumps(lane.run_import_lane(['transformers'], 20.0, queries)['answers']))\n"
     )
-    command = stubs.command(stubs.site(tmp_path, {"transformers.__init__": ""}), mark, [], 0.0)
+    command = stubs.lane_command(stubs.write_site(tmp_path, {"transformers.__init__": ""}), mark, [], 0.0)
     command["args"][2] = script
     answers = json.loads(subprocess.run(**command, stdout=subprocess.PIPE, timeout=60, check=True).stdout)
     assert answers["where"] == {"known": True}
@@ -255,26 +284,26 @@ def test_further_questions_are_asked_where_transformers_is(tmp_path: Path, mark:
 
 
 def test_nothing_is_written_beside_what_is_imported(tmp_path: Path, mark: str) -> None:
-    site = stubs.site(tmp_path, {"flash_attn": stubs.ABORT, "kernels": ""})
+    site = stubs.write_site(tmp_path, {"flash_attn": stubs.ABORT, "kernels": ""})
     before = sorted(site.rglob("*"))
-    stubs.look(site, mark, ["torch", "flash-attn", "kernels"])
+    stubs.run_import_lane(site, mark, ["torch", "flash-attn", "kernels"])
     assert sorted(site.rglob("*")) == before
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 def test_other_interpreters(version: str, tmp_path: Path, mark: str) -> None:
     python = interpreter(version)
-    site = stubs.site(tmp_path, {"flash_attn": stubs.ABORT, "kernels": ""})
-    found = stubs.outcomes(stubs.look(site, mark, ["torch", "flash-attn", "kernels"], 20.0, python))
-    assert found["flash_attn"]["signal"] == "SIGABRT" and found["kernels"]["outcome"] == "ok"
+    site = stubs.write_site(tmp_path, {"flash_attn": stubs.ABORT, "kernels": ""})
+    outcomes = import_outcomes(site, mark, ["torch", "flash-attn", "kernels"], 20.0, python)
+    assert outcomes["flash_attn"]["signal"] == "SIGABRT" and outcomes["kernels"]["outcome"] == "ok"
 
 
 def test_the_real_torch_of_this_interpreter_gives_facts(tmp_path: Path, mark: str) -> None:
     torch = pytest.importorskip("torch")
-    document = stubs.look(tmp_path, mark, ["torch"], 60.0)
+    document = stubs.run_import_lane(tmp_path, mark, ["torch"], 60.0)
     facts = document["torch"]
-    assert stubs.outcomes(document)["torch"]["version"] == torch.__version__
-    assert set(facts["sdpa_switches"]["known"]) == set(introspect.SWITCHES)
+    assert stubs.outcomes_by_module(document)["torch"]["version"] == torch.__version__
+    assert set(facts["sdpa_switches"]["known"]) == set(introspect.SDPA_SWITCHES)
     assert facts["cuda_available"] == {"known": torch.cuda.is_available()}
     if torch.version.cuda is None:
         assert facts["arch_list"] == {"known": []}
@@ -291,7 +320,7 @@ def test_importing_torch_starts_no_thread_that_a_fork_would_lose() -> None:
 
 
 def test_parents_come_before_children_in_the_plan() -> None:
-    seen: set[str] = {""}
-    for entry in plan.PLAN:
-        assert entry.parent in seen
-        seen.add(entry.module)
+    modules: set[str] = {""}
+    for planned in plan.PLAN:
+        assert planned.parent in modules
+        modules.add(planned.module)

@@ -1,4 +1,4 @@
-"""Which of liger's patches would hit nothing, read from source text."""
+"""Which of liger's patches have no target, read from source text."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_liger_patches_that_would_hit_nothing(tmp_path: Path) -> None:
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "modeling_toy.py").write_text(MODELLING)
     toy = "transformers.models.toy.modeling_toy:"
-    assert liger.missing_targets(PATCHES, str(tmp_path), {"NEW": True}) == [toy + "Experts", toy + "gone"]
-    assert liger.missing_targets(PATCHES, str(tmp_path), {"NEW": False}) == [toy + "Block", toy + "gone"]
+    assert liger.find_missing_targets(PATCHES, str(tmp_path), {"NEW": True}) == [toy + "Experts", toy + "gone"]
+    assert liger.find_missing_targets(PATCHES, str(tmp_path), {"NEW": False}) == [toy + "Block", toy + "gone"]
 
 
 @pytest.mark.parametrize(
-    ("text", "there"),
+    ("text", "defined"),
     [
         ("class Name(Base):\n", True),
         ("def Name(x):\n", True),
@@ -68,5 +68,5 @@ def test_liger_patches_that_would_hit_nothing(tmp_path: Path) -> None:
         ("def f(Name=1):\n    x = g(Name=2)\n", False),
     ],
 )
-def test_names_that_a_source_defines(text: str, there: bool) -> None:
-    assert liger.defines(text, "Name") is there
+def test_names_that_a_source_defines(text: str, defined: bool) -> None:
+    assert liger.defines_name(text, "Name") is defined

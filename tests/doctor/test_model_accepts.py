@@ -1,4 +1,4 @@
-"""The installed transformers is asked, in a child, which attention a model's class accepts."""
+"""Which attn_implementation a model's class accepts, as the installed transformers answers in a child process."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from tests.doctor.test_model_config import (
 )
 
 ROOT = Path(__file__).parents[2]
-CHILD = """
+CHILD_SCRIPT = """
 import json, sys
-from attncheck.doctor.probes.payload.model import accepts as model_accepts
-print(json.dumps([model_accepts.accepts(document) for document in json.load(sys.stdin)]))
+from attncheck.doctor.probes.payload.model import accepts
+print(json.dumps([accepts.query_attention_support(document) for document in json.load(sys.stdin)]))
 """
-live = pytest.mark.skipif(
+needs_transformers = pytest.mark.skipif(
     importlib.util.find_spec("transformers") is None or importlib.util.find_spec("torch") is None,
     reason="transformers and torch are not installed here",
 )
 
 
-def ask(*documents: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the answers of a child process of this interpreter."""
+def query_in_child(*documents: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the answers of `query_attention_support` for `documents`, from a child process of this interpreter."""
     child = subprocess.run(
-        [sys.executable, "-c", CHILD],
+        [sys.executable, "-c", CHILD_SCRIPT],
         input=json.dumps(documents),
         capture_output=True,
         text=True,
@@ -52,30 +52,30 @@ def ask(*documents: dict[str, Any]) -> list[dict[str, Any]]:
     return answers
 
 
-@live
+@needs_transformers
 def test_classes_are_told_from_packages() -> None:
-    llama, bloom, llama4, oss, mla = ask(
+    llama, bloom, llama4, oss, mla = query_in_child(
         {**LLAMA, "architectures": ["LlamaForCausalLM"]},
         BLOOM,
         LLAMA4,
         GPT_OSS,
         {**DEEPSEEK_V3, "n_routed_experts": 256},
     )
-    said = llama["accepts"]["known"]
-    assert (said["eager"], said["sdpa"], said["flex_attention"]) == ("", "", "")
-    assert said["flash_attention_2"] == "" or said["flash_attention_2"].startswith("not installed: ")
-    said = bloom["accepts"]["known"]
-    assert said["eager"] == ""
-    assert all(said[name].startswith("refused: ") for name in ("sdpa", "flash_attention_2", "flex_attention"))
+    answers = llama["accepts"]["known"]
+    assert (answers["eager"], answers["sdpa"], answers["flex_attention"]) == ("", "", "")
+    assert answers["flash_attention_2"] == "" or answers["flash_attention_2"].startswith("not installed: ")
+    answers = bloom["accepts"]["known"]
+    assert answers["eager"] == ""
+    assert all(answers[name].startswith("refused: ") for name in ("sdpa", "flash_attention_2", "flex_attention"))
     assert llama4["accepts"]["known"]["flash_attention_2"].startswith("refused: ")
     assert oss["accepts"]["known"]["sdpa"].startswith("refused: ")
     assert oss["accepts"]["known"]["flash_attention_2"] != "refused: "
     assert mla["accepts"]["known"]["sdpa"] == ""
 
 
-@live
+@needs_transformers
 def test_what_cannot_be_asked_says_why() -> None:
-    unknown, remote, damaged, nameless = ask(
+    unknown, remote, damaged, nameless = query_in_child(
         {"model_type": "no_such_type"}, CHATGLM, {**LLAMA, "hidden_size": "x", "num_attention_heads": []}, {}
     )
     assert "does not know model_type 'no_such_type'" in unknown["accepts"]["unreadable"]
@@ -84,21 +84,21 @@ def test_what_cannot_be_asked_says_why() -> None:
     assert "model_type" in nameless["accepts"]["unreadable"]
 
 
-@live
+@needs_transformers
 @pytest.mark.parametrize("document", [GEMMA2, GEMMA3, MISTRAL, QWEN2, GPT_OSS, DEEPSEEK_V3, LLAMA4])
 def test_the_class_agrees_with_what_was_derived(document: dict[str, Any]) -> None:
-    (answer,) = ask(document)
-    derived = config.derive(document)
-    merged = accepts.merge(answer, derived)
+    (answer,) = query_in_child(document)
+    derived = config.derive_model(document)
+    merged = accepts.merge_resolved(answer, derived)
     for name in ("num_heads", "num_kv_heads", "head_dim", "v_head_dim", "softcap", "sliding_window", "layer_types"):
         assert merged[name] == derived[name], name
     assert merged["use_cache"] == {"known": True}
 
 
 def test_the_class_overrides_what_was_derived() -> None:
-    derived = config.derive({**LLAMA, "sliding_window": 4096})
+    derived = config.derive_model({**LLAMA, "sliding_window": 4096})
     resolved = {**LLAMA, "num_key_value_heads": 4, "sliding_window": None, "use_cache": False, "head_dim": 64}
-    merged = accepts.merge({"accepts": {"known": {"eager": ""}}, "resolved": resolved}, derived)
+    merged = accepts.merge_resolved({"accepts": {"known": {"eager": ""}}, "resolved": resolved}, derived)
     assert merged["accepts"] == {"known": {"eager": ""}}
     assert (merged["num_kv_heads"], merged["head_dim"], merged["head_dims"]) == ({"known": 4}, {"known": 64}, [64])
     assert "absent" in merged["sliding_window"] and merged["use_cache"] == {"known": False}
@@ -106,13 +106,13 @@ def test_the_class_overrides_what_was_derived() -> None:
 
 
 def test_no_answer_changes_nothing_else() -> None:
-    derived = config.derive(LLAMA)
-    merged = accepts.merge({"accepts": {"unreadable": "it hung"}, "resolved": {}}, derived)
+    derived = config.derive_model(LLAMA)
+    merged = accepts.merge_resolved({"accepts": {"unreadable": "it hung"}, "resolved": {}}, derived)
     assert merged == {**derived, "accepts": {"unreadable": "it hung"}}
 
 
 def test_a_model_is_shrunk_before_it_is_built() -> None:
-    small = accepts.shrunk(
+    small = accepts.shrink_config(
         {
             "num_hidden_layers": 48,
             "layer_types": ["full_attention"] * 48,
@@ -137,4 +137,4 @@ def test_a_model_is_shrunk_before_it_is_built() -> None:
     ],
 )
 def test_refusals_are_sorted(error: Exception, kind: str) -> None:
-    assert accepts.reason_of(error).startswith(kind)
+    assert accepts.classify_error(error).startswith(kind)

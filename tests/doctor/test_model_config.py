@@ -1,4 +1,4 @@
-"""A model's configuration files are read for what they say, and for what their classes say where they are silent."""
+"""A model's configuration files are read for what they say, and class defaults fill what they leave out."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class Holder:
     model: Fact[Model]
 
 
-def folder(path: Path, config: object, **files: object) -> str:
+def write_model_folder(path: Path, config: object, **files: object) -> str:
     """Write config.json and other files into `path` and return its name."""
     for name, content in {"config.json": config, **files}.items():
         text = content if isinstance(content, str) else json.dumps(content)
@@ -206,16 +206,16 @@ def folder(path: Path, config: object, **files: object) -> str:
     return str(path)
 
 
-def read(source: str, **options: Any) -> Fact[Model]:
-    """Return the model as the examining side gets it."""
-    return codec.read(Holder, {"model": model_config.look(source, **options)}).model
+def read_model(source: str, **options: Any) -> Fact[Model]:
+    """Return the model at `source` as attncheck reads it."""
+    return codec.read(Holder, {"model": model_config.collect_model(source, **options)}).model
 
 
-def model_of(path: Path, config: object, **files: object) -> Model:
-    """Return the model that `config` describes; it must be readable."""
-    found = read(folder(path, config, **files))
-    assert isinstance(found, Known)
-    return found.value
+def read_written_model(path: Path, config: object, **files: object) -> Model:
+    """Write a model folder with `config` and return the model read from it; it must be readable."""
+    model = read_model(write_model_folder(path, config, **files))
+    assert isinstance(model, Known)
+    return model.value
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def model_of(path: Path, config: object, **files: object) -> Model:
 def test_heads(
     tmp_path: Path, config: dict[str, Any], heads: int, kv_heads: int, head_dims: tuple[int, ...], v_head_dim: int
 ) -> None:
-    model = model_of(tmp_path, config)
+    model = read_written_model(tmp_path, config)
     assert (model.num_heads, model.num_kv_heads) == (Known(heads), Known(kv_heads))
     assert (model.head_dims, model.head_dim) == (head_dims, Known(max(head_dims)))
     assert model.v_head_dim == Known(v_head_dim)
@@ -289,7 +289,7 @@ def test_heads(
     ids=lambda value: value.get("model_type") if isinstance(value, dict) else None,
 )
 def test_windows(tmp_path: Path, config: dict[str, Any], window: int | None, windowed: int) -> None:
-    model = model_of(tmp_path, config)
+    model = read_written_model(tmp_path, config)
     assert model.layer_types.count("sliding_attention") == windowed
     assert (model.sliding_window.value if isinstance(model.sliding_window, Known) else None) == window
 
@@ -325,35 +325,38 @@ def test_windows(tmp_path: Path, config: dict[str, Any], window: int | None, win
     ids=lambda value: value.get("model_type") if isinstance(value, dict) else None,
 )
 def test_layers(tmp_path: Path, config: dict[str, Any], kinds: dict[str, int]) -> None:
-    model = model_of(tmp_path, config)
+    model = read_written_model(tmp_path, config)
     assert {kind: model.layer_types.count(kind) for kind in set(model.layer_types)} == kinds
 
 
 def test_what_else_attention_needs(tmp_path: Path) -> None:
-    gemma = model_of(tmp_path, GEMMA2)
+    gemma = read_written_model(tmp_path, GEMMA2)
     assert gemma.softcap == Known(50.0)
-    assert model_of(tmp_path, GPT_OSS).sinks
-    assert model_of(tmp_path, BLOOM).alibi and model_of(tmp_path, MPT).alibi
-    assert not model_of(tmp_path, FALCON_7B).alibi
-    assert model_of(tmp_path, QWEN2_5_VL).mrope and not model_of(tmp_path, QWEN2).mrope
-    assert not model_of(tmp_path, BERT).causal and model_of(tmp_path, {**BERT, "is_decoder": True}).causal
-    assert not model_of(tmp_path, {"model_type": "t5", "is_encoder_decoder": True}).causal
-    assert model_of(tmp_path, MPT).attention_dropout == Known(0.1)
-    assert model_of(tmp_path, LLAMA4).attention_chunk_size == Known(8192)
-    assert model_of(tmp_path, GEMMA3).dtype == Known("bfloat16")
-    assert model_of(tmp_path, {**LLAMA, "torch_dtype": "torch.float16"}).dtype == Known("float16")
-    assert model_of(tmp_path, PHI3).attn_implementation == Known("flash_attention_2")
-    assert model_of(tmp_path, GPT2).max_position_embeddings == Known(1024)
+    assert read_written_model(tmp_path, GPT_OSS).sinks
+    assert read_written_model(tmp_path, BLOOM).alibi and read_written_model(tmp_path, MPT).alibi
+    assert not read_written_model(tmp_path, FALCON_7B).alibi
+    assert read_written_model(tmp_path, QWEN2_5_VL).mrope and not read_written_model(tmp_path, QWEN2).mrope
+    assert (
+        not read_written_model(tmp_path, BERT).causal
+        and read_written_model(tmp_path, {**BERT, "is_decoder": True}).causal
+    )
+    assert not read_written_model(tmp_path, {"model_type": "t5", "is_encoder_decoder": True}).causal
+    assert read_written_model(tmp_path, MPT).attention_dropout == Known(0.1)
+    assert read_written_model(tmp_path, LLAMA4).attention_chunk_size == Known(8192)
+    assert read_written_model(tmp_path, GEMMA3).dtype == Known("bfloat16")
+    assert read_written_model(tmp_path, {**LLAMA, "torch_dtype": "torch.float16"}).dtype == Known("float16")
+    assert read_written_model(tmp_path, PHI3).attn_implementation == Known("flash_attention_2")
+    assert read_written_model(tmp_path, GPT2).max_position_embeddings == Known(1024)
 
 
 def test_towers_have_their_own_heads(tmp_path: Path) -> None:
-    found = {tower.name: (tower.num_heads, tower.head_dim) for tower in model_of(tmp_path, QWEN2_5_VL).towers}
-    assert found == {"vision_config": (16, 80)}
+    heads = {tower.name: (tower.num_heads, tower.head_dim) for tower in read_written_model(tmp_path, QWEN2_5_VL).towers}
+    assert heads == {"vision_config": (16, 80)}
     omni = {
         "model_type": "omni",
         "thinker_config": {"text_config": LLAMA, "audio_config": {"d_model": 1280, "n_head": 20}},
     }
-    model = model_of(tmp_path, omni)
+    model = read_written_model(tmp_path, omni)
     assert model.num_heads == Known(32)
     assert [(tower.name, tower.head_dim) for tower in model.towers] == [("audio_config", 64)]
 
@@ -362,7 +365,7 @@ def test_the_tokenizer_is_read_from_its_small_files(tmp_path: Path) -> None:
     config = {"padding_side": "left", "pad_token": None, "eos_token": {"content": "</s>"}}
     special = {"pad_token": {"content": "<pad>"}, "eos_token": "ignored"}
     files: dict[str, object] = {"tokenizer_config.json": config, "special_tokens_map.json": special}
-    tokenizer = model_of(tmp_path, LLAMA, **files).tokenizer
+    tokenizer = read_written_model(tmp_path, LLAMA, **files).tokenizer
     assert isinstance(tokenizer, Known)
     assert tokenizer.value.padding_side == Known("left")
     assert (tokenizer.value.pad_token, tokenizer.value.eos_token) == (Known("<pad>"), Known("</s>"))
@@ -382,13 +385,13 @@ if is_flash_attn_2_available():
     from flash_attn import flash_attn_func
 raise SystemExit("this file was run")
 """
-    model = model_of(tmp_path, CHATGLM, **{"modeling_chatglm.py": code, "broken.py": "def ("})
+    model = read_written_model(tmp_path, CHATGLM, **{"modeling_chatglm.py": code, "broken.py": "def ("})
     assert model.remote_code
     assert set(model.remote_imports) == {
         *("torch", "einops", "flash_attn", "transformers", "flash_attn.bert_padding:unpad_input"),
         "transformers.modeling_flash_attention_utils:_flash_supports_window_size",
     }
-    assert not model_of(tmp_path, LLAMA).remote_imports
+    assert not read_written_model(tmp_path, LLAMA).remote_imports
 
 
 def test_a_hub_name_is_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,27 +400,27 @@ def test_a_hub_name_is_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.Mo
     snapshot.mkdir(parents=True)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0e9e39f\n")
-    folder(snapshot, LLAMA)
+    write_model_folder(snapshot, LLAMA)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.delenv("HUGGINGFACE_HUB_CACHE", raising=False)
-    found = read("meta-llama/Llama-3.1-8B")
-    assert isinstance(found, Known) and found.value.source == "meta-llama/Llama-3.1-8B"
-    given = read("meta-llama/Llama-3.1-8B", cache_dirs=[str(tmp_path / "hub")])
-    assert given == found
-    missing = read("meta-llama/Llama-2-7b")
+    model = read_model("meta-llama/Llama-3.1-8B")
+    assert isinstance(model, Known) and model.value.source == "meta-llama/Llama-3.1-8B"
+    explicit = read_model("meta-llama/Llama-3.1-8B", cache_dirs=[str(tmp_path / "hub")])
+    assert explicit == model
+    missing = read_model("meta-llama/Llama-2-7b")
     assert isinstance(missing, Unreadable) and "cache" in missing.reason
 
 
 def test_documents_in_hand_are_read_without_a_disk() -> None:
-    found = read("org/name", documents={"config.json": json.dumps(LLAMA)})
-    assert isinstance(found, Known) and found.value.num_heads == Known(32)
-    assert isinstance(read("org/name", documents={}), Unreadable)
+    model = read_model("org/name", documents={"config.json": json.dumps(LLAMA)})
+    assert isinstance(model, Known) and model.value.num_heads == Known(32)
+    assert isinstance(read_model("org/name", documents={}), Unreadable)
 
 
 def test_a_config_file_may_be_named_itself(tmp_path: Path) -> None:
-    assert isinstance(read(folder(tmp_path, LLAMA) + "/config.json"), Known)
+    assert isinstance(read_model(write_model_folder(tmp_path, LLAMA) + "/config.json"), Known)
 
 
 @pytest.mark.parametrize(
@@ -432,24 +435,24 @@ def test_a_config_file_may_be_named_itself(tmp_path: Path) -> None:
 )
 def test_damaged_files_say_why(tmp_path: Path, config: str, reason: str) -> None:
     (tmp_path / "config.json").write_bytes(config.encode("utf-8", "surrogateescape"))
-    found = read(str(tmp_path))
-    assert isinstance(found, Unreadable) and reason in found.reason
+    model = read_model(str(tmp_path))
+    assert isinstance(model, Unreadable) and reason in model.reason
 
 
 def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "config.json").open("wb") as file:
         file.truncate(100_000_000)
-    assert read(str(tmp_path)) == Unreadable("config.json is 100 MB; a model's is a few kB")
+    assert read_model(str(tmp_path)) == Unreadable("config.json is 100 MB; a model's is a few kB")
 
 
 @pytest.mark.parametrize("source", ["", " ", "/nowhere/at/all", "a/b/c/d", "..", "\0", "org--x/y", "./missing"])
 def test_a_source_that_is_none(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert isinstance(read(source, cache_dirs=[]), Unreadable)
+    assert isinstance(read_model(source, cache_dirs=[]), Unreadable)
 
 
 @pytest.mark.parametrize("value", ["32", -1, 0, 1.5, True, [32], {"a": 1}, float("nan"), 10**30])
 def test_a_value_of_the_wrong_kind_is_named(tmp_path: Path, value: object) -> None:
-    model = model_of(tmp_path, {**LLAMA, "num_attention_heads": value})
+    model = read_written_model(tmp_path, {**LLAMA, "num_attention_heads": value})
     assert isinstance(model.num_heads, Unreadable) and "num_attention_heads" in model.num_heads.reason
     assert isinstance(model.head_dim, Unreadable) and model.head_dims == ()

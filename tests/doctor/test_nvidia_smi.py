@@ -18,7 +18,7 @@ from attncheck.core.devices import Device, Driver, Topology
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.doctor.probes.payload.gpus import nvidia_smi, nvidia_text, nvml, visible_devices
 from attncheck.doctor.probes.payload.processes import limits
-from tests.doctor import fake_nvidia_smi as fake
+from tests.doctor import fake_nvidia_smi
 
 
 @pytest.fixture(autouse=True)
@@ -26,16 +26,16 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Hide the real machine: only what a test installs can be found."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(nvidia_smi, "FOLDERS", ())
-    monkeypatch.setattr(nvidia_smi, "PROC", str(tmp_path / "proc"))
-    monkeypatch.setattr(nvidia_smi, "PCI", str(tmp_path / "pci"))
+    monkeypatch.setattr(nvidia_smi, "PROGRAM_FOLDERS", ())
+    monkeypatch.setattr(nvidia_smi, "PROC_FOLDER", str(tmp_path / "proc"))
+    monkeypatch.setattr(nvidia_smi, "PCI_FOLDER", str(tmp_path / "pci"))
     monkeypatch.setattr(nvml, "_LIBRARY", "libnot-there.so.1")
     return tmp_path
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the lane answers, in types."""
+    """The device lane's answer, typed."""
 
     driver: Fact[Driver]
     devices: Fact[tuple[Device, ...]]
@@ -43,26 +43,28 @@ class Answer:
     problems: tuple[str, ...]
 
 
-def look(seconds: float = 10.0) -> tuple[Fact[Driver], Fact[tuple[Device, ...]], Fact[Topology], tuple[str, ...]]:
-    """Return the lane's answer, read as attncheck reads it, which also proves its shape."""
-    answer = nvidia_smi.look(seconds)
+def collect_facts(
+    seconds: float = 10.0,
+) -> tuple[Fact[Driver], Fact[tuple[Device, ...]], Fact[Topology], tuple[str, ...]]:
+    """Return the lane's driver, devices, topology and problems, read as attncheck reads them."""
+    answer = nvidia_smi.collect_gpus(seconds)
     assert "GPU-" not in str(answer), "a UUID names a machine"
-    read = codec.read(Answer, answer)
-    return read.driver, read.devices, read.topology, read.problems
+    facts = codec.read(Answer, answer)
+    return facts.driver, facts.devices, facts.topology, facts.problems
 
 
-def devices(seconds: float = 10.0) -> tuple[Device, ...]:
-    found = look(seconds)[1]
-    assert isinstance(found, Known)
-    return found.value
+def collect_devices(seconds: float = 10.0) -> tuple[Device, ...]:
+    devices = collect_facts(seconds)[1]
+    assert isinstance(devices, Known)
+    return devices.value
 
 
 def test_one_h200(machine: Path) -> None:
-    fake.answering(machine / "bin")
-    driver, found, topology, problems = look()
+    fake_nvidia_smi.install_healthy(machine / "bin")
+    driver, devices, topology, problems = collect_facts()
     assert driver == Known(Driver("580.159.04", Known("13.0"), Known("Completed")))
-    assert isinstance(found, Known)
-    (gpu,) = found.value
+    assert isinstance(devices, Known)
+    (gpu,) = devices.value
     assert (gpu.index, gpu.name, gpu.sm, gpu.visible) == (0, "NVIDIA H200", "sm_90", True)
     assert gpu.memory_total_bytes == Known(143771 << 20) and gpu.memory_free_bytes == Known(143167 << 20)
     assert gpu.mig == Known(False) and gpu.ecc == Known(True)
@@ -71,20 +73,22 @@ def test_one_h200(machine: Path) -> None:
 
 
 def test_eight_gpus_on_nvswitch(machine: Path) -> None:
-    fake.answering(machine / "bin", gpus=fake.eight_gpus(), topo=fake.switched())
-    _, found, topology, _ = look()
-    assert isinstance(found, Known) and isinstance(topology, Known)
-    assert len(found.value) == 8
+    fake_nvidia_smi.install_healthy(
+        machine / "bin", gpus=fake_nvidia_smi.eight_gpus_csv(), topo=fake_nvidia_smi.nvswitch_topology()
+    )
+    _, devices, topology, _ = collect_facts()
+    assert isinstance(devices, Known) and isinstance(topology, Known)
+    assert len(devices.value) == 8
     assert len(topology.value.links) == 28
     assert {link.kind for link in topology.value.links} == {"NV18"}
     assert topology.value.numa_nodes == (0, 0, 0, 0, 1, 1, 1, 1)
 
 
 def test_pcie_matrix() -> None:
-    found = nvidia_text.parse_topology(fake.pcie())
-    kinds = {(link["first"], link["second"]): link["kind"] for link in found["links"]}
+    topology = nvidia_text.parse_topology(fake_nvidia_smi.pcie_topology())
+    kinds = {(link["first"], link["second"]): link["kind"] for link in topology["links"]}
     assert kinds == {(0, 1): "NV12", (0, 2): "SYS", (0, 3): "SYS", (1, 2): "SYS", (1, 3): "SYS", (2, 3): "PHB"}
-    assert found["numa_nodes"] == [0, 1, 2, 3]
+    assert topology["numa_nodes"] == [0, 1, 2, 3]
 
 
 def test_matrix_set_apart_by_spaces() -> None:
@@ -94,21 +98,21 @@ def test_matrix_set_apart_by_spaces() -> None:
         "GPU1    NV18     X      NODE    0-23,96-119     0-1             N/A\n"
         "NIC0    PIX     NODE     X\n"
     )
-    found = nvidia_text.parse_topology(text)
-    assert [(link["first"], link["second"], link["kind"]) for link in found["links"]] == [(0, 1, "NV18")]
-    assert found["numa_nodes"] == [0, -1]
+    topology = nvidia_text.parse_topology(text)
+    assert [(link["first"], link["second"], link["kind"]) for link in topology["links"]] == [(0, 1, "NV18")]
+    assert topology["numa_nodes"] == [0, -1]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (fake.HEADER, {"version": "580.159.04", "cuda": "13.0", "fabric": "Completed"}),
-        (fake.BANNER_610, {"version": "610.57.04", "cuda": "13.3", "fabric": ""}),
+        (fake_nvidia_smi.HEADER, {"version": "580.159.04", "cuda": "13.0", "fabric": "Completed"}),
+        (fake_nvidia_smi.BANNER_610, {"version": "610.57.04", "cuda": "13.3", "fabric": ""}),
         (
-            fake.HEADER.replace("Completed", "In Progress"),
+            fake_nvidia_smi.HEADER.replace("Completed", "In Progress"),
             {"version": "580.159.04", "cuda": "13.0", "fabric": "In Progress"},
         ),
-        (fake.HEADER.replace("Completed", "N/A"), {"version": "580.159.04", "cuda": "13.0", "fabric": ""}),
+        (fake_nvidia_smi.HEADER.replace("Completed", "N/A"), {"version": "580.159.04", "cuda": "13.0", "fabric": ""}),
         (
             "Driver Version : 525.147.01\nCUDA Version : Not Found\n",
             {"version": "525.147.01", "cuda": "", "fabric": ""},
@@ -137,23 +141,23 @@ def test_a_name_with_commas() -> None:
 
 def test_old_driver_does_not_know_compute_cap(machine: Path) -> None:
     old = "0, Tesla V100-SXM2-32GB, 32510, 32500, Enabled, 440.33.01, GPU-1\n"
-    fake.install(
+    fake_nvidia_smi.install_program(
         machine / "bin",
-        "if asked != 'gpus': sys.exit(0)\n"
+        "if query != 'gpus': sys.exit(0)\n"
         "if 'compute_cap' in arguments[0]:\n"
         "    print('Field \"compute_cap\" is not a valid field to query.\\n')\n"
         "    sys.exit(2)\n"
         f"sys.stdout.write({old!r})\n",
     )
-    driver, found, *_ = look()
+    driver, devices, *_ = collect_facts()
     assert isinstance(driver, Known) and driver.value.version == "440.33.01"
     assert isinstance(driver.value.cuda, Unreadable)
-    assert isinstance(found, Known) and found.value[0].sm == "sm_?"
-    assert isinstance(found.value[0].mig, Unreadable)
+    assert isinstance(devices, Known) and devices.value[0].sm == "sm_?"
+    assert isinstance(devices.value[0].mig, Unreadable)
 
 
 @pytest.mark.parametrize(
-    ("words", "status"),
+    ("output", "status"),
     [
         ("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 575.57\n", 18),
         (
@@ -170,18 +174,18 @@ def test_old_driver_does_not_know_compute_cap(machine: Path) -> None:
         ("<html>not nvidia-smi</html>\n", 0),
     ],
 )
-def test_broken(machine: Path, words: str, status: int) -> None:
-    fake.saying(machine / "bin", words, status)
-    driver, found, topology, _ = look()
+def test_broken(machine: Path, output: str, status: int) -> None:
+    fake_nvidia_smi.install_failing(machine / "bin", output, status)
+    driver, devices, topology, _ = collect_facts()
     assert isinstance(driver, Unreadable) and isinstance(topology, Unreadable)
-    assert isinstance(found, Absent), "nothing shows that there is a GPU"
-    assert found.reason.startswith("nvidia-smi: ")
-    if words.startswith("Failed"):
-        assert words.splitlines()[0] in found.reason
+    assert isinstance(devices, Absent), "nothing shows that there is a GPU"
+    assert devices.reason.startswith("nvidia-smi: ")
+    if output.startswith("Failed"):
+        assert output.splitlines()[0] in devices.reason
 
 
 def test_broken_beside_a_gpu(machine: Path) -> None:
-    fake.saying(machine / "bin", "Failed to initialize NVML: Driver/library version mismatch\n", 18)
+    fake_nvidia_smi.install_failing(machine / "bin", "Failed to initialize NVML: Driver/library version mismatch\n", 18)
     card = machine / "pci" / "0000:1b:00.0"
     card.mkdir(parents=True)
     (card / "vendor").write_text("0x10de\n")
@@ -190,104 +194,107 @@ def test_broken_beside_a_gpu(machine: Path) -> None:
     (machine / "proc" / "version").write_text(
         "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.133.20  Release Build  (dvs)\nGCC version: 12\n"
     )
-    driver, found, *_ = look()
+    driver, devices, *_ = collect_facts()
     assert isinstance(driver, Known) and driver.value.version == "570.133.20"
-    assert isinstance(found, Unreadable)
-    assert "mismatch" in found.reason and "1 NVIDIA GPU on the PCI bus" in found.reason
+    assert isinstance(devices, Unreadable)
+    assert "mismatch" in devices.reason and "1 NVIDIA GPU on the PCI bus" in devices.reason
 
 
 def test_no_devices(machine: Path) -> None:
-    fake.install(
+    fake_nvidia_smi.install_program(
         machine / "bin",
-        f"sys.stdout.write({fake.HEADER!r} if asked == '-q' else 'No devices were found\\n')\nos._exit(6)\n",
+        f"sys.stdout.write({fake_nvidia_smi.HEADER!r} if query == '-q' else 'No devices were found\\n')\nos._exit(6)\n",
     )
-    fake.saying(machine / "bin", "No devices were found\n", 6)
-    driver, found, *_ = look()
-    assert isinstance(driver, Absent) and isinstance(found, Absent)
-    assert "No devices were found" in found.reason
+    fake_nvidia_smi.install_failing(machine / "bin", "No devices were found\n", 6)
+    driver, devices, *_ = collect_facts()
+    assert isinstance(driver, Absent) and isinstance(devices, Absent)
+    assert "No devices were found" in devices.reason
 
 
 def test_a_gpu_that_is_lost_beside_one_that_works(machine: Path) -> None:
     lost = "Unable to determine the device handle for GPU1: 0000:1C:00.0: Unknown Error\n"
-    fake.answering(machine / "bin", gpus=lost + fake.H200)
-    _, found, _, problems = look()
-    assert isinstance(found, Known) and len(found.value) == 1
+    fake_nvidia_smi.install_healthy(machine / "bin", gpus=lost + fake_nvidia_smi.H200_CSV)
+    _, devices, _, problems = collect_facts()
+    assert isinstance(devices, Known) and len(devices.value) == 1
     assert problems and "Unable to determine" in problems[0]
 
 
 def test_warnings_around_the_answer(machine: Path) -> None:
-    fake.answering(machine / "bin", gpus="WARNING: infoROM is corrupted at gpu 0000:3B:00.0\n" + fake.H200 + "\n\n")
-    assert len(devices()) == 1
+    fake_nvidia_smi.install_healthy(
+        machine / "bin", gpus="WARNING: infoROM is corrupted at gpu 0000:3B:00.0\n" + fake_nvidia_smi.H200_CSV + "\n\n"
+    )
+    assert len(collect_devices()) == 1
 
 
 def test_hung_with_a_child_of_its_own(machine: Path) -> None:
-    fake.install(
+    fake_nvidia_smi.install_program(
         machine / "bin",
         "child = subprocess.Popen([sys.executable, '-IS', '-c', 'import time; time.sleep(300)'])\n"
         f"open({str(machine)!r} + '/pids', 'a').write('%d %d ' % (os.getpid(), child.pid))\n"
         "time.sleep(300)\n",
     )
     begin = time.monotonic()
-    driver, found, *_ = look(2.0)
+    driver, devices, *_ = collect_facts(2.0)
     assert time.monotonic() - begin < 5
     assert isinstance(driver, Unreadable) and "did not answer within 2 s" in driver.reason
-    assert isinstance(found, Absent) and found.reason.startswith("nvidia-smi: ")
+    assert isinstance(devices, Absent) and devices.reason.startswith("nvidia-smi: ")
     pids = [int(word) for word in (machine / "pids").read_text().split()]
     assert len(pids) == 6
     end = time.monotonic() + 2
-    while any(map(fake.alive, pids)) and time.monotonic() < end:
+    while any(map(fake_nvidia_smi.is_alive, pids)) and time.monotonic() < end:
         time.sleep(0.01)
-    assert not [pid for pid in pids if fake.alive(pid)]
+    assert not [pid for pid in pids if fake_nvidia_smi.is_alive(pid)]
 
 
 def test_an_answer_whose_child_holds_on(machine: Path) -> None:
-    fake.install(
+    answers = {"gpus": fake_nvidia_smi.H200_CSV, "topo": fake_nvidia_smi.ONE_GPU_TOPOLOGY, "-q": fake_nvidia_smi.HEADER}
+    fake_nvidia_smi.install_program(
         machine / "bin",
         "subprocess.Popen([sys.executable, '-IS', '-c', 'import time; time.sleep(300)'])\n"
-        f"sys.stdout.write({{'gpus': {fake.H200!r}, 'topo': {fake.ONE!r}, '-q': {fake.HEADER!r}}}[asked])\n",
+        f"sys.stdout.write({answers!r}[query])\n",
     )
     begin = time.monotonic()
-    assert len(devices(30.0)) == 1
+    assert len(collect_devices(30.0)) == 1
     assert time.monotonic() - begin < 10
 
 
 def test_hung_topology_costs_the_topology_alone(machine: Path) -> None:
-    fake.install(
+    answers = {"gpus": fake_nvidia_smi.eight_gpus_csv(), "-q": fake_nvidia_smi.HEADER}
+    fake_nvidia_smi.install_program(
         machine / "bin",
-        "if asked == 'topo': time.sleep(300)\n"
-        f"sys.stdout.write({{'gpus': {fake.eight_gpus()!r}, '-q': {fake.HEADER!r}}}[asked])\n",
+        f"if query == 'topo': time.sleep(300)\nsys.stdout.write({answers!r}[query])\n",
     )
-    driver, found, topology, _ = look(2.0)
-    assert isinstance(driver, Known) and isinstance(found, Known) and len(found.value) == 8
+    driver, devices, topology, _ = collect_facts(2.0)
+    assert isinstance(driver, Known) and isinstance(devices, Known) and len(devices.value) == 8
     assert isinstance(topology, Unreadable)
 
 
 def test_garbage(machine: Path) -> None:
-    fake.install(machine / "bin", "sys.stdout.buffer.write(bytes(range(256)) * 400)\n")
-    driver, found, *_ = look()
-    assert isinstance(driver, Unreadable) and isinstance(found, Absent)
-    assert found.reason.isprintable()
+    fake_nvidia_smi.install_program(machine / "bin", "sys.stdout.buffer.write(bytes(range(256)) * 400)\n")
+    driver, devices, *_ = collect_facts()
+    assert isinstance(driver, Unreadable) and isinstance(devices, Absent)
+    assert devices.reason.isprintable()
 
 
 def test_a_flood_is_cut(machine: Path) -> None:
-    fake.install(
+    fake_nvidia_smi.install_program(
         machine / "bin",
         "block = b'0, ' * 350000\nfor _ in range(100):\n    sys.stdout.buffer.write(block)\n",
     )
     begin = time.monotonic()
-    found = look()[1]
-    assert isinstance(found, Absent) and "wrote more than 4 MiB" in found.reason
+    devices = collect_facts()[1]
+    assert isinstance(devices, Absent) and "wrote more than 4 MiB" in devices.reason
     assert time.monotonic() - begin < 8
 
 
 def test_a_program_that_cannot_run(machine: Path) -> None:
-    fake.install(machine / "bin", "").write_text("#!/not/there\n")
-    assert isinstance(look()[0], Unreadable)
+    fake_nvidia_smi.install_program(machine / "bin", "").write_text("#!/not/there\n")
+    assert isinstance(collect_facts()[0], Unreadable)
 
 
 def test_nothing_at_all() -> None:
-    driver, found, topology, problems = look()
-    assert isinstance(driver, Absent) and isinstance(found, Absent) and isinstance(topology, Absent)
+    driver, devices, topology, problems = collect_facts()
+    assert isinstance(driver, Absent) and isinstance(devices, Absent) and isinstance(topology, Absent)
     assert problems == ()
 
 
@@ -298,10 +305,10 @@ def test_proc_alone(machine: Path) -> None:
     (machine / "proc" / "version").write_text(
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.08  Sat Feb 24 2024\n"
     )
-    driver, found, *_ = look()
+    driver, devices, *_ = collect_facts()
     assert isinstance(driver, Known) and driver.value.version == "535.161.08"
-    assert isinstance(found, Known) and found.value[0].name == "NVIDIA H200"
-    assert found.value[0].sm == "sm_?"
+    assert isinstance(devices, Known) and devices.value[0].name == "NVIDIA H200"
+    assert devices.value[0].sm == "sm_?"
 
 
 def test_gpus_on_the_bus_without_a_driver(machine: Path) -> None:
@@ -309,8 +316,8 @@ def test_gpus_on_the_bus_without_a_driver(machine: Path) -> None:
     card.mkdir(parents=True)
     (card / "vendor").write_text("0x10de\n")
     (card / "class").write_text("0x030200\n")
-    found = look()[1]
-    assert isinstance(found, Absent) and "on the PCI bus" in found.reason
+    devices = collect_facts()[1]
+    assert isinstance(devices, Absent) and "on the PCI bus" in devices.reason
 
 
 UUIDS = ["GPU-aaaa1111", "GPU-aaaa2222", "GPU-bbbb3333"]
@@ -341,13 +348,15 @@ UUIDS = ["GPU-aaaa1111", "GPU-aaaa2222", "GPU-bbbb3333"]
     ],
 )
 def test_visible(setting: str | None, expected: list[int]) -> None:
-    assert visible_devices.order(setting, UUIDS, {"MIG-5c0f": 1}) == expected
+    assert visible_devices.visible_positions(setting, UUIDS, {"MIG-5c0f": 1}) == expected
 
 
 def test_hidden_gpus_are_marked(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake.answering(machine / "bin", gpus=fake.eight_gpus(), topo=fake.switched())
+    fake_nvidia_smi.install_healthy(
+        machine / "bin", gpus=fake_nvidia_smi.eight_gpus_csv(), topo=fake_nvidia_smi.nvswitch_topology()
+    )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
-    assert [gpu.index for gpu in devices() if gpu.visible] == [1, 3]
+    assert [gpu.index for gpu in collect_devices() if gpu.visible] == [1, 3]
 
 
 def test_mig_device_is_found_on_its_gpu(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,18 +365,24 @@ def test_mig_device_is_found_on_its_gpu(machine: Path, monkeypatch: pytest.Monke
         "GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-10000000-0000)\n"
         "  MIG 1g.10gb     Device  0: (UUID: MIG-5c0f1d6e-33aa-5d0f-a2f3-3f3f3f3f3f3f)\n"
     )
-    fake.answering(machine / "bin", gpus=fake.eight_gpus(), topo=fake.switched(), listed=listed)
+    fake_nvidia_smi.install_healthy(
+        machine / "bin", gpus=fake_nvidia_smi.eight_gpus_csv(), topo=fake_nvidia_smi.nvswitch_topology(), listed=listed
+    )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-5c0f1d6e-33aa-5d0f-a2f3-3f3f3f3f3f3f")
-    assert [gpu.index for gpu in devices() if gpu.visible] == [1]
+    assert [gpu.index for gpu in collect_devices() if gpu.visible] == [1]
 
 
 def test_all_three_questions_are_asked_at_once(machine: Path) -> None:
-    answers: Any = {"gpus": fake.H200, "topo": fake.ONE, "-q": fake.HEADER}
-    fake.install(machine / "bin", f"time.sleep(0.5)\nsys.stdout.write({answers!r}[asked])\n")
+    answers: Any = {
+        "gpus": fake_nvidia_smi.H200_CSV,
+        "topo": fake_nvidia_smi.ONE_GPU_TOPOLOGY,
+        "-q": fake_nvidia_smi.HEADER,
+    }
+    fake_nvidia_smi.install_program(machine / "bin", f"time.sleep(0.5)\nsys.stdout.write({answers!r}[query])\n")
     begin = time.monotonic()
-    assert len(devices()) == 1
+    assert len(collect_devices()) == 1
     assert time.monotonic() - begin < 1.4
 
 
 def test_output_limit_leaves_room_for_real_machines() -> None:
-    assert 100 * len(fake.switched()) < limits.OUTPUT_LIMIT
+    assert 100 * len(fake_nvidia_smi.nvswitch_topology()) < limits.OUTPUT_LIMIT

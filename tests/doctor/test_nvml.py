@@ -1,4 +1,4 @@
-"""NVML asked through ctypes. The library is a stand-in compiled here from NVML's own signatures: CI has no driver."""
+"""NVML through ctypes. The library is a stand-in compiled here from NVML's own signatures: CI has no driver."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ int nvmlDeviceGetMemoryInfo(void *device, nvmlMemory_t *memory) {
 """
 
 
-def build(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
-    """Compile the stand-in and let it be the library."""
+def build_library(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
+    """Compile the stand-in and use it as the library."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler to build the stand-in with")
@@ -52,8 +52,8 @@ def build(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
 
 
 def test_two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build(tmp_path, monkeypatch)
-    answer = nvml.look()
+    build_library(tmp_path, monkeypatch)
+    answer = nvml.collect_gpus_by_nvml()
     assert answer["driver"]["known"]["version"] == "580.159.04"
     assert answer["driver"]["known"]["cuda"] == {"known": "13.0"}
     first, second = answer["devices"]["known"]
@@ -65,12 +65,12 @@ def test_two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build(tmp_path, monkeypatch, "-DSTART=18")
-    answer = nvml.look()
+    build_library(tmp_path, monkeypatch, "-DSTART=18")
+    answer = nvml.collect_gpus_by_nvml()
     assert answer["driver"] == answer["devices"] == {"unreadable": "NVML: Driver/library version mismatch"}
 
 
 def test_not_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"\x7fELF damaged")
     monkeypatch.setattr(nvml, "_LIBRARY", str(tmp_path / "libnvidia-ml.so.1"))
-    assert nvml.look() == {}
+    assert nvml.collect_gpus_by_nvml() == {}

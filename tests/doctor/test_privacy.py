@@ -1,4 +1,4 @@
-"""No home path, user, host, credential or token leaves; names that only look alike stay."""
+"""Home paths, users, hosts, credentials and tokens are removed; names that only resemble them stay."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from attncheck.doctor.probes.payload import privacy
 
 @pytest.fixture
 def alice(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    account(monkeypatch, home="/home/alice", user="alice", host="gpu17.corp.example")
+    fake_account(monkeypatch, home="/home/alice", user="alice", host="gpu17.corp.example")
     return monkeypatch
 
 
-def account(patch: pytest.MonkeyPatch, home: str, user: str, host: str) -> None:
-    """Be this account on this machine."""
+def fake_account(patch: pytest.MonkeyPatch, home: str, user: str, host: str) -> None:
+    """Make the process appear to run as this account on this machine."""
     for name in ("LOGNAME", "USERNAME", "SUDO_USER", "HOSTNAME", "COMPUTERNAME"):
         patch.delenv(name, raising=False)
     patch.setenv("HOME", home)
     patch.setenv("USER", user)
-    patch.setattr(privacy, "_account", lambda: (user, home))
+    patch.setattr(privacy, "_read_account", lambda: (user, home))
     patch.setattr(os, "uname", lambda: os.uname_result(("Linux", host, "6.1", "#1", "x86_64")))
 
 
@@ -88,7 +88,7 @@ def test_walks_everything_and_keys_too(alice: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("home", ["/", "", "relative"])
 def test_a_home_that_is_none(monkeypatch: pytest.MonkeyPatch, home: str) -> None:
-    account(monkeypatch, home=home, user="", host="")
+    fake_account(monkeypatch, home=home, user="", host="")
     assert privacy.scrub("/opt/env/lib /") == "/opt/env/lib /"
 
 
@@ -108,25 +108,25 @@ def test_home_through_a_link(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> 
     real, link = tmp_path / "real", tmp_path / "link"
     real.mkdir()
     link.symlink_to(real)
-    account(monkeypatch, home=str(link), user="", host="")
+    fake_account(monkeypatch, home=str(link), user="", host="")
     assert privacy.scrub([f"{real}/x", f"{link}/x"]) == ["~/x", "~/x"]
 
 
 @pytest.mark.parametrize("name", ["root", "runner", "ray", "torch", "io", "42", "ubuntu"])
 def test_account_names_that_name_no_person_stay(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    account(monkeypatch, home="/srv/home", user=name, host="localhost")
+    fake_account(monkeypatch, home="/srv/home", user=name, host="localhost")
     text = f"/env/lib/python3.12/site-packages/{name}/lib"
     assert privacy.scrub(text) == text
 
 
 @pytest.mark.parametrize("name", ["torch", "triton", "localhost", "vm1", "localhost.localdomain"])
 def test_machine_names_that_would_garble_stay(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    account(monkeypatch, home="/srv/home", user="", host=name)
+    fake_account(monkeypatch, home="/srv/home", user="", host=name)
     assert privacy.scrub(f"{name} 2.9") == f"{name} 2.9"
 
 
 def test_public_url() -> None:
-    assert privacy.public_url("https://u:p@h/x?k=1 http://v/y#z /plain?x") == "https://h/x http://v/y /plain?x"
+    assert privacy.strip_url_secrets("https://u:p@h/x?k=1 http://v/y#z /plain?x") == "https://h/x http://v/y /plain?x"
 
 
 def test_two_thousand_strings_in_little_time(alice: pytest.MonkeyPatch) -> None:

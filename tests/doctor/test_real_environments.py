@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return environments.base(tmp_path_factory.mktemp("environments") / "base")
+    return environments.create_base(tmp_path_factory.mktemp("environments") / "base")
 
 
 @pytest.fixture
@@ -26,104 +26,104 @@ def env(base: Environment, tmp_path: Path) -> Environment:
 
 @pytest.fixture
 def archive() -> Path:
-    found = environments.flash_attn_archive()
-    if found is None:
+    path = environments.find_flash_attn_archive()
+    if path is None:
         pytest.skip("no genuine flash-attn build here: set ATTNCHECK_FLASH_ATTN_ARCHIVE to its .tar.xz")
-    return found
+    return path
 
 
-def codes(report: dict[str, Any], severity: str = "") -> list[str]:
+def finding_codes(report: dict[str, Any], severity: str = "") -> list[str]:
     return [f["code"] for f in report["findings"] if severity in ("", f["severity"])]
 
 
-def finding(report: dict[str, Any], code: str) -> dict[str, Any]:
-    found: list[dict[str, Any]] = [f for f in report["findings"] if f["code"] == code]
-    assert len(found) == 1, f"{code} not found once among {codes(report)}"
-    return found[0]
+def get_finding(report: dict[str, Any], code: str) -> dict[str, Any]:
+    findings: list[dict[str, Any]] = [f for f in report["findings"] if f["code"] == code]
+    assert len(findings) == 1, f"{code} not found once among {finding_codes(report)}"
+    return findings[0]
 
 
-def ring(env: Environment, transformers: str) -> Environment:
-    environments.stub_flash_attn(env)
+def install_ring_flash_attn(env: Environment, transformers: str) -> Environment:
+    environments.install_stub_flash_attn(env)
     env.install(f"transformers=={transformers}")
-    env.pip("install", "--quiet", "--no-deps", "ring-flash-attn==0.1.8")
+    env.run_pip("install", "--quiet", "--no-deps", "ring-flash-attn==0.1.8")
     return env
 
 
-def apply_first_command(env: Environment, found: dict[str, Any]) -> None:
-    command = next(fix["text"] for fix in found["fixes"] if fix["kind"] == "command")
-    env.shell(command)
+def apply_first_command(env: Environment, finding: dict[str, Any]) -> None:
+    command = next(fix["text"] for fix in finding["fixes"] if fix["kind"] == "command")
+    env.run_shell(command)
 
 
-def alarms(report: dict[str, Any]) -> list[str]:
-    """Return what is worse than a note, less what only says that this machine cannot build or run flash-attn."""
+def list_alarms(report: dict[str, Any]) -> list[str]:
+    """Return code and message of each finding that is worse than a note."""
     return [f"{f['code']} {f['message']}" for f in report["findings"] if f["severity"] != "note"]
 
 
 def test_a_healthy_environment_is_not_questioned(env: Environment) -> None:
-    report = env.doctor()
-    assert alarms(report) == []
+    report = env.run_doctor()
+    assert list_alarms(report) == []
     outcomes = {o["module"]: o["outcome"] for o in report["snapshot"]["imports"]["known"]}
     assert outcomes["torch"] == outcomes["transformers"] == "ok"
 
 
 @pytest.mark.parametrize("transformers", [pytest.param("5.4.0", marks=pytest.mark.nightly), "5.17.0"])
 def test_ring_flash_attn_that_cannot_import_and_the_fix_that_works(env: Environment, transformers: str) -> None:
-    broken = finding(ring(env, transformers).doctor(), "ATN140")
+    broken = get_finding(install_ring_flash_attn(env, transformers).run_doctor(), "ATN140")
     assert "is_flash_attn_greater_or_equal_2_10" in str(broken)
     assert transformers in str(broken)
     apply_first_command(env, broken)
-    assert alarms(env.doctor()) == []
+    assert list_alarms(env.run_doctor()) == []
 
 
 def test_ring_flash_attn_under_a_transformers_whose_signature_it_does_not_know(env: Environment) -> None:
-    report = ring(env, "5.23.0").doctor()
-    assert {"ATN140", "ATN141"} & set(codes(report, "error"))
+    report = install_ring_flash_attn(env, "5.23.0").run_doctor()
+    assert {"ATN140", "ATN141"} & set(finding_codes(report, "error"))
     assert "23" in str(report["findings"])
     apply_first_command(env, next(f for f in report["findings"] if f["code"] in ("ATN140", "ATN141")))
-    assert alarms(env.doctor()) == []
+    assert list_alarms(env.run_doctor()) == []
 
 
 def test_ring_flash_attn_under_a_transformers_that_fits(env: Environment) -> None:
-    report = ring(env, "4.57.6").doctor()
-    assert alarms(report) == []
+    report = install_ring_flash_attn(env, "4.57.6").run_doctor()
+    assert list_alarms(report) == []
 
 
 def test_flash_attn_built_for_another_torch(env: Environment, archive: Path) -> None:
-    environments.lay_genuine_flash_attn(env, archive)
+    environments.unpack_genuine_flash_attn(env, archive)
     env.install("einops")
     for lanes in (("--lane", "static"), ()):
-        report = env.doctor(*lanes)
-        broken = finding(report, "ATN104")
+        report = env.run_doctor(*lanes)
+        broken = get_finding(report, "ATN104")
         assert broken["severity"] == "error"
         assert "2.13.0" in str(broken)
-    assert "ATN108" not in codes(report), "one defect, one finding"
+    assert "ATN108" not in finding_codes(report), "one defect, one finding"
 
 
 def test_torch_absent_and_the_fix_that_works(env: Environment) -> None:
-    env.pip("uninstall", "--quiet", "-y", "torch")
-    report = env.doctor("--profile", "flash")
-    missing = finding(report, "ATN101")
+    env.run_pip("uninstall", "--quiet", "-y", "torch")
+    report = env.run_doctor("--profile", "flash")
+    missing = get_finding(report, "ATN101")
     apply_first_command(env, missing)
-    assert "ATN101" not in codes(env.doctor("--profile", "flash"))
+    assert "ATN101" not in finding_codes(env.run_doctor("--profile", "flash"))
 
 
 def test_flash_attn_four_laid_over_flash_attn(env: Environment, archive: Path) -> None:
-    environments.lay_genuine_flash_attn(env, archive)
-    env.pip("install", "--quiet", "--no-deps", "--pre", "flash-attn-4==4.0.0b36")
-    report = env.doctor("--lane", "static")
-    clash = finding(report, "ATN113")
+    environments.unpack_genuine_flash_attn(env, archive)
+    env.run_pip("install", "--quiet", "--no-deps", "--pre", "flash-attn-4==4.0.0b36")
+    report = env.run_doctor("--lane", "static")
+    clash = get_finding(report, "ATN113")
     assert "flash-attn-4" in str(clash)
 
 
 def test_kernels_that_transformers_refuses_and_the_fix_that_works(env: Environment) -> None:
-    env.pip("install", "--quiet", "kernels<0.12")
-    broken = finding(env.doctor(), "ATN149")
+    env.run_pip("install", "--quiet", "kernels<0.12")
+    broken = get_finding(env.run_doctor(), "ATN149")
     apply_first_command(env, broken)
-    assert alarms(env.doctor()) == []
+    assert list_alarms(env.run_doctor()) == []
 
 
 def test_the_environment_is_left_as_it_was(env: Environment) -> None:
-    def listing() -> dict[str, tuple[int, int]]:
+    def list_files() -> dict[str, tuple[int, int]]:
         return {
             str(path.relative_to(env.folder)): (path.lstat().st_size, path.lstat().st_mtime_ns)
             for path in env.folder.rglob("*")
@@ -132,19 +132,19 @@ def test_the_environment_is_left_as_it_was(env: Environment) -> None:
 
     for stale in env.folder.rglob("*.pyc"):  # so that byte code, were it written, would show
         os.unlink(stale)
-    before = listing()
-    env.doctor()
-    assert listing() == before
+    before = list_files()
+    env.run_doctor()
+    assert list_files() == before
 
 
 def test_a_snapshot_names_nobody(env: Environment) -> None:
-    text = str(env.doctor())
+    text = str(env.run_doctor())
     home = str(Path.home())
     assert home + "/" not in text
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         ("raise ImportError('libcudart.so.12: cannot open shared object file: No such file')", "libcudart.so.12"),
         ("import ctypes\nctypes.string_at(0)", "SIGSEGV"),
@@ -152,24 +152,24 @@ def test_a_snapshot_names_nobody(env: Environment) -> None:
     ],
     ids=["raises", "dies", "hangs"],
 )
-def test_a_torch_that_cannot_be_imported(env: Environment, marker: str, body: str, says: str) -> None:
+def test_a_torch_that_cannot_be_imported(env: Environment, marker: str, body: str, message: str) -> None:
     path = env.site / "torch" / "__init__.py"
     path.unlink()  # a hard link: the base's copy must stay as it is
     path.write_text(body + "\n")
-    report = env.doctor("--timeout", "4")
-    broken = finding(report, "ATN102")
-    assert says in str(broken)
-    assert codes(report, "error") == ["ATN102"], "one defect, one finding"
+    report = env.run_doctor("--timeout", "4")
+    broken = get_finding(report, "ATN102")
+    assert message in str(broken)
+    assert finding_codes(report, "error") == ["ATN102"], "one defect, one finding"
 
 
 def test_a_half_removed_package(env: Environment) -> None:
     (env.site / "transformers-5.17.0.dist-info" / "METADATA").unlink()
-    report = env.doctor("--lane", "static")
-    assert "METADATA is missing" in str(finding(report, "ATN117"))
+    report = env.run_doctor("--lane", "static")
+    assert "METADATA is missing" in str(get_finding(report, "ATN117"))
 
 
 def test_a_checkout_that_shadows_the_package(env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "checkout" / "transformers").mkdir(parents=True)
     (tmp_path / "checkout" / "transformers" / "__init__.py").write_text("")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "checkout"))
-    assert "transformers" in str(finding(env.doctor("--lane", "static"), "ATN118"))
+    assert "transformers" in str(get_finding(env.run_doctor("--lane", "static"), "ATN118"))

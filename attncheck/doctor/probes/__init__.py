@@ -1,1 +1,1 @@
-"""The probes: they look at an environment and never judge it."""
+"""The probes: they collect facts about an environment and never judge them."""

@@ -9,19 +9,19 @@ PACKAGE = "attncheck_payload"
 
 
 @cache
-def sources() -> dict[str, str]:
-    """Return the source text of every payload module by the name it goes by over there."""
+def payload_sources() -> dict[str, str]:
+    """Return the source text of every payload module by its module name in the examined interpreter."""
     folder = Path(__file__).with_name("payload")
-    found = {}
+    sources = {}
     for path in sorted(folder.rglob("*.py")):
         parts = (PACKAGE, *path.relative_to(folder).with_suffix("").parts)
-        if path.stem == "__init__":  # its docstring is for readers here
-            found[".".join(parts[:-1])] = ""
+        if path.stem == "__init__":  # sent empty: its docstring is for readers of the source
+            sources[".".join(parts[:-1])] = ""
         else:
-            found[".".join(parts)] = path.read_text(encoding="utf-8")
-    return found
+            sources[".".join(parts)] = path.read_text(encoding="utf-8")
+    return sources
 
 
-def message(call: str, request: dict[str, object]) -> dict[str, object]:
+def build_message(call: str, request: dict[str, object]) -> dict[str, object]:
     """Return what `attncheck.workers.child.BOOTSTRAP` reads on its standard input."""
-    return {"package": PACKAGE, "sources": sources(), "call": call, "request": request}
+    return {"package": PACKAGE, "sources": payload_sources(), "call": call, "request": request}

@@ -1,4 +1,4 @@
-"""Fetches a model's small configuration files from the Hugging Face Hub, only when asked with --online.
+"""Downloads a model's small configuration files from the Hugging Face Hub, only with --online.
 
 The files are kept in memory: the local cache is not written.
 Source of the URL form: huggingface_hub's `hf_hub_url` ("{endpoint}/{repo_id}/resolve/{revision}/{filename}").
@@ -13,12 +13,12 @@ from pathlib import Path
 from attncheck.core.errors import BadUsage, Unanswered
 
 FILES = ("config.json", "tokenizer_config.json")
-LIMIT = 32 << 20  # bytes
-SECONDS = 20.0
+MAX_BYTES = 32 << 20
+TIMEOUT_SECONDS = 20.0
 
 
 def fetch(model: str) -> dict[str, str] | None:
-    """Return the text of `model`'s configuration files by name, or None where it is a folder here.
+    """Return the text of `model`'s configuration files by name, or None where it is a local folder.
 
     Honours HF_ENDPOINT and HF_TOKEN. Raises `BadUsage` for a name the Hub does not have and `Unanswered` where it
     cannot be reached.
@@ -27,14 +27,14 @@ def fetch(model: str) -> dict[str, str] | None:
         return None
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", model):
         raise BadUsage(f"{model!r} is neither a folder here nor a Hub name such as Qwen/Qwen2.5-7B")
-    texts = {name: _get(model, name) for name in FILES}
+    texts = {name: _download_file(model, name) for name in FILES}
     config = texts["config.json"]
     if config is None:
         raise BadUsage(f"the Hub has no {model} with a config.json (or it is gated: set HF_TOKEN)")
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def _get(model: str, name: str) -> str | None:
+def _download_file(model: str, name: str) -> str | None:
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
@@ -46,14 +46,14 @@ def _get(model: str, name: str) -> str | None:
     if token:
         request.add_unredirected_header("Authorization", f"Bearer {token}")  # not to a storage host it redirects to
     try:
-        with urlopen(request, timeout=SECONDS) as response:
-            data: bytes = response.read(LIMIT + 1)
+        with urlopen(request, timeout=TIMEOUT_SECONDS) as response:
+            data: bytes = response.read(MAX_BYTES + 1)
     except HTTPError as error:
         if error.code in (401, 403, 404):
             return None
         raise Unanswered(f"the Hub answered {error.code} for {model}/{name}") from None
     except (URLError, OSError) as error:
         raise Unanswered(f"the Hub cannot be reached: {getattr(error, 'reason', error)}") from None
-    if len(data) > LIMIT:
-        raise BadUsage(f"{model}/{name} is larger than {LIMIT >> 20} MiB")
+    if len(data) > MAX_BYTES:
+        raise BadUsage(f"{model}/{name} is larger than {MAX_BYTES >> 20} MiB")
     return data.decode("utf-8", "replace")

@@ -20,6 +20,6 @@ def look(source: str, documents: dict[str, str] | None = None) -> Fact[Model]:
     from attncheck.doctor.probes.payload.privacy import scrub
 
     try:
-        return codec.read(_Answer, scrub({"model": config.look(source, documents)})).model
+        return codec.read(_Answer, scrub({"model": config.collect_model(source, documents)})).model
     except codec.BadDocument as error:
         return Unreadable(f"reading the model failed: {error}")

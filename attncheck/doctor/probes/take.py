@@ -1,4 +1,4 @@
-"""Takes a snapshot of an environment: asks the payload, joins the lanes, reads the result into types."""
+"""Takes a snapshot of an environment: runs the payload's lanes, joins their answers, parses the result into types."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from attncheck.workers.process import stop_all
 
 Lane = Literal["static", "import", "device"]
 LANES: tuple[Lane, ...] = get_args(Lane)
-GRACE_SECONDS = 15.0  # on top of one import's deadline: start-up, and stopping what hangs
+GRACE_SECONDS = 15.0  # beyond one import's deadline: start-up, and stopping what hangs
 
-_LOST = "the process that was asked"  # as the import lane words the end of a child that died or hung
-_CALLS: dict[str, str] = {"import": "imports", "device": "device"}
+_LOST_CHILD = "the process that was asked"  # as the import lane words the end of a child that died or hung
+_LANE_CALLS: dict[str, str] = {"import": "imports", "device": "device"}
 
 
 def take(
@@ -29,41 +29,42 @@ def take(
     model: str | None = None,
     documents: dict[str, str] | None = None,
     seconds: float = 60.0,
-    progress: Callable[[str], None] = lambda text: None,
+    report_progress: Callable[[str], None] = lambda text: None,
 ) -> Snapshot:
-    """Return what `lanes` see of the environment of the interpreter `python` (None: the one running attncheck).
+    """Return what `lanes` observe of the environment of the interpreter `python` (None: the one running attncheck).
 
-    `documents` are a model's files already in hand, by name. `seconds` is the deadline of one import. Raises
-    `BadUsage` for an interpreter that cannot be examined and `Unanswered` where the static lane gives no answer.
+    `documents` are the texts of a model's files by name, where they are already read. `seconds` is the deadline of one
+    import. Raises `BadUsage` for an interpreter that cannot be examined and `Unanswered` where the static lane gives
+    no answer.
     """
     request: dict[str, object] = {"model": model, "documents": documents, "seconds": seconds}
     request["kernels"] = "device" in lanes
     interpreter = python or sys.executable
-    asked = [_CALLS[lane] for lane in LANES if lane in lanes and lane in _CALLS]
+    calls = [_LANE_CALLS[lane] for lane in LANES if lane in lanes and lane in _LANE_CALLS]
     try:
-        if python is not None:  # alone and first, so that an interpreter of no use is told apart from a lost lane
-            progress("reading files")
-            child = Child(python, "static", bundle.message("static", request))
+        if python is not None:  # alone and first: an unusable interpreter is not taken for a lost lane
+            report_progress("reading files")
+            child = Child(python, "static", bundle.build_message("static", request))
             static = answer_of(run_together([child], time.monotonic() + seconds)["static"], python)
-        children = [Child(interpreter, call, bundle.message(call, request)) for call in asked]
+        children = [Child(interpreter, call, bundle.build_message(call, request)) for call in calls]
         if python is None:
             from attncheck.doctor.probes.payload import main
 
-            progress("reading files")
+            report_progress("reading files")
             static = main.call("static", request)
-        if asked:
-            progress("importing packages, asking the driver")
+        if calls:
+            report_progress("importing packages, asking the driver")
         results = run_together(children, time.monotonic() + seconds + GRACE_SECONDS)
     finally:
         stop_all()
-    return _snapshot(_joined(static, results))
+    return _parse_snapshot(_join_lanes(static, results))
 
 
-def _joined(static: dict[str, Any], results: dict[str, Ended]) -> dict[str, Any]:
+def _join_lanes(static: dict[str, Any], results: dict[str, Ended]) -> dict[str, Any]:
     document = dict(static)
     document["problems"] = list(static["problems"])
-    imports = _lane(document, results, "imports", "import lane", ("imports", "interfaces"))
-    device = _lane(document, results, "device", "device lane", ("driver", "devices", "topology"))
+    imports = _merge_lane(document, results, "imports", "import lane", ("imports", "interfaces"))
+    device = _merge_lane(document, results, "device", "device lane", ("driver", "devices", "topology"))
     document["problems"] += [*imports.get("problems", ()), *device.get("problems", ())]
     if "known" in document["torch"] and isinstance(imports.get("torch"), dict):
         document["torch"] = {"known": {**document["torch"]["known"], **imports["torch"]}}
@@ -73,50 +74,52 @@ def _joined(static: dict[str, Any], results: dict[str, Ended]) -> dict[str, Any]
     return document
 
 
-def _lane(document: dict[str, Any], results: dict[str, Ended], call: str, name: str, facts: tuple[str, ...]) -> Any:
-    """Put the facts of one lane into `document` and return its whole answer."""
-    ended = results.get(call)
-    if ended is None:
+def _merge_lane(
+    document: dict[str, Any], results: dict[str, Ended], call: str, name: str, facts: tuple[str, ...]
+) -> Any:
+    """Write the facts of one lane into `document` and return its whole answer."""
+    child_result = results.get(call)
+    if child_result is None:
         document.update({fact: {"absent": NOT_ASKED} for fact in facts})
         return {}
-    if not isinstance(ended.answer, dict):
-        document["problems"].append(f"{name}: {ended.reason()}")
+    if not isinstance(child_result.answer, dict):
+        document["problems"].append(f"{name}: {child_result.reason()}")
         document.update({fact: {"unreadable": f"the {name} gave no answer"} for fact in facts})
         return {}
-    document.update({fact: ended.answer[fact] for fact in facts})
-    return ended.answer
+    document.update({fact: child_result.answer[fact] for fact in facts})
+    return child_result.answer
 
 
 def _join_kernels(document: dict[str, Any], answers: dict[str, Any]) -> None:
-    """Put what torch's tiny kernels and peer queries said into the devices and links."""
+    """Write the results of torch's tiny kernels and peer queries into the devices and links."""
     if not answers:
         return
     from attncheck.doctor.probes.payload.gpus import kernels
 
-    told = kernels.merge(
-        answer["known"] if "known" in answer else kernels.died(int(name[4:]), answer["unreadable"])
+    merged = kernels.merge_answers(
+        answer["known"] if "known" in answer else kernels.failed_child_answer(int(name[4:]), answer["unreadable"])
         for name, answer in answers.items()
-        if "known" in answer or (name.startswith("gpu ") and answer["unreadable"].startswith(_LOST))
+        if "known" in answer or (name.startswith("gpu ") and answer["unreadable"].startswith(_LOST_CHILD))
     )
     for device in document["devices"].get("known", ()):
-        place = str(device["index"])
-        device["kernel"] = told["devices"].get(place, {"unreadable": "no kernel was run on it"})
+        index = str(device["index"])
+        device["kernel"] = merged["devices"].get(index, {"unreadable": "no kernel was run on it"})
     for link in document["topology"].get("known", {}).get("links", ()):
         pair = "{}-{}".format(*sorted((link["first"], link["second"])))
-        link["peer_access"] = told["peers"].get(pair, {"unreadable": "torch was not asked"})
+        link["peer_access"] = merged["peers"].get(pair, {"unreadable": "torch was not asked"})
 
 
 def _join_model(document: dict[str, Any], answer: Any) -> None:
     """Let the installed transformers' own view of the model correct what config.json leaves to class defaults."""
     if not isinstance(answer, dict) or "known" not in document["model"]:
         return
-    from attncheck.doctor.probes.payload.model.accepts import merge
+    from attncheck.doctor.probes.payload.model.accepts import merge_resolved
 
-    given = answer.get("known", {"accepts": answer})
-    document["model"] = {"known": merge(given, document["model"]["known"])}
+    resolved = answer.get("known", {"accepts": answer})
+    document["model"] = {"known": merge_resolved(resolved, document["model"]["known"])}
 
 
-def _snapshot(document: dict[str, Any]) -> Snapshot:
+def _parse_snapshot(document: dict[str, Any]) -> Snapshot:
     document.update(
         attncheck=__version__,
         taken=time.strftime("%Y-%m-%d", time.gmtime()),

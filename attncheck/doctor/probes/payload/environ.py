@@ -1,14 +1,14 @@
-"""The environment variables that may be shown: by allow-list, each known to change how attention runs or is built.
+"""The environment variables that may be shown: an allow-list of those known to change how attention runs or is built.
 
-Nothing is matched by prefix, so that no unknown variable slips out, and no name that speaks of a token, key, secret or
-password can ever be on the list. MASTER_ADDR is left out because it names a host.
+Nothing is matched by prefix, so that no unknown variable is shown, and no name that contains TOKEN, KEY, SECRET or
+PASSWORD can ever be on the list. MASTER_ADDR is left out because it names a host.
 """
 
 from __future__ import annotations
 
 import os
 
-_LONGEST = 500
+_MAX_VALUE_LENGTH = 500
 
 # Which devices a process sees, and how CUDA starts.
 _CUDA = """
@@ -96,15 +96,15 @@ SLURM_LOCALID
 _FORBIDDEN = ("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 
 
-def _allowed() -> tuple[str, ...]:
+def _build_allow_list() -> tuple[str, ...]:
     groups = (_CUDA, _TORCH, _NCCL, _FLASH, _TE, _ROLLOUT, _HUGGING_FACE, _FRAMEWORKS, _BUILD, _PROCESS)
     names = " ".join(groups).split()
     return tuple(sorted({name for name in names if not any(word in name for word in _FORBIDDEN)}))
 
 
-ALLOWED = _allowed()
+ALLOWED = _build_allow_list()
 
 
-def look() -> dict[str, str]:
+def collect_variables() -> dict[str, str]:
     """Return the variables of the allow-list that are set, long values cut."""
-    return {name: os.environ[name][:_LONGEST] for name in ALLOWED if name in os.environ}
+    return {name: os.environ[name][:_MAX_VALUE_LENGTH] for name in ALLOWED if name in os.environ}

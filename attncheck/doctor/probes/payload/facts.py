@@ -9,17 +9,17 @@ def known(value: object) -> dict[str, object]:
 
 
 def absent(reason: str = "") -> dict[str, object]:
-    """Return a fact that was looked for and is not there."""
+    """Return a fact whose subject was looked for and does not exist."""
     return {"absent": reason}
 
 
 def unreadable(reason: str = "") -> dict[str, object]:
-    """Return a fact that could not be looked at."""
+    """Return a fact that could not be observed."""
     return {"unreadable": reason}
 
 
-def failure(error: BaseException) -> str:
-    """Return an exception as one short line."""
+def describe_error(error: BaseException) -> str:
+    """Return an exception as one short line: its type and its message."""
     text = " ".join(str(error).split())
     if len(text) > 300:
         text = text[:299] + "…"

@@ -1,4 +1,4 @@
-"""Reading small files that may be damaged, huge, or no files at all."""
+"""Reads small files that may be damaged, huge, or not regular files at all."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import stat
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
-def read(path: str, limit: int = 1 << 16) -> bytes:
+def read_bytes(path: str, limit: int = 1 << 16) -> bytes:
     """Return up to `limit` bytes of a regular file. Raises OSError or ValueError."""
-    handle = os.open(path, _FLAGS)
+    descriptor = os.open(path, _FLAGS)
     try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError("not a regular file")
         chunks = []
         while limit > 0:
-            chunk = os.read(handle, min(limit, 1 << 20))
+            chunk = os.read(descriptor, min(limit, 1 << 20))
             if not chunk:
                 break
             chunks.append(chunk)
             limit -= len(chunk)
         return b"".join(chunks)
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
-def text(path: str, limit: int = 1 << 16) -> str:
-    """Return the start of a file as text, "" where it cannot be read."""
+def read_text(path: str, limit: int = 1 << 16) -> str:
+    """Return up to `limit` bytes of a file as text, "" where it cannot be read."""
     try:
-        return read(path, limit).decode("utf-8", "replace")
+        return read_bytes(path, limit).decode("utf-8", "replace")
     except (OSError, ValueError):
         return ""
 
 
-def names(path: str) -> list[str]:
+def list_folder(path: str) -> list[str]:
     """Return the names inside a directory, none where it cannot be listed."""
     try:
         return os.listdir(path)

@@ -1,4 +1,4 @@
-"""The interpreter, and what of the machine this process may use: affinity and cgroup limits counted."""
+"""Describes the interpreter and the machine, as far as this process may use it: affinity and cgroup limits included."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _CGROUPS = "/sys/fs/cgroup"
 _UNLIMITED = 1 << 60  # cgroup v1 writes a number near 2**63 for "no limit"
 
 
-def look() -> dict[str, Any]:
-    """Return the record `snapshot.Host`."""
-    total, available = memory()
+def collect_host() -> dict[str, Any]:
+    """Return the record `core.environment.Host`."""
+    total, available = measure_memory()
     return {
         "python_version": _python_version(),
         "python_implementation": sys.implementation.name,
@@ -29,12 +29,12 @@ def look() -> dict[str, Any]:
         "conda": os.path.isdir(os.path.join(sys.prefix, "conda-meta")),
         "platform": sys.platform,
         "machine": os.uname().machine if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", ""),
-        "glibc": _glibc(),
+        "glibc": _read_glibc_version(),
         "kernel": os.uname().release if hasattr(os, "uname") else "",
-        "cpu_count": cpu_count(),
+        "cpu_count": count_cpus(),
         "memory_total_bytes": total,
         "memory_available_bytes": available,
-        "shm_bytes": _shm(),
+        "shm_bytes": _read_shm_size(),
     }
 
 
@@ -51,16 +51,16 @@ def _python_abi() -> str:
     return f"{name}{sys.version_info[0]}{sys.version_info[1]}{thread}"
 
 
-def _glibc() -> dict[str, object]:
+def _read_glibc_version() -> dict[str, object]:
     try:
         text = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (AttributeError, ValueError, OSError):
         text = ""
-    words = text.split()
-    return known(words[-1]) if len(words) == 2 and words[0] == "glibc" else absent("the C library is not glibc")
+    parts = text.split()
+    return known(parts[-1]) if len(parts) == 2 and parts[0] == "glibc" else absent("the C library is not glibc")
 
 
-def _shm() -> dict[str, object]:
+def _read_shm_size() -> dict[str, object]:
     try:
         status = os.statvfs("/dev/shm")
     except (AttributeError, OSError):
@@ -68,38 +68,38 @@ def _shm() -> dict[str, object]:
     return known(status.f_frsize * status.f_blocks)
 
 
-def cpu_count() -> int:
+def count_cpus() -> int:
     """Return how many processors this process may use, at least 1."""
     try:
         count = len(os.sched_getaffinity(0))
     except (AttributeError, OSError):
         count = os.cpu_count() or 1
     for folder in cgroup_folders("cpu"):
-        quota, period = _quota(folder)
+        quota, period = _read_cpu_quota(folder)
         if quota > 0 and period > 0:
             count = min(count, -(-quota // period))
     return max(count, 1)
 
 
-def _quota(folder: str) -> tuple[int, int]:
-    words = files.text(folder + "/cpu.max").split()
-    if len(words) != 2:
-        words = [files.text(folder + "/cpu.cfs_quota_us"), files.text(folder + "/cpu.cfs_period_us")]
-    return _number(words[0]), _number(words[1])
+def _read_cpu_quota(folder: str) -> tuple[int, int]:
+    fields = files.read_text(folder + "/cpu.max").split()
+    if len(fields) != 2:
+        fields = [files.read_text(folder + "/cpu.cfs_quota_us"), files.read_text(folder + "/cpu.cfs_period_us")]
+    return _parse_number(fields[0]), _parse_number(fields[1])
 
 
-def memory() -> tuple[dict[str, object], dict[str, object]]:
-    """Return total and available memory, the machine's or a cgroup's, whichever is less."""
-    total, available = _machine_memory()
+def measure_memory() -> tuple[dict[str, object], dict[str, object]]:
+    """Return total and available memory in bytes, the machine's or a cgroup's, whichever is less, as facts."""
+    total, available = _read_machine_memory()
     for folder in cgroup_folders("memory"):
-        limit = _first_number(folder + "/memory.max", folder + "/memory.limit_in_bytes")
+        limit = _read_first_number(folder + "/memory.max", folder + "/memory.limit_in_bytes")
         if not 0 < limit < _UNLIMITED:
             continue
         total = min(total, limit) if total > 0 else limit
-        used = _first_number(folder + "/memory.current", folder + "/memory.usage_in_bytes")
+        used = _read_first_number(folder + "/memory.current", folder + "/memory.usage_in_bytes")
         if used >= 0:
-            # The page cache that the kernel would drop first is not in anyone's way.
-            free = max(limit - max(used - _inactive_file(folder), 0), 0)
+            # The inactive page cache counts as free: the kernel drops it first.
+            free = max(limit - max(used - _read_inactive_file_bytes(folder), 0), 0)
             available = min(available, free) if available >= 0 else free
     return (
         known(total) if total > 0 else unreadable("no /proc/meminfo"),
@@ -107,23 +107,23 @@ def memory() -> tuple[dict[str, object], dict[str, object]]:
     )
 
 
-def _machine_memory() -> tuple[int, int]:
-    lines = (line.split() for line in files.text("/proc/meminfo").splitlines())
-    found = {words[0]: _number(words[1]) * 1024 for words in lines if len(words) >= 2}
-    total = found.get("MemTotal:", -1)
+def _read_machine_memory() -> tuple[int, int]:
+    lines = (line.split() for line in files.read_text("/proc/meminfo").splitlines())
+    sizes = {fields[0]: _parse_number(fields[1]) * 1024 for fields in lines if len(fields) >= 2}
+    total = sizes.get("MemTotal:", -1)
     if total <= 0:
         try:
             total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         except (AttributeError, ValueError, OSError):
             total = -1
-    return total, found.get("MemAvailable:", found.get("MemFree:", -1))
+    return total, sizes.get("MemAvailable:", sizes.get("MemFree:", -1))
 
 
-def _inactive_file(folder: str) -> int:
-    for line in files.text(folder + "/memory.stat").splitlines():
-        words = line.split()
-        if len(words) == 2 and words[0] in ("inactive_file", "total_inactive_file"):
-            return max(_number(words[1]), 0)
+def _read_inactive_file_bytes(folder: str) -> int:
+    for line in files.read_text(folder + "/memory.stat").splitlines():
+        fields = line.split()
+        if len(fields) == 2 and fields[0] in ("inactive_file", "total_inactive_file"):
+            return max(_parse_number(fields[1]), 0)
     return 0
 
 
@@ -132,11 +132,11 @@ def cgroup_folders(controller: str) -> Iterator[str]:
 
     Inside a container the path in /proc/self/cgroup is often the host's; then only the mount's root is there.
     """
-    for line in files.text("/proc/self/cgroup").splitlines():
+    for line in files.read_text("/proc/self/cgroup").splitlines():
         _, controllers, path = ([*line.split(":", 2), "", ""])[:3]
         if controllers and controller not in controllers.split(","):
             continue
-        mount = _mount(controllers, controller)
+        mount = _find_cgroup_mount(controllers, controller)
         path = os.path.normpath(path)
         while path not in ("/", ".", ""):
             if os.path.isdir(mount + path):
@@ -145,19 +145,19 @@ def cgroup_folders(controller: str) -> Iterator[str]:
         yield mount
 
 
-def _mount(controllers: str, controller: str) -> str:
+def _find_cgroup_mount(controllers: str, controller: str) -> str:
     if controllers:
-        both = f"{_CGROUPS}/{controllers}"
-        return both if os.path.isdir(both) else f"{_CGROUPS}/{controller}"
+        joint = f"{_CGROUPS}/{controllers}"
+        return joint if os.path.isdir(joint) else f"{_CGROUPS}/{controller}"
     unified = _CGROUPS + "/unified"
     return unified if os.path.isdir(unified) else _CGROUPS
 
 
-def _first_number(*paths: str) -> int:
-    return next((number for number in map(_number, map(files.text, paths)) if number >= 0), -1)
+def _read_first_number(*paths: str) -> int:
+    return next((number for number in map(_parse_number, map(files.read_text, paths)) if number >= 0), -1)
 
 
-def _number(text: str) -> int:
-    """Return a decimal number, -1 where it is none ("max", garbage)."""
+def _parse_number(text: str) -> int:
+    """Return a decimal number, -1 where the text is none ("max", garbage)."""
     text = text.strip()
     return int(text) if text.isdigit() and text.isascii() and len(text) < 20 else -1

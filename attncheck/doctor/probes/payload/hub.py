@@ -1,4 +1,4 @@
-"""The Hugging Face cache, as far as kernels go.
+"""The kernel repositories in the Hugging Face cache.
 
 Read in kernels 0.17.2 (`hf_hub.py`, `_versions.py`: KERNELS_CACHE or the Hub's cache; repositories of type "kernel",
 "model" before) and huggingface_hub 2.4.0 (`constants.py`: cache path and offline switch; `file_download.py`
@@ -19,32 +19,36 @@ _TRUE = ("1", "ON", "YES", "TRUE")
 _MODEL_PREFIX = "models--kernels-"  # kernels-community, kernels-test: kernels before they had a type of their own
 
 
-def look() -> dict[str, Any]:
-    """Return the record `snapshot.Hub`."""
-    return {"offline": offline(), "kernels": kernels(os.environ.get("KERNELS_CACHE") or cache())}
+def collect_hub_cache() -> dict[str, Any]:
+    """Return the record `core.environment.Hub`."""
+    return {
+        "offline": is_offline(),
+        "kernels": list_cached_kernels(os.environ.get("KERNELS_CACHE") or find_cache_folder()),
+    }
 
 
-def offline() -> bool:
+def is_offline() -> bool:
     """Say whether huggingface_hub would stay off the network."""
     switch = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
     return switch.upper() in _TRUE
 
 
-def cache() -> str:
+def find_cache_folder() -> str:
     """Return the folder of the Hub's cache."""
     default = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.join("~", ".cache")), "huggingface")
-    home = _expand(os.environ.get("HF_HOME", default))
-    return _expand(os.environ.get("HF_HUB_CACHE", os.environ.get("HUGGINGFACE_HUB_CACHE", os.path.join(home, "hub"))))
+    home = _expand_path(os.environ.get("HF_HOME", default))
+    folder = os.environ.get("HUGGINGFACE_HUB_CACHE", os.path.join(home, "hub"))
+    return _expand_path(os.environ.get("HF_HUB_CACHE", folder))
 
 
-def kernels(folder: str) -> list[str]:
+def list_cached_kernels(folder: str) -> list[str]:
     """Return the kernel repositories of which a snapshot is in the cache: "kernels-community/flash-attn2"."""
-    found = set()
-    for name in files.names(folder):
-        if name.startswith(("kernels--", _MODEL_PREFIX)) and files.names(os.path.join(folder, name, "snapshots")):
-            found.add("/".join(name.split("--")[1:]))
-    return sorted(found)
+    repositories = set()
+    for name in files.list_folder(folder):
+        if name.startswith(("kernels--", _MODEL_PREFIX)) and files.list_folder(os.path.join(folder, name, "snapshots")):
+            repositories.add("/".join(name.split("--")[1:]))
+    return sorted(repositories)
 
 
-def _expand(path: str) -> str:
+def _expand_path(path: str) -> str:
     return os.path.expandvars(os.path.expanduser(path))

@@ -1,11 +1,11 @@
-"""Answers the calls of the examining side: one call, one JSON answer."""
+"""The payload's entry point: one call, one JSON answer."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from .facts import absent, failure, known, unreadable
+from .facts import absent, describe_error, known, unreadable
 
 TYPE_CHECKING = False  # typing itself costs more to import than this module
 if TYPE_CHECKING:
@@ -17,12 +17,13 @@ def call(name: str, request: dict[str, Any]) -> dict[str, object]:
     """Return the answer to `name`, one of "static", "imports" and "device", clean of private names."""
     from .privacy import scrub
 
-    answer: dict[str, object] = {"static": static, "imports": imports, "device": device}[name](request)
+    collectors = {"static": collect_static_facts, "imports": collect_import_facts, "device": collect_device_facts}
+    answer: dict[str, object] = collectors[name](request)
     cleaned: dict[str, object] = scrub(answer)
     return cleaned
 
 
-def static(request: dict[str, Any]) -> dict[str, object]:
+def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
     """Return everything that can be read from files: no import, no GPU."""
     from . import environ, host, hub
     from .binaries import binaries
@@ -30,97 +31,111 @@ def static(request: dict[str, Any]) -> dict[str, object]:
 
     problems: list[str] = []
     site_dirs = site_directories()
-    found, clashes, shadows = _section(problems, "distributions", lambda: distributions.look(site_dirs), ([], [], []))
-    torch = _section(problems, "torch", lambda: torch_files.look(site_dirs), unreadable("reading torch failed"))
+    installed, clashes, shadows = _collect_section(
+        problems, "distributions", lambda: distributions.collect_distributions(site_dirs), ([], [], [])
+    )
+    torch = _collect_section(
+        problems, "torch", lambda: torch_files.collect_torch_build(site_dirs), unreadable("reading torch failed")
+    )
     answer: dict[str, object] = {
-        "host": host.look(),
-        "build_tools": _section(problems, "build tools", lambda: build_tools.look(site_dirs), build_tools.NOTHING),
+        "host": host.collect_host(),
+        "build_tools": _collect_section(
+            problems, "build tools", lambda: build_tools.collect_build_tools(site_dirs), build_tools.UNREADABLE_TOOLS
+        ),
         "clashes": clashes,
         "shadows": shadows,
         "torch": torch,
-        "binaries": _section(problems, "binaries", lambda: binaries.look(found, site_dirs, problems), []),
-        "hub": _section(problems, "hub cache", hub.look, {"offline": False, "kernels": []}),
-        "environ": environ.look(),
+        "binaries": _collect_section(
+            problems, "binaries", lambda: binaries.collect_binaries(installed, site_dirs, problems), []
+        ),
+        "hub": _collect_section(problems, "hub cache", hub.collect_hub_cache, {"offline": False, "kernels": []}),
+        "environ": environ.collect_variables(),
         "model": absent("no model was named"),
         "problems": problems,
     }
-    answer["distributions"] = [{key: value for key, value in item.items() if not key.startswith("_")} for item in found]
+    answer["distributions"] = [
+        {key: value for key, value in distribution.items() if not key.startswith("_")} for distribution in installed
+    ]
     model = request.get("model")
     if isinstance(model, str):
-        answer["model"] = _section(problems, "model", lambda: _model(model, request), unreadable("reading it failed"))
+        answer["model"] = _collect_section(
+            problems, "model", lambda: _collect_model(model, request), unreadable("reading it failed")
+        )
     return answer
 
 
-def imports(request: dict[str, Any]) -> dict[str, object]:
+def collect_import_facts(request: dict[str, Any]) -> dict[str, object]:
     """Return how importing each installed package of the attention stack ended, and facts from inside."""
     from .imports import lane
     from .packages import distributions
 
-    found = distributions.look(site_directories())[0]
-    questions: dict[str, Callable[[], Any]] = {}
+    installed = distributions.collect_distributions(site_directories())[0]
+    transformers_queries: dict[str, Callable[[], Any]] = {}
     model = request.get("model")
     if isinstance(model, str):
-        questions["model"] = lambda: _accepts(model, request)
-    answer = lane.look(found, _seconds(request), questions, _gpu_questions() if request.get("kernels") else {})
+        transformers_queries["model"] = lambda: _query_attention_support(model, request)
+    answer = lane.run_import_lane(
+        installed, _deadline_seconds(request), transformers_queries, _gpu_queries() if request.get("kernels") else {}
+    )
     return {**answer, "imports": known(answer["imports"]), "interfaces": known(answer["interfaces"])}
 
 
-def device(request: dict[str, Any]) -> dict[str, object]:
+def collect_device_facts(request: dict[str, Any]) -> dict[str, object]:
     """Return the driver, the GPUs and their links, without torch."""
     from .gpus import nvidia_smi
 
-    return nvidia_smi.look(_seconds(request))
+    return nvidia_smi.collect_gpus(_deadline_seconds(request))
 
 
 def site_directories() -> list[str]:
     """Return the directories of sys.path, less the working directory, which is not part of the environment."""
-    here = os.getcwd() if os.path.isdir(".") else ""
-    wanted = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    found: list[str] = []
+    cwd = os.getcwd() if os.path.isdir(".") else ""
+    python_path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    folders: list[str] = []
     for entry in sys.path:
-        if entry and entry not in found and os.path.isdir(entry) and (entry != here or entry in wanted):
-            found.append(entry)
-    return found
+        if entry and entry not in folders and os.path.isdir(entry) and (entry != cwd or entry in python_path):
+            folders.append(entry)
+    return folders
 
 
-def _seconds(request: dict[str, Any]) -> float:
+def _deadline_seconds(request: dict[str, Any]) -> float:
     seconds = request.get("seconds")
     return float(seconds) if isinstance(seconds, (int, float)) else 60.0
 
 
-def _model(source: str, request: dict[str, Any]) -> object:
+def _collect_model(source: str, request: dict[str, Any]) -> object:
     from .model import config
 
-    return config.look(source, request.get("documents"))
+    return config.collect_model(source, request.get("documents"))
 
 
-def _gpu_questions() -> dict[str, Callable[[], Any]]:
-    """Return one tiny kernel for each GPU that the driver shows, and the question who can reach whom."""
+def _gpu_queries() -> dict[str, Callable[[], Any]]:
+    """Return one tiny kernel for each GPU that the driver shows, and the query for peer access."""
     from functools import partial
 
     from . import files
     from .gpus import kernels
 
-    places = [name for name in files.names("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
-    if not places and os.path.exists("/dev/dxg"):  # WSL shows its GPUs as one device
-        places = ["dxg"]
-    questions: dict[str, Callable[[], Any]] = {
-        "gpu %d" % ordinal: partial(kernels.run_one, ordinal) for ordinal in range(len(places))
+    device_files = [name for name in files.list_folder("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
+    if not device_files and os.path.exists("/dev/dxg"):  # WSL shows its GPUs as one device
+        device_files = ["dxg"]
+    queries: dict[str, Callable[[], Any]] = {
+        "gpu %d" % ordinal: partial(kernels.run_kernel, ordinal) for ordinal in range(len(device_files))
     }
-    if len(places) > 1:
-        questions["peers"] = kernels.peers
-    return questions
+    if len(device_files) > 1:
+        queries["peers"] = kernels.check_peer_access
+    return queries
 
 
-def _accepts(source: str, request: dict[str, Any]) -> object:
+def _query_attention_support(source: str, request: dict[str, Any]) -> object:
     from .model import accepts
 
-    return accepts.accepts(source, request.get("documents"))
+    return accepts.query_attention_support(source, request.get("documents"))
 
 
-def _section(problems: list[str], name: str, look: Callable[[], Any], otherwise: Any) -> Any:
+def _collect_section(problems: list[str], name: str, collect: Callable[[], Any], fallback: Any) -> Any:
     try:
-        return look()
-    except Exception as error:  # a damaged environment must cost one section, not the report
-        problems.append(name + ": " + failure(error))
-        return otherwise
+        return collect()
+    except Exception as error:  # a damaged environment must cost one section, not the whole answer
+        problems.append(name + ": " + describe_error(error))
+        return fallback

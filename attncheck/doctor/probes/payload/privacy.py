@@ -1,6 +1,6 @@
-"""Cleans what leaves the machine: no home path, user name, host name, credential or token in any string.
+"""Removes what identifies a person or a site from every string: home path, user name, host name, credential, token.
 
-The host's name is taken from the kernel alone: asking for the full name would ask the network.
+The host's name is taken from the kernel alone: resolving the full name would use the network.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 # Accounts and machines that name no person and no site. Replacing them would only garble paths and package names.
-_WORDS = """
+_IMPERSONAL_NAMES = """
 root runner user users ubuntu debian centos fedora rocky almalinux ec2-user azureuser nobody daemon default
 jovyan apps admin administrator docker container nvidia python python3 conda mamba mambauser anaconda jenkins
 gitpod vscode codespace vagrant test tester worker workspace build builder service www-data
@@ -25,10 +25,10 @@ sglang openrlhf verl llamafactory axolotl swift ms-swift nemo apex xformers nump
 ring_flash_attn ring-flash-attn liger_kernel liger-kernel megatron attention flash ring model models
 huggingface attncheck localhost
 """
-_IMPERSONAL = frozenset(_WORDS.split())
-_URL = re.compile(r"(?<=://)[^/\s'\"<>?#]*@")
-_QUERY = re.compile(r"(://[^\s?#]*)[?#]\S*")
-_SECRET = (
+_IMPERSONAL = frozenset(_IMPERSONAL_NAMES.split())
+_URL_CREDENTIALS = re.compile(r"(?<=://)[^/\s'\"<>?#]*@")
+_URL_QUERY = re.compile(r"(://[^\s?#]*)[?#]\S*")
+_SECRET_PATTERN = (
     r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}"
     r"|sk-[\w-]{16,}|AKIA[A-Z0-9]{12,}|pypi-Ag[\w-]{16,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)"
     r"|(?<=[Bb]earer )[\w.~+/=-]{8,}"
@@ -36,92 +36,92 @@ _SECRET = (
     r"|(?<=[Kk]ey=)(?=[\w-]*\d)[\w-]{16,}|(?<=KEY=)(?=[\w-]*\d)[\w-]{16,}"
     r"|(?<=[Pp]assword=)[^\s&'\",;<]+|(?<=PASSWORD=)[^\s&'\",;<]+"
 )
-# In lower case: what a text must hold before the costly pattern is tried on it. Most are versions and package names.
-_MARKS = (
+# In lower case: a text must hold one of these before the costly pattern is tried on it; most texts hold none.
+_MARKERS = (
     *("://", "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "sk-", "akia", "pypi-ag", "eyj"),
     *("bearer ", "token=", "token:", "key=", "password="),
 )
 _COMPONENT_ENDS = r"(?![\w@~+-]|\.\w)"  # the end of a path component, or of a sentence
-_INSTEAD = {"url": "", "home": "~", "user": "$USER", "host": "<host>", "secret": "<secret>"}
+_REPLACEMENTS = {"url": "", "home": "~", "user": "$USER", "host": "<host>", "secret": "<secret>"}
 
 
-def public_url(text: str) -> str:
+def strip_url_secrets(text: str) -> str:
     """Return `text` with user, password, query and fragment taken out of every URL in it."""
-    return _QUERY.sub(r"\1", _URL.sub("", text)) if "://" in text else text
+    return _URL_QUERY.sub(r"\1", _URL_CREDENTIALS.sub("", text)) if "://" in text else text
 
 
 def scrub(document: Any) -> Any:
     """Return `document` (dictionaries, lists, scalars) with every string cleaned, keys too."""
-    pattern, marks = _pattern()
+    pattern, markers = _build_pattern()
     texts: set[str] = set()
-    _gather(document, texts)
-    whole = "\n".join(texts).lower()
-    marks = [mark for mark in marks if mark in whole]
+    _gather_strings(document, texts)
+    all_text = "\n".join(texts).lower()
+    markers = [marker for marker in markers if marker in all_text]
     cleaned = {}
     for text in texts:
-        if not text.isascii() or any(mark in text.lower() for mark in marks):
-            cleaned[text] = _clean(text, pattern)
-    return _rebuild(document, cleaned)
+        if not text.isascii() or any(marker in text.lower() for marker in markers):
+            cleaned[text] = _clean_text(text, pattern)
+    return _replace_strings(document, cleaned)
 
 
-def _gather(value: Any, texts: set[str]) -> None:
+def _gather_strings(value: Any, texts: set[str]) -> None:
     if isinstance(value, str):
         texts.add(value)
     elif isinstance(value, dict):
         texts.update(value)
         for item in value.values():
-            _gather(item, texts)
+            _gather_strings(item, texts)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            _gather(item, texts)
+            _gather_strings(item, texts)
 
 
-def _rebuild(value: Any, cleaned: dict[str, str]) -> Any:
+def _replace_strings(value: Any, cleaned: dict[str, str]) -> Any:
     if isinstance(value, str):
         return cleaned.get(value, value)
     if isinstance(value, dict):
-        return {cleaned.get(key, key): _rebuild(item, cleaned) for key, item in value.items()}
+        return {cleaned.get(key, key): _replace_strings(item, cleaned) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_rebuild(item, cleaned) for item in value]
+        return [_replace_strings(item, cleaned) for item in value]
     return value
 
 
-def _clean(text: str, pattern: re.Pattern[str]) -> str:
+def _clean_text(text: str, pattern: re.Pattern[str]) -> str:
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate cannot be written as UTF-8
-    return pattern.sub(lambda match: _INSTEAD[match.lastgroup or "secret"], text)
+    return pattern.sub(lambda match: _REPLACEMENTS[match.lastgroup or "secret"], text)
 
 
-def _pattern() -> tuple[re.Pattern[str], list[str]]:
-    """Return the pattern of all that must go, and the marks, in lower case, without one of which it cannot match."""
+def _build_pattern() -> tuple[re.Pattern[str], list[str]]:
+    """Return the pattern of all that is removed, and lower-case markers: it matches only texts with a marker."""
     homes, users, hosts = home_paths(), user_names(), host_names()
     parts = [r"(?<=://)(?P<url>[^/\s'\"<>?#]*@)"]
     if homes:
-        parts.append(rf"(?<![\w.~-])(?P<home>{_any(homes)}){_COMPONENT_ENDS}")
+        parts.append(rf"(?<![\w.~-])(?P<home>{_join_alternatives(homes)}){_COMPONENT_ENDS}")
     if users:
-        parts.append(rf"(?<=[/\\~])(?P<user>{_any(users)}){_COMPONENT_ENDS}")
+        parts.append(rf"(?<=[/\\~])(?P<user>{_join_alternatives(users)}){_COMPONENT_ENDS}")
     if hosts:
-        parts.append(rf"(?<![\w-])(?P<host>(?i:{_any(hosts)}))(?![\w-])")
-    parts.append(f"(?P<secret>{_SECRET})")
-    return re.compile("|".join(parts)), [mark.lower() for mark in (*homes, *users, *hosts, *_MARKS)]
+        parts.append(rf"(?<![\w-])(?P<host>(?i:{_join_alternatives(hosts)}))(?![\w-])")
+    parts.append(f"(?P<secret>{_SECRET_PATTERN})")
+    return re.compile("|".join(parts)), [marker.lower() for marker in (*homes, *users, *hosts, *_MARKERS)]
 
 
 def home_paths() -> list[str]:
-    """Return the paths that lead to the home directory, as HOME and the user database tell it, links resolved."""
-    found = {os.environ.get("HOME", ""), os.path.expanduser("~"), _account()[1]}
-    found |= {os.path.realpath(path) for path in found if os.path.isabs(path)}
-    found = {path.rstrip("/\\") for path in found if os.path.isabs(path)}
-    return sorted((path for path in found if len(path) > 2), key=len, reverse=True)
+    """Return the paths that lead to the home directory, by HOME and the user database, links resolved."""
+    paths = {os.environ.get("HOME", ""), os.path.expanduser("~"), _read_account()[1]}
+    paths |= {os.path.realpath(path) for path in paths if os.path.isabs(path)}
+    paths = {path.rstrip("/\\") for path in paths if os.path.isabs(path)}
+    return sorted((path for path in paths if len(path) > 2), key=len, reverse=True)
 
 
 def user_names() -> list[str]:
     """Return the names of the account, where they can be a person's."""
-    found = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")} | {_account()[0]}
+    names = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")} | {_read_account()[0]}
     for path in home_paths():
         folder, name = os.path.split(path)
         if os.path.basename(folder).lower() in ("home", "users"):
-            found.add(name)
-    return sorted(name for name in found if _telling(name))
+            names.add(name)
+    return sorted(name for name in names if _is_identifying(name))
 
 
 def host_names() -> list[str]:
@@ -130,15 +130,15 @@ def host_names() -> list[str]:
     if hasattr(os, "uname"):
         names.add(os.uname().nodename)
     names |= {name.partition(".")[0] for name in names}
-    return sorted((name.lower() for name in names if len(name) > 3 and _telling(name)), key=len, reverse=True)
+    return sorted((name.lower() for name in names if len(name) > 3 and _is_identifying(name)), key=len, reverse=True)
 
 
-def _telling(name: str) -> bool:
+def _is_identifying(name: str) -> bool:
     short = name.lower().partition(".")[0]
     return len(name) > 2 and short not in _IMPERSONAL and not name.isdigit()
 
 
-def _account() -> tuple[str, str]:
+def _read_account() -> tuple[str, str]:
     """Return name and home of this process's account; containers often run as one that has no entry."""
     try:
         import pwd
@@ -149,5 +149,5 @@ def _account() -> tuple[str, str]:
         return "", ""
 
 
-def _any(names: list[str]) -> str:
+def _join_alternatives(names: list[str]) -> str:
     return "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))

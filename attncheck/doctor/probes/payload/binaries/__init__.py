@@ -1,1 +1,1 @@
-"""binaries."""
+"""The binary probes: ELF files, fat binaries, the extensions of the attention stack."""

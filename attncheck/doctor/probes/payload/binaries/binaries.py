@@ -10,10 +10,10 @@ from ..packages import torch_files
 from . import extension_files, fatbin
 from .elf import Elf, ElfError
 from .extension_files import TORCH_LIBRARIES
-from .libraries import Libraries
+from .libraries import LibraryFinder
 
-MOST_BINARIES = 60
-MOST_SYMBOLS = 200  # of the missing: more than anyone reads
+MAX_BINARIES = 60
+MAX_MISSING_SYMBOLS = 200  # listed of one extension
 
 # What libtorch exports: names in its own namespaces, those of std and pybind11 made for its types (libtorch_python
 # holds pybind11's caster for at::Tensor), and its C entry points. A package's own function that takes a tensor is not.
@@ -25,40 +25,40 @@ _TORCH_NAME = re.compile(
 _TAG = re.compile(r"\.(cpython-\d+t?|pypy\d+[-\w]*?|abi3)(?:-[\w-]+)?\.so$")
 
 
-def look(
-    found: list[dict[str, object]], site_dirs: list[str], problems: list[str] | None = None
+def collect_binaries(
+    installed: list[dict[str, object]], site_dirs: list[str], problems: list[str] | None = None
 ) -> list[dict[str, object]]:
     """Return a record for each extension of the watched distributions and for torch's own libraries.
 
-    What is left out for being too much is told in `problems`.
+    Extensions beyond MAX_BINARIES are left out; `problems` gets a line that says so.
     """
     if not sys.platform.startswith("linux"):
         return []
-    torch = torch_files.folder(site_dirs)
-    libraries = Libraries(site_dirs, torch)
-    paths = extension_files.find(found, site_dirs, torch)
-    if len(paths) > MOST_BINARIES and problems is not None:
-        problems.append("binaries: %d of %d were not read" % (len(paths) - MOST_BINARIES, len(paths)))
-    with _Exports(torch) as exports:
-        records = [_describe(name, path, site_dirs, libraries, exports) for name, path in paths[:MOST_BINARIES]]
-    return _without_twins(records)
+    torch = torch_files.find_torch_folder(site_dirs)
+    finder = LibraryFinder(site_dirs, torch)
+    paths = extension_files.find_extensions(installed, site_dirs, torch)
+    if len(paths) > MAX_BINARIES and problems is not None:
+        problems.append("binaries: %d of %d were not read" % (len(paths) - MAX_BINARIES, len(paths)))
+    with _TorchExports(torch) as exports:
+        records = [_read_binary(name, path, site_dirs, finder, exports) for name, path in paths[:MAX_BINARIES]]
+    return _drop_other_python_twins(records)
 
 
-def _without_twins(records: list[dict[str, object]]) -> list[dict[str, object]]:
+def _drop_other_python_twins(records: list[dict[str, object]]) -> list[dict[str, object]]:
     """Leave out a module built for another Python where the same module is there for this one too."""
-    fitting = {record["module"] for record in records if not str(record["problem"]).startswith("built for ")}
+    matching = {record["module"] for record in records if not str(record["problem"]).startswith("built for ")}
     return [
         record
         for record in records
-        if not str(record["problem"]).startswith("built for ") or record["module"] not in fitting
+        if not str(record["problem"]).startswith("built for ") or record["module"] not in matching
     ]
 
 
-class _Exports:
-    """The symbols that torch's libraries define, asked one at a time."""
+class _TorchExports:
+    """The symbols that torch's libraries define, looked up one at a time."""
 
     def __init__(self, torch: str) -> None:
-        self.known = bool(torch)
+        self.is_complete = bool(torch)
         self._libraries = []
         for name in TORCH_LIBRARIES:
             path = os.path.join(torch, "lib", name)
@@ -66,77 +66,79 @@ class _Exports:
                 try:
                     self._libraries.append(Elf(path))
                 except ElfError:
-                    self.known = False  # a damaged libtorch: nothing may be called missing
+                    self.is_complete = False  # a damaged libtorch: no symbol may be reported missing
 
-    def __enter__(self) -> _Exports:
+    def __enter__(self) -> _TorchExports:
         return self
 
     def __exit__(self, *unused: object) -> None:
         for library in self._libraries:
             library.close()
 
-    def missing(self, names: list[str], own: list[Elf]) -> list[str]:
-        """Return those of `names` that neither torch nor the libraries of `own` define."""
-        if not self.known:
+    def find_missing(self, names: list[str], others: list[Elf]) -> list[str]:
+        """Return those of `names` that neither torch nor the libraries `others` define."""
+        if not self.is_complete:
             return []
         return sorted(
-            name for name in names if not any(_defines(library, name) for library in (*self._libraries, *own))
+            name for name in names if not any(_may_define(library, name) for library in (*self._libraries, *others))
         )
 
 
-def _defines(library: Elf, name: str) -> bool:
-    """Say whether `library` exports `name`; where it cannot be told, yes, so that no alarm is raised."""
+def _may_define(library: Elf, name: str) -> bool:
+    """Say whether `library` exports `name`; where that cannot be read, yes, so that no alarm is raised."""
     try:
         return library.defines(name)
     except ElfError:
         return True
 
 
-def _describe(
-    distribution: str, path: str, site_dirs: list[str], libraries: Libraries, exports: _Exports
+def _read_binary(
+    distribution: str, path: str, site_dirs: list[str], finder: LibraryFinder, exports: _TorchExports
 ) -> dict[str, object]:
-    shown = next((path[len(site) + 1 :] for site in site_dirs if path.startswith(site + os.sep)), path)
+    relative_path = next((path[len(site) + 1 :] for site in site_dirs if path.startswith(site + os.sep)), path)
     record: dict[str, object] = {
-        "path": shown,
+        "path": relative_path,
         "distribution": distribution,
-        "module": _module(shown),
+        "module": _module_name(relative_path),
         "size_bytes": 0,
-        "problem": _foreign(shown),
+        "problem": _python_mismatch(relative_path),
     }
     try:
         record["size_bytes"] = os.path.getsize(path)
         with Elf(path) as elf:
-            _fill(record, elf, os.path.dirname(os.path.realpath(path)), libraries, exports)
+            _fill_record(record, elf, os.path.dirname(os.path.realpath(path)), finder, exports)
     except (ElfError, OSError) as error:
         record["problem"] = record["problem"] or (str(error) if isinstance(error, ElfError) else "cannot be read")
     return record
 
 
-def _fill(record: dict[str, object], elf: Elf, origin: str, libraries: Libraries, exports: _Exports) -> None:
+def _fill_record(
+    record: dict[str, object], elf: Elf, origin: str, finder: LibraryFinder, exports: _TorchExports
+) -> None:
     needed = elf.needed()
     search_path = elf.search_path()
-    places = {name: libraries.find(name, search_path, origin) for name in needed}
+    resolved = {name: finder.find(name, search_path, origin) for name in needed}
     record["machine"] = elf.machine
     record["needed"] = needed
-    record["unresolved"] = [name for name in needed if not places[name] and not name.startswith("ld-")]
+    record["unresolved"] = [name for name in needed if not resolved[name] and not name.startswith("ld-")]
     record["glibc_required"] = elf.glibc_required()
     if record["distribution"] == "torch":
-        return  # its own symbols are its own; its thousands of fat binaries cost more than the rest together
+        return  # it defines its own symbols, and reading its thousands of fat binaries takes longer than the rest
     names = [name for name in elf.undefined() if _TORCH_NAME.match(name)]
-    own = _own_libraries(places)
+    others = _open_other_libraries(resolved)
     try:
         record["torch_symbols"] = len(names)
-        record["missing_symbols"] = exports.missing(names, own)[:MOST_SYMBOLS]
+        record["missing_symbols"] = exports.find_missing(names, others)[:MAX_MISSING_SYMBOLS]
     finally:
-        for library in own:
+        for library in others:
             library.close()
-    record["sass"], record["ptx"] = fatbin.architectures(elf)
+    record["sass"], record["ptx"] = fatbin.read_architectures(elf)
 
 
-def _own_libraries(places: dict[str, str]) -> list[Elf]:
-    """Return the needed libraries that are neither torch's nor the system's: they too may define what is asked."""
+def _open_other_libraries(resolved: dict[str, str]) -> list[Elf]:
+    """Open the needed libraries that are neither torch's nor the system's: they too may define the symbols."""
     opened = []
-    for name, path in places.items():
+    for name, path in resolved.items():
         if path and path != "system" and name not in TORCH_LIBRARIES:
             try:
                 opened.append(Elf(path))
@@ -145,7 +147,7 @@ def _own_libraries(places: dict[str, str]) -> list[Elf]:
     return opened
 
 
-def _module(path: str) -> str:
+def _module_name(path: str) -> str:
     """Return the import name of an extension, "" for a plain library."""
     name = os.path.basename(path)
     if not name.endswith(".so") or (name.startswith("lib") and not _TAG.search(name)):
@@ -153,12 +155,12 @@ def _module(path: str) -> str:
     return path[: len(path) - len(name)].replace(os.sep, ".") + name.split(".")[0]
 
 
-def _foreign(path: str) -> str:
+def _python_mismatch(path: str) -> str:
     """Return what is wrong where the file's tag names another Python than this one, else ""."""
     tag = _TAG.search(os.path.basename(path))
-    mine = sys.implementation.cache_tag or ""
-    if tag is None or tag.group(1) == "abi3" or not mine:
+    own_tag = sys.implementation.cache_tag or ""
+    if tag is None or tag.group(1) == "abi3" or not own_tag:
         return ""
-    theirs = tag.group(1)
+    file_tag = tag.group(1)
     # The cache tag of a free-threaded build lacks the "t" that its extensions carry.
-    return "" if theirs.rstrip("t") == mine.rstrip("t") else "built for %s, this is %s" % (theirs, mine)
+    return "" if file_tag.rstrip("t") == own_tag.rstrip("t") else "built for %s, this is %s" % (file_tag, own_tag)

@@ -1,7 +1,7 @@
-"""Reads what an ELF file asks of others and offers to them, without loading it.
+"""Reads what an ELF file needs from other libraries and what it exports, without loading it.
 
-Only the dynamic segment is used, as the loader does, so a stripped file reads as well. Everything is fetched with
-pread: a file that shrinks underneath gives a short read, not a signal. Layouts: System V ABI, chapter 5; the GNU hash
+Only the dynamic segment is used, as the loader does, so a stripped file reads as well. All of it is read with
+pread: a file that shrinks meanwhile gives a short read, not a signal. Layouts: System V ABI, chapter 5; the GNU hash
 table: glibc, elf/dl-lookup.c (do_lookup_x).
 """
 
@@ -11,12 +11,12 @@ import os
 import struct
 
 MACHINES = {0x3E: "x86_64", 0xB7: "aarch64", 0x15: "ppc64", 0xF3: "riscv64", 0x16: "s390x", 0x03: "i386"}
-MOST_ENTRIES = 1 << 16  # dynamic entries: a real file has dozens
-MOST_SYMBOLS = 1 << 19
-LONGEST_CHAIN = 1 << 12  # symbols under one hash bucket: a real library has a handful
-MOST_VERSIONS = 1 << 12
-LONGEST_NAME = 1 << 14
-LARGEST_BLOCK = 64 << 20
+MAX_DYNAMIC_ENTRIES = 1 << 16  # a real file has dozens
+MAX_SYMBOLS = 1 << 19
+MAX_CHAIN_LENGTH = 1 << 12  # symbols under one hash bucket: a real library has a handful
+MAX_VERSIONS = 1 << 12
+MAX_NAME_LENGTH = 1 << 14
+MAX_BLOCK_BYTES = 64 << 20
 
 _LOAD, _DYNAMIC = 1, 2
 _NEEDED, _HASH, _STRTAB, _SYMTAB, _STRSZ, _SONAME, _RPATH, _RUNPATH = 1, 4, 5, 6, 10, 14, 15, 29
@@ -25,7 +25,7 @@ _WEAK = 2
 
 
 class ElfError(Exception):
-    """A file that is not an ELF file, or a damaged one; the message says in what way."""
+    """A file that is not an ELF file, or a damaged one; the message says how."""
 
 
 class Elf:
@@ -54,7 +54,7 @@ class Elf:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return exactly `size` bytes at `offset`."""
-        if not 0 <= offset < 1 << 62 or not 0 <= size <= LARGEST_BLOCK:
+        if not 0 <= offset < 1 << 62 or not 0 <= size <= MAX_BLOCK_BYTES:
             raise ElfError("damaged: a table lies outside the file")
         try:
             data = os.pread(self._file, size, offset)
@@ -65,15 +65,15 @@ class Elf:
         return data
 
     def _read_headers(self) -> None:
-        head = self.read(0, 16)
-        if head[:4] != b"\x7fELF":
+        ident = self.read(0, 16)
+        if ident[:4] != b"\x7fELF":
             raise ElfError("not an ELF file")
-        if head[4:6] != b"\x02\x01":
+        if ident[4:6] != b"\x02\x01":
             raise ElfError("not a 64-bit little-endian ELF file")
         fields = struct.unpack("<HHIQQQIHHHHHH", self.read(16, 48))
         self.machine = MACHINES.get(fields[1], "machine %d" % fields[1])
         program_offset, self._section_offset = fields[4], fields[5]
-        self._section_size, self._sections, self._section_names = fields[10:13]
+        self._section_header_size, self._section_count, self._section_names_index = fields[10:13]
         entry_size, entries = fields[8], fields[9]
         if entry_size != 56:
             raise ElfError("damaged: program headers of %d bytes" % entry_size)
@@ -88,13 +88,13 @@ class Elf:
                 dynamic = (offset, size)
         self._read_dynamic(dynamic)
 
-    def _read_dynamic(self, place: tuple[int, int] | None) -> None:
-        if place is None:
+    def _read_dynamic(self, extent: tuple[int, int] | None) -> None:
+        if extent is None:
             raise ElfError("not a dynamic library")
-        offset, size = place
+        offset, size = extent
         self._dynamic: dict[int, int] = {}
         self._lists: dict[int, list[int]] = {_NEEDED: [], _RPATH: [], _RUNPATH: []}
-        table = self.read(offset, min(size, 16 * MOST_ENTRIES) // 16 * 16)
+        table = self.read(offset, min(size, 16 * MAX_DYNAMIC_ENTRIES) // 16 * 16)
         for tag, value in struct.iter_unpack("<QQ", table):
             if tag == 0:
                 break
@@ -102,22 +102,22 @@ class Elf:
             if tag in self._lists:
                 self._lists[tag].append(value)
 
-    def _place(self, address: int) -> int:
-        """Return where in the file a virtual address lies."""
+    def _file_offset(self, address: int) -> int:
+        """Return the file offset of a virtual address."""
         for start, offset, size in self._segments:
             if start <= address < start + size:
                 return int(offset + address - start)
         raise ElfError("damaged: an address outside every segment")
 
-    def _table(self, tag: int) -> int:
+    def _table_offset(self, tag: int) -> int:
         if tag not in self._dynamic:
             raise ElfError("damaged: a dynamic table is missing")
-        return self._place(self._dynamic[tag])
+        return self._file_offset(self._dynamic[tag])
 
-    def _string(self, index: int) -> str:
-        start = self._table(_STRTAB) + index
+    def _read_string(self, index: int) -> str:
+        start = self._table_offset(_STRTAB) + index
         try:
-            data = os.pread(self._file, LONGEST_NAME, start)
+            data = os.pread(self._file, MAX_NAME_LENGTH, start)
         except (OSError, OverflowError, ValueError):
             raise ElfError("damaged: a name outside the file") from None
         name, end, _ = data.partition(b"\0")
@@ -126,141 +126,145 @@ class Elf:
         return name.decode("latin-1")
 
     def needed(self) -> list[str]:
-        """Return the libraries it needs (DT_NEEDED)."""
-        return [self._string(index) for index in self._lists[_NEEDED]]
+        """Return the names of the libraries it needs (DT_NEEDED)."""
+        return [self._read_string(index) for index in self._lists[_NEEDED]]
 
     def search_path(self) -> list[str]:
-        """Return the directories it searches first (DT_RUNPATH, else DT_RPATH), as written."""
+        """Return the directories it searches first (DT_RUNPATH, else DT_RPATH), as in the file."""
         indices = self._lists[_RUNPATH] or self._lists[_RPATH]
-        return [part for index in indices for part in self._string(index).split(":") if part]
+        return [part for index in indices for part in self._read_string(index).split(":") if part]
 
     def glibc_required(self) -> str:
-        """Return the highest GLIBC version it asks for, "" for none."""
+        """Return the highest GLIBC version it requires, "" for none."""
         if _VERNEED not in self._dynamic:
             return ""
-        return ".".join(map(str, max(map(_glibc, self._versions()), default=())))
+        return ".".join(map(str, max(map(_parse_glibc_version, self._required_versions()), default=())))
 
-    def _versions(self) -> list[str]:
-        """Return the symbol versions it asks for; one limit for both levels, so that lying counts cannot multiply."""
-        found: list[str] = []
-        at = self._table(_VERNEED)
-        for _ in range(min(self._dynamic.get(_VERNEEDNUM, 0), MOST_VERSIONS)):
-            _, count, _, first, following = struct.unpack("<HHIII", self.read(at, 16))
-            entry = at + first
-            for _ in range(min(count, MOST_VERSIONS - len(found))):
+    def _required_versions(self) -> list[str]:
+        """Return the symbol versions it requires; one limit for both levels, so that lying counts cannot multiply."""
+        versions: list[str] = []
+        offset = self._table_offset(_VERNEED)
+        for _ in range(min(self._dynamic.get(_VERNEEDNUM, 0), MAX_VERSIONS)):
+            _, count, _, first, following = struct.unpack("<HHIII", self.read(offset, 16))
+            entry = offset + first
+            for _ in range(min(count, MAX_VERSIONS - len(versions))):
                 _, _, _, name, further = struct.unpack("<IHHII", self.read(entry, 16))
-                found.append(self._string(name))
+                versions.append(self._read_string(name))
                 if not further:
                     break
                 entry += further
-            if not following or len(found) >= MOST_VERSIONS:
+            if not following or len(versions) >= MAX_VERSIONS:
                 break
-            at += following
-        return found
+            offset += following
+        return versions
 
     def undefined(self) -> list[str]:
         """Return the names of the symbols it needs and does not define, weak ones left out."""
-        symbols = self._table(_SYMTAB)
-        count = self._unhashed()
+        symbols = self._table_offset(_SYMTAB)
+        count = self._unhashed_count()
         table = self.read(symbols, 24 * count)
-        wanted = []
+        name_indices = []
         for index in range(1, count):
             name, info, _, section = struct.unpack_from("<IBBH", table, 24 * index)
             if section == 0 and name and info >> 4 != _WEAK:
-                wanted.append(name)
-        return self._strings(wanted)
+                name_indices.append(name)
+        return self._read_strings(name_indices)
 
-    def _strings(self, indices: list[int]) -> list[str]:
+    def _read_strings(self, indices: list[int]) -> list[str]:
         size = self._dynamic.get(_STRSZ, 0)
-        if size > LARGEST_BLOCK or len(indices) < 8:
-            return [self._string(index) for index in indices]
-        block = self.read(self._table(_STRTAB), size)
+        if size > MAX_BLOCK_BYTES or len(indices) < 8:
+            return [self._read_string(index) for index in indices]
+        block = self.read(self._table_offset(_STRTAB), size)
         names = []
         for index in indices:
-            end = block.find(b"\0", index, index + LONGEST_NAME)
+            end = block.find(b"\0", index, index + MAX_NAME_LENGTH)
             if end < 0:
                 raise ElfError("damaged: a name without an end")
             names.append(block[index:end].decode("latin-1"))
         return names
 
-    def _unhashed(self) -> int:
-        """Return how many symbols stand before the hashed ones: the undefined are among them."""
+    def _unhashed_count(self) -> int:
+        """Return how many symbols precede the hashed ones: the undefined are among them."""
         if _GNU_HASH in self._dynamic:
-            count = struct.unpack("<I", self.read(self._table(_GNU_HASH) + 4, 4))[0]
-            if count <= 1:  # a library that exports nothing says 1, whatever it needs
+            count = struct.unpack("<I", self.read(self._table_offset(_GNU_HASH) + 4, 4))[0]
+            if count <= 1:  # a library that exports nothing has 1 here, whatever it needs
                 count = self._symbol_count()
         elif _HASH in self._dynamic:
-            count = struct.unpack("<I", self.read(self._table(_HASH) + 4, 4))[0]
+            count = struct.unpack("<I", self.read(self._table_offset(_HASH) + 4, 4))[0]
         else:
             raise ElfError("it has no symbol hash table")
-        if count > MOST_SYMBOLS:
+        if count > MAX_SYMBOLS:
             raise ElfError("damaged: %d symbols" % count)
         return int(count)
 
     def _symbol_count(self) -> int:
-        """Return the number of dynamic symbols where the hash table does not tell."""
-        for _, size in self.sections(".dynsym"):
+        """Return the number of dynamic symbols where the hash table does not give it."""
+        for _, size in self.find_sections(".dynsym"):
             return size // 24
-        # Without section headers: linkers lay the names right behind the symbols.
-        return max(self._table(_STRTAB) - self._table(_SYMTAB), 24) // 24
+        # Without section headers: linkers place the string table right behind the symbols.
+        return max(self._table_offset(_STRTAB) - self._table_offset(_SYMTAB), 24) // 24
 
     def defines(self, name: str) -> bool:
-        """Say whether it exports `name`: one probe of its GNU hash table, as the loader makes it."""
+        """Say whether it exports `name`: one lookup in its GNU hash table, as the loader makes it."""
         if _GNU_HASH not in self._dynamic:
             raise ElfError("it has no GNU hash table")
-        table = self._table(_GNU_HASH)
-        buckets, first, words, shift = struct.unpack("<IIII", self.read(table, 16))
-        if not buckets or not words or words & (words - 1):
+        table = self._table_offset(_GNU_HASH)
+        buckets, first, bloom_words, shift = struct.unpack("<IIII", self.read(table, 16))
+        if not buckets or not bloom_words or bloom_words & (bloom_words - 1):
             raise ElfError("damaged: a hash table without buckets")
-        code = gnu_hash(name)
-        word = struct.unpack("<Q", self.read(table + 16 + 8 * (code // 64 & (words - 1)), 8))[0]
-        if not (word >> (code & 63)) & (word >> (code >> (shift & 31) & 63)) & 1:
+        hash_value = gnu_hash(name)
+        bloom_word = struct.unpack("<Q", self.read(table + 16 + 8 * (hash_value // 64 & (bloom_words - 1)), 8))[0]
+        if not (bloom_word >> (hash_value & 63)) & (bloom_word >> (hash_value >> (shift & 31) & 63)) & 1:
             return False
-        chains = table + 16 + 8 * words + 4 * buckets
-        index = struct.unpack("<I", self.read(chains - 4 * buckets + 4 * (code % buckets), 4))[0]
+        chains = table + 16 + 8 * bloom_words + 4 * buckets
+        index = struct.unpack("<I", self.read(chains - 4 * buckets + 4 * (hash_value % buckets), 4))[0]
         if index < first:
             return False
-        for position in range(index, index + LONGEST_CHAIN):
+        for position in range(index, index + MAX_CHAIN_LENGTH):
             value = struct.unpack("<I", self.read(chains + 4 * (position - first), 4))[0]
-            if value | 1 == code | 1 and self._is_defined_as(position, name):
+            if value | 1 == hash_value | 1 and self._is_defined_as(position, name):
                 return True
             if value & 1:
                 return False
         raise ElfError("damaged: a hash chain without an end")
 
     def _is_defined_as(self, position: int, name: str) -> bool:
-        index, _, _, section = struct.unpack("<IBBH", self.read(self._table(_SYMTAB) + 24 * position, 8))
-        wanted = name.encode("latin-1") + b"\0"
-        return section != 0 and self.read(self._table(_STRTAB) + index, len(wanted)) == wanted
+        index, _, _, section = struct.unpack("<IBBH", self.read(self._table_offset(_SYMTAB) + 24 * position, 8))
+        expected = name.encode("latin-1") + b"\0"
+        return section != 0 and self.read(self._table_offset(_STRTAB) + index, len(expected)) == expected
 
-    def sections(self, *names: str) -> list[tuple[int, int]]:
+    def find_sections(self, *names: str) -> list[tuple[int, int]]:
         """Return offset and size of the sections called `names`; empty where the section headers are stripped."""
-        if self._section_size != 64 or not self._sections or self._section_names >= self._sections:
+        if (
+            self._section_header_size != 64
+            or not self._section_count
+            or self._section_names_index >= self._section_count
+        ):
             return []
-        table = self.read(self._section_offset, 64 * self._sections)
-        titles = self._block(table, self._section_names)
-        found = []
-        for index in range(self._sections):
+        table = self.read(self._section_offset, 64 * self._section_count)
+        titles = self._read_section(table, self._section_names_index)
+        extents = []
+        for index in range(self._section_count):
             start = struct.unpack_from("<I", table, 64 * index)[0]
             title = titles[start : titles.find(b"\0", start)].decode("latin-1")
             if title in names:
-                found.append(struct.unpack_from("<QQ", table, 64 * index + 24))
-        return found
+                extents.append(struct.unpack_from("<QQ", table, 64 * index + 24))
+        return extents
 
-    def _block(self, table: bytes, index: int) -> bytes:
+    def _read_section(self, table: bytes, index: int) -> bytes:
         offset, size = struct.unpack_from("<QQ", table, 64 * index + 24)
         return self.read(offset, size)
 
 
 def gnu_hash(name: str) -> int:
     """Return the GNU hash of a symbol name."""
-    code = 5381
+    hash_value = 5381
     for byte in name.encode("latin-1"):
-        code = (code * 33 + byte) & 0xFFFFFFFF
-    return code
+        hash_value = (hash_value * 33 + byte) & 0xFFFFFFFF
+    return hash_value
 
 
-def _glibc(name: str) -> tuple[int, ...]:
+def _parse_glibc_version(name: str) -> tuple[int, ...]:
     if not name.startswith("GLIBC_"):
         return ()
     parts = name[6:].split(".")

@@ -8,8 +8,8 @@ import re
 from .. import files
 from ..packages import torch_files
 
-# Distributions whose extensions decide whether attention works, and where those lie when no RECORD tells
-# (an editable or an old-style install). torch itself is found apart: its RECORD has 14,000 lines.
+# Distributions whose extensions decide whether attention works, and their modules, for installs without a RECORD
+# (editable or old-style). torch itself is found separately: its RECORD has 14,000 lines.
 WATCHED: dict[str, tuple[str, ...]] = {
     "flash-attn": ("flash_attn_2_cuda",),  # setup.py of flash-attn 2.8.3
     "flash-attn-3": ("flash_attn_3",),  # hopper/setup.py of flash-attn 2.8.3: flash_attn_3._C
@@ -36,71 +36,71 @@ WATCHED: dict[str, tuple[str, ...]] = {
 }
 TORCH_LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so", "libc10_cuda.so", "libtorch_cuda.so")
 RECORD_LIMIT = 16 << 20  # bytes
-MOST_FOLDERS = 200
+MAX_FOLDERS = 200
 
-_IN_RECORD = re.compile(rb"^\"?([^,\"\n]+\.so(?:\.\d+)*)\"?,", re.MULTILINE)
+_RECORD_LIBRARY = re.compile(rb"^\"?([^,\"\n]+\.so(?:\.\d+)*)\"?,", re.MULTILINE)
 # bitsandbytes 0.50.2 ships a library for each CUDA, ROCm and XPU and loads one of torch's own major version
 # (bitsandbytes/cextension.py, get_cuda_bnb_library_path).
 _VARIANT = re.compile(r"libbitsandbytes_(?!cpu)([a-z]+)(\d\d)")
 
 
-def find(found: list[dict[str, object]], site_dirs: list[str], torch: str) -> list[tuple[str, str]]:
+def find_extensions(installed: list[dict[str, object]], site_dirs: list[str], torch: str) -> list[tuple[str, str]]:
     """Return (distribution, path) of each compiled file, torch's own first; each path once."""
-    paths = [("torch", path) for path in _of_torch(torch)]
-    for item in found:
-        name = str(item["name"])
+    paths = [("torch", path) for path in _find_torch_files(torch)]
+    for distribution in installed:
+        name = str(distribution["name"])
         if name in WATCHED:
-            recorded = _recorded(str(item["_path"])) or _by_name(WATCHED[name], site_dirs)
-            paths += [(name, path) for path in recorded if _is_loaded(path, torch)]
+            recorded = _files_in_record(str(distribution["_path"])) or _files_by_name(WATCHED[name], site_dirs)
+            paths += [(name, path) for path in recorded if _is_loaded_variant(path, torch)]
     return [(name, path) for path, name in {path: name for name, path in reversed(paths)}.items()][::-1]
 
 
-def _of_torch(torch: str) -> list[str]:
+def _find_torch_files(torch: str) -> list[str]:
     if not torch:
         return []
-    bindings = [os.path.join(torch, name) for name in sorted(files.names(torch)) if re.match(r"_C\..*so$", name)]
+    bindings = [os.path.join(torch, name) for name in sorted(files.list_folder(torch)) if re.match(r"_C\..*so$", name)]
     libraries = [os.path.join(torch, "lib", name) for name in TORCH_LIBRARIES]
     return bindings + [path for path in libraries if os.path.exists(path)]
 
 
-def _recorded(info: str) -> list[str]:
-    """Return the compiled files that RECORD names and that are there."""
+def _files_in_record(info: str) -> list[str]:
+    """Return the compiled files that RECORD names and that exist."""
     try:
-        record = files.read(os.path.join(info, "RECORD"), RECORD_LIMIT)
+        record = files.read_bytes(os.path.join(info, "RECORD"), RECORD_LIMIT)
     except (OSError, ValueError):
         return []
     site = os.path.dirname(info)
-    names = dict.fromkeys(match.decode("utf-8", "replace") for match in _IN_RECORD.findall(record))
+    names = dict.fromkeys(match.decode("utf-8", "replace") for match in _RECORD_LIBRARY.findall(record))
     paths = [os.path.normpath(os.path.join(site, name)) for name in names]
     return [path for path in paths if path.startswith(site + os.sep) and os.path.isfile(path)]
 
 
-def _by_name(names: tuple[str, ...], site_dirs: list[str]) -> list[str]:
-    found: list[str] = []
+def _files_by_name(names: tuple[str, ...], site_dirs: list[str]) -> list[str]:
+    paths: list[str] = []
     for site in site_dirs if names else []:
-        for entry in sorted(files.names(site)):
+        for entry in sorted(files.list_folder(site)):
             if entry.split(".")[0] in names and entry.endswith(".so"):
-                found.append(os.path.join(site, entry))
+                paths.append(os.path.join(site, entry))
         for name in names:
-            found += _inside(os.path.join(site, name))
-    return found
+            paths += _files_in_package(os.path.join(site, name))
+    return paths
 
 
-def _inside(package: str) -> list[str]:
-    """Return the compiled files of a package's directory; only so many folders are looked into."""
-    found: list[str] = []
-    for count, (folder, below, names) in enumerate(os.walk(package)):
-        below.sort()
-        found += [os.path.join(folder, name) for name in sorted(names) if name.endswith(".so")]
-        if count >= MOST_FOLDERS:
+def _files_in_package(package: str) -> list[str]:
+    """Return the compiled files of a package's directory; at most MAX_FOLDERS folders are searched."""
+    paths: list[str] = []
+    for count, (folder, subfolders, names) in enumerate(os.walk(package)):
+        subfolders.sort()
+        paths += [os.path.join(folder, name) for name in sorted(names) if name.endswith(".so")]
+        if count >= MAX_FOLDERS:
             break
-    return found
+    return paths
 
 
-def _is_loaded(path: str, torch: str) -> bool:
+def _is_loaded_variant(path: str, torch: str) -> bool:
     """Say whether a library that comes in variants is one that this torch's CUDA version selects."""
     variant = _VARIANT.match(os.path.basename(path))
     if variant is None:
         return True
-    cuda = torch_files.cuda_version(torch) if torch else ""
+    cuda = torch_files.read_cuda_version(torch) if torch else ""
     return variant.group(1) == "cuda" and cuda.split(".")[0] == variant.group(2)

@@ -8,28 +8,30 @@ from .. import files
 from .elf import Elf, ElfError
 
 # The loader's own directories, for machines whose cache cannot be read.
-SYSTEM = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu")
+SYSTEM_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu")
 
 # torch's libraries that are linked against CUDA's.
-TORCH_CUDA = ("libtorch_global_deps.so", "libc10_cuda.so", "libtorch_cuda.so")
+TORCH_CUDA_LIBRARIES = ("libtorch_global_deps.so", "libc10_cuda.so", "libtorch_cuda.so")
 
 
-class Libraries:
-    """Where libraries lie: beside torch, in NVIDIA's wheels, on LD_LIBRARY_PATH, in the loader's cache.
+class LibraryFinder:
+    """Finds libraries: beside torch, in NVIDIA's wheels, on LD_LIBRARY_PATH, in the loader's cache.
 
     `import torch` loads its own libraries and NVIDIA's, so that an extension imported after it finds them although no
     search path of its own leads there (torch/__init__.py, `_load_global_deps` and `_preload_cuda_deps`).
     """
 
     def __init__(self, site_dirs: list[str], torch: str) -> None:
-        self.torch = os.path.join(torch, "lib") if torch else ""
-        self.nvidia = [folder for site in site_dirs for folder in _nvidia(os.path.join(site, "nvidia"))]
+        self.torch_folder = os.path.join(torch, "lib") if torch else ""
+        self.nvidia_folders = [
+            folder for site in site_dirs for folder in _nvidia_library_folders(os.path.join(site, "nvidia"))
+        ]
         self.folders = [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
         if torch:
-            self.folders.insert(0, self.torch)
-        self._loaded: dict[str, str] | None = None
-        self._cache: bytes | None = None
-        self._found: dict[str, str] = {}
+            self.folders.insert(0, self.torch_folder)
+        self._torch_needs: dict[str, str] | None = None
+        self._loader_cache: bytes | None = None
+        self._paths: dict[str, str] = {}
 
     def find(self, name: str, search_path: list[str], origin: str) -> str:
         """Return the path of the library `name`; "system" for one the loader's cache holds, "" for none."""
@@ -37,43 +39,43 @@ class Libraries:
             path = os.path.join(part.replace("${ORIGIN}", origin).replace("$ORIGIN", origin), name)
             if os.path.exists(path):
                 return path
-        if name not in self._found:
-            self._found[name] = self._search(name)
-        return self._found[name]
+        if name not in self._paths:
+            self._paths[name] = self._search(name)
+        return self._paths[name]
 
     def _search(self, name: str) -> str:
-        folders = self.folders if self._another_is_loaded(name) else [*self.folders, *self.nvidia]
+        folders = self.folders if self._is_other_version_loaded(name) else [*self.folders, *self.nvidia_folders]
         for folder in folders:
             path = os.path.join(folder, name)
             if os.path.exists(path):
                 return path
-        if self._cache is None:
-            self._cache = _cache()
-        if b"/" + name.encode() + b"\0" in self._cache:
+        if self._loader_cache is None:
+            self._loader_cache = _read_loader_cache()
+        if b"/" + name.encode() + b"\0" in self._loader_cache:
             return "system"
-        return "system" if any(os.path.exists(os.path.join(folder, name)) for folder in SYSTEM) else ""
+        return "system" if any(os.path.exists(os.path.join(folder, name)) for folder in SYSTEM_FOLDERS) else ""
 
-    def _another_is_loaded(self, name: str) -> bool:
+    def _is_other_version_loaded(self, name: str) -> bool:
         """Say whether torch needs another version of this library: then a wheel's leftover copy is never loaded."""
-        if self._loaded is None:
-            self._loaded = _needed_by(self.torch)
+        if self._torch_needs is None:
+            self._torch_needs = _needed_by_torch(self.torch_folder)
         base = name.partition(".so")[0]
-        return self._loaded.get(base, name) != name
+        return self._torch_needs.get(base, name) != name
 
 
-def _needed_by(folder: str) -> dict[str, str]:
+def _needed_by_torch(folder: str) -> dict[str, str]:
     """Return the libraries that torch's own need, by their name without a version."""
-    found: dict[str, str] = {}
-    for name in TORCH_CUDA:
+    needed_by_base: dict[str, str] = {}
+    for name in TORCH_CUDA_LIBRARIES:
         try:
             with Elf(os.path.join(folder, name)) as elf:
-                found.update((needed.partition(".so")[0], needed) for needed in elf.needed())
+                needed_by_base.update((needed.partition(".so")[0], needed) for needed in elf.needed())
         except ElfError:
             continue
-    return found
+    return needed_by_base
 
 
-def _nvidia(folder: str) -> list[str]:
+def _nvidia_library_folders(folder: str) -> list[str]:
     """Return the library directories of NVIDIA's wheels: nvidia/cudnn/lib, nvidia/cu13/lib, …"""
     try:
         names = sorted(os.listdir(folder))
@@ -83,8 +85,8 @@ def _nvidia(folder: str) -> list[str]:
     return [path for path in paths if os.path.isdir(path)]
 
 
-def _cache() -> bytes:
+def _read_loader_cache() -> bytes:
     try:
-        return files.read("/etc/ld.so.cache", 4 << 20)
+        return files.read_bytes("/etc/ld.so.cache", 4 << 20)
     except (OSError, ValueError):
         return b""

@@ -1,1 +1,1 @@
-"""gpus."""
+"""The device lane: nvidia-smi, NVML, visible devices, and tiny kernels on each GPU."""

@@ -1,7 +1,7 @@
-"""The device lane: the NVIDIA driver, the GPUs and their links, asked of nvidia-smi under a deadline, without torch.
+"""The device lane: the NVIDIA driver, the GPUs and their links, from nvidia-smi under a deadline, without torch.
 
-Where there is no nvidia-smi, NVML is asked instead, and then /proc. A reason that begins with "nvidia-smi: " says that
-nvidia-smi is there and does not work; "devices" is then unreadable where something else shows a GPU, else absent.
+Where there is no nvidia-smi, NVML is queried instead, and then /proc. A reason that begins with "nvidia-smi: " says
+that nvidia-smi is there and does not work; "devices" is then unreadable where something else shows a GPU, else absent.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 
-    from ..processes.limits import Run
+    from ..processes.limits import ProgramRun
 
-__all__ = ["look", "parse_gpus", "parse_header", "parse_topology"]
+__all__ = ["collect_gpus", "parse_gpus", "parse_header", "parse_topology"]
 
-FOLDERS = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/lib/wsl/lib")
-LONGEST_SECONDS = 30.0  # whatever the caller allows: without persistence mode 8 GPUs can take 10 s to wake
-PROC = "/proc/driver/nvidia"
-PCI = "/sys/bus/pci/devices"
+PROGRAM_FOLDERS = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/lib/wsl/lib")
+MAX_SECONDS = 30.0  # whatever the caller allows: without persistence mode 8 GPUs can take 10 s to wake
+PROC_FOLDER = "/proc/driver/nvidia"
+PCI_FOLDER = "/sys/bus/pci/devices"
 # What nvidia-smi prints where it cannot do its work, and whether the driver is at fault (else there is no GPU).
 _FAILURES = (
     ("couldn't communicate with the NVIDIA driver", True),
@@ -41,30 +41,30 @@ _FAILURES = (
 )
 
 
-def look(deadline_seconds: float = 10.0) -> Dict[str, Any]:
+def collect_gpus(deadline_seconds: float = 10.0) -> Dict[str, Any]:
     """Return "driver", "devices" and "topology" as facts, and "problems"."""
-    seconds = min(max(deadline_seconds, 0.1), LONGEST_SECONDS)
-    program = find()
-    answer = _ask(program, seconds) if program else _without_nvidia_smi()
+    seconds = min(max(deadline_seconds, 0.1), MAX_SECONDS)
+    program = find_nvidia_smi()
+    answer = _query_nvidia_smi(program, seconds) if program else _collect_without_nvidia_smi()
     _mark_visible(answer, program, seconds)
     return answer
 
 
-def find() -> str:
+def find_nvidia_smi() -> str:
     """Return the path of nvidia-smi, "" for none."""
-    if sys.platform == "win32":  # no process groups to stop a hung one with
+    if sys.platform == "win32":  # it has no process groups by which to stop a hung program
         return ""
-    found = files.find_program("nvidia-smi")
-    paths = [os.path.join(folder, "nvidia-smi") for folder in FOLDERS]
-    return found or next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), "")
+    on_path = files.find_program("nvidia-smi")
+    paths = [os.path.join(folder, "nvidia-smi") for folder in PROGRAM_FOLDERS]
+    return on_path or next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), "")
 
 
-def _ask(program: str, seconds: float) -> Dict[str, Any]:
-    from ..processes.limits import run_all
+def _query_nvidia_smi(program: str, seconds: float) -> Dict[str, Any]:
+    from ..processes.limits import run_programs
 
-    runs = run_all(
+    runs = run_programs(
         {
-            "gpus": _query(program, nvidia_text.FIELDS),
+            "gpus": _query_command(program, nvidia_text.FIELDS),
             "header": [program, "-q", "-i", "0"],
             "topology": [program, "topo", "-m"],
         },
@@ -74,25 +74,25 @@ def _ask(program: str, seconds: float) -> Dict[str, Any]:
     run = runs["gpus"]
     if "is not a valid field to query" in run.text:
         fields = nvidia_text.OLD_FIELDS
-        run = run_all({"gpus": _query(program, fields)}, seconds)["gpus"]
-    gpus = [] if run.stopped else parse_gpus(run.text, fields)
+        run = run_programs({"gpus": _query_command(program, fields)}, seconds)["gpus"]
+    gpus = [] if run.is_partial else parse_gpus(run.text, fields)
     header = parse_header(runs["header"].text)
     if not gpus:
-        return _no_gpus(run, header)
+        return _facts_without_gpus(run, header)
     return {
-        "driver": _driver(gpus[0]["driver"] or header["version"], header, runs["header"]),
+        "driver": _driver_fact(gpus[0]["driver"] or header["version"], header, runs["header"]),
         "devices": known(gpus),
-        "topology": _topology(runs["topology"], len(gpus)),
-        "problems": ["nvidia-smi: " + line for line in _complaints(run)],
+        "topology": _topology_fact(runs["topology"], len(gpus)),
+        "problems": ["nvidia-smi: " + line for line in _gpu_warnings(run)],
     }
 
 
-def _query(program: str, fields: Tuple[str, ...]) -> List[str]:
+def _query_command(program: str, fields: Tuple[str, ...]) -> List[str]:
     return [program, "--query-gpu=" + ",".join(fields), "--format=csv,noheader,nounits"]
 
 
-def _driver(version: str, header: Dict[str, Any], run: Run) -> Dict[str, object]:
-    version = nvidia_text.told(version) or _proc_version()
+def _driver_fact(version: str, header: Dict[str, Any], run: ProgramRun) -> Dict[str, object]:
+    version = nvidia_text.field_value(version) or _read_proc_version()
     if not re.match(r"\d+(\.\d+)*\Z", version):
         return unreadable("nvidia-smi does not tell the driver's version")
     reason = run.problem or "nvidia-smi -q does not tell it"
@@ -106,110 +106,111 @@ def _driver(version: str, header: Dict[str, Any], run: Run) -> Dict[str, object]
     )
 
 
-def _no_gpus(run: Run, header: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the facts where nvidia-smi names no GPU: there is none, or it does not work."""
-    broken, words = _failure(run)
-    reason = "nvidia-smi: " + words
+def _facts_without_gpus(run: ProgramRun, header: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the facts where nvidia-smi lists no GPU: there is none, or it does not work."""
+    broken, description = _diagnose_failure(run)
+    reason = "nvidia-smi: " + description
     if not broken:
-        version = str(header["version"]) or _proc_version()
-        driver = _driver(version, header, run) if version else absent(reason)
+        version = str(header["version"]) or _read_proc_version()
+        driver = _driver_fact(version, header, run) if version else absent(reason)
         return {"driver": driver, "devices": absent(reason), "topology": absent("no GPU"), "problems": []}
-    version = _proc_version()
+    version = _read_proc_version()
     driver = unreadable(reason)
     if version:
         driver = known({"version": version, "cuda": unreadable(reason), "fabric": unreadable(reason)})
-    shown = evidence()
-    devices = unreadable(reason + "; " + shown) if shown else absent(reason)
+    evidence = describe_gpu_evidence()
+    devices = unreadable(reason + "; " + evidence) if evidence else absent(reason)
     return {"driver": driver, "devices": devices, "topology": unreadable(reason), "problems": []}
 
 
-def _failure(run: Run) -> Tuple[bool, str]:
-    """Return whether nvidia-smi is broken, and in which words."""
-    for words, broken in _FAILURES:
-        if words.lower() in run.text.lower():
-            line = next(line for line in run.text.splitlines() if words.lower() in line.lower())
+def _diagnose_failure(run: ProgramRun) -> Tuple[bool, str]:
+    """Return whether nvidia-smi is broken, and the message that says how."""
+    for pattern, broken in _FAILURES:
+        if pattern.lower() in run.text.lower():
+            line = next(line for line in run.text.splitlines() if pattern.lower() in line.lower())
             return broken, " ".join(line.split())[:200]
     if run.problem:
         lines = [line.strip() for line in run.text[:10000].splitlines() if line.strip().isprintable()]
-        last = [line for line in lines if line][-1:]
-        return True, run.problem + (": " + last[0][:160] if last else "")
+        last_lines = [line for line in lines if line][-1:]
+        return True, run.problem + (": " + last_lines[0][:160] if last_lines else "")
     return True, "it prints nothing" if not run.text.strip() else "what it prints cannot be read"
 
 
-def _complaints(run: Run) -> List[str]:
-    """Return what nvidia-smi says of GPUs that it could not ask while it answers for others."""
-    words = ("unable to determine the device handle", "gpu is lost")
+def _gpu_warnings(run: ProgramRun) -> List[str]:
+    """Return nvidia-smi's messages about GPUs that it could not query while it answers for others."""
+    patterns = ("unable to determine the device handle", "gpu is lost")
     lines = [" ".join(line.split())[:200] for line in run.text.splitlines()[:1000]]
-    return [line for line in lines if any(word in line.lower() for word in words)][:8]
+    return [line for line in lines if any(pattern in line.lower() for pattern in patterns)][:8]
 
 
-def _topology(run: Run, count: int) -> Dict[str, object]:
-    found = parse_topology(run.text)
-    if len(found["numa_nodes"]) >= count:
-        return known(found)
+def _topology_fact(run: ProgramRun, count: int) -> Dict[str, object]:
+    topology = parse_topology(run.text)
+    if len(topology["numa_nodes"]) >= count:
+        return known(topology)
     if count == 1:
         return known({"links": [], "numa_nodes": [-1]})
     return unreadable("nvidia-smi topo -m: " + (run.problem or "what it prints cannot be read"))
 
 
-def _proc_version() -> str:
-    match = re.search(r"Kernel Module[^\n]*?\s(\d{3,4}(?:\.\d+)+)\s", files.text(PROC + "/version"))
+def _read_proc_version() -> str:
+    match = re.search(r"Kernel Module[^\n]*?\s(\d{3,4}(?:\.\d+)+)\s", files.read_text(PROC_FOLDER + "/version"))
     return match.group(1) if match else ""
 
 
-def _proc_names() -> List[str]:
-    """Return the names of the GPUs that the driver holds, in the order of their places on the PCI bus."""
-    found = []
-    for entry in sorted(files.names(PROC + "/gpus")):
-        match = re.search(r"^Model:\s*(\S.*?)\s*$", files.text(PROC + "/gpus/" + entry + "/information"), re.MULTILINE)
-        found.append(match.group(1)[:200] if match else "NVIDIA GPU")
-    return found
+def _list_proc_gpus() -> List[str]:
+    """Return the names of the GPUs that the driver holds, in the order of their PCI addresses."""
+    names = []
+    for entry in sorted(files.list_folder(PROC_FOLDER + "/gpus")):
+        text = files.read_text(PROC_FOLDER + "/gpus/" + entry + "/information")
+        match = re.search(r"^Model:\s*(\S.*?)\s*$", text, re.MULTILINE)
+        names.append(match.group(1)[:200] if match else "NVIDIA GPU")
+    return names
 
 
-def _on_pci() -> int:
+def _count_pci_gpus() -> int:
     """Return how many NVIDIA display or 3D controllers are on the PCI bus."""
     count = 0
-    for entry in files.names(PCI):
-        if files.text(PCI + "/" + entry + "/vendor", 16).strip().lower() == "0x10de":
-            count += files.text(PCI + "/" + entry + "/class", 16).startswith("0x03")
+    for entry in files.list_folder(PCI_FOLDER):
+        if files.read_text(PCI_FOLDER + "/" + entry + "/vendor", 16).strip().lower() == "0x10de":
+            count += files.read_text(PCI_FOLDER + "/" + entry + "/class", 16).startswith("0x03")
     return count
 
 
-def evidence() -> str:
-    """Return what shows that there is a GPU although the driver does not say so; "" where nothing does."""
-    held = len(_proc_names())
-    if held:
-        return "%d GPU%s in %s/gpus" % (held, "s" if held > 1 else "", PROC)
-    count = _on_pci()
+def describe_gpu_evidence() -> str:
+    """Return what shows that there is a GPU although the driver does not list it; "" where nothing does."""
+    count_in_proc = len(_list_proc_gpus())
+    if count_in_proc:
+        return "%d GPU%s in %s/gpus" % (count_in_proc, "s" if count_in_proc > 1 else "", PROC_FOLDER)
+    count = _count_pci_gpus()
     if count:
         return "%d NVIDIA GPU%s on the PCI bus" % (count, "s" if count > 1 else "")
     return "/dev/nvidia0 exists" if os.path.exists("/dev/nvidia0") else ""
 
 
-def _without_nvidia_smi() -> Dict[str, Any]:
+def _collect_without_nvidia_smi() -> Dict[str, Any]:
     from . import nvml
 
-    answer: Dict[str, Any] = nvml.look()
+    answer: Dict[str, Any] = nvml.collect_gpus_by_nvml()
     if not answer:
-        answer = {"driver": _proc_driver(), "devices": _proc_devices()}
+        answer = {"driver": _proc_driver_fact(), "devices": _proc_devices_fact()}
     several = len(answer["devices"].get("known", ())) > 1
     answer["topology"] = unreadable("there is no nvidia-smi to ask") if several else absent("no pair of GPUs")
     answer["problems"] = []
     return answer
 
 
-def _proc_driver() -> Dict[str, object]:
-    version = _proc_version()
+def _proc_driver_fact() -> Dict[str, object]:
+    version = _read_proc_version()
     if not version:
-        return absent("there is no nvidia-smi, no libnvidia-ml.so.1 and no " + PROC)
+        return absent("there is no nvidia-smi, no libnvidia-ml.so.1 and no " + PROC_FOLDER)
     reason = unreadable("there is no nvidia-smi to ask")
     return known({"version": version, "cuda": reason, "fabric": reason})
 
 
-def _proc_devices() -> Dict[str, object]:
-    names = _proc_names()
+def _proc_devices_fact() -> Dict[str, object]:
+    names = _list_proc_gpus()
     if not names:
-        count = _on_pci()
+        count = _count_pci_gpus()
         return absent("%d NVIDIA GPUs on the PCI bus, but no driver" % count if count else "no GPU")
     reason = unreadable("there is no nvidia-smi to ask")
     fields = ("compute_capability", "memory_total_bytes", "memory_free_bytes", "mig", "ecc", "kernel")
@@ -220,15 +221,15 @@ def _proc_devices() -> Dict[str, object]:
 
 
 def _mark_visible(answer: Dict[str, Any], program: str, seconds: float) -> None:
-    """Set "visible" of every GPU, and take out what was for our own use: UUIDs tell machines apart."""
+    """Set "visible" of every GPU, and remove what is for internal use: UUIDs identify machines."""
     gpus = answer["devices"].get("known", [])
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     mig: Dict[str, int] = {}
     if gpus and program and setting is not None and setting.strip().startswith("MIG-"):
-        from ..processes.limits import run_all
+        from ..processes.limits import run_programs
 
-        mig = nvidia_text.parse_mig(run_all({"list": [program, "-L"]}, seconds)["list"].text)
-    seen = visible_devices.order(setting, [gpu["uuid"] for gpu in gpus], mig)
+        mig = nvidia_text.parse_mig(run_programs({"list": [program, "-L"]}, seconds)["list"].text)
+    visible = visible_devices.visible_positions(setting, [gpu["uuid"] for gpu in gpus], mig)
     for position, gpu in enumerate(gpus):
-        gpu["visible"] = position in seen
+        gpu["visible"] = position in visible
         del gpu["uuid"], gpu["driver"]

@@ -1,4 +1,4 @@
-"""Reads what nvidia-smi prints: pure functions of its text, which may be damaged, localised or from any driver.
+"""Parses what nvidia-smi prints: pure functions of its text, which may be damaged, localised or from any driver.
 
 Formats as printed by drivers 367 to 615: CSV of `--query-gpu`, `-q`, `-L` and `topo -m` (whose header newer drivers
 underline with escape codes). From driver 610 on "CUDA Version" is called "CUDA UMD Version".
@@ -25,42 +25,42 @@ FIELDS = (
     "driver_version",
     "uuid",
 )
-# Older than R450 and R470: neither MIG nor compute_cap can be asked for.
+# Older than R450 and R470: neither MIG nor compute_cap can be queried.
 OLD_FIELDS = tuple(field for field in FIELDS if field not in ("compute_cap", "mig.mode.current"))
-LONGEST = 1 << 20  # characters looked at
-MOST_GPUS = 256
+MAX_CHARACTERS = 1 << 20  # of one output; the rest is ignored
+MAX_GPUS = 256
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_NOT_TOLD = ("", "n/a", "not supported", "unknown error", "not found", "insufficient permissions", "gpu is lost")
+_UNAVAILABLE = ("", "n/a", "not supported", "unknown error", "not found", "insufficient permissions", "gpu is lost")
 _VERSION = re.compile(r"\d+(\.\d+)*\Z")
-_LONGEST_LINE = 1000
+_MAX_LINE_LENGTH = 1000
 _MIB = 1 << 20
 
 
 def parse_gpus(text: str, fields: Tuple[str, ...] = FIELDS) -> List[Dict[str, Any]]:
-    """Return the GPUs in the CSV of `--query-gpu`, as `snapshot.Device` records with "driver" and "uuid" on top."""
-    found: Dict[int, Dict[str, Any]] = {}
-    for line in text[:LONGEST].splitlines():
-        words = [word.strip() for word in line.split(",")]
-        more = len(words) - len(fields)
-        if more < 0 or len(line) > _LONGEST_LINE or not _is_number(words[0]):
+    """Return the GPUs in the CSV of `--query-gpu`, as `core.devices.Device` records with "driver" and "uuid" on top."""
+    gpus: Dict[int, Dict[str, Any]] = {}
+    for line in text[:MAX_CHARACTERS].splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        extra_cells = len(cells) - len(fields)
+        if extra_cells < 0 or len(line) > _MAX_LINE_LENGTH or not _is_number(cells[0]):
             continue
-        words[1 : 2 + more] = [", ".join(words[1 : 2 + more])]  # a name may hold commas
-        values = dict(zip(fields, words))
+        cells[1 : 2 + extra_cells] = [", ".join(cells[1 : 2 + extra_cells])]  # a name may hold commas
+        values = dict(zip(fields, cells))
         index = int(values["index"])
-        if index < MOST_GPUS and values["name"] and _VERSION.match(values["driver_version"]):
-            found.setdefault(index, _device(index, values))
-    return [found[index] for index in sorted(found)]
+        if index < MAX_GPUS and values["name"] and _VERSION.match(values["driver_version"]):
+            gpus.setdefault(index, _device_record(index, values))
+    return [gpus[index] for index in sorted(gpus)]
 
 
-def _device(index: int, values: Dict[str, str]) -> Dict[str, Any]:
+def _device_record(index: int, values: Dict[str, str]) -> Dict[str, Any]:
     return {
         "index": index,
         "name": values["name"][:200],
-        "compute_capability": capability(values.get("compute_cap")),
-        "memory_total_bytes": _memory(values["memory.total"]),
-        "memory_free_bytes": _memory(values["memory.free"]),
-        "mig": _switch(values.get("mig.mode.current")),
-        "ecc": _switch(values["ecc.mode.current"]),
+        "compute_capability": parse_capability(values.get("compute_cap")),
+        "memory_total_bytes": _parse_memory(values["memory.total"]),
+        "memory_free_bytes": _parse_memory(values["memory.free"]),
+        "mig": _parse_switch(values.get("mig.mode.current")),
+        "ecc": _parse_switch(values["ecc.mode.current"]),
         "visible": True,
         "kernel": unreadable("no kernel was run"),
         "driver": values["driver_version"],
@@ -72,33 +72,33 @@ def _is_number(text: str) -> bool:
     return text.isdigit() and text.isascii() and len(text) < 16
 
 
-def told(text: str) -> str:
+def field_value(text: str) -> str:
     """Return a field's value, "" for one of nvidia-smi's ways to say that it does not know."""
     text = text.strip().strip("[]").strip()
-    return "" if text.lower() in _NOT_TOLD else text
+    return "" if text.lower() in _UNAVAILABLE else text
 
 
-def capability(text: object) -> Dict[str, object]:
-    """Return the compute capability in "9.0"."""
+def parse_capability(text: object) -> Dict[str, object]:
+    """Return the compute capability in "9.0" as a fact."""
     if not isinstance(text, str):
         return unreadable("this driver's nvidia-smi does not tell compute_cap")
-    match = re.match(r"(\d{1,2})\.(\d{1,2})\Z", told(text))
+    match = re.match(r"(\d{1,2})\.(\d{1,2})\Z", field_value(text))
     if not match:
         return unreadable("nvidia-smi says %r" % text[:40])
     return known([int(match.group(1)), int(match.group(2))])
 
 
-def _memory(text: str) -> Dict[str, object]:
-    value = told(text).split()[:1]
+def _parse_memory(text: str) -> Dict[str, object]:
+    value = field_value(text).split()[:1]
     if value and _is_number(value[0]):
         return known(int(value[0]) * _MIB)
     return unreadable("nvidia-smi says %r" % text[:40])
 
 
-def _switch(text: object) -> Dict[str, object]:
+def _parse_switch(text: object) -> Dict[str, object]:
     if not isinstance(text, str):
         return unreadable("this driver's nvidia-smi does not tell")
-    value = told(text).lower()
+    value = field_value(text).lower()
     if value in ("enabled", "disabled"):
         return known(value == "enabled")
     return unreadable("nvidia-smi says %r" % text[:40]) if value else absent("not supported by this GPU")
@@ -106,30 +106,30 @@ def _switch(text: object) -> Dict[str, object]:
 
 def parse_header(text: str) -> Dict[str, Any]:
     """Return "version", "cuda" and "fabric" out of `nvidia-smi -q` or plain `nvidia-smi`; "" for what is missing."""
-    text = text[:LONGEST]
+    text = text[:MAX_CHARACTERS]
     version = re.search(r"(?:Driver|KMD) Version {0,60}: {0,4}(\d[\d.]{0,30})", text)
     cuda = re.search(r"CUDA (?:UMD )?Version {0,60}: {0,4}(\d{1,3}\.\d{1,3})", text)
     fabric = re.search(r"^ {0,20}Fabric[ \t]{0,20}\r?\n {0,20}State {0,60}: {0,4}(\S[^\r\n]{0,60})", text, re.MULTILINE)
     return {
         "version": version.group(1).rstrip(".") if version else "",
         "cuda": cuda.group(1) if cuda else "",
-        "fabric": told(fabric.group(1)) if fabric else "",
+        "fabric": field_value(fabric.group(1)) if fabric else "",
     }
 
 
 def parse_topology(text: str) -> Dict[str, Any]:
-    """Return the `snapshot.Topology` in the matrix of `topo -m`: one link per pair of GPUs, a NUMA node per GPU."""
-    lines = _ESCAPES.sub("", text[:LONGEST]).splitlines()
+    """Return the `core.devices.Topology` in the matrix of `topo -m`: one link per pair of GPUs, a NUMA node per GPU."""
+    lines = _ESCAPES.sub("", text[:MAX_CHARACTERS]).splitlines()
     columns: List[str] = []
     numa_column = -1
     links: Dict[Tuple[int, int], str] = {}
     nodes: Dict[int, int] = {}
     for line in lines:
-        cells = _cells(line)
+        cells = _split_cells(line)
         if not columns:
             if cells and cells[0] == "GPU0":
-                columns, numa_column = _header(cells)
-        elif cells and _gpu(cells[0]) >= 0:
+                columns, numa_column = _parse_columns(cells)
+        elif cells and _gpu_index(cells[0]) >= 0:
             _read_row(cells, columns, numa_column, links, nodes)
     count = max(nodes) + 1 if nodes else 0
     return {
@@ -141,15 +141,15 @@ def parse_topology(text: str) -> Dict[str, Any]:
     }
 
 
-def _cells(line: str) -> List[str]:
-    """Return the cells of one row: columns are set apart by tabs, or by spaces where the text was pasted."""
+def _split_cells(line: str) -> List[str]:
+    """Return the cells of one row: columns are separated by tabs, or by spaces where the text was pasted."""
     parts = line.split("\t") if "\t" in line else re.split(r" {2,}", line)
     cells = [part.strip() for part in parts]
     return [cell for cell in cells if cell]
 
 
-def _header(cells: List[str]) -> Tuple[List[str], int]:
-    """Return the names of the matrix' columns, and how many cells from there the NUMA affinity stands (-1: nowhere)."""
+def _parse_columns(cells: List[str]) -> Tuple[List[str], int]:
+    """Return the names of the matrix' columns, and the offset of the NUMA affinity behind them (-1: there is none)."""
     matrix = [cell for cell in cells if not cell.lower().endswith(("affinity", "numa id"))]
     rest = [cell.lower() for cell in cells[len(matrix) :]]
     return matrix, rest.index("numa affinity") if "numa affinity" in rest else -1
@@ -158,32 +158,32 @@ def _header(cells: List[str]) -> Tuple[List[str], int]:
 def _read_row(
     cells: List[str], columns: List[str], numa_column: int, links: Dict[Tuple[int, int], str], nodes: Dict[int, int]
 ) -> None:
-    row = _gpu(cells[0])
+    row = _gpu_index(cells[0])
     nodes[row] = -1
     for name, kind in zip(columns, cells[1:]):
-        other = _gpu(name)
+        other = _gpu_index(name)
         if other >= 0 and other != row and re.match(r"(?:NV\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|C2C)\Z", kind):
             links.setdefault((min(row, other), max(row, other)), kind)
     rest = cells[1 + len(columns) :]
-    # A GPU without an affinity leaves its cells out; told apart only where all of them are there.
+    # A GPU without an affinity leaves its cells out; distinguishable only where all of them are there.
     if 0 <= numa_column < len(rest) and _is_number(rest[numa_column]):
         nodes[row] = int(rest[numa_column][:4])
 
 
-def _gpu(name: str) -> int:
+def _gpu_index(name: str) -> int:
     match = re.match(r"GPU(\d{1,3})\Z", name)
-    return int(match.group(1)) if match and int(match.group(1)) < MOST_GPUS else -1
+    return int(match.group(1)) if match and int(match.group(1)) < MAX_GPUS else -1
 
 
 def parse_mig(text: str) -> Dict[str, int]:
     """Return for every MIG device in `nvidia-smi -L` (by its UUID) the index of the GPU that it is a part of."""
-    found: Dict[str, int] = {}
+    gpu_by_uuid: Dict[str, int] = {}
     gpu = -1
-    for line in text[:LONGEST].splitlines():
+    for line in text[:MAX_CHARACTERS].splitlines():
         match = re.match(r"GPU (\d{1,3}):", line)
         if match:
             gpu = int(match.group(1))
-        part = re.match(r" +MIG .{0,80}\(UUID: (MIG-[\w/-]{1,120})\)", line)
-        if part and gpu >= 0:
-            found[part.group(1)] = gpu
-    return found
+        mig_match = re.match(r" +MIG .{0,80}\(UUID: (MIG-[\w/-]{1,120})\)", line)
+        if mig_match and gpu >= 0:
+            gpu_by_uuid[mig_match.group(1)] = gpu
+    return gpu_by_uuid

@@ -1,11 +1,11 @@
-"""Asks the driver through NVML where there is no nvidia-smi; to be used only in a child, as any library may crash.
+"""Queries the driver through NVML where there is no nvidia-smi; only for use in a child, as any library may crash.
 
 Functions and structures as in NVIDIA's nvml.h; every one used here is in NVML since R450 at the latest.
 """
 
 from __future__ import annotations
 
-from ..facts import absent, failure, known, unreadable
+from ..facts import absent, describe_error, known, unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,11 +15,11 @@ _LIBRARY = "libnvidia-ml.so.1"
 
 
 class NvmlError(Exception):
-    """A call of NVML that failed, in NVML's own words."""
+    """A call of NVML that failed, with NVML's own message."""
 
 
 class _Nvml:
-    """The loaded library; `call` raises `NvmlError` in the library's own words."""
+    """The loaded library; `call` raises `NvmlError` with the library's own message."""
 
     def __init__(self) -> None:
         import ctypes
@@ -31,16 +31,16 @@ class _Nvml:
     def call(self, name: str, *arguments: Any) -> None:
         status = getattr(self.library, name)(*arguments)
         if status:
-            words = self.library.nvmlErrorString(status) or b"error %d" % status
-            raise NvmlError(words.decode("utf-8", "replace"))
+            message = self.library.nvmlErrorString(status) or b"error %d" % status
+            raise NvmlError(message.decode("utf-8", "replace"))
 
-    def text(self, name: str, *arguments: Any) -> str:
+    def read_string(self, name: str, *arguments: Any) -> str:
         buffer = self.ctypes.create_string_buffer(128)
         self.call(name, *arguments, buffer, self.ctypes.c_uint(len(buffer)))
         return buffer.value.decode("utf-8", "replace")
 
 
-def look() -> Dict[str, Any]:
+def collect_gpus_by_nvml() -> Dict[str, Any]:
     """Return "driver" and "devices" as facts, the latter as `nvidia_text.parse_gpus` has them; {} without NVML."""
     try:
         nvml = _Nvml()
@@ -49,49 +49,49 @@ def look() -> Dict[str, Any]:
     try:
         nvml.call("nvmlInit_v2")
     except (NvmlError, AttributeError) as error:
-        reason = "NVML: " + failure(error).partition(": ")[2]
+        reason = "NVML: " + describe_error(error).partition(": ")[2]
         return {"driver": unreadable(reason), "devices": unreadable(reason)}
     try:
-        return {"driver": _driver(nvml), "devices": _devices(nvml)}
+        return {"driver": _driver_fact(nvml), "devices": _devices_fact(nvml)}
     finally:
         nvml.library.nvmlShutdown()
 
 
-def _driver(nvml: _Nvml) -> Dict[str, object]:
+def _driver_fact(nvml: _Nvml) -> Dict[str, object]:
     try:
-        version = nvml.text("nvmlSystemGetDriverVersion")
+        version = nvml.read_string("nvmlSystemGetDriverVersion")
     except (NvmlError, AttributeError) as error:
-        return unreadable("NVML: " + failure(error))
-    return known({"version": version, "cuda": _cuda(nvml), "fabric": absent("not asked of NVML")})
+        return unreadable("NVML: " + describe_error(error))
+    return known({"version": version, "cuda": _cuda_version_fact(nvml), "fabric": absent("not asked of NVML")})
 
 
-def _cuda(nvml: _Nvml) -> Dict[str, object]:
+def _cuda_version_fact(nvml: _Nvml) -> Dict[str, object]:
     number = nvml.ctypes.c_int()
     try:
         nvml.call("nvmlSystemGetCudaDriverVersion_v2", nvml.ctypes.byref(number))
     except (NvmlError, AttributeError) as error:
-        return unreadable("NVML: " + failure(error))
+        return unreadable("NVML: " + describe_error(error))
     return known("%d.%d" % (number.value // 1000, number.value % 1000 // 10))
 
 
-def _devices(nvml: _Nvml) -> Dict[str, object]:
+def _devices_fact(nvml: _Nvml) -> Dict[str, object]:
     count = nvml.ctypes.c_uint()
     try:
         nvml.call("nvmlDeviceGetCount_v2", nvml.ctypes.byref(count))
-        found: List[Dict[str, Any]] = [_device(nvml, index) for index in range(min(count.value, 256))]
+        devices: List[Dict[str, Any]] = [_device_record(nvml, index) for index in range(min(count.value, 256))]
     except (NvmlError, AttributeError) as error:
-        return unreadable("NVML: " + failure(error))
-    return known(found) if found else absent("NVML finds no GPU")
+        return unreadable("NVML: " + describe_error(error))
+    return known(devices) if devices else absent("NVML finds no GPU")
 
 
-def _device(nvml: _Nvml, index: int) -> Dict[str, Any]:
+def _device_record(nvml: _Nvml, index: int) -> Dict[str, Any]:
     handle = nvml.ctypes.c_void_p()
     nvml.call("nvmlDeviceGetHandleByIndex_v2", nvml.ctypes.c_uint(index), nvml.ctypes.byref(handle))
-    total, free = _memory(nvml, handle)
+    total, free = _memory_facts(nvml, handle)
     return {
         "index": index,
-        "name": nvml.text("nvmlDeviceGetName", handle),
-        "compute_capability": _capability(nvml, handle),
+        "name": nvml.read_string("nvmlDeviceGetName", handle),
+        "compute_capability": _capability_fact(nvml, handle),
         "memory_total_bytes": total,
         "memory_free_bytes": free,
         "mig": unreadable("not asked of NVML"),
@@ -99,24 +99,24 @@ def _device(nvml: _Nvml, index: int) -> Dict[str, Any]:
         "visible": True,
         "kernel": unreadable("no kernel was run"),
         "driver": "",
-        "uuid": nvml.text("nvmlDeviceGetUUID", handle),
+        "uuid": nvml.read_string("nvmlDeviceGetUUID", handle),
     }
 
 
-def _capability(nvml: _Nvml, handle: Any) -> Dict[str, object]:
+def _capability_fact(nvml: _Nvml, handle: Any) -> Dict[str, object]:
     major, minor = nvml.ctypes.c_int(), nvml.ctypes.c_int()
     try:
         byref = nvml.ctypes.byref
         nvml.call("nvmlDeviceGetCudaComputeCapability", handle, byref(major), byref(minor))
     except (NvmlError, AttributeError) as error:
-        return unreadable("NVML: " + failure(error))
+        return unreadable("NVML: " + describe_error(error))
     return known([major.value, minor.value])
 
 
-def _memory(nvml: _Nvml, handle: Any) -> List[Dict[str, object]]:
+def _memory_facts(nvml: _Nvml, handle: Any) -> List[Dict[str, object]]:
     memory = (nvml.ctypes.c_ulonglong * 3)()  # nvmlMemory_t: total, free, used
     try:
         nvml.call("nvmlDeviceGetMemoryInfo", handle, memory)
     except (NvmlError, AttributeError) as error:
-        return [unreadable("NVML: " + failure(error))] * 2
+        return [unreadable("NVML: " + describe_error(error))] * 2
     return [known(int(memory[0])), known(int(memory[1]))]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Optional
 
 
-def order(setting: Optional[str], uuids: List[str], mig: Optional[Dict[str, int]] = None) -> List[int]:
+def visible_positions(setting: Optional[str], uuids: List[str], mig: Optional[Dict[str, int]] = None) -> List[int]:
     """Return the positions in `uuids` (one entry per GPU) that `setting` leaves visible, in CUDA's numbering.
 
     `mig` maps UUIDs of MIG devices to positions. CUDA numbers GPUs from the fastest on unless CUDA_DEVICE_ORDER is
@@ -24,45 +24,45 @@ def order(setting: Optional[str], uuids: List[str], mig: Optional[Dict[str, int]
     """
     if setting is None:
         return list(range(len(uuids)))
-    first = setting.strip()
-    if first.startswith("MIG-"):
-        found = _by_mig(setting, uuids, mig or {})
-    elif first.startswith("GPU-"):
-        found = _by_uuid(setting, uuids)
+    text = setting.strip()
+    if text.startswith("MIG-"):
+        positions = _positions_by_mig(setting, uuids, mig or {})
+    elif text.startswith("GPU-"):
+        positions = _positions_by_uuid(setting, uuids)
     else:
-        found = _by_index(setting, len(uuids))
-    return found
+        positions = _positions_by_index(setting, len(uuids))
+    return positions
 
 
-def _by_index(setting: str, count: int) -> List[int]:
-    found: List[int] = []
-    for word in setting.split(","):
-        match = re.match(r"\s*\+?(\d{1,6})", word)  # as strtoul reads it: "1gpu2" is 1
+def _positions_by_index(setting: str, count: int) -> List[int]:
+    positions: List[int] = []
+    for entry in setting.split(","):
+        match = re.match(r"\s*\+?(\d{1,6})", entry)  # as strtoul reads it: "1gpu2" is 1
         if not match or int(match.group(1)) >= count:
             break
-        if int(match.group(1)) in found:
+        if int(match.group(1)) in positions:
             return []
-        found.append(int(match.group(1)))
-    return found
+        positions.append(int(match.group(1)))
+    return positions
 
 
-def _by_uuid(setting: str, uuids: List[str]) -> List[int]:
-    found: List[int] = []
-    for word in setting.split(","):
-        word = word.strip()
-        meant = [position for position, uuid in enumerate(uuids) if uuid.startswith(word)]
-        if not word.startswith("GPU-") or len(meant) != 1:
+def _positions_by_uuid(setting: str, uuids: List[str]) -> List[int]:
+    positions: List[int] = []
+    for entry in setting.split(","):
+        entry = entry.strip()
+        matching = [position for position, uuid in enumerate(uuids) if uuid.startswith(entry)]
+        if not entry.startswith("GPU-") or len(matching) != 1:
             break
-        if meant[0] in found:
+        if matching[0] in positions:
             return []
-        found.append(meant[0])
-    return found
+        positions.append(matching[0])
+    return positions
 
 
-def _by_mig(setting: str, uuids: List[str], mig: Dict[str, int]) -> List[int]:
+def _positions_by_mig(setting: str, uuids: List[str], mig: Dict[str, int]) -> List[int]:
     """Return the GPU behind the first MIG device: a process can use no more than one (CUDA enumerates a single one)."""
-    word = setting.split(",")[0].strip()
-    old = re.match(r"MIG-(GPU-[\w-]+)", word)  # before R470: MIG-GPU-<uuid>/<instance>/<instance>
+    entry = setting.split(",")[0].strip()
+    old = re.match(r"MIG-(GPU-[\w-]+)", entry)  # before R470: MIG-GPU-<uuid>/<instance>/<instance>
     if old:
         return [position for position, uuid in enumerate(uuids) if uuid == old.group(1)][:1]
-    return [position for uuid, position in mig.items() if uuid == word and position < len(uuids)][:1]
+    return [position for uuid, position in mig.items() if uuid == entry and position < len(uuids)][:1]

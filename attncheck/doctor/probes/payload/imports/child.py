@@ -1,4 +1,4 @@
-"""Imports one module and tells how it ended: the part of the import lane that runs in the child."""
+"""Imports one module and records how that ended: the part of the import lane that runs in the child."""
 
 from __future__ import annotations
 
@@ -12,46 +12,47 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
 MESSAGE_LENGTH = 2000
-FRAMES = 5
+MAX_FRAMES = 5
 # With this set torch counts GPUs through NVML, which leaves CUDA usable in processes forked later
 # (torch/cuda/__init__.py, is_available).
-BY_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
+COUNT_BY_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
-def bring_in(module: str, also: str = "") -> Dict[str, Any]:
-    """Return the ImportOutcome of importing `module`, and `also` where given, here, as a plain dictionary."""
-    begin = time.perf_counter()
+def import_module(module: str, extra_module: str = "") -> Dict[str, Any]:
+    """Import `module`, and `extra_module` where given; return the ImportOutcome as a plain dictionary."""
+    started_at = time.perf_counter()
     try:
         __import__(module)
-        if also:
-            __import__(also)
+        if extra_module:
+            __import__(extra_module)
     except BaseException as error:
-        return outcome(module, "raised", time.perf_counter() - begin, **_told(error))
-    seconds = time.perf_counter() - begin
-    return outcome(module, "ok", seconds, version=_version(module))
+        return make_outcome(module, "raised", time.perf_counter() - started_at, **_describe_exception(error))
+    seconds = time.perf_counter() - started_at
+    return make_outcome(module, "ok", seconds, version=_module_version(module))
 
 
-def outcome(module: str, how: str, seconds: float, **more: object) -> Dict[str, Any]:
+def make_outcome(module: str, outcome: str, seconds: float, **fields: object) -> Dict[str, Any]:
     """Return an ImportOutcome as a plain dictionary."""
-    record: Dict[str, Any] = {"module": module, "outcome": how, "seconds": round(seconds, 3)}
+    record: Dict[str, Any] = {"module": module, "outcome": outcome, "seconds": round(seconds, 3)}
     record.update(exception="", message="", frames=[], signal="", version="")
-    record.update(more)
+    record.update(fields)
     return record
 
 
-def _told(error: BaseException) -> Dict[str, Any]:
-    message = _text(error)
-    root = _root(error)
-    if root is not error and _text(root) not in message:
-        message = message[: MESSAGE_LENGTH // 2] + " (caused by " + type(root).__name__ + ": " + _text(root) + ")"
+def _describe_exception(error: BaseException) -> Dict[str, Any]:
+    message = _exception_text(error)
+    cause = _root_cause(error)
+    if cause is not error and _exception_text(cause) not in message:
+        chained = " (caused by " + type(cause).__name__ + ": " + _exception_text(cause) + ")"
+        message = message[: MESSAGE_LENGTH // 2] + chained
     return {
         "exception": type(error).__name__,
         "message": message[:MESSAGE_LENGTH],
-        "frames": frames_of(root.__traceback__ or error.__traceback__),
+        "frames": format_frames(cause.__traceback__ or error.__traceback__),
     }
 
 
-def _root(error: BaseException) -> BaseException:
+def _root_cause(error: BaseException) -> BaseException:
     for _ in range(20):
         if error.__cause__ is None or error.__cause__ is error:
             break
@@ -59,85 +60,85 @@ def _root(error: BaseException) -> BaseException:
     return error
 
 
-def _text(error: BaseException) -> str:
+def _exception_text(error: BaseException) -> str:
     try:
         return str(error)
-    except BaseException as second:  # an exception whose __str__ raises
-        return "(its text cannot be read: " + type(second).__name__ + ")"
+    except BaseException as str_error:  # an exception whose __str__ raises
+        return "(its text cannot be read: " + type(str_error).__name__ + ")"
 
 
-def frames_of(traceback: Optional[TracebackType]) -> List[str]:
+def format_frames(traceback: Optional[TracebackType]) -> List[str]:
     """Return the last frames of `traceback`, the import machinery and attncheck left out."""
-    found: List[str] = []
+    frames: List[str] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if not code.co_filename.startswith("<") and not _is_ours(traceback.tb_frame.f_globals):
-            found.append("%s:%d in %s" % (short(code.co_filename), traceback.tb_lineno, code.co_name))
-        del found[:-FRAMES]
+            frames.append("%s:%d in %s" % (shorten_path(code.co_filename), traceback.tb_lineno, code.co_name))
+        del frames[:-MAX_FRAMES]
         traceback = traceback.tb_next
-    return found
+    return frames
 
 
-def _is_ours(names: Dict[str, Any]) -> bool:
-    return names is globals()
+def _is_ours(module_globals: Dict[str, Any]) -> bool:
+    return module_globals is globals()
 
 
-def short(path: str) -> str:
+def shorten_path(path: str) -> str:
     """Return `path` relative to the directory of sys.path that holds it."""
-    best = ""
+    longest = ""
     for entry in sys.path:
         folder = entry.rstrip(os.sep) + os.sep
-        if entry and path.startswith(folder) and len(folder) > len(best):
-            best = folder
-    return path[len(best) :]
+        if entry and path.startswith(folder) and len(folder) > len(longest):
+            longest = folder
+    return path[len(longest) :]
 
 
-def crash_frames(errors: str) -> List[str]:
-    """Return the frames that faulthandler wrote among `errors`, oldest first."""
-    found: List[str] = []
-    ours = os.path.dirname(bring_in.__code__.co_filename)
-    for line in errors[errors.rfind("most recent call first") :].splitlines()[1:]:
+def parse_crash_frames(stderr: str) -> List[str]:
+    """Return the frames that faulthandler wrote to `stderr`, oldest first."""
+    frames: List[str] = []
+    own_folder = os.path.dirname(import_module.__code__.co_filename)
+    for line in stderr[stderr.rfind("most recent call first") :].splitlines()[1:]:
         if not line.startswith('  File "'):
             break
         path, _, rest = line[8:].partition('", line ')
         number, _, function = rest.partition(" in ")
-        if not path.startswith("<") and os.path.dirname(path) != ours:
-            found.append("%s:%s in %s" % (short(path), number, function))
-    return found[:FRAMES][::-1]
+        if not path.startswith("<") and os.path.dirname(path) != own_folder:
+            frames.append("%s:%s in %s" % (shorten_path(path), number, function))
+    return frames[:MAX_FRAMES][::-1]
 
 
-def last_words(errors: str) -> str:
-    """Return what a program that died wrote last, without faulthandler's dump."""
-    said = errors.split("Fatal Python error", 1)[0].strip().splitlines()
-    return "\n".join(said[-3:])[-MESSAGE_LENGTH:]
+def last_stderr_lines(stderr: str) -> str:
+    """Return the last three lines that a dead program wrote to `stderr`, without faulthandler's dump."""
+    lines = stderr.split("Fatal Python error", 1)[0].strip().splitlines()
+    return "\n".join(lines[-3:])[-MESSAGE_LENGTH:]
 
 
-def _version(module: str) -> str:
+def _module_version(module: str) -> str:
     for name in (module, module.partition(".")[0]):
         try:
             version = getattr(sys.modules.get(name), "__version__", None)
             if version is not None:
                 return str(version)[:100]
-        except BaseException:  # a module may answer attributes with code of its own
+        except BaseException:  # a module's __getattr__ may run any code
             continue
     return ""
 
 
-def count_by_nvml() -> None:
+def count_gpus_by_nvml() -> None:
     """Keep torch from starting CUDA in a process that others are forked from."""
-    os.environ[BY_NVML] = "1"
+    os.environ[COUNT_BY_NVML] = "1"
 
 
-def count_as_user(value: Optional[str]) -> None:
-    """Give torch's way of counting GPUs back its own setting."""
+def restore_gpu_counting(value: Optional[str]) -> None:
+    """Set COUNT_BY_NVML back to `value`, the user's own setting (None: not set)."""
     if value is None:
-        os.environ.pop(BY_NVML, None)
+        os.environ.pop(COUNT_BY_NVML, None)
     else:
-        os.environ[BY_NVML] = value
+        os.environ[COUNT_BY_NVML] = value
 
 
-def cuda_started() -> str:
-    """Return why this process is no good to fork from: torch has started CUDA in it; "" where it has not."""
+def unfit_reason() -> str:
+    """Return why this process is unfit to fork from: torch has started CUDA in it; "" where it has not."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
         return "CUDA was started on import" if cuda is not None and cuda.is_initialized() else ""
@@ -145,10 +146,10 @@ def cuda_started() -> str:
         return ""
 
 
-def cuda_lost() -> str:
+def cuda_unusable_reason() -> str:
     """Return why CUDA cannot be used here: the process this one was forked from had touched it; "" where it can.
 
-    torch knows (torch._C._cuda_isInBadFork): it takes note of a fork after a mere torch.cuda.is_available().
+    Torch tracks it (torch._C._cuda_isInBadFork): a fork after a mere torch.cuda.is_available() already counts.
     """
     native = getattr(sys.modules.get("torch"), "_C", None)
     try:

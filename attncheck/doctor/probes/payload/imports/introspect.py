@@ -1,6 +1,6 @@
-"""Facts from inside the imported packages; each function runs in a child and is asked for one package.
+"""Facts from inside the imported packages; each `collect_…` function runs in a child and covers one package.
 
-Every answer is guarded by itself: one that raises leaves the others standing.
+Every query is guarded by itself: one that raises does not affect the others.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 
-from ..facts import absent, failure, known, unreadable
+from ..facts import absent, describe_error, known, unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Facts = Dict[str, Any]
 
-SWITCHES = {
+SDPA_SWITCHES = {
     "FLASH_ATTENTION": "flash_sdp_enabled",
     "EFFICIENT_ATTENTION": "mem_efficient_sdp_enabled",
     "MATH": "math_sdp_enabled",
@@ -37,11 +37,11 @@ PREDICATES = (
     "is_accelerate_available",
 )
 _UTILS = "transformers.modeling_flash_attention_utils"
-_SPELLED = re.compile(r'applicable_attn_implementation = "(kernels-community/[\w-]*flash-attn[\w-]*)"')
+_HUB_KERNEL = re.compile(r'applicable_attn_implementation = "(kernels-community/[\w-]*flash-attn[\w-]*)"')
 # What others import from, or replace in, transformers and flash_attn. Read in: ring_flash_attn 0.1.3, 0.1.6 and 0.1.8
 # adapters/hf_adapter.py; openrlhf 0.11.2 models/ring_attn_utils.py and models/actor.py; verl 0.9.1
 # models/transformers/{monkey_patch,qwen2_vl,glm4v,llama}.py, utils/transformers_compat.py, utils/attention_utils.py.
-SYMBOLS = (
+TRANSFORMERS_SYMBOLS = (
     _UTILS + ":_flash_attention_forward",
     _UTILS + ":_flash_supports_window_size",
     _UTILS + ":is_flash_attn_greater_or_equal",
@@ -74,7 +74,7 @@ FLASH_SYMBOLS = (
     "flash_attn.utils.distributed:all_gather",
     "flash_attn.ops.triton.cross_entropy:cross_entropy_loss",
 )
-SIGNATURES = (
+TRANSFORMERS_SIGNATURES = (
     _UTILS + ":_flash_attention_forward",
     _UTILS + ":_is_packed_sequence",
     "transformers.integrations.flash_attention:flash_attention_forward",
@@ -89,69 +89,71 @@ FLASH_SIGNATURES = (
 )
 
 
-def guarded(ask: Callable[[], Any]) -> Facts:
-    """Return the answer of `ask` as a fact; an answer of None is absent."""
+def query_fact(query: Callable[[], Any]) -> Facts:
+    """Return what `query` returns as a fact; None is absent, an exception makes it unreadable."""
     try:
-        value = ask()
+        value = query()
     except Exception as error:
-        return unreadable(failure(error))
+        return unreadable(describe_error(error))
     return absent("not in this version") if value is None else known(value)
 
 
-def inside_torch() -> Facts:
+def collect_torch_facts() -> Facts:
     """Return torch's facts that need no GPU; CUDA is not started."""
     import torch
 
     switches = torch.backends.cuda
     return {
-        "arch_list": guarded(lambda: _arch_list(torch)),
-        "cudnn": guarded(lambda: _cudnn(torch)),
-        "nccl": guarded(lambda: _nccl(torch)),
-        "sdpa_switches": guarded(
-            lambda: {key: bool(getattr(switches, name)()) for key, name in SWITCHES.items() if hasattr(switches, name)}
+        "arch_list": query_fact(lambda: _read_arch_list(torch)),
+        "cudnn": query_fact(lambda: _read_cudnn_version(torch)),
+        "nccl": query_fact(lambda: _read_nccl_version(torch)),
+        "sdpa_switches": query_fact(
+            lambda: {
+                key: bool(getattr(switches, name)()) for key, name in SDPA_SWITCHES.items() if hasattr(switches, name)
+            }
         ),
     }
 
 
-def _arch_list(torch: Any) -> List[str]:
+def _read_arch_list(torch: Any) -> List[str]:
     """Return the architectures this build was compiled for; torch.cuda.get_arch_list() is empty without a GPU."""
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
     return flags.split() if flags else list(torch.cuda.get_arch_list())
 
 
-def _cudnn(torch: Any) -> Any:
+def _read_cudnn_version(torch: Any) -> Any:
     """Return the version of the library that is loaded; torch.backends.cudnn.version() would start CUDA."""
     native = getattr(torch._C, "_cudnn", None)
     return ".".join(map(str, native.getRuntimeVersion()[:3])) if native is not None else None
 
 
-def _nccl(torch: Any) -> Any:
+def _read_nccl_version(torch: Any) -> Any:
     if not hasattr(torch._C, "_nccl_version"):
         return None
     version = torch.cuda.nccl.version()
     return ".".join(map(str, version[:3])) if isinstance(version, tuple) else str(version)
 
 
-def inside_cuda() -> Facts:
-    """Return whether CUDA starts, and torch's own words where it does not."""
+def collect_cuda_facts() -> Facts:
+    """Return whether CUDA starts, and torch's own message where it does not."""
     import warnings
 
     import torch
 
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         available = bool(torch.cuda.is_available())
     if available:
         return {"cuda_available": known(True), "cuda_error": absent("CUDA starts")}
     if torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
         return {"cuda_available": known(False), "cuda_error": absent("torch is built without CUDA")}
-    words = [str(warning.message) for warning in said]
-    if not words:
-        words = [_init_error(torch)]
-    return {"cuda_available": known(False), "cuda_error": known(" ".join(" ".join(words).split())[:1000])}
+    messages = [str(warning.message) for warning in caught]
+    if not messages:
+        messages = [_read_cuda_init_error(torch)]
+    return {"cuda_available": known(False), "cuda_error": known(" ".join(" ".join(messages).split())[:1000])}
 
 
-def _init_error(torch: Any) -> str:
+def _read_cuda_init_error(torch: Any) -> str:
     try:
         torch.cuda.init()
     except Exception as error:
@@ -159,24 +161,28 @@ def _init_error(torch: Any) -> str:
     return "torch counts no GPU"
 
 
-def inside_transformers() -> Facts:
-    """Return what transformers answers and offers."""
+def collect_transformers_facts() -> Facts:
+    """Return what transformers' predicates answer, and its symbols, signatures and attention functions."""
     import warnings
 
     warnings.simplefilter("ignore")
     _try_import("transformers.masking_utils")
     _try_import("transformers.integrations.flash_attention")
     return {
-        "availability": availability(),
-        "symbols": symbols(SYMBOLS),
-        "signatures": signatures(SIGNATURES),
-        "attention_functions": guarded(lambda: _keys("transformers.modeling_utils", "ALL_ATTENTION_FUNCTIONS")),
-        "mask_functions": guarded(lambda: _keys("transformers.masking_utils", "ALL_MASK_ATTENTION_FUNCTIONS")),
-        "kernel_fallbacks": guarded(_fallbacks),
+        "availability": evaluate_predicates(),
+        "symbols": find_symbols(TRANSFORMERS_SYMBOLS),
+        "signatures": read_signatures(TRANSFORMERS_SIGNATURES),
+        "attention_functions": query_fact(
+            lambda: _list_table_keys("transformers.modeling_utils", "ALL_ATTENTION_FUNCTIONS")
+        ),
+        "mask_functions": query_fact(
+            lambda: _list_table_keys("transformers.masking_utils", "ALL_MASK_ATTENTION_FUNCTIONS")
+        ),
+        "kernel_fallbacks": query_fact(_read_kernel_fallbacks),
     }
 
 
-def availability() -> Dict[str, bool]:
+def evaluate_predicates() -> Dict[str, bool]:
     """Return the answers of transformers' own predicates, those that this version has."""
     from importlib import import_module
 
@@ -191,7 +197,7 @@ def availability() -> Dict[str, bool]:
     return answers
 
 
-def _fallbacks() -> Any:
+def _read_kernel_fallbacks() -> Any:
     """Return the Hub repositories that stand in for a missing flash-attn.
 
     A table from 5.0.0 on (modeling_utils.py, from 5.4.0 modeling_flash_attention_utils.py); 4.56 and 4.57 spell the
@@ -201,11 +207,13 @@ def _fallbacks() -> Any:
         table = getattr(sys.modules.get(module), "FLASH_ATTN_KERNEL_FALLBACK", None)
         if table is not None:
             return {str(key): str(value) for key, value in table.items()}
-    found = _SPELLED.findall(_source("transformers.modeling_utils"))
-    return {"flash_attention_3" if "flash-attn3" in name else "flash_attention_2": name for name in found} or None
+    repositories = _HUB_KERNEL.findall(_read_module_source("transformers.modeling_utils"))
+    return {
+        "flash_attention_3" if "flash-attn3" in name else "flash_attention_2": name for name in repositories
+    } or None
 
 
-def _source(module: str) -> str:
+def _read_module_source(module: str) -> str:
     path = getattr(sys.modules.get(module), "__file__", None)
     if not path:
         return ""
@@ -213,7 +221,7 @@ def _source(module: str) -> str:
         return stream.read(4 << 20)
 
 
-def _keys(module: str, name: str) -> Any:
+def _list_table_keys(module: str, name: str) -> Any:
     table = getattr(sys.modules.get(module), name, None)
     if table is None:
         return None
@@ -221,19 +229,19 @@ def _keys(module: str, name: str) -> Any:
     return sorted(str(key) for key in names)
 
 
-def inside_flash_attn() -> Facts:
-    """Return flash_attn's seams; unpad_input is called on two tiny sequences."""
+def collect_flash_attn_facts() -> Facts:
+    """Return flash_attn's symbols and signatures; unpad_input is called on two tiny sequences."""
     _try_import("flash_attn.bert_padding")
     _try_import("flash_attn.utils.distributed")
     _try_import("flash_attn.ops.triton.cross_entropy")
     return {
-        "symbols": symbols(FLASH_SYMBOLS),
-        "signatures": signatures(FLASH_SIGNATURES),
-        "unpad_input_arity": guarded(_arity),
+        "symbols": find_symbols(FLASH_SYMBOLS),
+        "signatures": read_signatures(FLASH_SIGNATURES),
+        "unpad_input_arity": query_fact(_measure_unpad_input_arity),
     }
 
 
-def _arity() -> int:
+def _measure_unpad_input_arity() -> int:
     import torch
 
     return len(
@@ -241,36 +249,36 @@ def _arity() -> int:
     )
 
 
-def symbols(places: Tuple[str, ...]) -> Dict[str, bool]:
-    """Return for every "module:attribute" whether it is there; nothing where a module exists but was not imported."""
-    found = {}
-    for place in places:
-        module, _, name = place.partition(":")
+def find_symbols(references: Tuple[str, ...]) -> Dict[str, bool]:
+    """Return for every "module:attribute" whether it exists; nothing where a module exists but was not imported."""
+    present = {}
+    for reference in references:
+        module, _, name = reference.partition(":")
         if module in sys.modules:
-            found[place] = hasattr(sys.modules[module], name)
-        elif module in MISSING:
-            found[place] = False
-    return found
+            present[reference] = hasattr(sys.modules[module], name)
+        elif module in MISSING_MODULES:
+            present[reference] = False
+    return present
 
 
-def signatures(places: Tuple[str, ...]) -> Dict[str, List[str]]:
-    """Return the parameter names of every "module:function" that is there."""
+def read_signatures(references: Tuple[str, ...]) -> Dict[str, List[str]]:
+    """Return the parameter names of every "module:function" that exists."""
     import inspect
 
-    found = {}
-    for place in places:
-        module, _, name = place.partition(":")
+    parameters = {}
+    for reference in references:
+        module, _, name = reference.partition(":")
         function = getattr(sys.modules.get(module), name, None)
         try:
-            found[place] = list(inspect.signature(function).parameters) if function is not None else []
+            parameters[reference] = list(inspect.signature(function).parameters) if function is not None else []
         except (TypeError, ValueError):
             continue
         if function is None:
-            del found[place]
-    return found
+            del parameters[reference]
+    return parameters
 
 
-MISSING: List[str] = []  # modules that do not exist, found out in this process
+MISSING_MODULES: List[str] = []  # modules that do not exist, filled by _try_import in this process
 
 
 def _try_import(module: str) -> None:
@@ -278,6 +286,6 @@ def _try_import(module: str) -> None:
         __import__(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module + ".").startswith(error.name + "."):
-            MISSING.append(module)
+            MISSING_MODULES.append(module)
     except Exception:
         return

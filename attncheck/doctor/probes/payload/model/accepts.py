@@ -1,6 +1,6 @@
-"""What the installed transformers says of a model: its resolved configuration, and the attention it accepts.
+"""The installed transformers' view of a model: its resolved configuration, and the attention it accepts.
 
-Runs in a child of its own: it imports torch and transformers. The model is built shrunken, on the meta device and by
+Runs in a child of its own: it imports torch and transformers. A shrunken model is built, on the meta device and by
 transformers' own class; no weights, no remote code, no network, no attention kernel is loaded.
 
 Read in transformers 4.57.3, 5.17.0 and 5.23.0, `modeling_utils.py`: `_check_and_adjust_attn_implementation` (a missing
@@ -11,25 +11,25 @@ missing), `_sdpa_can_dispatch`, `_flex_attn_can_dispatch`.
 
 from __future__ import annotations
 
-from ..facts import failure, known, unreadable
+from ..facts import describe_error, known, unreadable
 from . import config as model_config
-from .values import table, text, value, words
+from .values import as_object, as_str_list, known_value, read_str
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-ASKED = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention")
-_DROPPED = ("auto_map", "quantization_config", "attn_implementation", "_attn_implementation")
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-_REFUSALS = ("does not support", "is not compatible", "only supports", "only compatible")
-_UNUSABLE = ("toggled on", "not installed", "requires the following", "kernel", "Kernel", "torch>=")
+IMPLEMENTATIONS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention")
+_DROPPED_KEYS = ("auto_map", "quantization_config", "attn_implementation", "_attn_implementation")
+_EXPERT_COUNT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
+_REFUSAL_MESSAGES = ("does not support", "is not compatible", "only supports", "only compatible")
+_NOT_INSTALLED_MESSAGES = ("toggled on", "not installed", "requires the following", "kernel", "Kernel", "torch>=")
 
 
-def accepts(source: Any, documents: dict[str, str] | None = None) -> dict[str, Any]:
+def query_attention_support(source: Any, documents: dict[str, str] | None = None) -> dict[str, Any]:
     """Return {"accepts": fact, "resolved": the configuration as the installed class fills it in}.
 
-    `source` is a parsed config.json or what `model_config.look` takes. The fact maps each attn_implementation to ""
+    `source` is a parsed config.json or what `config.collect_model` takes. The fact maps each attn_implementation to ""
     (accepted) or a text that starts with "refused: " (the class), "not installed: " (a package or a device that is
     missing here) or "error: " (anything else).
     """
@@ -37,28 +37,28 @@ def accepts(source: Any, documents: dict[str, str] | None = None) -> dict[str, A
         document = known(source) if isinstance(source, dict) else model_config.document_of(source, documents)
         if "known" not in document:
             return {"accepts": unreadable("the model's config.json was not read"), "resolved": {}}
-        return _ask(table(document["known"]))
-    except Exception as error:  # transformers may raise anything over a configuration it does not like
-        return {"accepts": unreadable("asking transformers failed: " + failure(error)), "resolved": {}}
+        return _query_transformers(as_object(document["known"]))
+    except Exception as error:  # transformers may raise anything for a configuration that it cannot handle
+        return {"accepts": unreadable("asking transformers failed: " + describe_error(error)), "resolved": {}}
 
 
-def merge(answer: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
-    """Return `model`, derived from config.json, corrected by what `accepts` answered.
+def merge_resolved(answer: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
+    """Return `model`, derived from config.json, corrected by the answer of `query_attention_support`.
 
-    A fact that the resolved configuration leaves open keeps its first value, but for what it sets to null: there the
-    class has said that the model has no such thing.
+    A fact that the resolved configuration leaves open keeps its first value, except where it is null: there the class
+    states that the model has no such thing.
     """
     merged = dict(model)
     if "accepts" in answer:
         merged["accepts"] = answer["accepts"]
-    resolved = table(answer.get("resolved"))
+    resolved = as_object(answer.get("resolved"))
     if not resolved:
         return merged
-    derived = model_config.derive(resolved, complete=True)
+    derived = model_config.derive_model(resolved, complete=True)
     for name in ("num_layers", "num_heads", "num_kv_heads", "head_dim", "v_head_dim", "attention_dropout"):
-        _overlay(merged, derived, name)
+        _overlay_known(merged, derived, name)
     for name in ("max_position_embeddings", "dtype", "use_cache"):
-        _overlay(merged, derived, name)
+        _overlay_known(merged, derived, name)
     for name in ("sliding_window", "attention_chunk_size", "softcap"):
         if "unreadable" not in derived[name]:
             merged[name] = derived[name]
@@ -69,12 +69,12 @@ def merge(answer: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _overlay(merged: dict[str, Any], derived: dict[str, Any], name: str) -> None:
+def _overlay_known(merged: dict[str, Any], derived: dict[str, Any], name: str) -> None:
     if "known" in derived[name]:
         merged[name] = derived[name]
 
 
-def _ask(document: dict[str, Any]) -> dict[str, Any]:
+def _query_transformers(document: dict[str, Any]) -> dict[str, Any]:
     import os
 
     os.environ["HF_HUB_OFFLINE"] = "1"  # before the import: it is read once
@@ -83,36 +83,39 @@ def _ask(document: dict[str, Any]) -> dict[str, Any]:
     import warnings
 
     warnings.simplefilter("ignore")
-    transformers = _module("transformers")
-    model_type = value(text(document, "model_type"), "")
+    transformers = _import_module("transformers")
+    model_type = known_value(read_str(document, "model_type"), "")
     try:
-        kind = transformers.CONFIG_MAPPING[model_type]
+        config_class = transformers.CONFIG_MAPPING[model_type]
     except KeyError:
-        return {"accepts": unreadable(_unknown(transformers.__version__, model_type, document)), "resolved": {}}
-    config = kind.from_dict(_plain(document))
-    resolved = _resolved(config)
-    kind_of_model = _model_class(transformers, document, config)
-    if kind_of_model is None:
+        return {
+            "accepts": unreadable(_unknown_model_reason(transformers.__version__, model_type, document)),
+            "resolved": {},
+        }
+    config = config_class.from_dict(_strip_document(document))
+    resolved = _resolved_document(config)
+    model_class = _find_model_class(transformers, document, config)
+    if model_class is None:
         return {"accepts": unreadable("transformers has no model class for " + model_type), "resolved": resolved}
-    return {"accepts": _answers(transformers, kind_of_model, kind, document), "resolved": resolved}
+    return {"accepts": _try_implementations(transformers, model_class, config_class, document), "resolved": resolved}
 
 
-def _module(name: str) -> Any:
+def _import_module(name: str) -> Any:
     import importlib
 
     return importlib.import_module(name)
 
 
-def _unknown(version: str, model_type: str, document: dict[str, Any]) -> str:
-    if table(document.get("auto_map")):
+def _unknown_model_reason(version: str, model_type: str, document: dict[str, Any]) -> str:
+    if as_object(document.get("auto_map")):
         return "the model brings its own code, which attncheck never runs"
     if not model_type:
         return "config.json names no model_type"
     return "transformers {} does not know model_type '{}'".format(version, model_type)
 
 
-def _plain(document: dict[str, Any]) -> dict[str, Any]:
-    """Return `document` without what would ask for code, kernels or quantisation packages of their own."""
+def _strip_document(document: dict[str, Any]) -> dict[str, Any]:
+    """Return `document` without the keys that would request remote code, kernels or quantisation packages."""
     dropped = (
         "auto_map",
         "quantization_config",
@@ -121,68 +124,75 @@ def _plain(document: dict[str, Any]) -> dict[str, Any]:
         "experts_implementation",
     )
     return {
-        key: _plain(item) if isinstance(item, dict) else item for key, item in document.items() if key not in dropped
+        key: _strip_document(item) if isinstance(item, dict) else item
+        for key, item in document.items()
+        if key not in dropped
     }
 
 
-def _resolved(config: Any) -> dict[str, Any]:
+def _resolved_document(config: Any) -> dict[str, Any]:
     import json
 
-    document = table(json.loads(config.to_json_string(use_diff=False)))
-    return _small(document)
+    document = as_object(json.loads(config.to_json_string(use_diff=False)))
+    return _drop_long_values(document)
 
 
-def _small(document: dict[str, Any]) -> dict[str, Any]:
-    long = ("id2label", "label2id", "task_specific_params", "bad_words_ids")
-    found: dict[str, Any] = {}
+def _drop_long_values(document: dict[str, Any]) -> dict[str, Any]:
+    dropped = ("id2label", "label2id", "task_specific_params", "bad_words_ids")
+    short: dict[str, Any] = {}
     for key, item in document.items():
         if isinstance(item, dict):
-            if key not in long:
-                found[key] = _small(item)
+            if key not in dropped:
+                short[key] = _drop_long_values(item)
         elif not isinstance(item, list) or len(item) <= 4096:
-            found[key] = item
-    return found
+            short[key] = item
+    return short
 
 
-def _model_class(transformers: Any, document: dict[str, Any], config: Any) -> Any:
+def _find_model_class(transformers: Any, document: dict[str, Any], config: Any) -> Any:
     base = transformers.PreTrainedModel
-    for name in words(document.get("architectures"), 20):
-        found = getattr(transformers, name, None) if name.isidentifier() else None
-        if isinstance(found, type) and issubclass(found, base):
-            return found
-    modeling_auto = _module("transformers.models.auto.modeling_auto")
-    composite = model_config.text_part(document) is not document  # its causal class would want the text part alone
-    first = ("IMAGE_TEXT_TO_TEXT", "CAUSAL_LM") if composite else ("CAUSAL_LM", "IMAGE_TEXT_TO_TEXT")
-    for mapping in (*first, "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM"):
-        table_of = getattr(modeling_auto, "MODEL_FOR_{}_MAPPING".format(mapping), {})
-        if type(config) in table_of:
-            return table_of[type(config)]
+    for name in as_str_list(document.get("architectures"), 20):
+        candidate = getattr(transformers, name, None) if name.isidentifier() else None
+        if isinstance(candidate, type) and issubclass(candidate, base):
+            return candidate
+    modeling_auto = _import_module("transformers.models.auto.modeling_auto")
+    # A composite model's causal class would want the text part alone.
+    composite = model_config.find_text_config(document) is not document
+    preferred = ("IMAGE_TEXT_TO_TEXT", "CAUSAL_LM") if composite else ("CAUSAL_LM", "IMAGE_TEXT_TO_TEXT")
+    for task in (*preferred, "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM"):
+        classes = getattr(modeling_auto, "MODEL_FOR_{}_MAPPING".format(task), {})
+        if type(config) in classes:
+            return classes[type(config)]
     return modeling_auto.MODEL_MAPPING.get(type(config), None)
 
 
-def _answers(transformers: Any, kind_of_model: Any, kind: Any, document: dict[str, Any]) -> dict[str, Any]:
-    modeling_utils = _module("transformers.modeling_utils")
-    _load_no_kernel(modeling_utils)
-    offered = _offered(modeling_utils)
-    for smaller in (shrunk(_plain(document)), _plain(document)):
-        found = {}
-        for name in ASKED:
+def _try_implementations(
+    transformers: Any, model_class: Any, config_class: Any, document: dict[str, Any]
+) -> dict[str, Any]:
+    modeling_utils = _import_module("transformers.modeling_utils")
+    _block_kernel_loading(modeling_utils)
+    offered = _offered_implementations(modeling_utils)
+    for variant in (shrink_config(_strip_document(document)), _strip_document(document)):
+        answers = {}
+        for name in IMPLEMENTATIONS:
             if offered and name not in offered:
-                found[name] = "not installed: transformers {} does not offer {}".format(transformers.__version__, name)
+                answers[name] = "not installed: transformers {} does not offer {}".format(
+                    transformers.__version__, name
+                )
                 continue
-            found[name] = _try(kind_of_model, kind.from_dict(smaller), name)
-        if not found["eager"].startswith("error: "):
-            return known(found)
-    return unreadable("the model cannot be built: " + found["eager"][len("error: ") :])
+            answers[name] = _try_implementation(model_class, config_class.from_dict(variant), name)
+        if not answers["eager"].startswith("error: "):
+            return known(answers)
+    return unreadable("the model cannot be built: " + answers["eager"][len("error: ") :])
 
 
-def _offered(modeling_utils: Any) -> list[str]:
+def _offered_implementations(modeling_utils: Any) -> list[str]:
     functions: Any = getattr(modeling_utils, "ALL_ATTENTION_FUNCTIONS", None)
     return ["eager", *functions.valid_keys()] if hasattr(functions, "valid_keys") else []
 
 
-def _load_no_kernel(modeling_utils: Any) -> None:
-    """Keep transformers from importing flash-attn or fetching a Hub kernel: only its own answer is wanted."""
+def _block_kernel_loading(modeling_utils: Any) -> None:
+    """Keep transformers from importing flash-attn or fetching a Hub kernel: only its own answer counts."""
 
     def refuse(name: str, *_: object, **__: object) -> None:
         if "/" in str(name):
@@ -195,45 +205,45 @@ def _load_no_kernel(modeling_utils: Any) -> None:
         modeling_utils.is_kernels_available = lambda *_, **__: False
 
 
-def _try(kind_of_model: Any, config: Any, name: str) -> str:
-    torch = _module("torch")
+def _try_implementation(model_class: Any, config: Any, name: str) -> str:
+    torch = _import_module("torch")
     try:
         with torch.device("meta"):
-            model = kind_of_model._from_config(config, attn_implementation=name)
+            model = model_class._from_config(config, attn_implementation=name)
     except Exception as error:
-        return reason_of(error)
-    really = getattr(model.config, "_attn_implementation", name)
-    return "" if really == name else "refused: transformers turns it into {}".format(really)
+        return classify_error(error)
+    actual = getattr(model.config, "_attn_implementation", name)
+    return "" if actual == name else "refused: transformers turns it into {}".format(actual)
 
 
-def reason_of(error: Exception) -> str:
+def classify_error(error: Exception) -> str:
     """Return why transformers did not build the model, with the kind of reason first."""
     message = " ".join(str(error).split())
     message = message if len(message) <= 300 else message[:299] + "…"
-    if any(sign in message for sign in _UNUSABLE):
+    if any(phrase in message for phrase in _NOT_INSTALLED_MESSAGES):
         return "not installed: " + message
-    if isinstance(error, ValueError) and any(sign in message for sign in _REFUSALS):
+    if isinstance(error, ValueError) and any(phrase in message for phrase in _REFUSAL_MESSAGES):
         return "refused: " + message
     if isinstance(error, ImportError):
         return "not installed: " + message
-    return "error: " + failure(error)
+    return "error: " + describe_error(error)
 
 
-def shrunk(document: dict[str, Any], layers: int = 2) -> dict[str, Any]:
-    """Return `document` with few layers, experts and tokens: the answer hangs on the class, not on the size."""
-    small: dict[str, Any] = {}
+def shrink_config(document: dict[str, Any], layers: int = 2) -> dict[str, Any]:
+    """Return `document` with few layers, experts and tokens: the answer depends on the class, not on the size."""
+    shrunk: dict[str, Any] = {}
     counts = {document.get(name) for name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")}
     counts = {count for count in counts if type(count) is int and count > layers}
     for key, item in document.items():
         per_layer = isinstance(item, (list, str)) and len(item) in counts and ("layer" in key or "pattern" in key)
         if isinstance(item, dict):
-            small[key] = shrunk(item, layers)
+            shrunk[key] = shrink_config(item, layers)
         elif type(item) is int and item in counts and ("layer" in key or key == "depth"):
-            small[key] = layers
+            shrunk[key] = layers
         elif per_layer:
-            small[key] = item[:layers]
-        elif type(item) is int and item > 8 and key in _EXPERTS:
-            small[key] = 8
+            shrunk[key] = item[:layers]
+        elif type(item) is int and item > 8 and key in _EXPERT_COUNT_KEYS:
+            shrunk[key] = 8
         else:
-            small[key] = item
-    return small
+            shrunk[key] = item
+    return shrunk

@@ -1,7 +1,7 @@
-"""What config.json may leave out: values that transformers' configuration classes fill in.
+"""The values that transformers' configuration classes fill in where config.json leaves them out.
 
 Checkpoints are saved with the differences from the class only, so a missing field means the class default. The
-import lane asks the installed class itself; this table serves where it did not run.
+import lane queries the installed class itself; this table serves where it did not run.
 
 Source: the `__init__` defaults of models/*/configuration_*.py in the transformers 4.57.3 and 5.23.0 wheels, which
 agree on every value below where both know the class (read 2026-11-21 by building each class without arguments).
@@ -70,7 +70,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-def filled(model_type: str, document: dict[str, Any]) -> dict[str, Any]:
+def fill_defaults(model_type: str, document: dict[str, Any]) -> dict[str, Any]:
     """Return `document` with the fields that it leaves out set to the class defaults of `model_type`."""
     complete = dict(DEFAULTS.get(model_type, {}))
     complete.update(document)

@@ -10,13 +10,13 @@ import json
 import os
 
 from .. import files
-from ..facts import failure, known, unreadable
+from ..facts import describe_error, known, unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-LIMIT = 20 << 20  # bytes: a model config is a few kB, a tokenizer config with its added tokens a few MB
+MAX_BYTES = 20 << 20  # a model config is a few kB, a tokenizer config with its added tokens a few MB
 
 
 def folder_of(source: str, cache_dirs: list[str] | None = None) -> dict[str, Any]:
@@ -33,17 +33,17 @@ def folder_of(source: str, cache_dirs: list[str] | None = None) -> dict[str, Any
     name = source.strip("/")
     if source.startswith(("/", ".", "~")) or name.count("/") > 1 or "--" in name or ".." in name:
         return unreadable("there is no such folder")
-    return _cached(name, cache_dirs)
+    return _find_in_cache(name, cache_dirs)
 
 
-def _cached(name: str, cache_dirs: list[str] | None) -> dict[str, Any]:
-    for cache in cache_dirs if cache_dirs is not None else _caches():
+def _find_in_cache(name: str, cache_dirs: list[str] | None) -> dict[str, Any]:
+    for cache in cache_dirs if cache_dirs is not None else _cache_folders():
         repository = os.path.join(cache, "models--" + name.replace("/", "--"))
         if not os.path.isdir(repository):
             continue
-        commit = files.text(os.path.join(repository, "refs", "main"), 200).strip()
+        commit = files.read_text(os.path.join(repository, "refs", "main"), 200).strip()
         snapshots = os.path.join(repository, "snapshots")
-        for candidate in [commit] if commit else sorted(files.names(snapshots)):
+        for candidate in [commit] if commit else sorted(files.list_folder(snapshots)):
             folder = os.path.join(snapshots, candidate)
             if os.path.basename(candidate) == candidate and os.path.isfile(os.path.join(folder, "config.json")):
                 return known(folder)
@@ -51,34 +51,34 @@ def _cached(name: str, cache_dirs: list[str] | None) -> dict[str, Any]:
     return unreadable("there is no folder {0} here, and no {0} in the Hugging Face cache".format(name))
 
 
-def _caches() -> list[str]:
-    from ..hub import cache
+def _cache_folders() -> list[str]:
+    from ..hub import find_cache_folder
 
-    return [cache()]
+    return [find_cache_folder()]
 
 
-def parsed(folder: str, name: str, documents: dict[str, str] | None = None) -> dict[str, Any]:
-    """Return the JSON object in the file `name`, as a fact; `documents` are files already in hand, by name."""
+def read_json(folder: str, name: str, documents: dict[str, str] | None = None) -> dict[str, Any]:
+    """Return the JSON object in the file `name`, as a fact; `documents` are texts already read, by file name."""
     try:
         if documents is not None:
             if name not in documents:
                 return {"absent": "there is no " + name}
-            return _object(documents[name], name)
+            return _parse_object(documents[name], name)
         path = os.path.join(folder, name)
         if not os.path.exists(path):
             return {"absent": "there is no " + name}
         size = os.path.getsize(path)
-        if size > LIMIT:
+        if size > MAX_BYTES:
             return unreadable("{} is {} MB; a model's is a few kB".format(name, size // 1000000))
-        return _object(files.read(path, LIMIT + 1).decode("utf-8-sig"), name)
+        return _parse_object(files.read_bytes(path, MAX_BYTES + 1).decode("utf-8-sig"), name)
     except UnicodeDecodeError:
         return unreadable(name + " is not UTF-8 text")
     except (OSError, ValueError, TypeError) as error:
-        return unreadable("{}: {}".format(name, failure(error)))
+        return unreadable("{}: {}".format(name, describe_error(error)))
 
 
-def _object(content: str, name: str) -> dict[str, Any]:
-    if len(content) > LIMIT:
+def _parse_object(content: str, name: str) -> dict[str, Any]:
+    if len(content) > MAX_BYTES:
         return unreadable("{} is {} MB; a model's is a few kB".format(name, len(content) // 1000000))
     if not content.strip():
         return unreadable(name + " is empty")

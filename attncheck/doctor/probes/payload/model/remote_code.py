@@ -1,8 +1,9 @@
-"""What a model's own code imports: read with ast, never executed.
+"""Reads what a model's own code imports, with ast; the code is never executed.
 
 It follows transformers' check (`dynamic_module_utils.get_imports`, read in 4.57.3 and 5.23.0): an import inside `try`
-or inside `if is_flash_attn…available()` is no requirement. Of two packages that break such code when they move, it
-also keeps what is taken from where, as "transformers.modeling_flash_attention_utils:_flash_supports_window_size".
+or inside `if is_flash_attn…available()` is no requirement. For two packages whose changes break such code, it also
+keeps which names are imported from which module, as
+"transformers.modeling_flash_attention_utils:_flash_supports_window_size".
 """
 
 from __future__ import annotations
@@ -16,50 +17,50 @@ if TYPE_CHECKING:
     import ast
     from typing import Any
 
-MOST_FILES = 40
-LIMIT = 2 << 20
+MAX_FILES = 40
+MAX_BYTES = 2 << 20
 _WATCHED = ("transformers", "flash_attn")
 
 
-def look(folder: str) -> list[str]:
+def collect_remote_imports(folder: str) -> list[str]:
     """Return the packages that the *.py files in `folder` require, and the names taken from watched ones."""
-    found: set[str] = set()
-    names = sorted(name for name in files.names(folder) if name.endswith(".py"))
-    for name in names[:MOST_FILES]:
-        source = files.text(os.path.join(folder, name), LIMIT)
-        found.update(imports(source))
-    return sorted(found)[:400]
+    required: set[str] = set()
+    names = sorted(name for name in files.list_folder(folder) if name.endswith(".py"))
+    for name in names[:MAX_FILES]:
+        source = files.read_text(os.path.join(folder, name), MAX_BYTES)
+        required.update(required_imports(source))
+    return sorted(required)[:400]
 
 
-def imports(source: str) -> set[str]:
-    """Return what one file imports; nothing where it cannot be parsed."""
+def required_imports(source: str) -> set[str]:
+    """Return what one file imports unconditionally; nothing where it cannot be parsed."""
     import ast
     import warnings
 
-    found: set[str] = set()
+    required: set[str] = set()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            todo: list[ast.AST] = [ast.parse(source)]
+            pending: list[ast.AST] = [ast.parse(source)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return found
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.Try) or (isinstance(node, ast.If) and _guards(node.test)):
+        return required
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Try) or (isinstance(node, ast.If) and _is_availability_guard(node.test)):
             continue
         if isinstance(node, ast.Import):
-            found.update(alias.name.split(".")[0] for alias in node.names)
+            required.update(alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             package = node.module.split(".")[0]
-            found.add(package)
+            required.add(package)
             if package in _WATCHED:
-                found.update(node.module + ":" + alias.name for alias in node.names)
+                required.update(node.module + ":" + alias.name for alias in node.names)
         else:
-            todo.extend(ast.iter_child_nodes(node))
-    return found
+            pending.extend(ast.iter_child_nodes(node))
+    return required
 
 
-def _guards(test: Any) -> bool:
+def _is_availability_guard(test: Any) -> bool:
     import ast
 
     for node in ast.walk(test):

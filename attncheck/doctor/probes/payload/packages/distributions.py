@@ -1,6 +1,6 @@
-"""Finds what is installed: every `*.dist-info` and `*.egg-info` on sys.path, those that matter read in full.
+"""Finds what is installed: every `*.dist-info` and `*.egg-info` on sys.path; the watched ones are read in full.
 
-`importlib.metadata` would do some of it, for 27 ms of imports, and hides what we look for: half-removed packages.
+`importlib.metadata` would do some of it, for 27 ms of imports, and hides half-removed packages, which matter here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import re
 
 from .. import files
-from ..facts import failure
+from ..facts import describe_error
 from . import integrity, metadata, ownership, watched
 
 TYPE_CHECKING = False
@@ -24,172 +24,184 @@ _EMPTY = {"installer": "", "direct_url": "", "editable": False, "requires_python
 _EMPTY_LISTS = ("wheel_tags", "requires", "files_missing", "files_altered")
 
 
-def look(site_dirs: list[str]) -> tuple[list[Distribution], list[dict[str, Any]], list[str]]:
+def collect_distributions(site_dirs: list[str]) -> tuple[list[Distribution], list[dict[str, Any]], list[str]]:
     """Return the distributions in sys.path order, the files that several claim, and the import names that none owns.
 
-    A distribution has the fields of `snapshot.Distribution` and "_path": its metadata directory or file.
+    A distribution has the fields of `core.environment.Distribution` and "_path": its metadata directory or file.
     """
-    places = _places(site_dirs)
-    found = [item for place, names in places for item in _in_place(place, names)]
-    _mark_egg_links(places, found)
+    sites = _list_sites(site_dirs)
+    installed = [distribution for site, names in sites for distribution in _read_site(site, names)]
+    _mark_egg_links(sites, installed)
     records = integrity.Records()
-    contents = {place: frozenset(names) for place, names in places}
-    for item in found:
-        if watched.is_watched(item["name"]):
-            integrity.inspect(item, records, contents[item["location"]])
-    clashes = ownership.clashes(found, records)
-    integrity.compare_contents(found, records)
-    return found, clashes, ownership.shadows(list(contents.items()), found, records)
+    contents = {site: frozenset(names) for site, names in sites}
+    for distribution in installed:
+        if watched.is_watched(distribution["name"]):
+            integrity.check_files(distribution, records, contents[distribution["location"]])
+    clashes = ownership.find_clashes(installed, records)
+    integrity.compare_contents(installed, records)
+    return installed, clashes, ownership.find_shadows(list(contents.items()), installed, records)
 
 
-def _places(site_dirs: list[str]) -> list[tuple[str, list[str]]]:
-    """Return each directory once, however often and under whatever links sys.path names it, with what is in it."""
-    found: dict[tuple[int, int], tuple[str, list[str]]] = {}
-    for place in site_dirs:
+def _list_sites(site_dirs: list[str]) -> list[tuple[str, list[str]]]:
+    """Return each directory once, however often and through whatever links it is on sys.path, with its entries."""
+    sites: dict[tuple[int, int], tuple[str, list[str]]] = {}
+    for site in site_dirs:
         try:
-            status = os.stat(place)
-            found.setdefault((status.st_dev, status.st_ino), (place, os.listdir(place)))
+            status = os.stat(site)
+            sites.setdefault((status.st_dev, status.st_ino), (site, os.listdir(site)))
         except (OSError, ValueError):
             continue
-    return list(found.values())
+    return list(sites.values())
 
 
-def _in_place(place: str, names: list[str]) -> list[Distribution]:
-    is_egg = place.lower().endswith(".egg")
-    found = []
+def _read_site(site: str, names: list[str]) -> list[Distribution]:
+    is_egg = site.lower().endswith(".egg")
+    installed = []
     for name in sorted(names):
         try:
-            item = _entry(place, name, is_egg)
-        except Exception as error:  # whatever one damaged package holds, the others are still to be seen
-            item = _blank(place, name, *metadata.split_stem(os.path.splitext(name)[0]))
-            item["problem"] = "reading it failed: " + failure(error)
-        if item is not None:
-            found.append(item)
-    whole = {item["name"] for item in found}
-    return found + [
-        dict(_blank(place, name, "~" + metadata.normalise(name.lstrip("~")), ""), problem=_LEFT)
+            distribution = _read_entry(site, name, is_egg)
+        except Exception as error:  # one damaged package must not hide the others
+            distribution = _blank_record(site, name, *metadata.split_stem(os.path.splitext(name)[0]))
+            distribution["problem"] = "reading it failed: " + describe_error(error)
+        if distribution is not None:
+            installed.append(distribution)
+    installed_names = {distribution["name"] for distribution in installed}
+    return installed + [
+        dict(_blank_record(site, name, "~" + metadata.normalise_name(name.lstrip("~")), ""), problem=_LEFTOVER)
         for name in sorted(names)
         # pip renames what it removes to "~ame" and deletes it at the end
         if name[:1] == "~"
         and not name.endswith("-info")
-        and "~" + metadata.normalise(name.lstrip("~")) not in whole
-        and os.path.isdir(os.path.join(place, name))
+        and "~" + metadata.normalise_name(name.lstrip("~")) not in installed_names
+        and os.path.isdir(os.path.join(site, name))
     ]
 
 
-_LEFT = "left behind by an interrupted uninstall or upgrade"
+_LEFTOVER = "left behind by an interrupted uninstall or upgrade"
 
 
-def _entry(place: str, name: str, is_egg: bool) -> Distribution | None:
+def _read_entry(site: str, name: str, is_egg: bool) -> Distribution | None:
     if name[:1] == "~":
         if not name.endswith(".dist-info"):
             return None
         stem, version = metadata.split_stem(name[:-10])
-        return dict(_blank(place, name, "~" + metadata.normalise(stem.lstrip("~")), version), problem=_LEFT)
+        return dict(
+            _blank_record(site, name, "~" + metadata.normalise_name(stem.lstrip("~")), version), problem=_LEFTOVER
+        )
     if name.endswith(".dist-info"):
-        return _installed(place, name, *metadata.split_stem(name[:-10]), main="METADATA")
+        return _read_distribution(site, name, *metadata.split_stem(name[:-10]), metadata_file="METADATA")
     if name.endswith(".egg-info"):
-        return _installed(place, name, *metadata.split_stem(_EGG_TAG.sub("", name[:-9])), main="PKG-INFO")
+        return _read_distribution(
+            site, name, *metadata.split_stem(_EGG_TAG.sub("", name[:-9])), metadata_file="PKG-INFO"
+        )
     if is_egg and name == "EGG-INFO":
-        stem = _EGG_TAG.sub("", os.path.basename(place)[:-4])
-        return _installed(place, name, *metadata.split_stem(stem), main="PKG-INFO")
+        stem = _EGG_TAG.sub("", os.path.basename(site)[:-4])
+        return _read_distribution(site, name, *metadata.split_stem(stem), metadata_file="PKG-INFO")
     return None
 
 
-def _blank(place: str, entry: str, name: str, version: str) -> Distribution:
+def _blank_record(site: str, entry: str, name: str, version: str) -> Distribution:
     if not name.isprintable():
         name = ascii(name)[1:-1]
-    item: Distribution = {"name": name, "version": version, "location": place, **_EMPTY}
-    item.update((key, []) for key in _EMPTY_LISTS)
-    item["_path"] = os.path.join(place, entry)
-    return item
+    distribution: Distribution = {"name": name, "version": version, "location": site, **_EMPTY}
+    distribution.update((key, []) for key in _EMPTY_LISTS)
+    distribution["_path"] = os.path.join(site, entry)
+    return distribution
 
 
-def _installed(place: str, entry: str, name: str, version: str, main: str) -> Distribution:
-    item = _blank(place, entry, metadata.normalise(name), version)
-    folder = item["_path"]
+def _read_distribution(site: str, entry: str, name: str, version: str, metadata_file: str) -> Distribution:
+    distribution = _blank_record(site, entry, metadata.normalise_name(name), version)
+    folder = distribution["_path"]
     try:
-        inside = os.listdir(folder)
+        names = os.listdir(folder)
     except NotADirectoryError:  # a distutils egg-info is PKG-INFO itself
-        inside, main = [""], ""
+        names, metadata_file = [""], ""
         if entry.endswith(".dist-info"):
-            item["problem"] = "is a file, not a directory"
+            distribution["problem"] = "is a file, not a directory"
     except OSError as error:
-        item["problem"] = "cannot be read: " + failure(error)
-        return item
-    if main not in inside:
-        item["problem"] = f"{main} is missing" if inside else "its metadata directory is empty"
-    if "INSTALLER" in inside:
-        item["installer"] = _line(folder + "/INSTALLER")
-    if "direct_url.json" in inside:
-        item["direct_url"], item["editable"] = metadata.direct_url(_bytes(folder + "/direct_url.json"))
-    if watched.is_watched(item["name"]):
-        _read_in_full(item, inside, main)
-    return item
+        distribution["problem"] = "cannot be read: " + describe_error(error)
+        return distribution
+    if metadata_file not in names:
+        distribution["problem"] = f"{metadata_file} is missing" if names else "its metadata directory is empty"
+    if "INSTALLER" in names:
+        distribution["installer"] = _read_first_line(folder + "/INSTALLER")
+    if "direct_url.json" in names:
+        distribution["direct_url"], distribution["editable"] = metadata.parse_direct_url(
+            _read_bytes(folder + "/direct_url.json")
+        )
+    if watched.is_watched(distribution["name"]):
+        _read_in_full(distribution, names, metadata_file)
+    return distribution
 
 
-def _read_in_full(item: Distribution, inside: list[str], main: str) -> None:
-    folder = item["_path"]
-    if main in inside:
-        _apply_headers(item, os.path.join(folder, main) if main else folder)
-    if "WHEEL" in inside:
-        item["wheel_tags"] = metadata.wheel_tags(_bytes(folder + "/WHEEL"))
-    if not item["requires"] and "requires.txt" in inside:
-        plain = files.text(folder + "/requires.txt").partition("[")[0]
-        item["requires"] = [line.strip()[:1000] for line in plain.splitlines() if line.strip()][:1000]
-    if main == "METADATA" and item["installer"] in ("pip", "uv") and "RECORD" not in inside:
-        _add_problem(item, "RECORD is missing")
+def _read_in_full(distribution: Distribution, names: list[str], metadata_file: str) -> None:
+    folder = distribution["_path"]
+    if metadata_file in names:
+        _apply_headers(distribution, os.path.join(folder, metadata_file) if metadata_file else folder)
+    if "WHEEL" in names:
+        distribution["wheel_tags"] = metadata.parse_wheel_tags(_read_bytes(folder + "/WHEEL"))
+    if not distribution["requires"] and "requires.txt" in names:
+        unconditional = files.read_text(folder + "/requires.txt").partition("[")[0]
+        distribution["requires"] = [line.strip()[:1000] for line in unconditional.splitlines() if line.strip()][:1000]
+    if metadata_file == "METADATA" and distribution["installer"] in ("pip", "uv") and "RECORD" not in names:
+        _add_problem(distribution, "RECORD is missing")
 
 
-def _apply_headers(item: Distribution, path: str) -> None:
+def _apply_headers(distribution: Distribution, path: str) -> None:
     try:
-        headers, problem = metadata.headers(files.read(path, _METADATA_LIMIT))
+        headers, problem = metadata.parse_headers(files.read_bytes(path, _METADATA_LIMIT))
     except (OSError, ValueError) as error:
-        headers, problem = {}, "cannot be read: " + failure(error)
-    what = os.path.basename(path) if os.path.basename(path) in ("METADATA", "PKG-INFO") else "its metadata"
+        headers, problem = {}, "cannot be read: " + describe_error(error)
+    title = os.path.basename(path) if os.path.basename(path) in ("METADATA", "PKG-INFO") else "its metadata"
     if problem:
-        _add_problem(item, f"{what} is {problem}" if problem.startswith("not") else f"{what} {problem}")
+        _add_problem(distribution, f"{title} is {problem}" if problem.startswith("not") else f"{title} {problem}")
     name = headers.get("name", [""])[0]
-    if metadata.is_name(name):
-        item["name"] = metadata.normalise(name)
+    if metadata.is_valid_name(name):
+        distribution["name"] = metadata.normalise_name(name)
     elif "cannot" not in problem:
-        _add_problem(item, f"{what} has a malformed Name" if name else f"{what} has no Name")
+        _add_problem(distribution, f"{title} has a malformed Name" if name else f"{title} has no Name")
     version = headers.get("version", [""])[0]
     if version:
-        item["version"] = version[:100]
+        distribution["version"] = version[:100]
     elif "cannot" not in problem:
-        _add_problem(item, f"{what} has no Version")
-    item["requires"] = headers.get("requires-dist", [])
-    item["requires_python"] = headers.get("requires-python", [""])[0]
+        _add_problem(distribution, f"{title} has no Version")
+    distribution["requires"] = headers.get("requires-dist", [])
+    distribution["requires_python"] = headers.get("requires-python", [""])[0]
 
 
-def _mark_egg_links(places: list[tuple[str, list[str]]], found: list[Distribution]) -> None:
-    """Mark what `setup.py develop` installed as editable, and tell of links that lead nowhere."""
-    for place, names in places:
+def _mark_egg_links(sites: list[tuple[str, list[str]]], installed: list[Distribution]) -> None:
+    """Mark what `setup.py develop` installed as editable, and record links whose target is not on sys.path."""
+    for site, names in sites:
         for name in names:
             if not name.endswith(".egg-link"):
                 continue
-            target = os.path.normpath(_line(os.path.join(place, name)) or place)
-            linked = [item for item in found if os.path.normpath(item["location"]) == target and target != place]
-            for item in linked:
-                item["editable"], item["direct_url"] = True, "file://" + target
+            target = os.path.normpath(_read_first_line(os.path.join(site, name)) or site)
+            linked = [
+                distribution
+                for distribution in installed
+                if os.path.normpath(distribution["location"]) == target and target != site
+            ]
+            for distribution in linked:
+                distribution["editable"], distribution["direct_url"] = True, "file://" + target
             if not linked:
-                item = _blank(place, name, metadata.normalise(name[:-9]), "")
-                item.update(editable=True, problem="its egg-link names a directory that is not on sys.path: " + target)
-                found.append(item)
+                distribution = _blank_record(site, name, metadata.normalise_name(name[:-9]), "")
+                distribution.update(
+                    editable=True, problem="its egg-link names a directory that is not on sys.path: " + target
+                )
+                installed.append(distribution)
 
 
-def _add_problem(item: Distribution, problem: str) -> None:
-    item["problem"] = item["problem"] + "; " + problem if item["problem"] else problem
+def _add_problem(distribution: Distribution, problem: str) -> None:
+    distribution["problem"] = distribution["problem"] + "; " + problem if distribution["problem"] else problem
 
 
-def _bytes(path: str, limit: int = 1 << 16) -> bytes:
+def _read_bytes(path: str, limit: int = 1 << 16) -> bytes:
     try:
-        return files.read(path, limit)
+        return files.read_bytes(path, limit)
     except (OSError, ValueError):
         return b""
 
 
-def _line(path: str) -> str:
-    lines = files.text(path, 4096).splitlines()
+def _read_first_line(path: str) -> str:
+    lines = files.read_text(path, 4096).splitlines()
     return lines[0].strip()[:1000] if lines else ""

@@ -1,4 +1,4 @@
-"""Compares what RECORD promises with what is on disk."""
+"""Compares RECORD with the files on disk."""
 
 from __future__ import annotations
 
@@ -11,56 +11,60 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict
 
-    Base = Dict[str, bytes]
+    RecordsBase = Dict[str, bytes]
 else:
-    Base = dict
+    RecordsBase = dict
 
 _RECORD_LIMIT = 1 << 24  # torch's RECORD is 1.5 MB
-_MOST = 200  # files named in one list
-_HASHED_FILE = 1 << 18  # larger files are compared by size alone
-_HASHED_TOTAL = 1 << 24
+_MAX_FILES = 200  # files named in one list
+_MAX_HASHED_FILE = 1 << 18  # larger files are compared by size alone
+_MAX_HASHED_TOTAL = 1 << 24
 
 
-class Records(Base):
-    """RECORD by metadata directory, read when first asked for; empty where there is none."""
+class Records(RecordsBase):
+    """RECORD by metadata directory, read on first use; empty where there is none."""
 
     def __missing__(self, path: str) -> bytes:
         """Read the RECORD in the metadata directory `path`."""
         try:
-            self[path] = files.read(path + "/RECORD", _RECORD_LIMIT) if path.endswith(".dist-info") else b""
+            self[path] = files.read_bytes(path + "/RECORD", _RECORD_LIMIT) if path.endswith(".dist-info") else b""
         except (OSError, ValueError):
             self[path] = b""
         return self[path]
 
 
-def inspect(item: dict[str, Any], records: Records, names: frozenset[str]) -> None:
-    """Fill in "files_missing" and "files_altered" by size, and tell of a package whose files are all gone.
+def check_files(distribution: dict[str, Any], records: Records, names: frozenset[str]) -> None:
+    """Fill in "files_missing" and "files_altered" by size, and note a package whose files are all gone.
 
-    `names` is what lies in the site directory.
+    `names` are the entries of the site directory.
     """
-    if item["editable"] or item["problem"].startswith("left behind") or not item["_path"].endswith(".dist-info"):
+    if (
+        distribution["editable"]
+        or distribution["problem"].startswith("left behind")
+        or not distribution["_path"].endswith(".dist-info")
+    ):
         return
-    if watched.is_compared(item["name"]) and records[item["_path"]]:
-        _compare_sizes(item, records[item["_path"]])
+    if watched.is_compared(distribution["name"]) and records[distribution["_path"]]:
+        _compare_sizes(distribution, records[distribution["_path"]])
     else:
-        tops = top_level(item, records)
-        gone = bool(tops) and not any(_is_there(top, names) for top in tops)
+        top_names = top_level_names(distribution, records)
+        gone = bool(top_names) and not any(_is_present(top_name, names) for top_name in top_names)
         if gone:
-            _add(item, "its files are gone, only its metadata is left")
+            _add_problem(distribution, "its files are gone, only its metadata is left")
 
 
-def top_level(item: dict[str, Any], records: Records) -> set[str]:
-    """Return the import names a distribution brings, from top_level.txt or else from RECORD."""
-    text = files.text(item["_path"] + "/top_level.txt")
+def top_level_names(distribution: dict[str, Any], records: Records) -> set[str]:
+    """Return the import names that a distribution provides, from top_level.txt or else from RECORD."""
+    text = files.read_text(distribution["_path"] + "/top_level.txt")
     if text.strip():
         return {line.strip() for line in text.splitlines() if line.strip()}
-    record = records[item["_path"]]
-    firsts = {line.partition(b"/")[0] if b"/" in line else line.partition(b",")[0] for line in record.split(b"\n")}
-    tops = {first.decode("utf-8", "replace").strip() for first in firsts}
+    record = records[distribution["_path"]]
+    parts = {line.partition(b"/")[0] if b"/" in line else line.partition(b",")[0] for line in record.split(b"\n")}
+    names = {part.decode("utf-8", "replace").strip() for part in parts}
     return {
-        top.partition(".")[0] if top.endswith((".py", ".so", ".pyd")) else top
-        for top in tops
-        if top and not top.startswith((".", "__", "/", '"')) and not top.endswith((".dist-info", ".data", ".pth"))
+        name.partition(".")[0] if name.endswith((".py", ".so", ".pyd")) else name
+        for name in names
+        if name and not name.startswith((".", "__", "/", '"')) and not name.endswith((".dist-info", ".data", ".pth"))
     }
 
 
@@ -68,7 +72,7 @@ def package_files(record: bytes) -> list[tuple[str, str, int]]:
     """Return RECORD's lines about the package's own files: no bytecode, no metadata, no script outside."""
     return [
         row
-        for row in metadata.record(record)
+        for row in metadata.parse_record(record)
         if not row[0].endswith(".pyc")
         and not row[0].startswith(("../", "/"))
         and ".dist-info/" not in row[0]
@@ -77,39 +81,45 @@ def package_files(record: bytes) -> list[tuple[str, str, int]]:
     ]
 
 
-def compare_contents(found: list[dict[str, Any]], records: Records) -> None:
+def compare_contents(installed: list[dict[str, Any]], records: Records) -> None:
     """Add to "files_altered" by hash, where flash-attn distributions share one directory and size may deceive."""
-    left = _HASHED_TOTAL
-    suspects = [item for item in found if item["name"].startswith("flash-attn") and not item["editable"]]
-    places = [item["location"] for item in suspects]
-    for item in suspects:
-        if places.count(item["location"]) < 2:
+    remaining = _MAX_HASHED_TOTAL
+    suspects = [
+        distribution
+        for distribution in installed
+        if distribution["name"].startswith("flash-attn") and not distribution["editable"]
+    ]
+    locations = [distribution["location"] for distribution in suspects]
+    for distribution in suspects:
+        if locations.count(distribution["location"]) < 2:
             continue
-        for path, digest, size in package_files(records[item["_path"]]):
-            if not 0 <= size <= _HASHED_FILE or size > left or path in item["files_altered"]:
+        for path, digest, size in package_files(records[distribution["_path"]]):
+            if not 0 <= size <= _MAX_HASHED_FILE or size > remaining or path in distribution["files_altered"]:
                 continue
-            left -= size
-            if len(item["files_altered"]) < _MOST and _hash_differs(os.path.join(item["location"], path), digest):
-                item["files_altered"].append(path)
+            remaining -= size
+            if len(distribution["files_altered"]) < _MAX_FILES and _hash_differs(
+                os.path.join(distribution["location"], path), digest
+            ):
+                distribution["files_altered"].append(path)
 
 
-def _compare_sizes(item: dict[str, Any], record: bytes) -> None:
+def _compare_sizes(distribution: dict[str, Any], record: bytes) -> None:
     rows = package_files(record)
     missing = 0
     for path, _, size in rows:
         try:
-            actual = os.stat(os.path.join(item["location"], path)).st_size
+            actual = os.stat(os.path.join(distribution["location"], path)).st_size
         except (FileNotFoundError, NotADirectoryError):
             missing += 1
-            if missing <= _MOST:
-                item["files_missing"].append(path)
+            if missing <= _MAX_FILES:
+                distribution["files_missing"].append(path)
             continue
         except (OSError, ValueError):
             continue  # unreadable is not altered
-        if size >= 0 and actual != size and len(item["files_altered"]) < _MOST:
-            item["files_altered"].append(path)
+        if size >= 0 and actual != size and len(distribution["files_altered"]) < _MAX_FILES:
+            distribution["files_altered"].append(path)
     if rows and missing == len(rows):
-        _add(item, "its files are gone, only its metadata is left")
+        _add_problem(distribution, "its files are gone, only its metadata is left")
 
 
 def _hash_differs(path: str, digest: str) -> bool:
@@ -119,15 +129,15 @@ def _hash_differs(path: str, digest: str) -> bool:
     if not digest.startswith("sha256="):
         return False
     try:
-        data = files.read(path, _HASHED_FILE + 1)
+        data = files.read_bytes(path, _MAX_HASHED_FILE + 1)
     except (OSError, ValueError):
         return False
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode() != digest[7:].rstrip("=")
 
 
-def _is_there(top: str, names: frozenset[str]) -> bool:
-    return top in names or top + ".py" in names or any(name.startswith(top + ".") for name in names)
+def _is_present(top_name: str, names: frozenset[str]) -> bool:
+    return top_name in names or top_name + ".py" in names or any(name.startswith(top_name + ".") for name in names)
 
 
-def _add(item: dict[str, Any], problem: str) -> None:
-    item["problem"] = item["problem"] + "; " + problem if item["problem"] else problem
+def _add_problem(distribution: dict[str, Any], problem: str) -> None:
+    distribution["problem"] = distribution["problem"] + "; " + problem if distribution["problem"] else problem

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import re
 
-from ..privacy import public_url
+from ..privacy import strip_url_secrets
 
 _KEYS = frozenset(("name", "version", "requires-dist", "requires-python"))
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 _SEPARATORS = re.compile(r"[-_.]+")
-_LONGEST = 1000  # characters of one value
-_MOST = 1000  # values of one list
+_MAX_VALUE_LENGTH = 1000  # characters of one value
+_MAX_VALUES = 1000  # values of one list
 
 
-def normalise(name: str) -> str:
-    """Return a distribution's name as PEP 503 spells it."""
+def normalise_name(name: str) -> str:
+    """Return a distribution's name in PEP 503's normal form."""
     return _SEPARATORS.sub("-", name).lower()
 
 
-def is_name(name: str) -> bool:
+def is_valid_name(name: str) -> bool:
     """Say whether `name` can be a distribution's name."""
     return len(name) <= 200 and _NAME.match(name) is not None
 
@@ -33,9 +33,9 @@ def split_stem(stem: str) -> tuple[str, str]:
     return (name, version) if dash and name and version[:1].isdigit() else (stem, "")
 
 
-def headers(data: bytes) -> tuple[dict[str, list[str]], str]:
+def parse_headers(data: bytes) -> tuple[dict[str, list[str]], str]:
     """Return the headers of METADATA that matter, by lower-case name, and what is wrong with the file ("" nothing)."""
-    found: dict[str, list[str]] = {}
+    headers: dict[str, list[str]] = {}
     problem = ""
     try:
         text = data.decode("utf-8")
@@ -51,18 +51,18 @@ def headers(data: bytes) -> tuple[dict[str, list[str]], str]:
             break
         if line[0] in " \t":
             if values:
-                values[-1] = (values[-1] + " " + line.strip())[:_LONGEST]
+                values[-1] = (values[-1] + " " + line.strip())[:_MAX_VALUE_LENGTH]
             continue
         key, colon, value = line.partition(":")
         key = key.strip().lower()
-        values = found.setdefault(key, []) if colon and key in _KEYS else None
-        if values is not None and len(values) < _MOST:
-            values.append(value.strip()[:_LONGEST])
-    return found, problem
+        values = headers.setdefault(key, []) if colon and key in _KEYS else None
+        if values is not None and len(values) < _MAX_VALUES:
+            values.append(value.strip()[:_MAX_VALUE_LENGTH])
+    return headers, problem
 
 
-def record(data: bytes) -> list[tuple[str, str, int]]:
-    """Return RECORD as (path, hash, size); hash "" and size -1 where the line does not say."""
+def parse_record(data: bytes) -> list[tuple[str, str, int]]:
+    """Return RECORD as (path, hash, size in bytes); hash "" and size -1 where the line does not give them."""
     rows = []
     for line in data.decode("utf-8", "replace").split("\n"):
         path, digest, size = [*line.strip().rsplit(",", 2), "", ""][:3]
@@ -73,14 +73,14 @@ def record(data: bytes) -> list[tuple[str, str, int]]:
     return rows
 
 
-def wheel_tags(data: bytes) -> list[str]:
+def parse_wheel_tags(data: bytes) -> list[str]:
     """Return the values of the Tag lines of WHEEL."""
     lines = data.decode("utf-8", "replace").splitlines()
-    return [line[4:].strip()[:200] for line in lines if line[:4].lower() == "tag:"][:_MOST]
+    return [line[4:].strip()[:200] for line in lines if line[:4].lower() == "tag:"][:_MAX_VALUES]
 
 
-def direct_url(data: bytes) -> tuple[str, bool]:
-    """Return where direct_url.json says the distribution came from, without credentials, and whether it is editable."""
+def parse_direct_url(data: bytes) -> tuple[str, bool]:
+    """Return the origin in direct_url.json, without credentials, and whether the distribution is editable."""
     import json
 
     try:
@@ -90,7 +90,7 @@ def direct_url(data: bytes) -> tuple[str, bool]:
     if not isinstance(document, dict):
         return "", False
     url, folder, vcs = (document.get(key) for key in ("url", "dir_info", "vcs_info"))
-    text = public_url(url[:_LONGEST]) if isinstance(url, str) else ""
+    text = strip_url_secrets(url[:_MAX_VALUE_LENGTH]) if isinstance(url, str) else ""
     if text and isinstance(vcs, dict):
-        text = f"{vcs.get('vcs', 'git')}+{text}@{vcs.get('commit_id', '')}"[:_LONGEST].rstrip("@")
+        text = f"{vcs.get('vcs', 'git')}+{text}@{vcs.get('commit_id', '')}"[:_MAX_VALUE_LENGTH].rstrip("@")
     return text, isinstance(folder, dict) and folder.get("editable") is True

@@ -1,8 +1,8 @@
-"""Which distribution owns an import name, where two fight over it, and where none does.
+"""Which distribution owns an import name, which files two of them claim, and which names none owns.
 
 Why it matters: flash-attn 2.8.3 and flash-attn-4 4.0.0b36 both install flash_attn/cute/*; whichever came last wins,
 and removing either removes the other's files. A source checkout or a leftover directory on sys.path is imported
-instead of the installed package although the metadata looks well.
+instead of the installed package although the metadata looks fine.
 """
 
 from __future__ import annotations
@@ -18,100 +18,116 @@ if TYPE_CHECKING:
 
     Distribution = dict[str, Any]
 
-_MOST = 100  # files named for one set of owners
+_MAX_FILES = 100  # files named for one set of owners
 _SUFFIXES = (".py", ".abi3.so", ".so", ".pyd")
 
 
-def clashes(found: list[Distribution], records: integrity.Records) -> list[dict[str, Any]]:
+def find_clashes(installed: list[Distribution], records: integrity.Records) -> list[dict[str, Any]]:
     """Return {"path", "owners"} for each file that several RECORDs in one site directory claim with unlike content.
 
-    Files that are alike in every distribution, such as the empty nvidia/__init__.py, harm nobody and are left out.
+    Files that are alike in every distribution, such as the empty nvidia/__init__.py, do no harm and are left out.
     """
     claims: dict[tuple[str, str], dict[str, str]] = {}
-    for item in _rivals(found, records):
-        for path, digest, size in integrity.package_files(records[item["_path"]]):
-            claims.setdefault((item["location"], path), {})[item["name"]] = digest or str(size)
+    for distribution in _overlapping_distributions(installed, records):
+        for path, digest, size in integrity.package_files(records[distribution["_path"]]):
+            claims.setdefault((distribution["location"], path), {})[distribution["name"]] = digest or str(size)
     counts: dict[tuple[str, ...], int] = {}
-    result = []
+    clashes = []
     for (_, path), owners in sorted(claims.items()):
         names = tuple(sorted(owners))
         if len(names) > 1 and (len(set(owners.values())) > 1 or "-1" in owners.values()):
             counts[names] = counts.get(names, 0) + 1
-            if counts[names] <= _MOST:
-                result.append({"path": path, "owners": list(names)})
-    return result
+            if counts[names] <= _MAX_FILES:
+                clashes.append({"path": path, "owners": list(names)})
+    return clashes
 
 
-def _rivals(found: list[Distribution], records: integrity.Records) -> list[Distribution]:
+def _overlapping_distributions(installed: list[Distribution], records: integrity.Records) -> list[Distribution]:
     """Return the distributions that share a top-level name with another one in the same site directory."""
-    holders: dict[tuple[str, str], list[Distribution]] = {}
-    for item in found:
-        if watched.is_watched(item["name"]) and not item["editable"] and item["name"][:1] != "~":
-            for top in integrity.top_level(item, records):
-                holders.setdefault((item["location"], top), []).append(item)
-    shared = {item["_path"]: item for items in holders.values() if len(items) > 1 for item in items}
+    by_top_name: dict[tuple[str, str], list[Distribution]] = {}
+    for distribution in installed:
+        if (
+            watched.is_watched(distribution["name"])
+            and not distribution["editable"]
+            and distribution["name"][:1] != "~"
+        ):
+            for name in integrity.top_level_names(distribution, records):
+                by_top_name.setdefault((distribution["location"], name), []).append(distribution)
+    shared = {
+        distribution["_path"]: distribution
+        for group in by_top_name.values()
+        if len(group) > 1
+        for distribution in group
+    }
     return list(shared.values())
 
 
-def shadows(
-    places: list[tuple[str, frozenset[str]]], found: list[Distribution], records: integrity.Records
+def find_shadows(
+    sites: list[tuple[str, frozenset[str]]], installed: list[Distribution], records: integrity.Records
 ) -> list[str]:
     """Return "NAME at PATH" for each watched import name that Python would take from outside every distribution."""
-    result = []
-    for name, providers in watched.IMPORTS.items():
-        for place, entry in _resolved(name, places):
-            if not _is_owned(place, entry, found, records, providers):
-                where = os.path.join(place, entry)
-                result.append(
-                    f"{name} at {os.path.dirname(where)}"
+    shadows = []
+    for name, providers in watched.IMPORT_PROVIDERS.items():
+        for site, entry in _resolve_import(name, sites):
+            if not _is_owned(site, entry, installed, records, providers):
+                path = os.path.join(site, entry)
+                shadows.append(
+                    f"{name} at {os.path.dirname(path)}"
                     if entry.endswith("/__init__.py")
-                    else f"{name} at {where}" + ("" if "." in entry else " (no __init__.py)")
+                    else f"{name} at {path}" + ("" if "." in entry else " (no __init__.py)")
                 )
-    return result
+    return shadows
 
 
-def _resolved(name: str, places: list[tuple[str, frozenset[str]]]) -> list[tuple[str, str]]:
-    """Return what `import name` takes, as (directory, entry): one package or module, or all parts of a namespace."""
+def _resolve_import(name: str, sites: list[tuple[str, frozenset[str]]]) -> list[tuple[str, str]]:
+    """Return what `import name` loads, as (directory, entry): one package or module, or all parts of a namespace."""
     parts = []
-    for place, names in places:
-        folder = name in names and os.path.isdir(os.path.join(place, name))
-        if folder and os.path.isfile(os.path.join(place, name, "__init__.py")):
-            return [(place, name + "/__init__.py")]
+    for site, names in sites:
+        folder = name in names and os.path.isdir(os.path.join(site, name))
+        if folder and os.path.isfile(os.path.join(site, name, "__init__.py")):
+            return [(site, name + "/__init__.py")]
         for suffix in _SUFFIXES:
             if name + suffix in names:
-                return [(place, name + suffix)]
+                return [(site, name + suffix)]
         if folder:
-            parts.append((place, name))
+            parts.append((site, name))
     return parts
 
 
 def _is_owned(
-    place: str, entry: str, found: list[Distribution], records: integrity.Records, providers: tuple[str, ...]
+    site: str, entry: str, installed: list[Distribution], records: integrity.Records, providers: tuple[str, ...]
 ) -> bool:
-    path = os.path.join(place, entry)
-    here = [item for item in found if item["location"] == place and item["name"][:1] != "~"]
-    likely = [item for item in here if item["name"] in providers]
+    path = os.path.join(site, entry)
+    same_site = [
+        distribution
+        for distribution in installed
+        if distribution["location"] == site and distribution["name"][:1] != "~"
+    ]
+    likely = [distribution for distribution in same_site if distribution["name"] in providers]
     return (
-        any(_claims(item, entry, records) for item in likely)
-        or any(_source_of(item, path) for item in found)
-        or any(_claims(item, entry, records) for item in here if item not in likely)
+        any(_claims_entry(distribution, entry, records) for distribution in likely)
+        or any(_is_in_editable_source(distribution, path) for distribution in installed)
+        or any(_claims_entry(distribution, entry, records) for distribution in same_site if distribution not in likely)
     )
 
 
-def _claims(item: Distribution, entry: str, records: integrity.Records) -> bool:
+def _claims_entry(distribution: Distribution, entry: str, records: integrity.Records) -> bool:
     """Say whether a distribution's RECORD names `entry`; without a RECORD, whether its top_level.txt or name does."""
-    record = records[item["_path"]]
+    record = records[distribution["_path"]]
     if record:
-        wanted = b"\n" + os.fsencode(entry)
-        return wanted + b"," in b"\n" + record or wanted + b"/" in b"\n" + record
-    top = entry.partition("/")[0].partition(".")[0]
-    return item["name"].replace("-", "_") == top or top in files.text(item["_path"] + "/top_level.txt").split()
+        line_start = b"\n" + os.fsencode(entry)
+        return line_start + b"," in b"\n" + record or line_start + b"/" in b"\n" + record
+    top_name = entry.partition("/")[0].partition(".")[0]
+    return (
+        distribution["name"].replace("-", "_") == top_name
+        or top_name in files.read_text(distribution["_path"] + "/top_level.txt").split()
+    )
 
 
-def _source_of(item: Distribution, path: str) -> bool:
+def _is_in_editable_source(distribution: Distribution, path: str) -> bool:
     """Say whether `path` lies inside the source tree of an editable distribution."""
-    source = item["direct_url"]
-    if not item["editable"] or not source.startswith("file://"):
+    source = distribution["direct_url"]
+    if not distribution["editable"] or not source.startswith("file://"):
         return False
     from urllib.parse import unquote
 

@@ -11,7 +11,7 @@ import os
 import sys
 
 from .. import files
-from ..privacy import public_url
+from ..privacy import strip_url_secrets
 
 _SETTINGS = """
 index-url extra-index-url find-links no-index no-build-isolation no-cache-dir no-deps constraint build-constraint
@@ -19,32 +19,38 @@ requirement require-virtualenv user target prefix root only-binary no-binary pre
 break-system-packages ignore-installed pre upgrade upgrade-strategy force-reinstall no-clean use-pep517 dry-run
 ignore-requires-python config-settings platform abi python-version
 """
-ALLOWED = frozenset(_SETTINGS.split())
+ALLOWED_SETTINGS = frozenset(_SETTINGS.split())
 
 
-def look() -> dict[str, str]:
+def collect_pip_settings() -> dict[str, str]:
     """Return setting -> value, several values joined by a space, without credentials."""
     sections: dict[str, dict[str, str]] = {"global": {}, "install": {}}
-    for path in paths():
-        for section, settings in parse(files.text(path)).items():
+    for path in config_paths():
+        for section, settings in parse_ini(files.read_text(path)).items():
             if section in sections:
                 sections[section].update(settings)
     settings = {**sections["global"], **sections["install"]}
-    settings.update((_spelled(key[4:]), value) for key, value in os.environ.items() if key.startswith("PIP_") and value)
-    return {key: public_url(" ".join(value.split()))[:500] for key, value in sorted(settings.items()) if key in ALLOWED}
+    settings.update(
+        (_normalise_key(key[4:]), value) for key, value in os.environ.items() if key.startswith("PIP_") and value
+    )
+    return {
+        key: strip_url_secrets(" ".join(value.split()))[:500]
+        for key, value in sorted(settings.items())
+        if key in ALLOWED_SETTINGS
+    }
 
 
-def paths() -> list[str]:
+def config_paths() -> list[str]:
     """Return where pip looks for its configuration, the weakest first."""
-    chosen = os.environ.get("PIP_CONFIG_FILE", "")
-    if chosen == os.devnull:
+    configured = os.environ.get("PIP_CONFIG_FILE", "")
+    if configured == os.devnull:
         return []
     name = "pip.ini" if sys.platform == "win32" else "pip.conf"
     home = os.path.expanduser("~")
-    found = [*_global_files(home)]
-    if not (chosen and os.path.exists(chosen)):
-        found += [os.path.join(home, "pip" if name == "pip.ini" else ".pip", name), *_user_files(home)]
-    return [*found, os.path.join(sys.prefix, name), *([chosen] if chosen else [])]
+    paths = [*_global_files(home)]
+    if not (configured and os.path.exists(configured)):
+        paths += [os.path.join(home, "pip" if name == "pip.ini" else ".pip", name), *_user_files(home)]
+    return [*paths, os.path.join(sys.prefix, name), *([configured] if configured else [])]
 
 
 def _global_files(home: str) -> list[str]:
@@ -68,27 +74,27 @@ def _user_files(home: str) -> list[str]:
     return [os.path.join(configured if sys.platform != "darwin" else home + "/.config", "pip", "pip.conf")]
 
 
-def parse(text: str) -> dict[str, dict[str, str]]:
-    """Return an INI text as section -> key -> value; lines that are no INI are passed over."""
-    found: dict[str, dict[str, str]] = {}
+def parse_ini(text: str) -> dict[str, dict[str, str]]:
+    """Return an INI text as section -> key -> value; malformed lines are skipped."""
+    sections: dict[str, dict[str, str]] = {}
     section: dict[str, str] = {}
     key = ""
     for line in text.splitlines()[:2000]:
-        words = line.strip()
-        if not words or words[0] in "#;":
+        content = line.strip()
+        if not content or content[0] in "#;":
             continue
-        if words[0] == "[" and "]" in words:
-            section, key = found.setdefault(words[1 : words.index("]")], {}), ""
+        if content[0] == "[" and "]" in content:
+            section, key = sections.setdefault(content[1 : content.index("]")], {}), ""
         elif line[0] in " \t" and key:
-            section[key] = (section[key] + " " + words)[:2000]
+            section[key] = (section[key] + " " + content)[:2000]
         else:
-            at = min((words.find(mark) for mark in "=:" if mark in words), default=-1)
-            key = _spelled(words[:at].strip()) if at > 0 else ""
+            split_at = min((content.find(separator) for separator in "=:" if separator in content), default=-1)
+            key = _normalise_key(content[:split_at].strip()) if split_at > 0 else ""
             if key:
-                section[key] = words[at + 1 :].strip()[:2000]
-    return {name: {key: value for key, value in settings.items() if value} for name, settings in found.items()}
+                section[key] = content[split_at + 1 :].strip()[:2000]
+    return {name: {key: value for key, value in settings.items() if value} for name, settings in sections.items()}
 
 
-def _spelled(name: str) -> str:
+def _normalise_key(name: str) -> str:
     name = name.lower().replace("_", "-")
     return name[2:] if name.startswith("--") else name

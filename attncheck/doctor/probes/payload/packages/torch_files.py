@@ -14,8 +14,8 @@ _ERROR_NEW = "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt1
 _ERROR_OLD = "_ZN3c105ErrorC1ENS_14SourceLocationESs"
 
 
-def folder(site_dirs: list[str]) -> str:
-    """Return the directory of the torch package that an import would find, "" for none."""
+def find_torch_folder(site_dirs: list[str]) -> str:
+    """Return the directory of the torch package that an import would load, "" for none."""
     for site in site_dirs:
         path = os.path.join(site, "torch")
         if os.path.isfile(os.path.join(path, "__init__.py")):
@@ -23,42 +23,42 @@ def folder(site_dirs: list[str]) -> str:
     return ""
 
 
-def look(site_dirs: list[str]) -> dict[str, object]:
-    """Return the fact that describes the installed torch, as far as its files tell."""
-    path = folder(site_dirs)
+def collect_torch_build(site_dirs: list[str]) -> dict[str, object]:
+    """Return the fact that describes the installed torch, as far as its files show."""
+    path = find_torch_folder(site_dirs)
     if not path:
         return absent("torch is not installed")
-    text = files.text(os.path.join(path, "version.py"))
-    version = _assigned(text, "__version__")
+    text = files.read_text(os.path.join(path, "version.py"))
+    version = _assigned_string(text, "__version__")
     if not version:
         return unreadable("torch/version.py does not tell a version")
     return known(
         {
             "version": version,
-            "cuda": _build(text, "cuda", "not a CUDA build"),
-            "hip": _build(text, "hip", "not a ROCm build"),
-            "cxx11_abi": _cxx11_abi(os.path.join(path, "lib", "libc10.so")),
+            "cuda": _build_fact(text, "cuda", "not a CUDA build"),
+            "hip": _build_fact(text, "hip", "not a ROCm build"),
+            "cxx11_abi": _detect_cxx11_abi(os.path.join(path, "lib", "libc10.so")),
         }
     )
 
 
-def cuda_version(path: str) -> str:
+def read_cuda_version(path: str) -> str:
     """Return the CUDA version that the torch in directory `path` was built for, "" for none."""
-    return _assigned(files.text(os.path.join(path, "version.py")), "cuda")
+    return _assigned_string(files.read_text(os.path.join(path, "version.py")), "cuda")
 
 
-def _build(text: str, name: str, otherwise: str) -> dict[str, object]:
-    value = _assigned(text, name)
-    return known(value) if value else absent(otherwise)
+def _build_fact(text: str, name: str, absent_reason: str) -> dict[str, object]:
+    value = _assigned_string(text, name)
+    return known(value) if value else absent(absent_reason)
 
 
-def _assigned(text: str, name: str) -> str:
+def _assigned_string(text: str, name: str) -> str:
     """Return the string assigned to `name` at the top level of version.py; "" for None."""
-    found = re.search(r"^%s\s*(?::[^=\n]*)?=\s*['\"]([^'\"\n]*)['\"]" % name, text, re.MULTILINE)
-    return found.group(1) if found else ""
+    match = re.search(r"^%s\s*(?::[^=\n]*)?=\s*['\"]([^'\"\n]*)['\"]" % name, text, re.MULTILINE)
+    return match.group(1) if match else ""
 
 
-def _cxx11_abi(path: str) -> dict[str, object]:
+def _detect_cxx11_abi(path: str) -> dict[str, object]:
     try:
         with Elf(path) as library:
             if library.defines(_ERROR_NEW):

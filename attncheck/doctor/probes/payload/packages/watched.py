@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_LIST = """
+_WATCHED_NAMES = """
     torch torchvision torchaudio triton pytorch-triton triton-rocm xformers numpy einops
     flash-attn flashattn-hopper ring-flash-attn yunchang liger-kernel kernels
     transformers tokenizers huggingface-hub accelerate peft trl deepspeed bitsandbytes
@@ -10,8 +10,8 @@ _LIST = """
     apex causal-conv1d mamba-ssm fla-core flash-linear-attention megatron-core ray
     nvidia-cutlass-dsl quack-kernels apache-tvm-ffi
 """
-_NAMES = frozenset(_LIST.split())
-_PREFIXES = (
+_WATCHED = frozenset(_WATCHED_NAMES.split())
+_WATCHED_PREFIXES = (
     "flash-attn-",
     "transformer-engine",
     "triton-",
@@ -25,7 +25,7 @@ _PREFIXES = (
 _COMPARED = ("flash-attn", "flashattn-hopper", "ring-flash-attn", "liger-kernel")
 
 # Import name -> the distributions that are expected to bring it.
-IMPORTS = {
+IMPORT_PROVIDERS = {
     "flash_attn": ("flash-attn", "flash-attn-4"),
     "torch": ("torch",),
     "transformers": ("transformers",),
@@ -40,7 +40,7 @@ IMPORTS = {
 
 def is_watched(name: str) -> bool:
     """Say whether the distribution `name` (normalised) is read in full."""
-    return name in _NAMES or name.startswith(_PREFIXES)
+    return name in _WATCHED or name.startswith(_WATCHED_PREFIXES)
 
 
 def is_compared(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""A forked child that answers over a pipe, costs only itself, and never outlives the process that wanted it.
+"""Forked child processes: pipes and messages, start-up, signals, reaping; no child outlives its parent.
 
 A child is made with `os.fork`, so it starts with everything its parent has already imported. It gets a session of
 its own (so that it can be killed with all it started), no terminal, an empty standard input, standard output thrown
@@ -23,33 +23,35 @@ if TYPE_CHECKING:
     Send = Callable[[Message], None]
 
 MESSAGE_LIMIT = 4 << 20  # bytes; an answer is far smaller, a damaged length is not
-TAIL = 16 << 10  # bytes kept of a child's standard error
-LINUX = sys.platform.startswith("linux")
-DUMP_SIGNAL = getattr(signal, "SIGURG", None)  # its default is to be ignored: harmless where nobody listens
+STDERR_TAIL = 16 << 10  # bytes kept of a child's standard error
+IS_LINUX = sys.platform.startswith("linux")
+DUMP_SIGNAL = getattr(
+    signal, "SIGURG", None
+)  # its default is to be ignored: harmless in a process that does not handle it
 _PDEATHSIG, _SUBREAPER = 1, 36  # linux/prctl.h: PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 
 
 class Pipes:
-    """The pipes between one child and the keeper: answers, standard error and commands."""
+    """The pipes between one child and the supervisor: answers, standard error and commands."""
 
     def __init__(self) -> None:
         self.answers = os.pipe()
-        self.errors = os.pipe()
+        self.stderr = os.pipe()
         self.commands = os.pipe()
-        for descriptor in (self.answers[0], self.errors[0]):
+        for descriptor in (self.answers[0], self.stderr[0]):
             os.set_blocking(descriptor, False)
 
-    def keeper_side(self) -> Tuple[int, ...]:
-        """Return the descriptors that only the keeper uses."""
-        return self.answers[0], self.errors[0], self.commands[1]
+    def supervisor_descriptors(self) -> Tuple[int, ...]:
+        """Return the descriptors that only the supervisor uses."""
+        return self.answers[0], self.stderr[0], self.commands[1]
 
-    def child_side(self) -> Tuple[int, ...]:
+    def child_descriptors(self) -> Tuple[int, ...]:
         """Return the descriptors that only the child uses."""
-        return self.answers[1], self.errors[1], self.commands[0]
+        return self.answers[1], self.stderr[1], self.commands[0]
 
 
-class Inbox:
-    """Puts together the messages that arrive in pieces on one descriptor."""
+class MessageDecoder:
+    """Decodes length-prefixed JSON messages that arrive in pieces on one descriptor."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -57,7 +59,7 @@ class Inbox:
     def feed(self, chunk: bytes) -> List[Message]:
         """Return the messages that `chunk` completes; a damaged stream gives none."""
         self._buffer += chunk
-        found: List[Message] = []
+        messages: List[Message] = []
         while len(self._buffer) >= 4:
             (size,) = struct.unpack(">I", self._buffer[:4])
             if size > MESSAGE_LIMIT:
@@ -65,25 +67,25 @@ class Inbox:
                 break
             if len(self._buffer) < 4 + size:
                 break
-            found += _parsed(self._buffer[4 : 4 + size])
+            messages += _parse_message(self._buffer[4 : 4 + size])
             self._buffer = self._buffer[4 + size :]
-        return found
+        return messages
 
 
-def _parsed(text: bytes) -> List[Message]:
+def _parse_message(data: bytes) -> List[Message]:
     try:
-        message = json.loads(text.decode("utf-8"))
+        message = json.loads(data.decode("utf-8"))
     except ValueError:
         return []
     return [message] if isinstance(message, dict) else []
 
 
-def sender(descriptor: int) -> Send:
+def make_sender(descriptor: int) -> Send:
     """Return a function that writes one message to `descriptor`."""
 
     def send(message: Message) -> None:
-        text = json.dumps(message).encode("ascii", "backslashreplace")
-        data = struct.pack(">I", len(text)) + text
+        body = json.dumps(message).encode("ascii", "backslashreplace")
+        data = struct.pack(">I", len(body)) + body
         while data:
             data = data[os.write(descriptor, data) :]
 
@@ -100,43 +102,43 @@ def fork() -> int:
 
 
 def prctl(option: int, value: int) -> None:
-    """Ask the Linux kernel for one process setting; elsewhere do nothing."""
-    if not LINUX:
+    """Set one option of this process by Linux's prctl(2); elsewhere do nothing."""
+    if not IS_LINUX:
         return
     try:
         import ctypes
 
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-    except Exception:  # a C library without prctl: the keeper's pipes still notice a death, later
+    except Exception:  # a C library without prctl: the supervisor's pipes still notice a death, later
         return
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of every descendant whose own parent dies."""
+    """Make this process the parent of every descendant whose own parent dies (Linux's child subreaper)."""
     prctl(_SUBREAPER, 1)
 
 
-def become_child(parent: int, pipes: Pipes, foreign: Iterable[int]) -> None:
-    """Turn a process that has just been forked into a child: own session, own streams, bound to `parent`'s life."""
+def set_up_child(parent: int, pipes: Pipes, unneeded: Iterable[int]) -> None:
+    """Set up a process that has just been forked: own session, own streams, killed when `parent` dies."""
     os.setsid()
     prctl(_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died between the fork and the line above
         os._exit(1)
     _reset_signals()
-    close_all(foreign)
-    own_streams(pipes.errors[1])
-    _no_core_file()
+    close_descriptors(unneeded)
+    replace_standard_streams(pipes.stderr[1])
+    _disable_core_dumps()
 
 
 def _reset_signals() -> None:
     signal.set_wakeup_fd(-1)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+    for signal_number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM, signal.SIGHUP):
+        signal.signal(signal_number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _no_core_file() -> None:
+def _disable_core_dumps() -> None:
     """Forbid core files: 1 byte stops both a file and a handler such as systemd-coredump (core(5))."""
     try:
         import resource
@@ -146,23 +148,23 @@ def _no_core_file() -> None:
         return
 
 
-def own_streams(errors: Optional[int] = None) -> None:
-    """Give this process an empty standard input, a discarded output, and `errors` (or nothing) as standard error."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
-    os.dup2(nothing if errors is None else errors, 2)
-    if nothing > 2:
-        os.close(nothing)
-    sys.stdin = _stream(0, "r")
-    sys.stdout, sys.stderr = _stream(1, "w"), _stream(2, "w")
+def replace_standard_streams(stderr: Optional[int] = None) -> None:
+    """Give this process an empty standard input, a discarded output, and `stderr` (or nothing) as standard error."""
+    null_device = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null_device, 0)
+    os.dup2(null_device, 1)
+    os.dup2(null_device if stderr is None else stderr, 2)
+    if null_device > 2:
+        os.close(null_device)
+    sys.stdin = _open_stream(0, "r")
+    sys.stdout, sys.stderr = _open_stream(1, "w"), _open_stream(2, "w")
 
 
-def _stream(descriptor: int, mode: str) -> Any:
+def _open_stream(descriptor: int, mode: str) -> Any:
     return os.fdopen(descriptor, mode, 1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
-def close_all(descriptors: Iterable[int]) -> None:
+def close_descriptors(descriptors: Iterable[int]) -> None:
     """Close `descriptors`, open or not."""
     for descriptor in descriptors:
         try:
@@ -171,7 +173,7 @@ def close_all(descriptors: Iterable[int]) -> None:
             continue
 
 
-def open_descriptors() -> Set[int]:
+def list_open_descriptors() -> Set[int]:
     """Return the descriptors above standard error that are open in this process."""
     for folder in ("/proc/self/fd", "/dev/fd"):
         try:
@@ -181,8 +183,8 @@ def open_descriptors() -> Set[int]:
     return set(range(3, 1024))
 
 
-def report_crashes(descriptor: int) -> None:
-    """Have a crash, or DUMP_SIGNAL, write the Python frames to `descriptor`."""
+def enable_crash_dumps(descriptor: int) -> None:
+    """Make faulthandler write the Python frames to `descriptor` on a crash, or on DUMP_SIGNAL."""
     try:
         import faulthandler
 
@@ -193,52 +195,52 @@ def report_crashes(descriptor: int) -> None:
         return
 
 
-def kill_group(pid: int) -> None:
+def kill_process_group(pid: int) -> None:
     """Kill a child and what it started in its session."""
-    tell(-pid, signal.SIGKILL)
-    tell(pid, signal.SIGKILL)
+    send_signal(-pid, signal.SIGKILL)
+    send_signal(pid, signal.SIGKILL)
 
 
-def tell(pid: int, number: int) -> None:
+def send_signal(pid: int, signal_number: int) -> None:
     """Send a signal to a process, or with a negative number to a group, that may be gone."""
     try:
-        os.kill(pid, number)
+        os.kill(pid, signal_number)
     except OSError:
         return
 
 
-def readable(descriptor: int, seconds: float) -> bool:
+def is_readable(descriptor: int, seconds: float) -> bool:
     """Say whether `descriptor` can be read (or has ended) within `seconds`."""
     poll = select.poll()  # not select(): descriptors may be numbered above 1023
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
 
 
-def bury() -> Optional[Tuple[int, int]]:
-    """Return (pid, status) of a child of this process that has ended, its group killed; None where none has."""
+def reap_child() -> Optional[Tuple[int, int]]:
+    """Reap a child of this process that has ended, kill its group, and return (pid, status); None where none has."""
     try:
-        if hasattr(os, "waitid"):  # look first: until it is reaped nobody else can have its process id
-            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if found is None:
+        if hasattr(os, "waitid"):  # without reaping at first: until then no other process can get its process id
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
                 return None
-            kill_group(found.si_pid)
-            return os.waitpid(found.si_pid, 0)
+            kill_process_group(ended.si_pid)
+            return os.waitpid(ended.si_pid, 0)
         pid, status = os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
         return None
     if not pid:
         return None
-    tell(-pid, signal.SIGKILL)
+    send_signal(-pid, signal.SIGKILL)
     return pid, status
 
 
-def sweep(seconds: float = 2.0) -> None:
+def kill_descendants(seconds: float = 2.0) -> None:
     """Kill every descendant that this process has adopted, until none is left."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        for pid in children():
-            kill_group(pid)
-        while bury():
+    end_time = time.monotonic() + seconds
+    while time.monotonic() < end_time:
+        for pid in list_children():
+            kill_process_group(pid)
+        while reap_child():
             continue
         try:
             os.waitpid(-1, os.WNOHANG)
@@ -247,18 +249,18 @@ def sweep(seconds: float = 2.0) -> None:
         time.sleep(0.005)
 
 
-def children() -> List[int]:
-    """Return the children of this process, where the system can say."""
+def list_children() -> List[int]:
+    """Return the process ids of this process's children, where the system can say."""
     pid = os.getpid()
     try:
         with open("/proc/%d/task/%d/children" % (pid, pid)) as stream:
             return [int(word) for word in stream.read().split()]
     except (OSError, ValueError):
-        return _children_by_scan(pid) if LINUX else []
+        return _scan_for_children(pid) if IS_LINUX else []
 
 
-def _children_by_scan(parent: int) -> List[int]:
-    found = []
+def _scan_for_children(parent: int) -> List[int]:
+    pids = []
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -268,5 +270,5 @@ def _children_by_scan(parent: int) -> List[int]:
         except OSError:
             continue
         if len(fields) > 1 and int(fields[1]) == parent:
-            found.append(int(name))
-    return found
+            pids.append(int(name))
+    return pids

@@ -1,11 +1,11 @@
-"""One thing to do in a forked child, and the child's side of doing it."""
+"""A job for a forked child, and the code that runs it there."""
 
 from __future__ import annotations
 
 import os
 import time
 
-from ..facts import failure
+from ..facts import describe_error
 from . import forking
 
 TYPE_CHECKING = False
@@ -14,90 +14,94 @@ if TYPE_CHECKING:
 
     from .forking import Message, Send
 
-TICK = 0.02  # seconds between looks at children that may have ended
+POLL_SECONDS = 0.02  # between two checks for children that have ended
 
 
 class Job:
-    """One thing to do in a child: `work(send)` sends its answers; a nursery's work returns whether it is ready."""
+    """One job for a child: `work(send)` sends its answers; a fork server's work returns whether it is ready."""
 
     def __init__(
         self,
         name: str,
         work: Callable[[Send], bool],
         parent: str = "",
-        nursery: bool = False,
-        share: float = 0.5,
+        is_fork_server: bool = False,
+        deadline_share: float = 0.5,
         vital: bool = False,
-        unfit: Optional[Callable[[], str]] = None,
+        unfit_reason: Optional[Callable[[], str]] = None,
     ) -> None:
-        """`share` of the deadline is this job's own; where a `vital` parent fails, its dependants are skipped."""
-        self.name, self.work, self.parent, self.nursery = name, work, parent, nursery
-        self.share, self.vital, self.unfit = share, vital, unfit
-        self.state = "waiting"  # then "running", "resting" (a nursery that is ready), "over"
-        self.end = ""  # "done", "died", "hung", "skipped"
-        self.why = ""
+        """Describe a job.
+
+        `deadline_share` is the part of the deadline that it may use; where a `vital` parent fails, its dependants are
+        skipped; `unfit_reason` says why a fork server cannot be forked from, "" where it can.
+        """
+        self.name, self.work, self.parent, self.is_fork_server = name, work, parent, is_fork_server
+        self.deadline_share, self.vital, self.unfit_reason = deadline_share, vital, unfit_reason
+        self.state = "waiting"  # then "running", "serving" (a fork server that is ready), "finished"
+        self.ending = ""  # "done", "died", "hung", "skipped"
+        self.skip_reason = ""
         self.answers: List[Message] = []
-        self.errors = b""
+        self.stderr = b""
         self.status = 0
         self.pid = 0
-        self.started = self.limit = self.stopped = self.allowed = 0.0
-        self.source: Optional[Job] = None  # the nursery it was forked from
+        self.started_at = self.stop_at = self.stopped_at = self.allowed_seconds = 0.0
+        self.forked_from: Optional[Job] = None  # the fork server it was forked from; None: the supervisor
         self.retried = False
-        self.earlier: Optional[Message] = None  # the record of the first try
+        self.first_record: Optional[Message] = None  # the record of the first try
         self.pipes: Optional[forking.Pipes] = None
-        self.inbox = forking.Inbox()
-        self.dumped = self.is_unfit = False
+        self.decoder = forking.MessageDecoder()
+        self.dump_requested = self.is_unfit = False
 
-    def record(self) -> Message:
-        """Return how it ended, as plain data."""
+    def to_record(self) -> Message:
+        """Return how the job ended, as plain data."""
         return {
-            "end": self.end,
-            "why": self.why,
+            "end": self.ending,
+            "why": self.skip_reason,
             "answers": self.answers,
-            "errors": self.errors.decode("utf-8", "replace"),
+            "errors": self.stderr.decode("utf-8", "replace"),
             "status": self.status,
-            "seconds": round(max(0.0, self.stopped - self.started), 3) if self.started else 0.0,
+            "seconds": round(max(0.0, self.stopped_at - self.started_at), 3) if self.started_at else 0.0,
         }
 
 
-def restore(job: Job) -> None:
-    """Let the first, longer try speak, where the second ran out of time."""
-    earlier: Any = job.earlier
-    job.end, job.why, job.answers, job.status = "hung", "", earlier["answers"], earlier["status"]
-    job.errors = earlier["errors"].encode("utf-8", "replace")
-    job.started, job.stopped = 0.001, 0.001 + earlier["seconds"]
+def restore_first_try(job: Job) -> None:
+    """Let the record of the first, longer try count, where the second ran out of time."""
+    first_record: Any = job.first_record
+    job.ending, job.skip_reason, job.answers, job.status = "hung", "", first_record["answers"], first_record["status"]
+    job.stderr = first_record["errors"].encode("utf-8", "replace")
+    job.started_at, job.stopped_at = 0.001, 0.001 + first_record["seconds"]
 
 
-def how(job: Job) -> str:
-    """Say how a job failed that others depend on."""
+def describe_failure(job: Job) -> str:
+    """Return in a few words how a job failed that others depend on."""
     for answer in job.answers:
         if "failed" in answer:
             return str(answer["failed"])
-    return {"died": "died on import", "hung": "hung on import"}.get(job.end, "could not be imported")
+    return {"died": "died on import", "hung": "hung on import"}.get(job.ending, "could not be imported")
 
 
-def speaks_of_forking(job: Job) -> bool:
+def is_fork_failure(job: Job) -> bool:
     """Say whether `job` failed in a way that only a forked process can: CUDA cannot be started again in one."""
     text = " ".join(str(answer) for answer in job.answers if "failed" in answer).lower()
-    return job.source is not None and ("fork" in text or "cuda error: initialization error" in text)
+    return job.forked_from is not None and ("fork" in text or "cuda error: initialization error" in text)
 
 
-def be(job: Job, parent: int, jobs: Dict[str, Job], foreign: Iterable[int]) -> None:
-    """Be the child that does `job`; never returns."""
+def run_job(job: Job, parent: int, jobs: Dict[str, Job], unneeded: Iterable[int]) -> None:
+    """Run `job` in the process that was just forked for it; never returns."""
     status = 70
     try:
         assert job.pipes is not None
-        forking.become_child(parent, job.pipes, foreign)
-        send = forking.sender(job.pipes.answers[1])
+        forking.set_up_child(parent, job.pipes, unneeded)
+        send = forking.make_sender(job.pipes.answers[1])
         send({"pid": os.getpid()})
-        forking.report_crashes(job.pipes.errors[1])
-        if not job.nursery:
+        forking.enable_crash_dumps(job.pipes.stderr[1])
+        if not job.is_fork_server:
             _lower_priority()
-        if job.work(send) and job.nursery:
-            send({"ready": job.unfit() if job.unfit is not None else ""})
-            _serve(job, jobs, send)
+        if job.work(send) and job.is_fork_server:
+            send({"ready": job.unfit_reason() if job.unfit_reason is not None else ""})
+            _serve_forks(job, jobs, send)
         send({"done": True})
-        while os.getppid() == parent:  # the keeper kills this process with whatever the import has started
+        while os.getppid() == parent:  # the supervisor kills this process with all that the import has started
             time.sleep(0.2)
         status = 0
     finally:
@@ -106,30 +110,31 @@ def be(job: Job, parent: int, jobs: Dict[str, Job], foreign: Iterable[int]) -> N
 
 def _lower_priority() -> None:
     try:
-        os.nice(3)  # what others wait for goes first
+        os.nice(3)  # the fork servers, which others wait for, go first
     except OSError:
         return
 
 
-def _serve(nursery: Job, jobs: Dict[str, Job], send: Send) -> None:
-    """Fork the jobs that are asked for and report how they end, as long as the parent lives."""
-    assert nursery.pipes is not None
-    commands, inbox, parent, me = nursery.pipes.commands[0], forking.Inbox(), os.getppid(), os.getpid()
+def _serve_forks(fork_server: Job, jobs: Dict[str, Job], send: Send) -> None:
+    """Fork the jobs that the supervisor names and report how they end, as long as the parent lives."""
+    assert fork_server.pipes is not None
+    commands, decoder = fork_server.pipes.commands[0], forking.MessageDecoder()
+    parent, own_pid = os.getppid(), os.getpid()
     names: Dict[int, str] = {}
     while os.getppid() == parent:
-        if forking.readable(commands, TICK if names else 0.5):
-            for message in inbox.feed(os.read(commands, 1 << 16)):
+        if forking.is_readable(commands, POLL_SECONDS if names else 0.5):
+            for message in decoder.feed(os.read(commands, 1 << 16)):
                 job = jobs[message["fork"]]
                 try:
                     pid = forking.fork()
                 except OSError as error:
-                    send({"ended": job.name, "why": "no process could be started: " + failure(error)})
+                    send({"ended": job.name, "why": "no process could be started: " + describe_error(error)})
                     continue
                 if pid == 0:
-                    be(job, me, jobs, ())
+                    run_job(job, own_pid, jobs, ())
                 names[pid] = job.name
-        buried = forking.bury()
-        while buried is not None:
-            if buried[0] in names:
-                send({"ended": names.pop(buried[0]), "status": buried[1]})
-            buried = forking.bury()
+        reaped = forking.reap_child()
+        while reaped is not None:
+            if reaped[0] in names:
+                send({"ended": names.pop(reaped[0]), "status": reaped[1]})
+            reaped = forking.reap_child()

@@ -1,4 +1,4 @@
-"""Runs a keeper and its jobs in a process of their own, and waits for what they found."""
+"""Runs a supervisor and its jobs in a process of their own, and waits for the jobs' records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import time
 
 from . import forking
-from .supervisor import GRACE, Keeper
+from .supervisor import GRACE_SECONDS, Supervisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,74 +17,76 @@ if TYPE_CHECKING:
     from .job import Job
 
 
-def run(jobs: List[Job], deadline: float) -> Dict[str, Message]:
+def run_jobs(jobs: List[Job], deadline: float) -> Dict[str, Message]:
     """Return the records of `jobs` by name, after about `deadline` seconds at most; nothing they started is left.
 
     Raises `OSError` where no process can be forked.
     """
-    here, there = os.pipe()
-    alive, life = os.pipe()  # the keeper reads end-of-file when this process dies
-    inherited = forking.open_descriptors() - {there, alive}
+    records_reader, records_writer = os.pipe()
+    lifeline_reader, lifeline_writer = os.pipe()  # the supervisor reads end-of-file when this process dies
+    inherited = forking.list_open_descriptors() - {records_writer, lifeline_reader}
     pid = forking.fork()
     if pid == 0:
-        _keep(jobs, deadline, there, alive, inherited)
-    forking.close_all((there, alive))
+        _run_supervisor(jobs, deadline, records_writer, lifeline_reader, inherited)
+    forking.close_descriptors((records_writer, lifeline_reader))
     try:
-        return _wait(here, deadline + GRACE + 5.0)
+        return _wait_for_records(records_reader, deadline + GRACE_SECONDS + 5.0)
     finally:
-        forking.close_all((here, life))
-        _end_keeper(pid)
+        forking.close_descriptors((records_reader, lifeline_writer))
+        _end_supervisor(pid)
 
 
-def _wait(descriptor: int, seconds: float) -> Dict[str, Message]:
-    end = time.monotonic() + seconds
-    inbox = forking.Inbox()
+def _wait_for_records(descriptor: int, seconds: float) -> Dict[str, Message]:
+    end_time = time.monotonic() + seconds
+    decoder = forking.MessageDecoder()
     while True:
-        left = end - time.monotonic()
-        if left <= 0 or not forking.readable(descriptor, left):
+        remaining = end_time - time.monotonic()
+        if remaining <= 0 or not forking.is_readable(descriptor, remaining):
             raise OSError("the process that keeps the imports did not answer")
         chunk = os.read(descriptor, 1 << 16)
         if not chunk:
             raise OSError("the process that keeps the imports died")
-        for message in inbox.feed(chunk):
+        for message in decoder.feed(chunk):
             return message
 
 
-def _end_keeper(pid: int) -> None:
-    """Wait for the keeper, which ends when `life` is closed; kill it where it does not."""
-    end = time.monotonic() + 3.0
-    while time.monotonic() < end:
+def _end_supervisor(pid: int) -> None:
+    """Wait for the supervisor, which ends when the lifeline is closed; kill it where it does not."""
+    end_time = time.monotonic() + 3.0
+    while time.monotonic() < end_time:
         try:
             if os.waitpid(pid, os.WNOHANG)[0]:
                 return
         except ChildProcessError:
             return
         time.sleep(0.002)
-    forking.kill_group(pid)
+    forking.kill_process_group(pid)
     try:
         os.waitpid(pid, 0)
     except ChildProcessError:
         return
 
 
-def _keep(jobs: List[Job], deadline: float, out: int, alive: int, inherited: Iterable[int]) -> None:
-    """Be the keeper; never returns."""
+def _run_supervisor(
+    jobs: List[Job], deadline: float, records_writer: int, lifeline_reader: int, inherited: Iterable[int]
+) -> None:
+    """Run the supervisor in the process that was just forked for it; never returns."""
     status = 1
     try:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else signal.SIG_IGN)
-        forking.close_all(inherited)
-        forking.own_streams()
+        for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(signal_number, signal.SIG_DFL if signal_number == signal.SIGCHLD else signal.SIG_IGN)
+        forking.close_descriptors(inherited)
+        forking.replace_standard_streams()
         forking.adopt_orphans()
-        keeper = Keeper(jobs, deadline, alive, out)
+        supervisor = Supervisor(jobs, deadline, lifeline_reader, records_writer)
         try:
-            records = keeper.run()
+            records = supervisor.run()
         finally:
-            keeper.stop()
+            supervisor.stop()
         if records:
-            forking.sender(out)(records)
+            forking.make_sender(records_writer)(records)
         status = 0
     finally:
         os._exit(status)

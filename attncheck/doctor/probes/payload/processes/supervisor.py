@@ -1,11 +1,13 @@
 """Runs a tree of jobs in forked children, each with its own deadline, and leaves no process behind.
 
-A job whose `nursery` is true stays alive after it has done its work: the jobs that depend on it are forked from it,
-so that what it imported is imported once. The keeper is a process of its own that imports nothing foreign. It alone
-decides who starts, and it kills; a nursery only forks what it is told to and reports how its children ended.
+A fork server (a job whose `is_fork_server` is true) stays alive after it has done its work: the jobs that depend on
+it are forked from it, so that what it imported is imported once. The supervisor is a process of its own that imports
+no examined package. It alone decides which job starts, and it kills; a fork server only forks the jobs that the
+supervisor names and reports how its children ended.
 
-A fork is nearly, not quite, a fresh start. So what ends badly in a child of a nursery (it died, it hung, it spoke of
-forking) is tried once more in a child of the keeper, which starts from nothing, and that answer is the one that counts.
+A fork is nearly, not quite, a fresh start. So a job that fails in a child of a fork server (it died, it hung, its
+error mentions forking) is tried once more in a child of the supervisor, which starts from nothing, and that answer is
+the one that counts.
 """
 
 from __future__ import annotations
@@ -14,10 +16,9 @@ import os
 import select
 import time
 
-from ..facts import failure
+from ..facts import describe_error
 from . import forking
-from . import job as job_side
-from .job import TICK
+from .job import POLL_SECONDS, describe_failure, is_fork_failure, restore_first_try, run_job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,233 +27,237 @@ if TYPE_CHECKING:
     from .forking import Message
     from .job import Job
 
-AT_ONCE = 8  # children at work at the same time, not counting nurseries at rest
-GRACE = 5.0  # seconds beyond the common end for what could only start late
+MAX_RUNNING = 8  # children at work at the same time, not counting fork servers that are ready
+GRACE_SECONDS = 5.0  # beyond the common end time, for jobs that could only start late
 
 
-class Keeper:
-    """The loop that starts, listens to, times and kills the children."""
+class Supervisor:
+    """The loop that starts the children, reads their messages, enforces their deadlines and kills them."""
 
-    def __init__(self, jobs: List[Job], deadline: float, alive: int, out: int) -> None:
+    def __init__(self, jobs: List[Job], deadline: float, lifeline_reader: int, records_writer: int) -> None:
         self.jobs = {job.name: job for job in jobs}
-        self.deadline, self.alive, self.out = deadline, alive, out
-        self.end = time.monotonic() + deadline
+        self.deadline, self.lifeline_reader, self.records_writer = deadline, lifeline_reader, records_writer
+        self.end_time = time.monotonic() + deadline
         for job in jobs:
             job.pipes = forking.Pipes()
 
     def run(self) -> Dict[str, Message]:
-        """Return the records; empty where the process that wanted them is gone."""
+        """Return the jobs' records by name; empty where the parent process is gone."""
         while any(job.state in ("waiting", "running") for job in self.jobs.values()):
-            self._start()
-            if not self._listen():
+            self._start_waiting_jobs()
+            if not self._read_ready_pipes():
                 return {}
-            self._reap()
-            self._enforce()
-        return {name: job.record() for name, job in self.jobs.items()}
+            self._reap_children()
+            self._enforce_deadlines()
+        return {name: job.to_record() for name, job in self.jobs.items()}
 
     def stop(self) -> None:
-        """Kill every child, then whatever they had started elsewhere."""
+        """Kill every child, then every process that they started in other sessions."""
         for job in self.jobs.values():
-            if job.pid and job.state in ("running", "resting"):
-                forking.kill_group(job.pid)
-        forking.sweep()
+            if job.pid and job.state in ("running", "serving"):
+                forking.kill_process_group(job.pid)
+        forking.kill_descendants()
 
     # Starting
 
-    def _start(self) -> None:
+    def _start_waiting_jobs(self) -> None:
         busy = sum(job.state == "running" for job in self.jobs.values())
         for job in self.jobs.values():
-            if job.state != "waiting" or busy >= AT_ONCE:
+            if job.state != "waiting" or busy >= MAX_RUNNING:
                 continue
-            where, why = self._source(job)
-            if where == "skip":
-                self._over(job, "skipped", why)
-            elif where != "wait":
+            decision, reason = self._choose_parent_process(job)
+            if decision == "skip":
+                self._finish_job(job, "skipped", reason)
+            elif decision != "wait":
                 busy += 1
-                self._launch(job)
+                self._launch_job(job)
 
-    def _source(self, job: Job) -> Tuple[str, str]:
-        """Say where to fork `job` from: "here", "nursery", "wait" or "skip" with the reason."""
-        job.source = None
+    def _choose_parent_process(self, job: Job) -> Tuple[str, str]:
+        """Return where to fork `job` from: "supervisor", "fork server", "wait", or "skip" with the reason."""
+        job.forked_from = None
         parent = self.jobs.get(job.parent)
         while parent is not None:
             if parent.state in ("waiting", "running"):
                 return "wait", ""
-            if parent.state == "resting":
-                job.source = None if parent.is_unfit or job.retried else parent
-                return ("nursery", "") if job.source else ("here", "")
+            if parent.state == "serving":
+                job.forked_from = None if parent.is_unfit or job.retried else parent
+                return ("fork server", "") if job.forked_from else ("supervisor", "")
             if parent.vital and not job.retried:
-                return "skip", parent.name + " " + job_side.how(parent)
+                return "skip", parent.name + " " + describe_failure(parent)
             parent = self.jobs.get(parent.parent)
-        return "here", ""
+        return "supervisor", ""
 
-    def _launch(self, job: Job) -> None:
+    def _launch_job(self, job: Job) -> None:
         now = time.monotonic()
-        job.state, job.started = "running", now
-        job.allowed = max(min(self.deadline * job.share, self.end - now), min(self.deadline / 4, GRACE))
-        job.limit = now + job.allowed
+        job.state, job.started_at = "running", now
+        job.allowed_seconds = max(
+            min(self.deadline * job.deadline_share, self.end_time - now), min(self.deadline / 4, GRACE_SECONDS)
+        )
+        job.stop_at = now + job.allowed_seconds
         assert job.pipes is not None
-        if job.source is not None and job.source.pipes is not None:
+        if job.forked_from is not None and job.forked_from.pipes is not None:
             try:
-                forking.sender(job.source.pipes.commands[1])({"fork": job.name})
-            except OSError:  # the nursery has just died
-                self._again(job)
+                forking.make_sender(job.forked_from.pipes.commands[1])({"fork": job.name})
+            except OSError:  # the fork server has just died
+                self._retry(job)
             return None
         parent = os.getpid()
         try:
             pid = forking.fork()
         except OSError as error:
-            return self._over(job, "skipped", "no process could be started: " + failure(error))
+            return self._finish_job(job, "skipped", "no process could be started: " + describe_error(error))
         if pid == 0:
-            job_side.be(job, parent, self.jobs, self._own_descriptors())
+            run_job(job, parent, self.jobs, self._supervisor_descriptors())
         job.pid = pid
         return None
 
-    def _own_descriptors(self) -> List[int]:
-        own = [self.alive, self.out]
+    def _supervisor_descriptors(self) -> List[int]:
+        descriptors = [self.lifeline_reader, self.records_writer]
         for job in self.jobs.values():
             if job.pipes is not None:
-                own += job.pipes.keeper_side()
-        return own
+                descriptors += job.pipes.supervisor_descriptors()
+        return descriptors
 
-    # Listening
+    # Reading
 
-    def _listen(self) -> bool:
-        """Take in what the children wrote; False where our own parent is gone."""
+    def _read_ready_pipes(self) -> bool:
+        """Read what the children wrote; return False where our own parent is gone."""
         owners: Dict[int, Job] = {}
         for job in self.jobs.values():
-            if job.pipes is not None and job.state in ("running", "resting"):
-                owners[job.pipes.answers[0]] = owners[job.pipes.errors[0]] = job
+            if job.pipes is not None and job.state in ("running", "serving"):
+                owners[job.pipes.answers[0]] = owners[job.pipes.stderr[0]] = job
         poll = select.poll()  # not select: descriptors may be numbered above 1023
-        for descriptor in (self.alive, *owners):
+        for descriptor in (self.lifeline_reader, *owners):
             poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(TICK * 1000):
-            if descriptor == self.alive:
+        for descriptor, _ in poll.poll(POLL_SECONDS * 1000):
+            if descriptor == self.lifeline_reader:
                 return False
-            self._read(owners[descriptor], descriptor)
+            self._read_pipe(owners[descriptor], descriptor)
         return True
 
-    def _read(self, job: Job, descriptor: int) -> None:
-        if job.pipes is None or descriptor not in job.pipes.keeper_side():
-            return  # closed since it was found readable
+    def _read_pipe(self, job: Job, descriptor: int) -> None:
+        if job.pipes is None or descriptor not in job.pipes.supervisor_descriptors():
+            return  # closed since poll() reported it readable
         try:
             chunk = os.read(descriptor, 1 << 16)
         except BlockingIOError:
             return
-        if descriptor == job.pipes.errors[0]:
-            job.errors = (job.errors + chunk)[-forking.TAIL :]
+        if descriptor == job.pipes.stderr[0]:
+            job.stderr = (job.stderr + chunk)[-forking.STDERR_TAIL :]
             return
-        for message in job.inbox.feed(chunk):
-            self._take(job, message)
+        for message in job.decoder.feed(chunk):
+            self._handle_message(job, message)
 
-    def _take(self, job: Job, message: Message) -> None:
-        if job.dumped:  # its time was up when it was asked where it hangs; that may have shaken it loose
+    def _handle_message(self, job: Job, message: Message) -> None:
+        if job.dump_requested:  # its time was up when the dump was requested; the signal may have woken it
             return
         if "pid" in message:
             job.pid = int(message["pid"])
-        elif "ended" in message:  # a nursery tells of its child
+        elif "ended" in message:  # a fork server reports its child's end
             child = self.jobs.get(str(message["ended"]))
-            if child is not None and child.source is job:
-                self._ended(child, int(message.get("status", 0)), str(message.get("why", "")))
+            if child is not None and child.forked_from is job:
+                self._handle_exit(child, int(message.get("status", 0)), str(message.get("why", "")))
         elif "ready" in message:
             job.is_unfit = bool(message["ready"])
-            job.state, job.end, job.stopped = "resting", "done", time.monotonic()
+            job.state, job.ending, job.stopped_at = "serving", "done", time.monotonic()
         elif "done" in message:
-            if job_side.speaks_of_forking(job) and self._again(job):
+            if is_fork_failure(job) and self._retry(job):
                 return
-            self._over(job, "done", "")
+            self._finish_job(job, "done", "")
         else:
             job.answers.append(message)
 
     # Ending
 
-    def _reap(self) -> None:
+    def _reap_children(self) -> None:
         while True:
-            buried = forking.bury()
-            if buried is None:
+            reaped = forking.reap_child()
+            if reaped is None:
                 return
             for job in self.jobs.values():
-                if job.pid == buried[0] and job.state in ("running", "resting"):
-                    self._ended(job, buried[1], "")
+                if job.pid == reaped[0] and job.state in ("running", "serving"):
+                    self._handle_exit(job, reaped[1], "")
                     break
 
-    def _ended(self, job: Job, status: int, why: str) -> None:
-        """Take note that the process of `job` ended, first reading what it still had to say."""
-        self._drain(job)
-        job.pid = 0  # reaped: the number may be another's by now
-        if job.state == "resting":
-            return self._nursery_lost(job)
+    def _handle_exit(self, job: Job, status: int, skip_reason: str) -> None:
+        """Record that the process of `job` ended, first reading what is left in its pipes."""
+        self._drain_pipes(job)
+        job.pid = 0  # reaped: another process may have this id by now
+        if job.state == "serving":
+            return self._handle_fork_server_exit(job)
         if job.state != "running":
             return None
-        if job.dumped:
-            job.limit = 0.0
+        if job.dump_requested:
+            job.stop_at = 0.0
             return None
-        if why:
-            return self._over(job, "skipped", why)
+        if skip_reason:
+            return self._finish_job(job, "skipped", skip_reason)
         job.status = status
-        if not self._again(job):
-            self._over(job, "died", "")
+        if not self._retry(job):
+            self._finish_job(job, "died", "")
         return None
 
-    def _nursery_lost(self, nursery: Job) -> None:
-        nursery.is_unfit = True
+    def _handle_fork_server_exit(self, fork_server: Job) -> None:
+        fork_server.is_unfit = True
         for job in self.jobs.values():
-            if job.source is nursery and job.state == "running" and not self._again(job):
-                self._over(job, "skipped", nursery.name + " ended while this was being imported from it")
-        nursery.state = "resting"
+            if job.forked_from is fork_server and job.state == "running" and not self._retry(job):
+                self._finish_job(job, "skipped", fork_server.name + " ended while this was being imported from it")
+        fork_server.state = "serving"
 
-    def _drain(self, job: Job) -> None:
+    def _drain_pipes(self, job: Job) -> None:
         if job.pipes is None:
             return
-        for descriptor in (job.pipes.errors[0], job.pipes.answers[0]):
-            while job.pipes is not None and forking.readable(descriptor, 0):
-                self._read(job, descriptor)
+        for descriptor in (job.pipes.stderr[0], job.pipes.answers[0]):
+            while job.pipes is not None and forking.is_readable(descriptor, 0):
+                self._read_pipe(job, descriptor)
 
-    def _enforce(self) -> None:
+    def _enforce_deadlines(self) -> None:
         now = time.monotonic()
         for job in self.jobs.values():
-            if job.state != "running" or now < job.limit:
+            if job.state != "running" or now < job.stop_at:
                 continue
-            if not job.dumped and job.pid and forking.DUMP_SIGNAL is not None:
-                job.dumped = True  # where does it hang? give it a moment to write that down
-                job.limit = now + 5 * TICK
-                forking.tell(job.pid, forking.DUMP_SIGNAL)
+            if not job.dump_requested and job.pid and forking.DUMP_SIGNAL is not None:
+                job.dump_requested = True  # gives it a moment to write where it hangs
+                job.stop_at = now + 5 * POLL_SECONDS
+                forking.send_signal(job.pid, forking.DUMP_SIGNAL)
                 continue
-            if not self._again(job):
-                enough = job.allowed >= 0.5 * self.deadline * job.share
-                spent = "stopped after %.1f s, for the %.0f s of all imports were used up"
-                self._over(
-                    job, "hung" if enough else "skipped", "" if enough else spent % (now - job.started, self.deadline)
+            if not self._retry(job):
+                had_enough_time = job.allowed_seconds >= 0.5 * self.deadline * job.deadline_share
+                reason = "stopped after %.1f s, for the %.0f s of all imports were used up"
+                self._finish_job(
+                    job,
+                    "hung" if had_enough_time else "skipped",
+                    "" if had_enough_time else reason % (now - job.started_at, self.deadline),
                 )
 
-    def _again(self, job: Job) -> bool:
-        """Start `job` once more, from nothing, where it was forked from a nursery and time is left."""
-        if job.source is None or job.retried or self.end - time.monotonic() < 1.0:
+    def _retry(self, job: Job) -> bool:
+        """Start `job` once more, from nothing, where it was forked from a fork server and time is left."""
+        if job.forked_from is None or job.retried or self.end_time - time.monotonic() < 1.0:
             return False
-        self._kill(job)
-        job.stopped = time.monotonic()
-        job.end = "hung" if job.dumped else "died" if job.status else "done"
-        job.earlier = job.record()
-        job.retried, job.source, job.pid, job.status, job.dumped = True, None, 0, 0, False
-        job.answers, job.errors, job.inbox, job.state = [], b"", forking.Inbox(), "waiting"
-        self._close(job)
+        self._kill_job(job)
+        job.stopped_at = time.monotonic()
+        job.ending = "hung" if job.dump_requested else "died" if job.status else "done"
+        job.first_record = job.to_record()
+        job.retried, job.forked_from, job.pid, job.status, job.dump_requested = True, None, 0, 0, False
+        job.answers, job.stderr, job.decoder, job.state = [], b"", forking.MessageDecoder(), "waiting"
+        self._close_pipes(job)
         job.pipes = forking.Pipes()
         return True
 
-    def _over(self, job: Job, end: str, why: str) -> None:
-        job.stopped = time.monotonic()
-        self._kill(job)
-        self._drain(job)
-        job.state, job.end, job.why = "over", end, why
-        self._close(job)
-        if job.earlier is not None and job.earlier["end"] == "hung" and end in ("hung", "skipped"):
-            job_side.restore(job)
+    def _finish_job(self, job: Job, ending: str, skip_reason: str) -> None:
+        job.stopped_at = time.monotonic()
+        self._kill_job(job)
+        self._drain_pipes(job)
+        job.state, job.ending, job.skip_reason = "finished", ending, skip_reason
+        self._close_pipes(job)
+        if job.first_record is not None and job.first_record["end"] == "hung" and ending in ("hung", "skipped"):
+            restore_first_try(job)
 
-    def _kill(self, job: Job) -> None:
+    def _kill_job(self, job: Job) -> None:
         if job.pid:
-            forking.kill_group(job.pid)
+            forking.kill_process_group(job.pid)
 
-    def _close(self, job: Job) -> None:
+    def _close_pipes(self, job: Job) -> None:
         if job.pipes is not None:
-            forking.close_all(job.pipes.keeper_side() + job.pipes.child_side())
+            forking.close_descriptors(job.pipes.supervisor_descriptors() + job.pipes.child_descriptors())
         job.pipes = None
