@@ -1,4 +1,4 @@
-"""Helpers of the frameworks' tests: a launch out of text, its job, its objections, the text after the edits."""
+"""Helpers of the frameworks' tests: a launch from text, its job, its problems, the text after the edits."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from tests import snapshots
 CORPUS = Path(__file__).parents[1] / "data" / "launch"
 
 
-def launch(text: str, kind: Kind, files: Mapping[str, str] | None = None) -> Launch:
-    """Return the first start of a job in a text; `files` are the configuration files that it may name."""
-    found = {name: Source(name, content, "yaml") for name, content in (files or {}).items()}
+def parse_launch(text: str, kind: Kind, files: Mapping[str, str] | None = None) -> Launch:
+    """Return the first launch in a text; `files` are the configuration files that it may name."""
+    sources = {name: Source(name, content, "yaml") for name, content in (files or {}).items()}
     name = {"yaml": "config.yaml", "shell": "run.sh"}.get(kind, "command line")
-    return launches(Source(name, text, kind), found.get)[0]
+    return launches(Source(name, text, kind), sources.get)[0]
 
 
-def of_file(path: Path) -> Launch:
+def load_launch(path: Path) -> Launch:
     """Return the launch in a file of the corpus."""
     kind: Kind = "shell" if path.suffix == ".sh" else "yaml"
     return launches(Source(path.name, path.read_text(encoding="utf-8"), kind), lambda name: None)[0]
 
 
-def told(path: Path) -> tuple[str, str]:
+def read_corpus_header(path: Path) -> tuple[str, str]:
     """Return the framework and the version that the first line of a corpus file names."""
-    words = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ").split()
-    return words[0], words[1]
+    tokens = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ").split()
+    return tokens[0], tokens[1]
 
 
 def with_model(snapshot: Snapshot, model: Model | None) -> Snapshot:
@@ -43,21 +43,23 @@ def with_model(snapshot: Snapshot, model: Model | None) -> Snapshot:
     return snapshot if model is None else replace(snapshot, model=Known(model))
 
 
-def read(
-    framework: Framework, started: Launch, version: str, model: Model | None = None, snapshot: Snapshot | None = None
+def read_job(
+    framework: Framework, launch: Launch, version: str, model: Model | None = None, snapshot: Snapshot | None = None
 ) -> Job:
     """Return a launch's job on a healthy machine."""
-    return framework.read(started, version, with_model(snapshot or snapshots.h200(), model))
+    return framework.read(launch, version, with_model(snapshot or snapshots.h200(), model))
 
 
-def said(job: Job, consequence: str, word: str = "") -> SettingProblem | None:
-    """Return the objection of a kind that has `word` in its message."""
-    return next((each for each in job.problems if each.consequence == consequence and word in each.message), None)
+def find_problem(job: Job, consequence: str, word: str = "") -> SettingProblem | None:
+    """Return the problem of a consequence that has `word` in its message, None where there is none."""
+    return next(
+        (problem for problem in job.problems if problem.consequence == consequence and word in problem.message), None
+    )
 
 
-def corrected(started: Launch, edits: tuple[Edit, ...]) -> dict[str, str]:
+def apply_edits(launch: Launch, edits: tuple[Edit, ...]) -> dict[str, str]:
     """Return name -> text of each source of a launch after the edits."""
-    sources = {source.name: source for source in (started.source, started.file) if source is not None}
+    sources = {source.name: source for source in (launch.source, launch.file) if source is not None}
     return {
         name: editing.applied(source, [edit for edit in edits if edit.source == name])
         for name, source in sources.items()

@@ -1,8 +1,8 @@
 """Runs the command lines of OpenRLHF's own trainers, out of released wheels, on a machine that has none of its imports.
 
 As a script (a child process): reads {"directory": …, "commands": [[trainer, [argument, …]], …]} on standard input and
-writes for each what became of it. The whole `if __name__ == "__main__"` block is run, its checks included; only
-`train` is put aside, and every import that is neither the standard library's nor `openrlhf.utils.config` is a stand-in.
+writes the outcome of each. The whole `if __name__ == "__main__"` block is run, its checks included; only
+`train` is replaced, and every import that is neither the standard library's nor `openrlhf.utils.config` is a stand-in.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-REAL = "openrlhf.utils.config"
+REAL_MODULE = "openrlhf.utils.config"
 
 
 class Anything(type):
@@ -28,8 +28,8 @@ class Anything(type):
     def __getattr__(cls, name: str) -> Any:
         return Anything(name, (), {})
 
-    def __call__(cls, *arguments: Any, **named: Any) -> Any:
-        return arguments[0] if len(arguments) == 1 and not named and callable(arguments[0]) else cls
+    def __call__(cls, *arguments: Any, **keywords: Any) -> Any:
+        return arguments[0] if len(arguments) == 1 and not keywords and callable(arguments[0]) else cls
 
 
 class StandIn(ModuleType):
@@ -50,11 +50,11 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if name.split(".")[0] in sys.stdlib_module_names:
             return None
-        if name == REAL and self.file(name).exists():
-            return importlib.util.spec_from_file_location(name, self.file(name))
+        if name == REAL_MODULE and self.find_source(name).exists():
+            return importlib.util.spec_from_file_location(name, self.find_source(name))
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
-    def file(self, name: str) -> Path:
+    def find_source(self, name: str) -> Path:
         return self.directory / (name.replace(".", "/") + ".py")
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
@@ -64,39 +64,43 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def outcome(directory: Path, trainer: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """Run one command line; return what it was refused with ("" where it was not), and its settings in the end."""
+def run_command_line(directory: Path, trainer: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """Run one command line; return the error that refused it ("" where none did), its final settings and its output."""
     path = directory / "openrlhf" / "cli" / f"train_{trainer}.py"
     code = path.read_text().replace("    train(args)", "    RESULT.append(args)")
-    result: list[Any] = []
-    said = io.StringIO()
+    namespaces: list[Any] = []
+    output = io.StringIO()
     sys.argv = [str(path), *arguments]
     refused = ""
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         try:
-            exec(compile(code, str(path), "exec"), {"__name__": "__main__", "RESULT": result})
+            exec(compile(code, str(path), "exec"), {"__name__": "__main__", "RESULT": namespaces})
         except SystemExit:
-            refused = "argparse: " + said.getvalue().strip().splitlines()[-1]
+            refused = "argparse: " + output.getvalue().strip().splitlines()[-1]
         except Exception as error:
             refused = f"{type(error).__name__}: {error}"
-    return {"refused": refused, "settings": _flat(result[0]) if result else {}, "said": said.getvalue()}
+    return {
+        "refused": refused,
+        "settings": _flatten_namespace(namespaces[0]) if namespaces else {},
+        "said": output.getvalue(),
+    }
 
 
-def _flat(space: Any, before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in vars(space).items():
+def _flatten_namespace(namespace: Any, prefix: str = "") -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for name, value in vars(namespace).items():
         if hasattr(value, "__dict__"):
-            found |= _flat(value, f"{before}{name}.")
+            settings |= _flatten_namespace(value, f"{prefix}{name}.")
         else:
-            found[f"{before}{name}"] = value
-    return found
+            settings[f"{prefix}{name}"] = value
+    return settings
 
 
 def main() -> None:
-    asked = json.load(sys.stdin)
-    directory = Path(asked["directory"])
+    request = json.load(sys.stdin)
+    directory = Path(request["directory"])
     sys.meta_path.insert(0, Finder(directory))
-    answers = [outcome(directory, trainer, arguments) for trainer, arguments in asked["commands"]]
+    answers = [run_command_line(directory, trainer, arguments) for trainer, arguments in request["commands"]]
     json.dump(answers, sys.stdout, default=str)
 
 

@@ -60,12 +60,12 @@ def test_an_unknown_version_is_the_newest() -> None:
         assert settings(PLANS["ring"], framework, "main") == settings(PLANS["ring"], framework)
 
 
-def every() -> list[Plan]:
+def make_plans() -> list[Plan]:
     """Return plans with every value of every field that a writer looks at, in many combinations."""
-    found = []
+    plans = []
     choices = product(PACKINGS, PRECISIONS, ("", "eager", "flash_attention_2", "flash_attention_3"), (1, 2), SCHEMES)
     for index, (packing, precision, implementation, ring_size, scheme) in enumerate(choices):
-        found.append(
+        plans.append(
             Plan(
                 attn_implementation=implementation,
                 packing=packing,
@@ -85,7 +85,7 @@ def every() -> list[Plan]:
                 shims=("ring-flash-attn-names", "another") if index % 8 == 0 else (),
             )
         )
-    return found
+    return plans
 
 
 @pytest.mark.parametrize("framework", NAMES)
@@ -96,7 +96,7 @@ def test_every_plan_has_lines_of_the_right_form(framework: str) -> None:
         "verl": r"\+?[a-z_.]+=[\w./-]+",
     }
     form = re.compile(forms.get(framework, r"[a-z0-9_]+: ?[\w./-]*|  - [\w.]+") + r"|#.*|export .*")
-    for plan in every():
+    for plan in make_plans():
         for version in ("", OLD.get(framework, "")):
             text = settings(plan, framework, version)
             assert all(len(line) <= 120 for line in text.splitlines()), text
@@ -111,7 +111,7 @@ def test_every_plan_has_lines_of_the_right_form(framework: str) -> None:
 
 def test_what_is_asked_is_said_in_a_flag_or_a_remark() -> None:
     """No field of a plan that is not its default may vanish without a word."""
-    asked: dict[str, Any] = {
+    requested: dict[str, Any] = {
         "attn_implementation": "flash_attention_2",
         "packing": "mask_4d",
         "positions": "running",
@@ -126,15 +126,19 @@ def test_what_is_asked_is_said_in_a_flag_or_a_remark() -> None:
         "max_length": 777,
         "environ": (("SOME", "thing"),),
     }
-    silent = []
+    ignored = []
     for framework in NAMES:
         bare = settings(Plan(), framework)
-        silent += [(framework, n) for n, v in asked.items() if settings(replace(Plan(), **{n: v}), framework) == bare]
-        left = [settings(Plan(packing="padding", padding_side=side), framework) for side in SIDES]
-        if left[0] == left[1] and "the padding side is no setting" not in left[0]:
-            silent.append((framework, "padding_side"))
-    assert silent == []
-    assert set(asked) | {"padding_side", "batch", "accumulation", "scheme", "heads_k_stride", "shims", "steps"} | {
+        ignored += [
+            (framework, name)
+            for name, value in requested.items()
+            if settings(replace(Plan(), **{name: value}), framework) == bare
+        ]
+        by_side = [settings(Plan(packing="padding", padding_side=side), framework) for side in SIDES]
+        if by_side[0] == by_side[1] and "the padding side is no setting" not in by_side[0]:
+            ignored.append((framework, "padding_side"))
+    assert ignored == []
+    assert set(requested) | {"padding_side", "batch", "accumulation", "scheme", "heads_k_stride", "shims", "steps"} | {
         "learning_rate",
         "seed",
     } == {field.name for field in fields(Plan)}
@@ -150,19 +154,19 @@ def test_old_openrlhf_has_flat_names() -> None:
     assert "is_flash_attn_greater_or_equal_2_10" not in settings(plan, "openrlhf", "0.10.2"), "it has the repair itself"
 
 
-class Arguments:
-    """Stands for TrainingArguments, which asks for accelerate: takes its own fields only."""
+class StubArguments:
+    """A stub of TrainingArguments, which needs accelerate: it takes its own fields only."""
 
-    def __init__(self, **words: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         from transformers.training_args import TrainingArguments
 
-        unknown = set(words) - {field.name for field in fields(TrainingArguments)}
+        unknown = set(kwargs) - {field.name for field in fields(TrainingArguments)}
         assert not unknown, unknown
-        self.words = words
+        self.kwargs = kwargs
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return a folder with a tiny model and its tokenizer."""
     pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
@@ -178,27 +182,29 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> str:
         num_key_value_heads=1,
     )
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
-    words = Tokenizer(models.WordLevel({str(n): n for n in range(16)}, unk_token="0"))
-    transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="0", unk_token="0").save_pretrained(folder)
+    tokenizer = Tokenizer(models.WordLevel({str(n): n for n in range(16)}, unk_token="0"))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="0", unk_token="0").save_pretrained(
+        folder
+    )
     return str(folder)
 
 
-def run(plan: Plan, small: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def run_settings(plan: Plan, tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Execute the Python of a plan on a tiny model; return its names."""
     import torch
     import transformers
 
-    monkeypatch.setattr(transformers, "TrainingArguments", Arguments)
+    monkeypatch.setattr(transformers, "TrainingArguments", StubArguments)
     for name, _ in (*plan.environ, ("FLASH_ATTENTION_DETERMINISTIC", ""), ("CUBLAS_WORKSPACE_CONFIG", "")):
         monkeypatch.setenv(name, "")
-    text = settings(plan, "transformers").replace(json.dumps(plain.MODEL), json.dumps(small))
-    assert small in text
-    names: dict[str, Any] = {}
+    text = settings(plan, "transformers").replace(json.dumps(plain.MODEL), json.dumps(tiny_model))
+    assert tiny_model in text
+    namespace: dict[str, Any] = {}
     try:
-        exec(compile(text, "settings", "exec"), names)
+        exec(compile(text, "settings", "exec"), namespace)
     finally:
         torch.use_deterministic_algorithms(False)
-    return names
+    return namespace
 
 
 FEATURES = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}, {"input_ids": [4, 5], "labels": [4, 5]}]
@@ -206,15 +212,15 @@ FEATURES = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}, {"input_ids": [4, 5],
 
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("implementation", ["", "sdpa", "eager"])
-def test_the_python_runs(packing: Any, implementation: str, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_runs(packing: Any, implementation: str, tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     plan = Plan(implementation, packing, precision="fp32", deterministic=True, liger=True, environ=(("A", '"x"\\'),))
-    names = run(plan, small, monkeypatch)
+    names = run_settings(plan, tiny_model, monkeypatch)
     assert os.environ["A"] == '"x"\\' and os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     model = names["model"]
     assert model.config._attn_implementation == (implementation or "sdpa") and model.dtype == torch.float32
-    assert names["arguments"].words["use_liger_kernel"] is True and names["arguments"].words["use_cache"] is False
+    assert names["arguments"].kwargs["use_liger_kernel"] is True and names["arguments"].kwargs["use_cache"] is False
     batch = names["collate"](FEATURES)
     keys = {"position_ids", "cu_seq_lens_q", "attention_mask"} & set(batch)
     assert (
@@ -236,38 +242,38 @@ def test_the_python_runs(packing: Any, implementation: str, small: str, monkeypa
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_the_python_takes_each_precision(precision: Any, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = run(Plan("eager", "mask_4d", precision=precision), small, monkeypatch)
+def test_the_python_takes_each_precision(precision: Any, tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run_settings(Plan("eager", "mask_4d", precision=precision), tiny_model, monkeypatch)
     assert str(names["model"].dtype) == f"torch.{ {'bf16': 'bfloat16', 'fp16': 'float16'}.get(precision, 'float32') }"
-    assert names["arguments"].words["bf16"] is (precision == "autocast")
+    assert names["arguments"].kwargs["bf16"] is (precision == "autocast")
     mask = names["collate"](FEATURES)["attention_mask"]
     assert mask.shape == (1, 1, 5, 5) and mask[0, 0, 3, 2] == mask.min() and mask[0, 0, 3, 3] == 0
 
 
-def test_running_positions_and_the_padding_side(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_positions_and_the_padding_side(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for packing in ("position_ids", "cu_seqlens", "mask_4d"):
-        names = run(Plan("eager", packing, "running", precision="fp32"), small, monkeypatch)
+        names = run_settings(Plan("eager", packing, "running", precision="fp32"), tiny_model, monkeypatch)
         assert "position_ids" not in names["collate"](FEATURES), packing
     for side in SIDES:
-        names = run(Plan("eager", "padding", padding_side=side, use_cache=True), small, monkeypatch)
-        assert names["tokenizer"].padding_side == side and names["arguments"].words["use_cache"] is True
+        names = run_settings(Plan("eager", "padding", padding_side=side, use_cache=True), tiny_model, monkeypatch)
+        assert names["tokenizer"].padding_side == side and names["arguments"].kwargs["use_cache"] is True
         row = names["collate"](FEATURES)["attention_mask"][1].tolist()
         assert row == ([1, 1, 0] if side == "right" else [0, 1, 1])
 
 
-def test_the_ring_names_resolve(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ring_names_resolve(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the ring's lines, with the process group and flash attention's model left out."""
     import torch.distributed as dist
 
-    called: list[Any] = []
-    monkeypatch.setattr(dist, "init_process_group", lambda: called.append("init"))
+    calls: list[Any] = []
+    monkeypatch.setattr(dist, "init_process_group", lambda: calls.append("init"))
     monkeypatch.setattr(dist, "new_subgroups", lambda group_size: (f"group of {group_size}", []))
     stub: Any = types.ModuleType("ring_flash_attn")
-    stub.substitute_hf_flash_attn = lambda process_group, heads_k_stride: called.append((process_group, heads_k_stride))
+    stub.substitute_hf_flash_attn = lambda process_group, heads_k_stride: calls.append((process_group, heads_k_stride))
     stub.update_ring_flash_attn_params = lambda cu_seqlens, process_group: None
     monkeypatch.setitem(sys.modules, "ring_flash_attn", stub)
-    run(replace(PLANS["ring"], attn_implementation="sdpa"), small, monkeypatch)
-    assert called == ["init", ("group of 2", 2)]
+    run_settings(replace(PLANS["ring"], attn_implementation="sdpa"), tiny_model, monkeypatch)
+    assert calls == ["init", ("group of 2", 2)]
 
 
 def test_the_ring_takes_these_words() -> None:
@@ -275,14 +281,14 @@ def test_the_ring_takes_these_words() -> None:
     if spec is None or spec.origin is None:
         pytest.skip("ring-flash-attn is not installed")
     tree = ast.parse((Path(spec.origin).parent / "adapters/hf_adapter.py").read_text())
-    taken = {n.name: [a.arg for a in n.args.args] for n in tree.body if isinstance(n, ast.FunctionDef)}
-    assert taken["substitute_hf_flash_attn"] == ["process_group", "heads_k_stride"]
-    assert taken["update_ring_flash_attn_params"] == ["cu_seqlens", "process_group"]
+    parameters = {n.name: [a.arg for a in n.args.args] for n in tree.body if isinstance(n, ast.FunctionDef)}
+    assert parameters["substitute_hf_flash_attn"] == ["process_group", "heads_k_stride"]
+    assert parameters["update_ring_flash_attn_params"] == ["cu_seqlens", "process_group"]
 
 
 def test_names_are_those_of_installed_transformers() -> None:
     transformers = pytest.importorskip("transformers")
-    for plan in every()[::7]:
+    for plan in make_plans()[::7]:
         for node in ast.walk(ast.parse(settings(plan, "transformers"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("transformers"):
                 module = importlib.import_module(str(node.module))

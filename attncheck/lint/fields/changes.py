@@ -1,7 +1,7 @@
-"""How settings of a program with HfArgumentParser are renamed and set, in the text that they were read from.
+"""Edits that rename and set the settings of a program with HfArgumentParser, in the text that they were read from.
 
-A name is changed where it stands and its value left as it was written; a setting that stands nowhere is added at the
-end of the file that configures the program, else of its command.
+A name is changed in place and its value stays as it is; a setting that is not in the text is added at the end of the
+file that configures the program, else of its command.
 """
 
 from __future__ import annotations
@@ -14,42 +14,49 @@ from dataclasses import replace
 from attncheck.core.errors import AttncheckError
 from attncheck.core.job import DROP, UnknownSetting
 from attncheck.core.launch import NOWHERE, Edit, Launch, Span
-from attncheck.lint.fields.values import Given, Settings, joined
+from attncheck.lint.fields.values import ParsedSetting, ParsedSettings, join_settings
 from attncheck.lint.files import editing
 
 
-def edits(
-    launch: Launch, found: Settings, unknown: tuple[UnknownSetting, ...], wanted: Mapping[str, str], form: str = "--"
+def edit_settings(
+    launch: Launch,
+    settings: ParsedSettings,
+    unknown_settings: tuple[UnknownSetting, ...],
+    new_values: Mapping[str, str],
+    argument_form: str = "--",
 ) -> tuple[Edit, ...]:
-    """Return the edits that rename what is in `unknown` and give fields the values `wanted` (DROP: take out).
+    """Return the edits that rename `unknown_settings` and give fields the values `new_values` (DROP: remove).
 
-    What stands nowhere is added to the configuration file where there is one, else to the command in the `form` of
-    its arguments: "--" for options, "=" for name=value.
+    A field that is not in the text is added to the configuration file where there is one, else to the command:
+    `argument_form` is "--" for options, "=" for name=value.
     """
-    asked = {(each.name, each.location): each for each in unknown}
-    every = [_as_asked(one, asked.get((one.setting.name, one.setting.location))) for one in found.every]
-    found = joined(found.names, every)
-    made: dict[tuple[str, Span], Edit] = {}
-    standing: set[str] = set()
-    for one in found.every:
-        field = _field(one)
-        counts = field in found.given and found.given[field].setting == one.setting
-        renamed = (one.setting.name, one.setting.location) in asked
-        if field in wanted and (counts or one.known):
-            standing.add(field)
+    unknown_by_key = {(unknown.name, unknown.location): unknown for unknown in unknown_settings}
+    with_new_names = [
+        _with_new_name(setting, unknown_by_key.get((setting.raw.name, setting.raw.location)))
+        for setting in settings.all_settings
+    ]
+    settings = join_settings(settings.options, with_new_names)
+    edits_by_span: dict[tuple[str, Span], Edit] = {}
+    present: set[str] = set()
+    for setting in settings.all_settings:
+        field = _find_field(setting)
+        is_effective = field in settings.by_field and settings.by_field[field].raw == setting.raw
+        is_renamed = (setting.raw.name, setting.raw.location) in unknown_by_key
+        if field in new_values and (is_effective or setting.known):
+            present.add(field)
         try:
-            for edit in _edits(launch, found, one, renamed, counts, wanted.get(field)):
-                made[edit.source, edit.span] = edit
+            for edit in _edit_setting(launch, settings, setting, is_renamed, is_effective, new_values.get(field)):
+                edits_by_span[edit.source, edit.span] = edit
         except ValueError:
-            continue  # it stands in several places at once
-    added = {name: value for name, value in wanted.items() if name not in standing and value != DROP}
-    return _apart([*made.values(), *_added(launch, found, added, form)])
+            continue  # its text comes from several places at once
+    added = {name: value for name, value in new_values.items() if name not in present and value != DROP}
+    return _resolve_overlaps([*edits_by_span.values(), *_add_settings(launch, settings, added, argument_form)])
 
 
-def _apart(edits: list[Edit]) -> tuple[Edit, ...]:
-    """Return the edits without overlaps: what is taken out beside a neighbour takes less of its blanks along."""
+def _resolve_overlaps(edits: list[Edit]) -> tuple[Edit, ...]:
+    """Return the edits without overlaps: a removal next to another edit keeps the blanks that the two would share."""
     kept: list[Edit] = []
-    for edit in sorted(edits, key=lambda one: (one.source, one.span)):
+    for edit in sorted(edits, key=lambda edit: (edit.source, edit.span)):
         last = kept[-1] if kept and kept[-1].source == edit.source else None
         if last is not None and edit.span[0] < last.span[1]:
             if not edit.text:
@@ -62,91 +69,104 @@ def _apart(edits: list[Edit]) -> tuple[Edit, ...]:
     return tuple(kept)
 
 
-def _as_asked(one: Given, unknown: UnknownSetting | None) -> Given:
-    """Return a setting as the `Unknown` has it that was made of it."""
+def _with_new_name(setting: ParsedSetting, unknown: UnknownSetting | None) -> ParsedSetting:
+    """Return a setting with the new name that its `UnknownSetting` gives."""
     if unknown is None:
-        return one if one.known or not one.now else replace(one, now="")
-    first = unknown.now[0] if unknown.now else unknown.near
-    parts = re.split(r": | ", first.removeprefix("--"), maxsplit=1)
-    return replace(one, known=False, now="=".join(parts))
+        return setting if setting.known or not setting.new_name else replace(setting, new_name="")
+    suggestion = unknown.now[0] if unknown.now else unknown.near
+    parts = re.split(r": | ", suggestion.removeprefix("--"), maxsplit=1)
+    return replace(setting, known=False, new_name="=".join(parts))
 
 
-def _field(one: Given) -> str:
-    return one.now.partition("=")[0] or one.name.split(".")[0]
+def _find_field(setting: ParsedSetting) -> str:
+    return setting.new_name.partition("=")[0] or setting.name.split(".")[0]
 
 
-def _edits(
-    launch: Launch, found: Settings, one: Given, renamed: bool, counts: bool, value: str | None
+def _edit_setting(
+    launch: Launch,
+    settings: ParsedSettings,
+    setting: ParsedSetting,
+    is_renamed: bool,
+    is_effective: bool,
+    value: str | None,
 ) -> Iterator[Edit]:
-    """Yield the edit that one setting needs, if any. Raises `ValueError` where it stands nowhere."""
-    now, _, changed = one.now.partition("=")
-    concerned = one.known or renamed
-    if (renamed and not (now and counts)) or (value is not None and concerned and (value == DROP or not counts)):
-        yield _gone(launch, one)
-    elif value is not None and concerned:
-        yield _put(launch, found, one, now, value)
-    elif renamed and changed:
-        yield _put(launch, found, one, now, changed)
-    elif renamed:
-        yield _named(launch, one, now)
+    """Yield the edit that one setting needs, if any. Raises `ValueError` where the source does not hold its text."""
+    new_name, _, new_value = setting.new_name.partition("=")
+    is_concerned = setting.known or is_renamed
+    if (is_renamed and not (new_name and is_effective)) or (
+        value is not None and is_concerned and (value == DROP or not is_effective)
+    ):
+        yield _remove_setting(launch, setting)
+    elif value is not None and is_concerned:
+        yield _set_value(launch, settings, setting, new_name, value)
+    elif is_renamed and new_value:
+        yield _set_value(launch, settings, setting, new_name, new_value)
+    elif is_renamed:
+        yield _rename_setting(launch, setting, new_name)
 
 
-def _gone(launch: Launch, one: Given) -> Edit:
-    """Return the edit that takes a setting out, a table with all that is in it."""
-    source = launch.file if launch.file and one.setting.location.source == launch.file.name else launch.source
-    top, dot, _ = one.setting.name.partition(".")
-    parent = re.search(rf"^{re.escape(top)}(?=\s*:)", source.text, re.MULTILINE) if dot and not one.option else None
-    if parent is None or one.known or source.kind != "yaml":
-        return editing.dropped(source, one.setting.span)
+def _remove_setting(launch: Launch, setting: ParsedSetting) -> Edit:
+    """Return the edit that removes a setting, or a table with all its keys."""
+    source = launch.file if launch.file and setting.raw.location.source == launch.file.name else launch.source
+    top, dot, _ = setting.raw.name.partition(".")
+    parent = (
+        re.search(rf"^{re.escape(top)}(?=\s*:)", source.text, re.MULTILINE) if dot and not setting.is_option else None
+    )
+    if parent is None or setting.known or source.kind != "yaml":
+        return editing.dropped(source, setting.raw.span)
     inner = [entry.span[1] for entry in launch.entries if entry.name.startswith(f"{top}.")]
     return Edit(source.name, (parent.start(), _end_of_line(source.text, max(inner))), "")
 
 
-def _end_of_line(text: str, at: int) -> int:
-    end = text.find("\n", at)
+def _end_of_line(text: str, offset: int) -> int:
+    end = text.find("\n", offset)
     return len(text) if end < 0 else end + 1
 
 
-def _named(launch: Launch, one: Given, name: str) -> Edit:
-    """Return the edit that changes the name of a setting. Raises `ValueError` where the name is not to be found."""
-    source = launch.file if launch.file and one.setting.location.source == launch.file.name else launch.source
-    start, end = one.setting.span
-    written = one.setting.name if one.option else one.setting.name.split(".")[-1]
-    at = source.text.find(written, start, end) if start >= 0 else -1
-    if not start <= at <= start + 1:
-        raise ValueError(f"{written} is put together from several places")
-    return Edit(source.name, (at, at + len(written)), f"--{name}" if one.option else name)
+def _rename_setting(launch: Launch, setting: ParsedSetting, name: str) -> Edit:
+    """Return the edit that changes the name of a setting. Raises `ValueError` where the text does not hold the name."""
+    source = launch.file if launch.file and setting.raw.location.source == launch.file.name else launch.source
+    start, end = setting.raw.span
+    old_name = setting.raw.name if setting.is_option else setting.raw.name.split(".")[-1]
+    offset = source.text.find(old_name, start, end) if start >= 0 else -1
+    if not start <= offset <= start + 1:
+        raise ValueError(f"{old_name} is put together from several places")
+    return Edit(source.name, (offset, offset + len(old_name)), f"--{name}" if setting.is_option else name)
 
 
-def _put(launch: Launch, found: Settings, one: Given, name: str, value: str) -> Edit:
+def _set_value(launch: Launch, settings: ParsedSettings, setting: ParsedSetting, name: str, value: str) -> Edit:
     """Return the edit that gives a setting a value, under another name where `name` is not ""."""
-    negated = one.option and one.setting.name.lstrip("-").startswith(("no_", "no-"))
-    if not name and not negated:
-        return editing.replaced(one.setting, value)
-    if one.setting.span == NOWHERE:
-        raise ValueError(f"{one.setting.name} is put together from several places")
-    own = name or one.name
-    if one.option:
-        return Edit(one.setting.location.source, one.setting.span, _option(found, own, value))
-    kind = launch.file.kind if launch.file and one.setting.location.source == launch.file.name else "command"
-    text = f'"{own}": "{value}"' if kind == "json" else f"{own}: {value}" if kind == "yaml" else f"{own}={value}"
-    return Edit(one.setting.location.source, one.setting.span, text)
+    is_negated = setting.is_option and setting.raw.name.lstrip("-").startswith(("no_", "no-"))
+    if not name and not is_negated:
+        return editing.replaced(setting.raw, value)
+    if setting.raw.span == NOWHERE:
+        raise ValueError(f"{setting.raw.name} is put together from several places")
+    field = name or setting.name
+    if setting.is_option:
+        return Edit(setting.raw.location.source, setting.raw.span, _format_option(settings, field, value))
+    kind = launch.file.kind if launch.file and setting.raw.location.source == launch.file.name else "command"
+    text = f'"{field}": "{value}"' if kind == "json" else f"{field}: {value}" if kind == "yaml" else f"{field}={value}"
+    return Edit(setting.raw.location.source, setting.raw.span, text)
 
 
-def _option(found: Settings, name: str, value: str) -> str:
+def _format_option(settings: ParsedSettings, name: str, value: str) -> str:
     """Return an option as text; a switch that is on has no value."""
-    option = found.names.option(name)
-    switch = option is not None and option.kind == "bool" and value == "true"
-    return f"--{name}" if switch else f"--{name} {shlex.quote(value)}"
+    option = settings.options.find_option(name)
+    is_switch = option is not None and option.kind == "bool" and value == "true"
+    return f"--{name}" if is_switch else f"--{name} {shlex.quote(value)}"
 
 
-def _added(launch: Launch, found: Settings, added: Mapping[str, str], form: str) -> Iterator[Edit]:
-    for name, value in added.items():
+def _add_settings(
+    launch: Launch, settings: ParsedSettings, new_values: Mapping[str, str], argument_form: str
+) -> Iterator[Edit]:
+    for name, value in new_values.items():
         try:
             if launch.file is not None:
                 yield editing.added(launch.file, name, value)
             elif launch.words:
-                text = _option(found, name, value) if form == "--" else shlex.quote(f"{name}={value}")
+                text = (
+                    _format_option(settings, name, value) if argument_form == "--" else shlex.quote(f"{name}={value}")
+                )
                 yield editing.appended(launch, text)
         except (ValueError, AttncheckError):
-            continue  # no argument, or no table, stands in the source as it is
+            continue  # the source holds no argument, or no table, that can be edited

@@ -1,4 +1,4 @@
-"""The settings of one launch by field, as one release understands them: what axolotl and ms-swift have in common."""
+"""The settings of one launch by field, as one release reads them: what axolotl and ms-swift have in common."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from attncheck.core.launch import Setting, SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields.releases import reaches
-from attncheck.lint.fields.written import inside, number, truth
+from attncheck.lint.fields.written import get_nested, is_true, to_int
 
 
-class Given(ABC):
-    """What was written, by field. A framework says how values are parsed, and what a release's defaults are."""
+class LaunchSettings(ABC):
+    """The settings that a launch sets, by field; a framework's subclass parses their values and knows the defaults."""
 
     version: str
     snapshot: Snapshot | None
-    given: Mapping[str, Setting]
+    by_field: Mapping[str, Setting]
 
     @cached_property
     @abstractmethod
-    def parsed(self) -> dict[str, Any]:
-        """Return name -> value."""
+    def parsed_values(self) -> dict[str, Any]:
+        """Return the parsed value of each setting by field."""
 
     @abstractmethod
-    def default(self, name: str) -> Any:
+    def default_value(self, name: str) -> Any:
         """Return the release's default of a setting, None where it has none."""
 
-    def reaches(self, boundary: str) -> bool:
+    def is_at_least(self, boundary: str) -> bool:
         """Say whether the release is `boundary` or newer."""
         return reaches(self.version, boundary)
 
     def get(self, name: str) -> Any:
-        """Return the value of a setting: as written, or the release's default."""
-        found = inside(self.parsed, name)
-        return found if found is not None else self.default(name)
+        """Return the value of a setting: the one that the launch sets, or the release's default."""
+        value = get_nested(self.parsed_values, name)
+        return value if value is not None else self.default_value(name)
 
-    def on(self, name: str) -> bool:
+    def is_on(self, name: str) -> bool:
         """Say whether a setting is on."""
-        return truth(self.get(name))
+        return is_true(self.get(name))
 
-    def number(self, name: str, otherwise: int = 1) -> int:
-        """Return a setting that counts."""
-        return number(self.get(name), otherwise) or otherwise
+    def get_int(self, name: str, fallback: int = 1) -> int:
+        """Return a setting that counts as an int, `fallback` where it is 0 or no number."""
+        return to_int(self.get(name), fallback) or fallback
 
-    def wrote(self, *names: str) -> bool:
-        """Say whether any of the settings is written."""
-        return any(name in self.given for name in names)
+    def has_any(self, *names: str) -> bool:
+        """Say whether the launch sets any of the fields."""
+        return any(name in self.by_field for name in names)
 
-    def place(self, *names: str) -> SourceLocation:
-        """Return where the first of the settings stands that is written."""
-        return next((self.given[name].location for name in names if name in self.given), SourceLocation())
+    def find_location(self, *names: str) -> SourceLocation:
+        """Return the location of the first of the fields that the launch sets."""
+        return next((self.by_field[name].location for name in names if name in self.by_field), SourceLocation())
 
     @cached_property
     def model(self) -> Model | None:

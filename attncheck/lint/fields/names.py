@@ -20,8 +20,8 @@ from packaging.version import InvalidVersion, Version
 from attncheck.lint.fields.releases import release, versions
 from attncheck.lint.names import table
 
-NO = ("no_", "no-")
-Span = tuple[str, str, "Option"]  # first release, last release
+NEGATIONS = ("no_", "no-")
+Lifetime = tuple[str, str, "Option"]  # first release, last release
 
 
 @dataclass(frozen=True)
@@ -34,34 +34,34 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Named:
+class ResolvedOption:
     """What a written option is: the field's whole name, "" where no release has it, and whether this release does."""
 
     name: str = ""
-    here: bool = False
+    available: bool = False
     negated: bool = False  # "--no_packing"
     ambiguous: tuple[str, ...] = ()  # the fields that it may be the beginning of
 
 
 @cache
-def at(package: str, version: str) -> str:
-    """Return the release whose names stand for `version`: the newest read that is not newer, of its minor release.
+def find_minor_release(package: str, version: str) -> str:
+    """Return the release whose names stand for `version`: of its minor release the newest read that is not newer.
 
-    Of most minor releases one was read, the last: it stands for the earlier ones too.
+    Of most minor releases only the last was read: it stands for the earlier ones too.
     """
     try:
-        asked = Version(version)
+        requested = Version(version)
     except InvalidVersion:
         return versions(package)[-1]
-    near = [each for each in versions(package) if Version(each).release[:2] == asked.release[:2]]
-    older = [each for each in near if Version(each) <= asked]
-    return older[-1] if older else near[0] if near else release(package, version)
+    same_minor = [name for name in versions(package) if Version(name).release[:2] == requested.release[:2]]
+    older = [name for name in same_minor if Version(name) <= requested]
+    return older[-1] if older else same_minor[0] if same_minor else release(package, version)
 
 
 @cache
-def lifetimes(package: str, dataclass_name: str) -> Mapping[str, tuple[Span, ...]]:
+def read_lifetimes(package: str, class_name: str) -> Mapping[str, tuple[Lifetime, ...]]:
     """Return field -> (first release, last release, option) of one dataclass."""
-    rows = table(package)["classes"].get(dataclass_name, {})
+    rows = table(package)["classes"].get(class_name, {})
     return {
         name: tuple(
             (first, last, Option(kind, default, tuple(map(str, choices[0] if choices else ()))))
@@ -72,97 +72,99 @@ def lifetimes(package: str, dataclass_name: str) -> Mapping[str, tuple[Span, ...
 
 
 @dataclass(frozen=True)
-class Names:
+class ParserOptions:
     """The options of one parser: those of the releases at hand, and those of any release."""
 
-    here: Mapping[str, Option]
-    ever: Mapping[str, tuple[str, Span]]  # field -> package, and its last span
+    current: Mapping[str, Option]
+    any_release: Mapping[str, tuple[str, Lifetime]]  # field -> package, and its last lifetime
 
-    def option(self, name: str) -> Option | None:
-        """Return a field's option in the releases at hand, else the last that it was."""
-        if name in self.here:
-            return self.here[name]
-        return self.ever[name][1][2] if name in self.ever else None
+    def find_option(self, name: str) -> Option | None:
+        """Return a field's option in the releases at hand, else in the last release that had it."""
+        if name in self.current:
+            return self.current[name]
+        return self.any_release[name][1][2] if name in self.any_release else None
 
-    def resolved(self, written: str) -> Named:
-        """Return what an option is as it was written, with its dashes."""
-        text = written.removeprefix("--")
-        for known in (self.here, {name: span[1][2] for name, span in self.ever.items()}):
-            found = _exact(text, known) or _begun(text, known)
-            if found is not None:
-                return Named(found.name, known is self.here, found.negated, found.ambiguous)
-        return Named()
+    def resolve(self, text: str) -> ResolvedOption:
+        """Return which field an option sets; `text` is the option with its dashes."""
+        text = text.removeprefix("--")
+        for known in (self.current, {name: lifetime[1][2] for name, lifetime in self.any_release.items()}):
+            match = _match_exact_name(text, known) or _match_prefix(text, known)
+            if match is not None:
+                return ResolvedOption(match.name, known is self.current, match.negated, match.ambiguous)
+        return ResolvedOption()
 
-    def takes(self, written: str) -> str:
-        """Return what a written option takes, as `arguments.options` asks: "none", "one", "many" or "optional"."""
-        named = self.resolved(written)
-        option = self.option(named.name) if named.name else None
-        if named.negated:
+    def arity(self, text: str) -> str:
+        """Return what `arguments.options` needs: whether an option takes "none", "one", "many" or "optional" values."""
+        resolved = self.resolve(text)
+        option = self.find_option(resolved.name) if resolved.name else None
+        if resolved.negated:
             return "none"
         return {"bool": "optional", "list": "many"}.get(option.kind if option else "", "one" if option else "optional")
 
-    def near(self, name: str) -> str:
-        """Return the field of the releases at hand that is spelled most like `name`, or ""."""
-        found = get_close_matches(name.lstrip("-").replace("-", "_"), list(self.here), 1, 0.75)
-        return found[0] if found else ""
+    def find_closest_name(self, name: str) -> str:
+        """Return the field of the releases at hand whose spelling is closest to `name`, or ""."""
+        matches = get_close_matches(name.lstrip("-").replace("-", "_"), list(self.current), 1, 0.75)
+        return matches[0] if matches else ""
 
-    def default(self, name: str) -> Any:
+    def default_value(self, name: str) -> Any:
         """Return a field's default in the releases at hand, None where they do not have it."""
-        return self.here[name].default if name in self.here else None
+        return self.current[name].default if name in self.current else None
 
 
-def _exact(text: str, known: Mapping[str, Option]) -> Named | None:
-    for name, negated in _readings(text):
+def _match_exact_name(text: str, known: Mapping[str, Option]) -> ResolvedOption | None:
+    for name, is_negated in _possible_names(text):
         option = known.get(name)
-        if option is not None and (not negated or option.default is True):
-            return Named(name, negated=negated)
+        if option is not None and (not is_negated or option.default is True):
+            return ResolvedOption(name, negated=is_negated)
     return None
 
 
-def _readings(text: str) -> Iterable[tuple[str, bool]]:
-    yield _underscored(text), False
-    if text.startswith(NO):
-        yield _underscored(text[3:]), True
+def _possible_names(text: str) -> Iterable[tuple[str, bool]]:
+    yield _to_field_name(text), False
+    if text.startswith(NEGATIONS):
+        yield _to_field_name(text[3:]), True
 
 
-def _underscored(text: str) -> str:
+def _to_field_name(text: str) -> str:
     """Return a field's name: argparse knows its underscores all kept, or all as hyphens."""
     return text if "_" in text else text.replace("-", "_")
 
 
-def _begun(text: str, known: Mapping[str, Option]) -> Named | None:
-    """Return the one field that `text` is the beginning of."""
+def _match_prefix(text: str, known: Mapping[str, Option]) -> ResolvedOption | None:
+    """Return the one field whose name begins with `text`."""
     if len(text) < 2:
         return None
-    spelled = [name for name in known if name.startswith(text) or name.replace("_", "-").startswith(text)]
-    if len(spelled) == 1:
-        return Named(spelled[0])
-    return Named(ambiguous=tuple(sorted(spelled)), name=spelled[0]) if spelled and "_" in text else None
+    candidates = [name for name in known if name.startswith(text) or name.replace("_", "-").startswith(text)]
+    if len(candidates) == 1:
+        return ResolvedOption(candidates[0])
+    return (
+        ResolvedOption(ambiguous=tuple(sorted(candidates)), name=candidates[0]) if candidates and "_" in text else None
+    )
 
 
 @cache
-def names(*parts: tuple[str, str, tuple[str, ...]]) -> Names:
-    """Return the options of a parser made of (package, version, dataclasses); a later dataclass outdoes an earlier."""
-    here: dict[str, Option] = {}
-    ever: dict[str, tuple[str, Span]] = {}
+def build_parser_options(*parts: tuple[str, str, tuple[str, ...]]) -> ParserOptions:
+    """Return the options of a parser of (package, version, dataclasses); a later dataclass overrides an earlier one."""
+    current: dict[str, Option] = {}
+    any_release: dict[str, tuple[str, Lifetime]] = {}
     for package, version, classes in parts:
-        read = versions(package).index(at(package, version))
-        for each in classes:
-            for name, spans in lifetimes(package, each).items():
-                ever.setdefault(name, (package, spans[-1]))
+        position = versions(package).index(find_minor_release(package, version))
+        for class_name in classes:
+            for name, spans in read_lifetimes(package, class_name).items():
+                any_release.setdefault(name, (package, spans[-1]))
                 for first, last, option in spans:
-                    if versions(package).index(first) <= read <= versions(package).index(last):
-                        here[name] = option
-    return Names(here, ever)
+                    if versions(package).index(first) <= position <= versions(package).index(last):
+                        current[name] = option
+    return ParserOptions(current, any_release)
 
 
-def since(names_: Names, name: str, at_hand: Mapping[str, str]) -> str:
-    """Return "package release" in which a field went that `at_hand` do not have any more, or came later; "" neither."""
-    if name not in names_.ever:
+def describe_change(options: ParserOptions, name: str, versions_at_hand: Mapping[str, str]) -> str:
+    """Return "package release" in which a field went, or came after the versions at hand; "" where neither is so."""
+    if name not in options.any_release:
         return ""
-    package, (first, last, _) = names_.ever[name]
-    listed = versions(package)
-    read = listed.index(at(package, at_hand.get(package, "")))
-    if listed.index(last) < read:
-        return f"{package} {listed[listed.index(last) + 1]}"
-    return f"{package} {first}" if listed.index(first) > read else ""
+    package, (first, last, _) = options.any_release[name]
+    releases = versions(package)
+    position = releases.index(find_minor_release(package, versions_at_hand.get(package, "")))
+    if releases.index(last) < position:
+        return f"{package} {releases[releases.index(last) + 1]}"
+    return f"{package} {first}" if releases.index(first) > position else ""

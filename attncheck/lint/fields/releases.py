@@ -1,4 +1,4 @@
-"""Which names a release of a framework knows: lookups in `knowledge/names/*.json` that are written as ranges."""
+"""Which names a release of a framework knows: lookups in `names/*.json`, which give each name's range of releases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = tuple[str, Any]  # the kind ("bool", "int", "str", "a|b"), and the default
 
 @cache
 def versions(framework: str) -> tuple[str, ...]:
-    """Return the releases that were read, the oldest first."""
+    """Return the releases whose names were read, the oldest first."""
     return tuple(table(framework)["versions"])
 
 
@@ -25,14 +25,14 @@ def release(framework: str, version: str) -> str:
     """Return the newest release read that is not newer than `version`; the newest where it is no version."""
     known = versions(framework)
     try:
-        asked = Version(version)
+        requested = Version(version)
     except InvalidVersion:
         return known[-1]
-    return next((each for each in reversed(known) if Version(each) <= asked), known[0])
+    return next((candidate for candidate in reversed(known) if Version(candidate) <= requested), known[0])
 
 
 def reaches(version: str, boundary: str) -> bool:
-    """Say whether `version` is `boundary` or newer; what is no version is the newest."""
+    """Say whether `version` is `boundary` or newer; what is no version counts as the newest."""
     try:
         return Version(version) >= Version(boundary)
     except InvalidVersion:
@@ -40,39 +40,43 @@ def reaches(version: str, boundary: str) -> bool:
 
 
 @cache
-def fields(framework: str, section: str, version: str) -> Mapping[str, Row]:
-    """Return the names that a release has in one section of the table, with kind and default."""
+def read_fields(framework: str, section: str, version: str) -> Mapping[str, Row]:
+    """Return the names that a release has in one section of the table, each with its kind and default."""
     known = versions(framework)
-    at = known.index(release(framework, version))
-    found = {}
+    position = known.index(release(framework, version))
+    rows = {}
     for name, spans in table(framework)[section].items():
         for first, last, *row in spans:
-            if known.index(first) <= at <= known.index(last):
-                found[name] = (str(row[0]), row[1] if len(row) > 1 else None)
-    return found
+            if known.index(first) <= position <= known.index(last):
+                rows[name] = (str(row[0]), row[1] if len(row) > 1 else None)
+    return rows
 
 
-def lifetime(framework: str, section: str, name: str) -> tuple[str, str] | None:
+def find_lifetime(framework: str, section: str, name: str) -> tuple[str, str] | None:
     """Return the first and the last release read that have a name; None where none has."""
     spans = table(framework)[section].get(name)
     return (spans[0][0], spans[-1][1]) if spans else None
 
 
-def changed(framework: str, section: str, name: str, version: str) -> str:
-    """Return the release with which a name went, or from which on it is known; "" where none has it."""
-    life = lifetime(framework, section, name)
-    if life is None:
+def find_change_release(framework: str, section: str, name: str, version: str) -> str:
+    """Return the release in which a name went, or in which it came; "" where no release has it."""
+    lifetime = find_lifetime(framework, section, name)
+    if lifetime is None:
         return ""
     known = versions(framework)
-    after = known.index(life[1]) + 1
-    return life[0] if not reaches(version, life[0]) or after == len(known) else known[after]
+    after = known.index(lifetime[1]) + 1
+    return lifetime[0] if not reaches(version, lifetime[0]) or after == len(known) else known[after]
 
 
-def requires(framework: str, version: str) -> tuple[str, ...]:
+def read_requirements(framework: str, version: str) -> tuple[str, ...]:
     """Return what a release requires of the packages that attention depends on: "transformers==5.16.1"."""
-    return tuple(f"{name}{kind}" for name, (kind, _) in fields(framework, "requires", version).items() if kind)
+    return tuple(
+        f"{name}{specifier}"
+        for name, (specifier, _) in read_fields(framework, "requires", version).items()
+        if specifier
+    )
 
 
-def near(name: str, names: Iterable[str]) -> str:
-    """Return the known name most like `name`, "" where none is."""
+def find_closest_name(name: str, names: Iterable[str]) -> str:
+    """Return the known name whose spelling is closest to `name`, "" where none is close."""
     return next(iter(get_close_matches(name, list(names), n=1, cutoff=0.8)), "")

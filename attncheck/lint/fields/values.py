@@ -1,8 +1,8 @@
-"""What a launch sets for a program that reads its options with HfArgumentParser, as its releases understand it.
+"""The settings of a launch for a program that reads its options with HfArgumentParser, as its releases read them.
 
 Options of the command come before the keys of its configuration file (trl 1.16.0 scripts/utils.py, `TrlParser`: the
 file's values replace the defaults of the options). A setting that the releases at hand know under another name counts
-under that: what is judged is the launch that was meant, and that it is refused is said by its `Unknown`.
+under that: the intended launch is judged, and its `UnknownSetting` tells that the old name is refused.
 """
 
 from __future__ import annotations
@@ -13,148 +13,168 @@ from dataclasses import dataclass, field
 from attncheck.core.job import SettingProblem, UnknownSetting
 from attncheck.core.launch import Launch, Setting, SourceLocation
 from attncheck.lint import arguments
-from attncheck.lint.fields.names import Names, since
-from attncheck.lint.fields.written import FALSE, NONE, TRUE
+from attncheck.lint.fields.names import ParserOptions, describe_change
+from attncheck.lint.fields.written import FALSE_WORDS, NULL_WORDS, TRUE_WORDS
 
-Renamed = Mapping[str, tuple[str, ...]]  # field -> what it may be called, "name" or "name=value"; (): gone
+Renames = Mapping[str, tuple[str, ...]]  # field -> its names in other releases, "name" or "name=value"; (): gone
 
 
 @dataclass(frozen=True)
-class Given:
+class ParsedSetting:
     """One setting and the field that it sets; `value` of a switch is "true" or "false"."""
 
     name: str  # a dotted key of a file stays dotted; "" where no release has it
     value: str
-    setting: Setting
-    option: bool  # of the command; else a key of the file or an override
+    raw: Setting  # as the launch has it
+    is_option: bool  # of the command; else a key of the file or an override
     known: bool = True  # to the releases at hand, under the name that was written
-    now: str = ""  # where it is not known: "name" or "name=value" that it is today
+    new_name: str = ""  # where it is not known: "name" or "name=value" that it is today
     ambiguous: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Settings:
-    """All settings of a launch, and by field the one that counts."""
+class ParsedSettings:
+    """All settings of a launch, and for each field the one that takes effect."""
 
-    names: Names
-    every: tuple[Given, ...] = ()
-    given: Mapping[str, Given] = field(default_factory=dict)
+    options: ParserOptions
+    all_settings: tuple[ParsedSetting, ...] = ()
+    by_field: Mapping[str, ParsedSetting] = field(default_factory=dict)
 
-    def text(self, name: str) -> str | None:
-        """Return what a field will hold, None for None: as written, else its default."""
-        found = self.given.get(name)
-        if found is not None and found.setting.known:
-            return None if found.value.lower() in NONE else found.value
-        default = self.names.default(name)
+    def get_text(self, name: str) -> str | None:
+        """Return what a field will hold, None for None: the value that the launch sets, else the default."""
+        setting = self.by_field.get(name)
+        if setting is not None and setting.raw.known:
+            return None if setting.value.lower() in NULL_WORDS else setting.value
+        default = self.options.default_value(name)
         return None if default is None else str(default)
 
-    def on(self, name: str) -> bool:
+    def is_on(self, name: str) -> bool:
         """Say whether a field will hold a true value."""
-        return (self.text(name) or "").lower() in TRUE
+        return (self.get_text(name) or "").lower() in TRUE_WORDS
 
-    def number(self, name: str, otherwise: int) -> int:
-        """Return the whole number that a field will hold, `otherwise` where it holds none."""
+    def get_int(self, name: str, fallback: int) -> int:
+        """Return the int that a field will hold, `fallback` where it holds none."""
         try:
-            return int(float(self.text(name) or ""))
+            return int(float(self.get_text(name) or ""))
         except (ValueError, OverflowError):
-            return otherwise
+            return fallback
 
-    def written(self, *names: str) -> bool:
-        """Say whether any of the fields is written in the launch."""
-        return any(name in self.given for name in names)
+    def has_any(self, *names: str) -> bool:
+        """Say whether the launch sets any of the fields."""
+        return any(name in self.by_field for name in names)
 
-    def place(self, *names: str) -> SourceLocation:
-        """Return where the first of the fields that is written stands."""
-        return next((self.given[name].setting.location for name in names if name in self.given), SourceLocation())
+    def find_location(self, *names: str) -> SourceLocation:
+        """Return the location of the first of the fields that the launch sets."""
+        return next((self.by_field[name].raw.location for name in names if name in self.by_field), SourceLocation())
 
-    def remarks(self) -> tuple[str, ...]:
-        """Return what is said of settings whose value only running tells."""
-        hidden = [one.setting for one in self.every if not one.setting.known and one.name in self.names.ever]
-        return tuple(f"{one.name} {one.value}".strip() + ": only running can tell its value" for one in hidden)
-
-
-def settings(launch: Launch, names: Names, renamed: Renamed, front: int = 1, free: Collection[str] = ()) -> Settings:
-    """Return the settings of a launch whose options begin after `front` words; `free` are names that are no fields."""
-    every = [one for one in _every(launch, names, renamed, front) if _field(one.setting.name) not in free]
-    return joined(names, every)
-
-
-def joined(names: Names, every: Sequence[Given]) -> Settings:
-    """Return settings in their order as one record: of two the later counts, of a new name and an old one the new."""
-    given: dict[str, Given] = {}
-    for one in every:
-        if one.known:
-            given[one.name] = one
-    for one in every:
-        name, equals, value = one.now.partition("=")
-        if name and name not in given:
-            given[name] = Given(name, value if equals else one.value, one.setting, one.option)
-    return Settings(names, tuple(every), given)
+    def describe_unresolved(self) -> tuple[str, ...]:
+        """Return a line for each setting whose value is known only when it runs."""
+        unresolved = [
+            setting.raw
+            for setting in self.all_settings
+            if not setting.raw.known and setting.name in self.options.any_release
+        ]
+        return tuple(
+            f"{setting.name} {setting.value}".strip() + ": only running can tell its value" for setting in unresolved
+        )
 
 
-def _every(launch: Launch, names: Names, renamed: Renamed, front: int) -> Iterator[Given]:
+def parse_settings(
+    launch: Launch, options: ParserOptions, renames: Renames, leading_words: int = 1, ignored: Collection[str] = ()
+) -> ParsedSettings:
+    """Return the settings of a launch whose options begin after `leading_words`, without the names in `ignored`."""
+    settings = [
+        setting
+        for setting in _parse_all(launch, options, renames, leading_words)
+        if _field_name(setting.raw.name) not in ignored
+    ]
+    return join_settings(options, settings)
+
+
+def join_settings(options: ParserOptions, all_settings: Sequence[ParsedSetting]) -> ParsedSettings:
+    """Return settings as one record: of two for a field the later takes effect, a new name goes before an old one."""
+    by_field: dict[str, ParsedSetting] = {}
+    for setting in all_settings:
+        if setting.known:
+            by_field[setting.name] = setting
+    for setting in all_settings:
+        name, equals, value = setting.new_name.partition("=")
+        if name and name not in by_field:
+            by_field[name] = ParsedSetting(name, value if equals else setting.value, setting.raw, setting.is_option)
+    return ParsedSettings(options, tuple(all_settings), by_field)
+
+
+def _parse_all(launch: Launch, options: ParserOptions, renames: Renames, leading_words: int) -> Iterator[ParsedSetting]:
     """Yield the settings of the file, then those of the command."""
-    for setting in (*launch.entries, *arguments.overrides(launch.words[front:], launch.source)):
-        top = _field(setting.name)
-        name = setting.name if top in names.here else top if top in names.ever else ""
-        known = top in names.here
-        yield Given(name, setting.value, setting, False, known, "" if known else _now(top, names, renamed))
-    for setting in arguments.options(launch.words[front:], names.takes, launch.source):
-        named = names.resolved(setting.name)
-        known = named.here and not named.ambiguous
-        now = "" if known or named.ambiguous else _now(named.name or _field(setting.name), names, renamed)
-        name = named.name if not named.ambiguous else ""
-        option = names.option(name)
-        value = setting.value
-        if named.negated or (option is not None and option.kind == "bool" and not value):
-            value = "false" if named.negated else "true"
-        yield Given(name, value, setting, True, known, now, named.ambiguous)
+    for raw in (*launch.entries, *arguments.overrides(launch.words[leading_words:], launch.source)):
+        top = _field_name(raw.name)
+        name = raw.name if top in options.current else top if top in options.any_release else ""
+        known = top in options.current
+        yield ParsedSetting(name, raw.value, raw, False, known, "" if known else _find_new_name(top, options, renames))
+    for raw in arguments.options(launch.words[leading_words:], options.arity, launch.source):
+        resolved = options.resolve(raw.name)
+        known = resolved.available and not resolved.ambiguous
+        new_name = (
+            ""
+            if known or resolved.ambiguous
+            else _find_new_name(resolved.name or _field_name(raw.name), options, renames)
+        )
+        name = resolved.name if not resolved.ambiguous else ""
+        option = options.find_option(name)
+        value = raw.value
+        if resolved.negated or (option is not None and option.kind == "bool" and not value):
+            value = "false" if resolved.negated else "true"
+        yield ParsedSetting(name, value, raw, True, known, new_name, resolved.ambiguous)
 
 
-def _field(written: str) -> str:
-    return written.lstrip("-").split(".")[0].split("[")[0].replace("-", "_")
+def _field_name(text: str) -> str:
+    return text.lstrip("-").split(".")[0].split("[")[0].replace("-", "_")
 
 
-def _now(name: str, names: Names, renamed: Renamed) -> str:
-    """Return the first of the new names that the releases at hand have, "" where there is none."""
-    return next((each for each in renamed.get(name, ()) if each.split("=")[0] in names.here), "")
+def _find_new_name(name: str, options: ParserOptions, renames: Renames) -> str:
+    """Return the first of a field's new names that the releases at hand have, "" where there is none."""
+    return next((new_name for new_name in renames.get(name, ()) if new_name.split("=")[0] in options.current), "")
 
 
-def unknown(found: Settings, at_hand: Mapping[str, str], strict: bool) -> Iterator[UnknownSetting]:
-    """Yield the settings that the parser does not know: only those that some release had where it is not `strict`."""
-    for one in found.every:
-        if one.known:
+def find_unknown_settings(
+    settings: ParsedSettings, versions_at_hand: Mapping[str, str], strict: bool
+) -> Iterator[UnknownSetting]:
+    """Yield the settings that the parser does not know; where not `strict`, only names that some release had."""
+    for setting in settings.all_settings:
+        if setting.known:
             continue
-        dashes = "--" if one.option else ""
-        name = one.name or _field(one.setting.name)
-        when = since(found.names, name, at_hand)
-        if one.now or name in found.names.ever:
-            now = (dashes + one.now.replace("=", " " if dashes else ": "),) if one.now else ()
-            yield UnknownSetting(one.setting.name, one.setting.location, now, when)
+        dashes = "--" if setting.is_option else ""
+        name = setting.name or _field_name(setting.raw.name)
+        changed_in = describe_change(settings.options, name, versions_at_hand)
+        if setting.new_name or name in settings.options.any_release:
+            new_names = (dashes + setting.new_name.replace("=", " " if dashes else ": "),) if setting.new_name else ()
+            yield UnknownSetting(setting.raw.name, setting.raw.location, new_names, changed_in)
         elif strict:
-            near = one.ambiguous[0] if one.ambiguous else found.names.near(name)
-            yield UnknownSetting(one.setting.name, one.setting.location, near=dashes + near if near else "")
+            closest = setting.ambiguous[0] if setting.ambiguous else settings.options.find_closest_name(name)
+            yield UnknownSetting(setting.raw.name, setting.raw.location, near=dashes + closest if closest else "")
 
 
-def refused(found: Settings, evidence: str) -> Iterator[SettingProblem]:
-    """Yield what the parser itself refuses: an option without the value that it must have, a value of no choice."""
-    for given in found.every:
-        option = found.names.option(given.name) if given.known else None
-        if option is not None and given.setting.known:
-            yield from _refused(given, option.kind, option.choices, str(option.default), evidence)
+def find_refused_settings(settings: ParsedSettings, evidence: str) -> Iterator[SettingProblem]:
+    """Yield what the parser refuses: an option without the value that it must have, a value outside its choices."""
+    for setting in settings.all_settings:
+        option = settings.options.find_option(setting.name) if setting.known else None
+        if option is not None and setting.raw.known:
+            yield from _check_value(setting, option.kind, option.choices, str(option.default), evidence)
 
 
-def _refused(
-    given: Given, kind: str, choices: tuple[str, ...], default: str, evidence: str
+def _check_value(
+    setting: ParsedSetting, kind: str, choices: tuple[str, ...], default: str, evidence: str
 ) -> Iterator[SettingProblem]:
-    written, value, place = given.setting.name, given.value.lower(), given.setting.location
-    if given.option and not given.value and kind != "bool":
-        optional = kind == "bool?"
-        why = "its default is None, so that it is no switch" if optional else "a value must follow"
-        sets = {given.name: "true"} if optional else {}
-        yield SettingProblem("refuses", f"{written} stands without a value: {why}", (evidence,), place, sets)
-    elif kind in ("bool", "bool?") and value not in TRUE | FALSE | NONE:
-        yield SettingProblem("refuses", f"{written} is {given.value!r}, neither true nor false", (evidence,), place)
-    elif choices and given.value not in choices and value not in NONE:
-        text = f"{written} is {given.value!r}; it takes {', '.join(choices)}"
-        yield SettingProblem("refuses", text, (evidence,), place, {given.name: default} if default in choices else {})
+    name, value, location = setting.raw.name, setting.value.lower(), setting.raw.location
+    if setting.is_option and not setting.value and kind != "bool":
+        is_optional = kind == "bool?"
+        reason = "its default is None, so that it is no switch" if is_optional else "a value must follow"
+        sets = {setting.name: "true"} if is_optional else {}
+        yield SettingProblem("refuses", f"{name} stands without a value: {reason}", (evidence,), location, sets)
+    elif kind in ("bool", "bool?") and value not in TRUE_WORDS | FALSE_WORDS | NULL_WORDS:
+        yield SettingProblem("refuses", f"{name} is {setting.value!r}, neither true nor false", (evidence,), location)
+    elif choices and setting.value not in choices and value not in NULL_WORDS:
+        text = f"{name} is {setting.value!r}; it takes {', '.join(choices)}"
+        yield SettingProblem(
+            "refuses", text, (evidence,), location, {setting.name: default} if default in choices else {}
+        )

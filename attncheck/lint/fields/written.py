@@ -1,4 +1,4 @@
-"""What a written value is to the frameworks that read YAML and command lines: truth, number, list, table."""
+"""Reads a value from the text of YAML and command lines, as frameworks do: bool, number, list, table."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-TRUE = frozenset({"true", "yes", "on", "y", "t", "1"})
-FALSE = frozenset({"false", "no", "off", "n", "f", "0"})
-NONE = frozenset({"", "null", "none", "~"})
+TRUE_WORDS = frozenset({"true", "yes", "on", "y", "t", "1"})
+FALSE_WORDS = frozenset({"false", "no", "off", "n", "f", "0"})
+NULL_WORDS = frozenset({"", "null", "none", "~"})
 
 
-def value(text: str) -> Any:
-    """Return what a scalar, or a list or table in JSON, stands for: bool, None, int, float, list, dict or the text."""
+def parse_value(text: str) -> Any:
+    """Return the value of a scalar, or of a list or table in JSON: bool, None, int, float, list, dict or text."""
     bare = text.strip()
     if bare[:1] in ("[", "{"):
         try:
@@ -23,17 +23,17 @@ def value(text: str) -> Any:
     quoted = re.fullmatch(r"([\"'])(.*)\1", bare)
     if quoted:
         return quoted[2]
-    low = bare.lower()
-    if low in NONE:
+    lowercase = bare.lower()
+    if lowercase in NULL_WORDS:
         return None
-    if low in ("true", "yes", "on"):
+    if lowercase in ("true", "yes", "on"):
         return True
-    if low in ("false", "no", "off"):
+    if lowercase in ("false", "no", "off"):
         return False
-    return _number(bare)
+    return _parse_number(bare)
 
 
-def _number(text: str) -> int | float | str:
+def _parse_number(text: str) -> int | float | str:
     if re.fullmatch(r"[+-]?\d[\d_]{0,17}", text):
         return int(text.replace("_", ""))
     if re.fullmatch(r"[+-]?(\d+\.\d*|\.?\d+)([eE][+-]?\d{1,3})?", text):
@@ -41,32 +41,32 @@ def _number(text: str) -> int | float | str:
     return text
 
 
-def truth(found: Any) -> bool:
-    """Return whether a value is on, as Python's own truth of YAML and pydantic's words have it."""
-    if isinstance(found, str):
-        return found.lower() not in FALSE | NONE
-    return bool(found)
+def is_true(value: Any) -> bool:
+    """Return whether a value is on, by the truth of YAML values and pydantic's words for it."""
+    if isinstance(value, str):
+        return value.lower() not in FALSE_WORDS | NULL_WORDS
+    return bool(value)
 
 
-def switched(value: str) -> str:
-    """Return what `jobs.Key`s call "on" and "off" as YAML and options write it; another value as it is."""
+def switch_to_bool(value: str) -> str:
+    """Return the "on" and "off" of a `Key` as the true and false of YAML and options; another value as it is."""
     return {"on": "true", "off": "false"}.get(value, value)
 
 
-def number(found: Any, otherwise: int) -> int:
-    """Return a whole number, `otherwise` where the value is none."""
-    if isinstance(found, bool) or not isinstance(found, (int, float, str)):
-        return otherwise
+def to_int(value: Any, fallback: int) -> int:
+    """Return a value as an int, `fallback` where it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return fallback
     try:
-        return int(str(found).replace("_", "")) if not isinstance(found, float) else int(found)
+        return int(str(value).replace("_", "")) if not isinstance(value, float) else int(value)
     except (ValueError, OverflowError):
-        return otherwise
+        return fallback
 
 
-def inside(given: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a dotted name, written so or in a table."""
-    if name in given:
-        return given[name]
+def get_nested(values: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a dotted name, which is a key itself or a key of a table; None where there is neither."""
+    if name in values:
+        return values[name]
     head, _, rest = name.partition(".")
-    table = given.get(head)
+    table = values.get(head)
     return table.get(rest) if rest and isinstance(table, dict) else None

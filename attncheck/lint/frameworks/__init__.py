@@ -1,4 +1,4 @@
-"""The room of frameworks: each file or folder reads a launch in any version's names, and writes settings in one's.
+"""Training frameworks: each file or folder reads a launch in any release's names, and writes settings in one release's.
 
 It is data and arithmetic over text: it imports nothing of the framework. Names, defaults and constraints were
 read in released wheels, and each says in which; the tables of names by version are `names/*.json`.
@@ -23,16 +23,16 @@ from attncheck.lint.fields.plan_writing import Since
 class Framework:
     """One training framework.
 
-    `trainer(launch)` says which of the framework's trainers a launch starts ("sft"), "" where it is none of them;
-    of a bare configuration file it judges by the keys. `model(launch)` is the model as written, "" where none is.
+    `trainer(launch)` returns the framework's trainer that a launch starts ("sft"), "" where it is none of them; for
+    a bare configuration file it goes by the keys. `model(launch)` is the model that the launch names, else "".
     `read(launch, version, snapshot)` returns the job as that version reads it, on the machine and with the model of
     the snapshot (`snapshot.model` is this launch's). `write(launch, job, sets)` returns the edits that rename what
     `job.version` does not know and set the `Key`s (or own names) of `sets`, and change nothing else; they never
-    overlap. `plan(plan, since)` returns the lines in which a user writes a plan that no launch holds yet, where
-    `since(version)` says whether the release is that one or newer; what the framework cannot express is a comment
-    line, never invented. None of them raises, whatever is written in the launch.
+    overlap. `plan(plan, is_at_least)` returns the lines in which a user writes a plan that no launch holds yet, where
+    `is_at_least(version)` says whether the release is that one or newer; what the framework cannot express is a comment
+    line, never invented. None of them raises, whatever the launch holds.
 
-    A `general` framework is asked last: its names are in the launches of others too.
+    A `general` framework is tried last: launches of other frameworks have its names too.
     """
 
     name: str  # "openrlhf"
@@ -48,7 +48,8 @@ class Framework:
 
 @cache
 def load() -> tuple[Framework, ...]:
-    """Return the frameworks that attncheck and its plugins bring, in the order in which they are asked."""
+    """Return the frameworks of attncheck and its plugins, in the order in which they are tried."""
     extensions, _ = registry.load(sys.modules[__name__], "attncheck.frameworks")
-    found = (getattr(extension.module, "FRAMEWORK", None) for extension in extensions)
-    return tuple(sorted((one for one in found if isinstance(one, Framework)), key=lambda one: one.general))
+    records = (getattr(extension.module, "FRAMEWORK", None) for extension in extensions)
+    frameworks = (record for record in records if isinstance(record, Framework))
+    return tuple(sorted(frameworks, key=lambda framework: framework.general))

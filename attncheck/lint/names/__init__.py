@@ -12,5 +12,5 @@ from typing import Any
 def table(framework: str) -> dict[str, Any]:
     """Return the table of one framework ("openrlhf"), as its JSON file holds it; {} where there is none."""
     file = resources.files(__package__) / f"{framework}.json"
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return found
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return content

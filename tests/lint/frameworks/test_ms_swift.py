@@ -1,4 +1,4 @@
-"""ms-swift's launches: read, judged and corrected; the corrected ones parsed with the fields of its own dataclasses."""
+"""ms-swift's launches: read, judged and corrected; the corrected ones are parsed with its own dataclasses' fields."""
 
 from __future__ import annotations
 
@@ -18,26 +18,34 @@ from attncheck.core.launch import Launch
 from attncheck.lint.frameworks.ms_swift import FRAMEWORK
 from attncheck.lint.names import table
 from tests import snapshots, wheels
-from tests.lint.framework_launches import CORPUS, corrected, launch, of_file, read, said, told
-from tests.lint.tools.class_fields import read as read_archive
-from tests.lint.tools.names_ms_swift import NEW, OLD, fields
+from tests.lint.framework_launches import (
+    CORPUS,
+    apply_edits,
+    find_problem,
+    load_launch,
+    parse_launch,
+    read_corpus_header,
+    read_job,
+)
+from tests.lint.tools.class_fields import read_package as read_archive
+from tests.lint.tools.names_ms_swift import NEW_PATHS, OLD_PATHS, read_fields
 
 COMMAND = "swift sft --model Qwen/Qwen2.5-7B --dataset a b --torch_dtype bfloat16 --max_length 2048"
-FLASH = " --attn_impl flash_attn --packing true"
-KV2: dict[str, Any] = {"num_heads": Known(16), "num_kv_heads": Known(2)}
+FLASH_PACKING = " --attn_impl flash_attn --packing true"
+TWO_KV_HEADS: dict[str, Any] = {"num_heads": Known(16), "num_kv_heads": Known(2)}
 QWEN3_5: dict[str, Any] = {"model_type": "qwen3_5_text", "layer_types": ("linear_attention",) * 3 + ("full_attention",)}
 QWEN3_NEXT = {**QWEN3_5, "model_type": "qwen3_next"}
 
 
-def job(more: str, version: str = "4.6.0", command: str = COMMAND, **model: Any) -> Job:
-    started = launch(command + more, "command", {"c.yaml": "model: x\ntuner_type: lora\n"})
-    return FRAMEWORK.read(started, version, snapshots.model(snapshots.h200(), **model))
+def read_command_job(more: str, version: str = "4.6.0", command: str = COMMAND, **model: Any) -> Job:
+    launch = parse_launch(command + more, "command", {"c.yaml": "model: x\ntuner_type: lora\n"})
+    return FRAMEWORK.read(launch, version, snapshots.model(snapshots.h200(), **model))
 
 
-def after(more: str, version: str, sets: dict[str, str], command: str = COMMAND, **model: Any) -> str:
-    started = launch(command + more, "command")
-    found = FRAMEWORK.read(started, version, snapshots.model(snapshots.h200(), **model))
-    return corrected(started, FRAMEWORK.write(started, found, sets))["command line"]
+def rewrite_command(more: str, version: str, sets: dict[str, str], command: str = COMMAND, **model: Any) -> str:
+    launch = parse_launch(command + more, "command")
+    job = FRAMEWORK.read(launch, version, snapshots.model(snapshots.h200(), **model))
+    return apply_edits(launch, FRAMEWORK.write(launch, job, sets))["command line"]
 
 
 @pytest.mark.parametrize(
@@ -56,94 +64,136 @@ def after(more: str, version: str, sets: dict[str, str], command: str = COMMAND,
     ],
 )
 def test_commands_are_recognised(text: str, expected: str) -> None:
-    assert FRAMEWORK.trainer(launch(text, "command")) == expected
+    assert FRAMEWORK.trainer(parse_launch(text, "command")) == expected
 
 
 def test_files_are_recognised_by_their_keys() -> None:
-    assert FRAMEWORK.trainer(launch("model: x\ntuner_type: lora\n", "yaml")) == "sft"
-    assert FRAMEWORK.trainer(launch("model: x\nrlhf_type: kto\n", "yaml")) == "kto"
-    assert FRAMEWORK.trainer(launch("model: x\ntuner_type: lora\nmicro_batch_size: 1\n", "yaml")) == "megatron"
-    assert FRAMEWORK.trainer(launch("model: x\ndata: y\n", "yaml")) == ""
+    assert FRAMEWORK.trainer(parse_launch("model: x\ntuner_type: lora\n", "yaml")) == "sft"
+    assert FRAMEWORK.trainer(parse_launch("model: x\nrlhf_type: kto\n", "yaml")) == "kto"
+    assert FRAMEWORK.trainer(parse_launch("model: x\ntuner_type: lora\nmicro_batch_size: 1\n", "yaml")) == "megatron"
+    assert FRAMEWORK.trainer(parse_launch("model: x\ndata: y\n", "yaml")) == ""
 
 
 def test_megatron_is_recognised_and_not_judged() -> None:
-    found = job("", command="megatron sft --model x --attention_backend flash --packing true")
-    assert (found.trainer, found.unknown_settings, found.problems) == ("megatron", (), ())
-    assert "not read" in found.remarks[0]
-    started = launch("megatron sft --model x", "command")
-    assert FRAMEWORK.write(started, found, {"packing": "off"}) == ()
+    job = read_command_job("", command="megatron sft --model x --attention_backend flash --packing true")
+    assert (job.trainer, job.unknown_settings, job.problems) == ("megatron", (), ())
+    assert "not read" in job.remarks[0]
+    launch = parse_launch("megatron sft --model x", "command")
+    assert FRAMEWORK.write(launch, job, {"packing": "off"}) == ()
 
 
 def test_what_a_plan_is() -> None:
-    plan = job(FLASH + " --per_device_train_batch_size 2 --use_liger_kernel true").plan
+    plan = read_command_job(FLASH_PACKING + " --per_device_train_batch_size 2 --use_liger_kernel true").plan
     assert (plan.attn_implementation, plan.packing, plan.precision) == ("flash_attention_2", "position_ids", "bf16")
     assert (plan.batch, plan.max_length, plan.liger, plan.gradient_checkpointing) == (1, 4096, True, True)
     assert plan.accumulation == 8, "16 rows to a step where none is written"
-    padded = job(" --padding_side left --gradient_checkpointing false").plan
+    padded = read_command_job(" --padding_side left --gradient_checkpointing false").plan
     assert (padded.packing, padded.padding_side, padded.gradient_checkpointing) == ("padding", "left", False)
-    assert job("", command=COMMAND.replace("bfloat16", "float32")).plan.precision == "fp16"
-    assert job(" --bf16 true", command=COMMAND.replace("bfloat16", "float32")).plan.precision == "autocast"
-    assert job(FLASH + " --packing_length 8192").plan.max_length == 8192
-    assert job(" --rlhf_type gkd", command=COMMAND.replace("sft", "rlhf")).plan.padding_side == "left"
+    assert read_command_job("", command=COMMAND.replace("bfloat16", "float32")).plan.precision == "fp16"
+    assert read_command_job(" --bf16 true", command=COMMAND.replace("bfloat16", "float32")).plan.precision == "autocast"
+    assert read_command_job(FLASH_PACKING + " --packing_length 8192").plan.max_length == 8192
+    assert read_command_job(" --rlhf_type gkd", command=COMMAND.replace("sft", "rlhf")).plan.padding_side == "left"
 
 
 def test_sequence_parallelism_is_ulysses_over_what_divides_and_a_ring_over_the_rest() -> None:
-    whole = job(FLASH + " --sequence_parallel_size 4")  # 4 key/value heads
-    assert (whole.scheme, whole.hooked, whole.plan.ring_size) == ("ulysses", ("flash_attention_2", "sdpa"), 4)
-    derived = job(FLASH + " --sequence_parallel_size 4", **KV2)
+    undivided = read_command_job(FLASH_PACKING + " --sequence_parallel_size 4")  # 4 key/value heads
+    assert (undivided.scheme, undivided.hooked, undivided.plan.ring_size) == (
+        "ulysses",
+        ("flash_attention_2", "sdpa"),
+        4,
+    )
+    derived = read_command_job(FLASH_PACKING + " --sequence_parallel_size 4", **TWO_KV_HEADS)
     assert (derived.scheme, derived.hooked) == ("ring", ("flash_attention_2",))
-    assert job(FLASH + " --sequence_parallel_size 4", "3.8.3", **KV2).scheme == "ulysses"
-    old = launch("SEQUENCE_PARALLEL_IMPL=ring_attention " + COMMAND + FLASH + " --sequence_parallel_size 4", "command")
-    ring = read(FRAMEWORK, old, "3.8.3")
+    assert read_command_job(FLASH_PACKING + " --sequence_parallel_size 4", "3.8.3", **TWO_KV_HEADS).scheme == "ulysses"
+    old = parse_launch(
+        "SEQUENCE_PARALLEL_IMPL=ring_attention " + COMMAND + FLASH_PACKING + " --sequence_parallel_size 4", "command"
+    )
+    ring = read_job(FRAMEWORK, old, "3.8.3")
     assert (ring.scheme, ring.plan.heads_k_stride) == ("llama3", 2), "RING_HEAD_STRIDE is 2 where it is not set"
-    assert job(FLASH).scheme == ""
+    assert read_command_job(FLASH_PACKING).scheme == ""
 
 
 def test_processes_are_those_of_torchrun_or_of_the_variables() -> None:
-    started = launch("NPROC_PER_NODE=4 NNODES=2 " + COMMAND, "command")
-    assert read(FRAMEWORK, started, "4.6.0").world_size == Known(8)
-    assert job("").world_size == Known(1)
-    torchrun = launch("torchrun --nproc_per_node 2 -m swift.cli.sft --model x", "command")
-    assert read(FRAMEWORK, torchrun, "4.6.0").world_size == Known(2)
-    in_file = launch("model: x\ntuner_type: lora\nENV:\n  NPROC_PER_NODE: 2\n", "yaml")
-    assert read(FRAMEWORK, in_file, "4.6.0").world_size == Known(2)
+    launch = parse_launch("NPROC_PER_NODE=4 NNODES=2 " + COMMAND, "command")
+    assert read_job(FRAMEWORK, launch, "4.6.0").world_size == Known(8)
+    assert read_command_job("").world_size == Known(1)
+    torchrun = parse_launch("torchrun --nproc_per_node 2 -m swift.cli.sft --model x", "command")
+    assert read_job(FRAMEWORK, torchrun, "4.6.0").world_size == Known(2)
+    in_file = parse_launch("model: x\ntuner_type: lora\nENV:\n  NPROC_PER_NODE: 2\n", "yaml")
+    assert read_job(FRAMEWORK, in_file, "4.6.0").world_size == Known(2)
 
 
 RLHF = COMMAND.replace("swift sft", "swift rlhf")
-FIRES: list[tuple[str, str, str, str, str, str, dict[str, Any]]] = [
-    # version, command, settings, consequence, words of the message, settings under which it is silent, the model
-    ("4.6.0", COMMAND, " --packing true", "refuses", "attn_impl not written", FLASH, {}),
+PROBLEM_CASES: list[tuple[str, str, str, str, str, str, dict[str, Any]]] = [
+    # version, command, settings, consequence, a fragment of the message, valid settings, the model
+    ("4.6.0", COMMAND, " --packing true", "refuses", "attn_impl not written", FLASH_PACKING, {}),
     (
         "4.6.0",
         COMMAND,
         " --padding_free true --attn_impl sdpa",
         "refuses",
         "padding_free with attn_impl sdpa",
-        FLASH,
+        FLASH_PACKING,
         {},
     ),
-    ("4.1.3", COMMAND, " --packing true --attn_impl flash_attention_4", "refuses", "flash_attention_4", FLASH, {}),
-    ("4.6.0", RLHF, " --rlhf_type rm" + FLASH, "refuses", "rm with packing", " --rlhf_type kto" + FLASH, {}),
-    ("3.8.3", RLHF, " --rlhf_type kto" + FLASH, "refuses", "kto with packing", " --rlhf_type gkd" + FLASH, {}),
+    (
+        "4.1.3",
+        COMMAND,
+        " --packing true --attn_impl flash_attention_4",
+        "refuses",
+        "flash_attention_4",
+        FLASH_PACKING,
+        {},
+    ),
+    (
+        "4.6.0",
+        RLHF,
+        " --rlhf_type rm" + FLASH_PACKING,
+        "refuses",
+        "rm with packing",
+        " --rlhf_type kto" + FLASH_PACKING,
+        {},
+    ),
+    (
+        "3.8.3",
+        RLHF,
+        " --rlhf_type kto" + FLASH_PACKING,
+        "refuses",
+        "kto with packing",
+        " --rlhf_type gkd" + FLASH_PACKING,
+        {},
+    ),
     (
         *("4.6.0", RLHF, " --rlhf_type kto --sequence_parallel_size 2", "refuses", "kto with sequence_parallel_size"),
         *(" --rlhf_type dpo --sequence_parallel_size 2", {}),
     ),
     (
-        *("4.6.0", RLHF, " --rlhf_type grpo --use_liger_kernel true" + FLASH, "refuses", "Liger's loss and packing"),
-        *(" --rlhf_type grpo" + FLASH, {}),
+        *(
+            "4.6.0",
+            RLHF,
+            " --rlhf_type grpo --use_liger_kernel true" + FLASH_PACKING,
+            "refuses",
+            "Liger's loss and packing",
+        ),
+        *(" --rlhf_type grpo" + FLASH_PACKING, {}),
     ),
     (
         *("4.6.0", COMMAND, " --attn_impl flash_attn --sequence_parallel_size 4", "refuses", "asks for padding_free"),
-        *(FLASH + " --sequence_parallel_size 4", KV2),
+        *(FLASH_PACKING + " --sequence_parallel_size 4", TWO_KV_HEADS),
     ),
     (
-        *("4.6.0", COMMAND, " --sequence_parallel_size 4" + FLASH, "refuses", "as a number: TypeError"),
-        *(" --sequence_parallel_size 2" + FLASH, {**KV2, "sliding_window": Known(4096)}),
+        *("4.6.0", COMMAND, " --sequence_parallel_size 4" + FLASH_PACKING, "refuses", "as a number: TypeError"),
+        *(" --sequence_parallel_size 2" + FLASH_PACKING, {**TWO_KV_HEADS, "sliding_window": Known(4096)}),
     ),
     (
-        *("4.6.0", COMMAND, " --sequence_parallel_size 4" + FLASH, "refuses", "Qwen3.5's recurrent layers refuse"),
-        *(" --sequence_parallel_size 2" + FLASH, {**KV2, **QWEN3_5}),
+        *(
+            "4.6.0",
+            COMMAND,
+            " --sequence_parallel_size 4" + FLASH_PACKING,
+            "refuses",
+            "Qwen3.5's recurrent layers refuse",
+        ),
+        *(" --sequence_parallel_size 2" + FLASH_PACKING, {**TWO_KV_HEADS, **QWEN3_5}),
     ),
     (
         *("3.8.3", COMMAND, " --sequence_parallel_size 8", "refuses", "does not divide 28 heads"),
@@ -153,62 +203,65 @@ FIRES: list[tuple[str, str, str, str, str, str, dict[str, Any]]] = [
         *("4.6.0", COMMAND, " --sequence_parallel_size 2 --padding_side left", "refuses", "padding_side left"),
         *(" --padding_side left", {}),
     ),
-    ("4.6.0", COMMAND, FLASH + " --lazy_tokenize true", "refuses", "lazy_tokenize", FLASH, {}),
-    ("4.6.0", COMMAND, FLASH, "wrong", "packing with qwen3_next", " --attn_impl flash_attn", QWEN3_NEXT),
+    ("4.6.0", COMMAND, FLASH_PACKING + " --lazy_tokenize true", "refuses", "lazy_tokenize", FLASH_PACKING, {}),
+    ("4.6.0", COMMAND, FLASH_PACKING, "wrong", "packing with qwen3_next", " --attn_impl flash_attn", QWEN3_NEXT),
     ("4.6.0", COMMAND, " --sequence_parallel_size 2", "wrong", "2 with qwen3_next", "", QWEN3_NEXT),
-    ("4.1.3", COMMAND, FLASH, "wrong", "packing with qwen3_5_text", "", QWEN3_5),
+    ("4.1.3", COMMAND, FLASH_PACKING, "wrong", "packing with qwen3_5_text", "", QWEN3_5),
 ]
 
 
-@pytest.mark.parametrize(("version", "command", "more", "consequence", "words", "silent", "model"), FIRES)
+@pytest.mark.parametrize(("version", "command", "more", "consequence", "fragment", "valid", "model"), PROBLEM_CASES)
 def test_objections(
-    version: str, command: str, more: str, consequence: str, words: str, silent: str, model: dict[str, Any]
+    version: str, command: str, more: str, consequence: str, fragment: str, valid: str, model: dict[str, Any]
 ) -> None:
-    found = said(job(more, version, command, **model), consequence, words)
-    assert found is not None, job(more, version, command, **model).problems
-    assert found.evidence[0].startswith("ms-swift ") and found.location.source == "command line" and found.sets
-    assert said(job(silent, version, command, **model), consequence, words) is None
-    mended = job("", version, after(more, version, dict(found.sets), command, **model), **model)
-    assert said(mended, consequence, words) is None, "its own settings do not mend it"
+    problem = find_problem(read_command_job(more, version, command, **model), consequence, fragment)
+    assert problem is not None, read_command_job(more, version, command, **model).problems
+    assert problem.evidence[0].startswith("ms-swift ") and problem.location.source == "command line" and problem.sets
+    assert find_problem(read_command_job(valid, version, command, **model), consequence, fragment) is None
+    fixed = read_command_job("", version, rewrite_command(more, version, dict(problem.sets), command, **model), **model)
+    assert find_problem(fixed, consequence, fragment) is None, "its own settings do not mend it"
 
 
 def test_sdpa_has_no_ring() -> None:
     """Only where packing does not ask for flash before: the model in a release that packs by another name."""
-    started = launch(COMMAND + " --attn_impl sdpa --padding_free true --sequence_parallel_size 4", "command")
-    found = FRAMEWORK.read(started, "4.6.0", snapshots.model(snapshots.h200(), **KV2))
-    assert said(found, "refuses", "which sdpa does not have") is not None
-    whole = FRAMEWORK.read(started, "4.6.0", snapshots.model(snapshots.h200()))
-    assert said(whole, "refuses", "which sdpa does not have") is None, "four key/value heads: Ulysses alone"
+    launch = parse_launch(COMMAND + " --attn_impl sdpa --padding_free true --sequence_parallel_size 4", "command")
+    job = FRAMEWORK.read(launch, "4.6.0", snapshots.model(snapshots.h200(), **TWO_KV_HEADS))
+    assert find_problem(job, "refuses", "which sdpa does not have") is not None
+    undivided = FRAMEWORK.read(launch, "4.6.0", snapshots.model(snapshots.h200()))
+    assert find_problem(undivided, "refuses", "which sdpa does not have") is None, "four key/value heads: Ulysses alone"
 
 
 def test_qwen3_5_asks_for_flash_linear_attention() -> None:
     with_it = snapshots.package(snapshots.h200(), "flash-linear-attention", "0.5.2")
-    started = launch(COMMAND + FLASH, "command")
-    for snapshot, silent in ((snapshots.h200(), False), (with_it, True)):
-        found = FRAMEWORK.read(started, "4.6.0", snapshots.model(snapshot, **QWEN3_5))
-        assert (said(found, "refuses", "flash-linear-attention is not installed") is None) == silent
-        assert said(found, "wrong") is None
+    launch = parse_launch(COMMAND + FLASH_PACKING, "command")
+    for snapshot, is_valid in ((snapshots.h200(), False), (with_it, True)):
+        job = FRAMEWORK.read(launch, "4.6.0", snapshots.model(snapshot, **QWEN3_5))
+        assert (find_problem(job, "refuses", "flash-linear-attention is not installed") is None) == is_valid
+        assert find_problem(job, "wrong") is None
 
 
 def test_a_configuration_file_is_named_as_the_release_wants() -> None:
-    for version, silent in (("4.0.4", True), ("4.1.0", False), ("3.9.3", False)):
-        found = job("", version, "swift sft --config c.yaml")
-        assert (said(found, "refuses", "--config") is None) == silent, version
-    assert said(job("", "4.6.0", "swift sft c.yaml"), "refuses", "--config") is None
+    for version, is_valid in (("4.0.4", True), ("4.1.0", False), ("3.9.3", False)):
+        job = read_command_job("", version, "swift sft --config c.yaml")
+        assert (find_problem(job, "refuses", "--config") is None) == is_valid, version
+    assert find_problem(read_command_job("", "4.6.0", "swift sft c.yaml"), "refuses", "--config") is None
 
 
 def test_names_that_a_release_does_not_know() -> None:
-    (renamed,) = job(" --train_type lora").unknown_settings
+    (renamed,) = read_command_job(" --train_type lora").unknown_settings
     assert (renamed.now, renamed.since) == (("--tuner_type",), "4.1.0")
-    assert job(" --train_type lora", "4.0.4").unknown_settings == (), "still taken there"
-    (old,) = job(" --tuner_type lora", "3.12.6").unknown_settings
+    assert read_command_job(" --train_type lora", "4.0.4").unknown_settings == (), "still taken there"
+    (old,) = read_command_job(" --tuner_type lora", "3.12.6").unknown_settings
     assert (old.now, old.since) == (("--train_type",), "4.0.0")
-    (typo,) = job(" --atn_impl sdpa").unknown_settings
+    (typo,) = read_command_job(" --atn_impl sdpa").unknown_settings
     assert (typo.now, typo.since, typo.near) == ((), "", "--attn_impl")
-    assert job(" --full_determinism true --learning-rate 1e-5 --seq 2").unknown_settings == (), (
+    assert read_command_job(" --full_determinism true --learning-rate 1e-5 --seq 2").unknown_settings == (), (
         "transformers' own; a prefix"
     )
-    gone = {each.name: each.now for each in job(" --gpu_memory_utilization 0.5", "4.6.0", RLHF).unknown_settings}
+    gone = {
+        unknown.name: unknown.now
+        for unknown in read_command_job(" --gpu_memory_utilization 0.5", "4.6.0", RLHF).unknown_settings
+    }
     assert gone == {"--gpu_memory_utilization": ("--vllm_gpu_memory_utilization",)}
 
 
@@ -235,53 +288,53 @@ def test_names_that_a_release_does_not_know() -> None:
 def test_settings_are_written_in_the_names_of_the_release(
     version: str, more: str, sets: dict[str, str], expected: str
 ) -> None:
-    assert after(more, version, sets) == COMMAND + expected
+    assert rewrite_command(more, version, sets) == COMMAND + expected
 
 
 def test_a_script_keeps_its_layout_and_comments() -> None:
     text = "# first\nNPROC_PER_NODE=2 \\\nswift sft \\\n    --model x \\\n    --train_type full \\\n"
     text += "    --packing true  # rows\n"
-    started = launch(text, "shell")
-    found = read(FRAMEWORK, started, "4.6.0")
-    edited = corrected(started, FRAMEWORK.write(started, found, {"packing": "off"}))["run.sh"]
+    launch = parse_launch(text, "shell")
+    job = read_job(FRAMEWORK, launch, "4.6.0")
+    edited = apply_edits(launch, FRAMEWORK.write(launch, job, {"packing": "off"}))["run.sh"]
     assert edited == text.replace("--train_type", "--tuner_type").replace("packing true", "packing false")
 
 
 def test_a_file_keeps_its_layout_and_comments() -> None:
     text = "model: x  # model\ntrain_type: lora  # kind\nattn_impl: sdpa\ndataset:\n  - a\n"
-    started = launch(text, "yaml")
-    found = read(FRAMEWORK, started, "4.6.0")
-    edited = corrected(started, FRAMEWORK.write(started, found, {"attn_implementation": "eager"}))["config.yaml"]
+    launch = parse_launch(text, "yaml")
+    job = read_job(FRAMEWORK, launch, "4.6.0")
+    edited = apply_edits(launch, FRAMEWORK.write(launch, job, {"attn_implementation": "eager"}))["config.yaml"]
     assert edited == text.replace("train_type", "tuner_type").replace("sdpa", "eager")
 
 
-FILES = sorted((CORPUS / "ms_swift").glob("*"))
+CORPUS_FILES = sorted((CORPUS / "ms_swift").glob("*"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", CORPUS_FILES, ids=lambda path: path.stem)
 def test_the_corpus_is_known_to_its_own_release(path: Path) -> None:
-    framework, version = told(path)
-    found = read(FRAMEWORK, of_file(path), version)
-    assert framework == "ms-swift" and found.trainer
-    assert [each.name for each in found.unknown_settings] == []
+    framework, version = read_corpus_header(path)
+    job = read_job(FRAMEWORK, load_launch(path), version)
+    assert framework == "ms-swift" and job.trainer
+    assert [unknown.name for unknown in job.unknown_settings] == []
 
 
-class Parser(argparse.ArgumentParser):
-    """Takes the options that HfArgumentParser makes of a dataclass's fields."""
+class DataclassParser(argparse.ArgumentParser):
+    """A parser with the options that HfArgumentParser makes of a dataclass's fields."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(add_help=False)
         for name in names:
             self.add_argument(f"--{name}", *{f"--{name.replace('_', '-')}"} - {f"--{name}"}, nargs="*", dest=name)
 
-    def left(self, started: Launch) -> list[str]:
+    def find_leftovers(self, launch: Launch) -> list[str]:
         """Return what ms-swift would raise for as remaining_argv; a file's keys are options (cli/main.py:61)."""
-        words = [word.text for word in started.words[2:]]
-        words += [word for entry in started.entries for word in (f"--{entry.name.split('.')[0]}", "x")]
-        return [word for word in self.parse_known_args(words)[1] if word.startswith("--")]
+        argv = [word.text for word in launch.words[2:]]
+        argv += [word for entry in launch.entries for word in (f"--{entry.name.split('.')[0]}", "x")]
+        return [word for word in self.parse_known_args(argv)[1] if word.startswith("--")]
 
 
-def own_parser(version: str, kind: str) -> Parser:
+def make_own_parser(version: str, kind: str) -> DataclassParser:
     """Return the parser of a release, out of its wheel, with the training arguments of transformers as installed."""
     spec = importlib.util.find_spec("transformers")
     if spec is None or spec.origin is None:
@@ -297,34 +350,36 @@ def own_parser(version: str, kind: str) -> Parser:
         f"transformers.{name}": (folder / f"{name}.py").read_text()
         for name in ("training_args", "training_args_seq2seq")
     }
-    theirs = Package(texts).fields("transformers.training_args_seq2seq", "Seq2SeqTrainingArguments")
-    assert len(theirs) > 90
+    inherited = Package(texts).collect_fields("transformers.training_args_seq2seq", "Seq2SeqTrainingArguments")
+    assert len(inherited) > 90
     if version[0] == "3":  # it requires transformers<4.58, which has them still
-        theirs |= dict.fromkeys(("warmup_ratio", "logging_dir"), ("float", 0.0))
-    own = fields(read_archive(wheel.path, "swift"), (NEW if version[0] == "4" else OLD)[kind])
-    return Parser([*theirs, *(name for name in own if name not in theirs)])
+        inherited |= dict.fromkeys(("warmup_ratio", "logging_dir"), ("float", 0.0))
+    fields = read_fields(read_archive(wheel.path, "swift"), (NEW_PATHS if version[0] == "4" else OLD_PATHS)[kind])
+    return DataclassParser([*inherited, *(name for name in fields if name not in inherited)])
 
 
 @pytest.mark.parametrize("version", ["3.12.6", "4.6.0"])
 def test_ms_swifts_own_fields_agree(version: str) -> None:
     """A command is left with nothing over after correction; before, with what we say is not known."""
-    parsers = {kind: own_parser(version, kind) for kind in ("sft", "rlhf")}
-    seen = 0
-    for path in FILES:
-        started = of_file(path)
-        found = read(FRAMEWORK, started, version)
-        if found.trainer == "megatron":
+    parsers = {kind: make_own_parser(version, kind) for kind in ("sft", "rlhf")}
+    with_unknown = 0
+    for path in CORPUS_FILES:
+        launch = load_launch(path)
+        job = read_job(FRAMEWORK, launch, version)
+        if job.trainer == "megatron":
             continue
-        parser = parsers["sft" if found.trainer in ("sft", "pt") else "rlhf"]
-        before = {name.split("=")[0] for name in parser.left(started)}
-        assert {f"--{each.name.lstrip('-')}" for each in found.unknown_settings} == before, path
-        sets = {key: value for each in found.problems for key, value in each.sets.items()}
-        text = corrected(started, FRAMEWORK.write(started, found, sets))[started.source.name]
-        again = replace(started.source, text=text)
-        left = parser.left(launch(again.text, again.kind))
-        assert set(left) == {f"--{each.name.lstrip('-')}" for each in found.unknown_settings if not each.now}, path
-        seen += bool(found.unknown_settings)
-    assert seen > 2, "no file of another release"
+        parser = parsers["sft" if job.trainer in ("sft", "pt") else "rlhf"]
+        before = {name.split("=")[0] for name in parser.find_leftovers(launch)}
+        assert {f"--{unknown.name.lstrip('-')}" for unknown in job.unknown_settings} == before, path
+        sets = {key: value for problem in job.problems for key, value in problem.sets.items()}
+        text = apply_edits(launch, FRAMEWORK.write(launch, job, sets))[launch.source.name]
+        corrected_source = replace(launch.source, text=text)
+        leftovers = parser.find_leftovers(parse_launch(corrected_source.text, corrected_source.kind))
+        assert set(leftovers) == {
+            f"--{unknown.name.lstrip('-')}" for unknown in job.unknown_settings if not unknown.now
+        }, path
+        with_unknown += bool(job.unknown_settings)
+    assert with_unknown > 2, "no file of another release"
 
 
 @pytest.mark.parametrize("version", ["3.12.6", "4.6.0"])
@@ -333,16 +388,16 @@ def test_the_table_of_names_says_what_the_wheel_says(version: str) -> None:
         wheel = wheels.fetch("ms-swift", version)
     except (subprocess.SubprocessError, OSError, IndexError):
         pytest.skip("no wheel to be had")
-    own = fields(read_archive(wheel.path, "swift"), (NEW if version[0] == "4" else OLD)["sft"])
-    order = table("ms_swift")["versions"]
-    at = order.index(version)
+    fields = read_fields(read_archive(wheel.path, "swift"), (NEW_PATHS if version[0] == "4" else OLD_PATHS)["sft"])
+    releases = table("ms_swift")["versions"]
+    position = releases.index(version)
     known = {
         name: span[2:]
         for name, spans in table("ms_swift")["names"].items()
         for span in spans
-        if order.index(span[0]) <= at <= order.index(span[1])
+        if releases.index(span[0]) <= position <= releases.index(span[1])
     }
-    assert known == own
+    assert known == fields
 
 
 @pytest.mark.parametrize(
@@ -354,7 +409,7 @@ def test_the_table_of_names_says_what_the_wheel_says(version: str) -> None:
     ],
 )
 def test_strange_commands_give_an_answer(text: str) -> None:
-    started = launch(text, "command")
-    FRAMEWORK.trainer(started)
-    found = read(FRAMEWORK, started, "4.6.0")
-    FRAMEWORK.write(started, found, {"attn_implementation": "sdpa", "packing": "off", "ring_size": "1"})
+    launch = parse_launch(text, "command")
+    FRAMEWORK.trainer(launch)
+    job = read_job(FRAMEWORK, launch, "4.6.0")
+    FRAMEWORK.write(launch, job, {"attn_implementation": "sdpa", "packing": "off", "ring_size": "1"})

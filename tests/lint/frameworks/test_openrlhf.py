@@ -21,17 +21,16 @@ from attncheck.core.job import DROP, Job, SettingProblem
 from attncheck.core.launch import COMMAND, Launch, Source
 from attncheck.core.model import Tower
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint import launches as launching
+from attncheck.lint import launches
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import openrlhf
-from attncheck.lint.frameworks.openrlhf import names
-from attncheck.lint.frameworks.openrlhf import tables as renamed
+from attncheck.lint.frameworks.openrlhf import names, tables
 from tests import snapshots as s
 from tests.wheels import CACHE
 
 CORPUS = sorted((Path(__file__).parents[2] / "data" / "launch" / "openrlhf").glob("*.sh"))
-OLD, NEW = "0.9.9", "0.11.2"
-NOTHING: Mapping[str, str] = {}
+FLAT, NEWEST = "0.9.9", "0.11.2"
+NO_SETTINGS: Mapping[str, str] = {}
 PPO = (
     "python -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path m --reward.model_name_or_path r "
     "--vllm.num_engines 8 --train.micro_batch_size 2 --ds.packing_samples"
@@ -41,36 +40,38 @@ GRPO = f"{PPO} --algo.advantage.estimator group_norm --rollout.n_samples_per_pro
 PADDED = GRPO.replace(" --ds.packing_samples", "")
 
 
-def source(text: str) -> Source:
+def command_source(text: str) -> Source:
     return Source(COMMAND, text)
 
 
-def launch_of(one: Source) -> Launch:
-    found = [each for each in launching.launches(one, lambda _: None) if openrlhf.trainer(each)]
-    assert len(found) == 1
-    return found[0]
+def parse_launch(source: Source) -> Launch:
+    matches = [launch for launch in launches.launches(source, lambda _: None) if openrlhf.find_trainer(launch)]
+    assert len(matches) == 1
+    return matches[0]
 
 
-def read(text: str | Source, version: str = NEW, snapshot: Snapshot | None = None) -> Job:
-    one = source(text) if isinstance(text, str) else text
-    return openrlhf.read(launch_of(one), version, snapshot or s.without(s.h200(), "transformers"))
+def read_job(text: str | Source, version: str = NEWEST, snapshot: Snapshot | None = None) -> Job:
+    source = command_source(text) if isinstance(text, str) else text
+    return openrlhf.read_job(parse_launch(source), version, snapshot or s.without(s.h200(), "transformers"))
 
 
-def mended(one: Source, version: str, sets: Mapping[str, str] = NOTHING, snapshot: Snapshot | None = None) -> Source:
-    job = read(one, version, snapshot)
-    return replace(one, text=editing.applied(one, openrlhf.write(launch_of(one), job, sets)))
+def correct_source(
+    source: Source, version: str, sets: Mapping[str, str] = NO_SETTINGS, snapshot: Snapshot | None = None
+) -> Source:
+    job = read_job(source, version, snapshot)
+    return replace(source, text=editing.applied(source, openrlhf.write_settings(parse_launch(source), job, sets)))
 
 
-def changed(text: str, version: str, **sets: str) -> str:
-    return mended(source(text), version, sets).text
+def write_to_command(text: str, version: str, **sets: str) -> str:
+    return correct_source(command_source(text), version, sets).text
 
 
-def script(path: Path) -> Source:
+def read_script(path: Path) -> Source:
     return Source(path.name, path.read_text(), "shell")
 
 
 @cache
-def wheel(version: str) -> Path:
+def unpack_wheel(version: str) -> Path:
     """Return the folder with a release's command lines, out of its wheel; skips where there is no index to ask."""
     folder = CACHE / f"openrlhf-{version}"
     if not (folder / "openrlhf" / "cli").is_dir():
@@ -81,35 +82,35 @@ def wheel(version: str) -> Path:
             subprocess.run([*command, *tags, f"openrlhf=={version}"], check=True, timeout=120, capture_output=True)
         except (subprocess.SubprocessError, OSError) as error:
             pytest.skip(f"openrlhf {version} cannot be had from an index: {type(error).__name__}")
-        _extracted(next(CACHE.glob(f"openrlhf-{version}-*.whl")), folder)
+        _extract_command_lines(next(CACHE.glob(f"openrlhf-{version}-*.whl")), folder)
     return folder
 
 
-def _extracted(path: Path, folder: Path) -> None:
+def _extract_command_lines(path: Path, folder: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
-            found = re.search(r"(openrlhf/(?:cli/train_\w+|utils/config)\.py)$", name)
-            if found:
-                (folder / found[1]).parent.mkdir(parents=True, exist_ok=True)
-                (folder / found[1]).write_bytes(archive.read(name))
+            match = re.search(r"(openrlhf/(?:cli/train_\w+|utils/config)\.py)$", name)
+            if match:
+                (folder / match[1]).parent.mkdir(parents=True, exist_ok=True)
+                (folder / match[1]).write_bytes(archive.read(name))
 
 
-def really(version: str, launches: Sequence[Launch]) -> list[dict[str, Any]]:
-    """Return what the release's own command lines make of launches."""
+def run_real_parsers(version: str, launches: Sequence[Launch]) -> list[dict[str, Any]]:
+    """Return how the release's own command lines answer launches: what they refuse, and the final settings."""
     commands = []
     for launch in launches:
-        kind = openrlhf.trainer(launch)
-        commands.append([names.FILES.get(kind, kind), [word.text for word in launch.words[1:]]])
-    asked = json.dumps({"directory": str(wheel(version)), "commands": commands})
+        trainer = openrlhf.find_trainer(launch)
+        commands.append([names.TRAINER_FILES.get(trainer, trainer), [word.text for word in launch.words[1:]]])
+    request = json.dumps({"directory": str(unpack_wheel(version)), "commands": commands})
     child = [sys.executable, str(Path(__file__).parents[1] / "openrlhf_parsers.py")]
-    done = subprocess.run(child, input=asked, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    answers: list[dict[str, Any]] = json.loads(done.stdout)
+    completed = subprocess.run(child, input=request, capture_output=True, text=True, timeout=120, check=False)
+    assert completed.returncode == 0, completed.stderr
+    answers: list[dict[str, Any]] = json.loads(completed.stdout)
     return answers
 
 
-# What is written, on what, what becomes of it; and what makes it silent.
-ROWS: list[tuple[str, str, str, str, str]] = [
+# Name, command, consequence, a part of the message; and a command that has not the problem.
+PROBLEM_CASES: list[tuple[str, str, str, str, str]] = [
     ("ring", f"{SFT} --ds.ring_attn_size 2", "refuses", "without --ds.packing_samples", f"{SFT} --ds.ring_attn_size 1"),
     ("packing", f"{SFT} --ds.packing_samples --ds.attn_implementation sdpa", "replaces", "sdpa by flash_attention_2",
      f"{SFT} --ds.packing_samples --ds.attn_implementation flash_attention_3"),
@@ -186,35 +187,37 @@ ROWS: list[tuple[str, str, str, str, str]] = [
 ]  # fmt: skip
 
 
-def said(job: Job, consequence: str, part: str) -> list[SettingProblem]:
-    return [each for each in job.problems if each.consequence == consequence and part in each.message]
+def find_problems(job: Job, consequence: str, part: str) -> list[SettingProblem]:
+    return [problem for problem in job.problems if problem.consequence == consequence and part in problem.message]
 
 
-@pytest.mark.parametrize(("name", "text", "consequence", "part", "silent"), ROWS, ids=[row[0] for row in ROWS])
+@pytest.mark.parametrize(
+    ("name", "text", "consequence", "part", "silent"), PROBLEM_CASES, ids=[row[0] for row in PROBLEM_CASES]
+)
 def test_what_the_framework_does_with_settings(name: str, text: str, consequence: str, part: str, silent: str) -> None:
-    found = said(read(text, snapshot=s.h200()), consequence, part)
-    assert len(found) == 1, [each.message for each in read(text).problems]
-    assert "openrlhf" in found[0].evidence[0]
-    assert not said(read(silent, snapshot=s.h200()), consequence, part)
-    if found[0].sets:
-        cured = mended(source(text), NEW, found[0].sets, s.h200())
-        assert not said(read(cured, snapshot=s.h200()), consequence, part), cured.text
+    problems = find_problems(read_job(text, snapshot=s.h200()), consequence, part)
+    assert len(problems) == 1, [problem.message for problem in read_job(text).problems]
+    assert "openrlhf" in problems[0].evidence[0]
+    assert not find_problems(read_job(silent, snapshot=s.h200()), consequence, part)
+    if problems[0].sets:
+        corrected = correct_source(command_source(text), NEWEST, problems[0].sets, s.h200())
+        assert not find_problems(read_job(corrected, snapshot=s.h200()), consequence, part), corrected.text
 
 
 def test_the_command_line_itself_refuses_what_is_said_to_be_refused() -> None:
     """Every row that names a check of the command line is run through that release's own block of checks."""
     inside_train = ("cli/train_ppo_ray.py:41", "cli/train_ppo_ray.py:56", "cli/train_ppo_ray.py:117")
-    jobs = [read(text, snapshot=s.h200()) for row in ROWS for text in (row[1], row[4])]
-    launches = [launch_of(source(text)) for row in ROWS for text in (row[1], row[4])]
-    for launch, job, answer in zip(launches, jobs, really(NEW, launches)):
-        ours = [
-            each.message
-            for each in job.problems
-            if each.consequence == "refuses"
-            and (each.evidence[0].startswith("openrlhf 0.11.2 cli/") or "argparse" in each.evidence[0])
-            and not each.evidence[0].startswith(tuple(f"openrlhf 0.11.2 {place}" for place in inside_train))
+    jobs = [read_job(text, snapshot=s.h200()) for row in PROBLEM_CASES for text in (row[1], row[4])]
+    launches = [parse_launch(command_source(text)) for row in PROBLEM_CASES for text in (row[1], row[4])]
+    for launch, job, answer in zip(launches, jobs, run_real_parsers(NEWEST, launches)):
+        refusals = [
+            problem.message
+            for problem in job.problems
+            if problem.consequence == "refuses"
+            and (problem.evidence[0].startswith("openrlhf 0.11.2 cli/") or "argparse" in problem.evidence[0])
+            and not problem.evidence[0].startswith(tuple(f"openrlhf 0.11.2 {location}" for location in inside_train))
         ]
-        assert bool(ours) == bool(answer["refused"]), (launch.source.text, ours, answer["refused"])
+        assert bool(refusals) == bool(answer["refused"]), (launch.source.text, refusals, answer["refused"])
         if not answer["refused"]:
             assert answer["settings"]["ds.packing_samples"] == job.plan.packed
             assert answer["settings"]["ds.attn_implementation"] == job.plan.attn_implementation
@@ -222,16 +225,18 @@ def test_the_command_line_itself_refuses_what_is_said_to_be_refused() -> None:
 
 def test_models_that_cannot_be_packed_or_fused() -> None:
     hybrid = s.model(s.h200(), model_type="qwen3_next", layer_types=("linear_attention", "full_attention"))
-    assert said(read(f"{SFT} --ds.packing_samples", snapshot=hybrid), "wrong", "linear_attention layers carry state")
-    ring = read(f"{GRPO} --ds.ring_attn_size 2 --train.dynamic_batch_enable", snapshot=hybrid)
-    sets = said(ring, "wrong", "carry state")[0].sets
+    assert find_problems(
+        read_job(f"{SFT} --ds.packing_samples", snapshot=hybrid), "wrong", "linear_attention layers carry state"
+    )
+    ring_job = read_job(f"{GRPO} --ds.ring_attn_size 2 --train.dynamic_batch_enable", snapshot=hybrid)
+    sets = find_problems(ring_job, "wrong", "carry state")[0].sets
     assert sets == {"packing": "off", "ring_size": "1", "--train.dynamic_batch_enable": DROP}
-    assert not said(read(SFT, snapshot=hybrid), "wrong", "carry state")
+    assert not find_problems(read_job(SFT, snapshot=hybrid), "wrong", "carry state")
     vision = s.model(s.h200(), towers=(Tower("vision_config", 16, 64),))
     fused = f"{SFT} --ds.use_liger_kernel"
-    assert said(read(fused, snapshot=vision), "refuses", "vision_config")
-    assert not said(read(fused, snapshot=s.model(s.h200(), towers=())), "refuses", "vision_config")
-    assert not said(read(f"{SFT} --use_liger_kernel", "0.9.9", vision), "refuses", "vision_config")
+    assert find_problems(read_job(fused, snapshot=vision), "refuses", "vision_config")
+    assert not find_problems(read_job(fused, snapshot=s.model(s.h200(), towers=())), "refuses", "vision_config")
+    assert not find_problems(read_job(f"{SFT} --use_liger_kernel", "0.9.9", vision), "refuses", "vision_config")
 
 
 def test_what_is_installed_decides() -> None:
@@ -245,11 +250,11 @@ def test_what_is_installed_decides() -> None:
         (sleeping, "with ZeRO stage 2 and deepspeed 0.16.3"),
         (sleeping, "--actor.optim muon with deepspeed 0.16.3"),
     ):
-        assert said(read(text, snapshot=old), "refuses", part)
-        assert not said(read(text, snapshot=new), "refuses", part.rpartition(" ")[0])
+        assert find_problems(read_job(text, snapshot=old), "refuses", part)
+        assert not find_problems(read_job(text, snapshot=new), "refuses", part.rpartition(" ")[0])
     reads_it = s.package(s.h200(), "transformers", "4.53.3")
-    job = read(f"{SFT} --train.full_determinism_enable", snapshot=reads_it)
-    assert not said(job, "ignores", "deterministic_g")
+    job = read_job(f"{SFT} --train.full_determinism_enable", snapshot=reads_it)
+    assert not find_problems(job, "ignores", "deterministic_g")
 
 
 @pytest.mark.parametrize(
@@ -263,43 +268,47 @@ def test_what_is_installed_decides() -> None:
     ],
 )
 def test_releases_differ(version: str, text: str, consequence: str, part: str) -> None:
-    assert said(read(f"python -m openrlhf.cli.train_ppo_ray {text}", version), consequence, part)
+    assert find_problems(read_job(f"python -m openrlhf.cli.train_ppo_ray {text}", version), consequence, part)
 
 
 def test_trainers_are_recognised() -> None:
-    for text, kind in {
+    for text, trainer in {
         "python -m openrlhf.cli.train_sft": "sft",
         "python -m openrlhf.cli.train_ppo_ray --x": "ppo",
         "deepspeed src/openrlhf/cli/train_dpo.py": "dpo",
         "python3 /opt/OpenRLHF/openrlhf/cli/train_rm.py": "rm",
         "ray job submit -- python3 -m openrlhf.cli.train_ppo_ray": "ppo",
     }.items():
-        assert openrlhf.trainer(launch_of(source(text))) == kind
+        assert openrlhf.find_trainer(parse_launch(command_source(text))) == trainer
     for text in ("python train_sft.py", "python -m openrlhf.cli.serve_rm", "torchrun train.py", ""):
-        assert [each for each in launching.launches(source(text), lambda _: None) if openrlhf.trainer(each)] == []
-    assert "0.9.5 is the last release" in read("deepspeed --module openrlhf.cli.train_kto --bf16").problems[0].message
-    assert read("deepspeed --module openrlhf.cli.train_kto --bf16").unknown_settings == ()
+        candidates = launches.launches(command_source(text), lambda _: None)
+        assert [launch for launch in candidates if openrlhf.find_trainer(launch)] == []
+    kto = read_job("deepspeed --module openrlhf.cli.train_kto --bf16")
+    assert "0.9.5 is the last release" in kto.problems[0].message
+    assert kto.unknown_settings == ()
 
 
 def test_options_are_read_as_argparse_reads_them() -> None:
-    job = read(f"{SFT} --ds.attn eager --data.max_l=4096 --eval.steps -1 stray $MORE --ds.r 2 --ds.zpg $N --lr 3")
+    job = read_job(f"{SFT} --ds.attn eager --data.max_l=4096 --eval.steps -1 stray $MORE --ds.r 2 --ds.zpg $N --lr 3")
     assert job.plan.attn_implementation == "eager"
     assert job.plan.max_length == 4096
-    assert [(each.name, each.now) for each in job.unknown_settings] == [("stray", ()), ("--ds.r", ()), ("--lr", ())]
+    unknown = [(setting.name, setting.now) for setting in job.unknown_settings]
+    assert unknown == [("stray", ()), ("--ds.r", ()), ("--lr", ())]
     assert [remark.split(":")[0] for remark in job.remarks] == ["$MORE", "--ds.zpg $N"]
-    answers = really(NEW, [launch_of(source(text)) for text in (f"{SFT} --ds.attn eager", f"{SFT} --ds.r 2")])
+    commands = (f"{SFT} --ds.attn eager", f"{SFT} --ds.r 2")
+    answers = run_real_parsers(NEWEST, [parse_launch(command_source(text)) for text in commands])
     assert [bool(answer["refused"]) for answer in answers] == [False, True]
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
 def test_the_corpus_is_rewritten_and_stays_what_it_was(path: Path) -> None:
-    one = script(path)
-    written_for = path.name.split("_")[0]
-    assert read(one, written_for).unknown_settings == (), "the script's own release knows all of it"
-    for version in (OLD, NEW):
-        job = read(one, version)
-        corrected = mended(one, version)
-        after = read(corrected, version)
+    source = read_script(path)
+    own_version = path.name.split("_")[0]
+    assert read_job(source, own_version).unknown_settings == (), "the script's own release knows all of it"
+    for version in (FLAT, NEWEST):
+        job = read_job(source, version)
+        corrected = correct_source(source, version)
+        after = read_job(corrected, version)
         assert after.unknown_settings == ()
         assert (after.plan, after.gpus, after.model, after.world_size) == (
             job.plan,
@@ -307,42 +316,45 @@ def test_the_corpus_is_rewritten_and_stays_what_it_was(path: Path) -> None:
             job.model,
             job.world_size,
         )
-        assert mended(corrected, version).text == corrected.text
+        assert correct_source(corrected, version).text == corrected.text
         if not job.unknown_settings:
-            assert corrected.text == one.text
-        untouched = [line for line in one.text.splitlines() if "--" not in line]
+            assert corrected.text == source.text
+        untouched = [line for line in source.text.splitlines() if "--" not in line]
         assert [line for line in corrected.text.splitlines() if "--" not in line] == untouched
 
 
-@pytest.mark.parametrize("version", [OLD, NEW])
+@pytest.mark.parametrize("version", [FLAT, NEWEST])
 def test_the_real_command_line_accepts_what_was_corrected_and_refused_it_before(version: str) -> None:
-    wanted = [script(path) for path in CORPUS if names.offers(openrlhf.trainer(launch_of(script(path))), version)]
-    before = really(version, [launch_of(one) for one in wanted])
-    after = really(version, [launch_of(mended(one, version)) for one in wanted])
+    scripts = [read_script(path) for path in CORPUS]
+    trainers = [openrlhf.find_trainer(parse_launch(source)) for source in scripts]
+    sources = [source for source, trainer in zip(scripts, trainers) if names.has_trainer(trainer, version)]
+    before = run_real_parsers(version, [parse_launch(source) for source in sources])
+    after = run_real_parsers(version, [parse_launch(correct_source(source, version)) for source in sources])
     refused = 0
-    for one, first, then in zip(wanted, before, after):
-        job = read(one, version)
-        assert first["refused"].startswith("argparse") == bool(job.unknown_settings), (one.name, first["refused"])
-        assert then["refused"] == "", (one.name, then["refused"])
-        told = {unknown.name for unknown in job.unknown_settings}
-        assert all(name in first["refused"] for name in told), (one.name, told)
-        refused += bool(told)
-    assert len(wanted) >= 20
+    for source, before_answer, after_answer in zip(sources, before, after):
+        job = read_job(source, version)
+        refusal = before_answer["refused"]
+        assert refusal.startswith("argparse") == bool(job.unknown_settings), (source.name, refusal)
+        assert after_answer["refused"] == "", (source.name, after_answer["refused"])
+        unknown_names = {setting.name for setting in job.unknown_settings}
+        assert all(name in refusal for name in unknown_names), (source.name, unknown_names)
+        refused += bool(unknown_names)
+    assert len(sources) >= 20
     assert refused >= 12
 
 
 def test_every_name_of_the_last_flat_release_leads_to_the_first_dotted_one() -> None:
-    left = set()
-    for kind in ("sft", "dpo", "rm", "ppo"):
-        new = set(names.options(kind, "0.10.2"))
+    added = set()
+    for trainer in ("sft", "dpo", "rm", "ppo"):
+        new = set(names.parser_options(trainer, "0.10.2"))
         reached = set()
-        for name in names.options(kind, "0.10.1.post2"):
-            to = renamed.dotted(kind).get(name, (name,))
-            assert name in renamed.GONE or new.issuperset(to), (kind, name)
-            reached |= set(to)
-        left |= {re.sub(r"^(actor|critic)\.", "", name) for name in new - reached}
+        for name in names.parser_options(trainer, "0.10.1.post2"):
+            dotted = tables.dotted_names(trainer).get(name, (name,))
+            assert name in tables.REMOVED or new.issuperset(dotted), (trainer, name)
+            reached |= set(dotted)
+        added |= {re.sub(r"^(actor|critic)\.", "", name) for name in new - reached}
     muon = {f"muon.{name}" for name in ("lr", "momentum", "nesterov", "no_nesterov", "ns_steps")}
-    assert left == {"adam.eps", "optim", "min_lr_ratio", "ds.experts_implementation", *muon}
+    assert added == {"adam.eps", "optim", "min_lr_ratio", "ds.experts_implementation", *muon}
 
 
 def test_the_table_is_what_the_wheels_say() -> None:
@@ -351,22 +363,22 @@ def test_the_table_is_what_the_wheels_say() -> None:
     assert spec is not None and spec.loader is not None
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
-    for version in (OLD, NEW):
-        for file in sorted((wheel(version) / "openrlhf" / "cli").glob("train_*.py")):
-            kind = {"train_ppo_ray": "ppo"}.get(file.stem, file.stem.removeprefix("train_"))
-            rows = {name[2:]: row[0] for name, row in tool.rows(file.read_text()).items()}
-            assert rows == {name: option.takes for name, option in names.options(kind, version).items()}
+    for version in (FLAT, NEWEST):
+        for file in sorted((unpack_wheel(version) / "openrlhf" / "cli").glob("train_*.py")):
+            trainer = {"train_ppo_ray": "ppo"}.get(file.stem, file.stem.removeprefix("train_"))
+            rows = {name[2:]: row[0] for name, row in tool.parser_rows(file.read_text()).items()}
+            assert rows == {name: option.nargs for name, option in names.parser_options(trainer, version).items()}
 
 
-def told(text: str, version: str) -> dict[str, tuple[str, ...]]:
-    return {each.name: each.now for each in read(text, version).unknown_settings}
+def names_now(text: str, version: str) -> dict[str, tuple[str, ...]]:
+    return {setting.name: setting.now for setting in read_job(text, version).unknown_settings}
 
 
 def test_what_settings_are_called_now() -> None:
     old = (
         "python -m openrlhf.cli.train_ppo_ray --flash_attn --bf16 --prompt_max_len 1000 --generate_max_len 24 --l2 0.1"
     )
-    assert told(f"{old} --ptx_coef 0.5 --ref_reward_offload --use_wandb $KEY", NEW) == {
+    assert names_now(f"{old} --ptx_coef 0.5 --ref_reward_offload --use_wandb $KEY", NEWEST) == {
         "--flash_attn": ("--ds.attn_implementation flash_attention_2",),
         "--bf16": ("--ds.param_dtype bf16",),
         "--prompt_max_len": ("--data.max_len 1024",),
@@ -376,18 +388,18 @@ def test_what_settings_are_called_now() -> None:
         "--ref_reward_offload": ("--ref.offload", "--reward.offload"),
         "--use_wandb": ("--logger.wandb.key",),
     }
-    enable, kind = "--algo.advantage.is_correction_enable", "--algo.advantage.is_correction_type"
+    enable, type_option = "--algo.advantage.is_correction_enable", "--algo.advantage.is_correction_type"
     level, mode = "--algo.advantage.is_correction_level", "--algo.advantage.is_correction_mode"
-    for types, now in {"": (f"{level} token", f"{mode} clip"), f"{kind} icepop": (f"{level} token",),
-                       f"{kind} seq-mask-tis": (f"{level} seq",)}.items():  # fmt: skip
-        assert told(f"{GRPO} {enable} {types}", NEW)[enable] == now
-    back = {
-        each.name: (each.now, each.since)
-        for each in read(f"{GRPO} {level} token {mode} clip", "0.11.1").unknown_settings
+    for types, now in {"": (f"{level} token", f"{mode} clip"), f"{type_option} icepop": (f"{level} token",),
+                       f"{type_option} seq-mask-tis": (f"{level} seq",)}.items():  # fmt: skip
+        assert names_now(f"{GRPO} {enable} {types}", NEWEST)[enable] == now
+    flat_names = {
+        setting.name: (setting.now, setting.since)
+        for setting in read_job(f"{GRPO} {level} token {mode} clip", "0.11.1").unknown_settings
     }
-    assert back == {level: ((enable,), "0.11.2"), mode: ((enable,), "0.11.2")}
-    unknown = read(f"{SFT} --ds.packing_sample --ds.ring_size 2 --max_len 5").unknown_settings
-    assert [(each.name, each.near, each.since) for each in unknown] == [
+    assert flat_names == {level: ((enable,), "0.11.2"), mode: ((enable,), "0.11.2")}
+    unknown = read_job(f"{SFT} --ds.packing_sample --ds.ring_size 2 --max_len 5").unknown_settings
+    assert [(setting.name, setting.near, setting.since) for setting in unknown] == [
         ("--ds.ring_size", "--ds.ring_attn_size", ""),
         ("--max_len", "", "0.10.2"),
     ]
@@ -396,18 +408,23 @@ def test_what_settings_are_called_now() -> None:
 def test_settings_are_set_and_nothing_else_changes() -> None:
     text = f"{SFT} --ds.ring_attn_size=4 --ds.packing_samples --adam.lr '1e-5' --ds.attn_implementation sdpa"
     sets = {"ring_size": "1", "packing": "off", "attn_implementation": "eager", "liger": "on", "max_length": "512"}
-    assert changed(text, NEW, **sets) == (
+    assert write_to_command(text, NEWEST, **sets) == (
         f"{SFT} --ds.ring_attn_size=1 --adam.lr '1e-5' --ds.attn_implementation eager"
         " --ds.use_liger_kernel --data.max_len 512"
     )
     flat = "deepspeed --module openrlhf.cli.train_sft --flash_attn --bf16 --max_len $L"
-    assert changed(flat, "0.8.5", attn_implementation="eager", precision="fp16") == flat.replace(" --flash_attn", "")
-    assert changed(flat, NEW, ring_size="2") == (
+    assert write_to_command(flat, "0.8.5", attn_implementation="eager", precision="fp16") == flat.replace(
+        " --flash_attn", ""
+    )
+    assert write_to_command(flat, NEWEST, ring_size="2") == (
         "deepspeed --module openrlhf.cli.train_sft --ds.attn_implementation flash_attention_2 --ds.param_dtype bf16 "
         "--data.max_len $L --ds.ring_attn_size 2"
     )
-    assert changed(SFT, "0.8.5", tensor_parallel="2").endswith(" --ds_tensor_parallel_size 2")
-    assert mended(source(f"{GRPO} --vllm.enable_sleep"), NEW, {"--vllm.enable_sleep": DROP}).text == GRPO
+    assert write_to_command(SFT, "0.8.5", tensor_parallel="2").endswith(" --ds_tensor_parallel_size 2")
+    assert (
+        correct_source(command_source(f"{GRPO} --vllm.enable_sleep"), NEWEST, {"--vllm.enable_sleep": DROP}).text
+        == GRPO
+    )
 
 
 def test_switches_at_the_end_of_a_script_go_and_come() -> None:
@@ -417,19 +434,19 @@ def test_switches_at_the_end_of_a_script_go_and_come() -> None:
         "  --bf16 \\",
         "  --flash_attn",
     ]
-    one = Source("run.sh", "\n".join([*lines, "echo done", ""]), "shell")
-    assert mended(one, "0.8.5", {"packing": "on", "attn_implementation": "eager"}).text.splitlines() == [
+    source = Source("run.sh", "\n".join([*lines, "echo done", ""]), "shell")
+    assert correct_source(source, "0.8.5", {"packing": "on", "attn_implementation": "eager"}).text.splitlines() == [
         *lines[:3],
         "  --packing_samples",
         "echo done",
     ]
-    two = Source("run.sh", "\n".join([*lines, "echo done", ""]), "shell")
-    gone = mended(two, "0.8.5", {"precision": DROP, "attn_implementation": "eager"})
-    assert gone.text.splitlines() == [lines[0], "  --pretrain m", "echo done"]
-    twice = 'X="--bf16 --flash_attn"\ndeepspeed --module openrlhf.cli.train_sft $X\n'
+    second = Source("run.sh", "\n".join([*lines, "echo done", ""]), "shell")
+    removed = correct_source(second, "0.8.5", {"precision": DROP, "attn_implementation": "eager"})
+    assert removed.text.splitlines() == [lines[0], "  --pretrain m", "echo done"]
+    text = 'X="--bf16 --flash_attn"\ndeepspeed --module openrlhf.cli.train_sft $X\n'
     assert (
         "--ds.param_dtype bf16 --ds.attn_implementation flash_attention_2"
-        in mended(Source("run.sh", twice, "shell"), NEW).text
+        in correct_source(Source("run.sh", text, "shell"), NEWEST).text
     )
 
 
@@ -447,21 +464,21 @@ def test_switches_at_the_end_of_a_script_go_and_come() -> None:
     ],
 )
 def test_gpus_are_those_of_all_roles(text: str, gpus: int) -> None:
-    assert read(text).gpus == s.Known(gpus)
-    assert isinstance(read(f"{text} --actor.num_gpus_per_node $N").gpus, s.Absent)
+    assert read_job(text).gpus == s.Known(gpus)
+    assert isinstance(read_job(f"{text} --actor.num_gpus_per_node $N").gpus, s.Absent)
 
 
 def test_the_plan_is_what_will_run() -> None:
-    plan = read(f"{SFT} --ds.packing_samples --ds.attn_implementation sdpa --train.batch_size 64").plan
+    plan = read_job(f"{SFT} --ds.packing_samples --ds.attn_implementation sdpa --train.batch_size 64").plan
     assert (plan.attn_implementation, plan.packing, plan.padding_side) == ("flash_attention_2", "position_ids", "right")
     assert (plan.batch, plan.accumulation, plan.precision, plan.cross_entropy) == (2, 8, "bf16", "flash_attn")
-    ppo = read(f"{PADDED} --ds.ring_attn_size 2 --ds.ring_attn_head_stride 4 --train.batch_size 64")
+    ppo = read_job(f"{PADDED} --ds.ring_attn_size 2 --ds.ring_attn_head_stride 4 --train.batch_size 64")
     assert (ppo.plan.packed, ppo.plan.ring_size, ppo.plan.heads_k_stride, ppo.scheme) == (True, 2, 4, "llama3")
     assert (ppo.plan.padding_side, ppo.plan.accumulation, ppo.world_size) == ("left", 8, s.Known(8))
-    old = read("deepspeed --module openrlhf.cli.train_rm --pretrain m", "0.8.5", s.h200())
+    old = read_job("deepspeed --module openrlhf.cli.train_rm --pretrain m", "0.8.5", s.h200())
     assert (old.plan.attn_implementation, old.plan.packing, old.plan.cross_entropy) == ("eager", "padding", "torch")
     assert "transformers==4.52.4" in old.requires
-    lengths = read("python -m openrlhf.cli.train_ppo_ray --prompt_max_len 100 --generate_max_len 28", "0.9.7")
+    lengths = read_job("python -m openrlhf.cli.train_ppo_ray --prompt_max_len 100 --generate_max_len 28", "0.9.7")
     assert lengths.plan.max_length == 128
 
 
@@ -482,17 +499,17 @@ def test_nothing_that_is_written_makes_it_fail() -> None:
         "1e999",
         "\u0000",
     ]
-    read_at_all = 0
+    jobs = 0
     for _ in range(250):
         line = " ".join(draw.choice(words if draw.random() < 0.8 else odd) for _ in range(draw.randint(0, 12)))
-        one = source(f"python -m openrlhf.cli.train_{draw.choice(['sft', 'ppo_ray', 'rm', 'kto'])} {line}")
-        for launch in launching.launches(one, lambda _: None):
-            if openrlhf.trainer(launch):
-                version = draw.choice([OLD, NEW, "0.5.0", "0.4.0", "main", "99"])
-                job = openrlhf.read(launch, version, s.h200())
-                edits = openrlhf.write(
+        source = command_source(f"python -m openrlhf.cli.train_{draw.choice(['sft', 'ppo_ray', 'rm', 'kto'])} {line}")
+        for launch in launches.launches(source, lambda _: None):
+            if openrlhf.find_trainer(launch):
+                version = draw.choice([FLAT, NEWEST, "0.5.0", "0.4.0", "main", "99"])
+                job = openrlhf.read_job(launch, version, s.h200())
+                edits = openrlhf.write_settings(
                     launch, job, {"packing": "off", "ring_size": "1", "liger": "on", "precision": "fp16"}
                 )
-                editing.applied(one, edits)
-                read_at_all += 1
-    assert read_at_all > 150
+                editing.applied(source, edits)
+                jobs += 1
+    assert jobs > 150

@@ -1,4 +1,4 @@
-"""TRL and transformers' Trainer: launches as they are read and judged; the corrected ones before the real parser."""
+"""TRL and transformers' Trainer: how launches are read and judged; corrected ones are given to the real parser."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from attncheck.core.job import Job
 from attncheck.core.launch import Launch, Source
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import launches
-from attncheck.lint.fields.names import names
+from attncheck.lint.fields.names import build_parser_options
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.transformers import FRAMEWORK as TRAINER
 from attncheck.lint.frameworks.trl import FRAMEWORK as TRL
-from attncheck.lint.frameworks.trl import tables as known
+from attncheck.lint.frameworks.trl import tables
 from tests import wheels
 from tests.snapshots import h200, h200x2, laptop, model, package
 
 LAUNCHES = Path(__file__).parents[2] / "data" / "launch"
-SFT = "trl sft --model_name_or_path a/b --dataset_name c "
+SFT_COMMAND = "trl sft --model_name_or_path a/b --dataset_name c "
 
 
-def launch(text: str, files: Mapping[str, str] | None = None, name: str = "run.sh") -> Launch:
+def parse_launch(text: str, files: Mapping[str, str] | None = None, name: str = "run.sh") -> Launch:
     """Return the first launch of a text."""
     kinds: dict[str, Any] = {".sh": "shell", "yaml": "yaml", "json": "json"}
 
@@ -40,7 +40,7 @@ def launch(text: str, files: Mapping[str, str] | None = None, name: str = "run.s
     return launches.launches(Source(name, text, kinds[name[-4:] if name[-3:] != ".sh" else ".sh"]), read)[0]
 
 
-def read(
+def read_job(
     text: str,
     version: str = "1.16.0",
     snapshot: Snapshot | None = None,
@@ -48,25 +48,27 @@ def read(
     name: str = "run.sh",
     files: Mapping[str, str] | None = None,
 ) -> Job:
-    return framework.read(launch(text, files, name), version, snapshot or h200())
+    return framework.read(parse_launch(text, files, name), version, snapshot or h200())
 
 
-def said(job: Job) -> list[tuple[str, str]]:
-    """Return what is objected to, shortly: the consequence and the settings that mend it."""
-    return [(each.consequence, ",".join(each.sets) or each.advice) for each in job.problems]
+def summarize_problems(job: Job) -> list[tuple[str, str]]:
+    """Return the problems in short: the consequence, and the settings or the advice that fix it."""
+    return [(problem.consequence, ",".join(problem.sets) or problem.advice) for problem in job.problems]
 
 
-def corrected(framework: Framework, start: Launch, version: str, sets: Mapping[str, str], snapshot: Snapshot) -> str:
+def correct(framework: Framework, launch: Launch, version: str, sets: Mapping[str, str], snapshot: Snapshot) -> str:
     """Return the text of a launch after its job's renames and `sets`."""
-    job = framework.read(start, version, snapshot)
-    source = start.file or start.source
-    edits = [edit for edit in framework.write(start, job, sets) if edit.source == source.name]
+    job = framework.read(launch, version, snapshot)
+    source = launch.file or launch.source
+    edits = [edit for edit in framework.write(launch, job, sets) if edit.source == source.name]
     return editing.applied(source, edits)
 
 
 def test_names_by_version() -> None:
-    job = read(SFT + "--max_seq_length 512 --torch_dtype bfloat16 --evaluation_strategy no --nonsense 3 --max_lenght 4")
-    assert [(each.name, each.now, each.near) for each in job.unknown_settings] == [
+    job = read_job(
+        SFT_COMMAND + "--max_seq_length 512 --torch_dtype bfloat16 --evaluation_strategy no --nonsense 3 --max_lenght 4"
+    )
+    assert [(unknown.name, unknown.now, unknown.near) for unknown in job.unknown_settings] == [
         ("--max_seq_length", ("--max_length",), ""),
         ("--torch_dtype", ("--dtype",), ""),
         ("--evaluation_strategy", ("--eval_strategy",), ""),
@@ -75,109 +77,128 @@ def test_names_by_version() -> None:
     ]
     assert job.unknown_settings[0].since == "trl 0.20.0" and job.plan.max_length == 512 and job.plan.precision == "bf16"
     old = package(h200(), "transformers", "4.46.3")
-    assert not read(
-        SFT + "--max_seq_length 512 --torch_dtype bfloat16 --evaluation_strategy no", "0.19.0", old
+    assert not read_job(
+        SFT_COMMAND + "--max_seq_length 512 --torch_dtype bfloat16 --evaluation_strategy no", "0.19.0", old
     ).unknown_settings
-    back = read(SFT + "--dtype float32", "0.19.1")
-    assert [each.now for each in back.unknown_settings] == [("--torch_dtype",)]
+    renamed_back = read_job(SFT_COMMAND + "--dtype float32", "0.19.1")
+    assert [unknown.now for unknown in renamed_back.unknown_settings] == [("--torch_dtype",)]
 
 
 def test_argparse_takes_beginnings_and_hyphens() -> None:
-    job = read(
-        SFT + "--use_liger --per-device-train-batch-size 3 --no_gradient_checkpointing --lora_target_modules a b"
+    job = read_job(
+        SFT_COMMAND
+        + "--use_liger --per-device-train-batch-size 3 --no_gradient_checkpointing --lora_target_modules a b"
     )
     assert not job.unknown_settings and not [o for o in job.problems if o.consequence == "refuses"]
     assert job.plan.liger and job.plan.batch == 3 and not job.plan.gradient_checkpointing
-    assert [each.near for each in read(SFT + "--packi").unknown_settings] == ["--packing"], "two options begin so"
+    assert [unknown.near for unknown in read_job(SFT_COMMAND + "--packi").unknown_settings] == ["--packing"], (
+        "two options begin so"
+    )
 
 
 def test_a_switch_without_a_default_needs_a_value() -> None:
-    job = read(SFT + "--bf16 --packing")
+    job = read_job(SFT_COMMAND + "--bf16 --packing")
     assert [
-        (each.message.split(" stands")[0], each.sets) for each in job.problems if each.consequence == "refuses"
+        (problem.message.split(" stands")[0], problem.sets)
+        for problem in job.problems
+        if problem.consequence == "refuses"
     ] == [("--bf16", {"bf16": "true"})]
-    assert read(SFT + "--bf16 --packing", "0.18.2").problems[0].consequence == "wrong", "a plain bool until 0.18"
-    assert "refuses" not in dict(said(read(SFT + "--bf16 true")))
-    assert ("refuses", "packing_strategy") in said(read(SFT + "--packing --packing_strategy ffd"))
+    assert read_job(SFT_COMMAND + "--bf16 --packing", "0.18.2").problems[0].consequence == "wrong", (
+        "a plain bool until 0.18"
+    )
+    assert "refuses" not in dict(summarize_problems(read_job(SFT_COMMAND + "--bf16 true")))
+    assert ("refuses", "packing_strategy") in summarize_problems(
+        read_job(SFT_COMMAND + "--packing --packing_strategy ffd")
+    )
 
 
 def test_packing_by_version() -> None:
-    assert read(SFT + "--packing").plan.packing == "cu_seqlens"
-    assert read(SFT + "--packing", "1.15.0").plan.packing == "position_ids"
-    assert ("wrong", "packing_strategy") in said(read(SFT + "--packing --packing_strategy wrapped"))
-    assert ("wrong", "packing_strategy") in said(read(SFT + "--packing --packing_strategy bfd-requeue", "0.29.1"))
-    assert ("wrong", "packing") in said(read(SFT + "--packing", "0.18.2"))
-    bare = read(SFT + "--packing", "0.22.2")
-    assert ("wrong", "attn_implementation") in said(bare) and bare.plan.packing == "mask_2d"
-    flash = read(SFT + "--packing --attn_implementation flash_attention_2", "0.22.2")
-    assert not said(flash) and flash.plan.packing == "position_ids"
-    assert not said(read(SFT + "--packing --attn_implementation flash_attention_2"))
-    dense = read(SFT + "--packing").problems[0]
+    assert read_job(SFT_COMMAND + "--packing").plan.packing == "cu_seqlens"
+    assert read_job(SFT_COMMAND + "--packing", "1.15.0").plan.packing == "position_ids"
+    assert ("wrong", "packing_strategy") in summarize_problems(
+        read_job(SFT_COMMAND + "--packing --packing_strategy wrapped")
+    )
+    assert ("wrong", "packing_strategy") in summarize_problems(
+        read_job(SFT_COMMAND + "--packing --packing_strategy bfd-requeue", "0.29.1")
+    )
+    assert ("wrong", "packing") in summarize_problems(read_job(SFT_COMMAND + "--packing", "0.18.2"))
+    bare = read_job(SFT_COMMAND + "--packing", "0.22.2")
+    assert ("wrong", "attn_implementation") in summarize_problems(bare) and bare.plan.packing == "mask_2d"
+    flash = read_job(SFT_COMMAND + "--packing --attn_implementation flash_attention_2", "0.22.2")
+    assert not summarize_problems(flash) and flash.plan.packing == "position_ids"
+    assert not summarize_problems(read_job(SFT_COMMAND + "--packing --attn_implementation flash_attention_2"))
+    dense = read_job(SFT_COMMAND + "--packing").problems[0]
     assert dense.mild and "8192 × 8192" in dense.message and dense.sets
-    assert not read(SFT + "--packing", snapshot=laptop()).problems[0].sets, "no flash-attn there"
+    assert not read_job(SFT_COMMAND + "--packing", snapshot=laptop()).problems[0].sets, "no flash-attn there"
 
 
 def test_padding_free() -> None:
-    assert ("refuses", "padding_free") in said(read(SFT + "--padding_free"))
-    assert ("refuses", "padding_free") not in said(read(SFT + "--padding_free --max_length none"))
-    assert ("refuses", "padding_free") not in said(read(SFT + "--padding_free", "0.29.1"))
-    assert ("refuses", "max_length") in said(read(SFT + "--packing --max_length none"))
+    assert ("refuses", "padding_free") in summarize_problems(read_job(SFT_COMMAND + "--padding_free"))
+    assert ("refuses", "padding_free") not in summarize_problems(
+        read_job(SFT_COMMAND + "--padding_free --max_length none")
+    )
+    assert ("refuses", "padding_free") not in summarize_problems(read_job(SFT_COMMAND + "--padding_free", "0.29.1"))
+    assert ("refuses", "max_length") in summarize_problems(read_job(SFT_COMMAND + "--packing --max_length none"))
     dpo = "trl dpo --model_name_or_path a/b --padding_free"
-    assert said(read(dpo)) == [("ignores", "padding_free")]
-    assert [each.consequence for each in read(dpo, "0.28.0").problems] == ["replaces"], "a dense mask"
+    assert summarize_problems(read_job(dpo)) == [("ignores", "padding_free")]
+    assert [problem.consequence for problem in read_job(dpo, "0.28.0").problems] == ["replaces"], "a dense mask"
 
 
 def test_context_parallelism() -> None:
-    start = "accelerate launch --num_machines 1 --num_processes 4 --parallelism_config_cp_size 2 trl/scripts/"
-    job = read(start + "sft.py --model_name_or_path a/b --packing")
+    command = "accelerate launch --num_machines 1 --num_processes 4 --parallelism_config_cp_size 2 trl/scripts/"
+    job = read_job(command + "sft.py --model_name_or_path a/b --packing")
     assert job.scheme == "torch" and job.hooked == ("sdpa",) and job.plan.ring_size == 2
-    assert job.world_size == Known(4) and ("refuses", "packing") in said(job)
-    assert ("wrong", "packing") in said(read(start + "sft.py --model_name_or_path a/b --packing", "1.10.0"))
-    assert ("refuses", "ring_size") in said(read(start + "grpo.py --model_name_or_path a/b"))
-    plain = read(start + "sft.py --model_name_or_path a/b --attn_implementation sdpa")
-    assert not said(plain)
-    text = corrected(TRL, launch(start + "sft.py --model_name_or_path a/b"), "1.16.0", {"ring_size": "1"}, h200())
+    assert job.world_size == Known(4) and ("refuses", "packing") in summarize_problems(job)
+    assert ("wrong", "packing") in summarize_problems(
+        read_job(command + "sft.py --model_name_or_path a/b --packing", "1.10.0")
+    )
+    assert ("refuses", "ring_size") in summarize_problems(read_job(command + "grpo.py --model_name_or_path a/b"))
+    plain = read_job(command + "sft.py --model_name_or_path a/b --attn_implementation sdpa")
+    assert not summarize_problems(plain)
+    text = correct(TRL, parse_launch(command + "sft.py --model_name_or_path a/b"), "1.16.0", {"ring_size": "1"}, h200())
     assert "--parallelism_config_cp_size 1 " in text
-    ulysses = read("trl sft --model_name_or_path a/b --num_processes 2 --parallelism_config_sp_size 2")
+    ulysses = read_job("trl sft --model_name_or_path a/b --num_processes 2 --parallelism_config_sp_size 2")
     assert ulysses.scheme == "ulysses" and ulysses.plan.scheme == "ulysses" and not ulysses.unknown_settings
 
 
 def test_vision_models() -> None:
     pictures = model(h200(), towers=(object(),))
-    assert ("refuses", "packing") in said(read(SFT + "--packing", "1.9.2", pictures))
-    assert ("refuses", "packing") not in said(read(SFT + "--packing", "1.10.0", pictures)), "it asks the dataset since"
+    assert ("refuses", "packing") in summarize_problems(read_job(SFT_COMMAND + "--packing", "1.9.2", pictures))
+    assert ("refuses", "packing") not in summarize_problems(read_job(SFT_COMMAND + "--packing", "1.10.0", pictures)), (
+        "it asks the dataset since"
+    )
     vlm = "accelerate launch examples/scripts/sft_vlm.py --model_name_or_path a/b --packing"
-    assert ("refuses", "packing") in said(read(vlm))
+    assert ("refuses", "packing") in summarize_problems(read_job(vlm))
 
 
 def test_recurrent_layers() -> None:
     hybrid = model(h200(), model_type="qwen3_next", layer_types=("linear_attention", "full_attention"))
-    flash = SFT + "--packing --attn_implementation flash_attention_2"
-    assert ("wrong", "packing") in said(read(flash, "1.15.0", hybrid))
-    silent = read(flash, "1.16.0", hybrid)  # transformers 5.17 and no kernels
-    assert [each.consequence for each in silent.problems] == ["wrong"]
-    raising = read(flash, "1.16.0", package(hybrid, "transformers", "5.23.0"))
-    assert [each.consequence for each in raising.problems] == ["refuses"]
+    flash = SFT_COMMAND + "--packing --attn_implementation flash_attention_2"
+    assert ("wrong", "packing") in summarize_problems(read_job(flash, "1.15.0", hybrid))
+    silent = read_job(flash, "1.16.0", hybrid)  # transformers 5.17 and no kernels
+    assert [problem.consequence for problem in silent.problems] == ["wrong"]
+    raising = read_job(flash, "1.16.0", package(hybrid, "transformers", "5.23.0"))
+    assert [problem.consequence for problem in raising.problems] == ["refuses"]
     kernels = package(package(hybrid, "flash-linear-attention", "0.4.1"), "causal-conv1d", "1.5.0")
-    assert not read(flash, "1.16.0", kernels).problems
-    assert not read(SFT, "1.15.0", hybrid).problems
+    assert not read_job(flash, "1.16.0", kernels).problems
+    assert not read_job(SFT_COMMAND, "1.15.0", hybrid).problems
 
 
 def test_one_process_with_two_gpus() -> None:
     text = "python trl/scripts/sft.py --model_name_or_path a/b"
-    assert [each.consequence for each in read(text, snapshot=h200x2()).problems] == ["refuses"]
-    assert not read(text).problems and not read("CUDA_VISIBLE_DEVICES=0 " + text, snapshot=h200x2()).problems
-    assert not read(text, "1.14.0", h200x2()).problems
+    assert [problem.consequence for problem in read_job(text, snapshot=h200x2()).problems] == ["refuses"]
+    assert not read_job(text).problems and not read_job("CUDA_VISIBLE_DEVICES=0 " + text, snapshot=h200x2()).problems
+    assert not read_job(text, "1.14.0", h200x2()).problems
 
 
 def test_generation_batches() -> None:
     text = "trl grpo --model_name_or_path a/b --num_processes 3 --per_device_train_batch_size 2"
-    assert "2 × 3 ranks × 1 steps = 6" in read(text).problems[0].message
-    assert not read(text.replace("3", "4")).problems
-    assert ("refuses", "num_generations") in said(read(text + " --num_generations 1"))
+    assert "2 × 3 ranks × 1 steps = 6" in read_job(text).problems[0].message
+    assert not read_job(text.replace("3", "4")).problems
+    assert ("refuses", "num_generations") in summarize_problems(read_job(text + " --num_generations 1"))
 
 
-YAML = """# a comment
+YAML_TEXT = """# a comment
 model_name_or_path: a/b
 dataset_name: c   # data
 max_seq_length: 512
@@ -189,72 +210,81 @@ env:
 
 
 def test_files() -> None:
-    assert TRL.trainer(launch(YAML, name="a.yaml")) == "sft" and TRL.model(launch(YAML, name="a.yaml")) == "a/b"
-    text = corrected(TRL, launch(YAML, name="a.yaml"), "1.16.0", {"attn_implementation": "flash_attention_2"}, h200())
-    assert text == YAML.replace("max_seq_length", "max_length").replace("torch_dtype", "dtype") + (
+    assert (
+        TRL.trainer(parse_launch(YAML_TEXT, name="a.yaml")) == "sft"
+        and TRL.model(parse_launch(YAML_TEXT, name="a.yaml")) == "a/b"
+    )
+    text = correct(
+        TRL, parse_launch(YAML_TEXT, name="a.yaml"), "1.16.0", {"attn_implementation": "flash_attention_2"}, h200()
+    )
+    assert text == YAML_TEXT.replace("max_seq_length", "max_length").replace("torch_dtype", "dtype") + (
         "attn_implementation: flash_attention_2\n"
     )
-    start = launch("trl sft --config c.yaml --packing false", {"c.yaml": YAML})
-    job = TRL.read(start, "1.16.0", h200())
+    launch = parse_launch("trl sft --config c.yaml --packing false", {"c.yaml": YAML_TEXT})
+    job = TRL.read(launch, "1.16.0", h200())
     assert job.plan.packing == "padding" and job.unknown_settings[0].location.source == "c.yaml"
     assert dict(job.plan.environ)["NAME"] == "value"
 
 
 def test_settings_are_written() -> None:
-    start = launch("trl sft --model_name_or_path a/b --no_gradient_checkpointing --dtype bfloat16 --max_length 5")
+    launch = parse_launch(
+        "trl sft --model_name_or_path a/b --no_gradient_checkpointing --dtype bfloat16 --max_length 5"
+    )
     sets = {"gradient_checkpointing": "on", "precision": "fp16", "packing": "on", "max_length": "9", "liger": "on"}
-    text = corrected(TRL, start, "1.16.0", sets, h200())
+    text = correct(TRL, launch, "1.16.0", sets, h200())
     assert text == (
         "trl sft --model_name_or_path a/b --gradient_checkpointing --dtype float32 --max_length 9 "
         "--bf16 false --fp16 --packing --use_liger_kernel"
     )
-    assert corrected(TRL, launch(text), "1.16.0", {}, h200()) == text
+    assert correct(TRL, parse_launch(text), "1.16.0", {}, h200()) == text
 
 
 def test_the_trainer_of_ones_own() -> None:
     text = "torchrun --nproc_per_node 2 train.py --output_dir o --per_device_train_batch_size 4 --mine 3 "
-    assert TRAINER.trainer(launch(text)) == "trainer" and not TRAINER.trainer(launch("python train.py --mine 3"))
-    assert not TRAINER.trainer(launch(text.replace("train.py", "run_clm_no_trainer.py")))
-    job = read(text + "--warmup_ratio 0.1 --logging_dir x --gradient_checkpointing", "5.23.0", framework=TRAINER)
-    assert [(each.name, each.now) for each in job.unknown_settings] == [
+    assert TRAINER.trainer(parse_launch(text)) == "trainer" and not TRAINER.trainer(
+        parse_launch("python train.py --mine 3")
+    )
+    assert not TRAINER.trainer(parse_launch(text.replace("train.py", "run_clm_no_trainer.py")))
+    job = read_job(text + "--warmup_ratio 0.1 --logging_dir x --gradient_checkpointing", "5.23.0", framework=TRAINER)
+    assert [(unknown.name, unknown.now) for unknown in job.unknown_settings] == [
         ("--warmup_ratio", ("--warmup_steps",)), ("--logging_dir", ())
     ]  # fmt: skip
-    assert said(job) == [("refuses", "gradient_checkpointing")] and job.world_size == Known(2)
-    assert not said(read(text + "--gradient_checkpointing", "5.17.0", framework=TRAINER))
+    assert summarize_problems(job) == [("refuses", "gradient_checkpointing")] and job.world_size == Known(2)
+    assert not summarize_problems(read_job(text + "--gradient_checkpointing", "5.17.0", framework=TRAINER))
     sets = {"attn_implementation": "sdpa", "packing": "on", "precision": "fp16"}
-    start = launch(text + "--warmup_ratio 0.1 --bf16 True")
-    assert corrected(TRAINER, start, "5.23.0", sets, h200()).endswith("--mine 3 --warmup_steps 0.1 --bf16 false --fp16")
+    launch = parse_launch(text + "--warmup_ratio 0.1 --bf16 True")
+    assert correct(TRAINER, launch, "5.23.0", sets, h200()).endswith("--mine 3 --warmup_steps 0.1 --bf16 false --fp16")
 
 
 @pytest.mark.parametrize("path", sorted(LAUNCHES.glob("trl/*")) + sorted(LAUNCHES.glob("transformers/*")), ids=str)
 def test_the_corpus_is_read(path: Path) -> None:
     framework = TRL if path.parent.name == "trl" else TRAINER
-    [start] = launches.launches(launches.source_of(str(path)), lambda name: None)
-    assert framework.trainer(start)
+    [launch] = launches.launches(launches.source_of(str(path)), lambda name: None)
+    assert framework.trainer(launch)
     for version in ("0.9.6", "0.19.1", "1.16.0") if framework is TRL else ("4.40.2", "5.23.0"):
-        here = package(h200(), "transformers", "4.46.3" if version[0] in "04" else "5.23.0")
-        job = framework.read(start, version, here)
-        text = corrected(framework, start, version, {}, here)
-        source = replace(start.source, text=text)
-        again = framework.read(launches.launches(source, lambda name: None)[0], version, here)
+        snapshot = package(h200(), "transformers", "4.46.3" if version[0] in "04" else "5.23.0")
+        job = framework.read(launch, version, snapshot)
+        text = correct(framework, launch, version, {}, snapshot)
+        source = replace(launch.source, text=text)
+        again = framework.read(launches.launches(source, lambda name: None)[0], version, snapshot)
         assert not again.unknown_settings and job.plan.max_length > 0
 
 
-# The real parser, out of the wheel: prints of each list of words what it leaves over, null where it refuses them.
-PARSES = """
+# The real parser, out of the wheel: prints what it leaves over of each argv, null where it refuses them.
+PARSER_SCRIPT = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from trl.scripts.utils import DatasetMixtureConfig, ScriptArguments, TrlParser
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.model_config import ModelConfig
 parser = TrlParser((ScriptArguments, SFTConfig, ModelConfig, DatasetMixtureConfig))
-found = []
-for words in json.load(sys.stdin):
+leftovers = []
+for argv in json.load(sys.stdin):
     try:
-        found.append(parser.parse_known_args(words)[1])
+        leftovers.append(parser.parse_known_args(argv)[1])
     except SystemExit:
-        found.append(None)
-json.dump({"found": found, "options": sorted(parser._option_string_actions)}, sys.stdout)
+        leftovers.append(None)
+json.dump({"leftovers": leftovers, "options": sorted(parser._option_string_actions)}, sys.stdout)
 """
 
 
@@ -265,33 +295,43 @@ def test_the_real_parser_agrees() -> None:
         wheel = wheels.fetch("trl", "1.16.0")
     except (subprocess.SubprocessError, OSError, IndexError):
         pytest.skip("the wheel of trl cannot be had")
-    here = package(h200(), "transformers", transformers.__version__)
+    snapshot = package(h200(), "transformers", transformers.__version__)
     texts = [path.read_text() for path in sorted(LAUNCHES.glob("trl/*sft*.sh")) if "vlm" not in path.name]
-    texts += [SFT + each for each in ("--bf16 --packing", "--max_lenght 3", "--packi", "--packing_strategy ffd")]
-    before = [launch(text) for text in texts]
+    texts += [
+        SFT_COMMAND + options for options in ("--bf16 --packing", "--max_lenght 3", "--packi", "--packing_strategy ffd")
+    ]
+    before = [parse_launch(text) for text in texts]
     after = []
-    for start in before:
-        job = TRL.read(start, "1.16.0", here)
-        sets = {name: value for each in job.problems if not each.mild for name, value in each.sets.items()}
-        after.append(launch(corrected(TRL, start, "1.16.0", sets, here)))
-    words = [[word.text for word in each.words[2 if known.command(each) else 1 :]] for each in (*before, *after)]
-    done = subprocess.run(
-        [sys.executable, "-c", PARSES, str(wheel.path)], input=json.dumps(words), capture_output=True, text=True
+    for launch in before:
+        job = TRL.read(launch, "1.16.0", snapshot)
+        sets = {name: value for problem in job.problems if not problem.mild for name, value in problem.sets.items()}
+        after.append(parse_launch(correct(TRL, launch, "1.16.0", sets, snapshot)))
+    argvs = [
+        [word.text for word in launch.words[2 if tables.is_trl_command(launch) else 1 :]]
+        for launch in (*before, *after)
+    ]
+    process = subprocess.run(
+        [sys.executable, "-c", PARSER_SCRIPT, str(wheel.path)], input=json.dumps(argvs), capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    refused, accepted = told["found"][: len(before)], told["found"][len(before) :]
+    assert process.returncode == 0, process.stderr
+    answer = json.loads(process.stdout)
+    refused, accepted = answer["leftovers"][: len(before)], answer["leftovers"][len(before) :]
     assert accepted == [[]] * len(after)
-    expected = [bool(TRL.read(start, "1.16.0", here).unknown_settings) or "--bf16 -" in text or "ffd" in text
-                for start, text in zip(before, texts)]  # fmt: skip
-    assert [each != [] for each in refused] == expected and sum(expected) >= 5
-    options = known.parser("sft", "1.16.0", transformers.__version__).here
-    real = {each[2:] for each in told["options"] if "-" not in each[2:] and not each.startswith("--no_")}
-    assert real - {"help", ""} == set(options)
+    expected = [bool(TRL.read(launch, "1.16.0", snapshot).unknown_settings) or "--bf16 -" in text or "ffd" in text
+                for launch, text in zip(before, texts)]  # fmt: skip
+    assert [leftover != [] for leftover in refused] == expected and sum(expected) >= 5
+    options = tables.load_parser_options("sft", "1.16.0", transformers.__version__).current
+    parser_options = {name[2:] for name in answer["options"] if "-" not in name[2:] and not name.startswith("--no_")}
+    assert parser_options - {"help", ""} == set(options)
 
 
 def test_tables_hold_what_was_read() -> None:
-    options = names(("transformers", "5.23.0", ("TrainingArguments",)), ("trl", "1.16.0", ("SFTConfig",))).here
+    options = build_parser_options(
+        ("transformers", "5.23.0", ("TrainingArguments",)), ("trl", "1.16.0", ("SFTConfig",))
+    ).current
     assert options["gradient_checkpointing"].kind == "bool" and options["gradient_checkpointing"].default is True
     assert options["packing_strategy"].choices == ("bfd", "bfd_split", "wrapped")
-    assert names(("transformers", "5.23.0", ("TrainingArguments",))).here["gradient_checkpointing"].kind == "bool?"
+    assert (
+        build_parser_options(("transformers", "5.23.0", ("TrainingArguments",))).current["gradient_checkpointing"].kind
+        == "bool?"
+    )

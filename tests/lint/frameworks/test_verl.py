@@ -20,9 +20,8 @@ from attncheck.core.launch import Launch, Source
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import launches
 from attncheck.lint.files import editing
-from attncheck.lint.frameworks.verl import FRAMEWORK
-from attncheck.lint.frameworks.verl import tables as verl
-from attncheck.lint.frameworks.verl.given import taken
+from attncheck.lint.frameworks.verl import FRAMEWORK, tables
+from attncheck.lint.frameworks.verl.given import parse_hydra_inputs
 from tests import snapshots, wheels
 
 CORPUS = Path(__file__).parents[2] / "data" / "launch" / "verl"
@@ -32,9 +31,9 @@ PPO = "python3 -m verl.trainer.main_ppo"
 SFT = "torchrun --nnodes=1 --nproc_per_node=8 -m verl.trainer.sft_trainer"
 OLD_SFT = "torchrun --nnodes=1 --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer"
 ACTOR, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.model"
-SIZE = "ulysses_sequence_parallel_size"
+ULYSSES_SIZE = "ulysses_sequence_parallel_size"
 # A GRPO command that every release takes and that has nothing to object to.
-SOUND = (
+VALID = (
     f"{PPO} algorithm.adv_estimator=grpo data.train_batch_size=64 data.max_prompt_length=512 "
     f"data.max_response_length=512 {MODEL}.path=Qwen/Qwen3-8B {MODEL}.use_remove_padding=True "
     f"{ACTOR}.ppo_mini_batch_size=32 {ACTOR}.ppo_micro_batch_size_per_gpu=4 "
@@ -45,119 +44,119 @@ SOUND = (
 )
 
 
-def launch(text: str, kind: Any = "shell", name: str = "run.sh") -> Launch:
-    [found] = launches.launches(Source(name, text, kind), lambda path: None)
-    return found
+def read_launch(text: str, kind: Any = "shell", name: str = "run.sh") -> Launch:
+    [launch] = launches.launches(Source(name, text, kind), lambda path: None)
+    return launch
 
 
-def job(text: str, version: str = "0.9.1", snapshot: Snapshot | None = None) -> Job:
-    return FRAMEWORK.read(launch(text), version, snapshot or snapshots.h200())
+def read_job(text: str, version: str = "0.9.1", snapshot: Snapshot | None = None) -> Job:
+    return FRAMEWORK.read(read_launch(text), version, snapshot or snapshots.h200())
 
 
-def written(text: str, version: str = "0.9.1", sets: Mapping[str, str] = {}, kind: Any = "shell") -> str:
-    given = launch(text, kind)
-    read = FRAMEWORK.read(given, version, snapshots.h200())
-    return editing.applied(given.source, FRAMEWORK.write(given, read, sets))
+def write_settings(text: str, version: str = "0.9.1", sets: Mapping[str, str] = {}, kind: Any = "shell") -> str:
+    launch = read_launch(text, kind)
+    job = FRAMEWORK.read(launch, version, snapshots.h200())
+    return editing.applied(launch.source, FRAMEWORK.write(launch, job, sets))
 
 
-def objections(text: str, version: str = "0.9.1", snapshot: Snapshot | None = None) -> tuple[SettingProblem, ...]:
-    return job(text, version, snapshot).problems
+def find_problems(text: str, version: str = "0.9.1", snapshot: Snapshot | None = None) -> tuple[SettingProblem, ...]:
+    return read_job(text, version, snapshot).problems
 
 
-def unknown(text: str, version: str = "0.9.1") -> dict[str, tuple[str, ...]]:
-    return {each.name: each.now for each in job(text, version).unknown_settings}
+def names_now(text: str, version: str = "0.9.1") -> dict[str, tuple[str, ...]]:
+    return {setting.name: setting.now for setting in read_job(text, version).unknown_settings}
 
 
 # Real Hydra --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
-def hydra() -> dict[str, str]:
+def hydra_environ() -> dict[str, str]:
     """Return the environment in which Hydra can be imported; it is installed once beside the wheels."""
     if importlib.util.find_spec("hydra") is not None:
         return dict(os.environ)
-    place = wheels.CACHE.parent / "hydra-1.3"
-    if not (place / "hydra").is_dir():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place), "hydra-core>=1.3,<1.4"]
+    folder = wheels.CACHE.parent / "hydra-1.3"
+    if not (folder / "hydra").is_dir():
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), "hydra-core>=1.3,<1.4"]
         if subprocess.run(command, capture_output=True, timeout=120).returncode:
             pytest.skip("hydra-core is not installed and cannot be")
-    return {**os.environ, "PYTHONPATH": str(place)}
+    return {**os.environ, "PYTHONPATH": str(folder)}
 
 
 @pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return the folder with verl's own configurations of each release in `RELEASES`."""
-    found = {}
+def config_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return release -> folder with verl's own configurations, for each of `RELEASES`."""
+    folders_by_release = {}
     for release in RELEASES:
         root = tmp_path_factory.mktemp(f"verl-{release}")
         wheel = wheels.fetch("verl", release)
         wheel.archive.extractall(root, [name for name in wheel.names if name.startswith("verl/trainer/config/")])
-        found[release] = str(root / "verl/trainer/config")
-    return found
+        folders_by_release[release] = str(root / "verl/trainer/config")
+    return folders_by_release
 
 
-def composed(hydra: dict[str, str], jobs: list[list[Any]]) -> list[Any]:
-    run = subprocess.run(
+def compose_with_hydra(hydra_environ: dict[str, str], jobs: list[list[Any]]) -> list[Any]:
+    completed = subprocess.run(
         [sys.executable, "-m", "tests.lint.hydra_composing"],
         input=json.dumps(jobs),
         capture_output=True,
         text=True,
-        env=hydra,
+        env=hydra_environ,
         cwd=Path(__file__).parents[3],
         timeout=120,
     )
-    assert run.returncode == 0, run.stderr
-    found: list[Any] = json.loads(run.stdout)
-    return found
+    assert completed.returncode == 0, completed.stderr
+    answers: list[Any] = json.loads(completed.stdout)
+    return answers
 
 
-def composition(given: Launch, release: str, folder: str) -> list[Any]:
-    """Return the job for Hydra that a launch is; one without a configuration where the release has no such module."""
-    names = verl.of(release)
-    read = taken(given)
-    home = names.config(read.module)
+def hydra_job(launch: Launch, version: str, folder: str) -> list[Any]:
+    """Return a launch as a job for Hydra; one without a configuration where the release has no such module."""
+    release = tables.find_release(version)
+    inputs = parse_hydra_inputs(launch)
+    module_config = release.config_of_module(inputs.module)
     # Shell variables stand for something without signs of Hydra's grammar.
-    overrides = [re.sub(r"\$\{?\w+\}?", "x", override.text) for override in read.overrides]
-    return [folder, (read.config or home) if home else "no such module", overrides]
+    overrides = [re.sub(r"\$\{?\w+\}?", "x", override.text) for override in inputs.overrides]
+    return [folder, (inputs.config_name or module_config) if module_config else "no such module", overrides]
 
 
-def test_the_table_gives_what_hydra_composes(hydra: dict[str, str], folders: dict[str, str]) -> None:
-    asked, given = [], []
-    for release, folder in folders.items():
-        names = verl.of(release)
-        for config in ("ppo_trainer", "ppo_megatron_trainer", "sft_trainer", "sft_trainer_engine"):
-            if config not in names.configs():
+def test_the_table_gives_what_hydra_composes(hydra_environ: dict[str, str], config_folders: dict[str, str]) -> None:
+    jobs, schemas = [], []
+    for version, folder in config_folders.items():
+        release = tables.find_release(version)
+        for config_name in ("ppo_trainer", "ppo_megatron_trainer", "sft_trainer", "sft_trainer_engine"):
+            if config_name not in release.config_names():
                 continue
-            for choices in names.engines(config):
-                asked.append([folder, config, [f"{key}={value}" for key, value in choices.items()]])
-                given.append(names.schema(config, choices))
-    assert len(asked) > 12
-    assert composed(hydra, asked) == given
+            for choices in release.engine_choices(config_name):
+                jobs.append([folder, config_name, [f"{key}={value}" for key, value in choices.items()]])
+                schemas.append(release.schema(config_name, choices))
+    assert len(jobs) > 12
+    assert compose_with_hydra(hydra_environ, jobs) == schemas
 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_corrected_commands_compose_where_the_originals_did_not(
-    release: str, hydra: dict[str, str], folders: dict[str, str]
+    release: str, hydra_environ: dict[str, str], config_folders: dict[str, str]
 ) -> None:
     before, after, jobs = [], [], []
     for script in SCRIPTS:
-        given = launch(script.read_text(encoding="utf-8"))
-        read = FRAMEWORK.read(given, release, snapshots.h200())
-        edits = FRAMEWORK.write(given, read, {})
-        assert bool(edits) == bool(read.unknown_settings), script.name
-        corrected = launch(editing.applied(given.source, edits))
+        launch = read_launch(script.read_text(encoding="utf-8"))
+        job = FRAMEWORK.read(launch, release, snapshots.h200())
+        edits = FRAMEWORK.write(launch, job, {})
+        assert bool(edits) == bool(job.unknown_settings), script.name
+        corrected = read_launch(editing.applied(launch.source, edits))
         assert FRAMEWORK.read(corrected, release, snapshots.h200()).unknown_settings == (), script.name
-        jobs.append(read)
-        before.append(composition(given, release, folders[release]))
-        after.append(composition(corrected, release, folders[release]))
-    found = composed(hydra, [*before, *after])
-    for script, read, first, second in zip(SCRIPTS, jobs, found[: len(before)], found[len(before) :]):
+        jobs.append(job)
+        before.append(hydra_job(launch, release, config_folders[release]))
+        after.append(hydra_job(corrected, release, config_folders[release]))
+    answers = compose_with_hydra(hydra_environ, [*before, *after])
+    for script, job, first, second in zip(SCRIPTS, jobs, answers[: len(before)], answers[len(before) :]):
         assert isinstance(second, dict), (script.name, second)
-        assert isinstance(first, str) == bool(read.unknown_settings), (script.name, first, read.unknown_settings)
-    assert sum(isinstance(first, str) for first in found[: len(before)]) >= 6
+        assert isinstance(first, str) == bool(job.unknown_settings), (script.name, first, job.unknown_settings)
+    assert sum(isinstance(first, str) for first in answers[: len(before)]) >= 6
 
 
-TRICKY = (
+TRICKY_OVERRIDES = (
     "trainer.nnodes=2",
     "+trainer.nnodes=2",
     "++trainer.nnodes=2",
@@ -183,9 +182,9 @@ TRICKY = (
     "+engine=fsdp",
     "trainer.logger=[console,wandb]",
     "+trainer.logger=[console]",
-    f"+{ACTOR}.{SIZE}=2",
-    f"+actor_rollout_ref.ref.{SIZE}=2",
-    f"{ACTOR}.fsdp_config.{SIZE}=2",
+    f"+{ACTOR}.{ULYSSES_SIZE}=2",
+    f"+actor_rollout_ref.ref.{ULYSSES_SIZE}=2",
+    f"{ACTOR}.fsdp_config.{ULYSSES_SIZE}=2",
     f"+{ACTOR}.fsdp_config.model_dtype=bf16",
     f"{ACTOR}.fsdp_config.model_dtype=bf16",
     f"+{ACTOR}.fsdp_config.mixed_precision.param_dtype=fp16",
@@ -205,29 +204,33 @@ TRICKY = (
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_what_is_called_unknown_is_what_hydra_refuses(
-    release: str, hydra: dict[str, str], folders: dict[str, str]
+    release: str, hydra_environ: dict[str, str], config_folders: dict[str, str]
 ) -> None:
-    said = [bool(job(f"{PPO} '{text}'", release).unknown_settings) for text in TRICKY]
-    found = composed(hydra, [[folders[release], "ppo_trainer", [text]] for text in TRICKY])
-    refused = [isinstance(answer, str) for answer in found]
-    assert dict(zip(TRICKY, said)) == dict(zip(TRICKY, refused))
-    assert 8 < sum(refused) < len(TRICKY) - 8
+    unknown = [bool(read_job(f"{PPO} '{text}'", release).unknown_settings) for text in TRICKY_OVERRIDES]
+    jobs = [[config_folders[release], "ppo_trainer", [text]] for text in TRICKY_OVERRIDES]
+    answers = compose_with_hydra(hydra_environ, jobs)
+    refused = [isinstance(answer, str) for answer in answers]
+    assert dict(zip(TRICKY_OVERRIDES, unknown)) == dict(zip(TRICKY_OVERRIDES, refused))
+    assert 8 < sum(refused) < len(TRICKY_OVERRIDES) - 8
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_settings_written_back_compose(release: str, hydra: dict[str, str], folders: dict[str, str]) -> None:
+def test_settings_written_back_compose(
+    release: str, hydra_environ: dict[str, str], config_folders: dict[str, str]
+) -> None:
     sets = {"attn_implementation": "sdpa", "ring_size": "2", "packing": "on", "precision": "fp16", "liger": "on"}
     sets |= {"gradient_checkpointing": "off", "batch": "2", "max_length": "2048", "global_batch": "16"}
-    texts = [written(SOUND, release, {key: value}) for key, value in sets.items()]
-    texts += [written(f"{SFT if release == '0.9.1' else OLD_SFT} optim.lr=1", release, sets)]
-    found = composed(hydra, [composition(launch(text), release, folders[release]) for text in texts])
-    assert all(isinstance(answer, dict) for answer in found), found
-    assert found[1][f"{ACTOR}.{SIZE}"] == 2
-    assert found[7]["data.max_response_length"] == 2048 - 512
+    texts = [write_settings(VALID, release, {key: value}) for key, value in sets.items()]
+    texts += [write_settings(f"{SFT if release == '0.9.1' else OLD_SFT} optim.lr=1", release, sets)]
+    jobs = [hydra_job(read_launch(text), release, config_folders[release]) for text in texts]
+    answers = compose_with_hydra(hydra_environ, jobs)
+    assert all(isinstance(answer, dict) for answer in answers), answers
+    assert answers[1][f"{ACTOR}.{ULYSSES_SIZE}"] == 2
+    assert answers[7]["data.max_response_length"] == 2048 - 512
     if release == "0.9.1":
-        assert found[0][f"{MODEL}.override_config.attn_implementation"] == "sdpa"
-        assert found[3][f"{ACTOR}.fsdp_config.mixed_precision.param_dtype"] == "float16"
-        assert found[-1]["engine.ulysses_sequence_parallel_size"] == 2
+        assert answers[0][f"{MODEL}.override_config.attn_implementation"] == "sdpa"
+        assert answers[3][f"{ACTOR}.fsdp_config.mixed_precision.param_dtype"] == "float16"
+        assert answers[-1]["engine.ulysses_sequence_parallel_size"] == 2
 
 
 # What is read ------------------------------------------------------------------------------------------------------
@@ -236,7 +239,7 @@ def test_settings_written_back_compose(release: str, hydra: dict[str, str], fold
 @pytest.mark.parametrize(
     ("text", "trainer"),
     [
-        (SOUND, "grpo"),
+        (VALID, "grpo"),
         (f"{PPO} trainer.nnodes=1", "ppo"),
         ("python3 verl/trainer/main_ppo.py algorithm.adv_estimator=rloo", "rloo"),
         ("python3 -m recipe.dapo.main_dapo actor_rollout_ref.model.path=x", "ppo"),
@@ -247,111 +250,113 @@ def test_settings_written_back_compose(release: str, hydra: dict[str, str], fold
     ],
 )
 def test_trainers(text: str, trainer: str) -> None:
-    assert FRAMEWORK.trainer(launch(text)) == trainer
+    assert FRAMEWORK.trainer(read_launch(text)) == trainer
 
 
 def test_a_sound_command_has_nothing_against_it() -> None:
     for version in ("0.2.0.post2", "0.4.1", "0.6.1", "0.7.1", "0.9.1"):
-        found = job(SOUND, version)
-        assert (found.unknown_settings, found.problems, found.remarks) == ((), (), ()), version
-        assert (found.model, found.world_size, found.gpus) == ("Qwen/Qwen3-8B", Known(8), Known(8))
-        assert found.plan.packing == "position_ids" and found.plan.precision == "autocast"
-        assert (found.plan.batch, found.plan.accumulation, found.plan.max_length) == (4, 2, 1024)
-        assert found.reinforcement and found.plan.attn_implementation == "flash_attention_2"
+        job = read_job(VALID, version)
+        assert (job.unknown_settings, job.problems, job.remarks) == ((), (), ()), version
+        assert (job.model, job.world_size, job.gpus) == ("Qwen/Qwen3-8B", Known(8), Known(8))
+        assert job.plan.packing == "position_ids" and job.plan.precision == "autocast"
+        assert (job.plan.batch, job.plan.accumulation, job.plan.max_length) == (4, 2, 1024)
+        assert job.reinforcement and job.plan.attn_implementation == "flash_attention_2"
 
 
 def test_defaults_move_with_the_release() -> None:
-    plain = SOUND.replace(f"{MODEL}.use_remove_padding=True", "")
-    assert job(plain, "0.6.1").plan.packing == "padding"
-    assert job(plain, "0.7.0").plan.packing == "position_ids"
-    assert job(SOUND, "0.3.0.post1").imports == ("flash_attn",)
-    assert job(plain, "0.6.1").imports == ()
-    assert job(SOUND, "0.9.0").imports == ("flash_attn",) and job(SOUND, "0.9.1").imports == ()
-    assert "transformers!=5.6.0,<5.11,>=5.5.3" in job(SOUND).requires
-    assert not any(text.startswith("transformers") for text in job(SOUND, "0.8.0").requires)
-    assert "vllm==0.24.0" in job(SOUND).requires
+    plain = VALID.replace(f"{MODEL}.use_remove_padding=True", "")
+    assert read_job(plain, "0.6.1").plan.packing == "padding"
+    assert read_job(plain, "0.7.0").plan.packing == "position_ids"
+    assert read_job(VALID, "0.3.0.post1").imports == ("flash_attn",)
+    assert read_job(plain, "0.6.1").imports == ()
+    assert read_job(VALID, "0.9.0").imports == ("flash_attn",) and read_job(VALID, "0.9.1").imports == ()
+    assert "transformers!=5.6.0,<5.11,>=5.5.3" in read_job(VALID).requires
+    assert not any(text.startswith("transformers") for text in read_job(VALID, "0.8.0").requires)
+    assert "vllm==0.24.0" in read_job(VALID).requires
 
 
 def test_the_attention_override() -> None:
-    text = f"{SOUND} +{MODEL}.override_config.attn_implementation=sdpa"
-    assert job(text, "0.6.1").plan.attn_implementation == "sdpa"
-    assert job(text, "0.6.0").plan.attn_implementation == "flash_attention_2"
-    assert [found.consequence for found in objections(text, "0.6.0")] == ["ignores"]
-    assert objections(text, "0.6.1") == ()
-    assert job(f"{text} trainer.use_legacy_worker_impl=disable", "0.6.0").plan.attn_implementation == "sdpa"
-    nested = f"{SOUND} +{MODEL}.override_config.model_config.attn_implementation=sdpa"
-    [found] = objections(nested)
-    assert found.consequence == "ignores" and dict(found.sets) == {"attn_implementation": "sdpa"}
+    text = f"{VALID} +{MODEL}.override_config.attn_implementation=sdpa"
+    assert read_job(text, "0.6.1").plan.attn_implementation == "sdpa"
+    assert read_job(text, "0.6.0").plan.attn_implementation == "flash_attention_2"
+    assert [problem.consequence for problem in find_problems(text, "0.6.0")] == ["ignores"]
+    assert find_problems(text, "0.6.1") == ()
+    assert read_job(f"{text} trainer.use_legacy_worker_impl=disable", "0.6.0").plan.attn_implementation == "sdpa"
+    nested = f"{VALID} +{MODEL}.override_config.model_config.attn_implementation=sdpa"
+    [problem] = find_problems(nested)
+    assert problem.consequence == "ignores" and dict(problem.sets) == {"attn_implementation": "sdpa"}
 
 
 def test_sequence_parallelism() -> None:
-    found = job(f"{SOUND} {ACTOR}.{SIZE}=2")
-    assert (found.plan.ring_size, found.scheme, found.plan.scheme) == (2, "ulysses", "ulysses")
-    assert "flash_attention_3" in found.hooked and "sdpa" not in found.hooked
-    assert found.locations["ring_size"].column > 1
-    inner = f"{SOUND} {ACTOR}.fsdp_config.{SIZE}=4"
-    assert job(inner).plan.ring_size == 4
-    assert job(inner, "0.7.1").plan.ring_size == 1  # the workers of then read the other key
-    [ignored] = objections(inner, "0.7.1")
-    assert ignored.consequence == "ignores" and dict(ignored.sets) == {f"{ACTOR}.{SIZE}": "4"}
-    [left] = objections(f"{inner} {ACTOR}.use_kl_loss=True")
-    assert left.mild and dict(left.sets) == {f"actor_rollout_ref.ref.{SIZE}": "4"}
-    assert objections(f"{SOUND} {ACTOR}.{SIZE}=4 {ACTOR}.use_kl_loss=True") == ()
+    job = read_job(f"{VALID} {ACTOR}.{ULYSSES_SIZE}=2")
+    assert (job.plan.ring_size, job.scheme, job.plan.scheme) == (2, "ulysses", "ulysses")
+    assert "flash_attention_3" in job.hooked and "sdpa" not in job.hooked
+    assert job.locations["ring_size"].column > 1
+    inner = f"{VALID} {ACTOR}.fsdp_config.{ULYSSES_SIZE}=4"
+    assert read_job(inner).plan.ring_size == 4
+    assert read_job(inner, "0.7.1").plan.ring_size == 1  # the workers of then read the other key
+    [problem] = find_problems(inner, "0.7.1")
+    assert problem.consequence == "ignores" and dict(problem.sets) == {f"{ACTOR}.{ULYSSES_SIZE}": "4"}
+    [problem] = find_problems(f"{inner} {ACTOR}.use_kl_loss=True")
+    assert problem.mild and dict(problem.sets) == {f"actor_rollout_ref.ref.{ULYSSES_SIZE}": "4"}
+    assert find_problems(f"{VALID} {ACTOR}.{ULYSSES_SIZE}=4 {ACTOR}.use_kl_loss=True") == ()
 
 
 def test_ulysses_needs_packing() -> None:
-    padded = f"{SOUND} {ACTOR}.{SIZE}=2".replace("padding=True", "padding=False")
+    padded = f"{VALID} {ACTOR}.{ULYSSES_SIZE}=2".replace("padding=True", "padding=False")
     for version in ("0.4.1", "0.6.1", "0.9.1"):
-        [found] = objections(padded, version)
-        assert found.consequence == "refuses" and dict(found.sets) == {"packing": "on"}, version
-        assert objections(written(padded, version, {"packing": "on"}), version) == ()
+        [problem] = find_problems(padded, version)
+        assert problem.consequence == "refuses" and dict(problem.sets) == {"packing": "on"}, version
+        assert find_problems(write_settings(padded, version, {"packing": "on"}), version) == ()
 
 
 def test_the_old_trainer_packs_under_ulysses_alone() -> None:
     base = f"{OLD_SFT} data.train_batch_size=64 data.micro_batch_size_per_gpu=4"
-    assert job(base, "0.4.1").plan.packing == "padding" and objections(base, "0.4.1") == ()
-    [alone] = objections(f"{base} use_remove_padding=True", "0.4.1")
+    assert read_job(base, "0.4.1").plan.packing == "padding" and find_problems(base, "0.4.1") == ()
+    [alone] = find_problems(f"{base} use_remove_padding=True", "0.4.1")
     assert alone.consequence == "ignores" and alone.mild
-    [wrong] = objections(f"{base} {SIZE}=2", "0.4.1")
+    [wrong] = find_problems(f"{base} {ULYSSES_SIZE}=2", "0.4.1")
     assert wrong.consequence == "wrong" and dict(wrong.sets) == {"packing": "on"}
-    both = job(f"{base} {SIZE}=2 use_remove_padding=True", "0.4.1")
+    both = read_job(f"{base} {ULYSSES_SIZE}=2 use_remove_padding=True", "0.4.1")
     assert both.problems == () and both.plan.packing == "position_ids" and both.plan.ring_size == 2
 
 
 def test_the_critic_is_flash_attention_2() -> None:
-    gae = SOUND.replace("=grpo", "=gae") + " critic.ppo_mini_batch_size=32 critic.ppo_micro_batch_size_per_gpu=4"
+    gae = VALID.replace("=grpo", "=gae") + " critic.ppo_mini_batch_size=32 critic.ppo_micro_batch_size_per_gpu=4"
     sdpa = f"{gae} +{MODEL}.override_config.attn_implementation=sdpa"
-    assert objections(gae) == ()
-    [found] = objections(sdpa)
-    assert found.consequence == "replaces" and found.mild
-    [refused] = objections(sdpa, snapshot=snapshots.without(snapshots.h200(), "flash-attn"))
+    assert find_problems(gae) == ()
+    [problem] = find_problems(sdpa)
+    assert problem.consequence == "replaces" and problem.mild
+    [refused] = find_problems(sdpa, snapshot=snapshots.without(snapshots.h200(), "flash-attn"))
     assert refused.consequence == "refuses" and not refused.mild
-    [volta] = objections(sdpa, snapshot=snapshots.gpus(snapshots.h200(), *[(7, 0)] * 8))
+    [volta] = find_problems(sdpa, snapshot=snapshots.gpus(snapshots.h200(), *[(7, 0)] * 8))
     assert volta.consequence == "refuses"
-    assert objections(f"{sdpa} critic.enable=False") == ()
-    [size] = objections(f"{gae} critic.{SIZE}=2 critic.model.use_remove_padding=False")
+    assert find_problems(f"{sdpa} critic.enable=False") == ()
+    [size] = find_problems(f"{gae} critic.{ULYSSES_SIZE}=2 critic.model.use_remove_padding=False")
     assert size.consequence == "refuses" and "critic.model.use_remove_padding" in size.sets
 
 
 def test_models_that_ulysses_or_packing_spoils() -> None:
     oss = snapshots.model(snapshots.h200(), model_type="gpt_oss", sinks=True)
-    assert [found.consequence for found in objections(f"{SOUND} {ACTOR}.{SIZE}=2", snapshot=oss)] == ["wrong"]
-    assert objections(SOUND, snapshot=oss) == ()
+    assert [problem.consequence for problem in find_problems(f"{VALID} {ACTOR}.{ULYSSES_SIZE}=2", snapshot=oss)] == [
+        "wrong"
+    ]
+    assert find_problems(VALID, snapshot=oss) == ()
     hybrid = snapshots.model(snapshots.h200(), model_type="qwen3_next")
-    [packed] = objections(SOUND, snapshot=hybrid)
+    [packed] = find_problems(VALID, snapshot=hybrid)
     assert packed.consequence == "wrong" and dict(packed.sets) == {"packing": "off"}
-    [both] = objections(f"{SOUND} {ACTOR}.{SIZE}=2", snapshot=hybrid)
+    [both] = find_problems(f"{VALID} {ACTOR}.{ULYSSES_SIZE}=2", snapshot=hybrid)
     assert dict(both.sets) == {"packing": "off", "ring_size": "1"}
-    assert objections(SOUND.replace("padding=True", "padding=False"), snapshot=hybrid) == ()
+    assert find_problems(VALID.replace("padding=True", "padding=False"), snapshot=hybrid) == ()
 
 
 def test_switches_that_do_nothing() -> None:
-    grouper = f"{SOUND} {ACTOR}.use_prefix_grouper=True"
-    assert [found.consequence for found in objections(grouper)] == ["ignores"]
-    assert objections(grouper, "0.7.1") == ()
-    determinism = f"{SOUND} {ACTOR}.fsdp_config.full_determinism=True"
-    assert objections(determinism) == () and job(determinism).plan.deterministic
-    assert [found.consequence for found in objections(determinism, "0.7.1")] == ["ignores"]
+    grouper = f"{VALID} {ACTOR}.use_prefix_grouper=True"
+    assert [problem.consequence for problem in find_problems(grouper)] == ["ignores"]
+    assert find_problems(grouper, "0.7.1") == ()
+    determinism = f"{VALID} {ACTOR}.fsdp_config.full_determinism=True"
+    assert find_problems(determinism) == () and read_job(determinism).plan.deterministic
+    assert [problem.consequence for problem in find_problems(determinism, "0.7.1")] == ["ignores"]
 
 
 @pytest.mark.parametrize(
@@ -370,41 +375,43 @@ def test_switches_that_do_nothing() -> None:
     ],
 )  # fmt: skip
 def test_batches_that_verl_asserts(old: str, new: str, part: str) -> None:
-    assert old in SOUND
-    found = objections(SOUND.replace(old, new))
-    assert any(part in each.message and each.consequence == "refuses" for each in found), found
-    for each in found:
-        if each.sets:  # what is advised mends it
-            mended = objections(written(SOUND.replace(old, new), "0.9.1", each.sets))
-            assert each.message not in [other.message for other in mended]
+    assert old in VALID
+    problems = find_problems(VALID.replace(old, new))
+    assert any(part in problem.message and problem.consequence == "refuses" for problem in problems), problems
+    for problem in problems:
+        if problem.sets:  # what is advised mends it
+            remaining = find_problems(write_settings(VALID.replace(old, new), "0.9.1", problem.sets))
+            assert problem.message not in [other.message for other in remaining]
 
 
 def test_the_token_budget_counts_the_ranks() -> None:
-    budget = SOUND.replace(f"{ACTOR}.ppo_micro_batch_size_per_gpu=4", f"{ACTOR}.use_dynamic_bsz=True")
+    budget = VALID.replace(f"{ACTOR}.ppo_micro_batch_size_per_gpu=4", f"{ACTOR}.use_dynamic_bsz=True")
     budget += f" {ACTOR}.ppo_max_token_len_per_gpu=512"
-    assert objections(budget)[0].mild and not objections(budget, "0.7.1")[0].mild
-    assert objections(f"{budget} {ACTOR}.{SIZE}=2") == ()
+    assert find_problems(budget)[0].mild and not find_problems(budget, "0.7.1")[0].mild
+    assert find_problems(f"{budget} {ACTOR}.{ULYSSES_SIZE}=2") == ()
 
 
 def test_fine_tuning() -> None:
     text = f"{SFT} model.path=Qwen/Qwen3-8B data.train_batch_size=64 data.micro_batch_size_per_gpu=4"
-    found = job(f"{text} engine.{SIZE}=2 model.use_liger=True +model.override_config.attn_implementation=sdpa")
-    assert (found.trainer, found.world_size, found.plan.ring_size, found.plan.liger) == ("sft", Known(8), 2, True)
-    assert found.plan.attn_implementation == "sdpa" and found.scheme == "ulysses" and not found.reinforcement
+    job = read_job(
+        f"{text} engine.{ULYSSES_SIZE}=2 model.use_liger=True +model.override_config.attn_implementation=sdpa"
+    )
+    assert (job.trainer, job.world_size, job.plan.ring_size, job.plan.liger) == ("sft", Known(8), 2, True)
+    assert job.plan.attn_implementation == "sdpa" and job.scheme == "ulysses" and not job.reinforcement
     odd = f"{text} data.use_dynamic_bsz=False".replace("gpu=4", "gpu=3")
-    [refused] = objections(odd)
+    [refused] = find_problems(odd)
     assert dict(refused.sets) == {"batch": "2"}
-    assert objections(written(odd, sets=refused.sets)) == ()
+    assert find_problems(write_settings(odd, sets=refused.sets)) == ()
 
 
 def test_megatron() -> None:
-    text = f"{SOUND} model_engine=megatron {ACTOR}.megatron.tensor_model_parallel_size=2"
-    found = job(f"{text} {ACTOR}.megatron.context_parallel_size=2")
-    assert (found.scheme, found.plan.ring_size, found.tensor_parallel, found.hooked) == ("megatron", 2, 2, ())
-    old = unknown(text, "0.7.0")
-    assert old == {"model_engine": ("--config-name=ppo_megatron_trainer",)}
-    assert job(written(text, "0.7.0"), "0.7.0").unknown_settings == ()
-    assert job(written(text, "0.7.0"), "0.7.0").tensor_parallel == 2
+    text = f"{VALID} model_engine=megatron {ACTOR}.megatron.tensor_model_parallel_size=2"
+    job = read_job(f"{text} {ACTOR}.megatron.context_parallel_size=2")
+    assert (job.scheme, job.plan.ring_size, job.tensor_parallel, job.hooked) == ("megatron", 2, 2, ())
+    renamed = names_now(text, "0.7.0")
+    assert renamed == {"model_engine": ("--config-name=ppo_megatron_trainer",)}
+    assert read_job(write_settings(text, "0.7.0"), "0.7.0").unknown_settings == ()
+    assert read_job(write_settings(text, "0.7.0"), "0.7.0").tensor_parallel == 2
 
 
 # What is written ---------------------------------------------------------------------------------------------------
@@ -415,39 +422,39 @@ def test_nothing_else_changes() -> None:
         "#!/bin/bash\nSP=4  # ranks\npython3 -m verl.trainer.main_ppo \\\n"
         "    'critic.model.fsdp_config.param_offload=True' \\\n"
         '    +critic.model.fsdp_config.optimizer_offload="${OFFLOAD}" \\\n'
-        f"    {ACTOR}.{SIZE}=$SP \\\n"
+        f"    {ACTOR}.{ULYSSES_SIZE}=$SP \\\n"
         "    actor_rollout_ref.actor.megatron.grad_offload=True \\\n"
         "    trainer.nnodes=1 $@\n"
     )
-    assert written(text) == (
+    assert write_settings(text) == (
         "#!/bin/bash\nSP=4  # ranks\npython3 -m verl.trainer.main_ppo \\\n"
         "    'critic.fsdp.param_offload=True' \\\n"
         '    critic.fsdp.optimizer_offload="${OFFLOAD}" \\\n'
-        f"    {ACTOR}.{SIZE}=$SP \\\n"
+        f"    {ACTOR}.{ULYSSES_SIZE}=$SP \\\n"
         "    trainer.nnodes=1 $@\n"
     )
-    assert written(SOUND) == SOUND
+    assert write_settings(VALID) == VALID
 
 
 def test_settings_in_the_names_of_the_release() -> None:
-    assert written(SOUND, sets={"attn_implementation": "sdpa"}) == (
-        f"{SOUND} +{MODEL}.override_config.attn_implementation=sdpa"
+    assert write_settings(VALID, sets={"attn_implementation": "sdpa"}) == (
+        f"{VALID} +{MODEL}.override_config.attn_implementation=sdpa"
     )
-    assert written(SOUND, "0.6.0", {"attn_implementation": "sdpa"}) == SOUND  # no name for it
-    asked = f"{SOUND} +{MODEL}.override_config.attn_implementation=sdpa"
-    assert written(asked, sets={"attn_implementation": "eager"}).endswith("attn_implementation=eager")
-    both = f"{SOUND} {ACTOR}.fsdp_config.{SIZE}=4 actor_rollout_ref.ref.fsdp_config.{SIZE}=4"
-    assert written(both, sets={"ring_size": "2"}) == both.replace("size=4", "size=2")
-    assert written(both, sets={f"{ACTOR}.fsdp_config.{SIZE}": "\0drop"}) == both.replace(
-        f" {ACTOR}.fsdp_config.{SIZE}=4", ""
+    assert write_settings(VALID, "0.6.0", {"attn_implementation": "sdpa"}) == VALID  # no name for it
+    explicit = f"{VALID} +{MODEL}.override_config.attn_implementation=sdpa"
+    assert write_settings(explicit, sets={"attn_implementation": "eager"}).endswith("attn_implementation=eager")
+    both = f"{VALID} {ACTOR}.fsdp_config.{ULYSSES_SIZE}=4 actor_rollout_ref.ref.fsdp_config.{ULYSSES_SIZE}=4"
+    assert write_settings(both, sets={"ring_size": "2"}) == both.replace("size=4", "size=2")
+    assert write_settings(both, sets={f"{ACTOR}.fsdp_config.{ULYSSES_SIZE}": "\0drop"}) == both.replace(
+        f" {ACTOR}.fsdp_config.{ULYSSES_SIZE}=4", ""
     )
 
 
 def test_a_renamed_trainer_with_a_new_value() -> None:
-    text = f"{OLD_SFT} model.partial_pretrain=m {SIZE}=8 use_remove_padding=true data.prompt_key=q"
-    now = written(text, "0.7.1", {"ring_size": "2"})
-    assert now == f"{SFT} model.path=m engine.{SIZE}=2 model.use_remove_padding=true"
-    assert "reads conversations" in job(text, "0.7.1").remarks[0] and job(text, "0.7.0").remarks == ()
+    text = f"{OLD_SFT} model.partial_pretrain=m {ULYSSES_SIZE}=8 use_remove_padding=true data.prompt_key=q"
+    now = write_settings(text, "0.7.1", {"ring_size": "2"})
+    assert now == f"{SFT} model.path=m engine.{ULYSSES_SIZE}=2 model.use_remove_padding=true"
+    assert "reads conversations" in read_job(text, "0.7.1").remarks[0] and read_job(text, "0.7.0").remarks == ()
 
 
 YAML = """\
@@ -472,44 +479,44 @@ my_own:
 
 
 def test_a_bare_file() -> None:
-    given = launch(YAML, "yaml", "config.yaml")
-    assert FRAMEWORK.trainer(given) == "ppo" and FRAMEWORK.model(given) == "Qwen/Qwen3-8B"
-    found = FRAMEWORK.read(given, "0.9.1", snapshots.h200())
-    assert {each.name: each.now for each in found.unknown_settings} == {
+    launch = read_launch(YAML, "yaml", "config.yaml")
+    assert FRAMEWORK.trainer(launch) == "ppo" and FRAMEWORK.model(launch) == "Qwen/Qwen3-8B"
+    job = FRAMEWORK.read(launch, "0.9.1", snapshots.h200())
+    assert {setting.name: setting.now for setting in job.unknown_settings} == {
         "critic.model.fsdp_config.param_offload": ("critic.fsdp.param_offload",)
     }
-    assert found.plan.ring_size == 2 and found.unknown_settings[0].location.line == 10
-    assert FRAMEWORK.read(given, "0.7.1", snapshots.h200()).unknown_settings == ()
+    assert job.plan.ring_size == 2 and job.unknown_settings[0].location.line == 10
+    assert FRAMEWORK.read(launch, "0.7.1", snapshots.h200()).unknown_settings == ()
     sets = {"attn_implementation": "sdpa", "ring_size": "1"}
-    text = editing.applied(given.source, FRAMEWORK.write(given, found, sets))
+    text = editing.applied(launch.source, FRAMEWORK.write(launch, job, sets))
     assert "# the critic" in text and "path: m  # ours" in text and "fsdp_config" not in text
     assert "  fsdp:\n    param_offload: true\n" in text and "    override_config:\n" in text
-    again = FRAMEWORK.read(launch(text, "yaml", "config.yaml"), "0.9.1", snapshots.h200())
-    assert (again.unknown_settings, again.plan.attn_implementation, again.plan.ring_size) == ((), "sdpa", 1)
+    corrected = FRAMEWORK.read(read_launch(text, "yaml", "config.yaml"), "0.9.1", snapshots.h200())
+    assert (corrected.unknown_settings, corrected.plan.attn_implementation, corrected.plan.ring_size) == ((), "sdpa", 1)
 
 
 def test_damaged_commands_give_a_job() -> None:
     draw = random.Random(6)
     texts = [script.read_text(encoding="utf-8") for script in SCRIPTS]
     signs = ["=", "+", "~", "'", "${", "[", "{", "@", "\0", "\n", "==", ".", "🙂", "null", "1e999", "--config-name"]
-    read = 0
+    jobs = 0
     for _ in range(300):
         text = draw.choice(texts)
         for _ in range(draw.randrange(1, 6)):
-            at = draw.randrange(len(text))
-            text = text[:at] + draw.choice(signs) + text[at + draw.randrange(3) :]
-        for given in launches.launches(Source("run.sh", text, "shell"), lambda path: None):
-            if FRAMEWORK.trainer(given):
+            offset = draw.randrange(len(text))
+            text = text[:offset] + draw.choice(signs) + text[offset + draw.randrange(3) :]
+        for launch in launches.launches(Source("run.sh", text, "shell"), lambda path: None):
+            if FRAMEWORK.trainer(launch):
                 version = draw.choice(["0.2", "0.4.1", "0.6.1", "0.9.1", "99", "x"])
-                found = FRAMEWORK.read(given, version, snapshots.h200())
-                edits = FRAMEWORK.write(given, found, {"ring_size": "1", "attn_implementation": "sdpa"})
-                editing.applied(given.source, edits)
-                read += 1
-    assert read > 150
+                job = FRAMEWORK.read(launch, version, snapshots.h200())
+                edits = FRAMEWORK.write(launch, job, {"ring_size": "1", "attn_implementation": "sdpa"})
+                editing.applied(launch.source, edits)
+                jobs += 1
+    assert jobs > 150
 
 
 def test_versions_between_and_beyond() -> None:
-    assert verl.of("0.9.1.dev3").release == "0.9.0"
-    assert verl.of("1.0").release == "0.9.1" and verl.of("0.1").release == "0.2.0.post2"
-    assert verl.of("unknown").release == "0.9.1"
-    assert replace(job(SOUND, "0.8.0.dev0"), version="").unknown_settings == ()
+    assert tables.find_release("0.9.1.dev3").version == "0.9.0"
+    assert tables.find_release("1.0").version == "0.9.1" and tables.find_release("0.1").version == "0.2.0.post2"
+    assert tables.find_release("unknown").version == "0.9.1"
+    assert replace(read_job(VALID, "0.8.0.dev0"), version="").unknown_settings == ()

@@ -17,7 +17,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-REAL = {
+REAL_PACKAGES = {
     "pydantic",
     "pydantic_core",
     "annotated_types",
@@ -26,14 +26,14 @@ REAL = {
     "packaging",
     "axolotl",
 }
-LOGGED: list[str] = []
+LOG_MESSAGES: list[str] = []
 
 
-class Names(type):
+class StubMeta(type):
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Anything
+        return Stub
 
     def __or__(cls, other: object) -> Any:
         return object
@@ -41,7 +41,7 @@ class Names(type):
     __ror__ = __or__
 
 
-class Anything(metaclass=Names):
+class Stub(metaclass=StubMeta):
     def __init__(self, *values: object, **words: object) -> None: ...
 
     def __bool__(self) -> bool:
@@ -60,7 +60,7 @@ class Anything(metaclass=Names):
         return core_schema.any_schema()
 
 
-class Empty(types.ModuleType):
+class StubModule(types.ModuleType):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.__path__: list[str] = []
@@ -68,41 +68,41 @@ class Empty(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return type(name, (Anything,), {})
+        return type(name, (Stub,), {})
 
 
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class StubFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> Any:
         top = name.partition(".")[0]
-        if top in sys.stdlib_module_names or top in REAL or top.startswith("_"):
+        if top in sys.stdlib_module_names or top in REAL_PACKAGES or top.startswith("_"):
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        return Empty(spec.name)
+        return StubModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None: ...
 
 
-class Kept(logging.Handler):
+class LogCollector(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        LOGGED.append(record.getMessage())
+        LOG_MESSAGES.append(record.getMessage())
 
 
 def main() -> None:
     sys.path.insert(0, sys.argv[1])
-    sys.meta_path.insert(0, Finder())
-    logging.getLogger().addHandler(Kept())
-    logging.getLogger("axolotl").addHandler(Kept())
+    sys.meta_path.insert(0, StubFinder())
+    logging.getLogger().addHandler(LogCollector())
+    logging.getLogger("axolotl").addHandler(LogCollector())
     schema: Any = importlib.import_module("axolotl.utils.schemas.config")
     answers = []
     for configuration in json.load(sys.stdin):
-        LOGGED.clear()
+        LOG_MESSAGES.clear()
         try:
             schema.AxolotlInputConfig(**configuration)
-            answers.append(["", " | ".join(LOGGED)])
+            answers.append(["", " | ".join(LOG_MESSAGES)])
         except (ValueError, ImportError, DeprecationWarning, TypeError) as error:
-            answers.append([f"{type(error).__name__}: {error}", " | ".join(LOGGED)])
+            answers.append([f"{type(error).__name__}: {error}", " | ".join(LOG_MESSAGES)])
     sys.__stdout__.write(json.dumps(answers)) if sys.__stdout__ else None
 
 

@@ -25,46 +25,50 @@ class Package:
     metadata: str = ""
     packages: frozenset[str] = frozenset()
     trees: dict[str, ast.Module] = field(default_factory=dict)
-    foreign: set[str] = field(default_factory=set)  # bases of other packages, met on the way
+    foreign: set[str] = field(default_factory=set)  # bases of other packages, met while collecting fields
 
-    def tree(self, module: str) -> ast.Module:
+    def parse_module(self, module: str) -> ast.Module:
         """Return the syntax tree of a module."""
         if module not in self.trees:
             self.trees[module] = ast.parse(self.texts[module])
         return self.trees[module]
 
-    def fields(self, module: str, name: str) -> dict[str, Row]:
+    def collect_fields(self, module: str, name: str) -> dict[str, Row]:
         """Return the fields of a class, those of its bases before its own, as dataclasses order them."""
-        found = self.find(module, name)
-        if found is None:
+        definition = self.find_class(module, name)
+        if definition is None:
             return {}
-        where, node = found
+        home, node = definition
         rows: dict[str, Row] = {}
         for base in reversed(node.bases):
-            rows.update(self.fields(*self.origin(where, ast.unparse(base))))
-        return {**rows, **dict(own(node))}
+            rows.update(self.collect_fields(*self.find_origin(home, ast.unparse(base))))
+        return {**rows, **dict(own_fields(node))}
 
-    def find(self, module: str, name: str, seen: frozenset[str] = frozenset()) -> tuple[str, ast.ClassDef] | None:
+    def find_class(
+        self, module: str, name: str, visited: frozenset[str] = frozenset()
+    ) -> tuple[str, ast.ClassDef] | None:
         """Return the module that really defines a class, and its definition; None where another package does."""
         if module not in self.texts:
             self.foreign.add(f"{module}.{name}")
             return None
-        for node in ast.walk(self.tree(module)):
+        for node in ast.walk(self.parse_module(module)):
             if isinstance(node, ast.ClassDef) and node.name == name:
                 return module, node
-        there = self.origin(module, name)
-        return self.find(*there, seen | {module}) if there[0] not in seen and there[0] != module else None
+        origin = self.find_origin(module, name)
+        return (
+            self.find_class(*origin, visited | {module}) if origin[0] not in visited and origin[0] != module else None
+        )
 
-    def origin(self, module: str, name: str) -> tuple[str, str]:
+    def find_origin(self, module: str, name: str) -> tuple[str, str]:
         """Return where a name of a module comes from: itself, or the module that it is imported from."""
-        for node in ast.walk(self.tree(module)):
+        for node in ast.walk(self.parse_module(module)):
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     if (alias.asname or alias.name) == name:
-                        return self.absolute(module, node), alias.name
+                        return self.resolve_import(module, node), alias.name
         return module, name
 
-    def absolute(self, module: str, node: ast.ImportFrom) -> str:
+    def resolve_import(self, module: str, node: ast.ImportFrom) -> str:
         """Return the module that a `from … import` names."""
         if not node.level:
             return node.module or ""
@@ -73,47 +77,47 @@ class Package:
         return ".".join([*kept, *([node.module] if node.module else [])])
 
 
-def own(node: ast.ClassDef) -> Iterator[tuple[str, Row]]:
+def own_fields(node: ast.ClassDef) -> Iterator[tuple[str, Row]]:
     """Yield the fields that a class declares itself: name, annotation, default; an alias counts as a name."""
-    for each in node.body:
-        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-            kind = ast.unparse(each.annotation)
-            if "ClassVar" in kind or each.target.id.startswith("_"):
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            kind = ast.unparse(statement.annotation)
+            if "ClassVar" in kind or statement.target.id.startswith("_"):
                 continue
-            row = (kind, default(each.value))
-            yield each.target.id, row
-            alias = keyword(each.value, "alias")
+            row = (kind, read_default(statement.value))
+            yield statement.target.id, row
+            alias = read_keyword(statement.value, "alias")
             if isinstance(alias, str):
                 yield alias, row
 
 
-def default(value: ast.expr | None) -> Any:
+def read_default(value: ast.expr | None) -> Any:
     """Return a default that is a plain value, as it is or in `field(default=…)`; None otherwise."""
     if isinstance(value, ast.Call):
-        inner = keyword(value, "default")
+        keyword_default = read_keyword(value, "default")
         first = value.args[0] if value.args else None
-        return inner if inner is not None or first is None else default(first)
+        return keyword_default if keyword_default is not None or first is None else read_default(first)
     try:
-        found = ast.literal_eval(value) if value is not None else None
+        default = ast.literal_eval(value) if value is not None else None
     except (ValueError, TypeError):
         return None
-    return found if isinstance(found, (str, int, float, bool)) else None
+    return default if isinstance(default, (str, int, float, bool)) else None
 
 
-def keyword(value: ast.expr | None, name: str) -> Any:
+def read_keyword(value: ast.expr | None, name: str) -> Any:
     """Return a keyword's plain value in a call."""
-    for each in value.keywords if isinstance(value, ast.Call) else ():
-        if each.arg == name:
-            return default(each.value)
+    for keyword in value.keywords if isinstance(value, ast.Call) else ():
+        if keyword.arg == name:
+            return read_default(keyword.value)
     return None
 
 
-def read(archive: Path, package: str) -> Package:
+def read_package(archive: Path, package: str) -> Package:
     """Return the modules of `package` in a wheel or sdist, and its METADATA."""
     texts: dict[str, str] = {}
     packages = set()
     metadata = pinned = ""
-    for name, text in members(archive):
+    for name, text in iter_members(archive):
         parts = Path(name).with_suffix("").parts
         if name.endswith(("METADATA", "PKG-INFO")):
             metadata = metadata if len(metadata) > len(text) else text
@@ -131,30 +135,30 @@ def read(archive: Path, package: str) -> Package:
     return Package(texts, pinned + metadata, frozenset(packages))
 
 
-def members(archive: Path) -> Iterator[tuple[str, str]]:
+def iter_members(archive: Path) -> Iterator[tuple[str, str]]:
     """Yield the names and texts of an archive's Python files and metadata."""
-    wanted = (".py", "METADATA", "PKG-INFO", "requirements.txt")
+    suffixes = (".py", "METADATA", "PKG-INFO", "requirements.txt")
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as wheel:
             for name in wheel.namelist():
-                if name.endswith(wanted):
+                if name.endswith(suffixes):
                     yield name, wheel.read(name).decode("utf-8")
         return
     with tarfile.open(archive) as sdist:
         for member in sdist:
-            file = sdist.extractfile(member) if member.name.endswith(wanted) else None
+            file = sdist.extractfile(member) if member.name.endswith(suffixes) else None
             if file is not None and "/tests/" not in member.name:
                 yield member.name.partition("/")[2], file.read().decode("utf-8")
 
 
-def ranges(versions: list[str], rows: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, list[list[Any]]]:
+def build_ranges(versions: list[str], rows: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, list[list[Any]]]:
     """Return name -> [[first release, last release, *row], …] of what each release has under each name."""
-    found: dict[str, list[list[Any]]] = {}
+    ranges: dict[str, list[list[Any]]] = {}
     for index, version in enumerate(versions):
         for name, row in rows[version].items():
-            known = found.setdefault(name, [])
-            if known and known[-1][2:] == row and index and known[-1][1] == versions[index - 1]:
-                known[-1][1] = version
+            spans = ranges.setdefault(name, [])
+            if spans and spans[-1][2:] == row and index and spans[-1][1] == versions[index - 1]:
+                spans[-1][1] = version
             else:
-                known.append([version, version, *row])
-    return dict(sorted(found.items()))
+                spans.append([version, version, *row])
+    return dict(sorted(ranges.items()))

@@ -13,27 +13,27 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.lint.tools.dataclass_names import Package, extend, requires, wheels, write
+from tests.lint.tools.dataclass_names import Package, extend_ranges, list_wheels, read_requirements, write_table
 
-TAKEN = ("ModelArguments", "DataArguments", "TrainingArguments", "FinetuningArguments", "GeneratingArguments")
+DATACLASSES = ("ModelArguments", "DataArguments", "TrainingArguments", "FinetuningArguments", "GeneratingArguments")
 FOLDERS = ("llamafactory/hparams/", "llamafactory/extras/constants.py")
 
 
 def main(directory: Path) -> None:
     """Write the table."""
-    found = wheels(directory, "llamafactory")
-    versions = list(found)
-    classes: dict[str, dict[str, list[list[Any]]]] = {name: {} for name in TAKEN}
-    demands: dict[str, list[list[Any]]] = {}
-    for position, wheel in enumerate(found.values()):
+    wheels = list_wheels(directory, "llamafactory")
+    versions = list(wheels)
+    classes: dict[str, dict[str, list[list[Any]]]] = {name: {} for name in DATACLASSES}
+    requirements: dict[str, list[list[Any]]] = {}
+    for position, wheel in enumerate(wheels.values()):
         package = Package(wheel, *FOLDERS)
-        for name, specifier in requires(wheel).items():
-            extend(demands.setdefault(name, []), position, versions, [specifier])
-        for each in TAKEN:
-            for name, row in package.fields(each).items():
-                extend(classes[each].setdefault(name, []), position, versions, row)
+        for name, specifier in read_requirements(wheel).items():
+            extend_ranges(requirements.setdefault(name, []), position, versions, [specifier])
+        for class_name in DATACLASSES:
+            for name, row in package.collect_options(class_name).items():
+                extend_ranges(classes[class_name].setdefault(name, []), position, versions, row)
     source = f"the wheels of llamafactory {versions[0]} to {versions[-1]}"
-    write("llamafactory", source, versions, classes, requires=demands)
+    write_table("llamafactory", source, versions, classes, requires=requirements)
 
 
 if __name__ == "__main__":

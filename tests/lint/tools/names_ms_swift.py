@@ -16,35 +16,41 @@ from typing import Any
 
 from packaging.version import Version
 
-from tests.lint.tools.class_fields import Package, ranges, read
-from tests.lint.tools.names_axolotl import COLUMNS, dump, kind, releases, requires
+from tests.lint.tools.class_fields import Package, build_ranges, read_package
+from tests.lint.tools.names_axolotl import COLUMNS, annotation_kind, list_releases, read_requirements, write_table
 
 TARGET = Path(__file__).parents[3] / "attncheck" / "lint" / "names" / "ms_swift.json"
-WANTED = ("transformers", "torch", "flash-attn", "trl", "peft", "liger-kernel", "accelerate", "deepspeed", "datasets")
-NEW = {"sft": "swift.arguments.sft_args.SftArguments", "rlhf": "swift.arguments.rlhf_args.RLHFArguments"}
-OLD = {"sft": "swift.llm.argument.train_args.TrainArguments", "rlhf": "swift.llm.argument.rlhf_args.RLHFArguments"}
+PACKAGES = ("transformers", "torch", "flash-attn", "trl", "peft", "liger-kernel", "accelerate", "deepspeed", "datasets")
+NEW_PATHS = {"sft": "swift.arguments.sft_args.SftArguments", "rlhf": "swift.arguments.rlhf_args.RLHFArguments"}
+OLD_PATHS = {
+    "sft": "swift.llm.argument.train_args.TrainArguments",
+    "rlhf": "swift.llm.argument.rlhf_args.RLHFArguments",
+}
 
 
-def fields(package: Package, path: str) -> dict[str, list[Any]]:
+def read_fields(package: Package, path: str) -> dict[str, list[Any]]:
     """Return the fields of a class, its bases' with them."""
     module, _, name = path.rpartition(".")
-    return {field: [kind(annotation), default] for field, (annotation, default) in package.fields(module, name).items()}
+    return {
+        field: [annotation_kind(annotation), default]
+        for field, (annotation, default) in package.collect_fields(module, name).items()
+    }
 
 
 def main(directory: Path) -> None:
     """Write the table."""
-    archives = releases(directory, r"ms_swift-([\d.]+)-py3-none-any\.whl$")
+    archives = list_releases(directory, r"ms_swift-([\d.]+)-py3-none-any\.whl$")
     names: dict[str, dict[str, list[Any]]] = {}
     reinforced: dict[str, dict[str, list[Any]]] = {}
     needs = {}
     for version, archive in archives.items():
-        package = read(archive, "swift")
-        paths = NEW if Version(version) >= Version("4") else OLD
-        names[version], more = fields(package, paths["sft"]), fields(package, paths["rlhf"])
+        package = read_package(archive, "swift")
+        paths = NEW_PATHS if Version(version) >= Version("4") else OLD_PATHS
+        names[version], more = read_fields(package, paths["sft"]), read_fields(package, paths["rlhf"])
         reinforced[version] = {name: row for name, row in more.items() if names[version].get(name) != row}
-        needs[version] = requires(package.metadata, WANTED)
+        needs[version] = read_requirements(package.metadata, PACKAGES)
         assert len(names[version]) > 150 and {"attn_impl", "sequence_parallel_size"} <= set(names[version]), version
-        assert any("Seq2SeqTrainingArguments" in each for each in package.foreign), package.foreign
+        assert any("Seq2SeqTrainingArguments" in name for name in package.foreign), package.foreign
     versions = list(archives)
     head = {
         "source": f"the wheels of ms-swift {versions[0]} to {versions[-1]}: arguments, trainers, METADATA",
@@ -52,7 +58,7 @@ def main(directory: Path) -> None:
         "versions": versions,
     }
     tables = {"requires": needs, "names": names, "rlhf": reinforced}
-    dump(TARGET, head, {key: ranges(versions, rows) for key, rows in tables.items()})
+    write_table(TARGET, head, {key: build_ranges(versions, rows) for key, rows in tables.items()})
 
 
 if __name__ == "__main__":

@@ -13,26 +13,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.lint.tools.dataclass_names import Package, extend, wheels, write
+from tests.lint.tools.dataclass_names import Package, extend_ranges, list_wheels, write_table
 
 FILES = ("transformers/training_args.py", "transformers/training_args_seq2seq.py", "transformers/trainer_utils.py")
 
 
 def main(directory: Path) -> None:
     """Write the table."""
-    found = wheels(directory, "transformers")
-    versions = list(found)
+    wheels = list_wheels(directory, "transformers")
+    versions = list(wheels)
     tables: dict[str, dict[str, list[list[Any]]]] = {"TrainingArguments": {}, "Seq2SeqTrainingArguments": {}}
-    for position, wheel in enumerate(found.values()):
+    for position, wheel in enumerate(wheels.values()):
         package = Package(wheel, *FILES)
-        plain, more = package.fields("TrainingArguments"), package.fields("Seq2SeqTrainingArguments")
+        plain, more = package.collect_options("TrainingArguments"), package.collect_options("Seq2SeqTrainingArguments")
         assert len(plain) > 90 and len(more) > len(plain), versions[position]
         for name, row in plain.items():
-            extend(tables["TrainingArguments"].setdefault(name, []), position, versions, row)
+            extend_ranges(tables["TrainingArguments"].setdefault(name, []), position, versions, row)
         for name, row in more.items():
             if name not in plain:
-                extend(tables["Seq2SeqTrainingArguments"].setdefault(name, []), position, versions, row)
-    write("transformers", f"the wheels of transformers {versions[0]} to {versions[-1]}", versions, tables)
+                extend_ranges(tables["Seq2SeqTrainingArguments"].setdefault(name, []), position, versions, row)
+    write_table("transformers", f"the wheels of transformers {versions[0]} to {versions[-1]}", versions, tables)
 
 
 if __name__ == "__main__":

@@ -17,34 +17,34 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.lint.tools.dataclass_names import Package, extend, requires, wheels, write
+from tests.lint.tools.dataclass_names import Package, extend_ranges, list_wheels, read_requirements, write_table
 from tests.wheels import Wheel
 
 SCRIPT = re.compile(r"trl/(?:commands/)?scripts/(\w+)\.py")
-LEFT_OUT = ("chat", "env", "vllm_serve", "utils", "_hf_argparser", "__init__")
+SKIPPED_SCRIPTS = ("chat", "env", "vllm_serve", "utils", "_hf_argparser", "__init__")
 
 
-def taken(text: str) -> list[str]:
+def read_dataclasses(text: str) -> list[str]:
     """Return the dataclasses that a script gives to its parser."""
     for node in ast.walk(ast.parse(text)):
-        given: ast.expr | None = None
+        argument: ast.expr | None = None
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "dataclass_types":
-            given = node.value
+            argument = node.value
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("TrlParser", "HfArgumentParser") and node.args:
-            given = node.args[0]
-        if isinstance(given, ast.Tuple):
-            return [ast.unparse(each) for each in given.elts]
+            argument = node.args[0]
+        if isinstance(argument, ast.Tuple):
+            return [ast.unparse(element) for element in argument.elts]
     return []
 
 
-def options(wheel: Wheel) -> Iterator[tuple[str, str]]:
+def launcher_options(wheel: Wheel) -> Iterator[tuple[str, str]]:
     """Yield the options of `accelerate launch` and what each takes."""
     tree = wheel.tree("accelerate.commands.launch")
     assert tree is not None
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("add_argument"):
-            words = {word.arg: ast.unparse(word.value) for word in node.keywords}
-            kind = "switch" if "store_" in words.get("action", "") else words.get("type", "str")
+            keywords = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            kind = "switch" if "store_" in keywords.get("action", "") else keywords.get("type", "str")
             for argument in node.args:
                 if isinstance(argument, ast.Constant) and str(argument.value).startswith("--"):
                     yield str(argument.value).lstrip("-").replace("-", "_"), kind
@@ -52,34 +52,42 @@ def options(wheel: Wheel) -> Iterator[tuple[str, str]]:
 
 def main(directory: Path) -> None:
     """Write the table."""
-    found = wheels(directory, "trl")
-    versions = list(found)
+    wheels = list_wheels(directory, "trl")
+    versions = list(wheels)
     classes: dict[str, dict[str, list[list[Any]]]] = {}
     scripts: dict[str, list[list[Any]]] = {}
-    demands: dict[str, list[list[Any]]] = {}
-    for position, wheel in enumerate(found.values()):
+    requirements: dict[str, list[list[Any]]] = {}
+    for position, wheel in enumerate(wheels.values()):
         package = Package(wheel, "trl/")
-        known: dict[str, str] = {}
-        for name, specifier in requires(wheel).items():
-            extend(demands.setdefault(name, []), position, versions, [specifier])
+        files: dict[str, str] = {}
+        for name, specifier in read_requirements(wheel).items():
+            extend_ranges(requirements.setdefault(name, []), position, versions, [specifier])
         for file in sorted(wheel.names):
             script = SCRIPT.fullmatch(file)
-            names = taken(wheel.read(file)) if script and script[1] not in LEFT_OUT else []
+            names = read_dataclasses(wheel.read(file)) if script and script[1] not in SKIPPED_SCRIPTS else []
             if script and any(name.endswith("Config") for name in names):
-                own = [_named(name, script[1], file in package.classes.get(name, {})) for name in names]
-                extend(scripts.setdefault(script[1], []), position, versions, [own])
-                known.update(dict.fromkeys(own, file))
-        for each, file in known.items():
-            for name, row in package.fields(each.split(".")[-1], file).items():
-                extend(classes.setdefault(each, {}).setdefault(name, []), position, versions, row)
-    accelerate = list(wheels(directory, "accelerate").values())[-1]
+                dataclasses = [_table_name(name, script[1], file in package.classes.get(name, {})) for name in names]
+                extend_ranges(scripts.setdefault(script[1], []), position, versions, [dataclasses])
+                files.update(dict.fromkeys(dataclasses, file))
+        for class_name, file in files.items():
+            for name, row in package.collect_options(class_name.split(".")[-1], file).items():
+                extend_ranges(classes.setdefault(class_name, {}).setdefault(name, []), position, versions, row)
+    accelerate = list(list_wheels(directory, "accelerate").values())[-1]
     source = f"the wheels of trl {versions[0]} to {versions[-1]}, and {accelerate.path.name.rsplit('-', 3)[0]}"
-    write("trl", source, versions, classes, requires=demands, scripts=scripts, launcher=dict(options(accelerate)))
+    write_table(
+        "trl",
+        source,
+        versions,
+        classes,
+        requires=requirements,
+        scripts=scripts,
+        launcher=dict(launcher_options(accelerate)),
+    )
 
 
-def _named(name: str, script: str, own: bool) -> str:
+def _table_name(name: str, script: str, is_own: bool) -> str:
     """Return how a class is called in the table: that of a script's own file with the script's name in front."""
-    return f"{script}.{name}" if own else name
+    return f"{script}.{name}" if is_own else name
 
 
 if __name__ == "__main__":

@@ -19,78 +19,78 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from attncheck.lint.frameworks.verl import tables as verl
+from attncheck.lint.frameworks.verl import tables
 from tests import wheels
 
 RELEASES = (
     *("0.2.0.post2", "0.3.0.post1", "0.4.0", "0.4.1", "0.5.0", "0.6.0", "0.6.1", "0.7.0", "0.7.1"),
     *("0.8.0", "0.9.0", "0.9.1"),
 )
-MAIN = re.compile(r"""@hydra\.main\(config_path=["']config["'], config_name=["'](\w+)["']""")
-FILE = Path(__file__).parents[3] / "attncheck" / "lint" / "names" / "verl.json"
-SHARED = "verl/trainer/config"
-WANTED = ("transformers", "torch", "flash-attn", "liger-kernel", "tensordict", "vllm", "sglang")
+HYDRA_MAIN = re.compile(r"""@hydra\.main\(config_path=["']config["'], config_name=["'](\w+)["']""")
+TABLE_FILE = Path(__file__).parents[3] / "attncheck" / "lint" / "names" / "verl.json"
+SHARED_CONFIGS = "verl/trainer/config"
+PACKAGES = ("transformers", "torch", "flash-attn", "liger-kernel", "tensordict", "vllm", "sglang")
 EXTRAS = ("", "vllm", "sglang")
 
 
 hydra: Any = importlib.import_module("hydra")
-State: Any = importlib.import_module("hydra.core.global_hydra").GlobalHydra
+GlobalHydra: Any = importlib.import_module("hydra.core.global_hydra").GlobalHydra
 Plugins: Any = importlib.import_module("hydra.core.plugins").Plugins
-Plugin: Any = importlib.import_module("hydra.plugins.search_path_plugin").SearchPathPlugin
+SearchPathPlugin: Any = importlib.import_module("hydra.plugins.search_path_plugin").SearchPathPlugin
 OmegaConf: Any = importlib.import_module("omegaconf").OmegaConf
 
 
-class Shared(Plugin):  # type: ignore[misc]  # Hydra may be missing where this is only checked
+class SharedSearchPath(SearchPathPlugin):  # type: ignore[misc]  # Hydra may be missing where this is only checked
     """Adds verl's own configurations to the search path, as its experimental ones ask for in their `hydra` key."""
 
     root = ""
 
     def manipulate_search_path(self, search_path: Any) -> None:
         if self.root:
-            search_path.append("verl", f"file://{self.root}/{SHARED}")
+            search_path.append("verl", f"file://{self.root}/{SHARED_CONFIGS}")
 
 
-def leaves(tree: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+def iter_leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted leaves of a configuration; a list and an empty table are leaves."""
     for name, value in tree.items():
         if isinstance(value, dict) and value:
-            yield from leaves(value, f"{before}{name}.")
+            yield from iter_leaves(value, f"{prefix}{name}.")
         else:
-            yield f"{before}{name}", value
+            yield f"{prefix}{name}", value
 
 
-def composed(folder: Path, name: str, *overrides: str) -> dict[str, Any]:
+def compose(folder: Path, name: str, *overrides: str) -> dict[str, Any]:
     """Return the leaves that Hydra composes, interpolations left as they are written."""
-    State.instance().clear()
+    GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(folder), version_base=None):
         tree = OmegaConf.to_container(hydra.compose(config_name=name, overrides=list(overrides)), resolve=False)
-    return dict(leaves(tree))
+    return dict(iter_leaves(tree))
 
 
-def option(folder: Path, name: str) -> dict[str, Any]:
+def compose_option(folder: Path, name: str) -> dict[str, Any]:
     """Return the leaves of one option of a group, under no package."""
     text = (folder / f"{name}.yaml").read_text(encoding="utf-8")
     group = "" if "@package _global_" in text else name.rpartition("/")[0]
-    found = composed(folder, name)
-    return {key.removeprefix(f"{group}."): value for key, value in found.items()} if group else found
+    leaves = compose(folder, name)
+    return {key.removeprefix(f"{group}."): value for key, value in leaves.items()} if group else leaves
 
 
-def defaults(folder: Path, name: str) -> list[Any]:
+def read_defaults(folder: Path, name: str) -> list[Any]:
     """Return the defaults list of a configuration, as written."""
     raw = OmegaConf.to_container(OmegaConf.load(folder / f"{name}.yaml"), resolve=False)
     assert isinstance(raw, dict)
     return list(raw.get("defaults", ()))
 
 
-def own(folder: Path, name: str) -> dict[str, Any]:
+def read_own_leaves(folder: Path, name: str) -> dict[str, Any]:
     """Return the leaves that stand in a configuration's own file."""
     raw = OmegaConf.to_container(OmegaConf.load(folder / f"{name}.yaml"), resolve=False)
     assert isinstance(raw, dict)
-    return dict(leaves({key: value for key, value in raw.items() if key not in ("defaults", "hydra")}))
+    return dict(iter_leaves({key: value for key, value in raw.items() if key not in ("defaults", "hydra")}))
 
 
 class Table:
-    """What is written, filled release by release."""
+    """The contents of the table, filled release by release."""
 
     def __init__(self) -> None:
         self.modules: dict[str, list[list[Any]]] = {}
@@ -98,79 +98,80 @@ class Table:
         self.options: dict[str, dict[str, list[list[Any]]]] = {}
         self.requires: dict[str, list[list[Any]]] = {}
 
-    def requirements(self, number: int, release: str) -> None:
+    def add_requirements(self, index: int, release: str) -> None:
         """Add what a release requires of the packages that attention depends on, by extra."""
-        found: dict[str, list[str]] = {extra: [] for extra in EXTRAS}
+        requirements: dict[str, list[str]] = {extra: [] for extra in EXTRAS}
         for line in wheels.fetch("verl", release).requires():
-            wanted = Requirement(line)
-            if wanted.name not in WANTED or not wanted.specifier:
+            requirement = Requirement(line)
+            if requirement.name not in PACKAGES or not requirement.specifier:
                 continue
             for extra in EXTRAS:
-                marker = wanted.marker
-                plain = marker is None and not extra
-                if plain or (marker is not None and wanted.name == extra and marker.evaluate({"extra": extra})):
-                    found[extra].append(f"{wanted.name}{wanted.specifier}")
-        for extra, lines in found.items():
-            add(self.requires.setdefault(extra, []), number, sorted(set(lines)))
+                marker = requirement.marker
+                is_unconditional = marker is None and not extra
+                is_of_extra = requirement.name == extra and marker is not None and marker.evaluate({"extra": extra})
+                if is_unconditional or is_of_extra:
+                    requirements[extra].append(f"{requirement.name}{requirement.specifier}")
+        for extra, lines in requirements.items():
+            extend_spans(self.requires.setdefault(extra, []), index, sorted(set(lines)))
 
-    def release(self, number: int, root: Path) -> None:
+    def add_release(self, index: int, root: Path) -> None:
         """Add one release."""
-        Shared.root = str(root)
-        shared = root / SHARED
+        SharedSearchPath.root = str(root)
+        shared = root / SHARED_CONFIGS
         for path in sorted(shared.glob("*/*.yaml")):
             if "_generated" not in path.name:
-                self.option(number, shared, f"{path.parent.name}/{path.stem}")
+                self.add_option(index, shared, f"{path.parent.name}/{path.stem}")
         for folder in (shared, *sorted((root / "verl/experimental").glob("*/config"))):
-            self.mains(number, root, folder)
+            self.add_modules(index, root, folder)
         for name in ("ppo_megatron_trainer",):
-            self.config(number, shared, name)
+            self.add_config(index, shared, name)
 
-    def mains(self, number: int, root: Path, folder: Path) -> None:
+    def add_modules(self, index: int, root: Path, folder: Path) -> None:
         for path in sorted(folder.parent.glob("*.py")):
-            found = MAIN.search(path.read_text(encoding="utf-8"))
-            if found is None:
+            match = HYDRA_MAIN.search(path.read_text(encoding="utf-8"))
+            if match is None:
                 continue
             module = ".".join(path.relative_to(root).with_suffix("").parts)
-            add(self.modules.setdefault(module, []), number, found[1])
-            self.config(number, folder, found[1])
-            beside = folder / f"{found[1].replace('_trainer', '_megatron_trainer')}.yaml"
-            if beside.exists():
-                self.config(number, folder, beside.stem)
+            extend_spans(self.modules.setdefault(module, []), index, match[1])
+            self.add_config(index, folder, match[1])
+            megatron_file = folder / f"{match[1].replace('_trainer', '_megatron_trainer')}.yaml"
+            if megatron_file.exists():
+                self.add_config(index, folder, megatron_file.stem)
 
-    def config(self, number: int, folder: Path, name: str) -> None:
+    def add_config(self, index: int, folder: Path, name: str) -> None:
         entry = self.configs.setdefault(name, {"defaults": [], "own": {}})
-        if any(row[0] <= number <= row[1] for row in entry["defaults"]):
+        if any(row[0] <= index <= row[1] for row in entry["defaults"]):
             return
         mounts = []
-        for item in defaults(folder, name):
+        for item in read_defaults(folder, name):
             if isinstance(item, dict):
                 [(key, choice)] = item.items()
-                group, _, at = key.partition("@")
-                mounts.append([group if at == group else key, choice])  # as Hydra wants it written in an override
+                group, _, package = key.partition("@")
+                mounts.append([group if package == group else key, choice])  # as Hydra wants it written in an override
             elif item != "_self_":
-                base, _, at = item.partition("@")
-                mounts.append([f"@{at}", base])
-                beside = folder if (folder / f"{base}.yaml").exists() else Path(Shared.root) / SHARED
-                self.config(number, beside, base)
-        add(entry["defaults"], number, mounts)
-        for key, value in own(folder, name).items():
-            add(entry["own"].setdefault(key, []), number, value)
+                base, _, package = item.partition("@")
+                mounts.append([f"@{package}", base])
+                is_beside = (folder / f"{base}.yaml").exists()
+                self.add_config(index, folder if is_beside else Path(SharedSearchPath.root) / SHARED_CONFIGS, base)
+        extend_spans(entry["defaults"], index, mounts)
+        for key, value in read_own_leaves(folder, name).items():
+            extend_spans(entry["own"].setdefault(key, []), index, value)
 
-    def option(self, number: int, folder: Path, name: str) -> None:
+    def add_option(self, index: int, folder: Path, name: str) -> None:
         entry = self.options.setdefault(name, {})
-        for key, value in option(folder, name).items():
-            add(entry.setdefault(key, []), number, value)
+        for key, value in compose_option(folder, name).items():
+            extend_spans(entry.setdefault(key, []), index, value)
 
 
-def add(rows: list[list[Any]], number: int, value: Any) -> None:
-    """Add what one release says to rows of (first release, last release, value)."""
-    if rows and rows[-1][1] == number - 1 and rows[-1][2] == value and type(rows[-1][2]) is type(value):
-        rows[-1][1] = number
+def extend_spans(spans: list[list[Any]], index: int, value: Any) -> None:
+    """Add the value of one release to spans of (first release, last release, value)."""
+    if spans and spans[-1][1] == index - 1 and spans[-1][2] == value and type(spans[-1][2]) is type(value):
+        spans[-1][1] = index
     else:
-        rows.append([number, number, value])
+        spans.append([index, index, value])
 
 
-def unpacked(release: str, into: Path) -> Path:
+def unpack_wheel(release: str, into: Path) -> Path:
     """Return the folder with verl's configurations and entry points of one release."""
     wheel = wheels.fetch("verl", release)
     for name in wheel.names:
@@ -179,46 +180,46 @@ def unpacked(release: str, into: Path) -> Path:
     return into
 
 
-def compare(table: dict[str, Any], root: Path, release: str) -> int:
+def compare_with_hydra(table: dict[str, Any], root: Path, release: str) -> int:
     """Compare what the table gives with what Hydra composes; return how many compositions there were."""
-    Shared.root = str(root)
+    SharedSearchPath.root = str(root)
     count = 0
-    names = verl.Names(table, release)
-    for name in names.configs():
+    known = tables.Release(table, release)
+    for name in known.config_names():
         folder = next(path.parent for path in sorted(root.rglob(f"config/{name}.yaml")))
-        for choices in names.engines(name):
-            wanted = composed(folder, name, *(f"{key}={value}" for key, value in choices.items()))
-            found = names.schema(name, choices)
-            assert found == wanted, (release, name, choices, differing(found, wanted))
+        for choices in known.engine_choices(name):
+            composed = compose(folder, name, *(f"{key}={value}" for key, value in choices.items()))
+            schema = known.schema(name, choices)
+            assert schema == composed, (release, name, choices, find_differences(schema, composed))
             count += 1
     return count
 
 
-def differing(found: dict[str, Any], wanted: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Return where two compositions differ, the first few."""
+def find_differences(schema: dict[str, Any], composed: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return the first few keys in which two compositions differ, with both values."""
     missing = "missing"
     return [
-        (key, found.get(key, missing), wanted.get(key, missing))
-        for key in sorted({*found, *wanted})
-        if found.get(key, missing) != wanted.get(key, missing)
+        (key, schema.get(key, missing), composed.get(key, missing))
+        for key in sorted({*schema, *composed})
+        if schema.get(key, missing) != composed.get(key, missing)
     ][:8]
 
 
 def main() -> None:
     """Write the table, and compare it."""
-    Plugins.instance().register(Shared)
+    Plugins.instance().register(SharedSearchPath)
     with tempfile.TemporaryDirectory() as scratch:
-        roots = [unpacked(release, Path(scratch) / release) for release in RELEASES]
+        roots = [unpack_wheel(release, Path(scratch) / release) for release in RELEASES]
         table = Table()
-        for number, root in enumerate(roots):
-            table.release(number, root)
-            table.requirements(number, RELEASES[number])
-        written = {"releases": RELEASES, **vars(table)}
-        text = json.dumps(written, sort_keys=True, separators=(",", ":"))
-        count = sum(compare(json.loads(text), root, release) for root, release in zip(roots, RELEASES))
-    FILE.parent.mkdir(exist_ok=True)
-    FILE.write_text(text.replace('},"', '},\n"') + "\n", encoding="utf-8")
-    print(f"{FILE}: {FILE.stat().st_size} bytes, {count} compositions compared")
+        for index, root in enumerate(roots):
+            table.add_release(index, root)
+            table.add_requirements(index, RELEASES[index])
+        contents = {"releases": RELEASES, **vars(table)}
+        text = json.dumps(contents, sort_keys=True, separators=(",", ":"))
+        count = sum(compare_with_hydra(json.loads(text), root, release) for root, release in zip(roots, RELEASES))
+    TABLE_FILE.parent.mkdir(exist_ok=True)
+    TABLE_FILE.write_text(text.replace('},"', '},\n"') + "\n", encoding="utf-8")
+    print(f"{TABLE_FILE}: {TABLE_FILE.stat().st_size} bytes, {count} compositions compared")
 
 
 if __name__ == "__main__":

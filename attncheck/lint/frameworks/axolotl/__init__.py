@@ -15,24 +15,24 @@ from attncheck.core.job import Job, Key, UnknownSetting
 from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.plan import RING_NAMES, CrossEntropy, Packing, Plan, Precision
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.releases import changed, fields, near, requires
-from attncheck.lint.fields.written import truth
+from attncheck.lint.fields.releases import find_change_release, find_closest_name, read_fields, read_requirements
+from attncheck.lint.fields.written import is_true
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.axolotl import tables as axolotl
-from attncheck.lint.frameworks.axolotl.behaviour import objections, takes_flash_4
-from attncheck.lint.frameworks.axolotl.changes import changes
-from attncheck.lint.frameworks.axolotl.plan import plan_settings
-from attncheck.lint.frameworks.axolotl.values import Values, values
+from attncheck.lint.frameworks.axolotl.behaviour import find_problems, uses_flash_4
+from attncheck.lint.frameworks.axolotl.changes import make_edits
+from attncheck.lint.frameworks.axolotl.plan import format_plan
+from attncheck.lint.frameworks.axolotl.values import AxolotlSettings, read_settings
 
-MODULES = ("axolotl.cli.train", "axolotl/cli/train.py")
+TRAIN_MODULES = ("axolotl.cli.train", "axolotl/cli/train.py")
 OWN_KEYS = frozenset(  # a file with `base_model` and one of these is axolotl's
     {
         *("micro_batch_size", "sequence_len", "sample_packing", "attn_implementation", "flash_attention", "adapter"),
         *("sdp_attention", "pretraining_dataset", "rl", "pad_to_sequence_len", "context_parallel_size", "num_epochs"),
     }
 )
-COUNTED: Mapping[Key, tuple[str, ...]] = {
-    "attn_implementation": ("attn_implementation", *axolotl.BOOLEANS),
+KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
+    "attn_implementation": ("attn_implementation", *axolotl.FLAG_IMPLEMENTATIONS),
     "packing": ("sample_packing",),
     "precision": ("bf16", "bfloat16", "fp16", "float16"),
     "ring_size": ("context_parallel_size", "sequence_parallel_degree"),
@@ -46,68 +46,70 @@ COUNTED: Mapping[Key, tuple[str, ...]] = {
 }
 
 
-def trainer(launch: Launch) -> str:
+def detect_trainer(launch: Launch) -> str:
     """Return what a launch trains ("sft", "dpo", "pt"), "" where it is not axolotl's."""
     words = [word.text for word in launch.words]
-    if words[:2] == ["axolotl", "train"] or (words and words[0].endswith(MODULES)):
-        return _kind(launch)
+    if words[:2] == ["axolotl", "train"] or (words and words[0].endswith(TRAIN_MODULES)):
+        return _detect_kind(launch)
     if words:
         return ""
     names = {entry.name.split(".")[0] for entry in launch.entries}
-    return _kind(launch) if "base_model" in names and names & OWN_KEYS else ""
+    return _detect_kind(launch) if "base_model" in names and names & OWN_KEYS else ""
 
 
-def _kind(launch: Launch) -> str:
-    found = values(launch, FRAMEWORK.newest)
-    rl = found.get("rl")
+def _detect_kind(launch: Launch) -> str:
+    settings = read_settings(launch, FRAMEWORK.newest)
+    rl = settings.get("rl")
     if isinstance(rl, str) and rl:
         return rl
-    if found.on("reward_model") or found.on("process_reward_model"):
+    if settings.is_on("reward_model") or settings.is_on("process_reward_model"):
         return "rm"
-    return "pt" if found.get("pretraining_dataset") else "sft"
+    return "pt" if settings.get("pretraining_dataset") else "sft"
 
 
-def model(launch: Launch) -> str:
-    """Return the model as written, "" where none is."""
-    found = values(launch, FRAMEWORK.newest).get("base_model")
-    return found if isinstance(found, str) else ""
+def read_model_name(launch: Launch) -> str:
+    """Return the model that the launch names, "" where it names none."""
+    name = read_settings(launch, FRAMEWORK.newest).get("base_model")
+    return name if isinstance(name, str) else ""
 
 
 def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
     """Return the job as `version` reads it."""
-    found = values(launch, version, snapshot)
-    world = _world(launch)
-    separating = axolotl.separating(version)
-    scheme = {"varlen_llama3": "llama3", "batch_ring": "ring"}.get(found.ring_function, "llama3")
+    settings = read_settings(launch, version, snapshot)
+    world_size = _read_world_size(launch)
+    isolating = axolotl.isolating_implementations(version)
+    scheme = {"varlen_llama3": "llama3", "batch_ring": "ring"}.get(settings.ring_function, "llama3")
     return Job(
         framework="axolotl",
         version=version,
-        trainer=trainer(launch),
-        plan=_plan(found, launch),
-        model=model(launch),
+        trainer=detect_trainer(launch),
+        plan=_build_plan(settings, launch),
+        model=read_model_name(launch),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
-        settings=(*launch.entries, *found.options),
-        unknown_settings=_unknown(found),
-        problems=objections(found),
-        world_size=world,
-        gpus=world,
+        settings=(*launch.entries, *settings.command_options),
+        unknown_settings=_find_unknown_settings(settings),
+        problems=find_problems(settings),
+        world_size=world_size,
+        gpus=world_size,
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,
-        tensor_parallel=found.number("tensor_parallel_size"),
-        scheme=scheme if found.ring > 1 else "",
-        hooked=("flash_attention_2",) if found.ring > 1 else (),
-        packs_with=separating,
-        requires=requires("axolotl", version),
-        imports=("ring_flash_attn",) if found.ring > 1 else (),
-        reinforcement=str(found.get("rl")) in ("grpo", "gdpo", "ebft") and found.on("trl.use_vllm"),
+        tensor_parallel=settings.get_int("tensor_parallel_size"),
+        scheme=scheme if settings.ring_size > 1 else "",
+        hooked=("flash_attention_2",) if settings.ring_size > 1 else (),
+        packs_with=isolating,
+        requires=read_requirements("axolotl", version),
+        imports=("ring_flash_attn",) if settings.ring_size > 1 else (),
+        reinforcement=str(settings.get("rl")) in ("grpo", "gdpo", "ebft") and settings.is_on("trl.use_vllm"),
         locations={
-            key: found.place(*names) for key, names in COUNTED.items() if any(name in found.given for name in names)
+            key: settings.find_location(*names)
+            for key, names in KEY_FIELDS.items()
+            if any(name in settings.by_field for name in names)
         },
-        remarks=_remarks(found, launch),
+        remarks=_format_remarks(settings, launch),
     )
 
 
-def _world(launch: Launch) -> Fact[int]:
-    """Return how many processes train: those of the launcher; `axolotl train` has accelerate's own configuration."""
+def _read_world_size(launch: Launch) -> Fact[int]:
+    """Return how many processes train: those of the launcher; `axolotl train` has accelerate's configuration for it."""
     if isinstance(launch.nodes, Known) and isinstance(launch.processes, Known):
         return Known(launch.nodes.value * launch.processes.value)
     if not launch.launchers:
@@ -115,101 +117,103 @@ def _world(launch: Launch) -> Fact[int]:
     return launch.nodes if not isinstance(launch.nodes, Known) else launch.processes
 
 
-def _plan(found: Values, launch: Launch) -> Plan:
-    rows, tokens = found.number("micro_batch_size"), found.number("sequence_len", 512)
-    if found.packed and not found.real_batches:
-        rows, tokens = 1, rows * tokens
+def _build_plan(settings: AxolotlSettings, launch: Launch) -> Plan:
+    rows, max_length = settings.get_int("micro_batch_size"), settings.get_int("sequence_len", 512)
+    if settings.packed and not settings.real_batches:
+        rows, max_length = 1, rows * max_length
     return Plan(
-        attn_implementation="flash_attention_4" if _named_flash_4(found) else found.asked,
-        packing=_packing(found),
-        padding_side="left" if _pads_left(found) else "right",
-        precision=_precision(found),
+        attn_implementation="flash_attention_4" if _is_named_flash_4(settings) else settings.implementation,
+        packing=_resolve_packing(settings),
+        padding_side="left" if _pads_left(settings) else "right",
+        precision=_resolve_precision(settings),
         batch=rows,
-        accumulation=_accumulation(found),
-        max_length=tokens,
-        gradient_checkpointing=found.on("gradient_checkpointing"),
-        liger=found.liger,
-        cross_entropy=_cross_entropy(found),
-        compile=truth(found.get("torch_compile")),
-        ring_size=found.ring,
-        heads_k_stride=found.number("heads_k_stride"),
+        accumulation=_count_accumulation_steps(settings),
+        max_length=max_length,
+        gradient_checkpointing=settings.is_on("gradient_checkpointing"),
+        liger=settings.uses_liger,
+        cross_entropy=_resolve_cross_entropy(settings),
+        compile=is_true(settings.get("torch_compile")),
+        ring_size=settings.ring_size,
+        heads_k_stride=settings.get_int("heads_k_stride"),
         environ=tuple(sorted(launch.environ.items())),
         # utils/schemas/validation.py:1838 of 0.19.0 puts the name back; 0.16.1 does not, 0.17.0 does
-        shims=(RING_NAMES,) if found.ring > 1 and found.reaches("0.17.0") else (),
+        shims=(RING_NAMES,) if settings.ring_size > 1 and settings.is_at_least("0.17.0") else (),
     )
 
 
-def _named_flash_4(found: Values) -> bool:
-    return takes_flash_4(found) and found.reaches(axolotl.FLASH_4_NAMED)
+def _is_named_flash_4(settings: AxolotlSettings) -> bool:
+    return uses_flash_4(settings) and settings.is_at_least(axolotl.FLASH_4_NAMED_SINCE)
 
 
-def _packing(found: Values) -> Packing:
-    """Return how documents of a row are told apart; a mask that is kept hides their borders from transformers."""
-    if not found.packed:
+def _resolve_packing(settings: AxolotlSettings) -> Packing:
+    """Return how documents of a row are separated; a mask that is kept hides their borders from transformers."""
+    if not settings.packed:
         return "padding"
-    if not found.separated:
+    if not settings.isolates_documents:
         return "mask_2d"
-    return "mask_4d" if found.asked == "flex_attention" and not found.reaches(axolotl.DROPS_MASK) else "position_ids"
+    keeps_mask = not settings.is_at_least(axolotl.DROPS_MASK_SINCE)
+    return "mask_4d" if settings.implementation == "flex_attention" and keeps_mask else "position_ids"
 
 
-def _pads_left(found: Values) -> bool:
-    """Mistral under flash attention without packing (loaders/tokenizer.py:207)."""
-    described = found.snapshot.model if found.snapshot is not None else None
-    mistral = "mistral" in str(found.get("base_model")).lower().rsplit("/", 1)[-1]
-    if isinstance(described, Known):
-        mistral = mistral or described.value.model_type == "mistral"
-    return mistral and found.asked == "flash_attention_2" and not found.packed
+def _pads_left(settings: AxolotlSettings) -> bool:
+    """Say whether rows are padded on the left: Mistral with flash attention, not packed (loaders/tokenizer.py:207)."""
+    model = settings.snapshot.model if settings.snapshot is not None else None
+    is_mistral = "mistral" in str(settings.get("base_model")).lower().rsplit("/", 1)[-1]
+    if isinstance(model, Known):
+        is_mistral = is_mistral or model.value.model_type == "mistral"
+    return is_mistral and settings.implementation == "flash_attention_2" and not settings.packed
 
 
-def _precision(found: Values) -> Precision:
+def _resolve_precision(settings: AxolotlSettings) -> Precision:
     """Return the precision of the weights; "auto" takes bfloat16 wherever torch has it, by emulation too."""
-    if found.get("bf16") == "auto" and not found.on("fp16"):
+    if settings.get("bf16") == "auto" and not settings.is_on("fp16"):
         return "bf16"
-    if (found.on("bf16") and found.get("bf16") != "auto") or found.on("bfloat16"):
+    if (settings.is_on("bf16") and settings.get("bf16") != "auto") or settings.is_on("bfloat16"):
         return "bf16"
-    return "fp16" if found.on("fp16") or found.on("float16") or found.on("load_in_8bit") else "fp32"
+    return "fp16" if settings.is_on("fp16") or settings.is_on("float16") or settings.is_on("load_in_8bit") else "fp32"
 
 
-def _accumulation(found: Values) -> int:
-    steps = found.number("gradient_accumulation_steps", 0)
-    return steps or max(1, found.number("batch_size") // found.number("micro_batch_size"))
+def _count_accumulation_steps(settings: AxolotlSettings) -> int:
+    steps = settings.get_int("gradient_accumulation_steps", 0)
+    return steps or max(1, settings.get_int("batch_size") // settings.get_int("micro_batch_size"))
 
 
-def _cross_entropy(found: Values) -> CrossEntropy:
-    if found.on("flash_attn_cross_entropy"):
+def _resolve_cross_entropy(settings: AxolotlSettings) -> CrossEntropy:
+    if settings.is_on("flash_attn_cross_entropy"):
         return "flash_attn"
-    return "chunked" if found.on("chunked_cross_entropy") else "torch"
+    return "chunked" if settings.is_on("chunked_cross_entropy") else "torch"
 
 
-def _unknown(found: Values) -> tuple[UnknownSetting, ...]:
-    """Return the names that the release does not know; it drops them without a word."""
-    here = fields("axolotl", "names", found.version)
-    foreign = any(not plugin.startswith("axolotl.integrations.") for plugin in found.plugins)
+def _find_unknown_settings(settings: AxolotlSettings) -> tuple[UnknownSetting, ...]:
+    """Return the names that the release does not know; it drops them without a message."""
+    known_names = read_fields("axolotl", "names", settings.version)
+    has_foreign_plugin = any(not plugin.startswith("axolotl.integrations.") for plugin in settings.plugins)
     unknown = []
-    for name, setting in found.given.items():
+    for name, setting in settings.by_field.items():
         top = name.split(".")[0]
-        if top in here or axolotl.plugin_of(found.version, top) or top.startswith(("_", "x-")):
+        if top in known_names or axolotl.find_plugin(settings.version, top) or top.startswith(("_", "x-")):
             continue
-        since = changed("axolotl", "names", top, found.version)
-        now = axolotl.now(found.version, top, setting.value, here)
-        if since or now or not foreign:
-            unknown.append(
-                UnknownSetting(setting.name, setting.location, now, since, "" if since or now else near(top, here))
-            )
+        since = find_change_release("axolotl", "names", top, settings.version)
+        new_names = axolotl.find_new_names(settings.version, top, setting.value, known_names)
+        if since or new_names or not has_foreign_plugin:
+            closest = "" if since or new_names else find_closest_name(top, known_names)
+            unknown.append(UnknownSetting(setting.name, setting.location, new_names, since, closest))
     return tuple(unknown)
 
 
-def _remarks(found: Values, launch: Launch) -> tuple[str, ...]:
-    hidden = [setting for setting in found.given.values() if not setting.known]
-    told = [f"{each.name} {each.value}".strip() + ": only running can tell its value" for each in hidden]
+def _format_remarks(settings: AxolotlSettings, launch: Launch) -> tuple[str, ...]:
+    unresolved = [setting for setting in settings.by_field.values() if not setting.known]
+    remarks = [
+        f"{setting.name} {setting.value}".strip() + ": only running can tell its value" for setting in unresolved
+    ]
     if launch.words and launch.file is None:
-        told.append("the configuration file was not read: what it sets is taken as axolotl's defaults")
-    return tuple(told)
+        remarks.append("the configuration file was not read: what it sets is taken as axolotl's defaults")
+    return tuple(remarks)
 
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
-    """Return the edits that rename what is in `job.unknown` and set `sets`, in the names of `job.version`."""
-    return changes(launch, job, sets)
+    """Return the edits that rename `job.unknown_settings` and set `sets`, in the names of `job.version`."""
+    return make_edits(launch, job, sets)
 
 
-FRAMEWORK = Framework("axolotl", "axolotl", "0.19.0", trainer, model, read, write, plan_settings)
+FRAMEWORK = Framework("axolotl", "axolotl", "0.19.0", detect_trainer, read_model_name, read, write, format_plan)

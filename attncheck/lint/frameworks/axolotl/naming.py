@@ -1,4 +1,4 @@
-"""What axolotl does with names of settings: two for one thing, old ones, those of plugins and of the command line.
+"""Problems with names of axolotl's settings: two for one thing, old ones, those of plugins and of the command line.
 
 Lines are those of 0.19.0 for releases from 0.17 on, and of 0.16.1 for older ones.
 """
@@ -9,142 +9,206 @@ from collections.abc import Iterator
 from typing import Any
 
 from attncheck.core.job import DROP, Consequence, SettingProblem
-from attncheck.lint.fields.releases import fields
-from attncheck.lint.fields.written import inside, truth, value
+from attncheck.lint.fields.releases import read_fields
+from attncheck.lint.fields.written import get_nested, is_true, parse_value
 from attncheck.lint.frameworks.axolotl import tables as axolotl
-from attncheck.lint.frameworks.axolotl.values import Values
+from attncheck.lint.frameworks.axolotl.values import AxolotlSettings
 
 SCHEMAS = "utils/schemas"
 
 
-def says(
-    v: Values, consequence: Consequence, message: str, new: str, old: str, *at: str, **others: Any
+def setting_problem(
+    settings: AxolotlSettings,
+    consequence: Consequence,
+    message: str,
+    new_evidence: str,
+    old_evidence: str,
+    *fields: str,
+    **options: Any,
 ) -> Iterator[SettingProblem]:
-    """Yield an objection at the first written of the settings `at`; `new` and `old` are where the wheels say so."""
-    evidence = f"axolotl 0.19.0 {new}" if v.reaches(axolotl.NAMED) or not old else f"axolotl 0.16.1 {old}"
-    yield SettingProblem(consequence, message, (evidence,), v.place(*at), **others)
+    """Yield a problem, located at the first of `fields` that the launch sets; the evidence is that of its release."""
+    evidence = (
+        f"axolotl 0.19.0 {new_evidence}"
+        if settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE) or not old_evidence
+        else f"axolotl 0.16.1 {old_evidence}"
+    )
+    yield SettingProblem(consequence, message, (evidence,), settings.find_location(*fields), **options)
 
 
-def both_names(v: Values) -> Iterator[SettingProblem]:
+def implementation_named_twice(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     """From 0.17 on attn_implementation beside a boolean is refused, the same implementation in both too."""
-    named = inside(v.parsed, "attn_implementation")
-    if not named or not v.switches:
+    implementation = get_nested(settings.parsed_values, "attn_implementation")
+    if not implementation or not settings.attention_flags:
         return
-    flags = ", ".join(sorted(v.switches))
-    message = f"attn_implementation {named!r} beside {flags}"
-    if v.reaches(axolotl.NAMED):
+    flags = ", ".join(sorted(settings.attention_flags))
+    message = f"attn_implementation {implementation!r} beside {flags}"
+    if settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE):
         new = f"{SCHEMAS}/config.py:1569: cannot be combined with legacy attention flags"
-        yield from says(
-            v, "refuses", message, new, "", *v.switches, sets={"attn_implementation": v.asked}, advice="name it once"
+        yield from setting_problem(
+            settings,
+            "refuses",
+            message,
+            new,
+            "",
+            *settings.attention_flags,
+            sets={"attn_implementation": settings.implementation},
+            advice="name it once",
         )
-    elif v.reaches(axolotl.PASSED_ON) and not _same_family(v):
-        message = f"{message}: {v.asked} is loaded, and all else axolotl does is for {flags}"
+    elif settings.is_at_least(axolotl.ATTN_IMPLEMENTATION_SINCE) and not _same_family(settings):
+        message = f"{message}: {settings.implementation} is loaded, and all else axolotl does is for {flags}"
         old = "loaders/model.py:627: attn_implementation goes before every boolean"
-        yield from says(v, "replaces", message, "", old, *v.switches, sets={"attn_implementation": v.asked})
+        yield from setting_problem(
+            settings,
+            "replaces",
+            message,
+            "",
+            old,
+            *settings.attention_flags,
+            sets={"attn_implementation": settings.implementation},
+        )
 
 
-def _same_family(v: Values) -> bool:
-    """Say whether one of the booleans stands for what is loaded: flash_attention for any flash kernel."""
-    asked = "flash_attention_2" if "flash" in v.asked else v.asked
-    return asked in {axolotl.BOOLEANS[flag] for flag in v.switches}
+def _same_family(settings: AxolotlSettings) -> bool:
+    """Say whether one of the booleans names the loaded implementation: flash_attention any flash kernel."""
+    family = "flash_attention_2" if "flash" in settings.implementation else settings.implementation
+    return family in {axolotl.FLAG_IMPLEMENTATIONS[flag] for flag in settings.attention_flags}
 
 
-def names_of_implementations(v: Values) -> Iterator[SettingProblem]:
+def unknown_implementation(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     """From 0.17 on only canonical names and Hub kernels are taken."""
-    named = inside(v.parsed, "attn_implementation")
-    setting = v.given.get("attn_implementation")
-    if named is None or not v.reaches(axolotl.NAMED) or setting is None or not setting.known:
+    implementation = get_nested(settings.parsed_values, "attn_implementation")
+    setting = settings.by_field.get("attn_implementation")
+    if (
+        implementation is None
+        or not settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE)
+        or setting is None
+        or not setting.known
+    ):
         return
-    text = str(named)
-    if text in axolotl.CANONICAL or "/" in text:
+    name = str(implementation)
+    if name in axolotl.CANONICAL_IMPLEMENTATIONS or "/" in name:
         return
-    sets = {"attn_implementation": axolotl.SHORT[text]} if text in axolotl.SHORT else {}
+    sets = {"attn_implementation": axolotl.SHORT_NAMES[name]} if name in axolotl.SHORT_NAMES else {}
     new = f"{SCHEMAS}/config.py:1624: is not {'accepted' if sets else 'a recognized backend'}"
-    advice = "" if sets else f"one of {', '.join(sorted(axolotl.CANONICAL))}, or a Hub kernel with a '/' in it"
-    yield from says(
-        v, "refuses", f"attn_implementation {text!r}", new, "", "attn_implementation", sets=sets, advice=advice
+    advice = (
+        ""
+        if sets
+        else f"one of {', '.join(sorted(axolotl.CANONICAL_IMPLEMENTATIONS))}, or a Hub kernel with a '/' in it"
+    )
+    yield from setting_problem(
+        settings, "refuses", f"attn_implementation {name!r}", new, "", "attn_implementation", sets=sets, advice=advice
     )
 
 
-def several_booleans(v: Values) -> Iterator[SettingProblem]:
+def several_booleans(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     """Before 0.17 two booleans were refused; since, the first in axolotl's order wins."""
-    shifted = ["s2_attention"] if v.on("s2_attention") and not v.reaches(axolotl.SHIFTED_BESIDE_FLASH) else []
-    count = [*(flag for flag in v.switches if flag != "eager_attention"), *shifted]
-    if len(count) < 2 or inside(v.parsed, "attn_implementation"):
+    refused_flags = (
+        ["s2_attention"]
+        if settings.is_on("s2_attention") and not settings.is_at_least(axolotl.S2_BESIDE_FLASH_SINCE)
+        else []
+    )
+    names = [*(flag for flag in settings.attention_flags if flag != "eager_attention"), *refused_flags]
+    if len(names) < 2 or get_nested(settings.parsed_values, "attn_implementation"):
         return
-    flags, sets = " and ".join(count), {"attn_implementation": v.asked, **dict.fromkeys(shifted, DROP)}
-    if v.reaches(axolotl.NAMED):
+    flags, sets = (
+        " and ".join(names),
+        {"attn_implementation": settings.implementation, **dict.fromkeys(refused_flags, DROP)},
+    )
+    if settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE):
         new = f"{SCHEMAS}/config.py:1576: specific backends beat generic flash/sdp/eager fallbacks"
-        yield from says(v, "replaces", f"of {flags}, {v.asked} is taken", new, "", *count, sets=sets)
+        yield from setting_problem(
+            settings, "replaces", f"of {flags}, {settings.implementation} is taken", new, "", *names, sets=sets
+        )
     else:
         old = f"{SCHEMAS}/validation.py:176: Only one of … must be set"
-        yield from says(v, "refuses", f"{flags} at once", "", old, *count, sets=sets)
+        yield from setting_problem(settings, "refuses", f"{flags} at once", "", old, *names, sets=sets)
 
 
-def deprecated_names(v: Values) -> Iterator[SettingProblem]:
+def deprecated_names(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     """Names that still work and will go: the booleans from 0.17 on, sequence_parallel_degree from 0.12 on."""
-    if len(v.switches) == 1 and v.reaches(axolotl.NAMED) and not inside(v.parsed, "attn_implementation"):
-        message = f"{v.switches[0]} is deprecated and read as attn_implementation: {v.asked}"
+    if (
+        len(settings.attention_flags) == 1
+        and settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE)
+        and not get_nested(settings.parsed_values, "attn_implementation")
+    ):
+        message = (
+            f"{settings.attention_flags[0]} is deprecated and read as attn_implementation: {settings.implementation}"
+        )
         new = f"{SCHEMAS}/config.py:1582: is deprecated and will be removed in a future release"
-        sets = {"attn_implementation": v.asked}
-        yield from says(v, "replaces", message, new, "", v.switches[0], sets=sets, mild=True)
-    size = inside(v.parsed, "sequence_parallel_degree")
-    if size and v.reaches(axolotl.CONTEXT_PARALLEL):
-        other = inside(v.parsed, "context_parallel_size")
+        sets = {"attn_implementation": settings.implementation}
+        yield from setting_problem(
+            settings, "replaces", message, new, "", settings.attention_flags[0], sets=sets, mild=True
+        )
+    size = get_nested(settings.parsed_values, "sequence_parallel_degree")
+    if size and settings.is_at_least(axolotl.CONTEXT_PARALLEL_SINCE):
+        other = get_nested(settings.parsed_values, "context_parallel_size")
         if other and other != size:
             message = f"sequence_parallel_degree {size} does nothing beside context_parallel_size {other}"
         else:
             message = f"sequence_parallel_degree is deprecated and read as context_parallel_size: {size}"
         new, old = f"{SCHEMAS}/validation.py:1783", f"{SCHEMAS}/validation.py:1409"
-        sets = {"ring_size": str(v.ring)}
-        at = "sequence_parallel_degree"
-        yield from says(
-            v, "ignores" if other and other != size else "replaces", message, new, old, at, sets=sets, mild=True
+        sets = {"ring_size": str(settings.ring_size)}
+        field = "sequence_parallel_degree"
+        yield from setting_problem(
+            settings,
+            "ignores" if other and other != size else "replaces",
+            message,
+            new,
+            old,
+            field,
+            sets=sets,
+            mild=True,
         )
 
 
-def gone_but_known(v: Values) -> Iterator[SettingProblem]:
+def removed_settings(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     """From 0.17 on shifted-sparse attention and flash-attn's RMS norm are names that raise."""
     for name in ("s2_attention", "flash_attn_rms_norm"):
-        if v.reaches(axolotl.NAMED) and truth(inside(v.parsed, name)):
+        if settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE) and is_true(get_nested(settings.parsed_values, name)):
             new = f"{SCHEMAS}/deprecated.py:127: is no longer supported"
-            yield from says(v, "refuses", f"{name}: true", new, "", name, sets={name: DROP})
-    if not v.reaches(axolotl.NAMED) and v.packed and v.on("s2_attention"):
+            yield from setting_problem(settings, "refuses", f"{name}: true", new, "", name, sets={name: DROP})
+    if not settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE) and settings.packed and settings.is_on("s2_attention"):
         old = f"{SCHEMAS}/validation.py:201: shifted-sparse attention does not currently support sample packing"
-        yield from says(
-            v, "refuses", "s2_attention with sample_packing", "", old, "s2_attention", sets={"s2_attention": DROP}
+        yield from setting_problem(
+            settings,
+            "refuses",
+            "s2_attention with sample_packing",
+            "",
+            old,
+            "s2_attention",
+            sets={"s2_attention": DROP},
         )
 
 
-def plugins_missing(v: Values) -> Iterator[SettingProblem]:
+def missing_plugins(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     """A plugin's settings are dropped where `plugins` does not name it."""
-    known = fields("axolotl", "names", v.version)
-    lost: dict[str, list[str]] = {}
-    for name in v.given:
-        folder = axolotl.plugin_of(v.version, name) if name not in known else ""
-        if folder and not v.plugin(folder) and v.parsed[name] not in (None, False):
-            lost.setdefault(folder, []).append(name)
-    for folder, names in lost.items():
+    known_names = read_fields("axolotl", "names", settings.version)
+    ignored: dict[str, list[str]] = {}
+    for name in settings.by_field:
+        folder = axolotl.find_plugin(settings.version, name) if name not in known_names else ""
+        if folder and not settings.has_plugin(folder) and settings.parsed_values[name] not in (None, False):
+            ignored.setdefault(folder, []).append(name)
+    for folder, names in ignored.items():
         message = f"{', '.join(names)}: no effect without axolotl.integrations.{folder} in plugins"
-        where = "integrations/config.py:25: fields of plugins that are not registered are not in the schema"
+        evidence = "integrations/config.py:25: fields of plugins that are not registered are not in the schema"
         advice = f"add the plugin of axolotl.integrations.{folder} to plugins"
-        yield from says(v, "ignores", message, where, "", *names, advice=advice, mild=True)
+        yield from setting_problem(settings, "ignores", message, evidence, "", *names, advice=advice, mild=True)
 
 
-def command_names(v: Values) -> Iterator[SettingProblem]:
+def underscored_options(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     """`axolotl train` knows its options with dashes alone; what it does not know goes to the launcher."""
-    words = [word.text for word in v.launch.words]
+    words = [word.text for word in settings.launch.words]
     if words[:1] != ["axolotl"]:
         return
-    for name, setting in v.given.items():
-        written = setting.name.lstrip("-")
-        if setting.name.startswith("--") and "_" in written and v.launch.file is not None:
+    for name, setting in settings.by_field.items():
+        option = setting.name.lstrip("-")
+        if setting.name.startswith("--") and "_" in option and settings.launch.file is not None:
             message = f"{setting.name} is no option of `axolotl train`: it goes to the launcher, which refuses it"
-            where = "cli/main.py:96 ignore_unknown_options, cli/utils/args.py:172: options have dashes"
-            sets = {name: value_text(setting.value)}
-            yield SettingProblem("refuses", message, (f"axolotl 0.19.0 {where}",), setting.location, sets)
+            evidence = "cli/main.py:96 ignore_unknown_options, cli/utils/args.py:172: options have dashes"
+            sets = {name: format_switch_value(setting.value)}
+            yield SettingProblem("refuses", message, (f"axolotl 0.19.0 {evidence}",), setting.location, sets)
 
 
-def value_text(text: str) -> str:
-    """Return a switch's value as a setting has it."""
-    return "true" if value(text) is None else text
+def format_switch_value(text: str) -> str:
+    """Return an option's value as a setting has it: "true" for a switch without one."""
+    return "true" if parse_value(text) is None else text

@@ -1,4 +1,4 @@
-"""The settings of one axolotl launch, as one release understands them."""
+"""The settings of one axolotl launch, as one release reads them."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from attncheck.core.facts import Known
 from attncheck.core.launch import Launch, Setting
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import arguments
-from attncheck.lint.fields.given import Given
-from attncheck.lint.fields.releases import fields
-from attncheck.lint.fields.written import inside, number, truth, value
+from attncheck.lint.fields.given import LaunchSettings
+from attncheck.lint.fields.releases import read_fields
+from attncheck.lint.fields.written import get_nested, is_true, parse_value, to_int
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 
 
-def values(launch: Launch, version: str, snapshot: Snapshot | None = None) -> Values:
-    """Return the settings of a launch as a release understands them: the last of a name counts."""
-    given = {entry.name: entry for entry in launch.entries}
-    options = tuple(_options(launch, version))
-    given.update({field_name(setting.name): setting for setting in options})
-    return Values(launch, version, snapshot, given, options)
+def read_settings(launch: Launch, version: str, snapshot: Snapshot | None = None) -> AxolotlSettings:
+    """Return the settings of a launch as a release reads them: of two for a name the last takes effect."""
+    by_field = {entry.name: entry for entry in launch.entries}
+    options = tuple(_parse_options(launch, version))
+    by_field.update({field_name(setting.name): setting for setting in options})
+    return AxolotlSettings(launch, version, snapshot, by_field, options)
 
 
-def _options(launch: Launch, version: str) -> Iterator[Setting]:
-    """Yield the options of the command as fields: switches with their value."""
+def _parse_options(launch: Launch, version: str) -> Iterator[Setting]:
+    """Yield the options of the command with a value each: that of a switch is true or false."""
     words = launch.words
-    known = fields("axolotl", "names", version)
-    click = bool(words) and words[0].text == "axolotl"
-    front = 2 if click else 1
+    known_fields = read_fields("axolotl", "names", version)
+    is_click = bool(words) and words[0].text == "axolotl"
+    leading_words = 2 if is_click else 1
 
-    def takes(name: str) -> str:
-        row = known.get(field_name(name))
-        switch = row is not None and row[0] == "bool" and click
-        return "none" if switch or name.startswith("--no-") else "one" if click else "optional"
+    def arity(name: str) -> str:
+        row = known_fields.get(field_name(name))
+        is_switch = row is not None and row[0] == "bool" and is_click
+        return "none" if is_switch or name.startswith("--no-") else "one" if is_click else "optional"
 
-    for setting in arguments.options(words[front:], takes, launch.source):
-        field_known = field_name(setting.name)
-        off = setting.name.startswith("--no-") and field_known in known
-        yield replace(setting, value="false" if off else setting.value or "true")
+    for setting in arguments.options(words[leading_words:], arity, launch.source):
+        name = field_name(setting.name)
+        is_off = setting.name.startswith("--no-") and name in known_fields
+        yield replace(setting, value="false" if is_off else setting.value or "true")
 
 
 def field_name(option: str) -> str:
@@ -50,102 +50,117 @@ def field_name(option: str) -> str:
 
 
 @dataclass(frozen=True)
-class Values(Given):
-    """What was written, by name with underscores: the file's keys, and the command's options over them."""
+class AxolotlSettings(LaunchSettings):
+    """The settings of a launch by field: the file's keys, and the command's options over them."""
 
     launch: Launch
     version: str
     snapshot: Snapshot | None
-    given: Mapping[str, Setting] = field(default_factory=dict)
-    options: tuple[Setting, ...] = ()  # of the command
+    by_field: Mapping[str, Setting] = field(default_factory=dict)
+    command_options: tuple[Setting, ...] = ()
 
     @cached_property
-    def parsed(self) -> dict[str, Any]:
-        """Return name -> value; what only running tells is left as text."""
-        return {name: value(setting.value) for name, setting in self.given.items()}
+    def parsed_values(self) -> dict[str, Any]:
+        """Return the parsed value of each setting by field; one that is known only when it runs stays text."""
+        return {name: parse_value(setting.value) for name, setting in self.by_field.items()}
 
-    def default(self, name: str) -> Any:
+    def default_value(self, name: str) -> Any:
         """Return the release's default of a setting, None where it has none."""
-        return fields("axolotl", "names", self.version).get(name, ("", None))[1]
+        return read_fields("axolotl", "names", self.version).get(name, ("", None))[1]
 
     @cached_property
-    def capabilities(self) -> frozenset[tuple[int, int]]:
+    def compute_capabilities(self) -> frozenset[tuple[int, int]]:
         """Return the compute capabilities of the GPUs, where they are known."""
         devices = self.snapshot.visible_devices() if self.snapshot is not None else ()
-        found = [each.compute_capability for each in devices]
-        return frozenset(each.value for each in found if isinstance(each, Known))
+        capabilities = [device.compute_capability for device in devices]
+        return frozenset(capability.value for capability in capabilities if isinstance(capability, Known))
 
-    def installed(self, name: str) -> bool:
-        """Say whether a distribution is seen to be installed."""
+    def is_installed(self, name: str) -> bool:
+        """Say whether a distribution is known to be installed."""
         return self.snapshot is not None and self.snapshot.has(name)
 
     @cached_property
-    def switches(self) -> tuple[str, ...]:
-        """Return the attention booleans that are on."""
-        return tuple(flag for flag in axolotl.BOOLEANS if truth(inside(self.parsed, flag)))
+    def attention_flags(self) -> tuple[str, ...]:
+        """Return the attention booleans that are on, in axolotl's order."""
+        return tuple(flag for flag in axolotl.FLAG_IMPLEMENTATIONS if is_true(get_nested(self.parsed_values, flag)))
 
     @cached_property
-    def asked(self) -> str:
-        """Return the implementation that the settings ask for, in transformers' words; "" where they ask for none."""
-        named = inside(self.parsed, "attn_implementation")
-        if named is not None and self.reaches(axolotl.PASSED_ON):
-            return axolotl.SHORT.get(str(named), str(named))
-        order = tuple(axolotl.BOOLEANS) if self.reaches(axolotl.NAMED) else axolotl.OLD_ORDER
-        flag = next((flag for flag in (*order, "eager_attention") if flag in self.switches), "")
-        if not flag and self.on("gemma4_hybrid_attn_impl"):
+    def implementation(self) -> str:
+        """Return the implementation that the settings name, as transformers calls it; "" where they name none."""
+        name = get_nested(self.parsed_values, "attn_implementation")
+        if name is not None and self.is_at_least(axolotl.ATTN_IMPLEMENTATION_SINCE):
+            return axolotl.SHORT_NAMES.get(str(name), str(name))
+        order = (
+            tuple(axolotl.FLAG_IMPLEMENTATIONS)
+            if self.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE)
+            else axolotl.OLD_FLAG_ORDER
+        )
+        flag = next((flag for flag in (*order, "eager_attention") if flag in self.attention_flags), "")
+        if not flag and self.is_on("gemma4_hybrid_attn_impl"):
             return "flash_attention_2"
-        return axolotl.BOOLEANS.get(flag, "")
+        return axolotl.FLAG_IMPLEMENTATIONS.get(flag, "")
 
     @cached_property
     def packed(self) -> bool:
         """Say whether documents share rows."""
-        return self.on("sample_packing")
+        return self.is_on("sample_packing")
 
     @cached_property
-    def separated(self) -> bool:
-        """Say whether the release keeps packed documents apart: before 0.17 it looks at the booleans alone."""
-        if self.reaches(axolotl.NAMED):
-            return axolotl.separates(self.version, self.asked)
-        return any(axolotl.separates(self.version, axolotl.BOOLEANS[flag]) for flag in self.switches)
+    def isolates_documents(self) -> bool:
+        """Say whether the release keeps packed documents apart: before 0.17 the booleans alone decide it."""
+        if self.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE):
+            return axolotl.isolates_documents(self.version, self.implementation)
+        return any(
+            axolotl.isolates_documents(self.version, axolotl.FLAG_IMPLEMENTATIONS[flag])
+            for flag in self.attention_flags
+        )
 
     @cached_property
-    def ring(self) -> int:
+    def ring_size(self) -> int:
         """Return how many ranks share a row."""
-        size = number(inside(self.parsed, "context_parallel_size"), 0) if self.reaches(axolotl.CONTEXT_PARALLEL) else 0
-        return max(size or number(inside(self.parsed, "sequence_parallel_degree"), 1), 1)
+        size = (
+            to_int(get_nested(self.parsed_values, "context_parallel_size"), 0)
+            if self.is_at_least(axolotl.CONTEXT_PARALLEL_SINCE)
+            else 0
+        )
+        return max(size or to_int(get_nested(self.parsed_values, "sequence_parallel_degree"), 1), 1)
 
     @cached_property
     def ring_function(self) -> str:
         """Return the function of ring-flash-attn that the release takes."""
-        if not self.reaches(axolotl.RING_FUNCTIONS):
+        if not self.is_at_least(axolotl.RING_FUNCTION_SINCE):
             return "varlen_llama3"
         return str(self.get("ring_attn_func") or ("varlen_llama3" if self.packed else "batch_ring"))
 
     @cached_property
     def real_batches(self) -> bool:
-        """Say whether a packed batch keeps its rows: else they are one long row."""
-        asked = inside(self.parsed, "multipack_real_batches")
-        return truth(asked) if asked is not None else not self.takes_long_rows
+        """Say whether a packed batch keeps its rows; otherwise they are one long row."""
+        real_batches = get_nested(self.parsed_values, "multipack_real_batches")
+        return is_true(real_batches) if real_batches is not None else not self.takes_long_rows
 
     @cached_property
     def takes_long_rows(self) -> bool:
         """Say whether the implementation takes all rows of a packed batch as one."""
-        if self.reaches(axolotl.NAMED):
-            return self.asked.split(":")[0].split("@")[0].strip() in axolotl.SEPARATES
-        return any(flag in self.switches for flag in ("flash_attention", "flex_attention", "xformers_attention"))
+        if self.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE):
+            return self.implementation.split(":")[0].split("@")[0].strip() in axolotl.ISOLATING_IMPLEMENTATIONS
+        return any(flag in self.attention_flags for flag in ("flash_attention", "flex_attention", "xformers_attention"))
 
     @cached_property
     def plugins(self) -> tuple[str, ...]:
-        """Return the plugins that are named."""
-        found = [each for name, each in self.parsed.items() if name == "plugins" or name.startswith("plugins.")]
-        flat = [one for each in found for one in (each if isinstance(each, list) else [each])]
-        return tuple(str(one) for one in flat if one)
+        """Return the plugins that `plugins` lists."""
+        values = [
+            value for name, value in self.parsed_values.items() if name == "plugins" or name.startswith("plugins.")
+        ]
+        plugins = [plugin for value in values for plugin in (value if isinstance(value, list) else [value])]
+        return tuple(str(plugin) for plugin in plugins if plugin)
 
-    def plugin(self, folder: str) -> bool:
-        """Say whether the plugin of a folder of axolotl/integrations is named."""
-        return any(f"integrations.{folder}." in each or each == f"integrations.{folder}" for each in self.plugins)
+    def has_plugin(self, folder: str) -> bool:
+        """Say whether the plugin of a folder of axolotl/integrations is in `plugins`."""
+        return any(f"integrations.{folder}." in name or name == f"integrations.{folder}" for name in self.plugins)
 
     @cached_property
-    def liger(self) -> bool:
-        """Say whether some of Liger's kernels are put in."""
-        return self.plugin("liger") and any(truth(each) for name, each in self.parsed.items() if name[:6] == "liger_")
+    def uses_liger(self) -> bool:
+        """Say whether some of Liger's kernels are used."""
+        return self.has_plugin("liger") and any(
+            is_true(value) for name, value in self.parsed_values.items() if name[:6] == "liger_"
+        )

@@ -15,17 +15,17 @@ from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.plan import Packing, Plan, Precision
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields import hugging_face as shared
-from attncheck.lint.fields.changes import edits
-from attncheck.lint.fields.releases import requires, versions
-from attncheck.lint.fields.values import Settings, refused, settings, unknown
+from attncheck.lint.fields.changes import edit_settings
+from attncheck.lint.fields.releases import read_requirements, versions
+from attncheck.lint.fields.values import ParsedSettings, find_refused_settings, find_unknown_settings, parse_settings
 from attncheck.lint.frameworks import Framework
-from attncheck.lint.frameworks.llamafactory import tables as known
-from attncheck.lint.frameworks.llamafactory.behaviour import Reading, objections
-from attncheck.lint.frameworks.llamafactory.plan import plan_settings
+from attncheck.lint.frameworks.llamafactory import tables
+from attncheck.lint.frameworks.llamafactory.behaviour import LaunchReading, find_problems
+from attncheck.lint.frameworks.llamafactory.plan import format_plan
 
 PARSER = "llamafactory 0.9.5 hparams/parser.py, HfArgumentParser"
-YES = ("1", "true", "y")
-KEYS: Mapping[Key, tuple[str, ...]] = {
+TRUE_VALUES = ("1", "true", "y")
+KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
     "attn_implementation": ("flash_attn",),
     "packing": ("neat_packing", "packing"),
     "precision": ("pure_bf16", "bf16", "fp16"),
@@ -38,153 +38,159 @@ KEYS: Mapping[Key, tuple[str, ...]] = {
 }
 
 
-def trainer(launch: Launch) -> str:
+def detect_trainer(launch: Launch) -> str:
     """Return the stage that a launch trains ("sft", "dpo", "pt"), "" where it is not LLaMA-Factory's."""
-    if not known.ours(launch):
+    if not tables.is_own_launch(launch):
         return ""
-    return _settings(launch, FRAMEWORK.newest, versions("transformers")[-1]).text("stage") or "sft"
+    return _parse_settings(launch, FRAMEWORK.newest, versions("transformers")[-1]).get_text("stage") or "sft"
 
 
-def model(launch: Launch) -> str:
-    """Return the model as written, "" where none is."""
-    return _settings(launch, FRAMEWORK.newest, versions("transformers")[-1]).text("model_name_or_path") or ""
+def read_model_name(launch: Launch) -> str:
+    """Return the model that the launch names, "" where it names none."""
+    return _parse_settings(launch, FRAMEWORK.newest, versions("transformers")[-1]).get_text("model_name_or_path") or ""
 
 
-def _settings(launch: Launch, version: str, transformers: str) -> Settings:
-    return settings(launch, known.parser(version, transformers), known.RENAMED, 2 if known.command(launch) else 1)
+def _parse_settings(launch: Launch, version: str, transformers: str) -> ParsedSettings:
+    options = tables.load_parser_options(version, transformers)
+    return parse_settings(launch, options, tables.RENAMES, 2 if tables.is_cli_command(launch) else 1)
 
 
-def _reading(launch: Launch, version: str, snapshot: Snapshot) -> Reading:
-    transformers = shared.versions(snapshot, "llamafactory", version, known.CONTEMPORARY)["transformers"]
-    return Reading(launch, snapshot, version, transformers, _settings(launch, version, transformers))
+def _read_launch(launch: Launch, version: str, snapshot: Snapshot) -> LaunchReading:
+    versions_at_hand = shared.resolve_versions(snapshot, "llamafactory", version, tables.CONTEMPORARY_TRANSFORMERS)
+    transformers = versions_at_hand["transformers"]
+    return LaunchReading(launch, snapshot, version, transformers, _parse_settings(launch, version, transformers))
 
 
 def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
     """Return the job as `version` reads it; a setting that it does not know counts under its new name."""
-    r = _reading(launch, version, snapshot)
-    found = r.settings
-    nodes, world = _world(r)
-    at_hand = {"llamafactory": version, "transformers": r.transformers}
-    extra = (launch.environ.get("ALLOW_EXTRA_ARGS") or "").lower() in YES
+    reading = _read_launch(launch, version, snapshot)
+    settings = reading.settings
+    nodes, world_size = _count_nodes_and_ranks(reading)
+    versions_at_hand = {"llamafactory": version, "transformers": reading.transformers}
+    allows_extra = (launch.environ.get("ALLOW_EXTRA_ARGS") or "").lower() in TRUE_VALUES
     return Job(
         framework="llamafactory",
         version=version,
-        trainer=r.stage,
-        plan=_plan(r),
-        model=found.text("model_name_or_path") or "",
+        trainer=reading.stage,
+        plan=_build_plan(reading),
+        model=settings.get_text("model_name_or_path") or "",
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
-        settings=tuple(one.setting for one in found.every),
-        unknown_settings=tuple(unknown(found, at_hand, strict=not extra)),
-        problems=(*refused(found, PARSER), *objections(r)),
-        world_size=world,
-        gpus=world,
+        settings=tuple(setting.raw for setting in settings.all_settings),
+        unknown_settings=tuple(find_unknown_settings(settings, versions_at_hand, strict=not allows_extra)),
+        problems=(*find_refused_settings(settings, PARSER), *find_problems(reading)),
+        world_size=world_size,
+        gpus=world_size,
         nodes=nodes,
-        requires=requires("llamafactory", version),
-        locations={str(key): r.place(*names) for key, names in KEYS.items() if found.written(*names)},
-        remarks=_remarks(r),
+        requires=read_requirements("llamafactory", version),
+        locations={
+            str(key): reading.find_location(*names) for key, names in KEY_FIELDS.items() if settings.has_any(*names)
+        },
+        remarks=_format_remarks(reading),
     )
 
 
-def _world(r: Reading) -> tuple[int, Fact[int]]:
-    """Return nodes and ranks: of the launcher, or of the torchrun that `llamafactory-cli` starts (launcher.py)."""
-    launch = r.launch
-    if launch.words and not known.command(launch):
-        return (launch.nodes.value if isinstance(launch.nodes, Known) else 1), shared.world(launch)
+def _count_nodes_and_ranks(reading: LaunchReading) -> tuple[int, Fact[int]]:
+    """Return the numbers of nodes and ranks: the launcher's, or those of the CLI's own torchrun (launcher.py)."""
+    launch = reading.launch
+    if launch.words and not tables.is_cli_command(launch):
+        return (launch.nodes.value if isinstance(launch.nodes, Known) else 1), shared.read_world_size(launch)
     environ = launch.environ
-    if (environ.get("USE_RAY") or "").lower() in YES:
-        return 1, Known(max(r.settings.number("ray_num_workers", 1), 1))
-    nodes = _number(environ.get("NNODES", "")) or 1
+    if (environ.get("USE_RAY") or "").lower() in TRUE_VALUES:
+        return 1, Known(max(reading.settings.get_int("ray_num_workers", 1), 1))
+    nodes = _parse_count(environ.get("NNODES", "")) or 1
     visible = environ.get("CUDA_VISIBLE_DEVICES", "")
-    here = visible.count(",") + 1 if visible else len(r.snapshot.visible_devices())
-    each = _number(environ.get("NPROC_PER_NODE", "")) or here
-    if not each:
+    local_gpus = visible.count(",") + 1 if visible else len(reading.snapshot.visible_devices())
+    ranks_per_node = _parse_count(environ.get("NPROC_PER_NODE", "")) or local_gpus
+    if not ranks_per_node:
         return nodes, Absent("llamafactory-cli starts one process for each GPU that it finds")
-    return nodes, Known(nodes * each)
+    return nodes, Known(nodes * ranks_per_node)
 
 
-def _number(text: str) -> int:
+def _parse_count(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0
 
 
-def _plan(r: Reading) -> Plan:
-    found = r.settings
+def _build_plan(reading: LaunchReading) -> Plan:
+    settings = reading.settings
     return Plan(
-        attn_implementation=r.implementation,
-        packing=_packing(r),
-        positions="running" if r.packed and r.stage == "pt" else "reset",
-        padding_side="left" if r.stage == "ppo" else "right",
-        precision=_precision(r),
-        batch=r.rows,
-        accumulation=max(found.number("gradient_accumulation_steps", 1), 1),
-        max_length=found.number("cutoff_len", 2048),
-        gradient_checkpointing=not found.on("disable_gradient_checkpointing"),
-        liger=found.on("enable_liger_kernel"),
-        deterministic=found.on("full_determinism"),
-        compile=found.on("torch_compile"),
-        environ=tuple(sorted(r.launch.environ.items())),
+        attn_implementation=reading.implementation,
+        packing=_resolve_packing(reading),
+        positions="running" if reading.packed and reading.stage == "pt" else "reset",
+        padding_side="left" if reading.stage == "ppo" else "right",
+        precision=_resolve_precision(reading),
+        batch=reading.batch,
+        accumulation=max(settings.get_int("gradient_accumulation_steps", 1), 1),
+        max_length=settings.get_int("cutoff_len", 2048),
+        gradient_checkpointing=not settings.is_on("disable_gradient_checkpointing"),
+        liger=settings.is_on("enable_liger_kernel"),
+        deterministic=settings.is_on("full_determinism"),
+        compile=settings.is_on("torch_compile"),
+        environ=tuple(sorted(reading.launch.environ.items())),
     )
 
 
-def _packing(r: Reading) -> Packing:
-    """Return how documents of a row are told apart: "mask_2d" where nothing does, which an objection says."""
-    if not r.packed:
+def _resolve_packing(reading: LaunchReading) -> Packing:
+    """Return how documents of a row are separated: "mask_2d" where nothing separates them, which is a problem."""
+    if not reading.packed:
         return "padding"
-    if r.neat and r.implementation != "flash_attention_2":
+    if reading.neat_packing and reading.implementation != "flash_attention_2":
         return "mask_4d"  # data/collator.py:524
-    return "mask_2d" if r.mixed else "position_ids"
+    return "mask_2d" if reading.mixes_documents else "position_ids"
 
 
-def _precision(r: Reading) -> Precision:
-    found = r.settings
-    if found.on("pure_bf16"):
+def _resolve_precision(reading: LaunchReading) -> Precision:
+    settings = reading.settings
+    if settings.is_on("pure_bf16"):
         return "bf16"
-    if found.on("fp16"):
+    if settings.is_on("fp16"):
         return "fp16"
-    if found.on("bf16"):
-        frozen = (found.text("finetuning_type") or "lora") in ("lora", "oft")
-        return "bf16" if frozen else "autocast"
+    if settings.is_on("bf16"):
+        is_frozen = (settings.get_text("finetuning_type") or "lora") in ("lora", "oft")
+        return "bf16" if is_frozen else "autocast"
     return "fp32"
 
 
-def _remarks(r: Reading) -> tuple[str, ...]:
-    if r.launch.words and r.launch.file is None and not r.settings.every:
+def _format_remarks(reading: LaunchReading) -> tuple[str, ...]:
+    if reading.launch.words and reading.launch.file is None and not reading.settings.all_settings:
         return ("the configuration file was not read: what it sets is taken as LLaMA-Factory's defaults",)
-    return r.settings.remarks()
+    return reading.settings.describe_unresolved()
 
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
-    """Return the edits that rename what is in `job.unknown` and set `sets`, in the names of `job.version`."""
-    found = _settings(launch, job.version, versions("transformers")[-1])
-    fields = {"max_length": "cutoff_len", "batch": "per_device_train_batch_size", "liger": "enable_liger_kernel"}
-    fields["deterministic"] = "full_determinism"
-    plain = {key: value for key, value in sets.items() if key not in _TRANSLATED}
-    wanted = shared.asked(plain, fields, found.written)
+    """Return the edits that rename `job.unknown_settings` and set `sets`, in the names of `job.version`."""
+    settings = _parse_settings(launch, job.version, versions("transformers")[-1])
+    field_names = {"max_length": "cutoff_len", "batch": "per_device_train_batch_size", "liger": "enable_liger_kernel"}
+    field_names["deterministic"] = "full_determinism"
+    untranslated = {key: value for key, value in sets.items() if key not in TRANSLATED_KEYS}
+    new_values = shared.translate_keys(untranslated, field_names, settings.has_any)
     for key, value in sets.items():
-        if key in _TRANSLATED:
-            wanted |= _translated(key, value, found)
-    here = {name: value for name, value in wanted.items() if name in found.names.here}
-    options = any(one.option for one in found.every) or not launch.words
-    return edits(launch, found, job.unknown_settings, here, "--" if options else "=")
+        if key in TRANSLATED_KEYS:
+            new_values |= _translate_key(key, value, settings)
+    known_values = {name: value for name, value in new_values.items() if name in settings.options.current}
+    has_options = any(setting.is_option for setting in settings.all_settings) or not launch.words
+    return edit_settings(launch, settings, job.unknown_settings, known_values, "--" if has_options else "=")
 
 
-_TRANSLATED = ("attn_implementation", "packing", "gradient_checkpointing", "precision")
+TRANSLATED_KEYS = ("attn_implementation", "packing", "gradient_checkpointing", "precision")
 
 
-def _translated(key: str, value: str, found: Settings) -> dict[str, str]:
-    """Return a setting whose value LLaMA-Factory writes in its own way; {} where it has no word for it."""
+def _translate_key(key: str, value: str, settings: ParsedSettings) -> dict[str, str]:
+    """Return a setting whose values LLaMA-Factory has its own words for; {} where it has no word for this one."""
     if key == "attn_implementation":
-        return {"flash_attn": known.WORDS[value]} if value in known.WORDS else {}
+        return {"flash_attn": tables.FLASH_ATTN_VALUES[value]} if value in tables.FLASH_ATTN_VALUES else {}
     if key == "gradient_checkpointing":
         return {"disable_gradient_checkpointing": "false" if value == "on" else "true"}
     if key == "packing":
         on = "true" if value == "on" else "false"
-        neat = {"neat_packing": on} if value == "on" or found.written("neat_packing") else {}
-        return {"packing": on, **neat}
-    pure = {"pure_bf16": "false"} if found.on("pure_bf16") else {}
+        neat_packing = {"neat_packing": on} if value == "on" or settings.has_any("neat_packing") else {}
+        return {"packing": on, **neat_packing}
+    pure_bf16 = {"pure_bf16": "false"} if settings.is_on("pure_bf16") else {}
     if value == "bf16":
-        return {} if pure else {"bf16": "true", **({"fp16": "false"} if found.on("fp16") else {})}
-    half = {"fp16": "true"} if value == "fp16" else {"fp16": "false"} if found.on("fp16") else {}
-    return {**pure, **half, **({"bf16": "false"} if found.on("bf16") else {})}
+        return {} if pure_bf16 else {"bf16": "true", **({"fp16": "false"} if settings.is_on("fp16") else {})}
+    fp16 = {"fp16": "true"} if value == "fp16" else {"fp16": "false"} if settings.is_on("fp16") else {}
+    return {**pure_bf16, **fp16, **({"bf16": "false"} if settings.is_on("bf16") else {})}
 
 
-FRAMEWORK = Framework("llamafactory", "llamafactory", "0.9.5", trainer, model, read, write, plan_settings)
+FRAMEWORK = Framework(
+    "llamafactory", "llamafactory", "0.9.5", detect_trainer, read_model_name, read, write, format_plan
+)

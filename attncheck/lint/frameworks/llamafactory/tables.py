@@ -1,6 +1,6 @@
 """LLaMA-Factory's names: the dataclasses of `llamafactory-cli train`, renames, and how a launch is recognised.
 
-Source: knowledge/names/llamafactory.json; renames read in the wheels 0.9.0 to 0.9.5.
+Source: lint/names/llamafactory.json; renames read in the wheels 0.9.0 to 0.9.5.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from functools import cache
 
 from attncheck.core.launch import Launch
-from attncheck.lint.fields.names import Names, names
+from attncheck.lint.fields.names import ParserOptions, build_parser_options
 
-CLASSES = ("ModelArguments", "DataArguments", "TrainingArguments", "FinetuningArguments", "GeneratingArguments")
-TRAINERS = ("TrainingArguments", "Seq2SeqTrainingArguments")
+DATACLASSES = ("ModelArguments", "DataArguments", "TrainingArguments", "FinetuningArguments", "GeneratingArguments")
+TRAINER_DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
 STAGES = ("pt", "sft", "rm", "ppo", "dpo", "kto")
 
-# The newest transformers that each release takes (METADATA), where none is installed.
-CONTEMPORARY: Mapping[str, str] = {
+# The newest transformers that each release allows (METADATA), for a machine that has none installed.
+CONTEMPORARY_TRANSFORMERS: Mapping[str, str] = {
     "0.9.0": "4.45.2", "0.9.1": "4.46.3", "0.9.2": "4.49.0", "0.9.3": "4.52.4", "0.9.4": "4.57.6", "0.9.5": "5.5.4",
 }  # fmt: skip
 
-RENAMED: Mapping[str, tuple[str, ...]] = {
+RENAMES: Mapping[str, tuple[str, ...]] = {
     "evaluation_strategy": ("eval_strategy",),  # transformers 4.46.3 training_args.py; gone in 4.51
     "image_dir": ("media_dir",),  # 0.9.1, 0.9.2 hparams/data_args.py
     "new_special_tokens": ("add_special_tokens",),  # 0.9.2, 0.9.3 hparams/model_args.py
@@ -33,10 +33,10 @@ RENAMED: Mapping[str, tuple[str, ...]] = {
 IMPLEMENTATIONS: Mapping[str, str] = {
     "auto": "", "disabled": "eager", "sdpa": "sdpa", "fa2": "flash_attention_2", "fa3": "flash_attention_3",
 }  # fmt: skip
-WORDS = {implementation: word for word, implementation in IMPLEMENTATIONS.items() if word != "fa3"}
+FLASH_ATTN_VALUES = {implementation: word for word, implementation in IMPLEMENTATIONS.items() if word != "fa3"}
 
 # model/model_utils/liger_kernel.py of 0.9.5: other types get a warning and no kernel.
-LIGER = frozenset(
+LIGER_MODEL_TYPES = frozenset(
     {"gemma", "gemma2", "gemma3", "gemma3_text", "glm", "glm4", "glm4v", "granite", "llama", "llava", "mistral"}
     | {"mixtral", "mllama", "olmo2", "paligemma", "phi3", "qwen2", "qwen2_vl", "qwen2_5_vl", "qwen3", "qwen3_moe"}
     | {"qwen3_next", "qwen3_5", "gpt_oss"}
@@ -44,32 +44,34 @@ LIGER = frozenset(
 
 PROGRAMS = ("llamafactory-cli", "lmf", "llamafactory.cli")
 SCRIPTS = ("train.py", "train_bash.py", "launcher.py", "llamafactory.launcher")
-OWN = frozenset(
+OWN_FIELDS = frozenset(
     {"stage", "finetuning_type", "template", "cutoff_len", "neat_packing", "flash_attn", "lora_target", "dataset_dir"}
     | {"enable_liger_kernel", "pure_bf16", "lora_rank", "freeze_trainable_layers", "pref_loss", "quantization_bit"}
 )
-OTHERS = frozenset({"base_model", "sequence_len", "train_type", "tuner_type", "sft_type", "dataset_name"})
+FOREIGN_FIELDS = frozenset({"base_model", "sequence_len", "train_type", "tuner_type", "sft_type", "dataset_name"})
 
 
 @cache
-def parser(version: str, transformers: str) -> Names:
-    """Return the options of a release beside a transformers."""
-    return names(("transformers", transformers, TRAINERS), ("llamafactory", version, CLASSES))
+def load_parser_options(version: str, transformers: str) -> ParserOptions:
+    """Return the options of a release's parser, together with a version of transformers."""
+    return build_parser_options(
+        ("transformers", transformers, TRAINER_DATACLASSES), ("llamafactory", version, DATACLASSES)
+    )
 
 
-def command(launch: Launch) -> bool:
+def is_cli_command(launch: Launch) -> bool:
     """Say whether it is `llamafactory-cli train`, which starts torchrun itself where there are several GPUs."""
     return bool(launch.words) and launch.words[0].text.rsplit("/", 1)[-1] in PROGRAMS
 
 
-def ours(launch: Launch) -> bool:
+def is_own_launch(launch: Launch) -> bool:
     """Say whether a launch starts LLaMA-Factory's training."""
-    said = {word.text.split("=")[0].lstrip("-").replace("-", "_") for word in launch.words[1:]}
-    keys = {entry.name.split(".")[0] for entry in launch.entries} | said
-    if command(launch):
+    option_names = {word.text.split("=")[0].lstrip("-").replace("-", "_") for word in launch.words[1:]}
+    keys = {entry.name.split(".")[0] for entry in launch.entries} | option_names
+    if is_cli_command(launch):
         return len(launch.words) > 1 and launch.words[1].text == "train"
-    if keys & OTHERS:
+    if keys & FOREIGN_FIELDS:
         return False
     if launch.words:
-        return launch.words[0].text.rsplit("/", 1)[-1] in SCRIPTS and bool(keys & OWN)
-    return "model_name_or_path" in keys and len(keys & OWN) > 1
+        return launch.words[0].text.rsplit("/", 1)[-1] in SCRIPTS and bool(keys & OWN_FIELDS)
+    return "model_name_or_path" in keys and len(keys & OWN_FIELDS) > 1

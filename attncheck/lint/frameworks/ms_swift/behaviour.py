@@ -1,7 +1,7 @@
-"""What ms-swift does with settings that it cannot serve: each function is one behaviour, read in its wheels.
+"""Problems of settings that ms-swift cannot serve: each function is one behaviour, read in its wheels.
 
-Lines are those of 4.6.0. What can be told without knowing the framework (sizes against the world, an implementation
-in which sequence parallelism does not take place, missing packages) is judged by rules.
+Lines are those of 4.6.0. What can be judged without knowing the framework (sizes against the world size, an
+implementation that sequence parallelism does not hook into, missing packages) is judged by rules.
 """
 
 from __future__ import annotations
@@ -13,163 +13,203 @@ from attncheck.core.arithmetic import largest_divisor
 from attncheck.core.facts import Known
 from attncheck.core.job import Consequence, SettingProblem
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
-from attncheck.lint.frameworks.ms_swift.values import Values
+from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings
 
-SEQUENCE = "sequence_parallel/sequence_parallel.py"
-
-
-def objections(values: Values) -> tuple[SettingProblem, ...]:
-    """Return what the release does with the settings."""
-    return tuple(each for behaviour in BEHAVIOURS for each in behaviour(values))
+SEQUENCE_PARALLEL_FILE = "sequence_parallel/sequence_parallel.py"
 
 
-def _says(
-    v: Values, consequence: Consequence, message: str, where: str, *at: str, **others: Any
+def find_problems(settings: MsSwiftSettings) -> tuple[SettingProblem, ...]:
+    """Return the problems that the release has with the settings."""
+    return tuple(problem for behaviour in BEHAVIOURS for problem in behaviour(settings))
+
+
+def _setting_problem(
+    settings: MsSwiftSettings, consequence: Consequence, message: str, source: str, *fields: str, **options: Any
 ) -> Iterator[SettingProblem]:
-    """Yield an objection at the first written of the settings `at`."""
-    yield SettingProblem(consequence, message, (f"ms-swift 4.6.0 {where}",), v.place(*at), **others)
+    """Yield a problem, located at the first of `fields` that the launch sets."""
+    yield SettingProblem(
+        consequence, message, (f"ms-swift 4.6.0 {source}",), settings.find_location(*fields), **options
+    )
 
 
-def _packing(v: Values) -> str:
-    return "packing" if v.on("packing") else "padding_free"
+def _packing_field(settings: MsSwiftSettings) -> str:
+    return "packing" if settings.is_on("packing") else "padding_free"
 
 
-def packing_without_flash(v: Values) -> Iterator[SettingProblem]:
-    """Packing and padding_free ask for one of the flash implementations by name."""
-    asked = v.get("attn_impl")
-    if not v.packed or asked in ms_swift.packs_with(v.version) or _hidden(v, "attn_impl"):
+def packing_without_flash(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+    """Packing and padding_free without one of the flash implementations that they need by name."""
+    implementation, field = settings.get("attn_impl"), _packing_field(settings)
+    if not settings.packed or _is_unresolved(settings, "attn_impl"):
         return
-    message = f"{_packing(v)} with attn_impl {asked or 'not written'}: it asks for a flash implementation by name"
-    where = f'arguments/sft_args.py:194: The "{_packing(v)}" feature requires a flash attention implementation'
+    if implementation in ms_swift.packing_implementations(settings.version):
+        return
+    message = f"{field} with attn_impl {implementation or 'not written'}: it asks for a flash implementation by name"
+    source = f'arguments/sft_args.py:194: The "{field}" feature requires a flash attention implementation'
     sets = {"attn_implementation": "flash_attention_2"}
-    yield from _says(v, "refuses", message, where, "attn_impl", "packing", "padding_free", sets=sets)
+    yield from _setting_problem(settings, "refuses", message, source, "attn_impl", "packing", "padding_free", sets=sets)
 
 
-def _hidden(v: Values, name: str) -> bool:
-    return name in v.given and not v.given[name].known
+def _is_unresolved(settings: MsSwiftSettings, name: str) -> bool:
+    return name in settings.by_field and not settings.by_field[name].known
 
 
-def kinds_of_training(v: Values) -> Iterator[SettingProblem]:
-    """Some kinds of preference learning take no packing, and most no sequence parallelism."""
-    if v.kind != "rlhf":
+def unsupported_rlhf_types(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+    """Kinds of preference learning that take no packing, and those that take no sequence parallelism."""
+    if settings.verb != "rlhf":
         return
-    types = tuple(t for t in ms_swift.PADDING_FREE if t != "kto" or v.reaches(ms_swift.DERIVED_RING))
-    if v.packed and v.trainer not in types:
-        where = f"arguments/rlhf_args.py:713: The current rlhf_type '{v.trainer}' does not support padding_free/packing"
-        sets = {"packing": "off"}
-        yield from _says(v, "refuses", f"rlhf_type {v.trainer} with {_packing(v)}", where, _packing(v), sets=sets)
-    if v.size > 1 and v.trainer not in ms_swift.SEQUENCE_PARALLEL:
-        where = f"arguments/rlhf_args.py:721: The current rlhf_type '{v.trainer}' does not support sequence_parallel"
-        message = f"rlhf_type {v.trainer} with sequence_parallel_size {v.size}"
-        yield from _says(v, "refuses", message, where, "sequence_parallel_size", sets={"ring_size": "1"})
-    if v.trainer == "grpo" and v.on("use_liger_kernel"):
-        for on, name, sets in (
-            (v.size > 1, "sequence_parallel_size", {"ring_size": "1"}),
-            (v.packed, _packing(v), {"packing": "off"}),
+    rlhf_type, field = settings.trainer, _packing_field(settings)
+    takes_kto = settings.is_at_least(ms_swift.DERIVED_RING_SINCE)
+    padding_free_types = tuple(name for name in ms_swift.PADDING_FREE_TYPES if name != "kto" or takes_kto)
+    if settings.packed and rlhf_type not in padding_free_types:
+        source = (
+            f"arguments/rlhf_args.py:713: The current rlhf_type '{rlhf_type}' does not support padding_free/packing"
+        )
+        message, sets = f"rlhf_type {rlhf_type} with {field}", {"packing": "off"}
+        yield from _setting_problem(settings, "refuses", message, source, field, sets=sets)
+    if settings.sequence_parallel_size > 1 and rlhf_type not in ms_swift.SEQUENCE_PARALLEL_TYPES:
+        source = f"arguments/rlhf_args.py:721: The current rlhf_type '{rlhf_type}' does not support sequence_parallel"
+        message = f"rlhf_type {rlhf_type} with sequence_parallel_size {settings.sequence_parallel_size}"
+        yield from _setting_problem(
+            settings, "refuses", message, source, "sequence_parallel_size", sets={"ring_size": "1"}
+        )
+    if rlhf_type == "grpo" and settings.is_on("use_liger_kernel"):
+        for is_on, name, sets in (
+            (settings.sequence_parallel_size > 1, "sequence_parallel_size", {"ring_size": "1"}),
+            (settings.packed, field, {"packing": "off"}),
         ):
-            if on:
-                where = "arguments/rlhf_args.py:551: Liger loss does not support sequence parallel, padding free yet"
-                yield from _says(v, "refuses", f"GRPO with Liger's loss and {name}", where, name, sets=sets)
+            if is_on:
+                source = "arguments/rlhf_args.py:551: Liger loss does not support sequence parallel, padding free yet"
+                yield from _setting_problem(
+                    settings, "refuses", f"GRPO with Liger's loss and {name}", source, name, sets=sets
+                )
 
 
-def derived_ring(v: Values) -> Iterator[SettingProblem]:
-    """Where the size does not divide the key/value heads the rest becomes a ring, which asks for more."""
-    if v.ring < 2 or v.model is None:
+def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+    """Where the size does not divide the key/value heads the rest becomes a ring, which has more conditions."""
+    if settings.zigzag_ring_size < 2 or settings.model is None:
         return
-    size, at = f"sequence_parallel_size {v.size}", ("sequence_parallel_size",)
-    made = f"{size} becomes Ulysses over {v.ulysses} and a ring over {v.ring} ranks"
-    smaller = {"ring_size": str(v.ulysses)}
-    recurrent = "linear_attention" in v.model.layer_types
-    if recurrent and v.model.model_type.startswith("qwen3_5") and v.reaches(ms_swift.QWEN3_5_SEQUENCE):
-        where = "model/models/qwen.py:1602: does not support derived ring attention"
-        yield from _says(v, "refuses", f"{made}, which Qwen3.5's recurrent layers refuse", where, *at, sets=smaller)
+    size, fields = f"sequence_parallel_size {settings.sequence_parallel_size}", ("sequence_parallel_size",)
+    effect = f"{size} becomes Ulysses over {settings.ulysses_size} and a ring over {settings.zigzag_ring_size} ranks"
+    sets_ulysses = {"ring_size": str(settings.ulysses_size)}
+    is_recurrent = "linear_attention" in settings.model.layer_types
+    is_qwen3_5 = is_recurrent and settings.model.model_type.startswith("qwen3_5")
+    if is_qwen3_5 and settings.is_at_least(ms_swift.QWEN3_5_SEQUENCE_PARALLEL_SINCE):
+        source = "model/models/qwen.py:1602: does not support derived ring attention"
+        yield from _setting_problem(
+            settings,
+            "refuses",
+            f"{effect}, which Qwen3.5's recurrent layers refuse",
+            source,
+            *fields,
+            sets=sets_ulysses,
+        )
         return
-    if not v.packed:
-        where = f"{SEQUENCE}:378: needs ulysses/ring-attention, which needs --padding_free true"
-        yield from _says(v, "refuses", f"{made}, which asks for padding_free", where, *at, sets=smaller)
-    elif v.asked == "sdpa":
-        where = f"{SEQUENCE}:264: SDPA does not support Ring attention"
+    if not settings.packed:
+        source = f"{SEQUENCE_PARALLEL_FILE}:378: needs ulysses/ring-attention, which needs --padding_free true"
+        yield from _setting_problem(
+            settings, "refuses", f"{effect}, which asks for padding_free", source, *fields, sets=sets_ulysses
+        )
+    elif settings.implementation == "sdpa":
+        source = f"{SEQUENCE_PARALLEL_FILE}:264: SDPA does not support Ring attention"
         sets = {"attn_implementation": "flash_attention_2"}
-        yield from _says(v, "refuses", f"{made}, which sdpa does not have", where, "attn_impl", *at, sets=sets)
-    if isinstance(v.model.sliding_window, Known):
-        window = v.model.sliding_window.value
-        where = f"{SEQUENCE}:218: window_size=sliding_window, a number where flash-attn unpacks a pair"
-        message = f"{made}, which is given the model's window of {window} as a number: TypeError"
-        yield from _says(v, "refuses", message, where, *at, sets=smaller)
+        yield from _setting_problem(
+            settings, "refuses", f"{effect}, which sdpa does not have", source, "attn_impl", *fields, sets=sets
+        )
+    if isinstance(settings.model.sliding_window, Known):
+        window = settings.model.sliding_window.value
+        source = f"{SEQUENCE_PARALLEL_FILE}:218: window_size=sliding_window, a number where flash-attn unpacks a pair"
+        message = f"{effect}, which is given the model's window of {window} as a number: TypeError"
+        yield from _setting_problem(settings, "refuses", message, source, *fields, sets=sets_ulysses)
 
 
-def heads_of_old_releases(v: Values) -> Iterator[SettingProblem]:
-    """Before 3.9 Ulysses alone: the ranks must divide the heads."""
-    if v.size < 2 or v.reaches(ms_swift.DERIVED_RING) or v.environ.get("SEQUENCE_PARALLEL_IMPL") == "ring_attention":
+def indivisible_heads(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+    """Before 3.9 there is Ulysses alone: the number of ranks must divide that of the heads."""
+    size, is_ring = settings.sequence_parallel_size, settings.environ.get("SEQUENCE_PARALLEL_IMPL") == "ring_attention"
+    if size < 2 or settings.is_at_least(ms_swift.DERIVED_RING_SINCE) or is_ring:
         return
-    heads = v.model.num_heads if v.model is not None else None
-    if isinstance(heads, Known) and heads.value % v.size:
-        message = f"sequence_parallel_size {v.size} does not divide {heads.value} heads"
-        where = "(3.8.3) trainers/sequence_parallel/ulysses.py:41: Number of heads must be divisible"
-        fits = largest_divisor(heads.value, v.size)
-        yield from _says(v, "refuses", message, where, "sequence_parallel_size", sets={"ring_size": str(fits)})
+    heads = settings.model.num_heads if settings.model is not None else None
+    if isinstance(heads, Known) and heads.value % size:
+        message = f"sequence_parallel_size {size} does not divide {heads.value} heads"
+        source = "(3.8.3) trainers/sequence_parallel/ulysses.py:41: Number of heads must be divisible"
+        divisor = largest_divisor(heads.value, size)
+        yield from _setting_problem(
+            settings, "refuses", message, source, "sequence_parallel_size", sets={"ring_size": str(divisor)}
+        )
 
 
-def padding_side(v: Values) -> Iterator[SettingProblem]:
-    """Sequence parallelism takes rows that are padded on the right."""
-    if v.size > 1 and not v.packed and v.get("padding_side") == "left":
-        where = 'template/base.py:2078: padding_side must be "right" when … sequence_parallel_size > 1'
-        message = f"padding_side left with sequence_parallel_size {v.size}"
-        yield from _says(v, "refuses", message, where, "padding_side", sets={"padding_side": "right"})
+def left_padding_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+    """Sequence parallelism with rows that are padded on the left."""
+    if settings.sequence_parallel_size > 1 and not settings.packed and settings.get("padding_side") == "left":
+        source = 'template/base.py:2078: padding_side must be "right" when … sequence_parallel_size > 1'
+        message = f"padding_side left with sequence_parallel_size {settings.sequence_parallel_size}"
+        yield from _setting_problem(
+            settings, "refuses", message, source, "padding_side", sets={"padding_side": "right"}
+        )
 
 
-def lazy_tokenize(v: Values) -> Iterator[SettingProblem]:
-    """Packing reads all documents before the first step."""
-    if v.on("packing") and v.on("lazy_tokenize"):
-        where = "arguments/base_args/base_args.py:173: Packing and lazy_tokenize are incompatible"
+def packing_with_lazy_tokenize(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+    """Packing, which reads all documents before the first step, with lazy_tokenize."""
+    if settings.is_on("packing") and settings.is_on("lazy_tokenize"):
+        source = "arguments/base_args/base_args.py:173: Packing and lazy_tokenize are incompatible"
         sets = {"lazy_tokenize": "false"}
-        yield from _says(v, "refuses", "packing with lazy_tokenize", where, "lazy_tokenize", sets=sets)
+        yield from _setting_problem(
+            settings, "refuses", "packing with lazy_tokenize", source, "lazy_tokenize", sets=sets
+        )
 
 
-def linear_layers(v: Values) -> Iterator[SettingProblem]:
-    """Recurrent layers: Qwen3.5's are patched, and ask for flash-linear-attention; Qwen3-Next's are not."""
-    if v.model is None or "linear_attention" not in v.model.layer_types or not (v.packed or v.size > 1):
+def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+    """Recurrent layers: Qwen3.5's are patched, and need flash-linear-attention; Qwen3-Next's are not."""
+    size = settings.sequence_parallel_size
+    if settings.model is None or "linear_attention" not in settings.model.layer_types:
         return
-    name = v.model.model_type
-    at = (_packing(v) if v.packed else "sequence_parallel_size", "packing")
-    sets = {**({"packing": "off"} if v.packed else {}), **({"ring_size": "1"} if v.size > 1 else {})}
-    if name.startswith("qwen3_5") and v.reaches(ms_swift.QWEN3_5_SEQUENCE):
-        lacks = v.snapshot is not None and v.snapshot.distributions and not v.snapshot.has("flash-linear-attention")
-        if lacks and v.packed and v.reaches(ms_swift.QWEN3_5_REFUSES):
-            where = "model/models/qwen.py:1296: with multiple sequences requires flash-linear-attention"
+    if not settings.packed and size < 2:
+        return
+    model_type = settings.model.model_type
+    fields = (_packing_field(settings) if settings.packed else "sequence_parallel_size", "packing")
+    sets = {**({"packing": "off"} if settings.packed else {}), **({"ring_size": "1"} if size > 1 else {})}
+    if model_type.startswith("qwen3_5") and settings.is_at_least(ms_swift.QWEN3_5_SEQUENCE_PARALLEL_SINCE):
+        snapshot = settings.snapshot
+        is_missing = snapshot is not None and snapshot.distributions and not snapshot.has("flash-linear-attention")
+        if is_missing and settings.packed and settings.is_at_least(ms_swift.QWEN3_5_KERNEL_REQUIRED_SINCE):
+            source = "model/models/qwen.py:1296: with multiple sequences requires flash-linear-attention"
             advice = "pip install flash-linear-attention"
-            message = f"{_packing(v)} with {name}: flash-linear-attention is not installed"
-            yield from _says(v, "refuses", message, where, *at, advice=advice)
+            message = f"{_packing_field(settings)} with {model_type}: flash-linear-attention is not installed"
+            yield from _setting_problem(settings, "refuses", message, source, *fields, advice=advice)
         return
-    what = _packing(v) if v.packed else f"sequence_parallel_size {v.size}"
-    where = f"template/base.py:2075 gives position_ids alone; model/models/qwen.py patches Qwen3.5 and not {name}"
-    message = f"{what} with {name}: its recurrent layers carry their state over from one document or part to the next"
-    yield from _says(v, "wrong", message, where, *at, sets=sets)
+    cause = _packing_field(settings) if settings.packed else f"sequence_parallel_size {size}"
+    source = (
+        f"template/base.py:2075 gives position_ids alone; model/models/qwen.py patches Qwen3.5 and not {model_type}"
+    )
+    message = (
+        f"{cause} with {model_type}: its recurrent layers carry their state over from one document or part to the next"
+    )
+    yield from _setting_problem(settings, "wrong", message, source, *fields, sets=sets)
 
 
-def config_option(v: Values) -> Iterator[SettingProblem]:
+def misplaced_config_file(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     """`--config file.yaml` was taken from 3.10 to 4.0; since 4.1 the file is the first argument."""
-    written = next((setting for setting in v.strange if setting.name == "--config"), None)
-    if written is None:
+    setting = next((setting for setting in settings.unknown if setting.name == "--config"), None)
+    if setting is None:
         return
-    first, gone = ms_swift.CONFIG_OPTION
-    if v.reaches(gone):
-        message = f"--config is no option since {gone}: the file is the first argument, swift {v.kind} {written.value}"
-        evidence = (f"ms-swift 4.6.0 cli/main.py:41: argv[0].endswith('.yaml'); {v.version} refuses remaining_argv",)
-        advice = f"swift {v.kind} {written.value} …"
-        yield SettingProblem("refuses", message, evidence, written.location, advice=advice)
-    elif not v.reaches(first):
+    first, removed = ms_swift.CONFIG_OPTION_RANGE
+    if settings.is_at_least(removed):
+        command = f"swift {settings.verb} {setting.value}"
+        message = f"--config is no option since {removed}: the file is the first argument, {command}"
+        source = f"ms-swift 4.6.0 cli/main.py:41: argv[0].endswith('.yaml'); {settings.version} refuses remaining_argv"
+        evidence, advice = (source,), f"{command} …"
+        yield SettingProblem("refuses", message, evidence, setting.location, advice=advice)
+    elif not settings.is_at_least(first):
         message = f"--config is no option before {first}"
-        yield SettingProblem("refuses", message, ("ms-swift 3.9.3 cli/main.py reads no file",), written.location)
+        yield SettingProblem("refuses", message, ("ms-swift 3.9.3 cli/main.py reads no file",), setting.location)
 
 
-BEHAVIOURS: tuple[Callable[[Values], Iterator[SettingProblem]], ...] = (
+BEHAVIOURS: tuple[Callable[[MsSwiftSettings], Iterator[SettingProblem]], ...] = (
     packing_without_flash,
-    kinds_of_training,
-    derived_ring,
-    heads_of_old_releases,
-    padding_side,
-    lazy_tokenize,
-    linear_layers,
-    config_option,
+    unsupported_rlhf_types,
+    derived_ring_refused,
+    indivisible_heads,
+    left_padding_refused,
+    packing_with_lazy_tokenize,
+    recurrent_layers_leak,
+    misplaced_config_file,
 )

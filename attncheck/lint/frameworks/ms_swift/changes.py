@@ -1,4 +1,4 @@
-"""Settings of an ms-swift launch, written in the names of one release."""
+"""Edits that write settings into an ms-swift launch, in the names of one release."""
 
 from __future__ import annotations
 
@@ -7,85 +7,89 @@ from collections.abc import Iterator, Mapping
 
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Edit, Launch
-from attncheck.lint.fields.edits import Changes, edits
-from attncheck.lint.fields.written import number, switched
+from attncheck.lint.fields.edits import Changes, changes_to_edits
+from attncheck.lint.fields.written import switch_to_bool, to_int
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
-from attncheck.lint.frameworks.ms_swift.values import Values, field_name, values
+from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings, field_name, read_settings
 
-Wanted = Iterator[tuple[str, str | None]]
-FIELDS: Mapping[str, str] = {
+FieldValues = Iterator[tuple[str, str | None]]  # a field and its value, None to remove it
+VALUE_FIELDS: Mapping[str, str] = {
     "attn_implementation": "attn_impl",
     "ring_size": "sequence_parallel_size",
     "tensor_parallel": "deepspeed_autotp_size",
     "batch": "per_device_train_batch_size",
     "padding_side": "padding_side",
 }
-SWITCHED: Mapping[str, str] = {
+SWITCH_FIELDS: Mapping[str, str] = {
     "deterministic": "full_determinism",
     "liger": "use_liger_kernel",
     "gradient_checkpointing": "gradient_checkpointing",
 }
-PRECISIONS: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+PRECISION_DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
-def changes(launch: Launch, kind: str, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
+def make_edits(launch: Launch, verb: str, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
     """Return the edits that rename what the job's release does not know, and set `sets`."""
-    if kind not in ms_swift.TRAINERS:
+    if verb not in ms_swift.VERBS:
         return ()
-    found = values(launch, kind, job.version)
-    made = Changes()
-    _rename(made, found, job)
+    settings = read_settings(launch, verb, job.version)
+    changes = Changes()
+    _rename_settings(changes, settings, job)
     for key, value in sets.items():
-        for name, text in _fields(found, job, key, value):
-            made.set(found.given, name, text)
-    return edits(launch, made, lambda name, value: f"--{name} {shlex.quote(value)}")
+        for name, text in _translate_key(settings, job, key, value):
+            changes.set_field(settings.by_field, name, text)
+    return changes_to_edits(launch, changes, lambda name, value: f"--{name} {shlex.quote(value)}")
 
 
-def _rename(made: Changes, found: Values, job: Job) -> None:
-    here = ms_swift.names(job.version, found.kind == "rlhf")
-    places = {(each.name, each.location) for each in job.unknown_settings if each.now}
-    for setting in found.strange:
-        name = field_name(setting.name, here)
-        new = ms_swift.RENAMED.get(name, "")
-        if (setting.name, setting.location) in places and new in here and new not in found.given:
-            made.settings[setting] = (new, setting.value)
+def _rename_settings(changes: Changes, settings: MsSwiftSettings, job: Job) -> None:
+    known_names = ms_swift.read_option_rows(job.version, settings.verb == "rlhf")
+    renamed = {(unknown.name, unknown.location) for unknown in job.unknown_settings if unknown.now}
+    for setting in settings.unknown:
+        name = field_name(setting.name, known_names)
+        new_name = ms_swift.RENAMES.get(name, "")
+        if (
+            (setting.name, setting.location) in renamed
+            and new_name in known_names
+            and new_name not in settings.by_field
+        ):
+            changes.settings[setting] = (new_name, setting.value)
 
 
-def _fields(found: Values, job: Job, key: str, value: str) -> Wanted:
-    """Yield the fields of the release that a key sets, None for those to take out."""
+def _translate_key(settings: MsSwiftSettings, job: Job, key: str, value: str) -> FieldValues:
+    """Yield the fields of the release that a key sets with their values, None to remove one."""
     text = None if value == DROP else value
-    if key in FIELDS:
-        yield FIELDS[key], text
-    elif key in SWITCHED:
-        yield SWITCHED[key], text and switched(value)
+    if key in VALUE_FIELDS:
+        yield VALUE_FIELDS[key], text
+    elif key in SWITCH_FIELDS:
+        yield SWITCH_FIELDS[key], text and switch_to_bool(value)
     elif key == "packing":
-        yield from _packing(found, value)
-    elif key == "precision" and value in PRECISIONS:
-        yield "torch_dtype", PRECISIONS[value]
-        yield from ((name, str(value == name).lower()) for name in ("bf16", "fp16") if name in found.given)
+        yield from _translate_packing(settings, value)
+    elif key == "precision" and value in PRECISION_DTYPES:
+        yield "torch_dtype", PRECISION_DTYPES[value]
+        yield from ((name, str(value == name).lower()) for name in ("bf16", "fp16") if name in settings.by_field)
     elif key == "max_length":
-        yield "packing_length" if "packing_length" in found.given else "max_length", text
+        yield "packing_length" if "packing_length" in settings.by_field else "max_length", text
     elif key == "global_batch":
-        yield from _accumulation(found, job, value)
+        yield from _translate_global_batch(settings, job, value)
     elif key not in ("heads_k_stride", "precision"):
         yield key.removeprefix("--").replace("-", "_"), text
 
 
-def _packing(found: Values, value: str) -> Wanted:
-    """Yield packing; to turn it off padding_free, which joins rows too, goes with it."""
+def _translate_packing(settings: MsSwiftSettings, value: str) -> FieldValues:
+    """Yield packing; turned off, padding_free, which joins rows too, goes with it."""
     if value == "on":
         yield "packing", "true"
         return
-    written = [name for name in ("packing", "padding_free") if name in found.given]
-    yield from ((name, "false") for name in written)
-    if "packing_length" in found.given:
+    present = [name for name in ("packing", "padding_free") if name in settings.by_field]
+    yield from ((name, "false") for name in present)
+    if "packing_length" in settings.by_field:
         yield "packing_length", None
 
 
-def _accumulation(found: Values, job: Job, value: str) -> Wanted:
+def _translate_global_batch(settings: MsSwiftSettings, job: Job, value: str) -> FieldValues:
     """Yield the accumulation that makes a step of `value` rows, where that comes out even."""
-    ranks = getattr(job.world_size, "value", 1) // found.size
-    rows = found.number("per_device_train_batch_size") * max(ranks, 1)
-    whole = number(value, 0)
-    if whole and whole % rows == 0:
-        yield "gradient_accumulation_steps", str(whole // rows)
+    ranks = getattr(job.world_size, "value", 1) // settings.sequence_parallel_size
+    rows = settings.get_int("per_device_train_batch_size") * max(ranks, 1)
+    global_batch = to_int(value, 0)
+    if global_batch and global_batch % rows == 0:
+        yield "gradient_accumulation_steps", str(global_batch // rows)

@@ -1,4 +1,4 @@
-"""A plan for ms-swift: the flags of `swift sft`.
+"""Writes a plan for ms-swift: the flags of `swift sft`.
 
 Names as in the wheel 4.6.0 (arguments/base_args/{model,template,base}_args.py, arguments/sft_args.py:186,
 trainers/arguments.py, whose arguments are transformers' own too). Packing needs a flash implementation. The sequence is
@@ -9,49 +9,50 @@ flash_attention_2 and sdpa alone.
 from __future__ import annotations
 
 from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import DTYPES, Since, exports, remarks, unlike, word
+from attncheck.lint.fields.plan_writing import WEIGHT_DTYPES, Since, exports, format_bool, remarks, unlike
 
-FLASH = ("flash_attn", "flash_attention_2", "flash_attention_3", "flash_attention_4")
+FLASH_IMPLEMENTATIONS = ("flash_attn", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 
 
-def plan_settings(plan: Plan, since: Since) -> list[str]:
+def format_plan(plan: Plan, is_at_least: Since) -> list[str]:
     """Return the flags of a plan, one a line."""
-    found = {}
+    fields = {}
     if plan.attn_implementation:
-        found["attn_impl"] = plan.attn_implementation
-    found["torch_dtype"] = DTYPES[plan.precision]
-    found["bf16"] = word(plan.precision == "autocast")
-    found["fp16"] = "false"
+        fields["attn_impl"] = plan.attn_implementation
+    fields["torch_dtype"] = WEIGHT_DTYPES[plan.precision]
+    fields["bf16"] = format_bool(plan.precision == "autocast")
+    fields["fp16"] = "false"
     if plan.packed:
-        found["packing"] = "true"
-        found["packing_length"] = str(plan.max_length)
+        fields["packing"] = "true"
+        fields["packing_length"] = str(plan.max_length)
     else:
-        found["padding_side"] = plan.padding_side
-    found["max_length"] = str(plan.max_length)
-    found["per_device_train_batch_size"] = str(plan.batch)
-    found["gradient_accumulation_steps"] = str(plan.accumulation)
-    found["gradient_checkpointing"] = word(plan.gradient_checkpointing)
-    found["use_liger_kernel"] = word(plan.liger)
+        fields["padding_side"] = plan.padding_side
+    fields["max_length"] = str(plan.max_length)
+    fields["per_device_train_batch_size"] = str(plan.batch)
+    fields["gradient_accumulation_steps"] = str(plan.accumulation)
+    fields["gradient_checkpointing"] = format_bool(plan.gradient_checkpointing)
+    fields["use_liger_kernel"] = format_bool(plan.liger)
     if plan.compile:
-        found["torch_compile"] = "true"
+        fields["torch_compile"] = "true"
     if plan.deterministic:
-        found["full_determinism"] = "true"
+        fields["full_determinism"] = "true"
     if plan.ring_size > 1 and plan.scheme == "ulysses":
-        found["sequence_parallel_size"] = str(plan.ring_size)
-    return [*exports(plan), *(f"--{name} {value}" for name, value in found.items()), *_remarks(plan)]
+        fields["sequence_parallel_size"] = str(plan.ring_size)
+    return [*exports(plan), *(f"--{name} {value}" for name, value in fields.items()), *_format_remarks(plan)]
 
 
-def _remarks(plan: Plan) -> list[str]:
-    found = list(unlike(plan, "position_ids", "cu_seqlens", told="ms-swift gives position_ids that begin anew"))
-    wanted = plan.attn_implementation
-    if plan.packed and wanted not in FLASH:
-        found.append(
-            f"# packing is refused under {wanted or 'the default'}: --attn_impl flash_attention_2, or no packing"
-        )
+def _format_remarks(plan: Plan) -> list[str]:
+    lines = list(unlike(plan, "position_ids", "cu_seqlens", told="ms-swift gives position_ids that begin anew"))
+    implementation = plan.attn_implementation
+    if plan.packed and implementation not in FLASH_IMPLEMENTATIONS:
+        name = implementation or "the default"
+        lines.append(f"# packing is refused under {name}: --attn_impl flash_attention_2, or no packing")
     if plan.packed and plan.batch > 1:
-        found.append(f"# the batch's {plan.batch} rows are joined into one")
+        lines.append(f"# the batch's {plan.batch} rows are joined into one")
     if plan.ring_size > 1 and plan.scheme == "ulysses":
-        found.append("# Ulysses over gcd(kv heads, size) ranks, a zigzag ring over the rest")
-        if wanted not in ("flash_attention_2", "sdpa", ""):
-            found.append(f"# it is in flash_attention_2 and sdpa alone: {wanted} attends to each rank's part only")
-    return [*found, *remarks(plan, "compile", "padding_side", "ulysses")]
+        lines.append("# Ulysses over gcd(kv heads, size) ranks, a zigzag ring over the rest")
+        if implementation not in ("flash_attention_2", "sdpa", ""):
+            lines.append(
+                f"# it is in flash_attention_2 and sdpa alone: {implementation} attends to each rank's part only"
+            )
+    return [*lines, *remarks(plan, "compile", "padding_side", "ulysses")]

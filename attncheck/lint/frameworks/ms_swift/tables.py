@@ -1,7 +1,7 @@
 """What ms-swift calls its settings in each release, and what each release can do.
 
 Source: the wheels of ms-swift 3.8.0 to 4.6.0: arguments/ (in 3.x llm/argument/), sequence_parallel/ (in 3.x
-trainers/sequence_parallel/), cli/main.py; the names themselves are `knowledge/names/ms_swift.json`.
+trainers/sequence_parallel/), cli/main.py; the names themselves are `lint/names/ms_swift.json`.
 """
 
 from __future__ import annotations
@@ -9,23 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from attncheck.lint.fields.releases import Row, fields, reaches
+from attncheck.lint.fields.releases import Row, reaches, read_fields
 from attncheck.lint.names import table
 
-FOUR = "4.0.0"  # llm/argument/ became arguments/, train_type became tuner_type
-DERIVED_RING = "3.9.0"  # Ulysses over gcd(key/value heads, size) ranks, a ring over the rest
-FLASH_4 = "4.2.0"  # flash_attention_4 is among those that pack (arguments/sft_args.py:190)
-CONFIG_OPTION = ("3.10.0", "4.1.0")  # --config file.yaml; since, the file is the first argument (cli/main.py:41)
-QWEN3_5_SEQUENCE = "4.2.0"  # Qwen3.5's recurrent layers under Ulysses (model/models/qwen.py)
-QWEN3_5_REFUSES = "4.5.0"  # several documents in a row without flash-linear-attention (model/models/qwen.py:1296)
+VERSION_4 = "4.0.0"  # llm/argument/ became arguments/, train_type became tuner_type
+DERIVED_RING_SINCE = "3.9.0"  # Ulysses over gcd(key/value heads, size) ranks, a ring over the rest
+FLASH_4_SINCE = "4.2.0"  # flash_attention_4 is among those that pack (arguments/sft_args.py:190)
+CONFIG_OPTION_RANGE = ("3.10.0", "4.1.0")  # --config file.yaml; since, the file is the first argument (cli/main.py:41)
+QWEN3_5_SEQUENCE_PARALLEL_SINCE = "4.2.0"  # Qwen3.5's recurrent layers under Ulysses (model/models/qwen.py)
+# Several documents in a row without flash-linear-attention are refused (model/models/qwen.py:1296).
+QWEN3_5_KERNEL_REQUIRED_SINCE = "4.5.0"
 
-FLASH = ("flash_attn", "flash_attention_2", "flash_attention_3", "flash_attention_4")
-PADDING_FREE = ("grpo", "dpo", "kto", "gkd")  # arguments/rlhf_args.py:713; kto since 3.9.0
-SEQUENCE_PARALLEL = ("grpo", "dpo")  # arguments/rlhf_args.py:721
-LEFT = ("ppo", "gkd")  # arguments/rlhf_args.py:467: padding_side
-TRAINERS = ("sft", "pt", "rlhf")
+FLASH_IMPLEMENTATIONS = ("flash_attn", "flash_attention_2", "flash_attention_3", "flash_attention_4")
+PADDING_FREE_TYPES = ("grpo", "dpo", "kto", "gkd")  # arguments/rlhf_args.py:713; kto since 3.9.0
+SEQUENCE_PARALLEL_TYPES = ("grpo", "dpo")  # arguments/rlhf_args.py:721
+LEFT_PADDED_TRAINERS = ("ppo", "gkd")  # arguments/rlhf_args.py:467: padding_side
+VERBS = ("sft", "pt", "rlhf")
 
-RENAMED: Mapping[str, str] = {
+RENAMES: Mapping[str, str] = {
     "train_type": "tuner_type",
     "tuner_type": "train_type",
     "metric": "eval_metric",
@@ -41,20 +42,23 @@ RENAMED: Mapping[str, str] = {
 
 
 @cache
-def names(version: str, rlhf: bool) -> Mapping[str, Row]:
-    """Return the options that a trainer of a release has, those of transformers' own arguments with them."""
-    own = {**fields("ms_swift", "names", version), **(fields("ms_swift", "rlhf", version) if rlhf else {})}
-    return {**_transformers(), **own}
+def read_option_rows(version: str, is_rlhf: bool) -> Mapping[str, Row]:
+    """Return the options that a trainer of a release has, those of transformers' own arguments among them."""
+    rows = {
+        **read_fields("ms_swift", "names", version),
+        **(read_fields("ms_swift", "rlhf", version) if is_rlhf else {}),
+    }
+    return {**_read_transformers_rows(), **rows}
 
 
 @cache
-def _transformers() -> Mapping[str, Row]:
-    """Return transformers' training arguments of any release: which of them there are depends on what is installed."""
+def _read_transformers_rows() -> Mapping[str, Row]:
+    """Return transformers' training arguments of any release: what is installed decides which of them there are."""
     classes = table("transformers").get("classes", {})
     rows = {**classes.get("TrainingArguments", {}), **classes.get("Seq2SeqTrainingArguments", {})}
     return {name: (str(spans[-1][2]), spans[-1][3]) for name, spans in rows.items()}
 
 
-def packs_with(version: str) -> tuple[str, ...]:
-    """Return the implementations with which a release packs; it asks for one by name."""
-    return FLASH if reaches(version, FLASH_4) else FLASH[:3]
+def packing_implementations(version: str) -> tuple[str, ...]:
+    """Return the implementations with which a release packs; it needs one of them by name."""
+    return FLASH_IMPLEMENTATIONS if reaches(version, FLASH_4_SINCE) else FLASH_IMPLEMENTATIONS[:3]

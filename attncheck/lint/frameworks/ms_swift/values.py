@@ -1,4 +1,4 @@
-"""The settings of one ms-swift launch, as one release understands them."""
+"""The settings of one ms-swift launch, as one release reads them."""
 
 from __future__ import annotations
 
@@ -12,116 +12,124 @@ from attncheck.core.facts import value_or
 from attncheck.core.launch import Launch, Setting
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import arguments
-from attncheck.lint.fields.given import Given
-from attncheck.lint.fields.written import value
+from attncheck.lint.fields.given import LaunchSettings
+from attncheck.lint.fields.written import parse_value
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 
 
-def values(launch: Launch, kind: str, version: str, snapshot: Snapshot | None = None) -> Values:
-    """Return the settings of a launch as a release understands them: options of the command after the file's keys."""
-    known = ms_swift.names(version, kind == "rlhf")
-    written = tuple(_options(launch, known))
-    given = {entry.name: entry for entry in launch.entries if not entry.name.startswith("ENV")}
-    strange: list[Setting] = []
-    for setting in written:
-        name = field_name(setting.name, known)
-        given[name] = setting
-        if name not in known:
-            strange.append(setting)
-    strange += [entry for name, entry in given.items() if entry in launch.entries and name.split(".")[0] not in known]
-    return Values(launch, kind, version, snapshot, given, tuple(strange))
+def read_settings(launch: Launch, verb: str, version: str, snapshot: Snapshot | None = None) -> MsSwiftSettings:
+    """Return the settings of a launch as a release reads them: the command's options go over the file's keys."""
+    known_names = ms_swift.read_option_rows(version, verb == "rlhf")
+    options = tuple(_parse_options(launch, known_names))
+    by_field = {entry.name: entry for entry in launch.entries if not entry.name.startswith("ENV")}
+    unknown: list[Setting] = []
+    for setting in options:
+        name = field_name(setting.name, known_names)
+        by_field[name] = setting
+        if name not in known_names:
+            unknown.append(setting)
+    unknown += [
+        entry for name, entry in by_field.items() if entry in launch.entries and name.split(".")[0] not in known_names
+    ]
+    return MsSwiftSettings(launch, verb, version, snapshot, by_field, tuple(unknown))
 
 
-def _options(launch: Launch, known: Mapping[str, Any]) -> Iterator[Setting]:
-    def takes(name: str) -> str:
-        kind = known.get(field_name(name, known), ("str", None))[0]
+def _parse_options(launch: Launch, known_names: Mapping[str, Any]) -> Iterator[Setting]:
+    def arity(name: str) -> str:
+        kind = known_names.get(field_name(name, known_names), ("str", None))[0]
         return "optional" if kind.startswith("bool") else "many" if kind.startswith("list") else "one"
 
-    yield from arguments.options(launch.words[front(launch) :], takes, launch.source)
+    yield from arguments.options(launch.words[count_leading_words(launch) :], arity, launch.source)
 
 
-def front(launch: Launch) -> int:
-    """Return how many words stand before the options: the program and its verb, or a module."""
+def count_leading_words(launch: Launch) -> int:
+    """Return how many words come before the options: the program and its verb, or a module."""
     words = [word.text.rsplit("/", 1)[-1] for word in launch.words[:2]]
     return 2 if words and words[0] in ("swift", "megatron") else 1
 
 
-def field_name(option: str, known: Mapping[str, Any]) -> str:
-    """Return the field that an option sets, its beginning where it fits one alone (argparse, `allow_abbrev`)."""
+def field_name(option: str, known_names: Mapping[str, Any]) -> str:
+    """Return the field that an option sets; a prefix will do that only one field has (argparse, `allow_abbrev`)."""
     name = option.lstrip("-").replace("-", "_")
-    if name in known:
+    if name in known_names:
         return name
-    if name.startswith("no_") and name[3:] in known:
+    if name.startswith("no_") and name[3:] in known_names:
         return name[3:]
-    alike = [each for each in known if each.startswith(name)] if name and option.startswith("--") else []
-    return alike[0] if len(alike) == 1 else name
+    candidates = (
+        [known_name for known_name in known_names if known_name.startswith(name)]
+        if name and option.startswith("--")
+        else []
+    )
+    return candidates[0] if len(candidates) == 1 else name
 
 
 @dataclass(frozen=True)
-class Values(Given):
-    """What was written, by field; `strange` is what the release does not know."""
+class MsSwiftSettings(LaunchSettings):
+    """The settings of a launch by field; `unknown` are those that the release does not know."""
 
     launch: Launch
-    kind: str  # "sft", "pt", "rlhf"
+    verb: str  # "sft", "pt", "rlhf"
     version: str
     snapshot: Snapshot | None
-    given: Mapping[str, Setting] = field(default_factory=dict)
-    strange: tuple[Setting, ...] = ()
+    by_field: Mapping[str, Setting] = field(default_factory=dict)
+    unknown: tuple[Setting, ...] = ()
 
     @cached_property
-    def parsed(self) -> dict[str, Any]:
-        """Return field -> value; a switch without a value is on, "--no_x" is off."""
-        return {name: self._value(setting) for name, setting in self.given.items()}
+    def parsed_values(self) -> dict[str, Any]:
+        """Return the parsed value of each setting by field; a switch without a value is on, "--no_x" is off."""
+        return {name: self._parse_value(setting) for name, setting in self.by_field.items()}
 
     @staticmethod
-    def _value(setting: Setting) -> Any:
-        option = setting.name.startswith("--")
-        if option and setting.name[2:].startswith(("no_", "no-")):
+    def _parse_value(setting: Setting) -> Any:
+        is_option = setting.name.startswith("--")
+        if is_option and setting.name[2:].startswith(("no_", "no-")):
             return False
-        return True if option and not setting.value else value(setting.value)
+        return True if is_option and not setting.value else parse_value(setting.value)
 
-    def default(self, name: str) -> Any:
+    def default_value(self, name: str) -> Any:
         """Return the release's default of a setting, None where it has none."""
-        return ms_swift.names(self.version, self.kind == "rlhf").get(name, ("", None))[1]
+        return ms_swift.read_option_rows(self.version, self.verb == "rlhf").get(name, ("", None))[1]
 
     @cached_property
     def trainer(self) -> str:
         """Return what is trained: the kind of preference or reinforcement learning, else the command's verb."""
-        return str(self.get("rlhf_type") or "dpo") if self.kind == "rlhf" else self.kind
+        return str(self.get("rlhf_type") or "dpo") if self.verb == "rlhf" else self.verb
 
     @cached_property
-    def asked(self) -> str:
-        """Return the implementation in transformers' words (model/utils.py:43); "" where transformers chooses."""
-        found = str(self.get("attn_impl") or "")
-        return "flash_attention_2" if found == "flash_attn" else found
+    def implementation(self) -> str:
+        """Return the implementation as transformers calls it (model/utils.py:43); "" where transformers chooses."""
+        name = str(self.get("attn_impl") or "")
+        return "flash_attention_2" if name == "flash_attn" else name
 
     @cached_property
     def packed(self) -> bool:
         """Say whether documents share rows: packing turns padding_free on (arguments/sft_args.py:190)."""
-        return self.on("packing") or self.on("padding_free")
+        return self.is_on("packing") or self.is_on("padding_free")
 
     @cached_property
-    def size(self) -> int:
+    def sequence_parallel_size(self) -> int:
         """Return how many ranks share a row."""
-        return max(self.number("sequence_parallel_size"), 1)
+        return max(self.get_int("sequence_parallel_size"), 1)
 
     @cached_property
-    def ulysses(self) -> int:
-        """Return over how many of them heads are exchanged: the others pass keys and values round a ring."""
-        if self.model is None or not self.reaches(ms_swift.DERIVED_RING):
-            return self.size
+    def ulysses_size(self) -> int:
+        """Return over how many of those ranks heads are exchanged: the others pass keys and values round a ring."""
+        if self.model is None or not self.is_at_least(ms_swift.DERIVED_RING_SINCE):
+            return self.sequence_parallel_size
         heads = value_or(self.model.num_kv_heads, value_or(self.model.num_heads, 0))
-        return math.gcd(heads, self.size) if heads else self.size
+        return math.gcd(heads, self.sequence_parallel_size) if heads else self.sequence_parallel_size
 
     @cached_property
-    def ring(self) -> int:
-        """Return how many ranks the ring has."""
-        return self.size // self.ulysses
+    def zigzag_ring_size(self) -> int:
+        """Return over how many ranks the zigzag ring goes."""
+        return self.sequence_parallel_size // self.ulysses_size
 
     @cached_property
     def environ(self) -> dict[str, str]:
         """Return the variables of the job: those exported, and the file's ENV where they are not."""
-        named = {entry.name.partition(".")[2]: entry.value for entry in self.launch.entries if entry.name[:4] == "ENV."}
-        whole = next((value(entry.value) for entry in self.launch.entries if entry.name == "ENV"), None)
-        table = {str(k): str(v) for k, v in whole.items()} if isinstance(whole, dict) else {}
-        return {**table, **named, **self.launch.environ}
+        variables = {
+            entry.name.partition(".")[2]: entry.value for entry in self.launch.entries if entry.name[:4] == "ENV."
+        }
+        table = next((parse_value(entry.value) for entry in self.launch.entries if entry.name == "ENV"), None)
+        of_table = {str(name): str(value) for name, value in table.items()} if isinstance(table, dict) else {}
+        return {**of_table, **variables, **self.launch.environ}

@@ -1,7 +1,7 @@
-"""What OpenRLHF does with settings that it cannot serve: each function is one behaviour, read in its wheels.
+"""What OpenRLHF does with settings that it cannot honour: each function checks one behaviour, read in its wheels.
 
-Lines are those of the newest release that was read, 0.11.2; where an older one differs, its release is named. What
-can be told without knowing the framework (a ring against the world, head counts, GPUs) is judged by rules.
+Line numbers are those of the newest release that was read, 0.11.2; where an older one differs, its release is named.
+What can be judged without knowing the framework (a ring against the world size, head counts, GPUs) is left to rules.
 """
 
 from __future__ import annotations
@@ -13,269 +13,301 @@ from attncheck.core.arithmetic import largest_divisor
 from attncheck.core.job import SettingProblem
 from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
 from attncheck.lint.frameworks.openrlhf import names
-from attncheck.lint.frameworks.openrlhf.ppo import REINFORCEMENT, without_dynamic
-from attncheck.lint.frameworks.openrlhf.values import LLAMA3_HOOK, PPO_TURNS_PACKING_ON, Values, at_least
+from attncheck.lint.frameworks.openrlhf.ppo import REINFORCEMENT_CHECKS, drop_dynamic_batches
+from attncheck.lint.frameworks.openrlhf.values import LLAMA3_HOOK, PPO_TURNS_PACKING_ON, Values, is_known_at_least
 
-LINES = {"sft": (321, 324), "rm": (333, 336), "dpo": (356, 359)}  # of the ring's assertion, of the replacement
+CLI_LINES = {
+    "sft": (321, 324),
+    "rm": (333, 336),
+    "dpo": (356, 359),
+}  # of the ring's assertion, of the replaced implementation
 GROUPED = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
-READS_DETERMINISTIC_G = "4.54.0"  # first transformers that does not (wheels 4.53.3, 4.54.0)
+IGNORES_DETERMINISTIC_G = "4.54.0"  # first transformers that does not (wheels 4.53.3, 4.54.0)
 
 
-def objections(values: Values) -> tuple[SettingProblem, ...]:
-    """Return what the release does with the settings."""
-    found: list[SettingProblem] = []
-    for behaviour in SUPERVISED if values.trainer != "ppo" else (*SUPERVISED, *REINFORCEMENT):
-        found += behaviour(values)
-    return tuple(found)
+def find_setting_problems(values: Values) -> tuple[SettingProblem, ...]:
+    """Return the problems that the release has with the settings."""
+    problems: list[SettingProblem] = []
+    for check in SUPERVISED_CHECKS if values.trainer != "ppo" else (*SUPERVISED_CHECKS, *REINFORCEMENT_CHECKS):
+        problems += check(values)
+    return tuple(problems)
 
 
-def refused_value(v: Values) -> Iterator[SettingProblem]:
-    """argparse: a value that is none of an option's choices, or no number; too few values, or one for a switch."""
-    here = names.options(v.trainer, v.version)
-    for each in v.written:
-        if each.known and each.setting.known:
-            said = _refused(f"--{each.name}", here[each.name], each.values)
-            if said:
-                yield SettingProblem("refuses", said, (f"argparse, openrlhf {v.version}",), each.setting.location)
+def refused_value(values: Values) -> Iterator[SettingProblem]:
+    """Values that argparse refuses: none of an option's choices, or no number; too few values, or one for a switch."""
+    specs = names.parser_options(values.trainer, values.version)
+    for option in values.parsed_options:
+        if option.known and option.setting.known:
+            reason = _explain_refusal(f"--{option.name}", specs[option.name], option.values)
+            if reason:
+                yield SettingProblem(
+                    "refuses", reason, (f"argparse, openrlhf {values.version}",), option.setting.location
+                )
 
 
-def _refused(name: str, option: names.Option, values: tuple[str, ...]) -> str:
+def _explain_refusal(name: str, spec: names.OptionSpec, values: tuple[str, ...]) -> str:
+    """Return why argparse refuses the values of an option, "" where it takes them."""
     for value in values:
-        if option.takes == 0:
+        if spec.nargs == 0:
             return f"{name} takes no value, not {value!r}"
-        if (option.choices and value not in option.choices) or not _fits(option.type, value):
-            wanted = " or ".join(option.choices) or {"int": "a whole number"}.get(option.type, "a number")
-            return f"{name} takes {wanted}, not {value!r}"
-    least = option.takes if isinstance(option.takes, int) else int(option.takes == "+")
-    if len(values) < least:
-        return f"{name} takes {least} value{'s' * (least > 1)}, and has {len(values)}"
+        if (spec.choices and value not in spec.choices) or not _has_type(spec.type, value):
+            expected = " or ".join(spec.choices) or {"int": "a whole number"}.get(spec.type, "a number")
+            return f"{name} takes {expected}, not {value!r}"
+    minimum = spec.nargs if isinstance(spec.nargs, int) else int(spec.nargs == "+")
+    if len(values) < minimum:
+        return f"{name} takes {minimum} value{'s' * (minimum > 1)}, and has {len(values)}"
     return ""
 
 
-def _fits(kind: str, value: str) -> bool:
+def _has_type(type_name: str, value: str) -> bool:
     try:
-        {"int": int, "float": float}.get(kind, str)(value)
+        {"int": int, "float": float}.get(type_name, str)(value)
     except ValueError:
         return False
     return True
 
 
-def gone(v: Values) -> Iterator[SettingProblem]:
+def missing_trainer(values: Values) -> Iterator[SettingProblem]:
     """A trainer that this release does not have."""
-    if names.offers(v.trainer, v.version):
+    if names.has_trainer(values.trainer, values.version):
         return
-    first, last = names.lifetime(v.trainer)
-    late = v.reaches(last)
-    message = f"openrlhf {v.version} has no cli/train_{names.FILES.get(v.trainer, v.trainer)}.py: "
-    message += f"{last} is the last release with it" if late else f"{first} is the first release with it"
-    advice = f'pip install "openrlhf=={last if late else first}"'
-    yield SettingProblem("refuses", message, (f"wheels of openrlhf {first} to {last}",), v.start, advice=advice)
-
-
-def no_size(v: Values) -> Iterator[SettingProblem]:
-    """What others are divided by."""
-    of_ppo = ("rollout.micro_batch_size", "rollout.batch_size", "rollout.n_samples_per_prompt")
-    common = ("ds.ring_attn_size", "ds.tensor_parallel_size", "train.micro_batch_size", "train.batch_size")
-    for name in (*common, *(of_ppo if v.trainer == "ppo" else ())):
-        size = v.number(name) if v.wrote(name) else None
-        if size is not None and size < 1:
-            divides = v.trainer == "ppo" and not name.startswith("train.") and v.reaches("0.7.2")
-            where = "cli/train_ppo_ray.py:757" if divides else "utils/deepspeed/deepspeed.py:102-116"
-            yield from v.says("refuses", f"{v.local(name)} {size}", where, name, advice="at least 1")
-
-
-def ring_without_packing(v: Values) -> Iterator[SettingProblem]:
-    """SFT, RM and DPO assert packing under a ring; PPO turns it on since 0.8.4, and had neither before."""
-    if v.ring <= 1 or v.on("ds.packing_samples"):
-        return
-    size, packing = f"{v.local('ds.ring_attn_size')} {v.ring}", v.local("ds.packing_samples")
-    sets = {"packing": "on"}
-    if v.trainer != "ppo":
-        line = LINES.get(v.trainer, LINES["sft"])[0]
-        where = f"cli/train_{v.trainer}.py:{line}: packing_samples must be enabled when using ring attention"
-        yield from v.says("refuses", f"{size} without {packing}", where, "ds.ring_attn_size", sets=sets)
-    elif v.reaches(PPO_TURNS_PACKING_ON):
-        where = "cli/train_ppo_ray.py:686: --ring_attn_size > 1 requires --packing_samples"
-        message = f"{size} turns {packing} on"
-        yield from v.says("replaces", message, where, "ds.ring_attn_size", sets=sets, mild=True)
-    else:
-        message = f"{size} without {packing}: nothing tells the ring where the rows begin"
-        where = "models/actor.py:236 calls the ring's update_ring_flash_attn_params under packing alone, which "
-        where += f"cli/train_ppo_ray.py turns on since {PPO_TURNS_PACKING_ON}"
-        yield from v.says("refuses", message, where, "ds.ring_attn_size", sets=sets)
-
-
-def replaced_by_packing(v: Values) -> Iterator[SettingProblem]:
-    """Packing puts flash_attention_2 in the place of every name without "flash_attention" in it."""
-    asked = v.text("ds.attn_implementation")
-    if not v.packed or not asked or "flash_attention" in asked:
-        return
-    line = LINES.get(v.trainer, (0, 699))[1]
-    where = f"cli/train_{names.FILES.get(v.trainer, v.trainer)}.py:{line}: Please use --attn_implementation with "
-    where += "flash_attention to accelerate when --packing_samples is enabled"
-    message = f"packing replaces attn_implementation {asked} by {LLAMA3_HOOK}"
-    written = v.wrote("ds.attn_implementation")
-    sets = {"attn_implementation": LLAMA3_HOOK}
-    at = ("ds.attn_implementation", "ds.packing_samples")
-    yield from v.says("replaces", message, where, *at, sets=sets, mild=not written)
-
-
-def packs_one(v: Values) -> Iterator[SettingProblem]:
-    """A micro batch of one row: packing has nothing to lay together."""
-    size = "train.micro_batch_size"
-    if v.trainer in ("sft", "ppo") and v.packed and not v.dynamic and v.ring == 1 and v.number(size) == 1:
-        message = f"packing with {v.local(size)} 1 lays nothing together: each row is one sample without padding"
-        where = "models/ring_attn_utils.py:103-148, unpad_and_slice_tensor packs the rows of one micro batch"
-        yield from v.says("ignores", message, where, "ds.packing_samples", size, mild=True)
-
-
-def linear_layers(v: Values) -> Iterator[SettingProblem]:
-    """Recurrent layers are given positions alone, which do not part documents for them."""
-    layers = set(v.model.layer_types) & RECURRENT_LAYERS if v.model is not None else set()
-    if v.packed and layers and v.model is not None:
-        message = f"packing {v.model.model_type}: its {' and '.join(sorted(layers))} layers carry state from one "
-        message += "sample into the next, for OpenRLHF gives them position_ids alone"
-        sets = {"packing": "off", **({"ring_size": "1"} if v.ring > 1 else {})}
-        sets |= without_dynamic(v)
-        at = ("ds.packing_samples", "ds.ring_attn_size", "train.dynamic_batch_enable")
-        yield from v.says("wrong", message, "models/actor.py:236-265", *at, sets=sets)
-
-
-def liger_on_vision(v: Values) -> Iterator[SettingProblem]:
-    """Liger and a model with a vision_config, since 0.10.0."""
-    vision = v.model is not None and any(tower.name == "vision_config" for tower in v.model.towers)
-    if vision and v.on("ds.use_liger_kernel") and v.reaches("0.10.0"):
-        message = f"{v.local('ds.use_liger_kernel')} on a model with a vision_config, text data or not"
-        where = "models/actor.py:130: use_liger_kernel is not compatible with VLM models"
-        yield from v.says("refuses", message, where, "ds.use_liger_kernel", sets={"liger": "off"})
-
-
-def four_bits(v: Values) -> Iterator[SettingProblem]:
-    """4-bit weights compute in bf16 alone."""
-    asked = v.text("ds.param_dtype")
-    if v.on("ds.load_in_4bit") and asked is not None and asked != "bf16":
-        message = f"{v.local('ds.load_in_4bit')} without bf16"
-        where = "models/actor.py:116: we only support bnb_4bit_compute_dtype = bf16"
-        yield from v.says("refuses", message, where, "ds.load_in_4bit", sets={"precision": "bf16"})
-
-
-def tensor_parallel(v: Values) -> Iterator[SettingProblem]:
-    """Tensor parallelism wants bf16 and a DeepSpeed whose version, as text, is not before "0.16.4"."""
-    if v.tensor_parallel <= 1:
-        return
-    size, asked = f"{v.local('ds.tensor_parallel_size')} {v.tensor_parallel}", v.text("ds.param_dtype")
-    if asked is not None and asked != "bf16":
-        where = "utils/deepspeed/deepspeed.py:78: BF16 is required for tensor parallel training"
-        sets = {"precision": "bf16"}
-        yield from v.says("refuses", f"{size} without bf16", where, "ds.tensor_parallel_size", sets=sets)
-    here = v.installed("deepspeed")
-    if here and here < "0.16.4":
-        where = "utils/deepspeed/deepspeed.py:77: DeepSpeed version must be >= 0.16.4 for tensor parallel training"
-        advice = 'pip install "deepspeed>=0.16.4"'
-        message = f"{size} with deepspeed {here}"
-        yield from v.says("refuses", message, where, "ds.tensor_parallel_size", advice=advice)
-
-
-def batches(v: Values) -> Iterator[SettingProblem]:
-    """DeepSpeed: global batch × ring × tensor parallel = micro batch × steps × processes, of every model's engine.
-
-    Under dynamic batches the trained models are let off, the reference and the reward model are not.
-    """
-    whole, micro = v.number("train.batch_size"), v.number("train.micro_batch_size")
-    roles = v.roles() if v.trainer == "ppo" else ["actor"]
-    told: set[int] = set()
-    for role in roles:
-        world = v.processes(role) if v.trainer == "ppo" else v.world
-        spared = v.dynamic and role in ("actor", "critic")
-        if world and micro and whole and not spared and world not in told:
-            told.add(world)
-            yield from _batch(v, role, whole, micro, world)
-
-
-def _batch(v: Values, role: str, whole: int, micro: int, world: int) -> Iterator[SettingProblem]:
-    shares = v.ring * v.tensor_parallel
-    rows = whole * shares
-    steps = rows // micro // world
-    if steps > 0 and rows == micro * steps * world:
-        return
-    sharing = f" × {shares} ranks that share a row" if shares > 1 else ""
-    who = f" of the {role}" if v.trainer == "ppo" else ""
-    message = f"{v.local('train.batch_size')} {whole}{sharing} is no multiple of {v.local('train.micro_batch_size')} "
-    message += f"{micro} × {world} processes{who}"
-    says = f"{rows} != {micro} * {steps} * {world}" if steps else "Gradient accumulation steps: 0 has to be greater"
-    where = f"utils/deepspeed/deepspeed.py:456 and :499; deepspeed 0.19.6 runtime/config.py:935-938: {says}"
-    yield from v.says(
-        "refuses", message, where, "train.batch_size", "train.micro_batch_size", sets=_fitting(v, rows, micro, world)
+    first, last = names.trainer_lifetime(values.trainer)
+    is_removed = values.is_at_least(last)
+    file = names.TRAINER_FILES.get(values.trainer, values.trainer)
+    message = f"openrlhf {values.version} has no cli/train_{file}.py: "
+    message += f"{last} is the last release with it" if is_removed else f"{first} is the first release with it"
+    advice = f'pip install "openrlhf=={last if is_removed else first}"'
+    yield SettingProblem(
+        "refuses", message, (f"wheels of openrlhf {first} to {last}",), values.command_location, advice=advice
     )
 
 
-def _fitting(v: Values, rows: int, micro: int, world: int) -> dict[str, str]:
-    """Return the smallest change that divides: a smaller micro batch, else the next larger global batch."""
-    if rows % world == 0 and rows >= world:
-        share = rows // world
-        return {"batch": str(largest_divisor(share, micro))}
-    unit, shares = micro * world, v.ring * v.tensor_parallel
-    step = shares // math.gcd(unit, shares)
-    wanted = (
-        -(-max(1, -(-rows // unit)) // step) * step * unit
-    )  # the next multiple of a whole micro batch and of shares
-    return {"global_batch": str(wanted // shares)}
+def size_below_one(values: Values) -> Iterator[SettingProblem]:
+    """A size below 1, by which others are divided."""
+    ppo_names = ("rollout.micro_batch_size", "rollout.batch_size", "rollout.n_samples_per_prompt")
+    common_names = ("ds.ring_attn_size", "ds.tensor_parallel_size", "train.micro_batch_size", "train.batch_size")
+    for name in (*common_names, *(ppo_names if values.trainer == "ppo" else ())):
+        size = values.number(name) if values.is_written(name) else None
+        if size is not None and size < 1:
+            divides_samples = values.trainer == "ppo" and not name.startswith("train.") and values.is_at_least("0.7.2")
+            evidence = "cli/train_ppo_ray.py:757" if divides_samples else "utils/deepspeed/deepspeed.py:102-116"
+            yield from values.setting_problem(
+                "refuses", f"{values.option(name)} {size}", evidence, name, advice="at least 1"
+            )
 
 
-def too_few_samples(v: Values) -> Iterator[SettingProblem]:
-    """SFT with fewer samples than one step takes: refused since 0.11.2, before that no step was taken."""
-    most, whole, epochs = (v.number(n) for n in ("data.max_samples", "train.batch_size", "train.max_epochs"))
-    if v.trainer != "sft" or most is None or whole is None or epochs is None or most * epochs >= whole:
+def ring_without_packing(values: Values) -> Iterator[SettingProblem]:
+    """SFT, RM and DPO assert packing under a ring; PPO turns it on since 0.8.4, and had neither before."""
+    if values.ring_size <= 1 or values.is_on("ds.packing_samples"):
         return
-    message = f"{v.local('data.max_samples')} {most} × {epochs} epochs is less than one step of "
-    message += f"{v.local('train.batch_size')} {whole}"
-    refused = v.reaches("0.11.2")
-    where = "trainer/sft_trainer.py:109: Training must contain at least one complete gradient-accumulation window"
-    yield from v.says("refuses" if refused else "no_step", message, where, "data.max_samples", "train.batch_size")
-
-
-def determinism(v: Values) -> Iterator[SettingProblem]:
-    """Half of the switch sets a global that transformers reads in 4.47.0 to 4.53.3 only."""
-    here = v.installed("transformers")
-    if v.on("train.full_determinism_enable") and at_least(here, READS_DETERMINISTIC_G):
-        message = (
-            f"{v.local('train.full_determinism_enable')} sets deterministic_g, which transformers {here} does not "
+    ring = f"{values.option('ds.ring_attn_size')} {values.ring_size}"
+    packing = values.option("ds.packing_samples")
+    sets = {"packing": "on"}
+    if values.trainer != "ppo":
+        line = CLI_LINES.get(values.trainer, CLI_LINES["sft"])[0]
+        evidence = f"cli/train_{values.trainer}.py:{line}: packing_samples must be enabled when using ring attention"
+        yield from values.setting_problem(
+            "refuses", f"{ring} without {packing}", evidence, "ds.ring_attn_size", sets=sets
         )
-        message += "read; FLASH_ATTENTION_DETERMINISTIC, set beside it, works"
-        where = "utils/deepspeed/deepspeed.py:87; the Triton cross-entropy (models/utils.py:180) has no switch at all"
-        yield from v.says("ignores", message, where, "train.full_determinism_enable", mild=True)
+    elif values.is_at_least(PPO_TURNS_PACKING_ON):
+        evidence = "cli/train_ppo_ray.py:686: --ring_attn_size > 1 requires --packing_samples"
+        message = f"{ring} turns {packing} on"
+        yield from values.setting_problem("replaces", message, evidence, "ds.ring_attn_size", sets=sets, mild=True)
+    else:
+        message = f"{ring} without {packing}: nothing tells the ring where the rows begin"
+        evidence = "models/actor.py:236 calls the ring's update_ring_flash_attn_params under packing alone, which "
+        evidence += f"cli/train_ppo_ray.py turns on since {PPO_TURNS_PACKING_ON}"
+        yield from values.setting_problem("refuses", message, evidence, "ds.ring_attn_size", sets=sets)
 
 
-def muon(v: Values) -> Iterator[SettingProblem]:
-    """The Muon optimiser wants deepspeed 0.18.9."""
-    here = v.installed("deepspeed")
+def implementation_replaced_by_packing(values: Values) -> Iterator[SettingProblem]:
+    """Packing puts flash_attention_2 in the place of every name without "flash_attention" in it."""
+    implementation = values.text("ds.attn_implementation")
+    if not values.packed or not implementation or "flash_attention" in implementation:
+        return
+    line = CLI_LINES.get(values.trainer, (0, 699))[1]
+    file = names.TRAINER_FILES.get(values.trainer, values.trainer)
+    evidence = f"cli/train_{file}.py:{line}: Please use --attn_implementation with flash_attention to accelerate "
+    evidence += "when --packing_samples is enabled"
+    message = f"packing replaces attn_implementation {implementation} by {LLAMA3_HOOK}"
+    is_explicit = values.is_written("ds.attn_implementation")
+    sets = {"attn_implementation": LLAMA3_HOOK}
+    located_at = ("ds.attn_implementation", "ds.packing_samples")
+    yield from values.setting_problem("replaces", message, evidence, *located_at, sets=sets, mild=not is_explicit)
+
+
+def packing_of_one_row(values: Values) -> Iterator[SettingProblem]:
+    """Packing of a micro batch of one row: there is nothing to join."""
+    name = "train.micro_batch_size"
+    if (
+        values.trainer in ("sft", "ppo")
+        and values.packed
+        and not values.has_dynamic_batches
+        and values.ring_size == 1
+        and values.number(name) == 1
+    ):
+        size = f"{values.option(name)} 1"
+        message = f"packing with {size} lays nothing together: each row is one sample without padding"
+        evidence = "models/ring_attn_utils.py:103-148, unpad_and_slice_tensor packs the rows of one micro batch"
+        yield from values.setting_problem("ignores", message, evidence, "ds.packing_samples", name, mild=True)
+
+
+def packing_of_recurrent_layers(values: Values) -> Iterator[SettingProblem]:
+    """Recurrent layers are given positions alone, which do not separate documents for them."""
+    recurrent = set(values.model.layer_types) & RECURRENT_LAYERS if values.model is not None else set()
+    if values.packed and recurrent and values.model is not None:
+        layers = " and ".join(sorted(recurrent))
+        message = f"packing {values.model.model_type}: its {layers} layers carry state from one sample into the next, "
+        message += "for OpenRLHF gives them position_ids alone"
+        sets = {"packing": "off", **({"ring_size": "1"} if values.ring_size > 1 else {})}
+        sets |= drop_dynamic_batches(values)
+        located_at = ("ds.packing_samples", "ds.ring_attn_size", "train.dynamic_batch_enable")
+        yield from values.setting_problem("wrong", message, "models/actor.py:236-265", *located_at, sets=sets)
+
+
+def liger_on_vision_model(values: Values) -> Iterator[SettingProblem]:
+    """Liger on a model with a vision_config, refused since 0.10.0."""
+    has_vision = values.model is not None and any(tower.name == "vision_config" for tower in values.model.towers)
+    if has_vision and values.is_on("ds.use_liger_kernel") and values.is_at_least("0.10.0"):
+        message = f"{values.option('ds.use_liger_kernel')} on a model with a vision_config, text data or not"
+        evidence = "models/actor.py:130: use_liger_kernel is not compatible with VLM models"
+        yield from values.setting_problem("refuses", message, evidence, "ds.use_liger_kernel", sets={"liger": "off"})
+
+
+def four_bit_weights_without_bf16(values: Values) -> Iterator[SettingProblem]:
+    """4-bit weights with another dtype than bf16, the only one that they compute in."""
+    dtype = values.text("ds.param_dtype")
+    if values.is_on("ds.load_in_4bit") and dtype is not None and dtype != "bf16":
+        message = f"{values.option('ds.load_in_4bit')} without bf16"
+        evidence = "models/actor.py:116: we only support bnb_4bit_compute_dtype = bf16"
+        yield from values.setting_problem("refuses", message, evidence, "ds.load_in_4bit", sets={"precision": "bf16"})
+
+
+def tensor_parallel_requirements(values: Values) -> Iterator[SettingProblem]:
+    """Tensor parallelism without bf16, or with a DeepSpeed whose version, compared as text, is before "0.16.4"."""
+    if values.tensor_parallel <= 1:
+        return
+    option = f"{values.option('ds.tensor_parallel_size')} {values.tensor_parallel}"
+    dtype = values.text("ds.param_dtype")
+    if dtype is not None and dtype != "bf16":
+        evidence = "utils/deepspeed/deepspeed.py:78: BF16 is required for tensor parallel training"
+        sets = {"precision": "bf16"}
+        yield from values.setting_problem(
+            "refuses", f"{option} without bf16", evidence, "ds.tensor_parallel_size", sets=sets
+        )
+    deepspeed = values.installed_version("deepspeed")
+    if deepspeed and deepspeed < "0.16.4":
+        evidence = "utils/deepspeed/deepspeed.py:77: DeepSpeed version must be >= 0.16.4 for tensor parallel training"
+        advice = 'pip install "deepspeed>=0.16.4"'
+        message = f"{option} with deepspeed {deepspeed}"
+        yield from values.setting_problem("refuses", message, evidence, "ds.tensor_parallel_size", advice=advice)
+
+
+def indivisible_batches(values: Values) -> Iterator[SettingProblem]:
+    """Batches that break DeepSpeed's global batch × ring × tensor parallel = micro batch × steps × processes.
+
+    It holds for every model's engine; dynamic batches exempt the trained models, not the reference and reward models.
+    """
+    global_batch, micro_batch = values.number("train.batch_size"), values.number("train.micro_batch_size")
+    roles = values.list_roles() if values.trainer == "ppo" else ["actor"]
+    checked_sizes: set[int] = set()
+    for role in roles:
+        world_size = values.count_role_gpus(role) if values.trainer == "ppo" else values.world_size
+        is_exempt = values.has_dynamic_batches and role in ("actor", "critic")
+        if world_size and micro_batch and global_batch and not is_exempt and world_size not in checked_sizes:
+            checked_sizes.add(world_size)
+            yield from _check_batch(values, role, global_batch, micro_batch, world_size)
+
+
+def _check_batch(
+    values: Values, role: str, global_batch: int, micro_batch: int, world_size: int
+) -> Iterator[SettingProblem]:
+    ranks_per_row = values.ring_size * values.tensor_parallel
+    rows = global_batch * ranks_per_row
+    steps = rows // micro_batch // world_size
+    if steps > 0 and rows == micro_batch * steps * world_size:
+        return
+    sharing = f" × {ranks_per_row} ranks that share a row" if ranks_per_row > 1 else ""
+    of_role = f" of the {role}" if values.trainer == "ppo" else ""
+    message = f"{values.option('train.batch_size')} {global_batch}{sharing} is no multiple of "
+    message += f"{values.option('train.micro_batch_size')} {micro_batch} × {world_size} processes{of_role}"
+    quote = "Gradient accumulation steps: 0 has to be greater"
+    if steps:
+        quote = f"{rows} != {micro_batch} * {steps} * {world_size}"
+    evidence = f"utils/deepspeed/deepspeed.py:456 and :499; deepspeed 0.19.6 runtime/config.py:935-938: {quote}"
+    sets = _suggest_batch(values, rows, micro_batch, world_size)
+    located_at = ("train.batch_size", "train.micro_batch_size")
+    yield from values.setting_problem("refuses", message, evidence, *located_at, sets=sets)
+
+
+def _suggest_batch(values: Values, rows: int, micro_batch: int, world_size: int) -> dict[str, str]:
+    """Return the smallest change that makes the batch divisible: a smaller micro batch, else a larger global batch."""
+    if rows % world_size == 0 and rows >= world_size:
+        rows_per_rank = rows // world_size
+        return {"batch": str(largest_divisor(rows_per_rank, micro_batch))}
+    rows_per_step, ranks_per_row = micro_batch * world_size, values.ring_size * values.tensor_parallel
+    step = ranks_per_row // math.gcd(rows_per_step, ranks_per_row)
+    # The next multiple of `rows_per_step` and of `ranks_per_row`.
+    multiple = -(-max(1, -(-rows // rows_per_step)) // step) * step * rows_per_step
+    return {"global_batch": str(multiple // ranks_per_row)}
+
+
+def too_few_samples(values: Values) -> Iterator[SettingProblem]:
+    """SFT with fewer samples than one step takes: refused since 0.11.2, before that no step was taken."""
+    sizes = (values.number(name) for name in ("data.max_samples", "train.batch_size", "train.max_epochs"))
+    samples, global_batch, epochs = sizes
+    if values.trainer != "sft" or samples is None or global_batch is None or epochs is None:
+        return
+    if samples * epochs >= global_batch:
+        return
+    message = f"{values.option('data.max_samples')} {samples} × {epochs} epochs is less than one step of "
+    message += f"{values.option('train.batch_size')} {global_batch}"
+    is_refused = values.is_at_least("0.11.2")
+    evidence = "trainer/sft_trainer.py:109: Training must contain at least one complete gradient-accumulation window"
+    yield from values.setting_problem(
+        "refuses" if is_refused else "no_step", message, evidence, "data.max_samples", "train.batch_size"
+    )
+
+
+def determinism_without_effect(values: Values) -> Iterator[SettingProblem]:
+    """A determinism switch, half of which sets a global that transformers reads in 4.47.0 to 4.53.3 only."""
+    transformers = values.installed_version("transformers")
+    if values.is_on("train.full_determinism_enable") and is_known_at_least(transformers, IGNORES_DETERMINISTIC_G):
+        switch = values.option("train.full_determinism_enable")
+        message = f"{switch} sets deterministic_g, which transformers {transformers} does not read; "
+        message += "FLASH_ATTENTION_DETERMINISTIC, set beside it, works"
+        evidence = (
+            "utils/deepspeed/deepspeed.py:87; the Triton cross-entropy (models/utils.py:180) has no switch at all"
+        )
+        yield from values.setting_problem("ignores", message, evidence, "train.full_determinism_enable", mild=True)
+
+
+def muon_with_old_deepspeed(values: Values) -> Iterator[SettingProblem]:
+    """The Muon optimiser with a deepspeed before 0.18.9."""
+    deepspeed = values.installed_version("deepspeed")
+    is_old = bool(deepspeed) and not is_known_at_least(deepspeed, "0.18.9")
     for name in ("optim", "actor.optim", "critic.optim"):
-        if v.wrote(name) and v.text(name) == "muon" and here and not at_least(here, "0.18.9"):
-            where = "utils/deepspeed/deepspeed.py:154: Muon optimizer requires deepspeed >= 0.18.9"
+        if values.is_written(name) and values.text(name) == "muon" and is_old:
+            evidence = "utils/deepspeed/deepspeed.py:154: Muon optimizer requires deepspeed >= 0.18.9"
             advice = 'pip install "deepspeed>=0.18.9"'
-            yield from v.says("refuses", f"{v.local(name)} muon with deepspeed {here}", where, name, advice=advice)
+            yield from values.setting_problem(
+                "refuses", f"{values.option(name)} muon with deepspeed {deepspeed}", evidence, name, advice=advice
+            )
             return
 
 
-def turns(v: Values) -> Iterator[SettingProblem]:
-    """SFT on conversations asserts the chat template."""
-    if v.trainer == "sft" and v.on("data.multiturn") and not v.on("data.apply_chat_template"):
-        where = "cli/train_sft.py:308: apply_chat_template must be enabled when using multiturn format"
-        message = f"{v.local('data.multiturn')} without {v.local('data.apply_chat_template')}"
-        sets = {v.local("data.apply_chat_template"): "on"}
-        yield from v.says("refuses", message, where, "data.multiturn", sets=sets)
+def multiturn_without_chat_template(values: Values) -> Iterator[SettingProblem]:
+    """SFT on conversations without the chat template that it asserts."""
+    if values.trainer == "sft" and values.is_on("data.multiturn") and not values.is_on("data.apply_chat_template"):
+        evidence = "cli/train_sft.py:308: apply_chat_template must be enabled when using multiturn format"
+        message = f"{values.option('data.multiturn')} without {values.option('data.apply_chat_template')}"
+        sets = {values.option("data.apply_chat_template"): "on"}
+        yield from values.setting_problem("refuses", message, evidence, "data.multiturn", sets=sets)
 
 
-SUPERVISED: tuple[Callable[[Values], Iterator[SettingProblem]], ...] = (
-    *(
-        gone,
-        refused_value,
-        no_size,
-        ring_without_packing,
-        replaced_by_packing,
-        packs_one,
-        linear_layers,
-        liger_on_vision,
-    ),
-    *(four_bits, tensor_parallel, batches, too_few_samples, determinism, muon, turns),
+SUPERVISED_CHECKS: tuple[Callable[[Values], Iterator[SettingProblem]], ...] = (
+    *(missing_trainer, refused_value, size_below_one, ring_without_packing, implementation_replaced_by_packing),
+    *(packing_of_one_row, packing_of_recurrent_layers, liger_on_vision_model, four_bit_weights_without_bf16),
+    *(tensor_parallel_requirements, indivisible_batches, too_few_samples, determinism_without_effect),
+    *(muon_with_old_deepspeed, multiturn_without_chat_template),
 )

@@ -1,7 +1,7 @@
-"""How settings of an OpenRLHF launch are renamed and set, in the text that they were read from.
+"""Renames and sets options of an OpenRLHF launch, in the text that they were read from.
 
-A name is changed where it stands and its value left as it was written, quotes, variables and all; only a value that
-changes with its name is written anew.
+A name is changed in place and its value left as it was written, quotes, variables and all; only a value that changes
+with its name is rewritten.
 """
 
 from __future__ import annotations
@@ -15,162 +15,169 @@ from dataclasses import dataclass, replace
 from attncheck.core.job import DROP
 from attncheck.core.launch import NOWHERE, Edit, Launch, SourceLocation, Span
 from attncheck.lint.files import editing
-from attncheck.lint.frameworks.openrlhf import names
-from attncheck.lint.frameworks.openrlhf import tables as renamed
-from attncheck.lint.frameworks.openrlhf.names import Named
-from attncheck.lint.frameworks.openrlhf.values import Given
+from attncheck.lint.frameworks.openrlhf import names, tables
+from attncheck.lint.frameworks.openrlhf.names import AllOptions, NamedValues
+from attncheck.lint.frameworks.openrlhf.values import ParsedOption
 
-BETWEEN = re.compile(r"(?:[ \t]|\\?\r?\n)*")  # blanks and continued lines
-OFF = ("off", DROP)
+BLANKS = re.compile(r"(?:[ \t]|\\?\r?\n)*")  # blanks and continued lines
+OFF_VALUES = ("off", DROP)
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One option as it was written, and what is to stand in its place."""
+class OptionChange:
+    """One option as it was written, and what replaces it: () removes it."""
 
-    given: Given
-    now: tuple[Named, ...]
-    changed: bool = False
+    option: ParsedOption
+    replacement: tuple[NamedValues, ...]
+    is_changed: bool = False
 
-    def has(self, name: str) -> bool:
-        """Say whether an option of this name stands here in the end."""
-        return any(each == name for each, _ in self.now)
+    def has_name(self, name: str) -> bool:
+        """Return whether the replacement has an option of this name."""
+        return any(new_name == name for new_name, _ in self.replacement)
 
 
-def edits(
+def build_edits(
     launch: Launch,
     trainer: str,
     version: str,
-    written: tuple[Given, ...],
-    unknown: Collection[tuple[str, SourceLocation]],
+    parsed_options: tuple[ParsedOption, ...],
+    unknown_options: Collection[tuple[str, SourceLocation]],
     sets: Mapping[str, str],
 ) -> tuple[Edit, ...]:
-    """Return the edits that rename the settings in `unknown` and set `sets` (newest names, or the release's own)."""
-    all_ = {each.name: each.values for each in written if each.name}
-    entries = _renamed(trainer, version, written, unknown, all_)
-    added: list[Named] = []
+    """Return the edits that rename `unknown_options` and set `sets` (newest names, or the release's own)."""
+    all_options = {option.name: option.values for option in parsed_options if option.name}
+    changes = _rename_options(trainer, version, parsed_options, unknown_options, all_options)
+    added: list[NamedValues] = []
     for name, value in sets.items():
-        wanted, others = _wanted(trainer, version, name, value, all_)
-        if wanted is not None:
-            entries, more = _set(entries, wanted, others)
-            added += more
-    if added and entries and entries[-1].changed and not entries[-1].now:
-        entries[-1] = replace(entries[-1], now=tuple(added))
+        option_to_set, replaced_names = _resolve_setting(trainer, version, name, value, all_options)
+        if option_to_set is not None:
+            changes, missing = _set_option(changes, option_to_set, replaced_names)
+            added += missing
+    if added and changes and changes[-1].is_changed and not changes[-1].replacement:
+        changes[-1] = replace(changes[-1], replacement=tuple(added))
         added = []
-    found = [edit for entry in entries if entry.changed and entry.now for edit in _edit(launch, entry)]
-    return (*found, *_dropped(launch, entries), *_appended(launch, added))
+    to_replace = (change for change in changes if change.is_changed and change.replacement)
+    edits = [edit for change in to_replace for edit in _edit_option(launch, change)]
+    return (*edits, *_remove_options(launch, changes), *_append_options(launch, added))
 
 
-def _renamed(
+def _rename_options(
     trainer: str,
     version: str,
-    written: tuple[Given, ...],
-    unknown: Collection[tuple[str, SourceLocation]],
-    all_: Mapping[str, tuple[str, ...]],
-) -> list[Entry]:
-    """Return the options with those in `unknown` renamed, each name once: what stood there already stays."""
-    asked = [(each.setting.name, each.setting.location) in unknown for each in written]
-    placed = {each.name for each, new in zip(written, asked) if not new}
-    found = []
-    for each, new in zip(written, asked):
-        if not new:
-            found.append(Entry(each, ((each.name, each.values),)))
+    parsed_options: tuple[ParsedOption, ...],
+    unknown_options: Collection[tuple[str, SourceLocation]],
+    all_options: AllOptions,
+) -> list[OptionChange]:
+    """Return the options with `unknown_options` renamed; a new name that the launch already has is left out."""
+    are_unknown = [(option.setting.name, option.setting.location) in unknown_options for option in parsed_options]
+    used_names = {option.name for option, is_unknown in zip(parsed_options, are_unknown) if not is_unknown}
+    changes = []
+    for option, is_unknown in zip(parsed_options, are_unknown):
+        if not is_unknown:
+            changes.append(OptionChange(option, ((option.name, option.values),)))
             continue
-        now = names.translated(trainer, version, (each.name, each.values), all_) if each.name else ()
-        now = tuple(one for one in now if one[0] not in placed)
-        placed |= {name for name, _ in now}
-        found.append(Entry(each, now, changed=True))
-    return found
+        named_values = (option.name, option.values)
+        new_options = names.translate_option(trainer, version, named_values, all_options) if option.name else ()
+        new_options = tuple((name, values) for name, values in new_options if name not in used_names)
+        used_names |= {name for name, _ in new_options}
+        changes.append(OptionChange(option, new_options, is_changed=True))
+    return changes
 
 
-def _wanted(
-    trainer: str, version: str, name: str, value: str, all_: Mapping[str, tuple[str, ...]]
-) -> tuple[Named | None, tuple[str, ...]]:
-    """Return the option to set, and those that it takes the place of; (None, ()) where this release has none."""
-    here = names.options(trainer, version)
-    own = [each for each in (name, *renamed.flat(trainer).get(name, ())) if each in here]
+def _resolve_setting(
+    trainer: str, version: str, name: str, value: str, all_options: AllOptions
+) -> tuple[NamedValues | None, tuple[str, ...]]:
+    """Return the option to set and the options that it replaces; (None, ()) where this release has none for it."""
+    release_options = names.parser_options(trainer, version)
+    candidates = (name, *tables.flat_names(trainer).get(name, ()))
     older = {"ds.attn_implementation": "flash_attn", "ds.param_dtype": "bf16", "data.max_len": "prompt_max_len"}
-    others = (*own, *([older[name]] if older.get(name) in here else []))
-    if not others:
+    replaced_names = tuple(
+        candidate for candidate in (*candidates, older.get(name, "")) if candidate in release_options
+    )
+    if not replaced_names:
         return None, ()
-    if value in OFF or (value == "eager" and others == ("flash_attn",)):
-        return ("", ()), others
-    if name in here:
-        return (name, () if here[name].takes == 0 else tuple(value.split())), others
-    found = names.local(trainer, version, name, () if value == "on" else (value,), all_)
-    return (found[0], others) if found else (None, ())
+    if value in OFF_VALUES or (value == "eager" and replaced_names == ("flash_attn",)):
+        return ("", ()), replaced_names
+    if name in release_options:
+        return (name, () if release_options[name].nargs == 0 else tuple(value.split())), replaced_names
+    new_options = names.from_newest_names(trainer, version, name, () if value == "on" else (value,), all_options)
+    return (new_options[0], replaced_names) if new_options else (None, ())
 
 
-def _set(entries: list[Entry], wanted: Named, others: tuple[str, ...]) -> tuple[list[Entry], list[Named]]:
-    """Return the options with one set, and it itself where it stands nowhere yet. The name "" takes them all out."""
-    name, _ = wanted
-    last = max((index for index, entry in enumerate(entries) if name and entry.has(name)), default=-1)
-    found = []
-    for index, entry in enumerate(entries):
-        gone = () if index == last else others
-        now = tuple(wanted if each == name and index == last else (each, values)
-                    for each, values in entry.now if each not in gone or (each == name and name))  # fmt: skip
-        same = now == entry.now
-        found.append(entry if same else replace(entry, now=now, changed=True))
-    return found, [wanted] if name and last < 0 else []
-
-
-def _edit(launch: Launch, entry: Entry) -> list[Edit]:
-    """Return the edits that put what is to stand in the place of an option."""
-    source, given = launch.source.name, entry.given
-    (name, values), rest = entry.now[0], entry.now[1:]
-    if values == given.values and not rest:
-        span = _named(launch, given)
-        return (
-            [] if name == given.name and given.known else [Edit(source, span, f"--{name}")] if span != NOWHERE else []
+def _set_option(
+    changes: list[OptionChange], option_to_set: NamedValues, replaced_names: tuple[str, ...]
+) -> tuple[list[OptionChange], list[NamedValues]]:
+    """Return the options with one set, and the one itself where none has its name. The name "" removes all."""
+    name, _ = option_to_set
+    last = max((index for index, change in enumerate(changes) if name and change.has_name(name)), default=-1)
+    updated = []
+    for index, change in enumerate(changes):
+        removed_names = () if index == last else replaced_names
+        kept = (
+            (old, values) for old, values in change.replacement if old not in removed_names or (old == name and name)
         )
-    if name == given.name and given.known and values and not rest and given.setting.value_span != NOWHERE:
-        return [editing.replaced(given.setting, " ".join(values))]
-    if not _editable(launch, given):
+        replacement = tuple(option_to_set if old == name and index == last else (old, values) for old, values in kept)
+        is_same = replacement == change.replacement
+        updated.append(change if is_same else replace(change, replacement=replacement, is_changed=True))
+    return updated, [option_to_set] if name and last < 0 else []
+
+
+def _edit_option(launch: Launch, change: OptionChange) -> list[Edit]:
+    """Return the edits that put its replacement in the place of an option."""
+    source, option = launch.source.name, change.option
+    (name, values), others = change.replacement[0], change.replacement[1:]
+    if values == option.values and not others:
+        span = _find_name_span(launch, option)
+        is_same = name == option.name and option.known
+        return [Edit(source, span, f"--{name}")] if not is_same and span != NOWHERE else []
+    if name == option.name and option.known and values and not others and option.setting.value_span != NOWHERE:
+        return [editing.replaced(option.setting, " ".join(values))]
+    if not _is_editable(launch, option):
         return []
-    return [Edit(source, given.setting.span, " ".join(_option(launch, given, each) for each in entry.now))]
+    text = " ".join(_format_option(launch, option, named_values) for named_values in change.replacement)
+    return [Edit(source, option.setting.span, text)]
 
 
-def _editable(launch: Launch, given: Given) -> bool:
-    """Say whether an option stands somewhere by itself: not in a variable that stands for several words."""
+def _is_editable(launch: Launch, option: ParsedOption) -> bool:
+    """Return whether an option has its own place in the text: not in a variable that holds several words."""
     spans = Counter(word.span for word in launch.words)
-    return given.setting.span != NOWHERE and all(spans[word.span] == 1 for word in given.words)
+    return option.setting.span != NOWHERE and all(spans[word.span] == 1 for word in option.words)
 
 
-def _named(launch: Launch, given: Given) -> Span:
-    """Return where the name of an option stands, `NOWHERE` where it is put together."""
-    start, end = given.words[0].span
-    name = given.setting.name
-    there = launch.source.text[start : start + len(name)] == name and start + len(name) <= end
-    return (start, start + len(name)) if there else NOWHERE
+def _find_name_span(launch: Launch, option: ParsedOption) -> Span:
+    """Return the span of an option's name, `NOWHERE` where it is put together from several places."""
+    start, end = option.words[0].span
+    name = option.setting.name
+    is_there = launch.source.text[start : start + len(name)] == name and start + len(name) <= end
+    return (start, start + len(name)) if is_there else NOWHERE
 
 
-def _option(launch: Launch, given: Given, now: Named) -> str:
-    """Return an option as text: values that stay are as they were written."""
-    name, values = now
-    span = given.setting.value_span
-    if values and values == given.values and span != NOWHERE:
+def _format_option(launch: Launch, option: ParsedOption, named_values: NamedValues) -> str:
+    """Return an option as text; values that stay keep their written form."""
+    name, values = named_values
+    span = option.setting.value_span
+    if values and values == option.values and span != NOWHERE:
         return f"--{name} {launch.source.text[slice(*span)]}"
     return " ".join([f"--{name}", *map(shlex.quote, values)])
 
 
-def _dropped(launch: Launch, entries: list[Entry]) -> list[Edit]:
-    """Return the edits that take options out, neighbours together: each alone would cut into the other's line."""
+def _remove_options(launch: Launch, changes: list[OptionChange]) -> list[Edit]:
+    """Return the edits that remove options, neighbours together: each alone would cut into the other's line."""
     spans: list[Span] = []
-    joined = False
-    for entry in entries:
-        out = entry.changed and not entry.now and _editable(launch, entry.given)
-        if out:
-            span = entry.given.setting.span
-            if joined and BETWEEN.fullmatch(launch.source.text, spans[-1][1], max(span[0], spans[-1][1])):
+    follows_removed = False
+    for change in changes:
+        is_removed = change.is_changed and not change.replacement and _is_editable(launch, change.option)
+        if is_removed:
+            span = change.option.setting.span
+            if follows_removed and BLANKS.fullmatch(launch.source.text, spans[-1][1], max(span[0], spans[-1][1])):
                 spans[-1] = (spans[-1][0], span[1])
             else:
                 spans.append(span)
-        joined = out
+        follows_removed = is_removed
     return [editing.dropped(launch.source, span) for span in spans]
 
 
-def _appended(launch: Launch, added: list[Named]) -> list[Edit]:
+def _append_options(launch: Launch, added: list[NamedValues]) -> list[Edit]:
     """Return the edits that put options at the end of the command."""
     if all(word.span == NOWHERE for word in launch.words):
         return []

@@ -1,7 +1,7 @@
-"""The settings of one OpenRLHF launch as one release reads them, asked for by their newest names.
+"""The settings of one OpenRLHF launch as one release reads them, looked up by their newest names.
 
 A setting that the release does not know counts under the name that it has there: what is judged is the launch that
-was meant, and that it is refused as it stands is said by its `Unknown`.
+was intended; that the release refuses it as it is written is an `UnknownSetting` of the job.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.arguments import is_option, options
 from attncheck.lint.fields.releases import reaches
-from attncheck.lint.frameworks.openrlhf import names
-from attncheck.lint.frameworks.openrlhf import tables as renamed
+from attncheck.lint.frameworks.openrlhf import names, tables
 
-LLAMA3_HOOK = "flash_attention_2"
-PPO_TURNS_PACKING_ON = "0.8.4"
+LLAMA3_HOOK = "flash_attention_2"  # the implementation that the ring replaces
+PPO_TURNS_PACKING_ON = "0.8.4"  # first release
 ROLES = ("actor", "critic", "ref", "reward")
 
 
 @dataclass(frozen=True)
-class Given:
-    """One option as it was written."""
+class ParsedOption:
+    """One option of the command, as it was written."""
 
     setting: Setting
-    name: str  # whole, without dashes; "" where no release has it
+    name: str  # in full, without dashes; "" where no release has it
     values: tuple[str, ...]
     known: bool  # to the release that reads it
     words: tuple[Word, ...]
@@ -44,39 +43,39 @@ class Values:
 
     trainer: str
     version: str
-    given: Mapping[str, tuple[tuple[str, ...], Setting]]
-    world: int | None  # processes that train
+    settings: Mapping[str, tuple[tuple[str, ...], Setting]]  # newest name -> values, and what was written
+    world_size: int | None  # processes that train
     snapshot: Snapshot
     model: Model | None
-    start: SourceLocation = SourceLocation()  # where the command begins
-    written: tuple[Given, ...] = ()
+    command_location: SourceLocation = SourceLocation()  # where the command begins
+    parsed_options: tuple[ParsedOption, ...] = ()
 
-    def reaches(self, boundary: str) -> bool:
-        """Say whether the release is `boundary` or newer."""
+    def is_at_least(self, boundary: str) -> bool:
+        """Return whether the release is `boundary` or newer."""
         return reaches(self.version, boundary)
 
-    def wrote(self, name: str) -> bool:
-        """Say whether a setting is written."""
-        return name in self.given
+    def is_written(self, name: str) -> bool:
+        """Return whether a setting is written."""
+        return name in self.settings
 
-    def place(self, *wanted: str) -> SourceLocation:
-        """Return where the first of the settings that is written stands."""
-        found = (self.given[name][1].location for name in wanted if name in self.given)
-        return next(found, self.start)
+    def locate(self, *names: str) -> SourceLocation:
+        """Return the location of the first of the settings that is written, else of the command."""
+        locations = (self.settings[name][1].location for name in names if name in self.settings)
+        return next(locations, self.command_location)
 
     def text(self, name: str) -> str | None:
         """Return a setting's value; "" where there is none, None where only running can tell."""
-        if name in self.given:
-            values, setting = self.given[name]
+        if name in self.settings:
+            values, setting = self.settings[name]
             return " ".join(values) if setting.known else None
-        return self._default(name)
+        return self._default_text(name)
 
-    def on(self, name: str) -> bool:
-        """Say whether a switch is on."""
-        return name in self.given or self._default(name) == "True"
+    def is_on(self, name: str) -> bool:
+        """Return whether a switch is on."""
+        return name in self.settings or self._default_text(name) == "True"
 
     def number(self, name: str) -> int | None:
-        """Return a whole number; None where there is none or only running can tell."""
+        """Return a setting as a whole number; None where there is none or only running can tell."""
         text = self.text(name) or ""
         try:
             return int(text)
@@ -84,161 +83,163 @@ class Values:
             return None
 
     def fraction(self, name: str) -> float | None:
-        """Return a number; None where there is none or only running can tell."""
+        """Return a setting as a float; None where there is none or only running can tell."""
         try:
             return float(self.text(name) or "")
         except ValueError:
             return None
 
-    def local(self, name: str) -> str:
-        """Return what a setting is called in this release, with dashes; its newest name where it has none."""
-        here = self._options()
-        for each in (name, *renamed.flat(self.trainer).get(name, ())):
-            if each in here:
-                return f"--{each}"
+    def option(self, name: str) -> str:
+        """Return a setting's option in this release, with dashes; its newest name where the release has none."""
+        release_options = self._parser_options()
+        for candidate in (name, *tables.flat_names(self.trainer).get(name, ())):
+            if candidate in release_options:
+                return f"--{candidate}"
         return f"--{name}"
 
-    def _options(self) -> Mapping[str, names.Option]:
-        return names.options(self.trainer, self.version)
+    def _parser_options(self) -> Mapping[str, names.OptionSpec]:
+        return names.parser_options(self.trainer, self.version)
 
-    def _default(self, name: str) -> str:
+    def _default_text(self, name: str) -> str:
         """Return the release's default as text."""
-        if name == "ds.attn_implementation" and not self.reaches(renamed.IMPLEMENTATION_NAMED):
+        if name == "ds.attn_implementation" and not self.is_at_least(tables.FIRST_ATTN_IMPLEMENTATION):
             return "eager"
-        if name == "ds.param_dtype" and not self.reaches(renamed.DTYPE_NAMED):
+        if name == "ds.param_dtype" and not self.is_at_least(tables.FIRST_PARAM_DTYPE):
             return ""
-        if self.trainer == "ppo" and not self.reaches(renamed.ONE_LENGTH):
-            old = {"data.max_len": "2048", "rollout.max_new_tokens": "1024"}
-            if name in old:
-                return old[name]
-        option = self._options().get(self.local(name)[2:])
+        if self.trainer == "ppo" and not self.is_at_least(tables.FIRST_SINGLE_LENGTH):
+            old_defaults = {"data.max_len": "2048", "rollout.max_new_tokens": "1024"}
+            if name in old_defaults:
+                return old_defaults[name]
+        option = self._parser_options().get(self.option(name)[2:])
         return "" if option is None or option.default is None else str(option.default)
 
     @property
-    def ring(self) -> int:
+    def ring_size(self) -> int:
         """How many processes share a row; 1 where only running can tell."""
         return self.number("ds.ring_attn_size") or 1
 
     @property
     def tensor_parallel(self) -> int:
-        """How many processes share each weight."""
+        """How many processes share each weight; 1 where only running can tell."""
         return self.number("ds.tensor_parallel_size") or 1
 
     @property
-    def dynamic(self) -> bool:
-        """Whether micro batches are made by their tokens."""
-        return self.trainer == "ppo" and self.on("train.dynamic_batch_enable")
+    def has_dynamic_batches(self) -> bool:
+        """Whether micro batches are filled by their number of tokens."""
+        return self.trainer == "ppo" and self.is_on("train.dynamic_batch_enable")
 
     @property
     def packed(self) -> bool:
         """Whether rows are packed, after what the release turns on by itself."""
-        turned_on = self.trainer == "ppo" and self.ring > 1 and self.reaches(PPO_TURNS_PACKING_ON)
-        return self.on("ds.packing_samples") or turned_on or self.dynamic
+        is_forced = self.trainer == "ppo" and self.ring_size > 1 and self.is_at_least(PPO_TURNS_PACKING_ON)
+        return self.is_on("ds.packing_samples") or is_forced or self.has_dynamic_batches
 
     @property
-    def implementation(self) -> str:
-        """What computes attention, after what packing puts in its place; "" where only running can tell."""
-        asked = self.text("ds.attn_implementation") or ""
-        return LLAMA3_HOOK if self.packed and asked and "flash_attention" not in asked else asked
+    def attn_implementation(self) -> str:
+        """The implementation that computes attention, after what packing replaces; "" where only running can tell."""
+        requested = self.text("ds.attn_implementation") or ""
+        return LLAMA3_HOOK if self.packed and requested and "flash_attention" not in requested else requested
 
     @property
     def precision(self) -> str:
         """Of weights and arithmetic: "bf16", "fp16", "fp32"; of old releases without --bf16 the checkpoint's."""
-        asked = self.text("ds.param_dtype")
-        if asked:
-            return asked
-        own = value_or(self.model.dtype, "") if self.model is not None else ""
-        return {"bfloat16": "bf16", "float16": "fp16"}.get(own.rpartition(".")[2], "fp32")
+        requested = self.text("ds.param_dtype")
+        if requested:
+            return requested
+        checkpoint_dtype = value_or(self.model.dtype, "") if self.model is not None else ""
+        return {"bfloat16": "bf16", "float16": "fp16"}.get(checkpoint_dtype.rpartition(".")[2], "fp32")
 
     @property
-    def critic(self) -> bool:
+    def has_critic(self) -> bool:
         """Whether PPO trains a critic: only where advantages are estimated by "gae"."""
-        return self.text("algo.advantage.estimator") in ("gae", None) if self._estimates() else True
+        return self.text("algo.advantage.estimator") in ("gae", None) if self._has_estimator() else True
 
-    def _estimates(self) -> bool:
-        return "advantage_estimator" in self._options() or "algo.advantage.estimator" in self._options()
+    def _has_estimator(self) -> bool:
+        return "advantage_estimator" in self._parser_options() or "algo.advantage.estimator" in self._parser_options()
 
     @property
-    def remote_reward(self) -> bool:
+    def has_remote_reward(self) -> bool:
         """Whether rewards come from elsewhere: a URL, a function, an agent."""
-        return any(self.wrote(name) for name in ("reward.remote_url", "train.agent_func_path"))
+        return any(self.is_written(name) for name in ("reward.remote_url", "train.agent_func_path"))
 
     @property
-    def engines(self) -> int | None:
+    def vllm_gpus(self) -> int | None:
         """How many GPUs vLLM takes; None where only running can tell."""
         if not self.text("vllm.num_engines") and self.text("vllm.num_engines") is not None:
             return 0
-        count, size = self.number("vllm.num_engines"), self.number("vllm.tensor_parallel_size")
-        return None if count is None or size is None else count * size
+        engines, gpus_per_engine = self.number("vllm.num_engines"), self.number("vllm.tensor_parallel_size")
+        return None if engines is None or gpus_per_engine is None else engines * gpus_per_engine
 
     @property
-    def reference(self) -> bool:
+    def has_reference(self) -> bool:
         """Whether there is a reference model: not without a KL penalty, from 0.6.0 on."""
         coefficient = self.fraction("algo.kl.init_coef")
-        return coefficient is None or coefficient > 0 or not self.reaches("0.6.0")
+        return coefficient is None or coefficient > 0 or not self.is_at_least("0.6.0")
 
-    def processes(self, role: str) -> int | None:
-        """Return on how many GPUs a role runs; None where only running can tell."""
-        nodes, each = self.number(f"{role}.num_nodes"), self.number(f"{role}.num_gpus_per_node")
-        return None if nodes is None or each is None else nodes * each
+    def count_role_gpus(self, role: str) -> int | None:
+        """Return how many GPUs a role runs on; None where only running can tell."""
+        nodes, gpus_per_node = self.number(f"{role}.num_nodes"), self.number(f"{role}.num_gpus_per_node")
+        return None if nodes is None or gpus_per_node is None else nodes * gpus_per_node
 
-    def roles(self) -> list[str]:
-        """Return the models that a job of reinforcement runs beside vLLM."""
-        there = {"actor": True, "critic": self.critic, "ref": self.reference, "reward": not self.remote_reward}
-        return [role for role in ROLES if there[role]]
+    def list_roles(self) -> list[str]:
+        """Return the models that a job of reinforcement learning runs beside vLLM, by their roles."""
+        exists = {"critic": self.has_critic, "ref": self.has_reference, "reward": not self.has_remote_reward}
+        return [role for role in ROLES if exists.get(role, True)]
 
-    def says(
-        self, consequence: Consequence, message: str, where: str, *at: str, **others: Any
+    def setting_problem(
+        self, consequence: Consequence, message: str, evidence: str, *located_at: str, **fields: Any
     ) -> Iterator[SettingProblem]:
-        """Yield an objection at the first of the settings `at` that is written; `where` is in 0.11.2's source."""
-        yield SettingProblem(consequence, message, (f"openrlhf 0.11.2 {where}",), self.place(*at), **others)
+        """Yield a problem, located at the first of `located_at` that is written; `evidence` is in 0.11.2's source."""
+        yield SettingProblem(consequence, message, (f"openrlhf 0.11.2 {evidence}",), self.locate(*located_at), **fields)
 
-    def installed(self, name: str) -> str:
-        """Return the version of a distribution here, "" where it is not known."""
-        found = self.snapshot.version(name)
-        return str(found.value) if isinstance(found, Known) else ""
+    def installed_version(self, name: str) -> str:
+        """Return the installed version of a distribution, "" where it is not known."""
+        version = self.snapshot.version(name)
+        return str(version.value) if isinstance(version, Known) else ""
 
 
-def at_least(version: str, boundary: str) -> bool:
-    """Say whether a version is known and `boundary` or newer."""
+def is_known_at_least(version: str, boundary: str) -> bool:
+    """Return whether a version is known and `boundary` or newer."""
     try:
         return bool(version) and Version(version) >= Version(boundary)
     except InvalidVersion:
         return False
 
 
-def given(launch: Launch, trainer: str, version: str) -> tuple[Given, ...]:
-    """Return the options of a launch as argparse divides them; what belongs to none is one of its own, unknown."""
-    found = []
+def parse_options(launch: Launch, trainer: str, version: str) -> tuple[ParsedOption, ...]:
+    """Return the options of a launch as argparse divides them; a stray word is an option by itself, unknown."""
+    parsed_options = []
     words = launch.words[1:]
-    at = 0
-    while at < len(words):
-        end = _end(words, at, trainer, version)
-        found.append(_one(launch, words[at:end], trainer, version))
-        at = end
-    return tuple(found)
+    start = 0
+    while start < len(words):
+        end = _find_option_end(words, start, trainer, version)
+        parsed_options.append(_parse_option(launch, words[start:end], trainer, version))
+        start = end
+    return tuple(parsed_options)
 
 
-def _end(words: Sequence[Word], at: int, trainer: str, version: str) -> int:
-    """Return where the option at `at` ends, its values included."""
-    written, attached, _ = words[at].text.partition("=")
-    if not is_option(words[at].text) or attached:
-        return at + 1
-    wanted = names.takes(trainer, version, written)
-    most = wanted if isinstance(wanted, int) else len(words)
-    end = at + 1
-    while end < len(words) and end - at - 1 < most and not is_option(words[end].text):
+def _find_option_end(words: Sequence[Word], start: int, trainer: str, version: str) -> int:
+    """Return the index past the option that begins at `start` and past its values."""
+    name, equals, _ = words[start].text.partition("=")
+    if not is_option(words[start].text) or equals:
+        return start + 1
+    nargs = names.find_nargs(trainer, version, name)
+    limit = nargs if isinstance(nargs, int) else len(words)
+    end = start + 1
+    while end < len(words) and end - start - 1 < limit and not is_option(words[end].text):
         end += 1
     return end
 
 
-def _one(launch: Launch, words: Sequence[Word], trainer: str, version: str) -> Given:
-    first = words[0]
-    read = options(words, lambda _: "many", launch.source)
-    if not read:  # a value of nothing
-        setting = Setting(first.text, "", first.location, first.span, known=first.known)
-        return Given(setting, "", (), False, tuple(words))
-    setting = read[0]
-    values = tuple(word.text for word in words[1:]) if len(words) > 1 else (setting.value,) if "=" in first.text else ()
-    name, known = names.resolved(trainer, version, setting.name) if setting.name.startswith("--") else ("", False)
-    return Given(setting, name, values, known, tuple(words))
+def _parse_option(launch: Launch, words: Sequence[Word], trainer: str, version: str) -> ParsedOption:
+    first_word = words[0]
+    settings = options(words, lambda _: "many", launch.source)
+    if not settings:  # a stray value
+        setting = Setting(first_word.text, "", first_word.location, first_word.span, known=first_word.known)
+        return ParsedOption(setting, "", (), False, tuple(words))
+    setting = settings[0]
+    values = (
+        tuple(word.text for word in words[1:]) if len(words) > 1 else (setting.value,) if "=" in first_word.text else ()
+    )
+    name, known = names.resolve_option(trainer, version, setting.name) if setting.name.startswith("--") else ("", False)
+    return ParsedOption(setting, name, values, known, tuple(words))

@@ -1,4 +1,4 @@
-"""A plan for plain transformers: Python for its Trainer.
+"""Writes a plan for plain transformers: Python for its Trainer.
 
 Names as in transformers 5.17.0 (data/data_collator.py, training_args.py, modeling_utils.py). `dtype` was `torch_dtype`
 before 4.56.0, the collator has `return_flash_attn_kwargs` since 4.52 (not in 4.51.3), and since 5.0 the Trainer sets
@@ -10,16 +10,16 @@ which the Trainer knows since 5.0 (trainer.py; not in 4.57.6).
 from __future__ import annotations
 
 from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import DTYPES, SHIMS, Since, remarks, variables
+from attncheck.lint.fields.plan_writing import SHIM_SCRIPTS, WEIGHT_DTYPES, Since, collect_environ, remarks
 
 MODEL = "a folder or a name on the Hub"
 COLLATORS = {"padding": "DataCollatorForSeq2Seq"}
-MASK_2D = """\
+MASK_2D_COLLATOR = """\
 def collate(features):  # beside a mask transformers does not look for documents in the positions
     batch = flatten(features)
     batch["attention_mask"] = torch.ones_like(batch["input_ids"])
     return batch"""
-MASK_4D = """\
+MASK_4D_COLLATOR = """\
 def collate(features):
     batch = flatten(features)
     document = (batch["position_ids"] == 0).cumsum(-1)
@@ -29,55 +29,55 @@ def collate(features):
     return batch"""
 
 
-def plan_settings(plan: Plan, since: Since) -> list[str]:
+def format_plan(plan: Plan, is_at_least: Since) -> list[str]:
     """Return the Python lines of a plan."""
     return [
-        *_environment(plan),
-        *_imports(plan, since),
+        *_format_environment(plan),
+        *_format_imports(plan, is_at_least),
         "",
         f'MODEL = "{MODEL}"',
-        *_ring(plan),
-        *_model(plan, since),
-        *_collator(plan, since),
-        *_arguments(plan, since),
-        *_remarks(plan, since),
+        *_format_ring(plan),
+        *_format_model(plan, is_at_least),
+        *_format_collator(plan, is_at_least),
+        *_format_arguments(plan, is_at_least),
+        *_format_remarks(plan, is_at_least),
     ]
 
 
-def _environment(plan: Plan) -> list[str]:
-    found = [f'os.environ["{name}"] = {_quoted(value)}' for name, value in variables(plan).items()]
-    return ["import os", "", *found, "# above: before torch is imported", ""] if found else []
+def _format_environment(plan: Plan) -> list[str]:
+    lines = [f'os.environ["{name}"] = {_quote(value)}' for name, value in collect_environ(plan).items()]
+    return ["import os", "", *lines, "# above: before torch is imported", ""] if lines else []
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _imports(plan: Plan, since: Since) -> list[str]:
+def _format_imports(plan: Plan, is_at_least: Since) -> list[str]:
     collator = COLLATORS.get(plan.packing, "DataCollatorWithFlattening")
     names = ["AutoModelForCausalLM", "AutoTokenizer", collator, "TrainingArguments"]
-    found = ["import torch"]
-    if _rings(plan):
-        found.append("import torch.distributed as dist")
-    if _exchanges(plan, since):
-        found.append("from accelerate.parallelism_config import ParallelismConfig")
-        found.append("from accelerate.utils import DeepSpeedSequenceParallelConfig")
-    found.append(f"from transformers import {', '.join(names)}")
-    return found
+    lines = ["import torch"]
+    if _uses_ring(plan):
+        lines.append("import torch.distributed as dist")
+    if _uses_ulysses(plan, is_at_least):
+        lines.append("from accelerate.parallelism_config import ParallelismConfig")
+        lines.append("from accelerate.utils import DeepSpeedSequenceParallelConfig")
+    lines.append(f"from transformers import {', '.join(names)}")
+    return lines
 
 
-def _rings(plan: Plan) -> bool:
+def _uses_ring(plan: Plan) -> bool:
     return plan.ring_size > 1 and plan.scheme == "llama3"
 
 
-def _exchanges(plan: Plan, since: Since) -> bool:
-    return plan.ring_size > 1 and plan.scheme == "ulysses" and since("5.0")
+def _uses_ulysses(plan: Plan, is_at_least: Since) -> bool:
+    return plan.ring_size > 1 and plan.scheme == "ulysses" and is_at_least("5.0")
 
 
-def _ring(plan: Plan) -> list[str]:
-    if not _rings(plan):
+def _format_ring(plan: Plan) -> list[str]:
+    if not _uses_ring(plan):
         return []
-    shims = [line for name in plan.shims for line in SHIMS.get(name, f"# the repair {name!r}").splitlines()]
+    shims = [line for name in plan.shims for line in SHIM_SCRIPTS.get(name, f"# the repair {name!r}").splitlines()]
     return [
         "",
         *shims,
@@ -93,83 +93,90 @@ def _ring(plan: Plan) -> list[str]:
     ]
 
 
-def _model(plan: Plan, since: Since) -> list[str]:
-    chosen = f'attn_implementation="{plan.attn_implementation}", ' if plan.attn_implementation else ""
-    dtype = "dtype" if since("4.56") else "torch_dtype"
-    found = [
+def _format_model(plan: Plan, is_at_least: Since) -> list[str]:
+    implementation = f'attn_implementation="{plan.attn_implementation}", ' if plan.attn_implementation else ""
+    dtype = f"{'dtype' if is_at_least('4.56') else 'torch_dtype'}=torch.{WEIGHT_DTYPES[plan.precision]}"
+    lines = [
         "tokenizer = AutoTokenizer.from_pretrained(MODEL)",
-        f"model = AutoModelForCausalLM.from_pretrained(MODEL, {chosen}{dtype}=torch.{DTYPES[plan.precision]})",
+        f"model = AutoModelForCausalLM.from_pretrained(MODEL, {implementation}{dtype})",
     ]
     if not plan.packed:
-        found.append(f'tokenizer.padding_side = "{plan.padding_side}"')
+        lines.append(f'tokenizer.padding_side = "{plan.padding_side}"')
     if plan.deterministic:
-        found.append("torch.use_deterministic_algorithms(True)")
-    if not since("5.0"):
-        found.append(f"model.config.use_cache = {plan.use_cache}")
-    return found
+        lines.append("torch.use_deterministic_algorithms(True)")
+    if not is_at_least("5.0"):
+        lines.append(f"model.config.use_cache = {plan.use_cache}")
+    return lines
 
 
-def _collator(plan: Plan, since: Since) -> list[str]:
+def _format_collator(plan: Plan, is_at_least: Since) -> list[str]:
     if not plan.packed:
         return ["collate = DataCollatorForSeq2Seq(tokenizer)  # pads labels with -100"]
-    words = [] if plan.positions == "reset" or plan.packing == "mask_4d" else ["return_position_ids=False"]
+    arguments = [] if plan.positions == "reset" or plan.packing == "mask_4d" else ["return_position_ids=False"]
     if plan.packing == "cu_seqlens":
-        words.append("return_flash_attn_kwargs=True")
-        if not since("4.52"):
-            return ["# return_flash_attn_kwargs needs transformers 4.52 or newer", *_flatten(words[:-1], "collate")]
+        arguments.append("return_flash_attn_kwargs=True")
+        if not is_at_least("4.52"):
+            remark = "# return_flash_attn_kwargs needs transformers 4.52 or newer"
+            return [remark, *_format_flattening(arguments[:-1], "collate")]
     if plan.packing not in ("mask_2d", "mask_4d"):
-        return _flatten(words, "collate")
-    text = MASK_2D if plan.packing == "mask_2d" else MASK_4D.format(dtype=f"torch.{_computed(plan)}")
-    found = [*_flatten(words, "flatten"), "", "", *text.splitlines(), "", ""]
+        return _format_flattening(arguments, "collate")
+    mask_4d = MASK_4D_COLLATOR.format(dtype=f"torch.{_attention_dtype(plan)}")
+    text = MASK_2D_COLLATOR if plan.packing == "mask_2d" else mask_4d
+    lines = [*_format_flattening(arguments, "flatten"), "", "", *text.splitlines(), "", ""]
     if plan.packing == "mask_4d" and plan.positions == "running":
-        found.insert(-3, '    del batch["position_ids"]')
-    return found
+        lines.insert(-3, '    del batch["position_ids"]')
+    return lines
 
 
-def _flatten(words: list[str], name: str) -> list[str]:
-    return [f"{name} = DataCollatorWithFlattening({', '.join(words)})"]
+def _format_flattening(arguments: list[str], name: str) -> list[str]:
+    return [f"{name} = DataCollatorWithFlattening({', '.join(arguments)})"]
 
 
-def _computed(plan: Plan) -> str:
-    """Return the type of number that attention computes in, which an additive mask must have."""
-    return "bfloat16" if plan.precision == "autocast" else DTYPES[plan.precision]
+def _attention_dtype(plan: Plan) -> str:
+    """Return the dtype that attention computes in, which an additive mask must have."""
+    return "bfloat16" if plan.precision == "autocast" else WEIGHT_DTYPES[plan.precision]
 
 
-def _arguments(plan: Plan, since: Since) -> list[str]:
-    words = {"output_dir": '"out"'}
+def _format_arguments(plan: Plan, is_at_least: Since) -> list[str]:
+    arguments = {"output_dir": '"out"'}
     if not plan.packed:
-        words["per_device_train_batch_size"] = str(plan.batch)
-    words["gradient_accumulation_steps"] = str(plan.accumulation * (plan.batch if plan.packed else 1))
-    words["bf16"] = str(plan.precision == "autocast")  # autocast, not the weights
-    words["gradient_checkpointing"] = str(plan.gradient_checkpointing)
-    words["use_liger_kernel"] = str(plan.liger)
-    if since("5.0"):
-        words["use_cache"] = str(plan.use_cache)
+        arguments["per_device_train_batch_size"] = str(plan.batch)
+    arguments["gradient_accumulation_steps"] = str(plan.accumulation * (plan.batch if plan.packed else 1))
+    arguments["bf16"] = str(plan.precision == "autocast")  # autocast, not the weights
+    arguments["gradient_checkpointing"] = str(plan.gradient_checkpointing)
+    arguments["use_liger_kernel"] = str(plan.liger)
+    if is_at_least("5.0"):
+        arguments["use_cache"] = str(plan.use_cache)
     if plan.compile:
-        words["torch_compile"] = "True"
-    before = []
-    if _exchanges(plan, since):
-        chosen = plan.attn_implementation or "sdpa"
-        before = [
-            f'handler = DeepSpeedSequenceParallelConfig(sp_attn_implementation="{chosen}")',
+        arguments["torch_compile"] = "True"
+    parallelism = []
+    if _uses_ulysses(plan, is_at_least):
+        implementation = plan.attn_implementation or "sdpa"
+        parallelism = [
+            f'handler = DeepSpeedSequenceParallelConfig(sp_attn_implementation="{implementation}")',
             f'parallel = ParallelismConfig(sp_size={plan.ring_size}, sp_backend="deepspeed", sp_handler=handler)',
         ]
-        words["parallelism_config"] = "parallel"
-    return [*before, "arguments = TrainingArguments(", *(f"    {name}={value}," for name, value in words.items()), ")"]
+        arguments["parallelism_config"] = "parallel"
+    return [
+        *parallelism,
+        "arguments = TrainingArguments(",
+        *(f"    {name}={value}," for name, value in arguments.items()),
+        ")",
+    ]
 
 
-def _remarks(plan: Plan, since: Since) -> list[str]:
-    found = ["# Trainer(model=model, args=arguments, data_collator=collate, processing_class=tokenizer, ...)"]
+def _format_remarks(plan: Plan, is_at_least: Since) -> list[str]:
+    lines = ["# Trainer(model=model, args=arguments, data_collator=collate, processing_class=tokenizer, ...)"]
     if plan.packed:
-        found.append(
+        lines.append(
             f"# per_device_train_batch_size: how many documents are laid into one row of {plan.max_length} tokens"
         )
     if plan.packed and plan.batch > 1:
-        found.append(f"# the collator makes one row a device: the plan's {plan.batch} rows are accumulated")
+        lines.append(f"# the collator makes one row a device: the plan's {plan.batch} rows are accumulated")
     if plan.deterministic:
-        found.append("# full_determinism=True is this and CUDA_LAUNCH_BLOCKING=1, which makes every kernel wait")
-    if _exchanges(plan, since) and plan.attn_implementation == "eager":
-        found.append("# DeepSpeed's Ulysses refuses eager: sdpa or flash_attention_2")
-    able = ["positions", "use_cache", "compile", "padding_side", "llama3"]
-    able += ["ulysses"] * _exchanges(plan, since) + ["shims"] * _rings(plan)
-    return [*found, *remarks(plan, *able)]
+        lines.append("# full_determinism=True is this and CUDA_LAUNCH_BLOCKING=1, which makes every kernel wait")
+    if _uses_ulysses(plan, is_at_least) and plan.attn_implementation == "eager":
+        lines.append("# DeepSpeed's Ulysses refuses eager: sdpa or flash_attention_2")
+    supported = ["positions", "use_cache", "compile", "padding_side", "llama3"]
+    supported += ["ulysses"] * _uses_ulysses(plan, is_at_least) + ["shims"] * _uses_ring(plan)
+    return [*lines, *remarks(plan, *supported)]

@@ -18,16 +18,16 @@ from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.plan import Packing, Plan, Precision
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields import hugging_face as shared
-from attncheck.lint.fields.changes import edits
-from attncheck.lint.fields.releases import requires, versions
-from attncheck.lint.fields.values import Settings, refused, settings, unknown
+from attncheck.lint.fields.changes import edit_settings
+from attncheck.lint.fields.releases import read_requirements, versions
+from attncheck.lint.fields.values import ParsedSettings, find_refused_settings, find_unknown_settings, parse_settings
 from attncheck.lint.frameworks import Framework
-from attncheck.lint.frameworks.trl import tables as known
-from attncheck.lint.frameworks.trl.behaviour import POSITIONS_ALWAYS, Reading, objections
-from attncheck.lint.frameworks.trl.plan import plan_settings
+from attncheck.lint.frameworks.trl import tables
+from attncheck.lint.frameworks.trl.behaviour import POSITIONS_ALWAYS_SINCE, LaunchReading, find_problems
+from attncheck.lint.frameworks.trl.plan import format_plan
 
 PARSER = "transformers 5.23.0 hf_argparser.py, _parse_dataclass_field; trl 1.16.0 scripts/_hf_argparser.py"
-KEYS: Mapping[Key, tuple[str, ...]] = {
+KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
     "attn_implementation": ("attn_implementation",),
     "packing": ("packing",),
     "precision": ("dtype", "torch_dtype", "bf16", "fp16"),
@@ -38,167 +38,177 @@ KEYS: Mapping[Key, tuple[str, ...]] = {
     "batch": ("per_device_train_batch_size",),
     "global_batch": ("gradient_accumulation_steps",),
 }
-LEFT = ("grpo", "rloo", "ppo", "online_dpo", "distillation")  # prompts are padded on the left
+LEFT_PADDED_TRAINERS = ("grpo", "rloo", "ppo", "online_dpo", "distillation")  # prompts are padded on the left
 
 
-def trainer(launch: Launch) -> str:
+def detect_trainer(launch: Launch) -> str:
     """Return TRL's trainer that a launch starts ("sft", "dpo", "grpo"), "" where it starts none."""
-    return known.trainer(launch)
+    return tables.detect_trainer(launch)
 
 
-def model(launch: Launch) -> str:
-    """Return the model as written, "" where none is."""
-    found = _settings(launch, trainer(launch), FRAMEWORK.newest, versions("transformers")[-1])
-    return found.text("model_name_or_path") or ""
+def read_model_name(launch: Launch) -> str:
+    """Return the model that the launch names, "" where it names none."""
+    settings = _parse_settings(launch, detect_trainer(launch), FRAMEWORK.newest, versions("transformers")[-1])
+    return settings.get_text("model_name_or_path") or ""
 
 
-def _settings(launch: Launch, kind: str, version: str, transformers: str) -> Settings:
-    own = known.command(launch)
-    free = {"config", "env", *(known.launcher() if own else ())}
-    return settings(launch, known.parser(kind, version, transformers), known.RENAMED, 2 if own else 1, free)
+def _parse_settings(launch: Launch, trainer: str, version: str, transformers: str) -> ParsedSettings:
+    is_trl_command = tables.is_trl_command(launch)
+    ignored = {"config", "env", *(tables.read_launcher_options() if is_trl_command else ())}
+    options = tables.load_parser_options(trainer, version, transformers)
+    return parse_settings(launch, options, tables.RENAMES, 2 if is_trl_command else 1, ignored)
 
 
-def _reading(launch: Launch, version: str, snapshot: Snapshot) -> tuple[Reading, Fact[int]]:
-    kind = trainer(launch)
-    transformers = shared.versions(snapshot, "trl", version, known.CONTEMPORARY)["transformers"]
-    found = _settings(launch, kind, version, transformers)
-    world = _world(launch)
-    ranks = world.value if isinstance(world, Known) else None
-    return Reading(launch, snapshot, kind, version, transformers, found, shared.parallel(launch), ranks), world
+def _read_launch(launch: Launch, version: str, snapshot: Snapshot) -> tuple[LaunchReading, Fact[int]]:
+    trainer = detect_trainer(launch)
+    transformers = shared.resolve_versions(snapshot, "trl", version, tables.CONTEMPORARY_TRANSFORMERS)["transformers"]
+    settings = _parse_settings(launch, trainer, version, transformers)
+    world_size = _read_world_size(launch)
+    ranks = world_size.value if isinstance(world_size, Known) else None
+    parallelism = shared.read_parallelism(launch)
+    reading = LaunchReading(launch, snapshot, trainer, version, transformers, settings, parallelism, ranks)
+    return reading, world_size
 
 
-def _world(launch: Launch) -> Fact[int]:
+def _read_world_size(launch: Launch) -> Fact[int]:
     """Return how many ranks train: those of the launcher; `trl sft` is one itself, with accelerate's options."""
-    if not known.command(launch):
-        return shared.world(launch)
+    if not tables.is_trl_command(launch):
+        return shared.read_world_size(launch)
     options = {entry.name: entry.value for entry in launch.entries}
-    for at, word in enumerate(launch.words):
+    for index, word in enumerate(launch.words):
         name, equals, value = word.text.partition("=")
         if name.startswith("--"):
-            following = launch.words[at + 1].text if at + 1 < len(launch.words) else ""
+            following = launch.words[index + 1].text if index + 1 < len(launch.words) else ""
             options[name[2:].replace("-", "_")] = value if equals else following
     count = options.get("num_processes", "")
     if count.isascii() and count.isdigit() and int(count[:7]) > 0:
         return Known(int(count[:7]))
-    if options.get("accelerate_config") in known.SHIPPED:
-        return Known(known.SHIPPED[options["accelerate_config"]])
+    if options.get("accelerate_config") in tables.SHIPPED_PROCESSES:
+        return Known(tables.SHIPPED_PROCESSES[options["accelerate_config"]])
     return Absent("accelerate takes the GPUs that it finds, or those of its own configuration")
 
 
 def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
     """Return the job as `version` reads it; a setting that it does not know counts under its new name."""
-    reading, world = _reading(launch, version, snapshot)
-    found = reading.settings
-    at_hand = {"trl": version, "transformers": reading.transformers}
+    reading, world_size = _read_launch(launch, version, snapshot)
+    settings = reading.settings
+    versions_at_hand = {"trl": version, "transformers": reading.transformers}
     return Job(
         framework="trl",
         version=version,
         trainer=reading.trainer,
-        plan=_plan(reading),
-        model=found.text("model_name_or_path") or "",
+        plan=_build_plan(reading),
+        model=settings.get_text("model_name_or_path") or "",
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
-        settings=tuple(one.setting for one in found.every),
-        unknown_settings=tuple(unknown(found, at_hand, known.strict(launch))),
-        problems=(*refused(found, PARSER), *objections(reading)),
-        world_size=world,
-        gpus=world,
+        settings=tuple(setting.raw for setting in settings.all_settings),
+        unknown_settings=tuple(find_unknown_settings(settings, versions_at_hand, tables.is_own_program(launch))),
+        problems=(*find_refused_settings(settings, PARSER), *find_problems(reading)),
+        world_size=world_size,
+        gpus=world_size,
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,
-        tensor_parallel=reading.parallel.tensor,
-        scheme=reading.parallel.scheme,
-        hooked=reading.parallel.hooked,
-        requires=requires("trl", version),
-        reinforcement=reading.trainer in ("grpo", "rloo", "online_dpo") and found.on("use_vllm"),
-        locations=_places(reading),
-        remarks=_remarks(reading),
+        tensor_parallel=reading.parallelism.tp_size,
+        scheme=reading.parallelism.scheme,
+        hooked=reading.parallelism.hooked_implementations,
+        requires=read_requirements("trl", version),
+        reinforcement=reading.trainer in ("grpo", "rloo", "online_dpo") and settings.is_on("use_vllm"),
+        locations=_find_locations(reading),
+        remarks=_format_remarks(reading),
     )
 
 
-def _plan(r: Reading) -> Plan:
-    found = r.settings
-    length = found.number("max_length", 0) or found.number("max_seq_length", 0)
-    rows = max(found.number("per_device_train_batch_size", 8), 1)
+def _build_plan(reading: LaunchReading) -> Plan:
+    settings = reading.settings
+    max_length = settings.get_int("max_length", 0) or settings.get_int("max_seq_length", 0)
+    rows = max(settings.get_int("per_device_train_batch_size", 8), 1)
     return Plan(
-        attn_implementation=_implementation(found),
-        packing=_packing(r),
-        padding_side="left" if r.trainer in LEFT else "right",
-        precision=_precision(r),
-        batch=1 if r.flattened else rows,
-        accumulation=max(found.number("gradient_accumulation_steps", 1), 1),
-        max_length=(length or 1024) * (rows if r.flattened and r.packed else 1),
-        gradient_checkpointing=found.on("gradient_checkpointing") or found.on("activation_checkpointing"),
-        liger=any(found.on(name) for name in KEYS["liger"]),
-        cross_entropy="chunked" if r.trainer == "sft" and r.since("1.15") else "torch",
-        deterministic=found.on("full_determinism"),
-        compile=found.on("torch_compile"),
-        ring_size=r.parallel.size,
-        scheme="ulysses" if r.parallel.scheme == "ulysses" else "llama3",
-        environ=tuple(sorted(launch_environ(r.launch).items())),
+        attn_implementation=_resolve_implementation(settings),
+        packing=_resolve_packing(reading),
+        padding_side="left" if reading.trainer in LEFT_PADDED_TRAINERS else "right",
+        precision=_resolve_precision(reading),
+        batch=1 if reading.flattened else rows,
+        accumulation=max(settings.get_int("gradient_accumulation_steps", 1), 1),
+        max_length=(max_length or 1024) * (rows if reading.flattened and reading.packed else 1),
+        gradient_checkpointing=settings.is_on("gradient_checkpointing") or settings.is_on("activation_checkpointing"),
+        liger=any(settings.is_on(name) for name in KEY_FIELDS["liger"]),
+        cross_entropy="chunked" if reading.trainer == "sft" and reading.is_at_least("1.15") else "torch",
+        deterministic=settings.is_on("full_determinism"),
+        compile=settings.is_on("torch_compile"),
+        ring_size=reading.parallelism.ring_size,
+        scheme="ulysses" if reading.parallelism.scheme == "ulysses" else "llama3",
+        environ=tuple(sorted(merge_environ(reading.launch).items())),
     )
 
 
-def launch_environ(launch: Launch) -> dict[str, str]:
+def merge_environ(launch: Launch) -> dict[str, str]:
     """Return the variables of the job: the launch's own, and those under `env:` of the file."""
-    own = {entry.name[4:]: entry.value for entry in launch.entries if entry.name.startswith("env.")}
-    return {**launch.environ, **own}
+    file_environ = {entry.name[4:]: entry.value for entry in launch.entries if entry.name.startswith("env.")}
+    return {**launch.environ, **file_environ}
 
 
-def _implementation(found: Settings) -> str:
-    """Return the implementation asked for: that of model_init_kwargs goes over the option (scripts/sft.py)."""
-    asked = found.text("attn_implementation") or ""
-    nested = found.given.get("model_init_kwargs.attn_implementation")
+def _resolve_implementation(settings: ParsedSettings) -> str:
+    """Return the implementation that the settings name: model_init_kwargs goes over the option (scripts/sft.py)."""
+    option = settings.get_text("attn_implementation") or ""
+    nested = settings.by_field.get("model_init_kwargs.attn_implementation")
     try:
-        kwargs = json.loads(found.text("model_init_kwargs") or "{}")
+        kwargs = json.loads(settings.get_text("model_init_kwargs") or "{}")
     except ValueError:
         kwargs = {}
     inner = kwargs.get("attn_implementation") if isinstance(kwargs, dict) else None
-    return str(inner or (nested.value if nested else "") or asked)
+    return str(inner or (nested.value if nested else "") or option)
 
 
-def _packing(r: Reading) -> Packing:
-    """Return how documents of a row are told apart: "mask_2d" where nothing does, which an objection says."""
-    if r.isolated:
-        return "cu_seqlens" if r.since("1.16") else "position_ids"
-    if r.flattened and r.since(POSITIONS_ALWAYS) and not r.packed:
+def _resolve_packing(reading: LaunchReading) -> Packing:
+    """Return how documents of a row are separated: "mask_2d" where nothing separates them, which is a problem."""
+    if reading.isolates_documents:
+        return "cu_seqlens" if reading.is_at_least("1.16") else "position_ids"
+    if reading.flattened and reading.is_at_least(POSITIONS_ALWAYS_SINCE) and not reading.packed:
         return "position_ids"
-    return "mask_2d" if r.packed or r.flattened else "padding"
+    return "mask_2d" if reading.packed or reading.flattened else "padding"
 
 
-def _precision(r: Reading) -> Precision:
-    found = r.settings
-    dtype = found.text("dtype") or found.text("torch_dtype")
-    default = "bf16" in found.names.here and found.names.here["bf16"].kind == "bool?"
-    bf16 = not found.on("fp16") if default and found.text("bf16") is None else found.on("bf16")
-    return shared.precision(r.snapshot, r.transformers, dtype, bf16, found.on("fp16"))
+def _resolve_precision(reading: LaunchReading) -> Precision:
+    settings = reading.settings
+    dtype = settings.get_text("dtype") or settings.get_text("torch_dtype")
+    is_on_by_default = "bf16" in settings.options.current and settings.options.current["bf16"].kind == "bool?"
+    bf16 = (
+        not settings.is_on("fp16") if is_on_by_default and settings.get_text("bf16") is None else settings.is_on("bf16")
+    )
+    return shared.resolve_precision(reading.snapshot, reading.transformers, dtype, bf16, settings.is_on("fp16"))
 
 
-def _places(r: Reading) -> dict[str, SourceLocation]:
-    places = {str(key): r.place(*names) for key, names in KEYS.items() if r.settings.written(*names)}
-    return {**places, "ring_size": r.parallel.place} if r.parallel.size > 1 else places
+def _find_locations(reading: LaunchReading) -> dict[str, SourceLocation]:
+    locations = {
+        str(key): reading.find_location(*names) for key, names in KEY_FIELDS.items() if reading.settings.has_any(*names)
+    }
+    return {**locations, "ring_size": reading.parallelism.location} if reading.parallelism.ring_size > 1 else locations
 
 
-def _remarks(r: Reading) -> tuple[str, ...]:
-    if known.strict(r.launch) and not known.classes(r.trainer, r.version):
-        return (*r.settings.remarks(), f"trl {r.version} has no script {r.trainer}; the nearest names were taken")
-    return r.settings.remarks()
+def _format_remarks(reading: LaunchReading) -> tuple[str, ...]:
+    if tables.is_own_program(reading.launch) and not tables.read_dataclasses(reading.trainer, reading.version):
+        return (
+            *reading.settings.describe_unresolved(),
+            f"trl {reading.version} has no script {reading.trainer}; the nearest names were taken",
+        )
+    return reading.settings.describe_unresolved()
 
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
-    """Return the edits that rename what is in `job.unknown` and set `sets`, in the names of `job.version`."""
-    found = _settings(launch, job.trainer, job.version, versions("transformers")[-1])
-    wanted = shared.asked(sets, _fields(found), found.written)
-    ring = tuple(shared.resized(launch, sets["ring_size"])) if "ring_size" in sets else ()
-    here = {name: value for name, value in wanted.items() if name in found.names.here}
-    return (*edits(launch, found, job.unknown_settings, here), *ring)
+    """Return the edits that rename `job.unknown_settings` and set `sets`, in the names of `job.version`."""
+    settings = _parse_settings(launch, job.trainer, job.version, versions("transformers")[-1])
+    new_values = shared.translate_keys(sets, _field_names(settings), settings.has_any)
+    ring_edits = tuple(shared.resize_parallelism(launch, sets["ring_size"])) if "ring_size" in sets else ()
+    known_values = {name: value for name, value in new_values.items() if name in settings.options.current}
+    return (*edit_settings(launch, settings, job.unknown_settings, known_values), *ring_edits)
 
 
-def _fields(found: Settings) -> dict[str, str]:
-    """Return what the release calls each setting that every framework has."""
-    here = found.names.here
-    fields = {str(key): next((name for name in names if name in here), "") for key, names in KEYS.items()}
-    del fields["global_batch"], fields["precision"]
-    if "bf16" in here and here["bf16"].kind == "bool?":
-        fields["bf16"] = "bf16"
-    return {**fields, "dtype": "dtype" if "dtype" in here else "torch_dtype"}
+def _field_names(settings: ParsedSettings) -> dict[str, str]:
+    """Return the release's field of each `Key` that has one."""
+    options = settings.options.current
+    field_names = {str(key): next((name for name in names if name in options), "") for key, names in KEY_FIELDS.items()}
+    del field_names["global_batch"], field_names["precision"]
+    if "bf16" in options and options["bf16"].kind == "bool?":
+        field_names["bf16"] = "bf16"
+    return {**field_names, "dtype": "dtype" if "dtype" in options else "torch_dtype"}
 
 
-FRAMEWORK = Framework("trl", "trl", "1.16.0", trainer, model, read, write, plan_settings)
+FRAMEWORK = Framework("trl", "trl", "1.16.0", detect_trainer, read_model_name, read, write, format_plan)

@@ -1,4 +1,4 @@
-"""What TRL does with settings that it cannot serve: each function is one behaviour, read in its wheels.
+"""Problems of settings that TRL cannot serve: each function is one behaviour, read in its wheels.
 
 Lines are those of 1.16.0 trainer/ unless another release is named; a boundary is the first release that was read with
 the change (0.19.1, 0.20.0, 0.21.0 … one of each minor).
@@ -15,24 +15,25 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.fields.releases import reaches
-from attncheck.lint.fields.values import Settings
+from attncheck.lint.fields.values import ParsedSettings
 
-STRATEGIES = "0.19"  # `packing_strategy`; before, packing cut the joined text anywhere (0.18.2 data_utils.py:475)
-DEFAULT_BFD = "0.20"
-POSITIONS_ALWAYS = "0.23"  # before, only under flash attention (0.22.2 sft_trainer.py:756, `return_position_ids`)
-EDGES = "1.16"  # the collator gives cu_seq_lens_q/k and seq_idx too (sft_trainer.py:212-222)
-CONTEXT_REFUSED = "1.11"  # packing with context parallelism (1.11.0 sft_trainer.py)
-LENGTH_REFUSED = "1.0"  # padding_free without packing, with a max_length (1.0.0 sft_trainer.py:924)
-VISION_MODELS = ("0.22", "1.10")  # packing refused for vision models; from the second on for datasets with images
-ROWS_REFUSED = "1.4"  # GRPO and RLOO under context or sequence parallelism (1.4.0 trainer/grpo_config.py)
-DPO_PADS = "0.29"  # padding_free of DPO is switched off (0.29.1 dpo_trainer.py:576)
-NO_DATA_PARALLEL = "1.15"  # nn.DataParallel is refused (1.15.0 sft_trainer.py)
-FLASH_AT_FIRST = ("flash_attention_2",)  # 0.19, 0.20: 0.20.0 sft_trainer.py:486; from 0.21 on 3 too
-ONLINE = ("grpo", "rloo", "distillation")
+PACKING_STRATEGY_SINCE = "0.19"  # before, packing cut the joined text anywhere (0.18.2 data_utils.py:475)
+BFD_DEFAULT_SINCE = "0.20"
+POSITIONS_ALWAYS_SINCE = "0.23"  # before, only under flash attention (0.22.2 sft_trainer.py:756, `return_position_ids`)
+CU_SEQLENS_SINCE = "1.16"  # the collator gives cu_seq_lens_q/k and seq_idx too (sft_trainer.py:212-222)
+PACKED_CP_REFUSED_SINCE = "1.11"  # packing with context parallelism (1.11.0 sft_trainer.py)
+MAX_LENGTH_REFUSED_SINCE = "1.0"  # padding_free without packing, with a max_length (1.0.0 sft_trainer.py:924)
+VISION_REFUSED_SINCE = ("0.22", "1.10")  # packing of vision models; from the second on of datasets with images
+# GRPO and RLOO under context or sequence parallelism (1.4.0 trainer/grpo_config.py).
+ONLINE_PARALLELISM_REFUSED_SINCE = "1.4"
+DPO_PADS_SINCE = "0.29"  # padding_free of DPO is switched off (0.29.1 dpo_trainer.py:576)
+DATA_PARALLEL_REFUSED_SINCE = "1.15"  # nn.DataParallel is refused (1.15.0 sft_trainer.py)
+FLASH_BEFORE_0_21 = ("flash_attention_2",)  # 0.19, 0.20: 0.20.0 sft_trainer.py:486; from 0.21 on 3 too
+ONLINE_TRAINERS = ("grpo", "rloo", "distillation")
 
 
 @dataclass(frozen=True)
-class Reading:
+class LaunchReading:
     """One launch as one release reads it, before it is a job."""
 
     launch: Launch
@@ -40,283 +41,326 @@ class Reading:
     trainer: str
     version: str
     transformers: str
-    settings: Settings
-    parallel: shared.Parallel
-    world: int | None
+    settings: ParsedSettings
+    parallelism: shared.Parallelism
+    world_size: int | None
 
-    def since(self, boundary: str) -> bool:
+    def is_at_least(self, boundary: str) -> bool:
         """Say whether the release is `boundary` or newer."""
         return reaches(self.version, boundary)
 
     @property
     def packed(self) -> bool:
-        """Whether documents are laid into one row: only SFT packs."""
-        return self.trainer == "sft" and self.settings.on("packing")
+        """Whether documents are packed into one row: only SFT packs."""
+        return self.trainer == "sft" and self.settings.is_on("packing")
 
     @property
-    def strategy(self) -> str:
-        """How they are laid: "wrapped" cuts anywhere."""
-        return self.settings.text("packing_strategy") or "bfd" if self.since(STRATEGIES) else "wrapped"
+    def packing_strategy(self) -> str:
+        """The `packing_strategy`: "wrapped" cuts documents anywhere."""
+        if not self.is_at_least(PACKING_STRATEGY_SINCE):
+            return "wrapped"
+        return self.settings.get_text("packing_strategy") or "bfd"
 
     @property
     def flattened(self) -> bool:
-        """Whether a batch is one row without padding, whose positions begin anew."""
-        whole = ("ffd",) if not self.since(DEFAULT_BFD) else ("bfd", "bfd_split") if self.since("1.0") else ("bfd",)
+        """Whether a batch is flattened into one row without padding, whose positions begin anew with each document."""
+        strategies = ("bfd", "bfd_split") if self.is_at_least("1.0") else ("bfd",)
+        strategies = strategies if self.is_at_least(BFD_DEFAULT_SINCE) else ("ffd",)
         if self.trainer == "dpo":
-            return self.settings.on("padding_free") and not self.since(DPO_PADS)
+            return self.settings.is_on("padding_free") and not self.is_at_least(DPO_PADS_SINCE)
+        keeps_documents_whole = self.packed and self.packing_strategy in strategies
         return self.trainer == "sft" and (
-            self.settings.on("padding_free") or (self.packed and self.strategy in whole and self.since(STRATEGIES))
+            self.settings.is_on("padding_free") or (keeps_documents_whole and self.is_at_least(PACKING_STRATEGY_SINCE))
         )
 
     @property
     def implementation(self) -> str:
-        """The implementation asked for, "" where the model's own is taken."""
-        return self.settings.text("attn_implementation") or ""
+        """The implementation that the settings name, "" where the model's own is taken."""
+        return self.settings.get_text("attn_implementation") or ""
 
     @property
-    def isolated(self) -> bool:
-        """Whether documents of a row are told apart by positions."""
-        flash = FLASH_AT_FIRST if not self.since("0.21") else (*FLASH_AT_FIRST, "flash_attention_3")
-        positions = self.since(POSITIONS_ALWAYS) or self.implementation.startswith((*flash, "kernels-community"))
-        return self.flattened and positions and not (self.packed and self.strategy == "wrapped")
+    def isolates_documents(self) -> bool:
+        """Whether documents of a row are separated by positions."""
+        flash = FLASH_BEFORE_0_21 if not self.is_at_least("0.21") else (*FLASH_BEFORE_0_21, "flash_attention_3")
+        is_flash = self.implementation.startswith((*flash, "kernels-community"))
+        has_positions = self.is_at_least(POSITIONS_ALWAYS_SINCE) or is_flash
+        return self.flattened and has_positions and not (self.packed and self.packing_strategy == "wrapped")
 
-    def place(self, *names: str) -> SourceLocation:
-        """Return where the first of the settings that is written stands."""
-        return self.settings.place(*names)
-
-
-def objections(reading: Reading) -> tuple[SettingProblem, ...]:
-    """Return what the release does with the settings."""
-    return tuple(each for behaviour in BEHAVIOURS for each in behaviour(reading))
+    def find_location(self, *names: str) -> SourceLocation:
+        """Return the location of the first of the settings that the launch sets."""
+        return self.settings.find_location(*names)
 
 
-def cut_anywhere(r: Reading) -> Iterator[SettingProblem]:
+def find_problems(reading: LaunchReading) -> tuple[SettingProblem, ...]:
+    """Return the problems that the release has with the settings."""
+    return tuple(problem for behaviour in BEHAVIOURS for problem in behaviour(reading))
+
+
+def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Packing that joins documents and cuts the row where it is full: no borders at all."""
-    if not r.packed or r.strategy != "wrapped":
+    if not reading.packed or reading.packing_strategy != "wrapped":
         return
-    if r.since(STRATEGIES):
-        better = "bfd" if r.since(DEFAULT_BFD) else "ffd"
+    if reading.is_at_least(PACKING_STRATEGY_SINCE):
+        strategy = "bfd" if reading.is_at_least(BFD_DEFAULT_SINCE) else "ffd"
         yield SettingProblem(
             "wrong",
             "packing_strategy wrapped joins documents into rows without borders: they attend to each other",
             ("trl 1.16.0 data_utils.py:820, _pack_wrapped; sft_trainer.py:916, no padding_free",),
-            r.place("packing_strategy", "packing"),
-            {"packing_strategy": better},
-            f"pack whole documents: {better}",
+            reading.find_location("packing_strategy", "packing"),
+            {"packing_strategy": strategy},
+            f"pack whole documents: {strategy}",
         )
     else:
         yield SettingProblem(
             "wrong",
-            f"packing of trl {r.version} joins documents into rows without borders: they attend to each other",
+            f"packing of trl {reading.version} joins documents into rows without borders: they attend to each other",
             ("trl 0.18.2 data_utils.py:475, pack_dataset; trl 0.19.1 brings packing_strategy",),
-            r.place("packing"),
+            reading.find_location("packing"),
             {"packing": "off"},
             "do not pack, or take trl 0.20 or newer, which packs whole documents",
         )
 
 
-def requeued(r: Reading) -> Iterator[SettingProblem]:
-    """`bfd-requeue` of 0.29 packs, and the collator does not know it for packing."""
-    if r.packed and r.strategy == "bfd-requeue" and not r.since("1.0"):
+def requeued_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """`bfd-requeue` of 0.29 packs, but the collator does not take it for packing."""
+    if reading.packed and reading.packing_strategy == "bfd-requeue" and not reading.is_at_least("1.0"):
         yield SettingProblem(
             "wrong",
             "packing_strategy bfd-requeue gives a mask of ones and no positions: documents attend to each other",
             ("trl 0.29.1 sft_trainer.py:798: padding_free only for bfd",),
-            r.place("packing_strategy"),
+            reading.find_location("packing_strategy"),
             {"packing_strategy": "bfd"},
             "use bfd",
         )
 
 
-def no_positions(r: Reading) -> Iterator[SettingProblem]:
+def missing_positions(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Up to 0.22 the collator gives positions under flash attention alone."""
-    early = r.trainer == "sft" and not r.since(POSITIONS_ALWAYS)
-    if early and r.flattened and not r.isolated and r.strategy != "wrapped":
-        impl = r.implementation or "the model's default implementation"
+    is_early = reading.trainer == "sft" and not reading.is_at_least(POSITIONS_ALWAYS_SINCE)
+    if is_early and reading.flattened and not reading.isolates_documents and reading.packing_strategy != "wrapped":
+        implementation = reading.implementation or "the model's default implementation"
         yield SettingProblem(
             "wrong",
-            f"trl {r.version} packs without positions under {impl}: documents attend to each other",
+            f"trl {reading.version} packs without positions under {implementation}: documents attend to each other",
             ("trl 0.22.2 sft_trainer.py:756, return_position_ids=use_flash_attention",),
-            r.place("packing", "padding_free"),
+            reading.find_location("packing", "padding_free"),
             {"attn_implementation": "flash_attention_2"},
             "use flash_attention_2",
         )
 
 
-def dense_mask(r: Reading) -> Iterator[SettingProblem]:
-    """Beside flash attention a row of packed documents has a mask of length × length, and 1.16 says no more."""
-    supported = reaches(r.transformers, PACKED_WITHOUT_FLASH)
-    if not (r.isolated and supported) or shared.flash(r.implementation):
+def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """Without flash attention a packed row has a mask of length × length, of which 1.16 no longer warns."""
+    is_supported = reaches(reading.transformers, PACKED_WITHOUT_FLASH)
+    if not (reading.isolates_documents and is_supported) or shared.is_flash(reading.implementation):
         return
-    if r.parallel.scheme == "torch":
+    if reading.parallelism.scheme == "torch":
         return
-    rows = max(r.settings.number("per_device_train_batch_size", 8), 1)
-    length = r.settings.number("max_length", 1024) * rows
-    said = "trl 1.16 no longer warns of it" if r.since("1.16") else "trl warns of it"
+    rows = max(reading.settings.get_int("per_device_train_batch_size", 8), 1)
+    length = reading.settings.get_int("max_length", 1024) * rows
+    warning = "trl 1.16 no longer warns of it" if reading.is_at_least("1.16") else "trl warns of it"
     yield SettingProblem(
         "replaces",
-        f"packed without flash attention: each row gets a dense mask of {length} × {length} ({said})",
+        f"packed without flash attention: each row gets a dense mask of {length} × {length} ({warning})",
         ("transformers masking_utils.py, find_packed_sequence_indices", "trl 1.15.0 sft_trainer.py:86-99, 981-989"),
-        r.place("packing", "padding_free"),
-        {"attn_implementation": "flash_attention_2"} if r.snapshot.has("flash-attn") else {},
+        reading.find_location("packing", "padding_free"),
+        {"attn_implementation": "flash_attention_2"} if reading.snapshot.has("flash-attn") else {},
         "use flash_attention_2, whose memory grows with the length alone",
         mild=True,
     )
 
 
-def length_not_kept(r: Reading) -> Iterator[SettingProblem]:
-    """padding_free without packing does not cut to max_length, and 1.0 and newer refuse to pretend."""
-    cut = r.settings.text("max_length")
-    if r.trainer == "sft" and r.since(LENGTH_REFUSED) and r.settings.on("padding_free") and not r.packed and cut:
+def padding_free_max_length(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """padding_free without packing does not cut rows to max_length, and is refused with one since 1.0."""
+    max_length = reading.settings.get_text("max_length")
+    if (
+        reading.trainer == "sft"
+        and reading.is_at_least(MAX_LENGTH_REFUSED_SINCE)
+        and reading.settings.is_on("padding_free")
+        and not reading.packed
+        and max_length
+    ):
         yield SettingProblem(
             "refuses",
-            f"padding_free without packing takes no max_length, which is {cut}: ValueError",
+            f"padding_free without packing takes no max_length, which is {max_length}: ValueError",
             ("trl 1.16.0 sft_trainer.py:999-1004",),
-            r.place("padding_free"),
+            reading.find_location("padding_free"),
             {"padding_free": "false"},
             "pad the batch; or pack (packing: true); or give truncated inputs with max_length: null",
         )
 
 
-def endless_rows(r: Reading) -> Iterator[SettingProblem]:
-    """Packing needs to know how long a row is."""
-    if r.packed and r.since("0.16") and r.settings.written("max_length") and r.settings.text("max_length") is None:
+def packing_without_max_length(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """Packing without a max_length: it must know how long a row is."""
+    if (
+        reading.packed
+        and reading.is_at_least("0.16")
+        and reading.settings.has_any("max_length")
+        and reading.settings.get_text("max_length") is None
+    ):
         text = 'packing with max_length none: "When packing is enabled, `max_length` can\'t be `None`."'
-        place = r.place("max_length")
+        location = reading.find_location("max_length")
         yield SettingProblem(
-            "refuses", text, ("trl 1.16.0 sft_trainer.py:1468",), place, {"max_length": "1024"}, "give a length"
+            "refuses", text, ("trl 1.16.0 sft_trainer.py:1468",), location, {"max_length": "1024"}, "give a length"
         )
 
 
-def pictures(r: Reading) -> Iterator[SettingProblem]:
-    """Vision models, from 1.10 on datasets with images, are not packed."""
-    name = next((name for name in ("packing", "padding_free") if r.settings.on(name)), "")
-    if r.trainer != "sft" or not name or not r.since(VISION_MODELS[0]):
+def packed_images(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """Packing of vision models, from 1.10 on of datasets with images."""
+    name = next((name for name in ("packing", "padding_free") if reading.settings.is_on(name)), "")
+    if reading.trainer != "sft" or not name or not reading.is_at_least(VISION_REFUSED_SINCE[0]):
         return
-    script = r.launch.words[0].text if r.launch.words else ""
-    by_model = not r.since(VISION_MODELS[1]) and shared.vision(r.snapshot)
-    if by_model or (r.since(VISION_MODELS[1]) and "vlm" in script.rsplit("/", 1)[-1]):
-        what = "vision-language models" if by_model else "vision datasets"
+    script = reading.launch.words[0].text if reading.launch.words else ""
+    by_model = not reading.is_at_least(VISION_REFUSED_SINCE[1]) and shared.is_multimodal(reading.snapshot)
+    if by_model or (reading.is_at_least(VISION_REFUSED_SINCE[1]) and "vlm" in script.rsplit("/", 1)[-1]):
+        subject = "vision-language models" if by_model else "vision datasets"
         yield SettingProblem(
             "refuses",
-            f"{name} is not supported for {what}: ValueError",
+            f"{name} is not supported for {subject}: ValueError",
             ("trl 1.16.0 sft_trainer.py:779-787; trl 1.9.2 sft_trainer.py:1016",),
-            r.place(name),
+            reading.find_location(name),
             {name: "false"},
             "pad the batch",
         )
 
 
-def divided_rows(r: Reading) -> Iterator[SettingProblem]:
+def packing_with_context_parallelism(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Context parallelism drops the mask that packed documents need."""
-    if not r.packed or r.parallel.scheme != "torch":
+    if not reading.packed or reading.parallelism.scheme != "torch":
         return
-    refuses = r.since(CONTEXT_REFUSED)
-    text = f"packing with context parallelism over {r.parallel.size} ranks: "
+    refuses = reading.is_at_least(PACKED_CP_REFUSED_SINCE)
+    text = f"packing with context parallelism over {reading.parallelism.ring_size} ranks: "
     text += "ValueError" if refuses else "the mask is dropped and documents attend to each other"
     yield SettingProblem(
         "refuses" if refuses else "wrong",
         text,
         ("trl 1.16.0 sft_trainer.py:1155-1161" if refuses else "trl 1.11.0 sft_trainer.py, which refuses it since",),
-        r.place("packing"),
+        reading.find_location("packing"),
         {"packing": "off"},
         "do not pack",
     )
 
 
-def divided_generations(r: Reading) -> Iterator[SettingProblem]:
-    """GRPO and its kin make their inputs inside the trainer, where no row can be divided."""
-    if r.trainer in ONLINE and r.parallel.size > 1:
-        name = "cp_size" if r.parallel.context > 1 else "sp_size"
-        since = "trl 1.16.0 grpo_config.py:1068-1076: refused where the configuration says it"
-        where = "transformers 5.23.0 trainer.py:2393-2440: a generation's batch is a list, not input_ids"
+def online_parallelism_refused(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """Context or sequence parallelism with GRPO and its like, whose inputs are made where no row is divided."""
+    if reading.trainer in ONLINE_TRAINERS and reading.parallelism.ring_size > 1:
+        name = "cp_size" if reading.parallelism.cp_size > 1 else "sp_size"
+        config_source = "trl 1.16.0 grpo_config.py:1068-1076: refused where the configuration says it"
+        trainer_source = "transformers 5.23.0 trainer.py:2393-2440: a generation's batch is a list, not input_ids"
         yield SettingProblem(
             "refuses",
-            f"{r.trainer} cannot divide rows over ranks: {name} is {r.parallel.size}",
-            (since if r.since(ROWS_REFUSED) else where, where),
-            r.parallel.place,
+            f"{reading.trainer} cannot divide rows over ranks: {name} is {reading.parallelism.ring_size}",
+            (
+                config_source if reading.is_at_least(ONLINE_PARALLELISM_REFUSED_SINCE) else trainer_source,
+                trainer_source,
+            ),
+            reading.parallelism.location,
             {"ring_size": "1"},
             f"{name} 1",
         )
 
 
-def dpo_pads(r: Reading) -> Iterator[SettingProblem]:
+def dpo_padding_free_ignored(reading: LaunchReading) -> Iterator[SettingProblem]:
     """DPO's padding_free is "temporarily unavailable" since 0.29."""
-    if r.trainer == "dpo" and r.since(DPO_PADS) and r.settings.on("padding_free"):
+    if reading.trainer == "dpo" and reading.is_at_least(DPO_PADS_SINCE) and reading.settings.is_on("padding_free"):
         yield SettingProblem(
             "ignores",
             "padding_free does nothing in DPO: it falls back to padding with a warning",
             ("trl 1.16.0 dpo_trainer.py:732-739",),
-            r.place("padding_free"),
+            reading.find_location("padding_free"),
             {"padding_free": "false"},
             "leave it out",
             mild=True,
         )
 
 
-def many_gpus_one_process(r: Reading) -> Iterator[SettingProblem]:
+def data_parallel_refused(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Several GPUs for one process make transformers' Trainer wrap the model in DataParallel, refused since 1.15."""
-    seen = len(r.snapshot.visible_devices())
-    command = bool(r.launch.words) and r.launch.words[0].text.rsplit("/", 1)[-1] == "trl"
-    alone = not set(r.launch.launchers) & shared.STARTERS
-    pinned = "," not in r.launch.environ.get("CUDA_VISIBLE_DEVICES", ",")
-    if r.since(NO_DATA_PARALLEL) and r.launch.words and not command and alone and seen > 1 and not pinned:
+    gpus = len(reading.snapshot.visible_devices())
+    is_trl_command = bool(reading.launch.words) and reading.launch.words[0].text.rsplit("/", 1)[-1] == "trl"
+    is_unlaunched = not set(reading.launch.launchers) & shared.PROCESS_LAUNCHERS
+    is_pinned = "," not in reading.launch.environ.get("CUDA_VISIBLE_DEVICES", ",")
+    if (
+        reading.is_at_least(DATA_PARALLEL_REFUSED_SINCE)
+        and reading.launch.words
+        and not is_trl_command
+        and is_unlaunched
+        and gpus > 1
+        and not is_pinned
+    ):
         yield SettingProblem(
             "refuses",
-            f"one process with {seen} GPUs would use nn.DataParallel, which {r.trainer} refuses: ValueError",
+            f"one process with {gpus} GPUs would use nn.DataParallel, which {reading.trainer} refuses: ValueError",
             ("trl 1.16.0 sft_trainer.py:1118",),
-            r.launch.words[0].location,
+            reading.launch.words[0].location,
             advice="start it with accelerate launch or torchrun, or with CUDA_VISIBLE_DEVICES=0",
         )
 
 
-def groups(r: Reading) -> Iterator[SettingProblem]:
-    """A generation batch holds whole groups of answers to one prompt."""
-    if r.trainer not in ("grpo", "rloo"):
+def uneven_generation_groups(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """A generation batch that does not hold whole groups of answers to one prompt."""
+    if reading.trainer not in ("grpo", "rloo"):
         return
-    size = r.settings.number("num_generations", 8 if r.trainer == "grpo" else 2)
-    if size < 2 and r.since("0.15"):
+    size = reading.settings.get_int("num_generations", 8 if reading.trainer == "grpo" else 2)
+    if size < 2 and reading.is_at_least("0.15"):
         text = f"num_generations is {size}: at least 2 are needed to compare answers"
-        place = r.place("num_generations")
-        yield SettingProblem("refuses", text, ("trl 1.16.0 grpo_config.py:1137-1140",), place, {"num_generations": "2"})
-    elif r.world and r.since("0.18") and not r.settings.written("generation_batch_size", "steps_per_generation"):
-        rows = r.settings.number("per_device_train_batch_size", 8)
-        steps = r.settings.number("gradient_accumulation_steps", 1)
-        whole = rows * r.world * steps
-        if whole % size:
-            text = f"generation batch of {rows} × {r.world} ranks × {steps} steps = {whole}"
+        location = reading.find_location("num_generations")
+        yield SettingProblem(
+            "refuses", text, ("trl 1.16.0 grpo_config.py:1137-1140",), location, {"num_generations": "2"}
+        )
+    elif (
+        reading.world_size
+        and reading.is_at_least("0.18")
+        and not reading.settings.has_any("generation_batch_size", "steps_per_generation")
+    ):
+        rows = reading.settings.get_int("per_device_train_batch_size", 8)
+        steps = reading.settings.get_int("gradient_accumulation_steps", 1)
+        generation_batch = rows * reading.world_size * steps
+        if generation_batch % size:
+            text = f"generation batch of {rows} × {reading.world_size} ranks × {steps} steps = {generation_batch}"
             text += f" is no multiple of num_generations {size}: ValueError"
             source = ("trl 1.16.0 grpo_config.py:1097-1134",)
             yield SettingProblem(
-                "refuses", text, source, r.place("num_generations"), advice=f"make it a multiple of {size}"
+                "refuses",
+                text,
+                source,
+                reading.find_location("num_generations"),
+                advice=f"make it a multiple of {size}",
             )
 
 
-def states_leak(r: Reading) -> Iterator[SettingProblem]:
-    """Layers with a recurrent state see a packed row as one document unless they are told its borders."""
-    model = shared.recurrent(r.snapshot)
-    if model is not None and r.isolated:
-        gives = r.since(EDGES)
-        source = "trl 1.16.0 sft_trainer.py:212-222" if gives else "trl 1.15.0 sft_trainer.py: position_ids alone"
-        found = shared.leak(r.snapshot, r.transformers, model, gives, source)
-        if found is not None:
-            yield found
+def recurrent_layers_leak(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """Layers with a recurrent state read a packed row as one document unless cu_seqlens give them its borders."""
+    model = shared.find_recurrent_model(reading.snapshot)
+    if model is not None and reading.isolates_documents:
+        passes_cu_seqlens = reading.is_at_least(CU_SEQLENS_SINCE)
+        old, new = "trl 1.15.0 sft_trainer.py: position_ids alone", "trl 1.16.0 sft_trainer.py:212-222"
+        snapshot, source = reading.snapshot, new if passes_cu_seqlens else old
+        problem = shared.check_recurrent_packing(snapshot, reading.transformers, model, passes_cu_seqlens, source)
+        if problem is not None:
+            yield problem
 
 
-def liger_half(r: Reading) -> Iterator[SettingProblem]:
-    """From 1.15 on liger's fused cross-entropy is left out, and the setting is on its way out."""
-    if r.settings.on("use_liger_kernel") and r.since("1.15") and r.trainer in ("sft", "dpo", "kto", "grpo", "rloo"):
+def liger_loss_replaced(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """From 1.15 on liger's fused cross-entropy is left out, and the setting is to be removed."""
+    if (
+        reading.settings.is_on("use_liger_kernel")
+        and reading.is_at_least("1.15")
+        and reading.trainer in ("sft", "dpo", "kto", "grpo", "rloo")
+    ):
         yield SettingProblem(
             "replaces",
             "use_liger_kernel patches layers only: TRL's own chunked loss stays, and the setting goes in 2.0",
             ("trl 1.16.0 sft_trainer.py:1127-1140",),
-            r.place("use_liger_kernel"),
+            reading.find_location("use_liger_kernel"),
             advice='model_init_kwargs={"use_kernels": True}',
             mild=True,
         )
 
 
-BEHAVIOURS: tuple[Callable[[Reading], Iterator[SettingProblem]], ...] = (
-    cut_anywhere, requeued, no_positions, dense_mask, length_not_kept, endless_rows, pictures, divided_rows,
-    divided_generations, dpo_pads, many_gpus_one_process, groups, states_leak, liger_half,
+BEHAVIOURS: tuple[Callable[[LaunchReading], Iterator[SettingProblem]], ...] = (
+    wrapped_packing, requeued_packing, missing_positions, dense_mask, padding_free_max_length,
+    packing_without_max_length, packed_images, packing_with_context_parallelism, online_parallelism_refused,
+    dpo_padding_free_ignored, data_parallel_refused, uneven_generation_groups, recurrent_layers_leak,
+    liger_loss_replaced,
 )  # fmt: skip

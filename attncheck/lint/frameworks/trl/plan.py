@@ -1,4 +1,4 @@
-"""A plan for TRL: YAML for `trl sft --config`, whose names are SFTConfig's and ModelConfig's.
+"""Writes a plan for TRL: YAML for `trl sft --config`, whose names are SFTConfig's and ModelConfig's.
 
 Names as in the wheels 0.19.1, 0.20.0, 0.24.0 and 1.16.0 (trainer/sft_config.py, trainer/model_config.py): `dtype` since
 0.24, before that `torch_dtype`; `packing_strategy` "bfd" since 0.20, before that "ffd". Packed rows of a batch are
@@ -8,35 +8,39 @@ flattened into one, with position_ids that begin anew and, in 1.16, the edges as
 from __future__ import annotations
 
 from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import DTYPES, Since, exports, remarks, unlike, word
+from attncheck.lint.fields.plan_writing import WEIGHT_DTYPES, Since, exports, format_bool, remarks, unlike
 
 
-def plan_settings(plan: Plan, since: Since) -> list[str]:
+def format_plan(plan: Plan, is_at_least: Since) -> list[str]:
     """Return the YAML lines of a plan."""
-    found = {}
+    fields = {}
     if plan.attn_implementation:
-        found["attn_implementation"] = plan.attn_implementation
-    found["dtype" if since("0.24") else "torch_dtype"] = DTYPES[plan.precision]
-    found["bf16"] = word(plan.precision == "autocast")
-    found["packing"] = word(plan.packed)
+        fields["attn_implementation"] = plan.attn_implementation
+    fields["dtype" if is_at_least("0.24") else "torch_dtype"] = WEIGHT_DTYPES[plan.precision]
+    fields["bf16"] = format_bool(plan.precision == "autocast")
+    fields["packing"] = format_bool(plan.packed)
     if plan.packed:
-        found["packing_strategy"] = "bfd" if since("0.20") else "ffd"
-    found["max_length"] = str(plan.max_length)
-    found["per_device_train_batch_size"] = str(plan.batch)
-    found["gradient_accumulation_steps"] = str(plan.accumulation)
-    found["gradient_checkpointing"] = word(plan.gradient_checkpointing)
-    found["use_liger_kernel"] = word(plan.liger)
+        fields["packing_strategy"] = "bfd" if is_at_least("0.20") else "ffd"
+    fields["max_length"] = str(plan.max_length)
+    fields["per_device_train_batch_size"] = str(plan.batch)
+    fields["gradient_accumulation_steps"] = str(plan.accumulation)
+    fields["gradient_checkpointing"] = format_bool(plan.gradient_checkpointing)
+    fields["use_liger_kernel"] = format_bool(plan.liger)
     if plan.compile:
-        found["torch_compile"] = "true"
+        fields["torch_compile"] = "true"
     if plan.deterministic:
-        found["full_determinism"] = "true"
-    return [*exports(plan, "# in the shell: "), *(f"{name}: {value}" for name, value in found.items()), *_remarks(plan)]
+        fields["full_determinism"] = "true"
+    return [
+        *exports(plan, "# in the shell: "),
+        *(f"{name}: {value}" for name, value in fields.items()),
+        *_format_remarks(plan),
+    ]
 
 
-def _remarks(plan: Plan) -> list[str]:
-    found = list(unlike(plan, "position_ids", "cu_seqlens", told="TRL gives positions that begin anew, and no mask"))
+def _format_remarks(plan: Plan) -> list[str]:
+    lines = list(unlike(plan, "position_ids", "cu_seqlens", told="TRL gives positions that begin anew, and no mask"))
     if plan.packed and plan.batch > 1:
-        found.append(f"# the batch's {plan.batch} rows are joined into one")
+        lines.append(f"# the batch's {plan.batch} rows are joined into one")
     if plan.ring_size > 1 and plan.scheme == "ulysses":
-        found.append(f"# Ulysses is set in accelerate's configuration: sp_size {plan.ring_size}, sp_backend deepspeed")
-    return [*found, *remarks(plan, "compile", "ulysses")]
+        lines.append(f"# Ulysses is set in accelerate's configuration: sp_size {plan.ring_size}, sp_backend deepspeed")
+    return [*lines, *remarks(plan, "compile", "ulysses")]

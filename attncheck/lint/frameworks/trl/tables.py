@@ -1,6 +1,6 @@
 """TRL's names: which dataclasses a script parses in a release, what was renamed, and how a launch is recognised.
 
-Source: knowledge/names/trl.json; renames read in the wheels named beside them.
+Source: lint/names/trl.json; renames read in the wheels named beside them.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Mapping
 from functools import cache
 
 from attncheck.core.launch import Launch
-from attncheck.lint.fields.names import Names, at, lifetimes, names
+from attncheck.lint.fields.names import ParserOptions, build_parser_options, find_minor_release, read_lifetimes
 from attncheck.lint.fields.releases import versions
 from attncheck.lint.names import table
 
-# What each release of TRL met in its days, where no transformers is installed: the newest by then.
-CONTEMPORARY: Mapping[str, str] = {
+# The newest transformers at the time of each release of TRL, for a machine that has none installed.
+CONTEMPORARY_TRANSFORMERS: Mapping[str, str] = {
     "0.9": "4.41.2", "0.12": "4.46.3", "0.15": "4.49.0", "0.17": "4.51.3", "0.19": "4.53.3", "0.22": "4.56.2",
     "0.24": "4.57.6", "0.27": "5.1.0", "1.0": "5.5.4", "1.5": "5.10.4", "1.8": "5.14.1", "1.10": "5.16.1",
     "1.12": "5.18.0", "1.14": "5.20.2", "1.15": "5.22.2", "1.16": "5.23.0",
 }  # fmt: skip
 
-# Field -> what it is called now, with its value where that changes; (): gone. A name counts where the release has it.
-RENAMED: Mapping[str, tuple[str, ...]] = {
+# Field -> its new names, with the value where that changes; (): gone. A name counts where the release has it.
+RENAMES: Mapping[str, tuple[str, ...]] = {
     "max_seq_length": ("max_length",),  # deprecated in 0.16, gone in 0.20 (0.19.1 trainer/sft_config.py:223)
     "torch_dtype": ("dtype",),  # both from 0.23 to 0.26, gone in 0.27 (0.26.2 trainer/model_config.py)
     "dtype": ("torch_dtype",),
@@ -41,58 +41,66 @@ RENAMED: Mapping[str, tuple[str, ...]] = {
     "gradient_checkpointing_use_reentrant": (),  # gone in 0.27: gradient_checkpointing_kwargs
 }
 # accelerate_configs/*.yaml of 1.16.0: how many processes each starts; single_gpu's 8 count for nothing (type "NO").
-SHIPPED = {"fsdp1": 8, "fsdp2": 8, "multi_gpu": 8, "single_gpu": 1, "zero1": 8, "zero2": 8, "zero3": 8}
-FAMILIES = {"sft": "SFTConfig", "dpo": "DPOConfig", "grpo": "GRPOConfig", "rloo": "RLOOConfig", "kto": "KTOConfig",
-            "reward": "RewardConfig", "distillation": "DistillationConfig", "orpo": "ORPOConfig", "cpo": "CPOConfig",
-            "bco": "BCOConfig", "xpo": "XPOConfig", "gkd": "GKDConfig", "nash_md": "NashMDConfig",
-            "online_dpo": "OnlineDPOConfig", "ppo": "PPOConfig"}  # fmt: skip
-VARIANTS = {"dpo_online": "online_dpo", "reward_modeling": "reward", "vsft_llava": "sft", "gspo": "grpo",
-            "gspo_vlm": "grpo", "mpo_vlm": "dpo"}  # fmt: skip
-COMMON = ("ScriptArguments", "ModelConfig", "DatasetMixtureConfig")
-NOT_TRAINING = frozenset({"chat", "env", "vllm-serve", "vllm_serve"})
+SHIPPED_PROCESSES = {"fsdp1": 8, "fsdp2": 8, "multi_gpu": 8, "single_gpu": 1, "zero1": 8, "zero2": 8, "zero3": 8}
+TRAINER_CONFIGS = {
+    "sft": "SFTConfig", "dpo": "DPOConfig", "grpo": "GRPOConfig", "rloo": "RLOOConfig", "kto": "KTOConfig",
+    "reward": "RewardConfig", "distillation": "DistillationConfig", "orpo": "ORPOConfig", "cpo": "CPOConfig",
+    "bco": "BCOConfig", "xpo": "XPOConfig", "gkd": "GKDConfig", "nash_md": "NashMDConfig",
+    "online_dpo": "OnlineDPOConfig", "ppo": "PPOConfig",
+}  # fmt: skip
+SCRIPT_TRAINERS = {
+    "dpo_online": "online_dpo", "reward_modeling": "reward", "vsft_llava": "sft", "gspo": "grpo", "gspo_vlm": "grpo",
+    "mpo_vlm": "dpo",
+}  # fmt: skip
+COMMON_DATACLASSES = ("ScriptArguments", "ModelConfig", "DatasetMixtureConfig")
+OTHER_COMMANDS = frozenset({"chat", "env", "vllm-serve", "vllm_serve"})
 OWN_SCRIPT = re.compile(r"\btrl[/.](commands[/.])?scripts[/.]")
-OTHERS = frozenset(
+FOREIGN_FIELDS = frozenset(
     ["stage", "finetuning_type", "template", "cutoff_len", "base_model", "sequence_len", "micro_batch_size"]
 )
 
 
 @cache
-def classes(script: str, version: str) -> tuple[str, ...]:
+def read_dataclasses(script: str, version: str) -> tuple[str, ...]:
     """Return the dataclasses that a script of TRL parses in a release, () where it has no such script."""
-    listed = versions("trl")
-    read = listed.index(at("trl", version))
-    for first, last, found in table("trl")["scripts"].get(script, ()):
-        if listed.index(first) <= read <= listed.index(last):
-            return tuple(found)
+    releases = versions("trl")
+    position = releases.index(find_minor_release("trl", version))
+    for first, last, dataclasses in table("trl")["scripts"].get(script, ()):
+        if releases.index(first) <= position <= releases.index(last):
+            return tuple(dataclasses)
     return ()
 
 
 @cache
-def parser(trainer: str, version: str, transformers: str) -> Names:
+def load_parser_options(trainer: str, version: str, transformers: str) -> ParserOptions:
     """Return the options of a trainer's script, transformers' TrainingArguments first."""
-    own = classes(trainer, version) or (FAMILIES.get(trainer, "SFTConfig"), *COMMON, f"{trainer}.GRPOScriptArguments")
-    return names(("transformers", transformers, ("TrainingArguments",)), ("trl", version, own))
+    dataclasses = read_dataclasses(trainer, version) or (
+        TRAINER_CONFIGS.get(trainer, "SFTConfig"),
+        *COMMON_DATACLASSES,
+        f"{trainer}.GRPOScriptArguments",
+    )
+    return build_parser_options(("transformers", transformers, ("TrainingArguments",)), ("trl", version, dataclasses))
 
 
 @cache
-def launcher() -> Mapping[str, str]:
-    """Return the options of `accelerate launch`, which `trl sft` takes too, and what they take."""
-    found: dict[str, str] = dict(table("trl")["launcher"])
-    return {**found, "accelerate_config": "str", "config_file": "str", "config": "str"}
+def read_launcher_options() -> Mapping[str, str]:
+    """Return the options of `accelerate launch`, which `trl sft` takes too, and the type of their values."""
+    options: dict[str, str] = dict(table("trl")["launcher"])
+    return {**options, "accelerate_config": "str", "config_file": "str", "config": "str"}
 
 
-def trainer(launch: Launch) -> str:
-    """Return the trainer that a launch starts: of TRL's command, of a script's name, of a file's keys."""
+def detect_trainer(launch: Launch) -> str:
+    """Return the trainer that a launch starts, by TRL's command, a script's name or a file's keys; "" for none."""
     if not launch.words:
-        return _of_keys(launch)
+        return _detect_by_keys(launch)
     first = launch.words[0].text.rsplit("/", 1)[-1]
     if first in ("trl", "trl.cli", "trl.cli.main") and len(launch.words) > 1:
         name = launch.words[1].text
-        return "" if name in NOT_TRAINING or name.startswith("-") else _family(name)
-    return _of_script(launch)
+        return "" if name in OTHER_COMMANDS or name.startswith("-") else _trainer_of_script(name)
+    return _detect_by_script(launch)
 
 
-def strict(launch: Launch) -> bool:
+def is_own_program(launch: Launch) -> bool:
     """Say whether the program is TRL's own, whose options are all known."""
     if not launch.words:
         return False
@@ -100,37 +108,41 @@ def strict(launch: Launch) -> bool:
     return text.rsplit("/", 1)[-1] in ("trl", "trl.cli") or bool(OWN_SCRIPT.search(text))
 
 
-def command(launch: Launch) -> bool:
+def is_trl_command(launch: Launch) -> bool:
     """Say whether it is `trl NAME`, which takes accelerate's options too."""
     return bool(launch.words) and launch.words[0].text.rsplit("/", 1)[-1] in ("trl", "trl.cli")
 
 
-def _family(name: str) -> str:
-    """Return the trainer of a script called `name`: "sft_vlm" is sft's, "dpo_online" online_dpo's."""
-    stem = name.replace("-", "_").lower()
-    if stem in VARIANTS:
-        return VARIANTS[stem]
-    return next((one for one in FAMILIES if stem == one or stem.startswith(f"{one}_")), "")
+def _trainer_of_script(script: str) -> str:
+    """Return the trainer of a script by its name: "sft_vlm" is sft's, "dpo_online" online_dpo's."""
+    stem = script.replace("-", "_").lower()
+    if stem in SCRIPT_TRAINERS:
+        return SCRIPT_TRAINERS[stem]
+    return next((trainer for trainer in TRAINER_CONFIGS if stem == trainer or stem.startswith(f"{trainer}_")), "")
 
 
-def _of_script(launch: Launch) -> str:
+def _detect_by_script(launch: Launch) -> str:
     text = launch.words[0].text
-    found = _family(re.split(r"[/.]", text.removesuffix(".py"))[-1])
-    if not found or OWN_SCRIPT.search(text):
-        return found
-    own = {name for each in (FAMILIES[found], *COMMON) for name in lifetimes("trl", each)}
-    said = {word.text.split("=")[0][2:].replace("-", "_") for word in launch.words if word.text.startswith("--")}
+    trainer_name = _trainer_of_script(re.split(r"[/.]", text.removesuffix(".py"))[-1])
+    if not trainer_name or OWN_SCRIPT.search(text):
+        return trainer_name
+    dataclasses = (TRAINER_CONFIGS[trainer_name], *COMMON_DATACLASSES)
+    own_fields = {field for dataclass in dataclasses for field in read_lifetimes("trl", dataclass)}
+    option_names = {
+        word.text.split("=")[0][2:].replace("-", "_") for word in launch.words if word.text.startswith("--")
+    }
     keys = {entry.name.split(".")[0] for entry in launch.entries}
-    return found if (said | keys) & own and not (said | keys) & OTHERS else ""
+    return trainer_name if (option_names | keys) & own_fields and not (option_names | keys) & FOREIGN_FIELDS else ""
 
 
-def _of_keys(launch: Launch) -> str:
+def _detect_by_keys(launch: Launch) -> str:
     keys = {entry.name.split(".")[0].split("[")[0] for entry in launch.entries}
-    if keys & OTHERS or not keys & {"model_name_or_path", "model_init_kwargs"}:
+    if keys & FOREIGN_FIELDS or not keys & {"model_name_or_path", "model_init_kwargs"}:
         return ""
-    training = keys & set(lifetimes("transformers", "TrainingArguments"))
-    own = {name for each in COMMON for name in lifetimes("trl", each)} | set(lifetimes("trl", "SFTConfig"))
-    if len((keys - training) & (own - {"model_name_or_path"})) < (1 if training else 2):
+    training_fields = keys & set(read_lifetimes("transformers", "TrainingArguments"))
+    dataclasses = ("SFTConfig", *COMMON_DATACLASSES)
+    own_fields = {field for dataclass in dataclasses for field in read_lifetimes("trl", dataclass)}
+    if len((keys - training_fields) & (own_fields - {"model_name_or_path"})) < (1 if training_fields else 2):
         return ""
     if keys & {"num_generations", "reward_funcs", "max_completion_length"}:
         return "grpo"

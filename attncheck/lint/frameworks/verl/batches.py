@@ -7,237 +7,253 @@ from collections.abc import Iterator, Mapping
 from attncheck.core.arithmetic import largest_divisor
 from attncheck.core.facts import Known
 from attncheck.core.job import Job, SettingProblem
-from attncheck.lint.frameworks.verl.roles import ACTOR, REF, SIZE, Roles
+from attncheck.lint.frameworks.verl.roles import ACTOR, REF, ULYSSES_SIZE, LaunchConfig
 
 ROLLOUT = "actor_rollout_ref.rollout"
-APART = ("one_step_off_ppo", "fully_async_ppo")
+SEPARATE_ROLLOUT_CONFIGS = ("one_step_off_ppo", "fully_async_ppo")
 
 
-def batches(roles: Roles, job: Job) -> Iterator[SettingProblem]:
-    """Yield the assertions that the sizes of the launch fail."""
-    world = job.world_size.value if isinstance(job.world_size, Known) else 0
-    if not roles.reinforcement:
-        yield from _fine_tuning(roles, job, world)
+def find_batch_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
+    """Yield the assertions that the sizes of the launch violate."""
+    world_size = job.world_size.value if isinstance(job.world_size, Known) else 0
+    if not config.is_reinforcement:
+        yield from _indivisible_sft_batch(config, job, world_size)
         return
-    yield from _micro_batches_given(roles)
-    yield from _train_batch(roles)
-    yield from _budgets(roles, job)
-    if world > 0 and not roles.given.config.startswith(APART):
-        yield from _real_batch(roles, world)
-        yield from _mini_batch(roles, job, world)
-        yield from _parallel(roles, world)
+    yield from _ambiguous_micro_batches(config)
+    yield from _mini_batch_over_train_batch(config)
+    yield from _token_budgets_too_small(config, job)
+    if world_size > 0 and not config.inputs.config_name.startswith(SEPARATE_ROLLOUT_CONFIGS):
+        yield from _indivisible_rollout_batch(config, world_size)
+        yield from _indivisible_mini_batches(config, job, world_size)
+        yield from _indivisible_parallel_sizes(config, world_size)
 
 
-def _refuses(message: str, evidence: str, roles: Roles, *keys: str, **more: object) -> SettingProblem:
-    sets = more.get("sets")
+def _refusal_problem(message: str, evidence: str, config: LaunchConfig, *keys: str, **fields: object) -> SettingProblem:
+    """Return a refused setting, located at the first of `keys` that is written; `fields`: sets, advice, mild."""
+    sets = fields.get("sets")
     return SettingProblem(
         "refuses",
         message,
         (evidence,),
-        roles.values.place(*keys),
+        config.values.locate(*keys),
         dict(sets) if isinstance(sets, Mapping) else {},
-        str(more.get("advice", "")),
-        mild=bool(more.get("mild", False)),
+        str(fields.get("advice", "")),
+        mild=bool(fields.get("mild", False)),
     )
 
 
-def _dynamic(roles: Roles, owner: str = ACTOR) -> bool:
-    return roles.values.on(f"{owner}.use_dynamic_bsz")
+def _has_dynamic_batches(config: LaunchConfig, owner: str = ACTOR) -> bool:
+    return config.values.is_on(f"{owner}.use_dynamic_bsz")
 
 
-def _micro_batches_given(roles: Roles) -> Iterator[SettingProblem]:
-    """Yield where neither form of a micro batch is given, or both are."""
-    wanted = [(ACTOR, "ppo_micro_batch_size", ACTOR), (ROLLOUT, "log_prob_micro_batch_size", ACTOR)]
-    if roles.reference:
-        wanted.append((REF, "log_prob_micro_batch_size", ACTOR))
-    if roles.critic:
-        wanted.append(("critic", "ppo_micro_batch_size", "critic"))
-    for owner, name, decides in wanted:
-        plain, each = f"{owner}.{name}", f"{owner}.{name}_per_gpu"
-        if _dynamic(roles, decides) or plain not in roles.values.held:
+def _ambiguous_micro_batches(config: LaunchConfig) -> Iterator[SettingProblem]:
+    """Yield where neither form of a micro batch's size is set, or both are."""
+    micro_batches = [(ACTOR, "ppo_micro_batch_size", ACTOR), (ROLLOUT, "log_prob_micro_batch_size", ACTOR)]
+    if config.has_reference:
+        micro_batches.append((REF, "log_prob_micro_batch_size", ACTOR))
+    if config.has_critic:
+        micro_batches.append(("critic", "ppo_micro_batch_size", "critic"))
+    for owner, name, decider in micro_batches:
+        total_key, per_gpu_key = f"{owner}.{name}", f"{owner}.{name}_per_gpu"
+        if _has_dynamic_batches(config, decider) or total_key not in config.values.by_key:
             continue
-        given = [key for key in (plain, each) if roles.values.get(key) is not None]
-        if len(given) == 1:
+        set_keys = [key for key in (total_key, per_gpu_key) if config.values.get(key) is not None]
+        if len(set_keys) == 1:
             continue
-        yield _refuses(
-            f"{plain} and {each} are both {'set' if given else 'unset'}: one is wanted",
-            f"verl 0.9.1 workers/config/actor.py:199, utils/config.py:148: Please set at least one of '{plain}' or …",
-            roles,
-            *given,
-            f"{decides}.use_dynamic_bsz",
-            advice=f"{each} alone" if given else f"{each}=1, or {decides}.use_dynamic_bsz=True",
+        yield _refusal_problem(
+            f"{total_key} and {per_gpu_key} are both {'set' if set_keys else 'unset'}: one is wanted",
+            "verl 0.9.1 workers/config/actor.py:199, utils/config.py:148: "
+            f"Please set at least one of '{total_key}' or …",
+            config,
+            *set_keys,
+            f"{decider}.use_dynamic_bsz",
+            advice=f"{per_gpu_key} alone" if set_keys else f"{per_gpu_key}=1, or {decider}.use_dynamic_bsz=True",
         )
 
 
-def _train_batch(roles: Roles) -> Iterator[SettingProblem]:
+def _mini_batch_over_train_batch(config: LaunchConfig) -> Iterator[SettingProblem]:
     """Yield where a mini batch is larger than the batch."""
-    train = roles.values.known("data.train_batch_size")
-    for owner in (ACTOR, *(["critic"] if roles.critic else [])):
-        mini = roles.values.known(f"{owner}.ppo_mini_batch_size")
-        if train is None or mini is None or _dynamic(roles, owner) or train >= mini:
+    train_batch = config.values.number_or_none("data.train_batch_size")
+    for owner in (ACTOR, *(["critic"] if config.has_critic else [])):
+        mini_batch = config.values.number_or_none(f"{owner}.ppo_mini_batch_size")
+        if train_batch is None or mini_batch is None or train_batch >= mini_batch:
             continue
-        yield _refuses(
-            f"data.train_batch_size={train} is less than {owner}.ppo_mini_batch_size={mini}",
+        if _has_dynamic_batches(config, owner):
+            continue
+        yield _refusal_problem(
+            f"data.train_batch_size={train_batch} is less than {owner}.ppo_mini_batch_size={mini_batch}",
             "verl 0.9.1 workers/config/actor.py:225: train_batch_size (…) must be >= actor.ppo_mini_batch_size (…)",
-            roles,
+            config,
             f"{owner}.ppo_mini_batch_size",
             "data.train_batch_size",
-            sets={f"{owner}.ppo_mini_batch_size": str(train)},
+            sets={f"{owner}.ppo_mini_batch_size": str(train_batch)},
         )
 
 
-def _real_batch(roles: Roles, world: int) -> Iterator[SettingProblem]:
+def _indivisible_rollout_batch(config: LaunchConfig, world_size: int) -> Iterator[SettingProblem]:
     """Yield where prompts times answers do not divide among the GPUs."""
-    held = roles.values
-    rows = held.number("data.train_batch_size") * held.number(f"{ROLLOUT}.n", default=1)
-    least = world
-    if roles.strategy == "megatron":
-        product = _product(roles)
-        if world % product:
+    values = config.values
+    rows = values.number("data.train_batch_size") * values.number(f"{ROLLOUT}.n", default=1)
+    divisor = world_size
+    if config.strategy == "megatron":
+        product = _megatron_product(config)
+        if world_size % product:
             return
-        least = world // product * max(held.number(*roles.batches(), default=1), 1)
-    if rows < 1 or rows % least == 0 or (_dynamic(roles) and roles.since("0.6.0")):
+        divisor = world_size // product * max(values.number(*config.batch_keys(), default=1), 1)
+    if rows < 1 or rows % divisor == 0 or (_has_dynamic_batches(config) and config.is_at_least("0.6.0")):
         return
-    yield _refuses(
-        f"data.train_batch_size × {ROLLOUT}.n = {rows} does not divide by {least}",
+    yield _refusal_problem(
+        f"data.train_batch_size × {ROLLOUT}.n = {rows} does not divide by {divisor}",
         "verl 0.9.1 utils/config.py:117: real_train_batch_size (…) must be divisible by minimal possible batch size",
-        roles,
+        config,
         "data.train_batch_size",
         f"{ROLLOUT}.n",
         "trainer.n_gpus_per_node",
     )
 
 
-def _mini_batch(roles: Roles, job: Job, world: int) -> Iterator[SettingProblem]:
+def _indivisible_mini_batches(config: LaunchConfig, job: Job, world_size: int) -> Iterator[SettingProblem]:
     """Yield where the mini batch of one rank does not divide into micro batches."""
-    yield from _mini_batch_of(roles, ACTOR, world, job.plan.ring_size)
-    if roles.critic:
-        yield from _mini_batch_of(roles, "critic", world, max(roles.values.number(f"critic.{SIZE}", default=1), 1))
+    yield from _indivisible_mini_batch(config, ACTOR, world_size, job.plan.ring_size)
+    if config.has_critic:
+        yield from _indivisible_mini_batch(config, "critic", world_size, _critic_ring_size(config))
 
 
-def _mini_batch_of(roles: Roles, owner: str, world: int, size: int) -> Iterator[SettingProblem]:
-    held = roles.values
-    mini, answers = held.known(f"{owner}.ppo_mini_batch_size"), held.known(f"{ROLLOUT}.n")
-    micro = held.number(f"{owner}.ppo_micro_batch_size_per_gpu")
-    if not roles.fsdp or mini is None or answers is None or world % size:
+def _indivisible_mini_batch(
+    config: LaunchConfig, owner: str, world_size: int, ring_size: int
+) -> Iterator[SettingProblem]:
+    """Yield where the mini batch of one trained model (`owner`) does not divide among ranks and micro batches."""
+    values, is_new = config.values, config.is_at_least("0.8.0")
+    mini_batch, answers = values.number_or_none(f"{owner}.ppo_mini_batch_size"), values.number_or_none(f"{ROLLOUT}.n")
+    micro_batch = values.number(f"{owner}.ppo_micro_batch_size_per_gpu")
+    if not config.is_fsdp or mini_batch is None or answers is None or world_size % ring_size:
         return
-    ranks = world // size
-    rows, uneven = divmod(mini * answers, ranks)
-    named = f"{owner}.ppo_mini_batch_size={mini} × {ROLLOUT}.n={answers} over {ranks} data-parallel ranks"
+    ranks = world_size // ring_size
+    rows, remainder = divmod(mini_batch * answers, ranks)
+    batch = f"{owner}.ppo_mini_batch_size={mini_batch} × {ROLLOUT}.n={answers} over {ranks} data-parallel ranks"
     keys = (f"{owner}.ppo_mini_batch_size", f"{owner}.ppo_micro_batch_size_per_gpu", f"{ROLLOUT}.n")
-    if rows == 0 or (uneven and roles.since("0.8.0")):
-        where = "workers/engine_workers.py:267" if roles.since("0.8.0") else "workers/fsdp_workers.py:251 (0.7.1)"
-        yield _refuses(
-            f"{named}: not a whole number of rows on each", f"verl {where}: assert mini_batch_size …", roles, *keys
+    if rows == 0 or (remainder and is_new):
+        source = "workers/engine_workers.py:267" if is_new else "workers/fsdp_workers.py:251 (0.7.1)"
+        yield _refusal_problem(
+            f"{batch}: not a whole number of rows on each", f"verl {source}: assert mini_batch_size …", config, *keys
         )
-    elif micro > 0 and rows % micro and (not _dynamic(roles, owner) or not roles.since("0.8.0")):
-        where = "workers/engine/utils.py:127 (0.9.1)" if roles.since("0.8.0") else "workers/fsdp_workers.py:263 (0.7.1)"
-        best = largest_divisor(rows, micro)
-        yield _refuses(
-            f"{named}: {rows} rows on each do not divide into micro batches of {micro}",
-            f"verl {where}: assert … % micro_batch_size_per_gpu == 0",
-            roles,
+    elif micro_batch > 0 and rows % micro_batch and not (is_new and _has_dynamic_batches(config, owner)):
+        source = "workers/engine/utils.py:127 (0.9.1)" if is_new else "workers/fsdp_workers.py:263 (0.7.1)"
+        best = largest_divisor(rows, micro_batch)
+        yield _refusal_problem(
+            f"{batch}: {rows} rows on each do not divide into micro batches of {micro_batch}",
+            f"verl {source}: assert … % micro_batch_size_per_gpu == 0",
+            config,
             *(keys[1], keys[0]),
             sets={f"{owner}.ppo_micro_batch_size_per_gpu": str(best)},
         )
 
 
-def _budgets(roles: Roles, job: Job) -> Iterator[SettingProblem]:
+def _token_budgets_too_small(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
     """Yield token budgets that the longest row does not fit into."""
-    if not roles.fsdp:
+    if not config.is_fsdp:
         return
-    size = job.plan.ring_size
-    budgets = [(ACTOR, f"{ACTOR}.ppo_max_token_len_per_gpu", size, f"{ACTOR}.use_dynamic_bsz")]
+    ring_size = job.plan.ring_size
+    budgets = [(ACTOR, f"{ACTOR}.ppo_max_token_len_per_gpu", ring_size, f"{ACTOR}.use_dynamic_bsz")]
     budgets += [
-        (owner, f"{owner}.log_prob_max_token_len_per_gpu", size, f"{owner}.log_prob_use_dynamic_bsz")
+        (owner, f"{owner}.log_prob_max_token_len_per_gpu", ring_size, f"{owner}.log_prob_use_dynamic_bsz")
         for owner in (REF, ROLLOUT)
-        if roles.values.written(f"{owner}.log_prob_max_token_len_per_gpu")
+        if config.values.is_written(f"{owner}.log_prob_max_token_len_per_gpu")
     ]
-    if roles.critic:
-        own = max(roles.values.number(f"critic.{SIZE}", default=1), 1)
-        budgets.append(("critic", "critic.ppo_max_token_len_per_gpu", own, "critic.use_dynamic_bsz"))
+    if config.has_critic:
+        critic_size = _critic_ring_size(config)
+        budgets.append(("critic", "critic.ppo_max_token_len_per_gpu", critic_size, "critic.use_dynamic_bsz"))
     for _, key, ranks, switch in budgets:
-        budget = roles.values.known(key)
+        budget = config.values.number_or_none(key)
         length = job.plan.max_length
-        if budget is None or not roles.values.on(switch) or budget * ranks >= length:
+        if budget is None or not config.values.is_on(switch) or budget * ranks >= length:
             continue
-        times = f" × {ranks} ranks of Ulysses" if ranks > 1 else ""
-        late = roles.since("0.8.0")
-        yield _refuses(
-            f"{key}={budget}{times} holds no row of {length} tokens (prompt and response)"
-            + ("; it stops at the first one as long as that" if late else ""),
+        over_ranks = f" × {ranks} ranks of Ulysses" if ranks > 1 else ""
+        is_late = config.is_at_least("0.8.0")
+        yield _refusal_problem(
+            f"{key}={budget}{over_ranks} holds no row of {length} tokens (prompt and response)"
+            + ("; it stops at the first one as long as that" if is_late else ""),
             "verl 0.9.1 utils/seqlen_balancing.py:384: max_token_len must be greater than the sequence length; the "
             "budget is the value times the ranks (workers/engine/utils.py:112)",
-            roles,
+            config,
             key,
             "data.max_response_length",
             sets={key: str(-(-length // ranks))},
-            mild=late,
+            mild=is_late,
         )
 
 
-def _parallel(roles: Roles, world: int) -> Iterator[SettingProblem]:
+def _indivisible_parallel_sizes(config: LaunchConfig, world_size: int) -> Iterator[SettingProblem]:
     """Yield parallel sizes that do not divide the GPUs."""
-    held = roles.values
-    product = _product(roles)
-    if roles.strategy == "megatron" and world % product:
-        yield _refuses(
-            f"{world} GPUs do not divide by tensor × pipeline × context parallel = {product}",
+    values = config.values
+    product = _megatron_product(config)
+    if config.strategy == "megatron" and world_size % product:
+        yield _refusal_problem(
+            f"{world_size} GPUs do not divide by tensor × pipeline × context parallel = {product}",
             "verl 0.9.1 utils/config.py:103-110: n_gpus (…) must be divisible by model_parallel_size (…) times …",
-            roles,
-            *(f"{roles.engine}.{name}" for name in MEGATRON),
+            config,
+            *(f"{config.engine_key}.{name}" for name in MEGATRON_SIZES),
             "trainer.n_gpus_per_node",
         )
     names = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
-    rollout = 1
+    rollout_gpus = 1
     for name in names:
-        rollout *= max(held.number(f"{ROLLOUT}.{name}", default=1), 1)
-    if world % rollout and held.get("actor_rollout_ref.hybrid_engine") is not False:
-        fits = largest_divisor(world, rollout)
-        yield _refuses(
-            f"{ROLLOUT}.tensor_model_parallel_size (the rollout takes {rollout} GPUs) does not divide {world} GPUs",
+        rollout_gpus *= max(values.number(f"{ROLLOUT}.{name}", default=1), 1)
+    if world_size % rollout_gpus and values.get("actor_rollout_ref.hybrid_engine") is not False:
+        key = f"{ROLLOUT}.tensor_model_parallel_size"
+        divisor = largest_divisor(world_size, rollout_gpus)
+        yield _refusal_problem(
+            f"{key} (the rollout takes {rollout_gpus} GPUs) does not divide {world_size} GPUs",
             "verl 0.9.1 workers/engine_workers.py:659: rollout world_size: … is not divisible by infer_world_size: …",
-            roles,
-            f"{ROLLOUT}.tensor_model_parallel_size",
+            config,
+            key,
             "trainer.n_gpus_per_node",
-            sets={f"{ROLLOUT}.tensor_model_parallel_size": str(fits)},
+            sets={key: str(divisor)},
         )
 
 
-MEGATRON = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+def _critic_ring_size(config: LaunchConfig) -> int:
+    return max(config.values.number(f"critic.{ULYSSES_SIZE}", default=1), 1)
 
 
-def _product(roles: Roles) -> int:
+MEGATRON_SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+
+
+def _megatron_product(config: LaunchConfig) -> int:
+    """Return tensor × pipeline × context parallel size of Megatron."""
     product = 1
-    for name in MEGATRON:
-        product *= max(roles.values.number(f"{roles.engine}.{name}", default=1), 1)
+    for name in MEGATRON_SIZES:
+        product *= max(config.values.number(f"{config.engine_key}.{name}", default=1), 1)
     return product
 
 
-def _fine_tuning(roles: Roles, job: Job, world: int) -> Iterator[SettingProblem]:
+def _indivisible_sft_batch(config: LaunchConfig, job: Job, world_size: int) -> Iterator[SettingProblem]:
     """Yield where the batch of fine-tuning does not divide among ranks and micro batches."""
-    held, size = roles.values, job.plan.ring_size
-    batch, micro = held.known("data.train_batch_size"), held.known("data.micro_batch_size_per_gpu")
-    if batch is None or micro is None or micro < 1 or world < 1 or world % size or not roles.fsdp:
+    values, ring_size = config.values, job.plan.ring_size
+    train_batch = values.number_or_none("data.train_batch_size")
+    micro_batch = values.number_or_none("data.micro_batch_size_per_gpu")
+    if train_batch is None or micro_batch is None or micro_batch < 1 or not config.is_fsdp:
         return
-    ranks = world // size
-    rows, uneven = divmod(batch, ranks)
-    named = f"data.train_batch_size={batch} over {ranks} data-parallel ranks"
-    if rows == 0 or (uneven and roles.old_sft):
-        where = "trainer/fsdp_sft_trainer.py:112 (0.4.1)" if roles.old_sft else "trainer/sft_trainer.py:241"
-        text = (
-            "is not divisible by dp size" if roles.old_sft else "train_batch_size_per_dp = global_batch_size // dp_size"
-        )
-        yield _refuses(
-            f"{named}: not a whole number of rows on each", f"verl {where}: {text}", roles, "data.train_batch_size"
-        )
-    elif rows % micro and (roles.old_sft or not held.on("data.use_dynamic_bsz")):
-        where = "trainer/fsdp_sft_trainer.py:116 (0.4.1)" if roles.old_sft else "workers/engine/utils.py:127 (0.9.1)"
-        best = largest_divisor(rows, micro)
-        yield _refuses(
-            f"{named}: {rows} rows on each do not divide into micro batches of {micro}",
-            f"verl {where}: assert … % micro_batch_size_per_gpu == 0",
-            roles,
+    if world_size < 1 or world_size % ring_size:
+        return
+    ranks = world_size // ring_size
+    rows, remainder = divmod(train_batch, ranks)
+    batch = f"data.train_batch_size={train_batch} over {ranks} data-parallel ranks"
+    if rows == 0 or (remainder and config.is_old_sft):
+        evidence = "verl trainer/sft_trainer.py:241: train_batch_size_per_dp = global_batch_size // dp_size"
+        if config.is_old_sft:
+            evidence = "verl trainer/fsdp_sft_trainer.py:112 (0.4.1): is not divisible by dp size"
+        message = f"{batch}: not a whole number of rows on each"
+        yield _refusal_problem(message, evidence, config, "data.train_batch_size")
+    elif rows % micro_batch and (config.is_old_sft or not values.is_on("data.use_dynamic_bsz")):
+        source = "workers/engine/utils.py:127 (0.9.1)"
+        if config.is_old_sft:
+            source = "trainer/fsdp_sft_trainer.py:116 (0.4.1)"
+        best = largest_divisor(rows, micro_batch)
+        yield _refusal_problem(
+            f"{batch}: {rows} rows on each do not divide into micro batches of {micro_batch}",
+            f"verl {source}: assert … % micro_batch_size_per_gpu == 0",
+            config,
             "data.micro_batch_size_per_gpu",
             "data.train_batch_size",
             sets={"batch": str(best)},

@@ -1,4 +1,4 @@
-"""What a launch gives verl: the module, the configuration and its groups, Hydra's overrides, and files of keys.
+"""Parses what a launch gives Hydra: module, configuration and its groups, overrides, and the keys of a file.
 
 Hydra 1.3 (core/override_parser, _internal/config_loader_impl.py:393-470): `key=value` wants a key of the composed
 configuration, `+key=value` one that is not there or is null (a list or a table is joined to what is there),
@@ -13,16 +13,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from attncheck.core.launch import Launch, Setting, SourceLocation, Word
-from attncheck.lint.frameworks.verl.tables import NEW_SFT, OLD_SFT, Names
+from attncheck.lint.frameworks.verl.tables import NEW_SFT, OLD_SFT, Release
 
 OVERRIDE = re.compile(r"(?P<prefix>\+\+|\+|~)?(?P<key>[A-Za-z_][\w.@/:-]*)(?:=(?P<value>.*))?", re.DOTALL)
-NAMED = ("--config-name", "-cn")
-PLACED = ("--config-path", "-cp", "--config-dir", "-cd")
+CONFIG_NAME_OPTIONS = ("--config-name", "-cn")
+CONFIG_PATH_OPTIONS = ("--config-path", "-cp", "--config-dir", "-cd")
 # Switches and options of Hydra's own command line (hydra/_internal/utils.py, get_args_parser).
-SWITCHES = ("--multirun", "-m", "--help", "-h", "--hydra-help", "--resolve", "--version", "--run", "-r")
-OPTIONS = ("--cfg", "-c", "--package", "-p", "--info", "-i", "--experimental-rerun")
+HYDRA_SWITCHES = ("--multirun", "-m", "--help", "-h", "--hydra-help", "--resolve", "--version", "--run", "-r")
+HYDRA_OPTIONS = ("--cfg", "-c", "--package", "-p", "--info", "-i", "--experimental-rerun")
 SFT_KEYS = ("model.partial_pretrain", "data.micro_batch_size_per_gpu", "engine.ulysses_sequence_parallel_size")
-OWNERS = ("actor_rollout_ref.", "critic.model.")
+PPO_KEY_PREFIXES = ("actor_rollout_ref.", "critic.model.")
 
 
 @dataclass(frozen=True)
@@ -36,46 +36,46 @@ class Override:
 
     @property
     def text(self) -> str:
-        """Return it as it is written."""
+        """Return the override as it is written."""
         return self.word.text
 
-    def spelled(self, prefix: str = "", key: str = "") -> str:
-        """Return it with another prefix and perhaps another key."""
+    def format(self, prefix: str = "", key: str = "") -> str:
+        """Return the override as text, with another prefix and perhaps another key."""
         return f"{prefix}{key or self.key}={self.value}"
 
 
 @dataclass(frozen=True)
-class Given:
-    """A launch, taken apart."""
+class HydraInputs:
+    """The parts of a launch that decide verl's configuration."""
 
     module: str = ""  # "verl.trainer.main_ppo"; "" for a bare file
-    config: str = ""  # named with --config-name
-    foreign: bool = False  # the module or the configuration is none of verl's own
+    config_name: str = ""  # given with --config-name
+    is_foreign: bool = False  # the module or the configuration is none of verl's own
     overrides: tuple[Override, ...] = ()
     entries: tuple[Setting, ...] = ()
-    strange: tuple[Word, ...] = ()  # words that are neither overrides nor Hydra's own
-    opaque: tuple[Word, ...] = ()  # words that only running can tell
-    choices: Mapping[str, str] = field(default_factory=dict)  # groups that overrides choose in
-    first: Word | None = None  # the module or script, as written
+    unrecognized_words: tuple[Word, ...] = ()  # words that are neither overrides nor Hydra's own
+    unresolved_words: tuple[Word, ...] = ()  # words that only running can tell
+    group_choices: Mapping[str, str] = field(default_factory=dict)  # groups that overrides choose in
+    program: Word | None = None  # the module or script, as written
 
     @property
-    def place(self) -> SourceLocation | None:
+    def module_location(self) -> SourceLocation | None:
         """Return where the module is written."""
-        return self.first.location if self.first is not None else None
+        return self.program.location if self.program is not None else None
 
     @property
-    def written(self) -> str:
-        """Return the module as it is written, a dotted name or a path."""
-        return self.first.text if self.first is not None else ""
+    def module_text(self) -> str:
+        """Return the module as it is written: a dotted name or a path."""
+        return self.program.text if self.program is not None else ""
 
-    def as_written(self, module: str) -> str:
+    def format_module(self, module: str) -> str:
         """Return another module in the form in which this launch names its own."""
-        if not self.written.endswith(".py"):
+        if not self.module_text.endswith(".py"):
             return module
-        return self.written.removesuffix(f"{self.module.replace('.', '/')}.py") + f"{module.replace('.', '/')}.py"
+        return self.module_text.removesuffix(f"{self.module.replace('.', '/')}.py") + f"{module.replace('.', '/')}.py"
 
 
-def module_of(launch: Launch) -> str:
+def read_module(launch: Launch) -> str:
     """Return the module that a launch starts, "" for a bare file: "verl/trainer/main_ppo.py" is a module too."""
     if not launch.words:
         return ""
@@ -89,90 +89,92 @@ def module_of(launch: Launch) -> str:
     return first
 
 
-def taken(launch: Launch) -> Given:
-    """Return a launch taken apart, whatever the release."""
+def parse_hydra_inputs(launch: Launch) -> HydraInputs:
+    """Return the parts of a launch, whatever the release."""
     overrides: list[Override] = []
-    strange: list[Word] = []
-    opaque: list[Word] = []
-    named, placed = "", False
+    unrecognized: list[Word] = []
+    unresolved: list[Word] = []
+    config_name, has_config_path = "", False
     words = iter(launch.words[1:])
     for word in words:
         option, _, value = word.text.partition("=")
-        if option in NAMED or option in PLACED:
+        if option in CONFIG_NAME_OPTIONS or option in CONFIG_PATH_OPTIONS:
             value = value or next(words, Word("", (-1, -1), word.location)).text
-            named = value.removesuffix(".yaml") if option in NAMED else named
-            placed = placed or option in PLACED
-        elif option in OPTIONS:
+            config_name = value.removesuffix(".yaml") if option in CONFIG_NAME_OPTIONS else config_name
+            has_config_path = has_config_path or option in CONFIG_PATH_OPTIONS
+        elif option in HYDRA_OPTIONS:
             next(words, None)
-        elif option not in SWITCHES:
-            parts = OVERRIDE.fullmatch(word.text)
-            if parts and (parts["value"] is not None or parts["prefix"] == "~"):
-                overrides.append(Override(parts["prefix"] or "", parts["key"], parts["value"] or "", word))
+        elif option not in HYDRA_SWITCHES:
+            match = OVERRIDE.fullmatch(word.text)
+            if match and (match["value"] is not None or match["prefix"] == "~"):
+                overrides.append(Override(match["prefix"] or "", match["key"], match["value"] or "", word))
             elif word.text.strip():
-                (strange if word.known else opaque).append(word)
-    first = launch.words[0] if launch.words else None
-    found = (tuple(overrides), launch.entries, tuple(strange), tuple(opaque))
-    return Given(module_of(launch), named, placed, *found, first=first)
+                (unrecognized if word.known else unresolved).append(word)
+    program = launch.words[0] if launch.words else None
+    parts = (tuple(overrides), launch.entries, tuple(unrecognized), tuple(unresolved))
+    return HydraInputs(read_module(launch), config_name, has_config_path, *parts, program=program)
 
 
-def trainer(launch: Launch) -> str:
-    """Return which of verl's trainers a launch starts, "" where it is none."""
-    given = taken(launch)
-    if given.module.startswith("verl.") and launch.words:
-        tail = given.module.rpartition(".")[2]
-        if "sft" in tail:
+def find_trainer(launch: Launch) -> str:
+    """Return the trainer of verl's that a launch starts ("sft", "ppo", "grpo"), "" where it is none."""
+    inputs = parse_hydra_inputs(launch)
+    if inputs.module.startswith("verl.") and launch.words:
+        script = inputs.module.rpartition(".")[2]
+        if "sft" in script:
             return "sft"
-        return _algorithm(given) if "ppo" in tail or "async" in tail else ""
-    keys = [setting.name for setting in given.entries] + [override.key for override in given.overrides]
-    if any(key.startswith(OWNERS) for key in keys):
-        return _algorithm(given)
-    bare = not launch.words and sum(key in SFT_KEYS for key in keys) >= 2
-    return "sft" if bare else ""
+        return _find_algorithm(inputs) if "ppo" in script or "async" in script else ""
+    keys = [setting.name for setting in inputs.entries] + [override.key for override in inputs.overrides]
+    if any(key.startswith(PPO_KEY_PREFIXES) for key in keys):
+        return _find_algorithm(inputs)
+    is_sft_file = not launch.words and sum(key in SFT_KEYS for key in keys) >= 2
+    return "sft" if is_sft_file else ""
 
 
-def _algorithm(given: Given) -> str:
-    pairs = [(setting.name, setting.value) for setting in given.entries]
-    pairs += [(override.key, override.value) for override in given.overrides]
-    chosen = [value for key, value in pairs if key == "algorithm.adv_estimator"]
-    asked = chosen[-1].strip("\"'") if chosen else "gae"
-    return "ppo" if asked == "gae" else asked if re.fullmatch(r"\w+", asked) else "ppo"
+def _find_algorithm(inputs: HydraInputs) -> str:
+    pairs = [(setting.name, setting.value) for setting in inputs.entries]
+    pairs += [(override.key, override.value) for override in inputs.overrides]
+    estimators = [value for key, value in pairs if key == "algorithm.adv_estimator"]
+    estimator = estimators[-1].strip("\"'") if estimators else "gae"
+    return "ppo" if estimator == "gae" else estimator if re.fullmatch(r"\w+", estimator) else "ppo"
 
 
-def resolved(given: Given, names: Names) -> Given:
-    """Return what was given with its configuration settled for one release, and the groups that are chosen in.
+def resolve_config(inputs: HydraInputs, release: Release) -> HydraInputs:
+    """Return the inputs with the configuration that one release composes for them, and the chosen groups.
 
     A module that this release lacks is read with the configuration of its successor, and one of another package
-    with verl's own, which such recipes build on; those are `foreign`: what else they hold is not known.
+    with verl's own, which such recipes build on; those are `is_foreign`: what else they hold is not known.
     """
-    home = names.config(given.module) or names.config(successor(given.module, names))
-    known = given.config in names.configs()
-    foreign = not (home and given.module.startswith("verl.")) or (bool(given.config) and not known)
-    config = given.config if known else home or _guessed(given, names)
-    old = "model_engine" not in names.groups(config) and "ppo_megatron_trainer" in names.configs()
-    if old and any((each.key, each.value) == ("model_engine", "megatron") for each in given.overrides):
-        config = "ppo_megatron_trainer"  # how 0.7.0 and older name what is a group from 0.7.1 on
-    groups = names.groups(config)
-    choices = {override.key: override.value for override in given.overrides if _chooses(override, groups)}
-    return replace(given, config=config, foreign=foreign, choices=choices)
+    successor = find_successor(inputs.module, release)
+    module_config = release.config_of_module(inputs.module) or release.config_of_module(successor)
+    is_known = inputs.config_name in release.config_names()
+    is_own = bool(module_config) and inputs.module.startswith("verl.") and (is_known or not inputs.config_name)
+    config_name = inputs.config_name if is_known else module_config or _guess_config(inputs, release)
+    lacks_group = "model_engine" not in release.group_choices(config_name)
+    wants_megatron = ("model_engine", "megatron") in ((override.key, override.value) for override in inputs.overrides)
+    if lacks_group and wants_megatron and "ppo_megatron_trainer" in release.config_names():
+        config_name = "ppo_megatron_trainer"  # how 0.7.0 and older name what is a group from 0.7.1 on
+    groups = release.group_choices(config_name)
+    choices = {override.key: override.value for override in inputs.overrides if _is_group_choice(override, groups)}
+    return replace(inputs, config_name=config_name, is_foreign=not is_own, group_choices=choices)
 
 
-def successor(module: str, names: Names) -> str:
-    """Return the module that does in this release what `module` does in another; itself where it is there."""
-    if names.config(module):
+def find_successor(module: str, release: Release) -> str:
+    """Return the module that does in this release what `module` does in another one; `module` where both have it."""
+    if release.config_of_module(module):
         return module
     if module.startswith("verl.trainer.") and "sft" in module:
-        return NEW_SFT if names.config(NEW_SFT) else OLD_SFT
+        return NEW_SFT if release.config_of_module(NEW_SFT) else OLD_SFT
     return "verl.trainer.main_ppo" if module.startswith("verl.") else ""
 
 
-def _guessed(given: Given, names: Names) -> str:
-    keys = [setting.name for setting in given.entries] + [override.key for override in given.overrides]
-    if any(key.startswith(OWNERS) for key in keys):
+def _guess_config(inputs: HydraInputs, release: Release) -> str:
+    keys = [setting.name for setting in inputs.entries] + [override.key for override in inputs.overrides]
+    if any(key.startswith(PPO_KEY_PREFIXES) for key in keys):
         return "ppo_trainer"
-    old = "model.partial_pretrain" in keys or not names.config(NEW_SFT)
-    return "sft_trainer" if old and "sft_trainer" in names.configs() else "sft_trainer_engine"
+    is_old = "model.partial_pretrain" in keys or not release.config_of_module(NEW_SFT)
+    return "sft_trainer" if is_old and "sft_trainer" in release.config_names() else "sft_trainer_engine"
 
 
-def _chooses(override: Override, groups: Mapping[str, str]) -> bool:
-    plain = override.word.known and override.value[:1] not in ("", "[", "{")  # a table given is no choice of a file
-    return plain and override.prefix in ("", "++") and override.key in groups
+def _is_group_choice(override: Override, groups: Mapping[str, str]) -> bool:
+    is_plain = override.word.known and override.value[:1] not in ("", "[", "{")  # a table given is no choice of a file
+    return is_plain and override.prefix in ("", "++") and override.key in groups

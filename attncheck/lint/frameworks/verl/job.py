@@ -1,4 +1,4 @@
-"""A launch of verl as a job: what will train, on what, with which attention."""
+"""Reads a launch of verl as a job: what will train, on what, with which attention."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from attncheck.core.job import KEYS, Job, UnknownSetting
 from attncheck.core.launch import COMMAND, Launch, SourceLocation
 from attncheck.core.plan import Plan, Precision
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint.frameworks.verl import tables as verl
-from attncheck.lint.frameworks.verl.given import OVERRIDE, Given, Override, resolved, taken, trainer
-from attncheck.lint.frameworks.verl.objections import objections
-from attncheck.lint.frameworks.verl.roles import ACTOR, FLASH, Roles
-from attncheck.lint.frameworks.verl.unknown import unknown
-from attncheck.lint.frameworks.verl.values import Unknowable, setting, values
+from attncheck.lint.frameworks.verl import tables
+from attncheck.lint.frameworks.verl.given import (
+    OVERRIDE,
+    HydraInputs,
+    Override,
+    find_trainer,
+    parse_hydra_inputs,
+    resolve_config,
+)
+from attncheck.lint.frameworks.verl.objections import find_setting_problems
+from attncheck.lint.frameworks.verl.roles import ACTOR, FLASH_IMPLEMENTATIONS, LaunchConfig
+from attncheck.lint.frameworks.verl.unknown import find_unknown_settings
+from attncheck.lint.frameworks.verl.values import UnresolvedValue, compose_values, override_to_setting
 
 DTYPES: Mapping[str, Precision] = {
     **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
@@ -23,237 +30,256 @@ DTYPES: Mapping[str, Precision] = {
     **dict.fromkeys(("fp32", "float32", "float"), "fp32"),
 }
 NO_FLASH_CROSS_ENTROPY = "VERL_DISABLE_FLASH_ATTN_CE"  # utils/torch_functional.py 0.9.1:95, since 0.9.0
-PLACEMENTS = (  # GPUs beside those of the trainer: (switch, nodes, GPUs of a node)
+RESOURCE_POOLS = (  # GPUs beside those of the trainer: (switch, nodes, GPUs of a node)
     ("reward_model.enable_resource_pool", "reward_model.nnodes", "reward_model.n_gpus_per_node"),
     ("reward.reward_model.enable_resource_pool", "reward.reward_model.nnodes", "reward.reward_model.n_gpus_per_node"),
 )
-APART = ("one_step_off_ppo", "fully_async_ppo")  # configurations whose rollout has GPUs of its own
+SEPARATE_ROLLOUT_CONFIGS = ("one_step_off_ppo", "fully_async_ppo")  # configurations whose rollout has GPUs of its own
 
 
-def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
+def read_job(launch: Launch, version: str, snapshot: Snapshot) -> Job:
     """Return the launch as one version of verl reads it."""
-    names = verl.of(version)
-    given = resolved(taken(launch), names)
-    strange = tuple(unknown(given, names))
-    meant = resolved(as_meant(given, strange), names)
-    roles = Roles(names, meant, values(meant, names))
-    world = _world(roles, launch)
+    release = tables.find_release(version)
+    inputs = resolve_config(parse_hydra_inputs(launch), release)
+    unknown_settings = tuple(find_unknown_settings(inputs, release))
+    new_inputs = resolve_config(with_new_names(inputs, unknown_settings), release)
+    config = LaunchConfig(release, new_inputs, compose_values(new_inputs, release))
+    world_size = _count_processes(config, launch)
     job = Job(
         framework="verl",
         version=version,
-        trainer=trainer(launch) or ("ppo" if roles.reinforcement else "sft"),
-        plan=_plan(roles, launch, snapshot),
-        model=model(launch),
-        location=_place(launch),
-        settings=(*given.entries, *(setting(override) for override in given.overrides)),
-        unknown_settings=strange,
-        world_size=world,
-        gpus=_gpus(roles, world),
-        nodes=_nodes(roles, launch),
-        tensor_parallel=max(roles.values.number(*roles.keys("tensor_parallel"), default=1), 1),
-        scheme=_scheme(roles),
-        hooked=_hooked(roles),
-        reinforcement=roles.reinforcement,
-        requires=names.requires(roles.values.text("actor_rollout_ref.rollout.name")),
-        imports=_imports(roles),
-        locations=_places(roles),
-        remarks=(*_remarks(roles), *_columns(strange)),
+        trainer=find_trainer(launch) or ("ppo" if config.is_reinforcement else "sft"),
+        plan=_build_plan(config, launch, snapshot),
+        model=find_model(launch),
+        location=_locate_launch(launch),
+        settings=(*inputs.entries, *(override_to_setting(override) for override in inputs.overrides)),
+        unknown_settings=unknown_settings,
+        world_size=world_size,
+        gpus=_count_gpus(config, world_size),
+        nodes=_count_nodes(config, launch),
+        tensor_parallel=max(config.values.number(*config.find_keys("tensor_parallel"), default=1), 1),
+        scheme=_sequence_parallel_scheme(config),
+        hooked=_hooked_implementations(config),
+        reinforcement=config.is_reinforcement,
+        requires=release.required_packages(config.values.text("actor_rollout_ref.rollout.name")),
+        imports=_required_imports(config),
+        locations=_locate_settings(config),
+        remarks=(*_collect_remarks(config), *_describe_unread_columns(unknown_settings)),
     )
-    return replace(job, problems=tuple(objections(roles, job, snapshot)))
+    return replace(job, problems=tuple(find_setting_problems(config, job, snapshot)))
 
 
-def model(launch: Launch) -> str:
+def find_model(launch: Launch) -> str:
     """Return the model as it is written, "" where none is."""
-    given = taken(launch)
-    pairs = [(entry.name, entry.value) for entry in given.entries]
-    pairs += [(override.key, override.value) for override in given.overrides]
-    keys = ("actor_rollout_ref.model.path", "model.path", "model.partial_pretrain")
-    found = [value.strip().strip("\"'") for key, value in pairs if key in keys]
-    return found[-1] if found else ""
+    inputs = parse_hydra_inputs(launch)
+    pairs = [(entry.name, entry.value) for entry in inputs.entries]
+    pairs += [(override.key, override.value) for override in inputs.overrides]
+    model_keys = ("actor_rollout_ref.model.path", "model.path", "model.partial_pretrain")
+    models = [value.strip().strip("\"'") for key, value in pairs if key in model_keys]
+    return models[-1] if models else ""
 
 
-def as_meant(given: Given, strange: tuple[UnknownSetting, ...]) -> Given:
-    """Return a launch with what has another name in this release under that name."""
-    now = {(each.location, each.name): each.now[0] for each in strange if each.now}
-    overrides = tuple(_renamed(override, now) for override in given.overrides)
-    entries = tuple(replace(entry, name=now.get((entry.location, entry.name), entry.name)) for entry in given.entries)
-    config = next((text.partition("=")[2] for text in now.values() if text.startswith("--config-name=")), given.config)
-    return replace(given, overrides=overrides, entries=entries, config=config)
+def with_new_names(inputs: HydraInputs, unknown_settings: tuple[UnknownSetting, ...]) -> HydraInputs:
+    """Return the inputs with every setting that was renamed under its name in this release."""
+    new_names = {(setting.location, setting.name): setting.now[0] for setting in unknown_settings if setting.now}
+    overrides = tuple(_rename_override(override, new_names) for override in inputs.overrides)
+    entries = tuple(
+        replace(entry, name=new_names.get((entry.location, entry.name), entry.name)) for entry in inputs.entries
+    )
+    config_names = (name.partition("=")[2] for name in new_names.values() if name.startswith("--config-name="))
+    config_name = next(config_names, inputs.config_name)
+    return replace(inputs, overrides=overrides, entries=entries, config_name=config_name)
 
 
-def _renamed(override: Override, now: Mapping[tuple[SourceLocation, str], str]) -> Override:
-    found = OVERRIDE.fullmatch(now.get((override.word.location, override.prefix + override.key), ""))
-    return override if found is None else replace(override, prefix=found["prefix"] or "", key=found["key"])
+def _rename_override(override: Override, new_names: Mapping[tuple[SourceLocation, str], str]) -> Override:
+    match = OVERRIDE.fullmatch(new_names.get((override.word.location, override.prefix + override.key), ""))
+    return override if match is None else replace(override, prefix=match["prefix"] or "", key=match["key"])
 
 
-def _plan(roles: Roles, launch: Launch, snapshot: Snapshot) -> Plan:
-    held = roles.values
-    packed = _packed(roles)
-    size = roles.size()
-    micro = max(held.number(*roles.batches(), default=1), 1)
+def _build_plan(config: LaunchConfig, launch: Launch, snapshot: Snapshot) -> Plan:
+    values = config.values
+    ring_size = config.sequence_parallel_size()
+    micro_batch = max(values.number(*config.batch_keys(), default=1), 1)
     return Plan(
-        attn_implementation=_implementation(roles),
-        packing="position_ids" if packed else "padding",
-        precision=_precision(roles),
-        batch=micro,
-        accumulation=_accumulation(roles, micro, size),
-        max_length=max(_length(roles), 1),
-        gradient_checkpointing=held.on(*roles.keys("gradient_checkpointing")),
-        liger=held.on(*roles.keys("liger")) and roles.fsdp,
-        cross_entropy="flash_attn" if _triton_cross_entropy(roles, launch, snapshot) else "torch",
-        deterministic=held.on(f"{roles.engine}.full_determinism"),
-        ring_size=size,
-        scheme="ulysses" if _scheme(roles) == "ulysses" else "llama3",
+        attn_implementation=_effective_implementation(config),
+        packing="position_ids" if _is_packed(config) else "padding",
+        precision=_effective_precision(config),
+        batch=micro_batch,
+        accumulation=_accumulation_steps(config, micro_batch, ring_size),
+        max_length=max(_max_length(config), 1),
+        gradient_checkpointing=values.is_on(*config.find_keys("gradient_checkpointing")),
+        liger=values.is_on(*config.find_keys("liger")) and config.is_fsdp,
+        cross_entropy="flash_attn" if _uses_triton_cross_entropy(config, launch, snapshot) else "torch",
+        deterministic=values.is_on(f"{config.engine_key}.full_determinism"),
+        ring_size=ring_size,
+        scheme="ulysses" if _sequence_parallel_scheme(config) == "ulysses" else "llama3",
         environ=tuple(sorted(launch.environ.items())),
     )
 
 
-def _implementation(roles: Roles) -> str:
-    """Return the implementation that trains the policy: flash_attention_2 unless told otherwise, and heard."""
-    asked = roles.values.text(roles.implementation) if roles.implementation else ""
-    if roles.strategy == "megatron":
-        return "flash_attention_2" if (asked or "flash") == "flash" else "transformer_engine"
-    if roles.strategy == "torchtitan":
-        return "flex_attention" if asked.startswith("flex") else "sdpa"
-    return asked or "flash_attention_2"
+def _effective_implementation(config: LaunchConfig) -> str:
+    """Return the implementation that trains the policy: flash_attention_2 unless another is requested and read."""
+    requested = config.values.text(config.attn_implementation_key) if config.attn_implementation_key else ""
+    if config.strategy == "megatron":
+        return "flash_attention_2" if (requested or "flash") == "flash" else "transformer_engine"
+    if config.strategy == "torchtitan":
+        return "flex_attention" if requested.startswith("flex") else "sdpa"
+    return requested or "flash_attention_2"
 
 
-def _packed(roles: Roles) -> bool:
-    """Say whether rows are packed; `fsdp_sft_trainer` does so under Ulysses alone (0.4.1:299, `use_sp`)."""
-    keys = roles.keys("packing")
-    on = roles.values.on(*keys) or not keys
-    return on and (not roles.old_sft or roles.size() > 1)
+def _is_packed(config: LaunchConfig) -> bool:
+    """Return whether rows are packed; `fsdp_sft_trainer` packs under Ulysses alone (0.4.1:299, `use_sp`)."""
+    keys = config.find_keys("packing")
+    is_on = config.values.is_on(*keys) or not keys
+    return is_on and (not config.is_old_sft or config.sequence_parallel_size() > 1)
 
 
-def _precision(roles: Roles) -> Precision:
-    if not roles.fsdp:
+def _effective_precision(config: LaunchConfig) -> Precision:
+    if not config.is_fsdp:
         return "bf16"
-    weights = DTYPES.get(roles.values.text(f"{roles.engine}.model_dtype"), "fp32")
-    computed = DTYPES.get(roles.values.text(*roles.precisions()), "bf16") if not roles.old_sft else "bf16"
-    if computed == "bf16" and weights == "fp32":
+    weight_dtype = DTYPES.get(config.values.text(f"{config.engine_key}.model_dtype"), "fp32")
+    compute_dtype = DTYPES.get(config.values.text(*config.precision_keys()), "bf16")
+    if config.is_old_sft:
+        compute_dtype = "bf16"
+    if compute_dtype == "bf16" and weight_dtype == "fp32":
         return "autocast"
-    return weights if computed == "bf16" else computed
+    return weight_dtype if compute_dtype == "bf16" else compute_dtype
 
 
-def _length(roles: Roles) -> int:
-    if not roles.reinforcement:
-        return roles.values.number("data.max_length", default=1024)
-    return roles.values.number("data.max_prompt_length") + roles.values.number("data.max_response_length")
+def _max_length(config: LaunchConfig) -> int:
+    if not config.is_reinforcement:
+        return config.values.number("data.max_length", default=1024)
+    return config.values.number("data.max_prompt_length") + config.values.number("data.max_response_length")
 
 
-def _accumulation(roles: Roles, micro: int, size: int) -> int:
-    """Return how many batches make an optimiser's step: 1 where dynamic batches or unknown numbers decide it."""
-    world = roles.values.number("trainer.n_gpus_per_node") * roles.values.number("trainer.nnodes", default=1)
-    if not roles.reinforcement or roles.values.on(f"{ACTOR}.use_dynamic_bsz") or not world or size > world:
+def _accumulation_steps(config: LaunchConfig, micro_batch: int, ring_size: int) -> int:
+    """Return how many micro batches make an optimiser's step: 1 where dynamic batches or unknown numbers decide it."""
+    values = config.values
+    world_size = values.number("trainer.n_gpus_per_node") * values.number("trainer.nnodes", default=1)
+    is_dynamic = values.is_on(f"{ACTOR}.use_dynamic_bsz")
+    if not config.is_reinforcement or is_dynamic or not world_size or ring_size > world_size:
         return 1
-    rows = roles.values.number(f"{ACTOR}.ppo_mini_batch_size") * roles.values.number("actor_rollout_ref.rollout.n")
-    return max(rows // (world // size * micro), 1)
+    rows = values.number(f"{ACTOR}.ppo_mini_batch_size") * values.number("actor_rollout_ref.rollout.n")
+    return max(rows // (world_size // ring_size * micro_batch), 1)
 
 
-def _triton_cross_entropy(roles: Roles, launch: Launch, snapshot: Snapshot) -> bool:
-    """Say whether log-probabilities go through flash-attn's Triton kernel (utils/torch_functional.py 0.9.1:90-107)."""
-    if not (roles.reinforcement and roles.fsdp and snapshot.has("flash-attn")):
+def _uses_triton_cross_entropy(config: LaunchConfig, launch: Launch, snapshot: Snapshot) -> bool:
+    """Return whether flash-attn's Triton kernel computes log-probabilities (utils/torch_functional.py 0.9.1:90-107)."""
+    if not (config.is_reinforcement and config.is_fsdp and snapshot.has("flash-attn")):
         return False
-    off = launch.environ.get(NO_FLASH_CROSS_ENTROPY) == "1" or roles.values.on(f"{roles.engine}.full_determinism")
-    return not (off and roles.since("0.9.0"))
+    is_deterministic = config.values.is_on(f"{config.engine_key}.full_determinism")
+    is_disabled = launch.environ.get(NO_FLASH_CROSS_ENTROPY) == "1" or is_deterministic
+    return not (is_disabled and config.is_at_least("0.9.0"))
 
 
-def _world(roles: Roles, launch: Launch) -> Fact[int]:
-    own = (roles.values.known("trainer.nnodes"), roles.values.known("trainer.n_gpus_per_node"))
-    if roles.reinforcement or roles.given.module.endswith("_ray"):
-        if own[0] is None or own[1] is None:
+def _count_processes(config: LaunchConfig, launch: Launch) -> Fact[int]:
+    nodes = config.values.number_or_none("trainer.nnodes")
+    gpus_per_node = config.values.number_or_none("trainer.n_gpus_per_node")
+    if config.is_reinforcement or config.inputs.module.endswith("_ray"):
+        if nodes is None or gpus_per_node is None:
             return Absent("trainer.nnodes or trainer.n_gpus_per_node is not known before the launch runs")
-        return Known(own[0] * own[1])
+        return Known(nodes * gpus_per_node)
     if isinstance(launch.nodes, Known) and isinstance(launch.processes, Known):
         return Known(launch.nodes.value * launch.processes.value)
     return launch.processes if isinstance(launch.nodes, Known) else launch.nodes
 
 
-def _gpus(roles: Roles, world: Fact[int]) -> Fact[int]:
-    if not isinstance(world, Known):
-        return world
-    held = roles.values
-    total = world.value
-    for switch, nodes, each in PLACEMENTS:
-        if held.on(switch):
-            total += held.number(nodes) * held.number(each)
-    if roles.given.config.startswith(APART):
-        total += held.number("rollout.nnodes", default=1) * held.number("rollout.n_gpus_per_node")
+def _count_gpus(config: LaunchConfig, world_size: Fact[int]) -> Fact[int]:
+    if not isinstance(world_size, Known):
+        return world_size
+    values = config.values
+    total = world_size.value
+    for switch, nodes, gpus_per_node in RESOURCE_POOLS:
+        if values.is_on(switch):
+            total += values.number(nodes) * values.number(gpus_per_node)
+    if config.inputs.config_name.startswith(SEPARATE_ROLLOUT_CONFIGS):
+        total += values.number("rollout.nnodes", default=1) * values.number("rollout.n_gpus_per_node")
     return Known(total)
 
 
-def _nodes(roles: Roles, launch: Launch) -> int:
-    if roles.reinforcement:
-        return max(roles.values.number("trainer.nnodes", default=1), 1)
+def _count_nodes(config: LaunchConfig, launch: Launch) -> int:
+    if config.is_reinforcement:
+        return max(config.values.number("trainer.nnodes", default=1), 1)
     return launch.nodes.value if isinstance(launch.nodes, Known) else 1
 
 
-def _scheme(roles: Roles) -> str:
-    if roles.size() < 2:
+def _sequence_parallel_scheme(config: LaunchConfig) -> str:
+    if config.sequence_parallel_size() < 2:
         return ""
-    if roles.strategy == "megatron":
+    if config.strategy == "megatron":
         return "megatron"
-    return "ulysses" if roles.fsdp or roles.strategy == "veomni" else "torch"
+    return "ulysses" if config.is_fsdp or config.strategy == "veomni" else "torch"
 
 
-def _hooked(roles: Roles) -> tuple[str, ...]:
+def _hooked_implementations(config: LaunchConfig) -> tuple[str, ...]:
     """Return the implementations that go through `_flash_attention_forward`, which Ulysses replaces.
 
     models/transformers/monkey_patch.py 0.9.1:544-552; kernels of the Hub go the same way, by whatever name.
     """
-    if _scheme(roles) != "ulysses":
+    if _sequence_parallel_scheme(config) != "ulysses":
         return ()
-    asked = _implementation(roles)
-    return (*FLASH, asked) if "/" in asked else FLASH
+    implementation = _effective_implementation(config)
+    return (*FLASH_IMPLEMENTATIONS, implementation) if "/" in implementation else FLASH_IMPLEMENTATIONS
 
 
-def _imports(roles: Roles) -> tuple[str, ...]:
-    """Return what is imported whatever the implementation.
+def _required_imports(config: LaunchConfig) -> tuple[str, ...]:
+    """Return the modules that are imported whatever the implementation.
 
     workers/actor/dp_actor.py imports flash_attn at its top up to 0.5.0 (0.3.0.post1:34; where CUDA is there: 0.5.0:40),
     utils/attention_utils.py with the first packed row up to 0.9.0 (0.9.0:30); 0.9.1 has its own (0.9.1:70-78).
     """
-    if not roles.fsdp or roles.since("0.9.1"):
+    if not config.is_fsdp or config.is_at_least("0.9.1"):
         return ()
-    return ("flash_attn",) if not roles.since("0.6.0") or _packed(roles) else ()
+    return ("flash_attn",) if not config.is_at_least("0.6.0") or _is_packed(config) else ()
 
 
-def _places(roles: Roles) -> dict[str, SourceLocation]:
-    found: dict[str, SourceLocation] = {}
-    found |= {key: roles.values.place(*roles.keys(key)) for key in KEYS if roles.values.written(*roles.keys(key))}
-    for own in ("data.max_prompt_length", "data.max_response_length"):
-        if roles.values.written(own):
-            found.setdefault("max_length", roles.values.place(own))
-    return found
+def _locate_settings(config: LaunchConfig) -> dict[str, SourceLocation]:
+    locations: dict[str, SourceLocation] = {}
+    for key in KEYS:
+        names = config.find_keys(key)
+        if config.values.is_written(*names):
+            locations[key] = config.values.locate(*names)
+    for name in ("data.max_prompt_length", "data.max_response_length"):
+        if config.values.is_written(name):
+            locations.setdefault("max_length", config.values.locate(name))
+    return locations
 
 
-def _place(launch: Launch) -> SourceLocation:
+def _locate_launch(launch: Launch) -> SourceLocation:
     if launch.words:
         return launch.words[0].location
     return launch.entries[0].location if launch.entries else SourceLocation(launch.source.name or COMMAND)
 
 
-def _columns(strange: tuple[UnknownSetting, ...]) -> tuple[str, ...]:
-    """Return what is to be said where a launch names columns of its data that the newer trainer does not read.
+def _describe_unread_columns(unknown_settings: tuple[UnknownSetting, ...]) -> tuple[str, ...]:
+    """Return a remark where a launch names columns of its data that the newer trainer does not read.
 
     trainer/sft_trainer.py 0.9.1:478 takes MultiTurnSFTDataset unless data.custom_cls names another.
     """
-    gone = [each.name for each in strange if each.name in ("data.prompt_key", "data.response_key") and not each.now]
-    if not gone:
+    removed_keys = [setting.name for setting in unknown_settings if not setting.now]
+    columns = [key for key in removed_keys if key in ("data.prompt_key", "data.response_key")]
+    if not columns:
         return ()
-    return (f"{', '.join(gone)}: verl.trainer.sft_trainer reads conversations (data.messages_key); convert the data",)
+    reads = "verl.trainer.sft_trainer reads conversations (data.messages_key)"
+    return (f"{', '.join(columns)}: {reads}; convert the data",)
 
 
-def _remarks(roles: Roles) -> tuple[str, ...]:
-    given, held = roles.given, roles.values
-    found = [f"{word.text}: not known before the launch runs" for word in given.opaque]
-    named = [
-        name for name, writer in held.writers.items() if not writer.known or isinstance(held.held.get(name), Unknowable)
+def _collect_remarks(config: LaunchConfig) -> tuple[str, ...]:
+    inputs, values = config.inputs, config.values
+    remarks = [f"{word.text}: not known before the launch runs" for word in inputs.unresolved_words]
+    unresolved_keys = [
+        name
+        for name, setting in values.written_settings.items()
+        if not setting.known or isinstance(values.by_key.get(name), UnresolvedValue)
     ]
-    deciding = {own for key in KEYS for own in roles.keys(key)} | {"trainer.nnodes", "trainer.n_gpus_per_node"}
-    found += [f"{name}: its value is not known before the launch runs" for name in named if name in deciding]
-    if given.foreign and given.module:
-        found.append(
-            f"{given.config or given.module} is none of verl's own configurations: only verl's keys are judged"
-        )
-    return tuple(found)
+    deciding_keys = {name for key in KEYS for name in config.find_keys(key)} | {
+        "trainer.nnodes",
+        "trainer.n_gpus_per_node",
+    }
+    remarks += [
+        f"{name}: its value is not known before the launch runs" for name in unresolved_keys if name in deciding_keys
+    ]
+    if inputs.is_foreign and inputs.module:
+        name = inputs.config_name or inputs.module
+        remarks.append(f"{name} is none of verl's own configurations: only verl's keys are judged")
+    return tuple(remarks)

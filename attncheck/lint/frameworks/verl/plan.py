@@ -1,4 +1,4 @@
-"""A plan for verl: Hydra's overrides for `verl.trainer.main_ppo` with FSDP.
+"""Writes a plan for verl, as Hydra's overrides for `verl.trainer.main_ppo` with FSDP.
 
 Names as in the wheels 0.5.0 and 0.9.1 (trainer/config/**, workers/config/model.py:185, workers/engine/fsdp); a `+`
 where the key is not in the schema. The attention override is honoured from 0.6.1 on; the critic is hard-coded to
@@ -12,57 +12,61 @@ from attncheck.lint.fields.plan_writing import Since, exports, remarks, unlike
 
 ACTOR = "actor_rollout_ref.actor"
 MODEL = "actor_rollout_ref.model"
-WEIGHTS = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "autocast": "fp32"}
-COMPUTED = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "autocast": "bf16"}
+WEIGHT_DTYPES = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "autocast": "fp32"}
+COMPUTE_DTYPES = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "autocast": "bf16"}
 
 
 def plan_settings(plan: Plan, since: Since) -> list[str]:
-    """Return the overrides of a plan, one a line."""
-    found = exports(plan)
+    """Return the overrides of a plan, one per line."""
+    overrides = exports(plan)
     if plan.cross_entropy == "torch" and since("0.9.0"):
-        found.append("export VERL_DISABLE_FLASH_ATTN_CE=1")
+        overrides.append("export VERL_DISABLE_FLASH_ATTN_CE=1")
     if plan.attn_implementation and since("0.6.1"):
-        found.append(f"+{MODEL}.override_config.attn_implementation={plan.attn_implementation}")
-    found += [
+        overrides.append(f"+{MODEL}.override_config.attn_implementation={plan.attn_implementation}")
+    overrides += [
         f"{MODEL}.use_remove_padding={plan.packed}",
         f"{MODEL}.use_liger={plan.liger}",
         f"{MODEL}.enable_gradient_checkpointing={plan.gradient_checkpointing}",
-        f"{'' if since('0.6.0') else '+'}{ACTOR}.fsdp_config.model_dtype={WEIGHTS[plan.precision]}",
+        f"{'' if since('0.6.0') else '+'}{ACTOR}.fsdp_config.model_dtype={WEIGHT_DTYPES[plan.precision]}",
     ]
-    if COMPUTED[plan.precision] != "bf16":
-        found.append(f"+{ACTOR}.fsdp_config.mixed_precision.param_dtype={COMPUTED[plan.precision]}")
+    if COMPUTE_DTYPES[plan.precision] != "bf16":
+        overrides.append(f"+{ACTOR}.fsdp_config.mixed_precision.param_dtype={COMPUTE_DTYPES[plan.precision]}")
     if plan.deterministic and since("0.7.0"):
-        found.append(f"{ACTOR}.fsdp_config.full_determinism=True")
+        overrides.append(f"{ACTOR}.fsdp_config.full_determinism=True")
     if plan.ring_size > 1 and plan.scheme == "ulysses":
-        found.append(f"{ACTOR}.ulysses_sequence_parallel_size={plan.ring_size}")
+        overrides.append(f"{ACTOR}.ulysses_sequence_parallel_size={plan.ring_size}")
     if not plan.packed:
-        found.append(f"{ACTOR}.ppo_micro_batch_size_per_gpu={plan.batch}")
-    return [*found, *_remarks(plan, since)]
+        overrides.append(f"{ACTOR}.ppo_micro_batch_size_per_gpu={plan.batch}")
+    return [*overrides, *_format_comments(plan, since)]
 
 
-def _remarks(plan: Plan, since: Since) -> list[str]:
-    found = list(unlike(plan, "position_ids", told="verl gives position_ids that begin anew, and no mask"))
-    wanted = plan.attn_implementation
-    if not since("0.6.1") and wanted != "flash_attention_2":
-        found.append(f"# {wanted or 'the default'}: this release is hard-coded to flash_attention_2")
-    elif not wanted:
-        found.append("# no attn_implementation in the plan: verl's own default is flash_attention_2")
-    elif wanted != "flash_attention_2":
-        found.append("# a critic stays with flash_attention_2, which is hard-coded: take an estimator without one")
-    found.append(f"# rows of {plan.max_length} tokens: data.max_prompt_length + data.max_response_length")
+def _format_comments(plan: Plan, since: Since) -> list[str]:
+    """Return comment lines on what the overrides do not express, or express only in part."""
+    comments = list(unlike(plan, "position_ids", told="verl gives position_ids that begin anew, and no mask"))
+    implementation = plan.attn_implementation
+    if not since("0.6.1") and implementation != "flash_attention_2":
+        comments.append(f"# {implementation or 'the default'}: this release is hard-coded to flash_attention_2")
+    elif not implementation:
+        comments.append("# no attn_implementation in the plan: verl's own default is flash_attention_2")
+    elif implementation != "flash_attention_2":
+        comments.append("# a critic stays with flash_attention_2, which is hard-coded: take an estimator without one")
+    comments.append(f"# rows of {plan.max_length} tokens: data.max_prompt_length + data.max_response_length")
     if plan.packed:
-        found.append(f"# {ACTOR}.ppo_micro_batch_size_per_gpu: how many samples are laid into one row")
-    if plan.ring_size > 1 and plan.scheme == "ulysses" and wanted and "flash" not in wanted and since("0.6.1"):
-        found.append(f"# Ulysses is in the flash implementations alone: {wanted} attends to each rank's part only")
+        comments.append(f"# {ACTOR}.ppo_micro_batch_size_per_gpu: how many samples are laid into one row")
+    is_flash = not implementation or "flash" in implementation
+    if plan.ring_size > 1 and plan.scheme == "ulysses" and not is_flash and since("0.6.1"):
+        scope = "Ulysses is in the flash implementations alone"
+        comments.append(f"# {scope}: {implementation} attends to each rank's part only")
     if plan.deterministic and not since("0.7.0"):
-        found.append("# torch.use_deterministic_algorithms(True): no setting before verl 0.7.0")
+        comments.append("# torch.use_deterministic_algorithms(True): no setting before verl 0.7.0")
     if plan.accumulation > 1:
-        found.append(f"# accumulation of {plan.accumulation}: {ACTOR}.ppo_mini_batch_size decides")
-    able = ["ulysses", "padding_side"]
+        comments.append(f"# accumulation of {plan.accumulation}: {ACTOR}.ppo_mini_batch_size decides")
+    supported = ["ulysses", "padding_side"]
     if plan.cross_entropy == "flash_attn" or (plan.cross_entropy == "torch" and since("0.9.0")):
-        able.append("cross_entropy")
+        supported.append("cross_entropy")
     elif plan.cross_entropy == "torch":
-        found.append("# the cross-entropy is flash-attn's Triton kernel wherever it imports; no setting before 0.9.0")
+        kernel = "flash-attn's Triton kernel"
+        comments.append(f"# the cross-entropy is {kernel} wherever it imports; no setting before 0.9.0")
     if not plan.packed:
-        found.append("# the padding side is no setting")
-    return [*found, *remarks(plan, *able)]
+        comments.append("# the padding side is no setting")
+    return [*comments, *remarks(plan, *supported)]

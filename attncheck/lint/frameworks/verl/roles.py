@@ -1,4 +1,4 @@
-"""Which keys of verl say what, by trainer, training engine and release."""
+"""Maps settings to verl's keys, by trainer, training engine and release."""
 
 from __future__ import annotations
 
@@ -7,169 +7,174 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from attncheck.core.job import Key
-from attncheck.lint.frameworks.verl.given import Given
-from attncheck.lint.frameworks.verl.tables import Names
+from attncheck.lint.frameworks.verl.given import HydraInputs
+from attncheck.lint.frameworks.verl.tables import Release
 from attncheck.lint.frameworks.verl.values import Values
 
-FLASH = ("flash_attention_2", "flash_attention_3", "flash_attention_4")
+FLASH_IMPLEMENTATIONS = ("flash_attention_2", "flash_attention_3", "flash_attention_4")
 ACTOR, MODEL, REF = "actor_rollout_ref.actor", "actor_rollout_ref.model", "actor_rollout_ref.ref"
-SIZE = "ulysses_sequence_parallel_size"
+ULYSSES_SIZE = "ulysses_sequence_parallel_size"
 
 
 @dataclass(frozen=True)
-class Roles:
-    """The keys of one launch in one release; a key "" is none."""
+class LaunchConfig:
+    """One launch's configuration in one release: its values, and which keys set what; a key "" is none."""
 
-    names: Names
-    given: Given
+    release: Release
+    inputs: HydraInputs
     values: Values
 
-    def since(self, release: str) -> bool:
-        """Say whether this release is `release` or newer."""
-        return Version(self.names.release) >= Version(release)
+    def is_at_least(self, boundary: str) -> bool:
+        """Return whether this release is `boundary` or newer."""
+        return Version(self.release.version) >= Version(boundary)
 
     @property
-    def reinforcement(self) -> bool:
-        """Say whether this is reinforcement learning; else it is fine-tuning."""
-        return not self.given.config.startswith("sft_trainer")
+    def is_reinforcement(self) -> bool:
+        """Return whether this is reinforcement learning; else it is fine-tuning."""
+        return not self.inputs.config_name.startswith("sft_trainer")
 
     @property
-    def old_sft(self) -> bool:
-        """Say whether this is `fsdp_sft_trainer`."""
-        return self.given.config == "sft_trainer"
+    def is_old_sft(self) -> bool:
+        """Return whether this is `fsdp_sft_trainer`."""
+        return self.inputs.config_name == "sft_trainer"
 
     @property
-    def model(self) -> str:
+    def model_key(self) -> str:
         """Return the key of the model's table."""
-        return MODEL if self.reinforcement else "model"
+        return MODEL if self.is_reinforcement else "model"
 
     @property
     def strategy(self) -> str:
         """Return the training engine: "fsdp", "fsdp2", "megatron", "veomni", "torchtitan", "automodel"."""
-        keys = (f"{ACTOR}.strategy",) if self.reinforcement else ("engine.strategy", "model.strategy")
+        keys = (f"{ACTOR}.strategy",) if self.is_reinforcement else ("engine.strategy", "model.strategy")
         return self.values.text(*keys) or "fsdp"
 
     @property
-    def fsdp(self) -> bool:
-        """Say whether PyTorch's FSDP trains."""
+    def is_fsdp(self) -> bool:
+        """Return whether PyTorch's FSDP trains."""
         return self.strategy.startswith("fsdp")
 
     @property
-    def engine(self) -> str:
+    def engine_key(self) -> str:
         """Return the key of the training engine's table."""
-        if self.old_sft:
+        if self.is_old_sft:
             return "model.fsdp_config"
-        if not self.reinforcement:
+        if not self.is_reinforcement:
             return "engine"
-        return f"{ACTOR}.fsdp_config" if self.fsdp else f"{ACTOR}.{self.strategy}"
+        return f"{ACTOR}.fsdp_config" if self.is_fsdp else f"{ACTOR}.{self.strategy}"
 
     @property
-    def legacy(self) -> bool:
-        """Say whether the workers of before 0.8.0 run, which know no `fsdp_config` size (main_ppo.py, 0.7.1:182)."""
-        chosen = self.values.text("trainer.use_legacy_worker_impl")
-        return self.reinforcement and not self.since("0.8.0") and chosen != "disable"
+    def has_legacy_workers(self) -> bool:
+        """Return whether workers of before 0.8.0 run, which read no size in `fsdp_config` (main_ppo.py, 0.7.1:182)."""
+        choice = self.values.text("trainer.use_legacy_worker_impl")
+        return self.is_reinforcement and not self.is_at_least("0.8.0") and choice != "disable"
 
     @property
-    def override_honoured(self) -> bool:
-        """Say whether `override_config.attn_implementation` is read.
+    def reads_attn_override(self) -> bool:
+        """Return whether `override_config.attn_implementation` is read.
 
         workers/fsdp_workers.py 0.6.1:318, workers/config/model.py 0.6.0:118; `fsdp_sft_trainer` never does (0.7.0:244).
         """
-        return not self.old_sft and (self.since("0.6.1") or (self.since("0.6.0") and not self.legacy))
+        if self.is_old_sft:
+            return False
+        return self.is_at_least("0.6.1") or (self.is_at_least("0.6.0") and not self.has_legacy_workers)
 
     @property
-    def critic(self) -> bool:
-        """Say whether a value model is trained (trainer/ppo/utils.py 0.9.1, need_critic)."""
-        enabled = self.values.get("critic.enable")
-        if isinstance(enabled, bool):
-            return self.reinforcement and enabled
-        return self.reinforcement and self.values.text("algorithm.adv_estimator") == "gae"
+    def has_critic(self) -> bool:
+        """Return whether a value model is trained (trainer/ppo/utils.py 0.9.1, need_critic)."""
+        is_enabled = self.values.get("critic.enable")
+        if isinstance(is_enabled, bool):
+            return self.is_reinforcement and is_enabled
+        return self.is_reinforcement and self.values.text("algorithm.adv_estimator") == "gae"
 
     @property
-    def reference(self) -> bool:
-        """Say whether a reference policy is loaded (trainer/ppo/utils.py 0.9.1, need_reference_policy)."""
-        return self.values.on(f"{ACTOR}.use_kl_loss") or self.values.on("algorithm.use_kl_in_reward")
+    def has_reference(self) -> bool:
+        """Return whether a reference policy is loaded (trainer/ppo/utils.py 0.9.1, need_reference_policy)."""
+        return self.values.is_on(f"{ACTOR}.use_kl_loss") or self.values.is_on("algorithm.use_kl_in_reward")
 
-    def sizes(self) -> tuple[str, ...]:
+    def sequence_parallel_keys(self) -> tuple[str, ...]:
         """Return the keys of the sequence-parallel size, the one that decides first."""
-        if self.old_sft:
-            return (SIZE,)
+        if self.is_old_sft:
+            return (ULYSSES_SIZE,)
         if self.strategy == "megatron":
-            return (f"{self.engine}.context_parallel_size",)
+            return (f"{self.engine_key}.context_parallel_size",)
         if self.strategy == "veomni":
-            return (f"{self.engine}.ulysses_parallel_size",)
-        if not self.fsdp:
-            return (f"{self.engine}.context_parallel_size", f"{self.engine}.cp_size")
-        return (f"{ACTOR}.{SIZE}", f"{self.engine}.{SIZE}") if self.reinforcement else (f"engine.{SIZE}",)
+            return (f"{self.engine_key}.ulysses_parallel_size",)
+        if not self.is_fsdp:
+            return (f"{self.engine_key}.context_parallel_size", f"{self.engine_key}.cp_size")
+        actor = (f"{ACTOR}.{ULYSSES_SIZE}", f"{self.engine_key}.{ULYSSES_SIZE}")
+        return actor if self.is_reinforcement else (f"engine.{ULYSSES_SIZE}",)
 
-    def size(self) -> int:
+    def sequence_parallel_size(self) -> int:
         """Return the size of sequence parallelism as it takes effect.
 
         The key beside `fsdp_config` is pushed into it where it is above 1 (workers/config/actor.py 0.9.1:328), and is
         the only one that the workers before 0.8.0 read (workers/fsdp_workers.py 0.7.1).
         """
-        keys = self.sizes()
-        if self.reinforcement and self.fsdp:
-            own = self.values.number(keys[0], default=1)
-            return own if own > 1 or self.legacy else self.values.number(keys[1], default=1)
+        keys = self.sequence_parallel_keys()
+        if self.is_reinforcement and self.is_fsdp:
+            actor_size = self.values.number(keys[0], default=1)
+            return actor_size if actor_size > 1 or self.has_legacy_workers else self.values.number(keys[1], default=1)
         return max(self.values.number(*keys, default=1), 1)
 
-    def keys(self, key: str) -> tuple[str, ...]:
-        """Return verl's own names of a `Key`, the one to write first; () where there is none."""
-        found: dict[Key, tuple[str, ...]] = {
-            "attn_implementation": (self.implementation,) if self.implementation else (),
-            "packing": self.packing(),
-            "precision": self.precisions(),
-            "ring_size": self.sizes(),
-            "deterministic": (f"{self.engine}.full_determinism",) if self.deterministic else (),
-            "liger": (f"{self.model}.use_liger",),
-            "gradient_checkpointing": (f"{self.model}.enable_gradient_checkpointing",),
-            "max_length": ("data.max_response_length",) if self.reinforcement else ("data.max_length",),
-            "batch": self.batches(),
-            "global_batch": (f"{ACTOR}.ppo_mini_batch_size",) if self.reinforcement else ("data.train_batch_size",),
-            "tensor_parallel": (f"{self.engine}.tensor_model_parallel_size",) if self.strategy == "megatron" else (),
+    def find_keys(self, key: str) -> tuple[str, ...]:
+        """Return verl's own keys of a `Key`, the one to write first; () where there is none."""
+        engine, is_megatron = self.engine_key, self.strategy == "megatron"
+        keys: dict[Key, tuple[str, ...]] = {
+            "attn_implementation": (self.attn_implementation_key,) if self.attn_implementation_key else (),
+            "packing": self.packing_keys(),
+            "precision": self.precision_keys(),
+            "ring_size": self.sequence_parallel_keys(),
+            "deterministic": (f"{engine}.full_determinism",) if self.has_determinism_switch else (),
+            "liger": (f"{self.model_key}.use_liger",),
+            "gradient_checkpointing": (f"{self.model_key}.enable_gradient_checkpointing",),
+            "max_length": ("data.max_response_length",) if self.is_reinforcement else ("data.max_length",),
+            "batch": self.batch_keys(),
+            "global_batch": (f"{ACTOR}.ppo_mini_batch_size",) if self.is_reinforcement else ("data.train_batch_size",),
+            "tensor_parallel": (f"{engine}.tensor_model_parallel_size",) if is_megatron else (),
         }
-        return next((names for name, names in found.items() if name == key), ())
+        return next((own_keys for name, own_keys in keys.items() if name == key), ())
 
-    def packing(self) -> tuple[str, ...]:
+    def packing_keys(self) -> tuple[str, ...]:
         """Return the key of packing; Megatron's own decides in 0.7, and before that it always packs.
 
         workers/actor/megatron_actor.py 0.7.0:658; models/mcore 0.6.1 knows no other way.
         """
-        if self.old_sft:
+        if self.is_old_sft:
             return ("use_remove_padding",)
-        if self.strategy != "megatron" or self.since("0.8.0"):
-            return (f"{self.model}.use_remove_padding",)
-        return (f"{self.engine}.use_remove_padding",) if self.since("0.7.0") else ()
+        if self.strategy != "megatron" or self.is_at_least("0.8.0"):
+            return (f"{self.model_key}.use_remove_padding",)
+        return (f"{self.engine_key}.use_remove_padding",) if self.is_at_least("0.7.0") else ()
 
     @property
-    def implementation(self) -> str:
+    def attn_implementation_key(self) -> str:
         """Return the key of the implementation, "" where this release has none."""
         if self.strategy in ("veomni", "automodel"):
-            return f"{self.engine}.attn_implementation"
+            return f"{self.engine_key}.attn_implementation"
         if self.strategy == "torchtitan":
-            return f"{self.engine}.attn_type"
+            return f"{self.engine_key}.attn_type"
         if self.strategy == "megatron":
-            return f"{self.engine}.override_transformer_config.attention_backend" if self.since("0.6.0") else ""
-        return f"{self.model}.override_config.attn_implementation" if self.override_honoured else ""
+            key = f"{self.engine_key}.override_transformer_config.attention_backend"
+            return key if self.is_at_least("0.6.0") else ""
+        return f"{self.model_key}.override_config.attn_implementation" if self.reads_attn_override else ""
 
     @property
-    def deterministic(self) -> bool:
-        """Say whether this release has a switch for determinism here."""
-        return f"{self.engine}.full_determinism" in self.values.held
+    def has_determinism_switch(self) -> bool:
+        """Return whether this release has a switch for determinism in the engine's table."""
+        return f"{self.engine_key}.full_determinism" in self.values.by_key
 
-    def precisions(self) -> tuple[str, ...]:
+    def precision_keys(self) -> tuple[str, ...]:
         """Return the keys of the precision: of what is computed, then of the weights.
 
         The workers of 0.6.1 to 0.7.1 take autocast's from a third one (workers/actor/dp_actor.py 0.7.1:92).
         """
-        if not self.fsdp or self.old_sft:
-            return (f"{self.engine}.dtype",) if f"{self.engine}.dtype" in self.values.held else ()
-        third = (f"{self.engine}.dtype",) if self.legacy and self.since("0.6.1") else ()
-        return (f"{self.engine}.mixed_precision.param_dtype", *third)
+        if not self.is_fsdp or self.is_old_sft:
+            return (f"{self.engine_key}.dtype",) if f"{self.engine_key}.dtype" in self.values.by_key else ()
+        autocast = (f"{self.engine_key}.dtype",) if self.has_legacy_workers and self.is_at_least("0.6.1") else ()
+        return (f"{self.engine_key}.mixed_precision.param_dtype", *autocast)
 
-    def batches(self) -> tuple[str, ...]:
+    def batch_keys(self) -> tuple[str, ...]:
         """Return the keys of the rows on a device."""
-        if not self.reinforcement:
+        if not self.is_reinforcement:
             return ("data.micro_batch_size_per_gpu",)
         return (f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_micro_batch_size")

@@ -1,4 +1,4 @@
-"""What of a launch does not compose in one release of verl, and what it is called there."""
+"""Finds the settings of a launch that do not compose in one release of verl, and their names there."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from attncheck.core.job import UnknownSetting
 from attncheck.core.launch import Setting
-from attncheck.lint.frameworks.verl import tables as verl
-from attncheck.lint.frameworks.verl.given import Given, Override, resolved, successor
-from attncheck.lint.frameworks.verl.tables import NEW_SFT, OLD_SFT, Names
-from attncheck.lint.frameworks.verl.values import Values, scalar, values, within
+from attncheck.lint.frameworks.verl import tables
+from attncheck.lint.frameworks.verl.given import HydraInputs, Override, find_successor, resolve_config
+from attncheck.lint.frameworks.verl.tables import NEW_SFT, OLD_SFT, Release
+from attncheck.lint.frameworks.verl.values import Values, compose_values, is_within, parse_scalar
 
 # Keys that moved, in both directions; the first whose other name this release has is taken. Read by comparing the
 # compositions of neighbouring releases (tests/lint/tools/names_verl.py) and the code that reads the keys.
-MOVED = (
+MOVED_KEYS = (
     (r"critic\.model\.fsdp_config\.(.+)", r"critic.fsdp.\1"),  # 0.8.0
     (r"critic\.fsdp\.(.+)", r"critic.model.fsdp_config.\1"),
     (r"(.+)\.checkpoint\.contents", r"\1.checkpoint.save_contents"),  # 0.4.1
@@ -53,185 +53,193 @@ MOVED = (
 )
 # Tables that stand in no configuration and that verl reads all the same: workers/config/engine.py (0.9.1:290),
 # before 0.6.0 `fsdp_config.get("mixed_precision")` (workers/fsdp_workers.py).
-READ_ALL_THE_SAME = re.compile(r"(.+\.(fsdp_config|fsdp)|engine)\.mixed_precision(\..+)?")
-ENGINES = {"megatron": "--config-name=ppo_megatron_trainer"}  # how 0.7.0 and older chose the training engine
-CLOSE = 0.84
+UNLISTED_KEYS = re.compile(r"(.+\.(fsdp_config|fsdp)|engine)\.mixed_precision(\..+)?")
+ENGINE_CONFIGS = {"megatron": "--config-name=ppo_megatron_trainer"}  # how 0.7.0 and older chose the training engine
+CLOSE_MATCH = 0.84
 
 
-def unknown(given: Given, names: Names) -> Iterator[UnknownSetting]:
-    """Yield what of the launch does not compose in this release."""
-    yield from _module(given, names)
-    composition = _Composition(given, names)
-    for entry in given.entries:
-        yield from composition.entry(entry)
-    for override in given.overrides:
-        found = composition.override(override)
-        if found is not None:
-            yield found
-    for word in given.strange:
-        near = difflib.get_close_matches(word.text, ("--config-name", "--config-path"), 1, CLOSE)
-        yield UnknownSetting(word.text, word.location, near=near[0] if near else "")
+def find_unknown_settings(inputs: HydraInputs, release: Release) -> Iterator[UnknownSetting]:
+    """Yield the settings of the launch that do not compose in this release."""
+    yield from _unknown_module(inputs, release)
+    composition = _Composition(inputs, release)
+    for entry in inputs.entries:
+        yield from composition.check_entry(entry)
+    for override in inputs.overrides:
+        unknown_setting = composition.apply_override(override)
+        if unknown_setting is not None:
+            yield unknown_setting
+    for word in inputs.unrecognized_words:
+        matches = difflib.get_close_matches(word.text, ("--config-name", "--config-path"), 1, CLOSE_MATCH)
+        yield UnknownSetting(word.text, word.location, near=matches[0] if matches else "")
 
 
-def _module(given: Given, names: Names) -> Iterator[UnknownSetting]:
-    if not given.module.startswith("verl.trainer.") or names.config(given.module) or given.place is None:
+def _unknown_module(inputs: HydraInputs, release: Release) -> Iterator[UnknownSetting]:
+    module, location = inputs.module, inputs.module_location
+    if not module.startswith("verl.trainer.") or release.config_of_module(module) or location is None:
         return
-    now = successor(given.module, names)
-    if now:
-        yield UnknownSetting(given.written, given.place, (given.as_written(now),), _since_module(given.module, names))
+    successor = find_successor(module, release)
+    if successor:
+        since = _find_module_change(module, release)
+        yield UnknownSetting(inputs.module_text, location, (inputs.format_module(successor),), since)
 
 
-def _since_module(module: str, names: Names) -> str:
-    releases = [release for release in names.table["releases"] if verl.of(release).config(module)]
-    return _turn(releases, names)
+def _find_module_change(module: str, release: Release) -> str:
+    versions: list[str] = release.table["releases"]
+    known_in = [version for version in versions if tables.find_release(version).config_of_module(module)]
+    return _find_change_release(known_in, release)
 
 
-def _turn(having: list[str], names: Names) -> str:
-    """Return the release in which what `having` have went, or came; "" where none has it."""
-    releases: list[str] = names.table["releases"]
-    before = [release for release in having if releases.index(release) < names.number]
-    if before:
-        return releases[releases.index(before[-1]) + 1]
-    return having[0] if having else ""
+def _find_change_release(known_in: list[str], release: Release) -> str:
+    """Return the release that removed what the releases `known_in` have, else the one that added it, else ""."""
+    versions: list[str] = release.table["releases"]
+    earlier = [version for version in known_in if versions.index(version) < release.index]
+    if earlier:
+        return versions[versions.index(earlier[-1]) + 1]
+    return known_in[0] if known_in else ""
 
 
 class _Composition:
-    """A composition in the making: overrides are laid in one after another, as Hydra does."""
+    """A composition in the making: overrides are applied one after another, as Hydra does."""
 
-    def __init__(self, given: Given, names: Names) -> None:
-        self.given, self.names = given, names
-        self.groups = names.groups(given.config)
-        bare = Given(given.module, given.config, choices=given.choices)
-        self.values = Values(dict(values(bare, names).held), {})
-        self.schema = frozenset(self.values.held)
-        self.held: dict[str, Any] = dict(self.values.held)
-        for entry in given.entries:
-            self.held[entry.name] = scalar(entry.value)
+    def __init__(self, inputs: HydraInputs, release: Release) -> None:
+        self.inputs, self.release = inputs, release
+        self.group_choices = release.group_choices(inputs.config_name)
+        without_overrides = HydraInputs(inputs.module, inputs.config_name, group_choices=inputs.group_choices)
+        defaults = compose_values(without_overrides, release).by_key
+        self.default_keys = frozenset(defaults)
+        self.values_by_key: dict[str, Any] = dict(defaults)
+        for entry in inputs.entries:
+            self.values_by_key[entry.name] = parse_scalar(entry.value)
 
-    def entry(self, entry: Setting) -> Iterator[UnknownSetting]:
-        """Yield what is wrong with a key of a file: a file may add keys, so only what verl once had, or will have."""
-        top = entry.name.partition(".")[0]
-        if top in ("defaults", "hydra") or self.among(entry.name, self.schema) or self.open(entry.name):
+    def check_entry(self, entry: Setting) -> Iterator[UnknownSetting]:
+        """Yield a key of a file that is unknown; a file may add keys, so only one that another release of verl has."""
+        table = entry.name.partition(".")[0]
+        if table in ("defaults", "hydra"):
             return
-        moved, since = self.moved(entry.name), self.since(entry.name)
-        if moved or since:
-            yield UnknownSetting(entry.name, entry.location, (moved,) if moved else (), since)
+        if self.is_among(entry.name, self.default_keys) or self.allows_new_key(entry.name):
+            return
+        new_key, since = self.find_moved_key(entry.name), self.find_change_release(entry.name)
+        if new_key or since:
+            yield UnknownSetting(entry.name, entry.location, (new_key,) if new_key else (), since)
 
-    def override(self, override: Override) -> UnknownSetting | None:
-        """Return what is wrong with an override, and lay it in."""
+    def apply_override(self, override: Override) -> UnknownSetting | None:
+        """Apply an override; return it as unknown where Hydra refuses it."""
         key = override.key
         if key.partition(".")[0] == "hydra":
             return None
-        if override.prefix != "~" and self.is_group(override):
-            return self.group(override)
+        if override.prefix != "~" and self.is_group_choice(override):
+            return self.check_group_choice(override)
         if override.prefix == "~":
-            return self.removal(override)
-        there = self.among(key, self.held)
-        if override.prefix == "+" and there and not self.joins(override):
-            return self.said(override, (override.spelled(),), self.came(key))
-        if not there and (override.prefix == "" or self.moved(key)):
-            return self.missing(override)
-        self.held[key] = scalar(override.value)
+            return self.apply_removal(override)
+        exists = self.is_among(key, self.values_by_key)
+        if override.prefix == "+" and exists and not self.can_add(override):
+            return self.unknown_setting(override, (override.format(),), self.find_first_release(key))
+        if not exists and (override.prefix == "" or self.find_moved_key(key)):
+            return self.resolve_missing_key(override)
+        self.values_by_key[key] = parse_scalar(override.value)
         return None
 
-    def is_group(self, override: Override) -> bool:
-        """Say whether an override chooses in a group of files; a table given to such a name is no choice."""
+    def is_group_choice(self, override: Override) -> bool:
+        """Return whether an override chooses in a group of files; a table as its value is no choice."""
         group = override.key.partition("@")[0]
-        return override.value[:1] not in ("[", "{") and ("." not in group) and bool(self.names.options(group))
+        return override.value[:1] not in ("[", "{") and ("." not in group) and bool(self.release.group_options(group))
 
-    def group(self, override: Override) -> UnknownSetting | None:
-        """Return what is wrong with a choice in a group."""
-        key, options = override.key, self.names.options(override.key.partition("@")[0])
+    def check_group_choice(self, override: Override) -> UnknownSetting | None:
+        """Return a choice in a group as unknown where Hydra refuses it."""
+        key, options = override.key, self.release.group_options(override.key.partition("@")[0])
         if override.word.known and override.value not in options:
-            near = difflib.get_close_matches(override.value, options, 1)
-            return UnknownSetting(
-                override.text, override.word.location, near=f"{key}={near[0]}" if near else ", ".join(options)
-            )
-        if key in self.groups or override.prefix == "+":
+            matches = difflib.get_close_matches(override.value, options, 1)
+            near = f"{key}={matches[0]}" if matches else ", ".join(options)
+            return UnknownSetting(override.text, override.word.location, near=near)
+        if key in self.group_choices or override.prefix == "+":
             return None
-        return self.said(override, (override.spelled("+"),), "")
+        return self.unknown_setting(override, (override.format("+"),), "")
 
-    def removal(self, override: Override) -> UnknownSetting | None:
-        """Return what is wrong with taking a key out."""
-        if not self.among(override.key, self.held):
-            return self.said(override, (), self.since(override.key))
-        self.held = {key: value for key, value in self.held.items() if not within(key, override.key)}
+    def apply_removal(self, override: Override) -> UnknownSetting | None:
+        """Remove a key; return the override as unknown where the key does not exist."""
+        if not self.is_among(override.key, self.values_by_key):
+            return self.unknown_setting(override, (), self.find_change_release(override.key))
+        items = self.values_by_key.items()
+        self.values_by_key = {key: value for key, value in items if not is_within(key, override.key)}
         return None
 
-    def missing(self, override: Override) -> UnknownSetting:
-        """Return an override whose key this release lacks."""
+    def resolve_missing_key(self, override: Override) -> UnknownSetting:
+        """Return an override whose key this release lacks as unknown, with its new form; apply that."""
         key = override.key
-        moved = self.moved(key)
-        if moved:
-            there = self.among(moved, self.held)
-            now = override.spelled("" if there else "+", moved)
-            self.held[moved] = scalar(override.value)
-            return self.said(override, (now,), self.since(key))
-        if key == "model_engine" and override.value in ENGINES:
-            return self.said(override, (ENGINES[override.value],), "0.7.1")
-        if self.open(key):
-            self.held[key] = scalar(override.value)
-            return self.said(override, (override.spelled("+"),), self.since(key))
-        since = self.since(key)
-        near = difflib.get_close_matches(key, list(self.held), 1, CLOSE) if not since else []
-        return UnknownSetting(override.prefix + key, override.word.location, (), since, near[0] if near else "")
+        new_key = self.find_moved_key(key)
+        if new_key:
+            exists = self.is_among(new_key, self.values_by_key)
+            now = override.format("" if exists else "+", new_key)
+            self.values_by_key[new_key] = parse_scalar(override.value)
+            return self.unknown_setting(override, (now,), self.find_change_release(key))
+        if key == "model_engine" and override.value in ENGINE_CONFIGS:
+            return self.unknown_setting(override, (ENGINE_CONFIGS[override.value],), "0.7.1")
+        if self.allows_new_key(key):
+            self.values_by_key[key] = parse_scalar(override.value)
+            return self.unknown_setting(override, (override.format("+"),), self.find_change_release(key))
+        since = self.find_change_release(key)
+        matches = difflib.get_close_matches(key, list(self.values_by_key), 1, CLOSE_MATCH) if not since else []
+        return UnknownSetting(override.prefix + key, override.word.location, (), since, matches[0] if matches else "")
 
-    def said(self, override: Override, now: tuple[str, ...], since: str) -> UnknownSetting:
+    def unknown_setting(self, override: Override, now: tuple[str, ...], since: str) -> UnknownSetting:
         """Return an override as unknown."""
         return UnknownSetting(override.prefix + override.key, override.word.location, now, since)
 
-    def joins(self, override: Override) -> bool:
-        """Say whether Hydra lets `+` through although the key is there: null, or a list or table is given."""
-        return override.value[:1] in ("[", "{") or Values(self.held, {}).get(override.key) is None
+    def can_add(self, override: Override) -> bool:
+        """Return whether Hydra lets `+` through although the key is there: null, or a list or table is given."""
+        return override.value[:1] in ("[", "{") or Values(self.values_by_key, {}).get(override.key) is None
 
-    def among(self, key: str, keys: Any) -> bool:
-        """Say whether a key, or anything below it, is among `keys`."""
+    def is_among(self, key: str, keys: Any) -> bool:
+        """Return whether a key, or anything below it, is among `keys`."""
         return key in keys or any(name.startswith(f"{key}.") for name in keys)
 
-    def open(self, key: str) -> bool:
-        """Say whether a key may be added: below an empty table, or where verl reads it although it is not listed."""
+    def allows_new_key(self, key: str) -> bool:
+        """Return whether a key may be added: below an empty table, or where verl reads it although it is not listed."""
         parts = key.split(".")
-        parents = (".".join(parts[:stop]) for stop in range(1, len(parts)))
-        return any(self.held.get(parent, "") == {} for parent in parents) or bool(READ_ALL_THE_SAME.fullmatch(key))
+        parents = (".".join(parts[:depth]) for depth in range(1, len(parts)))
+        return any(self.values_by_key.get(parent, "") == {} for parent in parents) or bool(UNLISTED_KEYS.fullmatch(key))
 
-    def moved(self, key: str) -> str:
-        """Return where a key that this release lacks went, "" where nowhere."""
-        if self.among(key, self.schema):
+    def find_moved_key(self, key: str) -> str:
+        """Return the name that a key has in this release, "" where the key is known or has no other name."""
+        if self.is_among(key, self.default_keys):
             return ""
-        for pattern, new in MOVED:
-            found = re.fullmatch(pattern, key)
-            target = found.expand(new) if found else ""
-            if target and (self.among(target, self.schema) or READ_ALL_THE_SAME.fullmatch(target)):
+        for pattern, replacement in MOVED_KEYS:
+            match = re.fullmatch(pattern, key)
+            target = match.expand(replacement) if match else ""
+            if target and (self.is_among(target, self.default_keys) or UNLISTED_KEYS.fullmatch(target)):
                 return target
         return ""
 
-    def since(self, key: str) -> str:
-        """Return the release in which a key went, or the one in which it came; "" where none has it."""
-        return _turn(self.having(key), self.names)
+    def find_change_release(self, key: str) -> str:
+        """Return the release that removed a key, else the one that added it; "" where none has it."""
+        return _find_change_release(self.releases_with_key(key), self.release)
 
-    def came(self, key: str) -> str:
-        """Return the release in which a key that this one has came in."""
-        having, found = self.having(key), self.names.release
-        for release in reversed(self.names.table["releases"][: self.names.number]):
-            if release not in having:
-                return found
-            found = release
+    def find_first_release(self, key: str) -> str:
+        """Return the release that added a key which this one has."""
+        versions, first = self.releases_with_key(key), self.release.version
+        for version in reversed(self.release.table["releases"][: self.release.index]):
+            if version not in versions:
+                return first
+            first = version
         return ""
 
-    def having(self, key: str) -> list[str]:
+    def releases_with_key(self, key: str) -> list[str]:
         """Return the releases whose configuration for this launch has a key."""
-        found = []
-        for release in self.names.table["releases"]:
-            names = verl.of(release)
-            again = resolved(self.given, names)
-            configs = {again.config} | (
-                {"sft_trainer", "sft_trainer_engine"} & set(names.configs()) if self.sft else set()
+        versions = []
+        for version in self.release.table["releases"]:
+            release = tables.find_release(version)
+            release_inputs = resolve_config(self.inputs, release)
+            config_names = {release_inputs.config_name} | (
+                {"sft_trainer", "sft_trainer_engine"} & set(release.config_names()) if self.is_sft else set()
             )
-            if any(self.among(key, names.schema(config, again.choices)) for config in configs):
-                found.append(release)
-        return found
+            if any(
+                self.is_among(key, release.schema(config_name, release_inputs.group_choices))
+                for config_name in config_names
+            ):
+                versions.append(version)
+        return versions
 
     @property
-    def sft(self) -> bool:
-        """Say whether the launch is fine-tuning, whose two trainers have a configuration each."""
-        return self.given.module in (OLD_SFT, NEW_SFT) or self.given.config.startswith("sft_trainer")
+    def is_sft(self) -> bool:
+        """Return whether the launch is fine-tuning, whose two trainers have a configuration each."""
+        return self.inputs.module in (OLD_SFT, NEW_SFT) or self.inputs.config_name.startswith("sft_trainer")

@@ -1,4 +1,4 @@
-"""The values that a launch's keys have in one release: defaults, files, overrides, interpolations followed."""
+"""The values of a launch's keys in one release: defaults, then files, then overrides; interpolations are resolved."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from attncheck.core.launch import Setting, SourceLocation
-from attncheck.lint.frameworks.verl.given import Given, Override
-from attncheck.lint.frameworks.verl.tables import MANDATORY, Names
+from attncheck.lint.frameworks.verl.given import HydraInputs, Override
+from attncheck.lint.frameworks.verl.tables import MANDATORY, Release
 
-SELECT = re.compile(r"\$\{oc\.select:\s*([\w.]+)\s*(?:,(.*))?\}")
-FOLLOW = re.compile(r"\$\{([\w.]+)\}")
-DEPTH = 12  # interpolations that follow one another; more is a circle
+SELECT_INTERPOLATION = re.compile(r"\$\{oc\.select:\s*([\w.]+)\s*(?:,(.*))?\}")
+KEY_INTERPOLATION = re.compile(r"\$\{([\w.]+)\}")
+MAX_INTERPOLATIONS = 12  # interpolations that follow one another; more is a circle
 NUMBER = re.compile(r"[+-]?(\d[\d_]*)(\.\d*)?([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
-class Unknowable:
+class UnresolvedValue:
     """A value that only running the launch can tell."""
 
     text: str
@@ -27,15 +27,15 @@ class Unknowable:
 
 @dataclass(frozen=True)
 class Values:
-    """Keys and their values, as written or by default, with what wrote them."""
+    """Keys and their values, as written or by default, with the settings that were written."""
 
-    held: Mapping[str, Any]
-    writers: Mapping[str, Setting]
+    by_key: Mapping[str, Any]
+    written_settings: Mapping[str, Setting]
 
     def get(self, *keys: str) -> Any:
-        """Return the value of the first of `keys` that has one that is not null; None where none has."""
+        """Return the first value of `keys` that is not null, interpolations resolved; None where none is."""
         for key in keys:
-            value = self._followed(self.held.get(key), DEPTH)
+            value = self._resolve_interpolation(self.by_key.get(key), MAX_INTERPOLATIONS)
             if value is not None and value != MANDATORY:
                 return value
         return None
@@ -45,13 +45,13 @@ class Values:
         value = self.get(*keys)
         return default if isinstance(value, bool) or not isinstance(value, (int, float)) else int(value)
 
-    def known(self, key: str) -> int | None:
+    def number_or_none(self, key: str) -> int | None:
         """Return a whole number, None where it is none or cannot be known."""
         value = self.get(key)
         return None if isinstance(value, bool) or not isinstance(value, (int, float)) else int(value)
 
-    def on(self, *keys: str) -> bool:
-        """Say whether a switch is on."""
+    def is_on(self, *keys: str) -> bool:
+        """Return whether a switch is on."""
         return self.get(*keys) is True
 
     def text(self, *keys: str) -> str:
@@ -59,74 +59,77 @@ class Values:
         value = self.get(*keys)
         return value if isinstance(value, str) else ""
 
-    def written(self, *keys: str) -> bool:
-        """Say whether any of `keys` is written in the launch."""
-        return any(key in self.writers for key in keys)
+    def is_written(self, *keys: str) -> bool:
+        """Return whether any of `keys` is written in the launch."""
+        return any(key in self.written_settings for key in keys)
 
-    def place(self, *keys: str) -> SourceLocation:
-        """Return where the first of `keys` that is written stands."""
-        return next((self.writers[key].location for key in keys if key in self.writers), SourceLocation())
+    def locate(self, *keys: str) -> SourceLocation:
+        """Return the location of the first of `keys` that is written."""
+        settings = self.written_settings
+        return next((settings[key].location for key in keys if key in settings), SourceLocation())
 
-    def under(self, key: str) -> bool:
-        """Say whether any key below `key` is there."""
-        return any(name.startswith(f"{key}.") for name in self.held)
+    def has_subkeys(self, key: str) -> bool:
+        """Return whether any key below `key` has a value."""
+        return any(name.startswith(f"{key}.") for name in self.by_key)
 
-    def _followed(self, value: Any, depth: int) -> Any:
+    def _resolve_interpolation(self, value: Any, depth: int) -> Any:
         if not isinstance(value, str) or "${" not in value or depth == 0:
             return value
-        found = SELECT.fullmatch(value)
-        if found:
-            chosen = self._followed(self.held.get(found[1]), depth - 1)
-            return chosen if found[1] in self.held and chosen != MANDATORY else scalar(found[2] or "null")
-        found = FOLLOW.fullmatch(value)
-        return self._followed(self.held.get(found[1]), depth - 1) if found else Unknowable(value)
+        match = SELECT_INTERPOLATION.fullmatch(value)
+        if match:
+            selected = self._resolve_interpolation(self.by_key.get(match[1]), depth - 1)
+            return selected if match[1] in self.by_key and selected != MANDATORY else parse_scalar(match[2] or "null")
+        match = KEY_INTERPOLATION.fullmatch(value)
+        return self._resolve_interpolation(self.by_key.get(match[1]), depth - 1) if match else UnresolvedValue(value)
 
 
-def values(given: Given, names: Names) -> Values:
-    """Return what the keys of a launch are worth in one release."""
-    held: dict[str, Any] = dict(names.schema(given.config, given.choices)) if given.config else {}
-    writers: dict[str, Setting] = {}
-    for entry in given.entries:
-        _put(held, entry.name, scalar(entry.value) if entry.known else Unknowable(entry.value))
-        writers[entry.name] = entry
-    for override in given.overrides:
-        if override.key in given.choices or "@" in override.key:
+def compose_values(inputs: HydraInputs, release: Release) -> Values:
+    """Return the values of a launch's keys in one release."""
+    schema = release.schema(inputs.config_name, inputs.group_choices) if inputs.config_name else {}
+    by_key: dict[str, Any] = dict(schema)
+    written_settings: dict[str, Setting] = {}
+    for entry in inputs.entries:
+        _set_leaves(by_key, entry.name, parse_scalar(entry.value) if entry.known else UnresolvedValue(entry.value))
+        written_settings[entry.name] = entry
+    for override in inputs.overrides:
+        if override.key in inputs.group_choices or "@" in override.key:
             continue
         if override.prefix == "~":
-            held = {key: value for key, value in held.items() if not within(key, override.key)}
+            by_key = {key: value for key, value in by_key.items() if not is_within(key, override.key)}
             continue
-        _put(held, override.key, scalar(override.value) if override.word.known else Unknowable(override.value))
-        writers[override.key] = setting(override)
-        for name in held:
-            if name.startswith(f"{override.key}."):  # a table given at once: `+a.b={c: 1}`
-                writers[name] = writers[override.key]
-    return Values(held, writers)
+        value = parse_scalar(override.value) if override.word.known else UnresolvedValue(override.value)
+        _set_leaves(by_key, override.key, value)
+        written_settings[override.key] = override_to_setting(override)
+        for name in by_key:
+            if name.startswith(f"{override.key}."):  # the value is a table: `+a.b={c: 1}`
+                written_settings[name] = written_settings[override.key]
+    return Values(by_key, written_settings)
 
 
-def setting(override: Override) -> Setting:
+def override_to_setting(override: Override) -> Setting:
     """Return an override as a setting."""
     word = override.word
     return Setting(override.key, override.value, word.location, word.span, known=word.known)
 
 
-def within(key: str, parent: str) -> bool:
-    """Say whether `key` is `parent` or below it."""
+def is_within(key: str, parent: str) -> bool:
+    """Return whether `key` is `parent` or below it."""
     return key == parent or key.startswith(f"{parent}.")
 
 
-def _put(held: dict[str, Any], key: str, value: Any) -> None:
-    """Lay one value in; of a table each leaf."""
+def _set_leaves(by_key: dict[str, Any], key: str, value: Any) -> None:
+    """Set one value; of a table each leaf."""
     if isinstance(value, dict) and value:
-        for name, inner in value.items():
-            _put(held, f"{key}.{name}", inner)
+        for name, leaf in value.items():
+            _set_leaves(by_key, f"{key}.{name}", leaf)
         return
     parts = key.split(".")
-    for stop in range(1, len(parts)):
-        held.pop(".".join(parts[:stop]), None)
-    held[key] = value
+    for depth in range(1, len(parts)):
+        by_key.pop(".".join(parts[:depth]), None)
+    by_key[key] = value
 
 
-def scalar(text: str) -> Any:
+def parse_scalar(text: str) -> Any:
     """Return a value as Hydra reads it: a number, a truth value, null, a list or table, or the text itself."""
     text = text.strip()
     lowered = text.lower()
@@ -135,32 +138,32 @@ def scalar(text: str) -> Any:
     if lowered in ("null", "~"):
         return None
     if NUMBER.fullmatch(text):
-        return _number(text)
+        return _parse_number(text)
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         return text[1:-1]
     if text[:1] in ("[", "{"):
-        return _nested(text)
+        return _parse_nested(text)
     return text
 
 
-def _number(text: str) -> int | float:
-    plain = text.replace("_", "")
+def _parse_number(text: str) -> int | float:
+    digits = text.replace("_", "")
     try:
-        return int(plain)
+        return int(digits)
     except ValueError:
         pass
     try:
-        return float(plain)
+        return float(digits)
     except (ValueError, OverflowError):
         return 0.0
 
 
-def _nested(text: str) -> Any:
+def _parse_nested(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         pass
     if text[0] == "{" and text[-1] == "}" and not any(sign in text[1:-1] for sign in "{}[]"):
         pairs = [part.partition(":") for part in text[1:-1].split(",") if part.strip()]
-        return {key.strip().strip("\"'"): scalar(value) for key, _, value in pairs}
-    return Unknowable(text)
+        return {key.strip().strip("\"'"): parse_scalar(value) for key, _, value in pairs}
+    return UnresolvedValue(text)

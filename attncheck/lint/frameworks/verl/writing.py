@@ -1,4 +1,4 @@
-"""Writes names and settings back into a launch of verl, in the words of one release."""
+"""Writes names and settings back into a launch of verl, in the names of one release."""
 
 from __future__ import annotations
 
@@ -9,207 +9,211 @@ from attncheck.core.errors import BadUsage
 from attncheck.core.job import DROP, KEYS, Job, UnknownSetting
 from attncheck.core.launch import NOWHERE, Edit, Launch, Setting, Source, Word
 from attncheck.lint.files import editing
-from attncheck.lint.frameworks.verl import tables as verl
-from attncheck.lint.frameworks.verl import yaml_tables
-from attncheck.lint.frameworks.verl.given import Override, resolved, taken
-from attncheck.lint.frameworks.verl.job import as_meant
-from attncheck.lint.frameworks.verl.roles import REF, SIZE, Roles
-from attncheck.lint.frameworks.verl.values import values
+from attncheck.lint.frameworks.verl import tables, yaml_tables
+from attncheck.lint.frameworks.verl.given import Override, parse_hydra_inputs, resolve_config
+from attncheck.lint.frameworks.verl.job import with_new_names
+from attncheck.lint.frameworks.verl.roles import REF, ULYSSES_SIZE, LaunchConfig
+from attncheck.lint.frameworks.verl.values import compose_values
 
 SWITCHES = {"on": "True", "off": "False"}
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-# Implementations in the words of engines that do not take transformers' (workers/config/engine.py 0.9.1:190, 520).
-BACKENDS: Mapping[str, Mapping[str, str]] = {
+# Implementations in the names of engines that do not take transformers' (workers/config/engine.py 0.9.1:190, 520).
+ENGINE_BACKENDS: Mapping[str, Mapping[str, str]] = {
     "megatron": {"flash_attention_2": "flash", "eager": "unfused"},
     "torchtitan": {"flex_attention": "flex"},
 }
 Sets = Mapping[str, str]
 
 
-def write(launch: Launch, job: Job, sets: Sets) -> tuple[Edit, ...]:
-    """Return the edits that rename what this release does not know and set what is asked for."""
+def write_settings(launch: Launch, job: Job, sets: Sets) -> tuple[Edit, ...]:
+    """Return the edits that rename what this release does not know and set `sets`; none where one is impossible."""
     try:
-        return tuple(_apart(_edits(launch, job, sets)))
-    except (ValueError, BadUsage):  # a place that cannot be edited: nothing is better than half
+        return tuple(_without_overlaps(_iter_edits(launch, job, sets)))
+    except (ValueError, BadUsage):  # something cannot be edited: no edits are better than half of them
         return ()
 
 
-def _edits(launch: Launch, job: Job, sets: Sets) -> Iterator[Edit]:
-    roles = _roles(launch, job)
-    wanted = dict(_own(roles, sets))
-    writer = _Writer(launch, {(each.location, each.name): each for each in job.unknown_settings})
+def _iter_edits(launch: Launch, job: Job, sets: Sets) -> Iterator[Edit]:
+    config = _read_config(launch, job)
+    new_values = dict(_translate_keys(config, sets))
+    writer = _Writer(launch, {(setting.location, setting.name): setting for setting in job.unknown_settings})
     for word in launch.words[:1]:
-        yield from writer.module(word)
-    for override in taken(launch).overrides:
-        yield from writer.override(override, wanted)
-    yield from writer.tables()
+        yield from writer.edit_module(word)
+    for override in parse_hydra_inputs(launch).overrides:
+        yield from writer.edit_override(override, new_values)
+    yield from writer.remove_emptied_tables()
     for entry in launch.entries:
-        yield from writer.entry(entry, wanted)
-    for word in taken(launch).strange:
-        unknown = writer.unknown.get((word.location, word.text))
-        if unknown is not None and not unknown.near:
-            yield from writer.dropped(word)
-    yield from writer.added({key: value for key, value in wanted.items() if value != DROP}, roles)
+        yield from writer.edit_entry(entry, new_values)
+    for word in parse_hydra_inputs(launch).unrecognized_words:
+        unknown_setting = writer.unknown_settings.get((word.location, word.text))
+        if unknown_setting is not None and not unknown_setting.near:
+            yield from writer.remove_word(word)
+    yield from writer.add_settings({key: value for key, value in new_values.items() if value != DROP}, config)
 
 
-def _apart(edits: Iterable[Edit]) -> Iterator[Edit]:
-    """Yield the edits that do not overlap: of two words that run into one another the first one's."""
-    found: list[Edit] = []
+def _without_overlaps(edits: Iterable[Edit]) -> Iterator[Edit]:
+    """Yield the edits that do not overlap: of two that do, the first."""
+    kept_edits: list[Edit] = []
     for edit in edits:
-        mine = [other.span for other in found if other.source == edit.source]
-        if not any(edit.span[0] < end and start < edit.span[1] for start, end in mine):
-            found.append(edit)
+        spans = [earlier.span for earlier in kept_edits if earlier.source == edit.source]
+        if not any(edit.span[0] < end and start < edit.span[1] for start, end in spans):
+            kept_edits.append(edit)
             yield edit
 
 
-def _roles(launch: Launch, job: Job) -> Roles:
-    names = verl.of(job.version)
-    given = resolved(as_meant(taken(launch), job.unknown_settings), names)
-    return Roles(names, given, values(given, names))
+def _read_config(launch: Launch, job: Job) -> LaunchConfig:
+    release = tables.find_release(job.version)
+    inputs = resolve_config(with_new_names(parse_hydra_inputs(launch), job.unknown_settings), release)
+    return LaunchConfig(release, inputs, compose_values(inputs, release))
 
 
-def _own(roles: Roles, sets: Sets) -> Iterator[tuple[str, str]]:
-    """Yield what is asked for in verl's own keys and values."""
+def _translate_keys(config: LaunchConfig, sets: Sets) -> Iterator[tuple[str, str]]:
+    """Yield the settings `sets` in verl's own keys and values."""
     for key, value in sets.items():
         if key not in KEYS:
             yield key, value
             continue
-        names = roles.keys(key)
+        names = config.find_keys(key)
         text = SWITCHES.get(value, value)
-        if key == "attn_implementation" and roles.strategy in BACKENDS:
-            text = BACKENDS[roles.strategy].get(value, "")
+        if key == "attn_implementation" and config.strategy in ENGINE_BACKENDS:
+            text = ENGINE_BACKENDS[config.strategy].get(value, "")
             names = names if text else ()
         if key == "precision":
             yield from ((name, DTYPES.get(value, value)) for name in names)
         elif key == "ring_size":
-            yield from _sizes(roles, names, text)
-        elif key == "max_length" and roles.reinforcement:
-            yield from _length(roles, value)
+            yield from _sequence_parallel_settings(config, names, text)
+        elif key == "max_length" and config.is_reinforcement:
+            yield from _response_length(config, value)
         else:
             yield from ((name, text) for name in names[:1])
 
 
-def _sizes(roles: Roles, names: tuple[str, ...], value: str) -> Iterator[tuple[str, str]]:
+def _sequence_parallel_settings(config: LaunchConfig, names: tuple[str, ...], value: str) -> Iterator[tuple[str, str]]:
     """Yield the size of sequence parallelism for every key that is written, else for the one that decides."""
-    followers = (f"{REF}.{SIZE}", f"{REF}.fsdp_config.{SIZE}") if roles.reinforcement and roles.fsdp else ()
-    written = [name for name in (*names, *followers) if roles.values.written(name)]
-    for name in written or names[:1]:
+    reference_keys = (f"{REF}.{ULYSSES_SIZE}", f"{REF}.fsdp_config.{ULYSSES_SIZE}")
+    keys = (*names, *reference_keys) if config.is_reinforcement and config.is_fsdp else names
+    written_keys = [name for name in keys if config.values.is_written(name)]
+    for name in written_keys or names[:1]:
         yield name, value
 
 
-def _length(roles: Roles, value: str) -> Iterator[tuple[str, str]]:
-    prompt = roles.values.known("data.max_prompt_length")
-    if value.isdigit() and prompt is not None and int(value) > prompt:
-        yield "data.max_response_length", str(int(value) - prompt)
+def _response_length(config: LaunchConfig, value: str) -> Iterator[tuple[str, str]]:
+    prompt_length = config.values.number_or_none("data.max_prompt_length")
+    if value.isdigit() and prompt_length is not None and int(value) > prompt_length:
+        yield "data.max_response_length", str(int(value) - prompt_length)
 
 
 class _Writer:
-    """The edits of one launch; what is set is taken out of `wanted` on the way."""
+    """Makes the edits of one launch; each setting that is set is removed from `new_values` on the way."""
 
-    def __init__(self, launch: Launch, unknown: Mapping[tuple[object, str], UnknownSetting]) -> None:
+    def __init__(self, launch: Launch, unknown_settings: Mapping[tuple[object, str], UnknownSetting]) -> None:
         self.launch = launch
-        self.unknown = unknown
+        self.unknown_settings = unknown_settings
         self.source = launch.source
-        self.moved: dict[str, str] = {}  # keys of the file that stand elsewhere in it now
+        self.moved_entries: dict[str, str] = {}  # new key -> value, of the file's keys that were renamed
 
-    def module(self, word: Word) -> Iterator[Edit]:
+    def edit_module(self, word: Word) -> Iterator[Edit]:
         """Yield the module's new name."""
-        unknown = self.unknown.get((word.location, word.text))
-        if unknown is not None and unknown.now:
-            yield from self.swapped(word, word.text, unknown.now[0])
+        unknown_setting = self.unknown_settings.get((word.location, word.text))
+        if unknown_setting is not None and unknown_setting.now:
+            yield from self.replace_in_word(word, word.text, unknown_setting.now[0])
 
-    def override(self, override: Override, wanted: dict[str, str]) -> Iterator[Edit]:
-        """Yield what becomes of one override."""
-        unknown = self.unknown.get((override.word.location, override.prefix + override.key))
-        said = unknown.now[0] if unknown is not None and unknown.now else override.text
-        key = said.partition("=")[0].lstrip("+~")
-        if key in wanted and override.prefix != "~":
-            value = wanted.pop(key)
-            yield from self.dropped(override.word) if value == DROP else self.valued(override, said, value)
-        elif unknown is not None and unknown.now:
-            name, equals, _ = said.partition("=")
-            old = override.prefix + override.key
-            if override.text == f"{old}={override.value}" and said == f"{name}={override.value}":
-                yield from self.swapped(override.word, f"{old}{equals}", f"{name}{equals}")
+    def edit_override(self, override: Override, new_values: dict[str, str]) -> Iterator[Edit]:
+        """Yield the edits of one override: a new name, a new value, its removal."""
+        unknown_setting = self.unknown_settings.get((override.word.location, override.prefix + override.key))
+        new_text = unknown_setting.now[0] if unknown_setting is not None and unknown_setting.now else override.text
+        key = new_text.partition("=")[0].lstrip("+~")
+        if key in new_values and override.prefix != "~":
+            value = new_values.pop(key)
+            yield from self.remove_word(override.word) if value == DROP else self.set_value(override, new_text, value)
+        elif unknown_setting is not None and unknown_setting.now:
+            name, equals, _ = new_text.partition("=")
+            written_key = override.prefix + override.key
+            if override.text == f"{written_key}={override.value}" and new_text == f"{name}={override.value}":
+                yield from self.replace_in_word(override.word, f"{written_key}{equals}", f"{name}{equals}")
             else:
-                yield from self.swapped(override.word, override.text, said)
-        elif unknown is not None and not unknown.near:
-            yield from self.dropped(override.word)
+                yield from self.replace_in_word(override.word, override.text, new_text)
+        elif unknown_setting is not None and not unknown_setting.near:
+            yield from self.remove_word(override.word)
 
-    def valued(self, override: Override, said: str, value: str) -> Iterator[Edit]:
-        """Yield an override with another value."""
-        yield from self.swapped(override.word, override.text, f"{said.partition('=')[0]}={value}")
+    def set_value(self, override: Override, new_text: str, value: str) -> Iterator[Edit]:
+        """Yield the edit that gives an override another value."""
+        yield from self.replace_in_word(override.word, override.text, f"{new_text.partition('=')[0]}={value}")
 
-    def swapped(self, word: Word, old: str, new: str) -> Iterator[Edit]:
-        """Yield a part of a word put otherwise, its quotes and variables left as they are."""
+    def replace_in_word(self, word: Word, old: str, new: str) -> Iterator[Edit]:
+        """Yield the edit that replaces a part of a word, its quotes and variables left as they are."""
         if word.span == NOWHERE:
             return
-        raw = self.source.text[slice(*word.span)]
-        start = raw.find(old)
-        if start >= 0 and raw.count(old) == 1 and (len(raw) - len(old) <= 2 or old.endswith("=")):
-            at = word.span[0] + start
-            yield Edit(self.source.name, (at, at + len(old)), new)
-        elif raw.partition("=")[0].lstrip("\"'+~") == word.text.partition("=")[0].lstrip("+~"):
+        text = self.source.text[slice(*word.span)]
+        start = text.find(old)
+        if start >= 0 and text.count(old) == 1 and (len(text) - len(old) <= 2 or old.endswith("=")):
+            begin = word.span[0] + start
+            yield Edit(self.source.name, (begin, begin + len(old)), new)
+        elif text.partition("=")[0].lstrip("\"'+~") == word.text.partition("=")[0].lstrip("+~"):
             yield Edit(self.source.name, word.span, shlex.quote(new))
 
-    def dropped(self, word: Word) -> Iterator[Edit]:
-        """Yield a word taken out, where it stands as itself."""
-        raw = self.source.text[slice(*word.span)] if word.span != NOWHERE else ""
-        if raw.partition("=")[0].strip("\"'") == word.text.partition("=")[0]:
+    def remove_word(self, word: Word) -> Iterator[Edit]:
+        """Yield the edit that removes a word, where the source has it literally."""
+        text = self.source.text[slice(*word.span)] if word.span != NOWHERE else ""
+        if text.partition("=")[0].strip("\"'") == word.text.partition("=")[0]:
             yield editing.dropped(self.source, word.span)
 
-    def tables(self) -> Iterator[Edit]:
-        """Yield the tables of a YAML file that renaming leaves empty, taken out: an empty one is null, and refused."""
-        gone = [one.name for one in self.launch.entries if (one.location, one.name) in self.unknown]
-        if gone and self.file.kind == "yaml":
-            yield from (edit for _, edit in yaml_tables.emptied(self.file, self.launch.entries, gone))
+    def remove_emptied_tables(self) -> Iterator[Edit]:
+        """Yield the edits that remove tables of a YAML file left empty by renaming: such a one is null, and refused."""
+        removed_keys = [
+            entry.name for entry in self.launch.entries if (entry.location, entry.name) in self.unknown_settings
+        ]
+        if removed_keys and self.config_file.kind == "yaml":
+            emptied = yaml_tables.remove_emptied_tables(self.config_file, self.launch.entries, removed_keys)
+            yield from (edit for _, edit in emptied)
 
-    def entry(self, entry: Setting, wanted: dict[str, str]) -> Iterator[Edit]:
-        """Yield what becomes of one key of a file."""
-        source = self.file
-        unknown = self.unknown.get((entry.location, entry.name))
-        key = unknown.now[0] if unknown is not None and unknown.now else entry.name
-        overridden = any(override.key == key for override in taken(self.launch).overrides)
-        if unknown is not None:
+    def edit_entry(self, entry: Setting, new_values: dict[str, str]) -> Iterator[Edit]:
+        """Yield the edits of one key of a file: its removal or a new value."""
+        source = self.config_file
+        unknown_setting = self.unknown_settings.get((entry.location, entry.name))
+        key = unknown_setting.now[0] if unknown_setting is not None and unknown_setting.now else entry.name
+        is_overridden = any(override.key == key for override in parse_hydra_inputs(self.launch).overrides)
+        if unknown_setting is not None:
             yield editing.dropped(source, entry.span)
-            if unknown.now and key not in wanted:
-                self.moved[key] = entry.value
+            if unknown_setting.now and key not in new_values:
+                self.moved_entries[key] = entry.value
             return
-        if key in wanted and not overridden and not self.launch.words:
-            value = wanted.pop(key)
+        if key in new_values and not is_overridden and not self.launch.words:
+            value = new_values.pop(key)
             yield editing.dropped(source, entry.span) if value == DROP else editing.replaced(entry, value)
 
     @property
-    def file(self) -> Source:
-        """Return the file whose keys the launch has."""
+    def config_file(self) -> Source:
+        """Return the source of the launch's keys: its configuration file, else its own source."""
         return self.launch.file or self.source
 
-    def in_file(self, wanted: Sets) -> Iterator[Edit]:
-        """Yield new keys of the file."""
-        if self.file.kind == "yaml":
-            yield from yaml_tables.added(self.file, self.launch.entries, wanted)
+    def add_to_file(self, new_values: Sets) -> Iterator[Edit]:
+        """Yield the edits that add keys to the file."""
+        if self.config_file.kind == "yaml":
+            yield from yaml_tables.add_keys(self.config_file, self.launch.entries, new_values)
         else:
-            yield from (editing.added(self.file, key, value) for key, value in wanted.items())
+            yield from (editing.added(self.config_file, key, value) for key, value in new_values.items())
 
-    def added(self, wanted: Sets, roles: Roles) -> Iterator[Edit]:
-        """Yield what stands nowhere yet: one argument more each, or a key of the file."""
-        yield from self.in_file({**self.moved, **({} if self.launch.words else wanted)})
+    def add_settings(self, new_values: Sets, config: LaunchConfig) -> Iterator[Edit]:
+        """Yield the edits that add settings, each as an argument of the command or as a key of the file."""
+        yield from self.add_to_file({**self.moved_entries, **({} if self.launch.words else new_values)})
         if not self.launch.words:
             return
-        end = self.launch.words[-1]
-        texts = [shlex.quote(f"{'' if _there(roles, key) else '+'}{key}={value}") for key, value in wanted.items()]
+        last_word = self.launch.words[-1]
+        prefixes = {key: "" if _is_in_schema(config, key) else "+" for key in new_values}
+        texts = [shlex.quote(f"{prefixes[key]}{key}={value}") for key, value in new_values.items()]
         edits = [editing.appended(self.launch, text) for text in texts]
-        if end.known or not edits:
+        if last_word.known or not edits:
             yield from edits
             return
         # "$@" stays last: what the user adds by hand must win.
         for text in texts:
-            yield Edit(self.source.name, (end.span[0], end.span[0]), f"{text} ")
+            yield Edit(self.source.name, (last_word.span[0], last_word.span[0]), f"{text} ")
 
 
-def _there(roles: Roles, key: str) -> bool:
-    """Say whether Hydra knows a key without `+`."""
+def _is_in_schema(config: LaunchConfig, key: str) -> bool:
+    """Return whether Hydra knows a key without `+`."""
     return any(
         name == key or name.startswith(f"{key}.")
-        for name in roles.names.schema(roles.given.config, roles.given.choices)
+        for name in config.release.schema(config.inputs.config_name, config.inputs.group_choices)
     )
