@@ -25,24 +25,24 @@ FOLDER = Path(__file__).parent / "data" / "snapshots"
 
 
 @cache
-def recorded(name: str) -> Snapshot:
+def load_snapshot(name: str) -> Snapshot:
     """Return the snapshot recorded as tests/data/snapshots/NAME.json."""
     return codec.loads(Snapshot, (FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def h200() -> Snapshot:
-    """One H200: torch 2.11+cu130, flash-attn 2.8.3, ring-flash-attn 0.1.8, transformers 5.17."""
-    return recorded("h200")
+    """Return one H200: torch 2.11+cu130, flash-attn 2.8.3, ring-flash-attn 0.1.8, transformers 5.17."""
+    return load_snapshot("h200")
 
 
 def h200x2() -> Snapshot:
     """Return two H200s joined by NVLink, with the same packages."""
-    return recorded("h200x2")
+    return load_snapshot("h200x2")
 
 
 def laptop() -> Snapshot:
-    """A machine without a GPU: torch 2.13+cpu, transformers 5.17, nothing else."""
-    return recorded("laptop")
+    """Return a machine without a GPU: torch 2.13+cpu, transformers 5.17, nothing else."""
+    return load_snapshot("laptop")
 
 
 def package(snapshot: Snapshot, name: str, version: str, **fields: Any) -> Snapshot:
@@ -62,36 +62,36 @@ def without(snapshot: Snapshot, *names: str) -> Snapshot:
     )
 
 
-def env(snapshot: Snapshot, **variables: str) -> Snapshot:
+def with_env(snapshot: Snapshot, **variables: str) -> Snapshot:
     """Set environment variables."""
     return replace(snapshot, environ={**snapshot.environ, **variables})
 
 
-def host(snapshot: Snapshot, **fields: Any) -> Snapshot:
+def with_host(snapshot: Snapshot, **fields: Any) -> Snapshot:
     """Change fields of the host."""
     return replace(snapshot, host=replace(snapshot.host, **fields))
 
 
-def tools(snapshot: Snapshot, **fields: Any) -> Snapshot:
+def with_build_tools(snapshot: Snapshot, **fields: Any) -> Snapshot:
     """Change fields of the build tools."""
     return replace(snapshot, build_tools=replace(snapshot.build_tools, **fields))
 
 
-def torch(snapshot: Snapshot, **fields: Any) -> Snapshot:
+def with_torch(snapshot: Snapshot, **fields: Any) -> Snapshot:
     """Change fields of torch (its version in the distribution too)."""
     assert isinstance(snapshot.torch, Known)
-    changed = replace(snapshot, torch=Known(replace(snapshot.torch.value, **fields)))
-    return package(changed, "torch", fields["version"]) if "version" in fields else changed
+    updated = replace(snapshot, torch=Known(replace(snapshot.torch.value, **fields)))
+    return package(updated, "torch", fields["version"]) if "version" in fields else updated
 
 
-def imported(snapshot: Snapshot, module: str, outcome: Any = "ok", **fields: Any) -> Snapshot:
+def with_import(snapshot: Snapshot, module: str, outcome: Any = "ok", **fields: Any) -> Snapshot:
     """Set how importing `module` ended."""
     before = snapshot.imports.value if isinstance(snapshot.imports, Known) else ()
     new = ImportOutcome(module=module, outcome=outcome, seconds=fields.pop("seconds", 1.0), **fields)
     return replace(snapshot, imports=Known((*(o for o in before if o.module != module), new)))
 
 
-def interfaces(snapshot: Snapshot, **fields: Any) -> Snapshot:
+def with_interfaces(snapshot: Snapshot, **fields: Any) -> Snapshot:
     """Change fields of the interfaces; mappings are merged into what is there."""
     before = snapshot.interfaces.value if isinstance(snapshot.interfaces, Known) else Interfaces()
     for name, value in fields.items():
@@ -100,7 +100,7 @@ def interfaces(snapshot: Snapshot, **fields: Any) -> Snapshot:
     return replace(snapshot, interfaces=Known(replace(before, **fields)))
 
 
-def binary(snapshot: Snapshot, module: str, **fields: Any) -> Snapshot:
+def with_binary(snapshot: Snapshot, module: str, **fields: Any) -> Snapshot:
     """Change (or add) the extension that is imported as `module`."""
     before = next((b for b in snapshot.binaries if b.module == module), None)
     before = before or Binary(
@@ -110,7 +110,7 @@ def binary(snapshot: Snapshot, module: str, **fields: Any) -> Snapshot:
     return replace(snapshot, binaries=(*others, replace(before, **fields)))
 
 
-def driver(snapshot: Snapshot, **fields: Any) -> Snapshot:
+def with_driver(snapshot: Snapshot, **fields: Any) -> Snapshot:
     """Change fields of the driver."""
     assert isinstance(snapshot.driver, Known)
     return replace(snapshot, driver=Known(replace(snapshot.driver.value, **fields)))
@@ -139,18 +139,18 @@ def hide(snapshot: Snapshot, *indices: int) -> Snapshot:
 
 
 def model(snapshot: Snapshot, **fields: Any) -> Snapshot:
-    """Ask about a model: a Qwen2.5-7B-like one with the given fields changed."""
+    """Request a model: a Qwen2.5-7B-like one with the given fields changed."""
     before = snapshot.model.value if isinstance(snapshot.model, Known) else QWEN2
     return replace(snapshot, model=Known(replace(before, **fields)))
 
 
-def job(snapshot: Snapshot, plan: Mapping[str, Any] = MappingProxyType({}), **fields: Any) -> Snapshot:
-    """Give a launch: OpenRLHF's SFT on one H200 with ring-flash-attn's scheme, changed as said."""
-    before = snapshot.job.value if isinstance(snapshot.job, Known) else OPENRLHF
+def with_job(snapshot: Snapshot, plan: Mapping[str, Any] = MappingProxyType({}), **fields: Any) -> Snapshot:
+    """Give a launch: OpenRLHF's SFT on one H200 with ring-flash-attn's scheme, with the given fields changed."""
+    before = snapshot.job.value if isinstance(snapshot.job, Known) else OPENRLHF_JOB
     return replace(snapshot, job=Known(replace(before, plan=replace(before.plan, **plan), **fields)))
 
 
-OPENRLHF = Job(
+OPENRLHF_JOB = Job(
     framework="openrlhf",
     version="0.11.2",
     trainer="sft",

@@ -1,4 +1,4 @@
-"""Judges a snapshot: runs the rules that matter and stamps what they find."""
+"""Runs the rules that matter on a snapshot and turns the problems that they yield into findings."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ from attncheck.doctor.rules import Rule
 
 @cache
 def all_rules() -> tuple[tuple[Rule, ...], tuple[registry.Broken, ...]]:
-    """Return every rule, by code, with its name and page filled in, and the ones that could not be loaded."""
+    """Return every rule, sorted by code, with name and page filled in, and the ones that could not be loaded."""
     extensions, broken = registry.load(rules, "attncheck.rules", families=True)
-    loaded: dict[str, Rule] = {}
+    rules_by_code: dict[str, Rule] = {}
     for extension in extensions:
         rule = getattr(extension.module, "RULE", None)
         if not isinstance(rule, Rule):
             broken.append(registry.Broken(extension.module.__name__, "it has no RULE"))
-        elif rule.code in loaded:
-            broken.append(registry.Broken(extension.module.__name__, f"{rule.code} is {loaded[rule.code].name}'s"))
+        elif rule.code in rules_by_code:
+            broken.append(
+                registry.Broken(extension.module.__name__, f"{rule.code} is {rules_by_code[rule.code].name}'s")
+            )
         else:
             page = (extension.module.__doc__ or "").strip()
-            loaded[rule.code] = replace(rule, name=extension.name.replace("_", "-"), page=page)
-    return tuple(loaded[code] for code in sorted(loaded)), tuple(broken)
+            rules_by_code[rule.code] = replace(rule, name=extension.name.replace("_", "-"), page=page)
+    return tuple(rules_by_code[code] for code in sorted(rules_by_code)), tuple(broken)
 
 
 def check_codes(codes: Iterable[str]) -> None:
@@ -46,18 +48,18 @@ def check_codes(codes: Iterable[str]) -> None:
 
 
 def page(code: str) -> str:
-    """Return the page of the rule with this code or name. Raises `BadUsage`."""
-    known = all_rules()[0]
-    for rule in known:
+    """Return the page of the rule with this code or name, as text. Raises `BadUsage`."""
+    loaded = all_rules()[0]
+    for rule in loaded:
         if code.upper() == rule.code or code.lower() == rule.name:
             return f"{rule.code} {rule.name} ({rule.severity})\n\n{rule.page}\n"
-    near = difflib.get_close_matches(code, [*(r.code for r in known), *(r.name for r in known)], n=300, cutoff=0.5)
-    best = max(near, key=lambda word: _shared_start(word.lower(), code.lower()), default="")
-    raise BadUsage(f"no rule {code!r}; " + (f"did you mean {best}?" if best else "`attncheck rules` lists them"))
+    similar = difflib.get_close_matches(code, [*(r.code for r in loaded), *(r.name for r in loaded)], n=300, cutoff=0.5)
+    closest = max(similar, key=lambda candidate: _common_prefix_length(candidate.lower(), code.lower()), default="")
+    raise BadUsage(f"no rule {code!r}; " + (f"did you mean {closest}?" if closest else "`attncheck rules` lists them"))
 
 
-def _shared_start(first: str, second: str) -> int:
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second)))
+def _common_prefix_length(first: str, second: str) -> int:
+    return sum(1 for _ in itertools.takewhile(lambda characters: characters[0] == characters[1], zip(first, second)))
 
 
 def judge(
@@ -66,13 +68,16 @@ def judge(
     select: Collection[str] = (),
     ignore: Collection[str] = (),
 ) -> Report:
-    """Return the report on `snapshot`. `select` and `ignore` are codes or prefixes ("ATN1"); ignore wins."""
-    known, broken = all_rules()
+    """Run the rules that matter for `needs` on `snapshot` and return the report.
+
+    `select` and `ignore` are codes or prefixes ("ATN1"); `ignore` wins.
+    """
+    loaded, broken = all_rules()
     findings: list[Finding] = []
     skips: list[Skip] = []
     passed: list[str] = []
     suppressed: list[str] = []
-    for rule in known:
+    for rule in loaded:
         if rule.by_engine or (rule.needs and not rule.needs & needs) or (rule.general and "job" in needs):
             continue
         if not is_selected(rule.code, select, ignore):
@@ -84,12 +89,12 @@ def judge(
             skips.append(Skip(rule.code, rule.name, str(missing)))
             continue
         except Exception as error:  # one rule that crashes must not silence the others
-            findings.append(_crashed(rule, error))
+            findings.append(_describe_crash(rule, error))
             continue
-        findings += [stamp(rule, problem) for problem in problems]
+        findings += [make_finding(rule, problem) for problem in problems]
         if not problems:
             passed.append(rule.code)
-    findings += [_unloadable(item) for item in broken]
+    findings += [_describe_load_failure(extension) for extension in broken]
     return Report(
         "doctor",
         snapshot,
@@ -109,8 +114,8 @@ def add_findings(
     return replace(report, findings=gravest_first((*report.findings, *kept)))
 
 
-def stamp(rule: Rule, problem: Problem) -> Finding:
-    """Return `problem` as a finding of `rule`, one step milder where it is only predicted."""
+def make_finding(rule: Rule, problem: Problem) -> Finding:
+    """Return `problem` as a finding of `rule`, one severity step milder where it is only predicted."""
     severity: Severity = rule.severity
     if problem.predicted and severity == "error":
         severity = "warning"
@@ -126,7 +131,7 @@ def stamp(rule: Rule, problem: Problem) -> Finding:
     )
 
 
-def _crashed(rule: Rule, error: Exception) -> Finding:
+def _describe_crash(rule: Rule, error: Exception) -> Finding:
     last = traceback.extract_tb(error.__traceback__)[-1]
     return stamp_as(
         "ATN901",
@@ -138,14 +143,18 @@ def _crashed(rule: Rule, error: Exception) -> Finding:
     )
 
 
-def _unloadable(item: registry.Broken) -> Finding:
+def _describe_load_failure(extension: registry.Broken) -> Finding:
     return stamp_as(
         "ATN902",
-        Problem(message=f"the extension {item.name} cannot be loaded", evidence=(item.reason,), subject=item.name),
+        Problem(
+            message=f"the extension {extension.name} cannot be loaded",
+            evidence=(extension.reason,),
+            subject=extension.name,
+        ),
     )
 
 
 def stamp_as(code: str, problem: Problem) -> Finding:
     """Return `problem` as a finding of the rule `code`, one that the engine raises by itself."""
     rule = next(rule for rule in all_rules()[0] if rule.code == code)
-    return stamp(rule, problem)
+    return make_finding(rule, problem)

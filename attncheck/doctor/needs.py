@@ -1,4 +1,4 @@
-"""What a job can need: a rule that concerns none of it stays silent."""
+"""What a job can need of the attention stack: a rule for none of its needs is not run."""
 
 from __future__ import annotations
 

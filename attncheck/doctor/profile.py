@@ -1,4 +1,4 @@
-"""What the user's job needs, so that nothing is red that does not matter to it."""
+"""What the user's job needs, so that only rules that matter to it are run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from attncheck.doctor.needs import Need
 Profile = Literal["auto", "flash", "ring", "rl", "all"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 
-_NAMED: dict[str, frozenset[Need]] = {
+_NEEDS_BY_PROFILE: dict[str, frozenset[Need]] = {
     "flash": frozenset({"flash"}),
     "ring": frozenset({"flash", "ring", "ulysses", "context_parallel"}),
     "rl": frozenset({"flash", "rl"}),
     "all": frozenset({"flash", "ring", "ulysses", "context_parallel", "rl", "liger"}),
 }
-# Distributions whose presence shows that the user means to use the thing, beside the frameworks that need it.
-_SIGNS: dict[Need, tuple[str, ...]] = {
+# Distributions whose presence shows this need, beside the frameworks that have it.
+_PACKAGES_BY_NEED: dict[Need, tuple[str, ...]] = {
     "flash": ("flash-attn", "flash-attn-3", "flash-attn-4", "ring-flash-attn"),
     "ring": ("ring-flash-attn", "yunchang"),
     "ulysses": ("ring-flash-attn", "yunchang"),
@@ -29,27 +29,29 @@ _SIGNS: dict[Need, tuple[str, ...]] = {
 
 
 def needs(profile: Profile, snapshot: Snapshot) -> frozenset[Need]:
-    """Return what matters under `profile`; "auto" reads it off what is installed."""
+    """Return the needs of `profile`; "auto" infers them from the installed packages."""
     if profile != "auto":
-        return _NAMED[profile]
-    found = {need for need, signs in _SIGNS.items() if snapshot.has(*signs)}
-    return frozenset(found.union(*(each.needs for each in FRAMEWORKS if snapshot.has(each.distribution))))
+        return _NEEDS_BY_PROFILE[profile]
+    needed = {need for need, packages in _PACKAGES_BY_NEED.items() if snapshot.has(*packages)}
+    return frozenset(
+        needed.union(*(framework.needs for framework in FRAMEWORKS if snapshot.has(framework.distribution)))
+    )
 
 
-_SCHEMES: dict[str, Need] = {"llama3": "ring", "ulysses": "ulysses", "torch": "context_parallel"}
+_NEED_BY_SCHEME: dict[str, Need] = {"llama3": "ring", "ulysses": "ulysses", "torch": "context_parallel"}
 
 
 def needs_of(job: Job) -> frozenset[Need]:
-    """Return what matters to one launch: no more than what it will use."""
-    found: set[Need] = {"job"}
+    """Return the needs of one launch: no more than what it will use."""
+    needed: set[Need] = {"job"}
     if "flash" in job.plan.attn_implementation or "flash_attn" in job.imports:
-        found.add("flash")
-    if job.plan.ring_size > 1 and job.scheme in _SCHEMES:
-        found.add(_SCHEMES[job.scheme])
+        needed.add("flash")
+    if job.plan.ring_size > 1 and job.scheme in _NEED_BY_SCHEME:
+        needed.add(_NEED_BY_SCHEME[job.scheme])
     if "ring_flash_attn" in job.imports:
-        found.add("ring")
+        needed.add("ring")
     if job.plan.liger:
-        found.add("liger")
+        needed.add("liger")
     if job.reinforcement:
-        found.add("rl")
-    return frozenset(found)
+        needed.add("rl")
+    return frozenset(needed)

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from attncheck.doctor.rules import Rule
 
 
-def title(rule: Rule) -> str:
-    """Return the defect a rule finds, in one line."""
+def rule_title(rule: Rule) -> str:
+    """Return the defect that a rule finds, in one line."""
     return rule.page.partition("\n")[0].rstrip(".")
 
 
 def as_text(rules: Sequence[Rule]) -> str:
     """Return one line a rule: code, severity, name, defect."""
     width = max(len(rule.name) for rule in rules)
-    return "".join(f"{rule.code} {rule.severity:<7} {rule.name:<{width}}  {title(rule)}\n" for rule in rules)
+    return "".join(f"{rule.code} {rule.severity:<7} {rule.name:<{width}}  {rule_title(rule)}\n" for rule in rules)
 
 
 def as_json(rules: Sequence[Rule]) -> str:
@@ -27,7 +27,7 @@ def as_json(rules: Sequence[Rule]) -> str:
             "name": rule.name,
             "severity": rule.severity,
             "needs": sorted(rule.needs),
-            "title": title(rule),
+            "title": rule_title(rule),
             "page": rule.page,
         }
         for rule in rules
@@ -36,7 +36,7 @@ def as_json(rules: Sequence[Rule]) -> str:
 
 
 def as_markdown(rules: Sequence[Rule]) -> str:
-    """Return the table that stands in the README."""
+    """Return the README's table of rules."""
     rows = ["| code | severity | rule | defect |", "|---|---|---|---|"]
-    rows += [f"| {rule.code} | {rule.severity} | `{rule.name}` | {title(rule)} |" for rule in rules]
+    rows += [f"| {rule.code} | {rule.severity} | `{rule.name}` | {rule_title(rule)} |" for rule in rules]
     return "\n".join(rows) + "\n"

@@ -13,138 +13,150 @@ from attncheck.core.environment import Distribution, Torch
 from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.gpus import NAMED
-from attncheck.doctor.queries.requirements import normalised
+from attncheck.doctor.knowledge.gpus import GPUS_BY_NAME
+from attncheck.doctor.queries.requirements import canonical_name
 
-UNSEEN = "judged for a target, which nobody has looked at"
-NONE = "none"  # as a version: the package is not there
+NOT_PROBED = "judged for a target, which nobody has looked at"
+NOT_INSTALLED = "none"  # as a version: the package is not there
 
 
 @dataclass(frozen=True)
 class Target:
-    """A machine and what is installed on it, as far as it was said; the rest is taken to be as here."""
+    """A machine and the packages on it, as far as `--target` names them; the rest is taken to be as on this one."""
 
     text: str
-    gpu: str = ""  # its name, "" where none was said
+    gpu_name: str = ""  # "" where none is named
     compute_capability: tuple[int, int] | None = None
     memory_bytes: int | None = None
-    gpus: int | None = None  # on each node
+    gpus_per_node: int | None = None
     driver: str = ""
-    versions: dict[str, str] = field(default_factory=dict)  # distribution -> version, or `NONE`
+    versions: dict[str, str] = field(default_factory=dict)  # distribution -> version, or `NOT_INSTALLED`
 
 
 def target(text: str) -> Target:
-    """Return the target written as words with commas between. Raises `BadUsage` naming the word.
+    """Return the target written as comma-separated tokens. Raises `BadUsage` naming the token.
 
-    "h100x8" is eight H100; "sm_90" a generation; "cpu" no GPU; "gpus=8"; "driver=580"; "torch=2.9", "flash-attn=none"
-    and so on are versions of packages.
+    "h100x8" is eight H100; "sm_90" a GPU generation; "cpu" no GPU; "gpus=8"; "driver=580"; "torch=2.9",
+    "flash-attn=none" and so on are versions of packages.
     """
-    found = Target(text)
-    for word in filter(None, (part.strip() for part in text.split(","))):
-        found = _with(found, word)
-    if found.gpus is not None and found.gpus > 0 and found.compute_capability is None:
-        raise BadUsage(f"--target {text!r}: {found.gpus} GPUs of which kind? Say h100x{found.gpus} or sm_90")
-    return found
+    parsed = Target(text)
+    for token in filter(None, (part.strip() for part in text.split(","))):
+        parsed = _apply_token(parsed, token)
+    if parsed.gpus_per_node is not None and parsed.gpus_per_node > 0 and parsed.compute_capability is None:
+        raise BadUsage(
+            f"--target {text!r}: {parsed.gpus_per_node} GPUs of which kind? Say h100x{parsed.gpus_per_node} or sm_90"
+        )
+    return parsed
 
 
-def _with(found: Target, word: str) -> Target:
-    key, equals, value = word.partition("=")
+def _apply_token(target: Target, token: str) -> Target:
+    key, equals, value = token.partition("=")
     if not equals:
-        return _machine(found, word.lower())
-    name = normalised(key)
+        return _apply_machine(target, token.lower())
+    name = canonical_name(key)
     if name == "gpus":
         if not re.fullmatch(r"\d{1,4}", value):
             raise BadUsage(f"--target gpus={value!r} is not a number of GPUs")
-        return replace(found, gpus=int(value))
+        return replace(target, gpus_per_node=int(value))
     if name == "driver":
         if not re.fullmatch(r"\d+(\.\d+)*", value):
             raise BadUsage(f"--target driver={value!r} is not a driver's version such as 580 or 580.95.05")
-        return replace(found, driver=value)
-    if value != NONE:
+        return replace(target, driver=value)
+    if value != NOT_INSTALLED:
         try:
             Version(value)
         except InvalidVersion:
-            raise BadUsage(f"--target {word!r}: {value!r} is no version") from None
-    return replace(found, versions={**found.versions, name: value})
+            raise BadUsage(f"--target {token!r}: {value!r} is no version") from None
+    return replace(target, versions={**target.versions, name: value})
 
 
-def _machine(found: Target, word: str) -> Target:
-    if word == "cpu":
-        return replace(found, gpus=0)
-    generation = re.fullmatch(r"sm_?(\d{1,2})(\d)a?(?:x(\d{1,4}))?", word)
+def _apply_machine(target: Target, token: str) -> Target:
+    if token == "cpu":
+        return replace(target, gpus_per_node=0)
+    generation = re.fullmatch(r"sm_?(\d{1,2})(\d)a?(?:x(\d{1,4}))?", token)
     if generation:
         capability = (int(generation[1]), int(generation[2]))
         name = f"sm_{capability[0]}{capability[1]}"
-        return replace(found, gpu=name, compute_capability=capability, gpus=_count(found, generation[3]))
-    named = re.fullmatch(r"(.+?)(?:x(\d{1,4}))?", word)
-    assert named is not None
-    if named[1] not in NAMED:
-        near = difflib.get_close_matches(named[1], NAMED, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(NAMED)}; or a generation, sm_90"
-        raise BadUsage(f"--target {word!r}: no GPU of that name; {hint}")
-    name, capability, gib = NAMED[named[1]]
-    return replace(found, gpu=name, compute_capability=capability, memory_bytes=gib << 30, gpus=_count(found, named[2]))
+        return replace(
+            target, gpu_name=name, compute_capability=capability, gpus_per_node=_gpu_count(target, generation[3])
+        )
+    match = re.fullmatch(r"(.+?)(?:x(\d{1,4}))?", token)
+    assert match is not None
+    if match[1] not in GPUS_BY_NAME:
+        similar = difflib.get_close_matches(match[1], GPUS_BY_NAME, n=1)
+        hint = f"did you mean {similar[0]}?" if similar else f"known: {', '.join(GPUS_BY_NAME)}; or a generation, sm_90"
+        raise BadUsage(f"--target {token!r}: no GPU of that name; {hint}")
+    name, capability, gib = GPUS_BY_NAME[match[1]]
+    return replace(
+        target,
+        gpu_name=name,
+        compute_capability=capability,
+        memory_bytes=gib << 30,
+        gpus_per_node=_gpu_count(target, match[2]),
+    )
 
 
-def _count(found: Target, written: str | None) -> int:
-    return int(written) if written else found.gpus or 1
+def _gpu_count(target: Target, digits: str | None) -> int:
+    return int(digits) if digits else target.gpus_per_node or 1
 
 
-def aimed(snapshot: Snapshot, where: Target) -> Snapshot:
-    """Return the snapshot as it would be taken on the target: what was said of it, else what is here."""
-    changed = replace(snapshot, imports=Absent(UNSEEN), interfaces=Absent(UNSEEN))
-    if where.gpus is not None:
-        changed = replace(changed, devices=_devices(where), topology=Absent(UNSEEN), driver=_driver(where))
-        changed = replace(changed, torch=_unstarted(changed.torch) if where.gpus else changed.torch)
-    elif where.driver:
-        changed = replace(changed, driver=_driver(where))
-    for name, version in where.versions.items():
-        changed = _installed(changed, name, version)
+def aimed(snapshot: Snapshot, target: Target) -> Snapshot:
+    """Return the snapshot as it would be taken on the target: what `--target` names, else what is here."""
+    changed = replace(snapshot, imports=Absent(NOT_PROBED), interfaces=Absent(NOT_PROBED))
+    if target.gpus_per_node is not None:
+        changed = replace(
+            changed, devices=_target_devices(target), topology=Absent(NOT_PROBED), driver=_target_driver(target)
+        )
+        changed = replace(changed, torch=_without_cuda_state(changed.torch) if target.gpus_per_node else changed.torch)
+    elif target.driver:
+        changed = replace(changed, driver=_target_driver(target))
+    for name, version in target.versions.items():
+        changed = _with_version(changed, name, version)
     return changed
 
 
-def _unstarted(torch: Fact[Torch]) -> Fact[Torch]:
-    """Return torch without what its CUDA did here; the CPU build of a login node or a runner is not the target's."""
+def _without_cuda_state(torch: Fact[Torch]) -> Fact[Torch]:
+    """Return torch without what its CUDA did here; a CPU build here says nothing about the target."""
     if not isinstance(torch, Known):
         return torch
     if isinstance(torch.value.cuda, Absent):
         return Unreadable("torch here is a CPU build; say the target's: torch=2.9")
-    return Known(replace(torch.value, cuda_available=Unreadable(UNSEEN), cuda_error=Unreadable(UNSEEN)))
+    return Known(replace(torch.value, cuda_available=Unreadable(NOT_PROBED), cuda_error=Unreadable(NOT_PROBED)))
 
 
-def _devices(where: Target) -> Fact[tuple[Device, ...]]:
-    if not where.gpus:
+def _target_devices(target: Target) -> Fact[tuple[Device, ...]]:
+    if not target.gpus_per_node:
         return Absent("the target has no GPU")
-    memory: Fact[int] = Known(where.memory_bytes) if where.memory_bytes else Unreadable(UNSEEN)
+    memory: Fact[int] = Known(target.memory_bytes) if target.memory_bytes else Unreadable(NOT_PROBED)
     capability: Fact[tuple[int, int]] = (
-        Known(where.compute_capability) if where.compute_capability else Unreadable(UNSEEN)
+        Known(target.compute_capability) if target.compute_capability else Unreadable(NOT_PROBED)
     )
-    one = Device(0, where.gpu, capability, memory, Unreadable(UNSEEN), kernel=Unreadable(UNSEEN))
-    return Known(tuple(replace(one, index=index) for index in range(where.gpus)))
+    device = Device(0, target.gpu_name, capability, memory, Unreadable(NOT_PROBED), kernel=Unreadable(NOT_PROBED))
+    return Known(tuple(replace(device, index=index) for index in range(target.gpus_per_node)))
 
 
-def _driver(where: Target) -> Fact[Driver]:
-    if not where.driver:
-        return Absent("the target has no GPU") if not where.gpus else Unreadable("the target names no driver")
-    return Known(Driver(where.driver, Unreadable(UNSEEN)))
+def _target_driver(target: Target) -> Fact[Driver]:
+    if not target.driver:
+        return Absent("the target has no GPU") if not target.gpus_per_node else Unreadable("the target names no driver")
+    return Known(Driver(target.driver, Unreadable(NOT_PROBED)))
 
 
-def _installed(snapshot: Snapshot, name: str, version: str) -> Snapshot:
-    """Return the snapshot with another version of one distribution; of its files nothing is known then."""
-    here = snapshot.package(name)
-    if isinstance(here, Known) and here.value.version == version:
+def _with_version(snapshot: Snapshot, name: str, version: str) -> Snapshot:
+    """Return the snapshot with another version of one distribution; nothing is known of its files then."""
+    installed = snapshot.package(name)
+    if isinstance(installed, Known) and installed.value.version == version:
         return snapshot
-    others = tuple(item for item in snapshot.distributions if item.name != name)
-    new = () if version == NONE else (Distribution(name, version, snapshot.host.prefix),)
+    others = tuple(entry for entry in snapshot.distributions if entry.name != name)
+    replacement = () if version == NOT_INSTALLED else (Distribution(name, version, snapshot.host.prefix),)
     changed = replace(
         snapshot,
-        distributions=(*others, *new),
-        binaries=tuple(item for item in snapshot.binaries if item.distribution != name),
-        clashes=tuple(item for item in snapshot.clashes if name not in item.owners),
+        distributions=(*others, *replacement),
+        binaries=tuple(entry for entry in snapshot.binaries if entry.distribution != name),
+        clashes=tuple(entry for entry in snapshot.clashes if name not in entry.owners),
     )
     if name != "torch":
         return changed
-    if version == NONE:
+    if version == NOT_INSTALLED:
         return replace(changed, torch=Absent("the target has no torch"))
-    unseen = Unreadable(UNSEEN)
-    return replace(changed, torch=Known(Torch(version, unseen, unseen, unseen)))
+    not_probed = Unreadable(NOT_PROBED)
+    return replace(changed, torch=Known(Torch(version, not_probed, not_probed, not_probed)))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from attncheck.core.facts import Known
 
-FUSED = ("sdpa", "flash_attention_2", "flex_attention")
+FUSED_IMPLEMENTATIONS = ("sdpa", "flash_attention_2", "flex_attention")
 
 
-def refusing(*names: str) -> Known[dict[str, str]]:
-    """Return an answer in which the class refuses `names` and accepts the rest."""
-    answers = dict.fromkeys(("eager", *FUSED), "")
+def answers_refusing(*names: str) -> Known[dict[str, str]]:
+    """Return answers in which the class refuses `names` and accepts the rest."""
+    answers = dict.fromkeys(("eager", *FUSED_IMPLEMENTATIONS), "")
     return Known({**answers, **dict.fromkeys(names, "refused: XForCausalLM does not support it yet")})
 
 
-def saying(name: str, text: str, *refused: str) -> Known[dict[str, str]]:
-    """Return an answer with `text` for `name`, refusals for `refused` and "" for the rest."""
-    return Known({**refusing(*refused).value, name: text})
+def answers_with_text(name: str, text: str, *refused: str) -> Known[dict[str, str]]:
+    """Return answers with `text` for `name`, refusals for `refused` and "" for the rest."""
+    return Known({**answers_refusing(*refused).value, name: text})

@@ -19,72 +19,72 @@ from attncheck.doctor.profile import needs
 from attncheck.doctor.rules import Rule
 from tests import snapshots as s
 
-NONE = frozenset[str]()
+NO_NEEDS = frozenset[str]()
 
 
-def with_rules(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
-    known, broken = engine.all_rules()
-    own = tuple(rule for rule in known if rule.by_engine)
-    monkeypatch.setattr(engine, "all_rules", lambda: ((*rules, *own), broken))
+def replace_rules(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
+    loaded, broken = engine.all_rules()
+    engine_rules = tuple(rule for rule in loaded if rule.by_engine)
+    monkeypatch.setattr(engine, "all_rules", lambda: ((*rules, *engine_rules), broken))
 
 
-def rule(code: str, check: object, **fields: object) -> Rule:
+def make_rule(code: str, check: object, **fields: object) -> Rule:
     return Rule(code, "error", check, name=code.lower(), **fields)  # type: ignore[arg-type]
 
 
-def crash(snapshot: Snapshot) -> list[Problem]:
+def check_that_crashes(snapshot: Snapshot) -> list[Problem]:
     raise ZeroDivisionError("planted")
 
 
-def complain(snapshot: Snapshot) -> list[Problem]:
+def check_that_fires(snapshot: Snapshot) -> list[Problem]:
     return [Problem("planted defect")]
 
 
-def lack(snapshot: Snapshot) -> list[Problem]:
+def check_that_skips(snapshot: Snapshot) -> list[Problem]:
     need(Unreadable("it is locked"), "the file")
     return []
 
 
 def test_one_crash_is_one_finding_and_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_rules(monkeypatch, rule("ATN198", crash), rule("ATN199", complain))
+    replace_rules(monkeypatch, make_rule("ATN198", check_that_crashes), make_rule("ATN199", check_that_fires))
     report = engine.judge(s.laptop(), frozenset())
     assert [finding.code for finding in report.findings] == ["ATN199", "ATN901"]
     assert "ZeroDivisionError: planted" in report.findings[1].evidence
 
 
 def test_a_missing_fact_is_an_explained_skip(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_rules(monkeypatch, rule("ATN199", lack))
+    replace_rules(monkeypatch, make_rule("ATN199", check_that_skips))
     report = engine.judge(s.laptop(), frozenset())
     assert report.findings == ()
     assert [skip.reason for skip in report.skips] == ["the file is unreadable: it is locked"]
 
 
 def test_a_prediction_is_one_step_milder(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_rules(monkeypatch, rule("ATN199", lambda snapshot: [Problem("perhaps", predicted=True)]))
+    replace_rules(monkeypatch, make_rule("ATN199", lambda snapshot: [Problem("perhaps", predicted=True)]))
     assert [finding.severity for finding in engine.judge(s.laptop(), frozenset()).findings] == ["warning"]
 
 
 @pytest.mark.parametrize(
-    ("select", "ignore", "found"),
+    ("select", "ignore", "count"),
     [((), (), 2), (("ATN1",), (), 1), ((), ("ATN1",), 1), (("ATN2",), ("ATN299",), 0)],
 )
 def test_select_and_ignore(
-    monkeypatch: pytest.MonkeyPatch, select: tuple[str, ...], ignore: tuple[str, ...], found: int
+    monkeypatch: pytest.MonkeyPatch, select: tuple[str, ...], ignore: tuple[str, ...], count: int
 ) -> None:
-    with_rules(monkeypatch, rule("ATN199", complain), rule("ATN299", complain))
+    replace_rules(monkeypatch, make_rule("ATN199", check_that_fires), make_rule("ATN299", check_that_fires))
     report = engine.judge(s.laptop(), frozenset(), select, ignore)
-    assert len(report.findings) == found
-    assert len(report.suppressed) == 2 - found
+    assert len(report.findings) == count
+    assert len(report.suppressed) == 2 - count
 
 
 def test_a_rule_is_judged_only_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_rules(monkeypatch, rule("ATN199", complain, needs=frozenset({"ring"})))
+    replace_rules(monkeypatch, make_rule("ATN199", check_that_fires, needs=frozenset({"ring"})))
     assert engine.judge(s.laptop(), frozenset()).findings == ()
     assert len(engine.judge(s.laptop(), frozenset({"ring"})).findings) == 1
 
 
 def test_auto_reads_the_needs_off_what_is_installed() -> None:
-    assert needs("auto", s.laptop()) == NONE
+    assert needs("auto", s.laptop()) == NO_NEEDS
     assert needs("auto", s.h200()) == {"flash", "ring", "ulysses", "context_parallel", "liger"}
     assert needs("auto", s.package(s.laptop(), "verl", "0.9.1")) == {"flash", "rl"}
     assert needs("ring", s.laptop()) == {"flash", "ring", "ulysses", "context_parallel"}
@@ -133,13 +133,13 @@ def test_a_plugin_is_loaded_and_a_broken_one_is_a_finding(tmp_path: Path, source
     (info / "entry_points.txt").write_text("[attncheck.rules]\nplanted = own_rules\n")
     facts = s.FOLDER / "laptop.json"
     command = [sys.executable, "-m", "attncheck", "doctor", "--facts", str(facts), "--format", "json"]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
-    found = {finding["code"]: finding for finding in json.loads(done.stdout)["findings"]}
-    assert says in str(found[code])
+    process = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    findings = {finding["code"]: finding for finding in json.loads(process.stdout)["findings"]}
+    assert says in str(findings[code])
 
 
 def test_every_code_is_unique_and_every_problem_is_frozen() -> None:
-    codes = [known.code for known in engine.all_rules()[0]]
+    codes = [rule.code for rule in engine.all_rules()[0]]
     assert len(codes) == len(set(codes))
     with pytest.raises(AttributeError):
         replace(Problem("x"), message="y").message = "z"  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The way to a working flash-attn 2 is exact for the environment, and the estimates are those that were measured."""
+"""The fixes for flash-attn 2 are exact for the environment, and the estimates are those that were measured."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ import pytest
 
 from attncheck.core.findings import Fix
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import install_flash_attn, missing_tools, plan, published_wheel, source_version
+from attncheck.doctor.fixes.flash_attn import (
+    choose_source_version,
+    find_published_wheel,
+    flash_attn_fixes,
+    missing_build_tools,
+    plan_build,
+)
 from tests import snapshots as s
 
 
-def machine(torch: str, cuda: str, abi: bool = True, **host: object) -> Snapshot:
-    """Return the recorded H200 host without flash-attn, with this torch and these changes of the host."""
-    base = s.torch(s.h200(), version=torch, cuda=s.Known(cuda), hip=s.Absent(), cxx11_abi=s.Known(abi))
-    base = s.tools(base, nvcc=s.Known(cuda), gcc=s.Known("13"), ninja=s.Known("1.13"))
-    return s.host(s.without(base, "flash-attn", "kernels"), **host)
+def make_host(torch: str, cuda: str, abi: bool = True, **host: object) -> Snapshot:
+    """Return the recorded H200 host without flash-attn, with this torch and these host fields."""
+    base = s.with_torch(s.h200(), version=torch, cuda=s.Known(cuda), hip=s.Absent(), cxx11_abi=s.Known(abi))
+    base = s.with_build_tools(base, nvcc=s.Known(cuda), gcc=s.Known("13"), ninja=s.Known("1.13"))
+    return s.with_host(s.without(base, "flash-attn", "kernels"), **host)
 
 
-def first(snapshot: Snapshot) -> Fix:
-    return install_flash_attn(snapshot)[0]
+def first_fix(snapshot: Snapshot) -> Fix:
+    return flash_attn_fixes(snapshot)[0]
 
 
 @pytest.mark.parametrize(
@@ -47,77 +53,79 @@ def first(snapshot: Snapshot) -> Fix:
     ],
 )
 def test_the_wheel(torch: str, cuda: str, abi: bool, host: dict[str, object], expected: str) -> None:
-    wheel = published_wheel(machine(torch, cuda, abi, **host))
+    wheel = find_published_wheel(make_host(torch, cuda, abi, **host))
     assert (expected in wheel.url) if expected and wheel else wheel is None and not expected
 
 
 def test_a_wheel_is_installed_alone_and_over_what_is_there() -> None:
-    fix = first(machine("2.8.0+cu128", "12.8"))
+    fix = first_fix(make_host("2.8.0+cu128", "12.8"))
     assert "--no-deps" in fix.text and "--force-reinstall" not in fix.text and fix.safety == "safe"
-    over = first(s.package(machine("2.8.0+cu128", "12.8"), "flash-attn", "2.8.3"))
+    over = first_fix(s.package(make_host("2.8.0+cu128", "12.8"), "flash-attn", "2.8.3"))
     assert "--force-reinstall" in over.text
 
 
 def test_einops_comes_along_where_it_is_missing() -> None:
-    assert first(s.without(machine("2.8.0+cu128", "12.8"), "einops")).text.endswith(" einops")
+    assert first_fix(s.without(make_host("2.8.0+cu128", "12.8"), "einops")).text.endswith(" einops")
 
 
 def test_a_pin_decides_which_wheel() -> None:
-    pinned = s.package(machine("2.6.0+cu124", "12.4"), "framework", "1", requires=("flash-attn<2.8",))
-    wheel = published_wheel(pinned)
+    pinned = s.package(make_host("2.6.0+cu124", "12.4"), "framework", "1", requires=("flash-attn<2.8",))
+    wheel = find_published_wheel(pinned)
     assert wheel is not None and wheel.version == "2.7.4.post1"
 
 
 def test_a_build_names_jobs_architectures_and_time() -> None:
-    fix = first(machine("2.11.0+cu130", "13.0", cpu_count=16, memory_available_bytes=s.Known(125 << 30)))
+    fix = first_fix(make_host("2.11.0+cu130", "13.0", cpu_count=16, memory_available_bytes=s.Known(125 << 30)))
     assert "MAX_JOBS=16 NVCC_THREADS=1 FLASH_ATTN_CUDA_ARCHS=90" in fix.text
     assert "flash-attn==2.8.3.post2" in fix.text and "--no-build-isolation" in fix.text and "--no-cache-dir" in fix.text
     assert "about 15 minutes with 16 jobs" in fix.title
 
 
 def test_the_estimate_is_what_was_measured() -> None:
-    whole = machine("2.11.0+cu130", "13.0", cpu_count=128, memory_available_bytes=s.Known(560 << 30))
-    assert plan(whole).seconds == pytest.approx(445, rel=0.15)  # a full sm_90 build of 2.8.3 on 128 cores
+    host = make_host("2.11.0+cu130", "13.0", cpu_count=128, memory_available_bytes=s.Known(560 << 30))
+    assert plan_build(host).seconds == pytest.approx(445, rel=0.15)  # a full sm_90 build of 2.8.3 on 128 cores
 
 
 def test_memory_bounds_the_jobs_and_every_gpu_counts() -> None:
-    small = s.gpus(machine("2.11.0+cu128", "12.8", memory_available_bytes=s.Known(15 << 30)), (8, 6), (8, 9), (9, 0))
-    assert plan(small).jobs == 2
-    assert plan(small).architectures == ("80", "90")
-    assert "FLASH_ATTN_CUDA_ARCHS='80;90'" in first(small).text
-    assert "hours" in first(small).title
+    small = s.gpus(make_host("2.11.0+cu128", "12.8", memory_available_bytes=s.Known(15 << 30)), (8, 6), (8, 9), (9, 0))
+    assert plan_build(small).jobs == 2
+    assert plan_build(small).architectures == ("80", "90")
+    assert "FLASH_ATTN_CUDA_ARCHS='80;90'" in first_fix(small).text
+    assert "hours" in first_fix(small).title
 
 
 def test_a_pinned_release_under_cuda_13_is_kept_from_taking_a_cuda_12_wheel() -> None:
-    pinned = s.package(machine("2.11.0+cu130", "13.0"), "openrlhf", "0.11.2", requires=("flash-attn==2.8.3",))
-    assert source_version(pinned) == "2.8.3"
-    assert "FLASH_ATTENTION_FORCE_BUILD=TRUE" in first(pinned).text
-    assert "FORCE_BUILD" not in first(machine("2.11.0+cu130", "13.0")).text
+    pinned = s.package(make_host("2.11.0+cu130", "13.0"), "openrlhf", "0.11.2", requires=("flash-attn==2.8.3",))
+    assert choose_source_version(pinned) == "2.8.3"
+    assert "FLASH_ATTENTION_FORCE_BUILD=TRUE" in first_fix(pinned).text
+    assert "FORCE_BUILD" not in first_fix(make_host("2.11.0+cu130", "13.0")).text
 
 
 def test_no_release_compiles_against_torch_2_14() -> None:
-    assert "git+https://github.com/Dao-AILab/flash-attention" in first(machine("2.14.0+cu130", "13.0")).text
-    assert "git+" not in first(machine("2.13.0+cu130", "13.0")).text
+    assert "git+https://github.com/Dao-AILab/flash-attention" in first_fix(make_host("2.14.0+cu130", "13.0")).text
+    assert "git+" not in first_fix(make_host("2.13.0+cu130", "13.0")).text
 
 
 def test_what_needs_no_compiler_comes_first_where_there_is_none() -> None:
-    bare = s.tools(machine("2.11.0+cu130", "13.0"), nvcc=s.Absent("no CUDA toolkit"))
-    fixes = install_flash_attn(bare)
+    bare = s.with_build_tools(make_host("2.11.0+cu130", "13.0"), nvcc=s.Absent("no CUDA toolkit"))
+    fixes = flash_attn_fixes(bare)
     assert fixes[0].kind == "setting" and "first install nvcc of CUDA 13" in fixes[-1].title
-    assert missing_tools(s.tools(bare, nvcc=s.Known("12.9"))) == ("nvcc of CUDA 13 (nvcc here is 12.9)",)
+    assert missing_build_tools(s.with_build_tools(bare, nvcc=s.Known("12.9"))) == (
+        "nvcc of CUDA 13 (nvcc here is 12.9)",
+    )
 
 
 @pytest.mark.parametrize(("kernels", "offered"), [("0.16.0", True), ("0.15.2", False), ("0.17.0", False)])
 def test_the_hub_kernel_is_offered_where_the_pair_loads_it(kernels: str, offered: bool) -> None:
-    pair = s.package(s.package(machine("2.11.0+cu130", "13.0"), "transformers", "5.17.0"), "kernels", kernels)
-    texts = str(install_flash_attn(replace(pair, hub=replace(pair.hub, offline=False))))
+    pair = s.package(s.package(make_host("2.11.0+cu130", "13.0"), "transformers", "5.17.0"), "kernels", kernels)
+    texts = str(flash_attn_fixes(replace(pair, hub=replace(pair.hub, offline=False))))
     assert ("kernels-community/flash-attn2" in texts) is offered
-    assert "kernels-community" not in str(install_flash_attn(replace(pair, hub=replace(pair.hub, offline=True))))
+    assert "kernels-community" not in str(flash_attn_fixes(replace(pair, hub=replace(pair.hub, offline=True))))
 
 
 def test_a_cpu_torch_gets_a_cuda_torch_where_there_is_a_gpu() -> None:
-    cpu = s.torch(s.h200(), version="2.11.0+cpu", cuda=s.Absent("CPU"), hip=s.Absent("no"))
-    assert "--index-url https://download.pytorch.org/whl/cu130 torch==2.11.0+cu130" in first(cpu).text
-    old = s.driver(cpu, version="550.54.15")
-    assert "torch==2.11.0+cu129" in first(old).text
-    assert first(s.gpus(cpu)).kind == "setting"
+    cpu = s.with_torch(s.h200(), version="2.11.0+cpu", cuda=s.Absent("CPU"), hip=s.Absent("no"))
+    assert "--index-url https://download.pytorch.org/whl/cu130 torch==2.11.0+cu130" in first_fix(cpu).text
+    old = s.with_driver(cpu, version="550.54.15")
+    assert "torch==2.11.0+cu129" in first_fix(old).text
+    assert first_fix(s.gpus(cpu)).kind == "setting"

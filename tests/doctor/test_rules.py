@@ -12,34 +12,34 @@ import pytest
 from attncheck.core.facts import MissingFact
 from attncheck.core.findings import Finding
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.engine import all_rules, stamp
+from attncheck.doctor.engine import all_rules, make_finding
 from attncheck.doctor.rules import Rule
 
 RULES = all_rules()[0]
-JUDGING = [rule for rule in RULES if not rule.by_engine]
+CHECKED_RULES = [rule for rule in RULES if not rule.by_engine]
 SECTIONS = ("What it checks:", "Why it matters:", "What to do:", "Source:")
 
 
 FAMILIES = {path.stem: path.parent.name for path in (Path(__file__).parent / "rules").glob("*/*.py")}
 
 
-def cases(rule: Rule) -> ModuleType:
+def load_cases(rule: Rule) -> ModuleType:
     name = rule.name.replace("-", "_")
     return importlib.import_module(f"tests.doctor.rules.{FAMILIES.get(name, '')}.{name}")
 
 
-def run(rule: Rule, snapshot: Snapshot) -> list[Finding]:
+def run_rule(rule: Rule, snapshot: Snapshot) -> list[Finding]:
     try:
-        return [stamp(rule, problem) for problem in rule.check(snapshot)]
+        return [make_finding(rule, problem) for problem in rule.check(snapshot)]
     except MissingFact:
         return []
 
 
-def pairs(which: str) -> list[object]:
+def parametrize_snapshots(which: str) -> list[object]:
     return [
         pytest.param(rule, snapshot, id=f"{rule.code}-{title}")
-        for rule in JUDGING
-        for title, snapshot in getattr(cases(rule), which).items()
+        for rule in CHECKED_RULES
+        for title, snapshot in getattr(load_cases(rule), which).items()
     ]
 
 
@@ -47,29 +47,29 @@ def test_every_rule_loads() -> None:
     assert all_rules()[1] == ()
 
 
-@pytest.mark.parametrize("rule", JUDGING, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", CHECKED_RULES, ids=lambda rule: rule.name)
 def test_has_cases_of_both_kinds(rule: Rule) -> None:
-    assert cases(rule).FIRES, f"{rule.name} has no case that makes it fire"
-    assert cases(rule).SILENT, f"{rule.name} has no case that keeps it silent"
+    assert load_cases(rule).FIRES, f"{rule.name} has no case that makes it fire"
+    assert load_cases(rule).SILENT, f"{rule.name} has no case that keeps it silent"
 
 
-@pytest.mark.parametrize(("rule", "snapshot"), pairs("FIRES"))
+@pytest.mark.parametrize(("rule", "snapshot"), parametrize_snapshots("FIRES"))
 def test_fires(rule: Rule, snapshot: Snapshot) -> None:
-    found = run(rule, snapshot)
-    assert found
-    for finding in found:
+    findings = run_rule(rule, snapshot)
+    assert findings
+    for finding in findings:
         assert finding.message and "\n" not in finding.message
         assert not finding.message.endswith(".")
         for fix in finding.fixes:
             assert fix.title and (fix.text or fix.sets)
-    says = getattr(cases(rule), "says", None)
+    says = getattr(load_cases(rule), "says", None)
     if says is not None:
-        assert says(str(found))
+        assert says(str(findings))
 
 
-@pytest.mark.parametrize(("rule", "snapshot"), pairs("SILENT"))
+@pytest.mark.parametrize(("rule", "snapshot"), parametrize_snapshots("SILENT"))
 def test_keeps_silent(rule: Rule, snapshot: Snapshot) -> None:
-    assert run(rule, snapshot) == []
+    assert run_rule(rule, snapshot) == []
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

@@ -10,7 +10,7 @@ from attncheck.doctor.queries.symbols import demangle_hint
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted"),
+    ("name", "expected"),
     [
         ("_ZNK3c106SymInt6sym_neERKS0_", "c10::SymInt::sym_ne(…)"),
         ("_ZN3c104cuda12device_countEv", "c10::cuda::device_count(…)"),
@@ -34,8 +34,8 @@ from attncheck.doctor.queries.symbols import demangle_hint
         ("_ZN2atlsERSoRKNS_6TensorE", "_ZN2atlsERSoRKNS_6TensorE"),
     ],
 )
-def test_the_name_is_recognisable(name: str, wanted: str) -> None:
-    assert demangle_hint(name) == wanted
+def test_the_name_is_recognisable(name: str, expected: str) -> None:
+    assert demangle_hint(name) == expected
 
 
 def test_damaged_names_are_no_error() -> None:

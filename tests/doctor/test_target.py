@@ -1,4 +1,4 @@
-"""`--target`: a machine that is not here, as it was said, and what is wrong with it."""
+"""`--target`: another machine, as its text names it, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from attncheck.doctor.target import aimed, target
 from tests import snapshots as s
 from tests.conftest import Run
 
-ALL: frozenset[Need] = frozenset({"flash", "ring"})
+NEEDS: frozenset[Need] = frozenset({"flash", "ring"})
 
 
-def codes(text: str, snapshot: Snapshot | None = None) -> set[str]:
-    return {f.code for f in engine.judge(aimed(snapshot or s.laptop(), target(text)), ALL).findings}
+def finding_codes(text: str, snapshot: Snapshot | None = None) -> set[str]:
+    return {f.code for f in engine.judge(aimed(snapshot or s.laptop(), target(text)), NEEDS).findings}
 
 
 @pytest.mark.parametrize(
@@ -35,40 +35,42 @@ def codes(text: str, snapshot: Snapshot | None = None) -> set[str]:
     ],
 )
 def test_words_are_read(text: str, gpus: int, capability: tuple[int, int]) -> None:
-    found = aimed(s.laptop(), target(text))
-    assert isinstance(found.devices, Known)
-    assert len(found.visible_devices()) == gpus
-    assert {device.compute_capability for device in found.devices.value} == {Known(capability)}
+    snapshot = aimed(s.laptop(), target(text))
+    assert isinstance(snapshot.devices, Known)
+    assert len(snapshot.visible_devices()) == gpus
+    assert {device.compute_capability for device in snapshot.devices.value} == {Known(capability)}
 
 
 def test_versions_take_the_place_of_those_here_and_none_removes() -> None:
-    found = aimed(
+    snapshot = aimed(
         s.h200(), target("a100,torch=2.6,transformers=4.51.3,flash-attn=none,Ring.Flash_Attn=0.1.7,driver=550")
     )
-    versions = [found.version(name) for name in ("torch", "transformers", "ring-flash-attn")]
+    versions = [snapshot.version(name) for name in ("torch", "transformers", "ring-flash-attn")]
     assert [str(version.value) for version in versions if isinstance(version, Known)] == [
         "2.6",
         "4.51.3",
         "0.1.7",
     ]
-    assert isinstance(found.package("flash-attn"), Absent)
-    assert not [binary for binary in found.binaries if binary.distribution == "flash-attn"]
-    assert isinstance(found.imports, Absent), "nothing was imported there"
-    assert isinstance(found.driver, Known) and found.driver.value.version == "550"
+    assert isinstance(snapshot.package("flash-attn"), Absent)
+    assert not [binary for binary in snapshot.binaries if binary.distribution == "flash-attn"]
+    assert isinstance(snapshot.imports, Absent), "nothing was imported there"
+    assert isinstance(snapshot.driver, Known) and snapshot.driver.value.version == "550"
 
 
 def test_what_is_not_said_stays_as_it_is_here() -> None:
-    found = aimed(s.h200(), target("transformers=5.15.0"))
-    assert found.devices == s.h200().devices
-    assert found.version("flash-attn") == s.h200().version("flash-attn")
+    snapshot = aimed(s.h200(), target("transformers=5.15.0"))
+    assert snapshot.devices == s.h200().devices
+    assert snapshot.version("flash-attn") == s.h200().version("flash-attn")
     assert isinstance(aimed(s.h200(), target("cpu")).devices, Absent)
     assert isinstance(aimed(s.laptop(), target("h100")).driver, Unreadable)
 
 
 def test_rules_judge_the_target() -> None:
-    assert "ATN206" in codes("v100x8", s.h200())
-    assert "ATN206" not in codes("h100x8", s.h200())
-    assert codes("h100,driver=470,torch=2.9", s.h200()) - codes("h100,driver=580,torch=2.9", s.h200()) <= {"ATN201"}
+    assert "ATN206" in finding_codes("v100x8", s.h200())
+    assert "ATN206" not in finding_codes("h100x8", s.h200())
+    assert finding_codes("h100,driver=470,torch=2.9", s.h200()) - finding_codes(
+        "h100,driver=580,torch=2.9", s.h200()
+    ) <= {"ATN201"}
 
 
 @pytest.mark.parametrize(
@@ -89,12 +91,12 @@ def test_a_wrong_word_is_one_clear_line(text: str, says: str) -> None:
 
 
 def test_doctor_takes_a_target(attncheck: Run) -> None:
-    done = attncheck("doctor", "--target", "v100x8", "--profile", "flash", "--format", "json")
-    assert done.returncode == 1
-    report = json.loads(done.stdout)
+    process = attncheck("doctor", "--target", "v100x8", "--profile", "flash", "--format", "json")
+    assert process.returncode == 1
+    report = json.loads(process.stdout)
     assert "ATN206" in {finding["code"] for finding in report["findings"]}
     assert len(report["snapshot"]["devices"]["known"]) == 8
-    for words in (("--target", "h100", "--lane", "device"), ("--target", "nonsense")):
-        wrong = attncheck("doctor", *words)
-        assert wrong.returncode == 2
-        assert wrong.stderr.count("\n") == 1 and not wrong.stdout
+    for arguments in (("--target", "h100", "--lane", "device"), ("--target", "nonsense")):
+        refused = attncheck("doctor", *arguments)
+        assert refused.returncode == 2
+        assert refused.stderr.count("\n") == 1 and not refused.stdout

@@ -1,1 +1,1 @@
-"""fixes."""
+"""Fixes, written for the environment that was examined."""

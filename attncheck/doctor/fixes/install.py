@@ -8,15 +8,15 @@ from attncheck.core.findings import Fix
 from attncheck.core.snapshot import Snapshot
 
 
-def installer(snapshot: Snapshot) -> str:
+def install_command(snapshot: Snapshot) -> str:
     """Return the install command of the examined environment, pip's or uv's, without its arguments.
 
     uv is preferred where it put the packages there or where the environment has no pip. Where it has none and uv is
-    not on PATH either, it is still uv's environment if uv filled it; else pip is brought in first.
+    not on PATH either, it is still uv's environment if uv filled it; else pip is installed first.
     """
     python = snapshot.host.executable
     uv_found = isinstance(snapshot.build_tools.uv, Known)
-    installed_by_uv = any(d.installer == "uv" for d in snapshot.distributions)
+    installed_by_uv = any(distribution.installer == "uv" for distribution in snapshot.distributions)
     if uv_found and (installed_by_uv or not isinstance(snapshot.build_tools.pip, Known)):
         return f"uv pip install --python {python}"
     if isinstance(snapshot.build_tools.pip, Absent):
@@ -26,56 +26,58 @@ def installer(snapshot: Snapshot) -> str:
     return f"{python} -m pip install"
 
 
-def uninstaller(snapshot: Snapshot) -> str:
+def uninstall_command(snapshot: Snapshot) -> str:
     """Return the uninstall command of the examined environment, without its arguments."""
-    if installer(snapshot).startswith("uv "):
+    if install_command(snapshot).startswith("uv "):
         return f"uv pip uninstall --python {snapshot.host.executable}"
     return f"{snapshot.host.executable} -m pip uninstall -y"
 
 
-def quote(requirement: str) -> str:
-    """Return `requirement` quoted for a shell where it holds a character the shell would read."""
-    return f"'{requirement}'" if any(character in requirement for character in "<>!*[]; ") else requirement
+def quote_for_shell(text: str) -> str:
+    """Return `text` quoted for a shell where it holds a character the shell would interpret."""
+    return f"'{text}'" if any(character in text for character in "<>!*[]; ") else text
 
 
 def install(snapshot: Snapshot, *requirements: str, options: tuple[str, ...] = (), title: str = "") -> Fix:
     """Return the command that installs `requirements` into the examined environment.
 
-    It is "safe" only with "--no-deps" among `options`: otherwise other packages may move.
+    It is "safe" only with "--no-deps" among `options`: otherwise other packages may change their version.
     """
-    words = [installer(snapshot), *options, *(quote(requirement) for requirement in requirements)]
+    tokens = [install_command(snapshot), *options, *(quote_for_shell(requirement) for requirement in requirements)]
     return Fix(
         title=title or "install " + " ".join(requirements),
         kind="command",
-        text=" ".join(words),
+        text=" ".join(tokens),
         safety="safe" if "--no-deps" in options else "unsafe",
     )
 
 
-def reinstall(snapshot: Snapshot, distribution: Distribution) -> Fix:
-    """Return the command that lays one distribution down again and moves no other."""
+def reinstall_distribution(snapshot: Snapshot, distribution: Distribution) -> Fix:
+    """Return the command that reinstalls one distribution and changes no other."""
     options = ("--no-deps", "--force-reinstall")
     requirement = distribution.name + (f"=={distribution.version}" if distribution.version else "")
     return install(snapshot, requirement, options=options, title=f"lay {distribution.name} down again")
 
 
-def uninstall(snapshot: Snapshot, *names: str, title: str = "") -> Fix:
+def uninstall_packages(snapshot: Snapshot, *names: str, title: str = "") -> Fix:
     """Return the command that removes the distributions `names` from the examined environment."""
-    return Fix(title or "remove " + ", ".join(names), "command", " ".join([uninstaller(snapshot), *names]), "unsafe")
+    return Fix(
+        title or "remove " + ", ".join(names), "command", " ".join([uninstall_command(snapshot), *names]), "unsafe"
+    )
 
 
-def export(name: str, value: str, title: str = "") -> Fix:
+def export_variable(name: str, value: str, title: str = "") -> Fix:
     """Return the line that sets an environment variable for the job."""
     return Fix(title or f"set {name}", "env", f"export {name}={value}")
 
 
-def unset(name: str, title: str = "") -> Fix:
+def unset_variable(name: str, title: str = "") -> Fix:
     """Return the line that removes an environment variable for the job."""
     return Fix(title or f"unset {name}", "env", f"unset {name}")
 
 
-def patience(outcome: ImportOutcome) -> tuple[Fix, ...]:
-    """Return the longer look that an import which did not end in time deserves first; nothing for other outcomes."""
+def extend_import_timeout(outcome: ImportOutcome) -> tuple[Fix, ...]:
+    """Return the longer timeout to try first after an import that hung; nothing for other outcomes."""
     if outcome.outcome != "hung":
         return ()
     seconds = max(300, round(outcome.seconds) * 5)
@@ -83,8 +85,8 @@ def patience(outcome: ImportOutcome) -> tuple[Fix, ...]:
     return (Fix(title, "command", f"attncheck doctor --timeout {seconds}"),)
 
 
-def attn_implementation(snapshot: Snapshot, value: str) -> Fix:
-    """Return the setting that selects `attn_implementation=value`, in the words of each framework found here."""
+def set_attn_implementation(snapshot: Snapshot, value: str) -> Fix:
+    """Return the setting `attn_implementation=value`, in the option names of each framework installed here."""
     lines = [f'attn_implementation="{value}"']
     if snapshot.has("openrlhf"):
         lines.append(f"OpenRLHF:      --ds.attn_implementation {value}")

@@ -1,4 +1,4 @@
-"""Ways out for a model whose attention cannot be had as it was asked for."""
+"""Fixes for a model that cannot run with the requested attention."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Fix
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.install import attn_implementation, install
-from attncheck.doctor.queries.models import answer, unfit
+from attncheck.doctor.fixes.install import install, set_attn_implementation
+from attncheck.doctor.queries.models import transformers_answer, unsuitable_implementations
 
 
-def way_out(snapshot: Snapshot, model: Model, *less: str) -> tuple[Fix, ...]:
-    """Return the setting of the best attention that serves `model` here, other than those named in `less`."""
-    excluded = {*less, *unfit(snapshot, model)}
-    asked = isinstance(model.accepts, Known)
-    for name in ("flash_attention_2", "sdpa", "flex_attention", "eager") if asked else ("sdpa", "eager"):
-        if name not in excluded and (not asked or answer(model, name) == ""):
-            return (attn_implementation(snapshot, name),)
+def use_other_attention(snapshot: Snapshot, model: Model, *excluded: str) -> tuple[Fix, ...]:
+    """Return the setting of the best attention that serves `model` here, other than `excluded`."""
+    ruled_out = {*excluded, *unsuitable_implementations(snapshot, model)}
+    has_answers = isinstance(model.accepts, Known)
+    for name in ("flash_attention_2", "sdpa", "flex_attention", "eager") if has_answers else ("sdpa", "eager"):
+        if name not in ruled_out and (not has_answers or transformers_answer(model, name) == ""):
+            return (set_attn_implementation(snapshot, name),)
     return ()
 
 
-def newer_transformers(snapshot: Snapshot, requirement: str) -> Fix:
-    """Return how to get a transformers of `requirement`, without breaking what pins it here."""
-    pinning = [name for name in ("openrlhf", "verl", "llamafactory", "ring-flash-attn") if snapshot.has(name)]
-    if pinning:
-        title = f"a newer transformers, within the range of {' and '.join(pinning)}"
+def upgrade_transformers(snapshot: Snapshot, requirement: str) -> Fix:
+    """Return how to get a transformers of `requirement` without breaking what pins it here."""
+    pinned_by = [name for name in ("openrlhf", "verl", "llamafactory", "ring-flash-attn") if snapshot.has(name)]
+    if pinned_by:
+        title = f"a newer transformers, within the range of {' and '.join(pinned_by)}"
         return Fix(title, "manual", requirement)
     return install(snapshot, requirement)
 
 
 def without_ring(snapshot: Snapshot) -> Fix:
-    """Return how to train without ring attention, in the words of the framework found here."""
+    """Return how to train without ring attention, in the option names of the framework installed here."""
     title = "do without ring attention for this model"
     if isinstance(snapshot.job, Known):
         return Fix(title, "setting", "", "unsafe", sets={"ring_size": "1"})

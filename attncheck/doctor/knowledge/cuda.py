@@ -30,28 +30,32 @@ TORCH_BUILDS: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {
 # Wheels for CUDA 12.8 and newer have left out GPUs older than Turing; wheels before 12.8 do not know Blackwell.
 TURING = (7, 5)
 BLACKWELL = (10, 0)
-FIRST_WITH_BLACKWELL = (12, 8)
+FIRST_CUDA_WITH_BLACKWELL = (12, 8)
 
 
-def major_served(driver: tuple[int, ...]) -> int:
+def newest_cuda_major(driver: tuple[int, ...]) -> int:
     """Return the newest CUDA major version that the driver `driver` (580, 159, 4) runs, 0 for none."""
-    served = [major for major, text in MINIMUM_DRIVER.items() if driver >= tuple(map(int, text.split(".")))]
-    return max(served, default=0)
+    supported = [major for major, minimum in MINIMUM_DRIVER.items() if driver >= tuple(map(int, minimum.split(".")))]
+    return max(supported, default=0)
 
 
-def published(
-    torch: tuple[int, int], major: int, told: tuple[int, int] | None, capabilities: tuple[tuple[int, int], ...]
+def choose_torch_build(
+    torch: tuple[int, int],
+    cuda_major: int,
+    driver_cuda: tuple[int, int] | None,
+    capabilities: tuple[tuple[int, int], ...],
 ) -> tuple[int, int] | None:
-    """Return the CUDA build of `torch` for a driver that runs CUDA up to `major` and these GPUs, None for none known.
+    """Return the CUDA build of `torch` for a driver that runs CUDA up to `cuda_major` and these GPUs; None for none.
 
-    `told` is the CUDA version that the driver names: the newest build within it, or else the oldest of that major.
+    `driver_cuda` is the CUDA version that the driver reports: the newest build within it, or else the oldest of that
+    major version.
     """
-    builds = [build for build in TORCH_BUILDS.get(torch, ()) if build[0] <= major]
+    builds = [build for build in TORCH_BUILDS.get(torch, ()) if build[0] <= cuda_major]
     if any(capability >= BLACKWELL for capability in capabilities):
-        builds = [build for build in builds if build >= FIRST_WITH_BLACKWELL]
+        builds = [build for build in builds if build >= FIRST_CUDA_WITH_BLACKWELL]
     if any(capability < TURING for capability in capabilities):
-        builds = [build for build in builds if build < FIRST_WITH_BLACKWELL]
-    within = [build for build in builds if told is None or build <= told]
-    if within:
-        return max(within)
+        builds = [build for build in builds if build < FIRST_CUDA_WITH_BLACKWELL]
+    supported = [build for build in builds if driver_cuda is None or build <= driver_cuda]
+    if supported:
+        return max(supported)
     return min(builds, default=None)

@@ -1,4 +1,4 @@
-"""The variables that make a run repeat bit for bit, and the ones that show that a user wants it to.
+"""The variables that make a run repeat bit for bit, and the ones by which a user requests it.
 
 Source: transformers 5.23.0 `trainer_utils.py` (enable_full_determinism) and `modeling_flash_attention_utils.py`, which
 compares with "1"; verl 0.9.1 `trainer/constants_ppo.py`; torch.use_deterministic_algorithms' documentation for the two
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from attncheck.core.snapshot import Snapshot
 
-# Each of these at 1 is a wish for determinism. CUBLAS_WORKSPACE_CONFIG alone is none: images preset it.
-WISHES = (
+# Each of these at 1 requests determinism. CUBLAS_WORKSPACE_CONFIG alone does not: images preset it.
+DETERMINISM_VARIABLES = (
     "FLASH_ATTENTION_DETERMINISTIC",
     "VERL_FULL_DETERMINISM",
     "NCCL_DETERMINISTIC",
@@ -18,6 +18,8 @@ WISHES = (
 )
 
 
-def signs(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the variables of the environment that was examined, as "NAME=value", that ask for determinism."""
-    return tuple(f"{name}={snapshot.environ[name]}" for name in WISHES if snapshot.environ.get(name) == "1")
+def determinism_settings(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the examined environment's variables, as "NAME=value", that request determinism."""
+    return tuple(
+        f"{name}={snapshot.environ[name]}" for name in DETERMINISM_VARIABLES if snapshot.environ.get(name) == "1"
+    )

@@ -18,16 +18,17 @@ sm_90 took 445 s on 128 cores, which these numbers give too.
 
 from __future__ import annotations
 
-VERSION = "2.8.3.post2"  # the best source on PyPI
-PINNED = ("2.8.3.post2", "2.8.3.post1", "2.8.3", "2.8.1", "2.7.4.post1")  # to be tried where another package pins one
-ONLY_CU12 = ("2.8.3", "2.8.2", "2.8.1")  # releases whose setup.py asks for a cu12 wheel under CUDA 13 too
+SOURCE_VERSION = "2.8.3.post2"  # the best source on PyPI
+# The sources to try, in this order, where another package pins one.
+CANDIDATE_VERSIONS = ("2.8.3.post2", "2.8.3.post1", "2.8.3", "2.8.1", "2.7.4.post1")
+CU12_WHEEL_ONLY = ("2.8.3", "2.8.2", "2.8.1")  # releases whose setup.py asks for a cu12 wheel under CUDA 13 too
 NEEDS_CXX20 = (2, 14)  # torch from this release on cannot be built against
 MAIN_BRANCH = "git+https://github.com/Dao-AILab/flash-attention@main"
 
-FILES = 72
-SECONDS_A_FILE = 140  # of one core, for one architecture
+SOURCE_FILES = 72
+SECONDS_PER_FILE = 140  # of one core, for one architecture
 SLOWEST_FILE_SECONDS = 275
-GIB_A_JOB = 7  # with NVCC_THREADS=1; setup.py reckons 9
+GIB_PER_JOB = 7  # with NVCC_THREADS=1; setup.py assumes 9
 OLDEST_NVCC = "11.7"
 NVCC_FOR_BLACKWELL = "12.8"
 

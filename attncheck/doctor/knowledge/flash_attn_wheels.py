@@ -22,13 +22,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-RELEASES = "https://github.com/Dao-AILab/flash-attention/releases/download"
+RELEASES_URL = "https://github.com/Dao-AILab/flash-attention/releases/download"
 # flash-attn-3 is on no other index than PyTorch's own, by the CUDA major version of torch.
-FLASH3_INDEX = {12: "https://download.pytorch.org/whl/cu126", 13: "https://download.pytorch.org/whl/cu130"}
+FLASH_ATTN_3_INDEX = {12: "https://download.pytorch.org/whl/cu126", 13: "https://download.pytorch.org/whl/cu130"}
 
 
 @dataclass(frozen=True)
-class Batch:
+class WheelMatrix:
     """The wheels of one release that share a set of tags; every combination of the tags exists."""
 
     version: str
@@ -41,33 +41,33 @@ class Batch:
     without: frozenset[tuple[str, str]] = frozenset()  # (torch, python) pairs that were left out
 
 
-_BOTH = (True, False)
+_BOTH_ABIS = (True, False)
 _X86, _ARM = "x86_64", "aarch64"
 _CP39_TO_313 = ("cp39", "cp310", "cp311", "cp312", "cp313")
 
-# In the order to be tried: the newest version that has a wheel wins.
-BATCHES: tuple[Batch, ...] = (
-    Batch(
+# In the order of preference: the newest version that has a wheel is used.
+WHEEL_MATRICES: tuple[WheelMatrix, ...] = (
+    WheelMatrix(
         version="2.8.3",
         cuda=12,
         torch=("2.4", "2.5", "2.6", "2.7", "2.8"),
         pythons=_CP39_TO_313,
-        cxx11_abi=_BOTH,
+        cxx11_abi=_BOTH_ABIS,
         machines=(_X86,),
         glibc="2.32",
         without=frozenset({("2.4", "cp313")}),
     ),
-    Batch("2.8.3", 12, ("2.9",), ("cp312",), (True,), (_X86, _ARM), "2.32"),
-    Batch("2.8.3", 13, ("2.9",), ("cp312",), (True,), (_X86,), "2.32"),
-    Batch("2.8.3", 13, ("2.10",), ("cp312",), (True,), (_X86, _ARM), "2.32"),
-    Batch("2.8.1", 12, ("2.8", "2.9", "2.10"), ("cp312",), (True,), (_X86, _ARM), "2.32"),
-    Batch("2.8.1", 13, ("2.9",), ("cp312",), (True,), (_X86, _ARM), "2.32"),
-    Batch(
+    WheelMatrix("2.8.3", 12, ("2.9",), ("cp312",), (True,), (_X86, _ARM), "2.32"),
+    WheelMatrix("2.8.3", 13, ("2.9",), ("cp312",), (True,), (_X86,), "2.32"),
+    WheelMatrix("2.8.3", 13, ("2.10",), ("cp312",), (True,), (_X86, _ARM), "2.32"),
+    WheelMatrix("2.8.1", 12, ("2.8", "2.9", "2.10"), ("cp312",), (True,), (_X86, _ARM), "2.32"),
+    WheelMatrix("2.8.1", 13, ("2.9",), ("cp312",), (True,), (_X86, _ARM), "2.32"),
+    WheelMatrix(
         version="2.7.4.post1",
         cuda=12,
         torch=("2.2", "2.3", "2.4", "2.5", "2.6"),
         pythons=_CP39_TO_313,
-        cxx11_abi=_BOTH,
+        cxx11_abi=_BOTH_ABIS,
         machines=(_X86,),
         glibc="2.31",
         without=frozenset({("2.2", "cp313"), ("2.3", "cp313"), ("2.4", "cp313")}),
@@ -76,7 +76,7 @@ BATCHES: tuple[Batch, ...] = (
 
 
 @dataclass(frozen=True)
-class Build:
+class WheelTags:
     """What decides which wheel fits: torch's minor version, CUDA major and C++ ABI, the Python tag, the machine."""
 
     torch: str  # "2.8"
@@ -95,24 +95,24 @@ class Wheel:
     glibc: str
 
 
-def wheels(build: Build) -> Iterator[Wheel]:
-    """Yield the published wheels for `build`, the one to prefer first."""
-    for batch in BATCHES:
+def matching_wheels(tags: WheelTags) -> Iterator[Wheel]:
+    """Yield the published wheels with these tags, the one to prefer first."""
+    for matrix in WHEEL_MATRICES:
         fits = (
-            build.cuda == batch.cuda
-            and build.torch in batch.torch
-            and build.python in batch.pythons
-            and build.cxx11_abi in batch.cxx11_abi
-            and build.machine in batch.machines
-            and (build.torch, build.python) not in batch.without
+            tags.cuda == matrix.cuda
+            and tags.torch in matrix.torch
+            and tags.python in matrix.pythons
+            and tags.cxx11_abi in matrix.cxx11_abi
+            and tags.machine in matrix.machines
+            and (tags.torch, tags.python) not in matrix.without
         )
         if fits:
-            name = file_name(batch.version, build, batch.cuda)
-            yield Wheel(batch.version, f"{RELEASES}/v{batch.version}/{name}", batch.glibc)
+            name = wheel_file_name(matrix.version, tags, matrix.cuda)
+            yield Wheel(matrix.version, f"{RELEASES_URL}/v{matrix.version}/{name}", matrix.glibc)
 
 
-def file_name(version: str, build: Build, cuda: int) -> str:
-    """Return the name of the wheel of `version` for `build`, tagged for CUDA major `cuda`."""
-    abi = str(build.cxx11_abi).upper()
-    tags = f"{build.python}-{build.python}-linux_{build.machine}"
-    return f"flash_attn-{version}+cu{cuda}torch{build.torch}cxx11abi{abi}-{tags}.whl"
+def wheel_file_name(version: str, tags: WheelTags, cuda: int) -> str:
+    """Return the file name of the wheel of `version` with these tags, for CUDA major `cuda`."""
+    abi = str(tags.cxx11_abi).upper()
+    platform_tags = f"{tags.python}-{tags.python}-linux_{tags.machine}"
+    return f"flash_attn-{version}+cu{cuda}torch{tags.torch}cxx11abi{abi}-{platform_tags}.whl"

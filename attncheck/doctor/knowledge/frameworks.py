@@ -14,7 +14,7 @@ _RL_WITH_FLASH: frozenset[Need] = frozenset({"flash", "rl"})
 
 @dataclass(frozen=True)
 class FrameworkPackage:
-    """A framework as an installed distribution, and what its presence says of the jobs that will run.
+    """A framework as an installed distribution, and what its presence shows about the jobs that will run.
 
     `needs` is what matters to its jobs; `packs`: its collators keep packed documents apart; `ulysses`: its sequence
     parallelism spreads heads over ranks.
@@ -38,16 +38,23 @@ FRAMEWORKS = (
     FrameworkPackage("sglang", needs=frozenset({"rl"})),
 )
 NAMES = tuple(framework.distribution for framework in FRAMEWORKS)
-PACKING = tuple(framework.distribution for framework in FRAMEWORKS if framework.packs)
-ULYSSES = tuple(framework.distribution for framework in FRAMEWORKS if framework.ulysses)
+PACKING_FRAMEWORKS = tuple(framework.distribution for framework in FRAMEWORKS if framework.packs)
+ULYSSES_FRAMEWORKS = tuple(framework.distribution for framework in FRAMEWORKS if framework.ulysses)
 # Distributions whose requirements of one another decide whether the attention stack works.
-WATCHED = (
+WATCHED_DISTRIBUTIONS = (
     *NAMES,
     *("accelerate", "deepspeed", "flash-attn", "flash-attn-3", "flash-attn-4", "kernels", "liger-kernel", "peft"),
     *("ring-flash-attn", "torchaudio", "torchvision", "transformer-engine", "transformers", "xformers", "yunchang"),
 )
-# What may not be of any version beside them: packages whose mismatch breaks attention, not tools around it.
-MATTERS = frozenset(WATCHED) | {"torch", "triton", "tokenizers", "huggingface-hub", "nvidia-cutlass-dsl", "ray"}
+# The distributions whose version matters beside them: a mismatch breaks attention, not a tool around it.
+RELEVANT_DISTRIBUTIONS = frozenset(WATCHED_DISTRIBUTIONS) | {
+    "torch",
+    "triton",
+    "tokenizers",
+    "huggingface-hub",
+    "nvidia-cutlass-dsl",
+    "ray",
+}
 
 # OpenRLHF sets NCCL_CUMEM_ENABLE=0 itself for vllm below this, and from it on the weight sync fails with it
 # (openrlhf 0.11.2, trainer/ray/ppo_actor.py: "causes ncclCommInitRank to fail under NCCL 2.27+").

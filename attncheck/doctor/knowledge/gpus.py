@@ -13,21 +13,21 @@ import re
 
 Capability = tuple[int, int]
 
-FLASH_OLDEST: Capability = (8, 0)
-BF16_OLDEST: Capability = (8, 0)
+FLASH_ATTN_MIN_CAPABILITY: Capability = (8, 0)
+BF16_MIN_CAPABILITY: Capability = (8, 0)
 # flash-attn 2's own targets: what FLASH_ATTN_CUDA_ARCHS may name, and the nvcc that is needed for it.
-FLASH2_TARGETS: dict[str, tuple[Capability, str]] = {
+FLASH_ATTN_2_TARGETS: dict[str, tuple[Capability, str]] = {
     "80": ((8, 0), "11.7"),
     "90": ((9, 0), "11.8"),
     "100": ((10, 0), "12.8"),
     "120": ((12, 0), "12.8"),
 }
-FLASH4_VERSION = "4.0.0b36"  # the release that was read
-FLASH4_FORWARD = (8, 9, 10, 11, 12)  # compute capability majors
-FLASH4_BACKWARD = (9, 10, 11, 12)
-# What people call GPUs -> NVIDIA's name, compute capability, memory in GiB (developer.nvidia.com/cuda-gpus and the
+FLASH_ATTN_4_VERSION = "4.0.0b36"  # the release that was read
+FLASH_ATTN_4_FORWARD = (8, 9, 10, 11, 12)  # compute capability majors
+FLASH_ATTN_4_BACKWARD = (9, 10, 11, 12)
+# A GPU's common name -> NVIDIA's name, compute capability, memory in GiB (developer.nvidia.com/cuda-gpus and the
 # data sheets; the usual size where one is sold with several).
-NAMED: dict[str, tuple[str, Capability, int]] = {
+GPUS_BY_NAME: dict[str, tuple[str, Capability, int]] = {
     "p100": ("Tesla P100", (6, 0), 16),
     "v100": ("Tesla V100", (7, 0), 32),
     "t4": ("Tesla T4", (7, 5), 16),
@@ -53,31 +53,31 @@ NAMED: dict[str, tuple[str, Capability, int]] = {
     "gb200": ("NVIDIA GB200", (10, 0), 186),
     "b300": ("NVIDIA B300", (10, 3), 270),
 }
-# accelerate: names of consumer GPUs whose old drivers cannot do peer-to-peer, and the first driver that can.
-NO_PEER_NAMES = ("RTX 40",)
-PEER_DRIVER = "550.40.07"
+# accelerate: names of consumer GPUs whose old drivers have no peer-to-peer access, and the first driver that has it.
+GPUS_WITHOUT_PEER_ACCESS = ("RTX 40",)
+FIRST_DRIVER_WITH_PEER_ACCESS = "550.40.07"
 
 
-def runs(targets: tuple[str, ...], capability: Capability) -> bool:
-    """Say whether code for `targets` ("sm_90", "sm_90a", "compute_80", …) runs on a GPU of `capability`."""
-    return any(_runs(target, capability) for target in targets)
+def has_code_for(targets: tuple[str, ...], capability: Capability) -> bool:
+    """Return whether code for `targets` ("sm_90", "sm_90a", "compute_80", …) runs on a GPU of `capability`."""
+    return any(_target_runs_on(target, capability) for target in targets)
 
 
-def _runs(target: str, capability: Capability) -> bool:
+def _target_runs_on(target: str, capability: Capability) -> bool:
     match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", target)
     if not match:
         return False
-    built = (int(match[2]), int(match[3]))
+    target_capability = (int(match[2]), int(match[3]))
     if match[4] == "a":
-        return built == capability
+        return target_capability == capability
     if match[1] == "sm" or match[4] == "f":
-        return built[0] == capability[0] and built[1] <= capability[1]
-    return built <= capability
+        return target_capability[0] == capability[0] and target_capability[1] <= capability[1]
+    return target_capability <= capability
 
 
-def flash2_target(capability: Capability) -> tuple[str, str] | None:
+def flash_attn_2_target(capability: Capability) -> tuple[str, str] | None:
     """Return the entry of FLASH_ATTN_CUDA_ARCHS for `capability` and the nvcc it needs; None where there is none."""
-    for name, (built, nvcc) in FLASH2_TARGETS.items():
-        if built[0] == capability[0] and built[1] <= capability[1]:
+    for name, (target_capability, nvcc) in FLASH_ATTN_2_TARGETS.items():
+        if target_capability[0] == capability[0] and target_capability[1] <= capability[1]:
             return name, nvcc
     return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from packaging.version import Version
 
 # liger-kernel from this version on -> transformers under which its patches can be imported (before 0.7: unguarded).
-TRANSFORMERS: dict[str, str] = {"0.7.0": ">=4.52.0", "0.8.5": ">=5.0.0"}
+TRANSFORMERS_BY_LIGER: dict[str, str] = {"0.7.0": ">=4.52.0", "0.8.5": ">=5.0.0"}
 # The newest liger-kernel that still patches transformers 4.52 to 4.57.
 LAST_FOR_TRANSFORMERS_4 = "0.8.4"
 BEFORE_TRANSFORMERS_4_52 = "0.5.10"  # of the same months as transformers 4.51; not run together here
@@ -37,16 +37,16 @@ MODEL_TYPES: dict[str, str] = {
     "0.8.4": "deepseek_v3",
     "0.8.5": "deepseek_v2",
 }
-LAST = "0.8.5"  # the newest release that was read
-READ = "0.5.2 0.5.5 0.5.8 0.5.10 0.6.0 0.6.2 0.6.4 0.7.0 0.8.0 0.8.1 0.8.2 0.8.3 0.8.4 0.8.5"
+LAST_RELEASE_READ = "0.8.5"  # the newest release that was read
+RELEASES_READ = "0.5.2 0.5.5 0.5.8 0.5.10 0.6.0 0.6.2 0.6.4 0.7.0 0.8.0 0.8.1 0.8.2 0.8.3 0.8.4 0.8.5"
 
 
-def lacks(version: Version, model_type: str) -> bool:
-    """Say whether this liger-kernel is known to have no kernels for `model_type`; of a newer one nothing is known."""
-    if not Version("0.5.2") <= version <= Version(LAST):
+def lacks_kernels_for(version: Version, model_type: str) -> bool:
+    """Return whether this liger-kernel is known to lack kernels for `model_type`; of a newer one nothing is known."""
+    if not Version("0.5.2") <= version <= Version(LAST_RELEASE_READ):
         return False
-    later = [since for since in MODEL_TYPES if Version(since) > version]
-    upcoming = later[0] if later else ""  # between two releases that were read either may be so
-    exact = str(version) in READ.split()
-    known = [since for since in MODEL_TYPES if since not in later or (since == upcoming and not exact)]
+    later_releases = [since for since in MODEL_TYPES if Version(since) > version]
+    next_read = later_releases[0] if later_releases else ""  # a release between two that were read may know its types
+    was_read = str(version) in RELEASES_READ.split()
+    known = [since for since in MODEL_TYPES if since not in later_releases or (since == next_read and not was_read)]
     return all(model_type not in MODEL_TYPES[since].split() for since in known)

@@ -7,7 +7,7 @@ LLaMA-Factory 0.9.3 to 0.9.5, read on 2026-11-21. A boundary is the first releas
 
 from __future__ import annotations
 
-FUSED = ("flash_attention_2", "flash_attention_3", "flash_attention_4", "sdpa", "flex_attention")
+FUSED_IMPLEMENTATIONS = ("flash_attention_2", "flash_attention_3", "flash_attention_4", "sdpa", "flex_attention")
 
 # integrations/sdpa_attention.py raises on a softcap from here on (and gemma2 says `_supports_sdpa = False`); 5.20.2
 # and older drop it without a word.

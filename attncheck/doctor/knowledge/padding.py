@@ -22,31 +22,31 @@ NEAT_PACKING_REFUSED_MODELS = frozenset({"gemma4", "gpt_oss"})
 
 # (from, before, model types) whose flash attention raises "You are attempting to perform batched generation with
 # padding_side='right'" where the last column of the mask holds padding and a cache is in use.
-_OLD = frozenset({"jetmoe", "mistral"})
-_48 = frozenset({"jetmoe", "mimi", "mistral", "mixtral", "moshi", "phi3", "phimoe", "qwen2_moe", "qwen2_vl"}) | {
-    "starcoder2"
-}
-_49 = _48 | {"qwen2", "qwen2_5_vl"}
-_51 = _49 | {"phi4_multimodal", "qwen3", "qwen3_moe"}
-_53 = frozenset({"jetmoe", "kyutai_speech_to_text", "moshi", "phimoe", "qwen2_moe"})
+_BEFORE_4_48 = frozenset({"jetmoe", "mistral"})
+_SINCE_4_48 = frozenset(
+    {"jetmoe", "mimi", "mistral", "mixtral", "moshi", "phi3", "phimoe", "qwen2_moe", "qwen2_vl"}
+) | {"starcoder2"}
+_SINCE_4_49 = _SINCE_4_48 | {"qwen2", "qwen2_5_vl"}
+_SINCE_4_51 = _SINCE_4_49 | {"phi4_multimodal", "qwen3", "qwen3_moe"}
+_SINCE_4_53 = frozenset({"jetmoe", "kyutai_speech_to_text", "moshi", "phimoe", "qwen2_moe"})
 RIGHT_PADDING_RAISES: tuple[tuple[str, str, frozenset[str]], ...] = (
-    ("4.42", "4.48", _OLD),
-    ("4.48", "4.49", _48),
-    ("4.49", "4.51", _49),
-    ("4.51", "4.52", _51),
-    ("4.52", "4.53", _51 | {"qwen2_5_omni"}),
-    ("4.53", "4.57", _53),
-    ("4.57", "5.0", _53 - {"jetmoe"}),
+    ("4.42", "4.48", _BEFORE_4_48),
+    ("4.48", "4.49", _SINCE_4_48),
+    ("4.49", "4.51", _SINCE_4_49),
+    ("4.51", "4.52", _SINCE_4_51),
+    ("4.52", "4.53", _SINCE_4_51 | {"qwen2_5_omni"}),
+    ("4.53", "4.57", _SINCE_4_53),
+    ("4.57", "5.0", _SINCE_4_53 - {"jetmoe"}),
     ("5.0", "5.2", frozenset({"kyutai_speech_to_text", "moshi"})),
 )
 
-# First release whose flash attention is given text positions instead of the three rows of m-rope positions, from
+# First release whose flash attention gets text positions instead of the three rows of m-rope positions, from
 # which cu_seqlens far too long were computed (modeling_*.py, `text_position_ids`).
-_QWEN_VL = "4.54.0"
+_QWEN_VL_SINCE = "4.54.0"
 TEXT_POSITIONS_APART: dict[str, str] = {
-    "qwen2_vl": _QWEN_VL,
-    "qwen2_5_vl": _QWEN_VL,
-    "qwen2_5_omni": _QWEN_VL,
+    "qwen2_vl": _QWEN_VL_SINCE,
+    "qwen2_5_vl": _QWEN_VL_SINCE,
+    "qwen2_5_omni": _QWEN_VL_SINCE,
     "glm4v": "5.0.0",
     "glm4v_moe": "5.0.0",
     "ernie4_5_vl_moe": "5.0.0",
@@ -54,8 +54,7 @@ TEXT_POSITIONS_APART: dict[str, str] = {
 
 
 def right_padding_raises(version: Version, model_type: str) -> bool:
-    """Say whether `model_type` under flash attention refuses right padding in this transformers."""
+    """Return whether `model_type` under flash attention refuses right padding in this transformers."""
     return any(
-        Version(first) <= version < Version(before) and model_type in types
-        for first, before, types in RIGHT_PADDING_RAISES
+        Version(first) <= version < Version(end) and model_type in types for first, end, types in RIGHT_PADDING_RAISES
     )

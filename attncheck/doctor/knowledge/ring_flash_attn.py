@@ -10,19 +10,26 @@ from __future__ import annotations
 from packaging.version import Version
 
 LAST = "0.1.8"  # the newest release that was read
-FORWARD = "transformers.modeling_flash_attention_utils:_flash_attention_forward"
+FORWARD_FUNCTION = "transformers.modeling_flash_attention_utils:_flash_attention_forward"
 SYMBOL = "is_flash_attn_greater_or_equal_2_10"
 
 # ring-flash-attn from this version on -> parameter counts of `_flash_attention_forward` it has a replacement for.
-ACCEPTED: dict[str, frozenset[int]] = {
+ACCEPTED_PARAMETER_COUNTS: dict[str, frozenset[int]] = {
     "0.1.0": frozenset({13}),
     "0.1.4": frozenset({13, 18, 19}),
     "0.1.6": frozenset({13, 18, 19, 20}),
 }
 # transformers from this version on -> parameters of `_flash_attention_forward` (the module appeared in 4.43.0).
-PARAMETERS: dict[str, int] = {"4.43.0": 12, "4.44.0": 13, "4.47.0": 18, "4.48.0": 19, "4.53.0": 20, "5.19.0": 23}
+FORWARD_PARAMETER_COUNTS: dict[str, int] = {
+    "4.43.0": 12,
+    "4.44.0": 13,
+    "4.47.0": 18,
+    "4.48.0": 19,
+    "4.53.0": 20,
+    "5.19.0": 23,
+}
 # ring-flash-attn from this version on -> the name it imports from transformers, and the releases that have it.
-IMPORTS: dict[str, tuple[str, str]] = {
+IMPORTED_NAMES: dict[str, tuple[str, str]] = {
     "0.1.0": ("_flash_supports_window_size", ">=4.43,<4.54"),
     "0.1.7": ("_flash_supports_window", ">=4.43,<4.55.1"),  # or _flash_supports_window_size, its second try
     "0.1.8": (SYMBOL, ">=4.51,<5.4"),
@@ -35,34 +42,38 @@ WORKS: dict[str, str] = {
     "0.1.7": ">=4.44,<4.55.1",
     "0.1.8": ">=4.51,<5.4",
 }
-# transformers on which 0.1.8 works once SYMBOL, which moved to transformers.utils, is put back into its old module.
-WORKS_WITH_SHIM = ">=5.5,<5.19"
-NOWHERE = ">=5.4,<5.5"  # the symbol is in neither place
+# transformers on which 0.1.8 works once the symbol, which moved to transformers.utils, is put back into its old module.
+COMPATIBLE_WITH_SHIM = ">=5.5,<5.19"
+WITHOUT_SYMBOL = ">=5.4,<5.5"  # the symbol is in neither place
 SHIM = f"""import transformers.modeling_flash_attention_utils as flash
 from transformers.utils import {SYMBOL}
 flash.{SYMBOL} = {SYMBOL}  # before `import ring_flash_attn`"""
 
 
-def accepted(ring: Version) -> frozenset[int]:
+def accepted_parameter_counts(ring: Version) -> frozenset[int]:
     """Return the parameter counts that `ring` has a replacement for; none for a release older than the table."""
-    return next((counts for since, counts in reversed(ACCEPTED.items()) if ring >= Version(since)), frozenset())
+    return next(
+        (counts for since, counts in reversed(ACCEPTED_PARAMETER_COUNTS.items()) if ring >= Version(since)), frozenset()
+    )
 
 
-def parameters(transformers: Version) -> int | None:
+def forward_parameter_count(transformers: Version) -> int | None:
     """Return how many parameters `_flash_attention_forward` has in `transformers`; None before it existed."""
-    return next((n for since, n in reversed(PARAMETERS.items()) if transformers >= Version(since)), None)
+    return next(
+        (count for since, count in reversed(FORWARD_PARAMETER_COUNTS.items()) if transformers >= Version(since)), None
+    )
 
 
-def imports(ring: Version) -> tuple[str, str]:
+def imported_name(ring: Version) -> tuple[str, str]:
     """Return the name that `ring` imports from transformers and the releases of transformers that have it."""
-    return next(row for since, row in reversed(IMPORTS.items()) if since == "0.1.0" or ring >= Version(since))
+    return next(row for since, row in reversed(IMPORTED_NAMES.items()) if since == "0.1.0" or ring >= Version(since))
 
 
-def works(ring: Version) -> str:
+def compatible_transformers(ring: Version) -> str:
     """Return the transformers releases that `ring` works with as it is."""
     return next(row for since, row in reversed(WORKS.items()) if since == "0.1.0" or ring >= Version(since))
 
 
-def known(ring: Version) -> bool:
-    """Say whether `ring` is a release that the tables speak of."""
+def is_known_release(ring: Version) -> bool:
+    """Return whether `ring` is a release that the tables cover."""
     return Version("0.1.0") <= ring <= Version(LAST)

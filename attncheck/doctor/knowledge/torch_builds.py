@@ -7,10 +7,10 @@ Blackwell, which came with CUDA 12.8; CUDA 13 dropped everything before sm_75 (N
 
 from __future__ import annotations
 
-INDEX = "https://download.pytorch.org/whl"
+INDEX_URL = "https://download.pytorch.org/whl"
 
 # torch's minor version -> its builds, the newest CUDA first. "" is for a release that is not named here.
-BUILDS: dict[str, tuple[str, ...]] = {
+CUDA_TAGS_BY_TORCH: dict[str, tuple[str, ...]] = {
     "": ("cu130", "cu126"),
     "2.6": ("cu126", "cu124", "cu118"),
     "2.7": ("cu128", "cu126", "cu118"),

@@ -10,16 +10,16 @@ from __future__ import annotations
 from packaging.version import Version
 
 # TransformerEngine from this version on -> the flash-attn it uses. On Blackwell the oldest is 2.7.3 from 2.1 on.
-FLASH_ATTN: dict[str, str] = {
+COMPATIBLE_FLASH_ATTN: dict[str, str] = {
     "1.13": ">=2.1.1,<=2.6.3",
     "2.1": ">=2.1.1,<=2.7.4.post1",
     "2.6": ">=2.1.1,<=2.8.1",
     "2.10": ">=2.1.1,<=2.8.3",
     "2.19": ">=2.1.1,<2.8.4",
 }
-LAST = "2.20.2"  # the newest release that was read
+LAST_RELEASE_READ = "2.20.2"  # the newest release that was read
 
 
-def flash_attn(engine: Version) -> str | None:
+def compatible_flash_attn(engine: Version) -> str | None:
     """Return the flash-attn that TransformerEngine `engine` uses; None for a release before the table."""
-    return next((row for since, row in reversed(FLASH_ATTN.items()) if engine >= Version(since)), None)
+    return next((row for since, row in reversed(COMPATIBLE_FLASH_ATTN.items()) if engine >= Version(since)), None)

@@ -1,4 +1,4 @@
-"""Where transformers changed something that the rest of the attention stack leans on.
+"""Where transformers changed something that the rest of the attention stack depends on.
 
 Source: the wheels of the releases named (`transformers/utils/import_utils.py`, `dependency_versions_table.py`,
 `modeling_flash_attention_utils.py`, `modeling_utils.py`), read on 2026-11-21; the releases are
@@ -10,7 +10,7 @@ from __future__ import annotations
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-LAST = "5.23.0"  # the newest release that was read
+LAST_RELEASE_READ = "5.23.0"  # the newest release that was read
 
 # Releases from 4.43 on, oldest first.
 RELEASES = """
@@ -27,7 +27,7 @@ RELEASES = """
 MINIMUM_TORCH: dict[str, str] = {"4.52": "2.1", "5.0": "2.2", "5.1": "2.4", "5.15": "2.5", "5.20": "2.6"}
 
 # transformers from this version on -> the `kernels` it is written for (dependency_versions_table.py).
-KERNELS: dict[str, str] = {
+COMPATIBLE_KERNELS: dict[str, str] = {
     "4.50": ">=0.3.2,<0.4",
     "4.52": ">=0.4.4,<0.5",
     "4.53": ">=0.6.1,<0.7",
@@ -41,24 +41,24 @@ KERNELS: dict[str, str] = {
     "5.23": ">=0.18.2,<0.19",
 }
 
-# These transformers do not look for an upper bound and import `kernels` whatever it is. From the first version on its
-# names do not fit, and the Hub's kernels are off although is_kernels_available() says yes; from the second on importing
+# These transformers check no upper bound and import any `kernels`. From the first version on its names do not fit, and
+# the Hub's kernels are off although is_kernels_available() says yes; from the second on importing
 # transformers.modeling_utils raises "Either a revision or a version must be specified". Tried on 2026-11-21 with
 # transformers 5.0.0, 5.3.0, 5.4.0, 5.12.0 beside kernels 0.9.1 to 0.17.2.
 KERNELS_UNGUARDED = ">=5.0,<5.13"
-KERNELS_OFF = "0.14"
-KERNELS_BREAKS_IMPORT = "0.17"
+FIRST_KERNELS_NOT_USED = "0.14"
+FIRST_KERNELS_BREAKING_IMPORT = "0.17"
 KERNELS_ERROR = "Either a revision or a version must be specified"
 
 # `modeling_flash_attention_utils.deterministic_g`, which OpenRLHF sets, is read only by these.
 DETERMINISTIC_GLOBAL = ">=4.47,<4.54"
 
 
-def row(table: dict[str, str], version: Version) -> str | None:
+def entry_for_version(table: dict[str, str], version: Version) -> str | None:
     """Return the entry of `table` (first version -> value, oldest first) that holds for `version`, or None."""
     return next((value for since, value in reversed(table.items()) if version >= Version(since)), None)
 
 
-def releases(specifier: SpecifierSet) -> list[Version]:
+def known_releases(specifier: SpecifierSet) -> list[Version]:
     """Return the known releases that satisfy `specifier`, oldest first."""
     return [Version(release) for release in RELEASES.split() if release in specifier]

@@ -1,1 +1,1 @@
-"""queries."""
+"""Queries over a snapshot that several rules share."""

@@ -1,4 +1,4 @@
-"""What rules ask about GPUs: which are visible, what to call them, and which torch build is right for them."""
+"""Queries of the rules about GPUs: which are visible, their descriptions, torch's CUDA version and whether it works."""
 
 from __future__ import annotations
 
@@ -11,42 +11,44 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge import cuda
 
 Capability = tuple[int, int]
-BROKEN = "nvidia-smi: "  # how a reason begins where nvidia-smi is there and does not work
+NVIDIA_SMI_PREFIX = "nvidia-smi: "  # how the reason begins where nvidia-smi is installed and fails
 
 
-def devices(snapshot: Snapshot) -> tuple[Device, ...]:
-    """Return every GPU, none where there is none. Raises `MissingFact` where nobody could look."""
+def all_gpus(snapshot: Snapshot) -> tuple[Device, ...]:
+    """Return every GPU, none where there is none. Raises `MissingFact` where the list is not known."""
     return () if isinstance(snapshot.devices, Absent) else need(snapshot.devices, "the list of GPUs")
 
 
-def visible(snapshot: Snapshot) -> tuple[Device, ...]:
-    """Return the GPUs that a job would see. Raises `MissingFact` where nobody could look."""
-    return tuple(device for device in devices(snapshot) if device.visible)
+def visible_gpus(snapshot: Snapshot) -> tuple[Device, ...]:
+    """Return the GPUs that a job would see. Raises `MissingFact` where the list is not known."""
+    return tuple(device for device in all_gpus(snapshot) if device.visible)
 
 
-def capabilities(gpus: Iterable[Device]) -> list[tuple[Device, Capability]]:
+def known_capabilities(gpus: Iterable[Device]) -> list[tuple[Device, Capability]]:
     """Return those of `gpus` whose compute capability is known, with it."""
     return [(gpu, gpu.compute_capability.value) for gpu in gpus if isinstance(gpu.compute_capability, Known)]
 
 
-def told(gpus: Iterable[Device]) -> tuple[str, ...]:
-    """Return one line of evidence for each kind of GPU among `gpus`."""
-    kinds: dict[str, list[str]] = {}
+def list_gpu_kinds(gpus: Iterable[Device]) -> tuple[str, ...]:
+    """Return one line of evidence for each kind of GPU among `gpus`: "GPUs 0, 1: NVIDIA H100, sm_90"."""
+    indices_by_kind: dict[str, list[str]] = {}
     for gpu in gpus:
-        kinds.setdefault(f"{gpu.name}, {gpu.sm}", []).append(str(gpu.index))
-    return tuple(f"GPU{'s' * (len(seen) > 1)} {', '.join(seen)}: {kind}" for kind, seen in kinds.items())
+        indices_by_kind.setdefault(f"{gpu.name}, {gpu.sm}", []).append(str(gpu.index))
+    return tuple(
+        f"GPU{'s' * (len(indices) > 1)} {', '.join(indices)}: {kind}" for kind, indices in indices_by_kind.items()
+    )
 
 
-def named(gpus: Iterable[Device]) -> str:
+def describe_gpus(gpus: Iterable[Device]) -> str:
     """Return `gpus` in a few words: "GPU 0 (Tesla V100, sm_70)", "GPUs 0, 1 (Tesla V100, sm_70)"."""
-    listed = list(gpus)
-    first = listed[0]
-    numbers = ", ".join(str(gpu.index) for gpu in listed)
-    return f"GPU{'s' if len(listed) > 1 else ''} {numbers} ({first.name}, {first.sm})"
+    devices = list(gpus)
+    first = devices[0]
+    numbers = ", ".join(str(gpu.index) for gpu in devices)
+    return f"GPU{'s' if len(devices) > 1 else ''} {numbers} ({first.name}, {first.sm})"
 
 
-def alike(gpus: Iterable[Device]) -> list[list[Device]]:
-    """Return `gpus` in groups of one generation, in the order met."""
+def group_by_capability(gpus: Iterable[Device]) -> list[list[Device]]:
+    """Return `gpus` grouped by compute capability, in order of appearance."""
     groups: dict[str, list[Device]] = {}
     for gpu in gpus:
         groups.setdefault(gpu.sm, []).append(gpu)
@@ -60,16 +62,16 @@ def driver_version(snapshot: Snapshot) -> tuple[int, ...]:
     return tuple(map(int, snapshot.driver.value.version.split(".")))
 
 
-def torch_cuda(snapshot: Snapshot) -> tuple[int, int] | None:
+def torch_cuda_version(snapshot: Snapshot) -> tuple[int, int] | None:
     """Return the CUDA version that torch was built with, None for no torch or no CUDA build."""
     if not isinstance(snapshot.torch, Known) or not isinstance(snapshot.torch.value.cuda, Known):
         return None
-    return _pair(snapshot.torch.value.cuda.value)
+    return parse_cuda_version(snapshot.torch.value.cuda.value)
 
 
-def driver_too_old(snapshot: Snapshot) -> str:
-    """Return the oldest driver for torch's CUDA where the driver here is older, "" otherwise."""
-    built, driver = torch_cuda(snapshot), driver_version(snapshot)
+def unmet_driver_minimum(snapshot: Snapshot) -> str:
+    """Return the oldest driver that torch's CUDA needs where the driver here is older, "" otherwise."""
+    built, driver = torch_cuda_version(snapshot), driver_version(snapshot)
     minimum = cuda.MINIMUM_DRIVER.get(built[0], "") if built else ""
     return minimum if minimum and driver and driver < tuple(map(int, minimum.split("."))) else ""
 
@@ -82,21 +84,22 @@ def cuda_works(snapshot: Snapshot) -> bool | None:
 
 
 def cuda_error(snapshot: Snapshot) -> str:
-    """Return torch's words on why CUDA did not start, "" for none."""
+    """Return torch's error message where CUDA did not start, "" for none."""
     if isinstance(snapshot.torch, Known) and isinstance(snapshot.torch.value.cuda_error, Known):
         return snapshot.torch.value.cuda_error.value
     return ""
 
 
-def _pair(text: str) -> tuple[int, int] | None:
+def parse_cuda_version(text: str) -> tuple[int, int] | None:
+    """Return "12.8" as (12, 8), None for a text that starts with no version."""
     match = re.match(r"(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2])) if match else None
 
 
-def links(snapshot: Snapshot) -> tuple[Link, ...]:
-    """Return the links among the visible GPUs. Raises `MissingFact` where there are several and nobody could look."""
-    seen = {gpu.index for gpu in visible(snapshot)}
-    if len(seen) < 2:
+def visible_links(snapshot: Snapshot) -> tuple[Link, ...]:
+    """Return the links among the visible GPUs. Raises `MissingFact` where there are several and links are not known."""
+    indices = {gpu.index for gpu in visible_gpus(snapshot)}
+    if len(indices) < 2:
         return ()
     topology = need(snapshot.topology, "the links among the GPUs")
-    return tuple(link for link in topology.links if link.first in seen and link.second in seen)
+    return tuple(link for link in topology.links if link.first in indices and link.second in indices)

@@ -1,4 +1,4 @@
-"""What rules ask about a launch: its job, how it packs and pads, and settings as fixes."""
+"""Queries of the rules about a launch: its job, where its settings stand, their problems, and settings as fixes."""
 
 from __future__ import annotations
 
@@ -10,61 +10,61 @@ from attncheck.core.job import Consequence, Job, Key
 from attncheck.core.launch import SourceLocation
 from attncheck.core.snapshot import Snapshot
 
-# What a job computes stays what it was: these may be set without asking.
+# Settings that do not change what a job computes: they may be set without asking the user.
 HARMLESS: frozenset[Key] = frozenset(
     {"attn_implementation", "heads_k_stride", "deterministic", "liger", "gradient_checkpointing"}
 )
 
 
-def job_of(snapshot: Snapshot) -> Job:
+def require_job(snapshot: Snapshot) -> Job:
     """Return the launch's job. Raises `MissingFact` where no launch was given."""
     return need(snapshot.job, "the launch")
 
 
-def setting(title: str, sets: Mapping[str, str]) -> Fix:
-    """Return the fix that changes settings of the launch; its text is filled in by who knows the framework's words."""
+def change_settings(title: str, sets: Mapping[str, str]) -> Fix:
+    """Return the fix that changes settings of the launch; its text is filled in with the framework's option names."""
     return Fix(title, "setting", "", "safe" if HARMLESS.issuperset(sets) else "unsafe", sets=sets)
 
 
-def where(job: Job, *keys: Key) -> tuple[SourceLocation, ...]:
-    """Return where the settings `keys` are written, where they are; else where the launch is."""
-    found = tuple(job.locations[key] for key in keys if key in job.locations)
-    return found or (job.location,)
+def locate_settings(job: Job, *keys: Key) -> tuple[SourceLocation, ...]:
+    """Return where the settings `keys` stand in the launch; the launch's own location where none does."""
+    locations = tuple(job.locations[key] for key in keys if key in job.locations)
+    return locations or (job.location,)
 
 
-def named(job: Job) -> str:
-    """Return the launch in two words: "openrlhf ppo"."""
+def describe_job(job: Job) -> str:
+    """Return the launch as "framework trainer": "openrlhf ppo"."""
     return f"{job.framework} {job.trainer}"
 
 
-def implementation(job: Job) -> str:
-    """Return the implementation that will run: transformers takes sdpa where none is asked for."""
+def effective_attn_implementation(job: Job) -> str:
+    """Return the attn_implementation that will run: transformers takes sdpa where none is requested."""
     return job.plan.attn_implementation or "sdpa"
 
 
-def objections(snapshot: Snapshot, consequence: Consequence) -> Iterator[Problem]:
-    """Yield a problem for each thing that the framework will do with settings it cannot serve."""
-    job = job_of(snapshot)
-    for objection in job.problems:
-        if objection.consequence != consequence:
+def setting_problems(snapshot: Snapshot, consequence: Consequence) -> Iterator[Problem]:
+    """Yield a problem for each setting of the launch whose problem in its framework has this consequence."""
+    job = require_job(snapshot)
+    for setting_problem in job.problems:
+        if setting_problem.consequence != consequence:
             continue
         fixes: tuple[Fix, ...] = ()
-        if objection.sets:
-            fixes = (setting(objection.advice or "change the setting", objection.sets),)
-        elif objection.advice:
-            fixes = (Fix("what to do", "manual", objection.advice),)
+        if setting_problem.sets:
+            fixes = (change_settings(setting_problem.advice or "change the setting", setting_problem.sets),)
+        elif setting_problem.advice:
+            fixes = (Fix("what to do", "manual", setting_problem.advice),)
         yield Problem(
-            message=objection.message,
-            evidence=objection.evidence,
+            message=setting_problem.message,
+            evidence=setting_problem.evidence,
             fixes=fixes,
-            subject=named(job),
-            predicted=objection.mild,
-            locations=(objection.location,) if objection.location.source else (job.location,),
+            subject=describe_job(job),
+            predicted=setting_problem.mild,
+            locations=(setting_problem.location,) if setting_problem.location.source else (job.location,),
         )
 
 
-def devices_total(snapshot: Snapshot, job: Job) -> int | None:
-    """Return how many GPUs the job's nodes have, each taken to be like this machine; None where nobody could look."""
+def count_job_gpus(snapshot: Snapshot, job: Job) -> int | None:
+    """Return how many GPUs the job's nodes have, each assumed to be like this machine; None where not known."""
     if isinstance(snapshot.devices, Known):
         return len(snapshot.visible_devices()) * job.nodes
     return None

@@ -1,4 +1,4 @@
-"""What the installed distributions ask of one another: their Requires-Dist, read for the examined interpreter."""
+"""What the installed distributions require of one another: their Requires-Dist, read for the examined interpreter."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from attncheck.doctor.knowledge import liger, transformers
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def normalised(name: str) -> str:
-    """Return `name` as PEP 503 spells it."""
+def canonical_name(name: str) -> str:
+    """Return `name` in the canonical spelling of PEP 503."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def marker_environment(snapshot: Snapshot) -> dict[str, str]:
-    """Return the values that markers are evaluated with: the examined interpreter's, no extra asked for."""
+    """Return the values that markers are evaluated with: the examined interpreter's, with no extra."""
     host = snapshot.host
     system = {"linux": "Linux", "darwin": "Darwin", "win32": "Windows"}.get(host.platform, host.platform)
     return {
@@ -40,9 +40,9 @@ def marker_environment(snapshot: Snapshot) -> dict[str, str]:
     }
 
 
-def demands_of(snapshot: Snapshot, distribution: Distribution, *names: str) -> Iterator[Requirement]:
+def applicable_requirements(snapshot: Snapshot, distribution: Distribution, *names: str) -> Iterator[Requirement]:
     """Yield what `distribution` requires here without extras; of the projects `names` alone, if any are given."""
-    lines = [line for line in distribution.requires if not names or _project(line) in names]
+    lines = [line for line in distribution.requires if not names or _parse_project_name(line) in names]
     environment = marker_environment(snapshot) if lines else {}
     for line in lines:
         try:
@@ -54,71 +54,76 @@ def demands_of(snapshot: Snapshot, distribution: Distribution, *names: str) -> I
 
 
 @cache
-def _project(line: str) -> str:
-    """Return the project that a Requires-Dist speaks of; asked for every line once per package that matters."""
-    found = _NAME.match(line.strip())
-    return normalised(found.group()) if found else ""
+def _parse_project_name(line: str) -> str:
+    """Return the project that a Requires-Dist line names; cached, because every line is read for many projects."""
+    match = _NAME.match(line.strip())
+    return canonical_name(match.group()) if match else ""
 
 
-def demands(snapshot: Snapshot, name: str) -> list[tuple[Distribution, SpecifierSet]]:
-    """Return every installed distribution that restricts the version of project `name`, and how."""
+def version_constraints(snapshot: Snapshot, name: str) -> list[tuple[Distribution, SpecifierSet]]:
+    """Return every installed distribution that restricts the version of project `name`, with its specifier."""
     return [
         (distribution, requirement.specifier)
         for distribution in snapshot.distributions
-        for requirement in demands_of(snapshot, distribution, name)
+        for requirement in applicable_requirements(snapshot, distribution, name)
         if str(requirement.specifier)
     ]
 
 
-def allowed(specifier: SpecifierSet | str, version: Version) -> bool:
-    """Say whether `version` satisfies `specifier`; an installed pre-release or local build may."""
-    wanted = SpecifierSet(specifier) if isinstance(specifier, str) else specifier
-    return wanted.contains(version, prereleases=True)
+def is_version_allowed(specifier: SpecifierSet | str, version: Version) -> bool:
+    """Return whether `version` satisfies `specifier`; an installed pre-release or local build may."""
+    specifiers = SpecifierSet(specifier) if isinstance(specifier, str) else specifier
+    return specifiers.contains(version, prereleases=True)
 
 
-def transformers_in(snapshot: Snapshot, wanted: str) -> tuple[str, ...]:
-    """Return the requirements, for one install command, that bring transformers into the releases `wanted`.
+def transformers_in(snapshot: Snapshot, specifier: str) -> tuple[str, ...]:
+    """Return the requirements, for one install command, that bring transformers into the releases `specifier`.
 
-    Whatever else is installed here has its say: other distributions' pins, the torch that a release needs, and
-    liger-kernel. Empty where no release pleases all. `kernels` moves along, because each transformers wants its own.
+    All that is installed here counts: other distributions' pins, the torch that a release needs, and liger-kernel.
+    Empty where no release satisfies all. `kernels` is changed too, because each transformers needs its own.
     """
-    ranges = [specifier for _, specifier in demands(snapshot, "transformers")]
-    ranges += [SpecifierSet(text) for text in (_liger(snapshot),) if text]
+    constraints = [constraint for _, constraint in version_constraints(snapshot, "transformers")]
+    constraints += [SpecifierSet(text) for text in (_liger_constraint(snapshot),) if text]
     torch = snapshot.version("torch")
-    within = transformers.releases(SpecifierSet(wanted))
-    fitting = [
+    candidates = transformers.known_releases(SpecifierSet(specifier))
+    compatible = [
         release
-        for release in within
-        if all(release in each for each in ranges) and (not isinstance(torch, Known) or _runs(release, torch.value))
+        for release in candidates
+        if all(release in constraint for constraint in constraints)
+        and (not isinstance(torch, Known) or _supports_torch(release, torch.value))
     ]
-    if not fitting:
+    if not compatible:
         return ()
-    chosen = f"transformers{wanted}" if fitting == within else f"transformers=={fitting[-1]}"
-    kernels = transformers.row(transformers.KERNELS, fitting[-1])
+    chosen = f"transformers{specifier}" if compatible == candidates else f"transformers=={compatible[-1]}"
+    kernels = transformers.entry_for_version(transformers.COMPATIBLE_KERNELS, compatible[-1])
     installed = snapshot.version("kernels")
-    if kernels is None or not isinstance(installed, Known) or allowed(kernels, installed.value):
+    if kernels is None or not isinstance(installed, Known) or is_version_allowed(kernels, installed.value):
         return (chosen,)
-    return (f"transformers=={fitting[-1]}", f"kernels{kernels}")
+    return (f"transformers=={compatible[-1]}", f"kernels{kernels}")
 
 
-def _runs(release: Version, torch: Version) -> bool:
-    minimum = transformers.row(transformers.MINIMUM_TORCH, release)
+def _supports_torch(release: Version, torch: Version) -> bool:
+    minimum = transformers.entry_for_version(transformers.MINIMUM_TORCH, release)
     return minimum is None or torch >= Version(minimum)
 
 
-def _liger(snapshot: Snapshot) -> str | None:
+def _liger_constraint(snapshot: Snapshot) -> str | None:
     installed = snapshot.version("liger-kernel")
-    return transformers.row(liger.TRANSFORMERS, installed.value) if isinstance(installed, Known) else None
+    if not isinstance(installed, Known):
+        return None
+    return transformers.entry_for_version(liger.TRANSFORMERS_BY_LIGER, installed.value)
 
 
-def can_share(snapshot: Snapshot, name: str) -> bool:
-    """Say whether some version of project `name` could please every installed distribution that restricts it."""
-    ranges = [specifier for _, specifier in demands(snapshot, name)]
-    bounds = [spec for each in ranges for spec in each if spec.operator not in ("!=", "<")]
+def has_common_version(snapshot: Snapshot, name: str) -> bool:
+    """Return whether some version of project `name` satisfies every installed distribution that restricts it."""
+    specifiers = [specifier for _, specifier in version_constraints(snapshot, name)]
+    bounds = [clause for specifier in specifiers for clause in specifier if clause.operator not in ("!=", "<")]
     candidates = {
         Version("0"),
-        *(Version(spec.version.removesuffix(".*")) for spec in bounds if spec.operator != "==="),
+        *(Version(clause.version.removesuffix(".*")) for clause in bounds if clause.operator != "==="),
     }
     # Just above a bound lies the first version that a strict ">" or an excluded one leaves.
-    above = {Version(f"{version.base_version}.0.0.1") for version in candidates}
-    return any(all(allowed(each, version) for each in ranges) for version in candidates | above)
+    just_above = {Version(f"{version.base_version}.0.0.1") for version in candidates}
+    return any(
+        all(is_version_allowed(specifier, version) for specifier in specifiers) for version in candidates | just_above
+    )

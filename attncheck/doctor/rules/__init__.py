@@ -1,7 +1,7 @@
-"""The room of rules: one file each, named by the defect it finds, holding one frozen `RULE`.
+"""The rules: one file each, named by the defect it finds, holding one frozen `RULE`.
 
-A rule is arithmetic over a `Snapshot`: no torch, no file, no process. It yields `Problem`s; the engine stamps code,
-name and severity. A fact it cannot do without it takes with `facts.need`, which turns a missing one into an
+A rule is arithmetic over a `Snapshot`: no torch, no file, no process. It yields `Problem`s; the engine adds code,
+name and severity. It reads a fact that it cannot do without by `facts.need`, which turns a missing one into an
 explained skip. The module's docstring is the page that `attncheck explain CODE` prints.
 """
 
@@ -19,11 +19,11 @@ Check = Callable[[Snapshot], Iterable[Problem]]
 
 @dataclass(frozen=True)
 class Rule:
-    """One defect: its code, how grave it is, the check, and for which needs it matters (none named: always).
+    """One defect: its code, severity and check, and the needs for which it matters (none: always).
 
     `name` and `page` are filled in from the module's name and docstring when the rule is loaded. `by_engine` marks
-    the few that attncheck raises about itself; their `check` is never called. `general` marks advice for a job that is
-    not known yet: where a launch was given, a rule over the launch says it exactly.
+    those whose findings attncheck makes itself; their `check` is never called. `general` marks advice for a job that is
+    not known yet: where a launch was given, a rule over the launch is more exact.
     """
 
     code: str

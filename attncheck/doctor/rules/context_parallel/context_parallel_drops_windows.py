@@ -20,34 +20,34 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install
 from attncheck.doctor.knowledge.models import ACCELERATE_CONTEXT_PARALLEL
-from attncheck.doctor.queries.models import named, older, reaches
+from attncheck.doctor.queries.models import is_at_least, is_older, requested_model
 from attncheck.doctor.rules import Rule
 
-WINDOWED = frozenset({"sliding_attention", "chunked_attention"})
+WINDOWED_LAYERS = frozenset({"sliding_attention", "chunked_attention"})
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where this accelerate would drop a window."""
-    model = named(snapshot)
-    first, refuses_since = ACCELERATE_CONTEXT_PARALLEL
+    model = requested_model(snapshot)
+    dropped_since, refuses_since = ACCELERATE_CONTEXT_PARALLEL
     version = snapshot.version("accelerate")
-    if model is None or not reaches(version, first) or not older(version, refuses_since):
+    if model is None or not is_at_least(version, dropped_since) or not is_older(version, refuses_since):
         return
-    layers = sum(kind in WINDOWED for kind in model.layer_types)
-    if not layers:
+    windowed_layers = sum(kind in WINDOWED_LAYERS for kind in model.layer_types)
+    if not windowed_layers:
         return
     yield Problem(
         message=f"accelerate {need(version, 'accelerate')} drops the windows of {model.model_type} with cp_size > 1",
-        evidence=(f"{layers} of {len(model.layer_types)} layers have a window or a chunk",),
+        evidence=(f"{windowed_layers} of {len(model.layer_types)} layers have a window or a chunk",),
         fixes=(
-            _without(snapshot),
+            _disable_context_parallel(snapshot),
             install(snapshot, f"accelerate>={refuses_since}", title="an accelerate that refuses instead"),
         ),
         subject=model.model_type,
     )
 
 
-def _without(snapshot: Snapshot) -> Fix:
+def _disable_context_parallel(snapshot: Snapshot) -> Fix:
     title = "do without context parallelism"
     if isinstance(snapshot.job, Known):
         return Fix(title, "setting", "", "unsafe", sets={"ring_size": "1"})

@@ -21,20 +21,20 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import without_ring
 from attncheck.doctor.knowledge.models import V_PADDED_OUTSIDE_THE_MODEL
-from attncheck.doctor.queries.models import named, reaches
+from attncheck.doctor.queries.models import is_at_least, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where ring attention meets unequal head sizes that nobody pads."""
-    model = named(snapshot)
+    """Yield a problem where ring attention meets unequal head sizes that are not padded."""
+    model = requested_model(snapshot)
     if model is None or not snapshot.has("ring-flash-attn"):
         return
     if not isinstance(model.head_dim, Known) or not isinstance(model.v_head_dim, Known):
         return
     sizes = model.head_dim.value, model.v_head_dim.value
     version = snapshot.version("transformers")
-    if len(model.head_dims) != 1 or sizes[0] == sizes[1] or not reaches(version, V_PADDED_OUTSIDE_THE_MODEL):
+    if len(model.head_dims) != 1 or sizes[0] == sizes[1] or not is_at_least(version, V_PADDED_OUTSIDE_THE_MODEL):
         return
     yield Problem(
         message=f"ring attention fails on {model.model_type}: keys have head size {sizes[0]}, values {sizes[1]}",

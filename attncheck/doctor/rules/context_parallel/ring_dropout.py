@@ -17,15 +17,15 @@ from collections.abc import Iterator
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.models import named, ring_ruled_out
+from attncheck.doctor.queries.models import is_ring_ruled_out, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where ring attention meets attention dropout."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     dropout = 0.0 if model is None else value_or(model.attention_dropout, 0.0)
-    if model is None or not dropout or not snapshot.has("ring-flash-attn") or ring_ruled_out(model):
+    if model is None or not dropout or not snapshot.has("ring-flash-attn") or is_ring_ruled_out(model):
         return
     yield Problem(
         message=f"ring attention is wrong with attention_dropout {dropout:g} of {model.model_type}",

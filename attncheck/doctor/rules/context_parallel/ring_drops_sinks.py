@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import without_ring
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where ring attention meets attention sinks."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or not model.sinks or not snapshot.has("ring-flash-attn"):
         return
     yield Problem(

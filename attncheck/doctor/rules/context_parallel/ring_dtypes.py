@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.models import named, ring_ruled_out
+from attncheck.doctor.queries.models import is_ring_ruled_out, requested_model
 from attncheck.doctor.rules import Rule
 
-SAYS = {
+MESSAGES = {
     "float16": ("ring attention gives float16 queries gradients of bfloat16's precision", "dq.to(torch.bfloat16)"),
     "float32": ("ring attention takes float16 and bfloat16 only", "flash-attn's kernels refuse float32"),
 }
@@ -32,11 +32,11 @@ SAYS = {
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where ring attention meets another dtype than bfloat16."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     dtype = "" if model is None else value_or(model.dtype, "").removeprefix("torch.")
-    if model is None or dtype not in SAYS or not snapshot.has("ring-flash-attn") or ring_ruled_out(model):
+    if model is None or dtype not in MESSAGES or not snapshot.has("ring-flash-attn") or is_ring_ruled_out(model):
         return
-    message, evidence = SAYS[dtype]
+    message, evidence = MESSAGES[dtype]
     yield Problem(
         message=f"{message}; the checkpoint of {model.source} is {dtype}",
         evidence=(evidence, "static lane: dtype in config.json"),

@@ -18,30 +18,30 @@ from attncheck.core.arithmetic import divisors
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.models import named, ring_ruled_out
+from attncheck.doctor.queries.models import is_ring_ruled_out, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a note that names the strides that work."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or not snapshot.has("ring-flash-attn"):
         return
     if not isinstance(model.num_heads, Known) or not isinstance(model.num_kv_heads, Known):
         return
-    valid = divisors(model.num_kv_heads.value)
-    if set(divisors(model.num_heads.value)) <= set(valid) or len(valid) == 1 or ring_ruled_out(model):
+    strides = divisors(model.num_kv_heads.value)
+    if set(divisors(model.num_heads.value)) <= set(strides) or len(strides) == 1 or is_ring_ruled_out(model):
         return
-    sizes = ", ".join(map(str, valid))
+    listed = ", ".join(map(str, strides))
     yield Problem(
-        message=f"heads_k_stride of ring attention must divide {model.num_kv_heads.value}: {sizes}",
+        message=f"heads_k_stride of ring attention must divide {model.num_kv_heads.value}: {listed}",
         evidence=(f"{model.num_heads.value} query heads share {model.num_kv_heads.value} key/value heads",),
-        fixes=(Fix("a stride that always works", "setting", _stride(snapshot)),),
+        fixes=(Fix("a stride that always works", "setting", _format_stride_setting(snapshot)),),
         subject=model.model_type,
     )
 
 
-def _stride(snapshot: Snapshot) -> str:
+def _format_stride_setting(snapshot: Snapshot) -> str:
     return "--ds.ring_attn_head_stride 1" if snapshot.has("openrlhf") else "heads_k_stride=1"
 
 

@@ -20,22 +20,22 @@ from attncheck.core.facts import Known, value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import without_ring
-from attncheck.doctor.queries.models import named, ring_ruled_out
+from attncheck.doctor.queries.models import is_ring_ruled_out, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where ring attention meets a sliding window."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or not isinstance(model.sliding_window, Known) or not snapshot.has("ring-flash-attn"):
         return
-    longest = value_or(model.max_position_embeddings, 0)
-    if ring_ruled_out(model) or 0 < longest <= model.sliding_window.value:
+    max_length = value_or(model.max_position_embeddings, 0)
+    if is_ring_ruled_out(model) or 0 < max_length <= model.sliding_window.value:
         return
-    windowed = sum(kind == "sliding_attention" for kind in model.layer_types)
+    windowed_layers = sum(kind == "sliding_attention" for kind in model.layer_types)
     window = model.sliding_window.value
     yield Problem(
-        message=f"ring attention ignores the window of {window} in {windowed} layers of {model.model_type}",
+        message=f"ring attention ignores the window of {window} in {windowed_layers} layers of {model.model_type}",
         evidence=("the adapter applies it only where one rank's shard is longer, and then one token too wide",),
         fixes=(without_ring(snapshot),),
         subject=model.model_type,

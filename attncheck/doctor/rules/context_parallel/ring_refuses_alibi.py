@@ -16,16 +16,16 @@ from collections.abc import Iterator
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import without_ring
-from attncheck.doctor.queries.models import named, refuses
+from attncheck.doctor.queries.models import refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where ring attention meets ALiBi."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or not model.alibi or not snapshot.has("ring-flash-attn"):
         return
-    if refuses(model, "flash_attention_2"):
+    if refuses_implementation(model, "flash_attention_2"):
         return
     yield Problem(
         message=f"ring attention has no ALiBi, which {model.model_type} uses for positions",

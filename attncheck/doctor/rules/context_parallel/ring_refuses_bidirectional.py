@@ -20,16 +20,16 @@ from collections.abc import Iterator
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import without_ring
-from attncheck.doctor.queries.models import named, refuses, ring_ruled_out
+from attncheck.doctor.queries.models import is_ring_ruled_out, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where ring attention meets bidirectional attention."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or not snapshot.has("ring-flash-attn") or (model.causal and not model.towers):
         return
-    if not model.causal and not refuses(model, "flash_attention_2"):
+    if not model.causal and not refuses_implementation(model, "flash_attention_2"):
         yield Problem(
             message=f"ring attention is causal only; {model.model_type} attends in both directions",
             evidence=("ring-flash-attn asserts causal attention",),
@@ -37,9 +37,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             subject=model.model_type,
         )
         return
-    if ring_ruled_out(model):
+    if is_ring_ruled_out(model):
         return
-    apart = ", ".join(f'"{tower.name}": "sdpa"' for tower in model.towers)
+    tower_settings = ", ".join(f'"{tower.name}": "sdpa"' for tower in model.towers)
     yield Problem(
         message=f"ring attention is causal only; the {model.towers[0].name} of {model.model_type} is not",
         evidence=tuple(f"{tower.name}: {tower.num_heads} heads of {tower.head_dim}" for tower in model.towers),
@@ -47,7 +47,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             Fix(
                 "give the towers sdpa",
                 "setting",
-                f'attn_implementation={{"text_config": "flash_attention_2", {apart}}}',
+                f'attn_implementation={{"text_config": "flash_attention_2", {tower_settings}}}',
             ),
         ),
         subject=model.model_type,

@@ -18,13 +18,13 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import without_ring
 from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where ring attention meets a recurrent layer."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or not snapshot.has("ring-flash-attn"):
         return
     recurrent = [kind for kind in model.layer_types if kind in RECURRENT_LAYERS]

@@ -19,13 +19,13 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.models import V_PADDED_OUTSIDE_THE_MODEL
-from attncheck.doctor.queries.models import named, reaches
+from attncheck.doctor.queries.models import is_at_least, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where Ulysses would compare unequal shapes."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or not snapshot.has("deepspeed"):
         return
     if not isinstance(model.head_dim, Known) or not isinstance(model.v_head_dim, Known):
@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     sizes = model.head_dim.value, model.v_head_dim.value
     if len(model.head_dims) != 1 or sizes[0] == sizes[1]:
         return
-    if reaches(snapshot.version("transformers"), V_PADDED_OUTSIDE_THE_MODEL):
+    if is_at_least(snapshot.version("transformers"), V_PADDED_OUTSIDE_THE_MODEL):
         yield Problem(
             message=f"DeepSpeed's Ulysses refuses {model.model_type}: head sizes {sizes[0]} and {sizes[1]}",
             evidence=("it asserts that keys and values have one shape, before transformers pads them",),

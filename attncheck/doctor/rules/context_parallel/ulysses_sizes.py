@@ -18,34 +18,38 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.frameworks import ULYSSES
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.knowledge.frameworks import ULYSSES_FRAMEWORKS
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a note that names the sizes that work, where a usual one does not."""
-    model = named(snapshot)
-    if model is None or not snapshot.has(*ULYSSES, "deepspeed", "yunchang"):
+    model = requested_model(snapshot)
+    if model is None or not snapshot.has(*ULYSSES_FRAMEWORKS, "deepspeed", "yunchang"):
         return
     if not isinstance(model.num_heads, Known) or not isinstance(model.num_kv_heads, Known):
         return
     heads, kv_heads = model.num_heads.value, model.num_kv_heads.value
-    valid = [size for size in range(2, 65) if heads % size == 0 and (kv_heads % size == 0 or size % kv_heads == 0)]
-    wrong = [size for size in (2, 4, 8) if size not in valid]
-    if not wrong:
+    valid_sizes = [
+        size for size in range(2, 65) if heads % size == 0 and (kv_heads % size == 0 or size % kv_heads == 0)
+    ]
+    invalid_sizes = [size for size in (2, 4, 8) if size not in valid_sizes]
+    if not invalid_sizes:
         return
-    fits = ", ".join(map(str, valid))
-    misfits = ", ".join(map(str, wrong))
+    valid = ", ".join(map(str, valid_sizes))
+    invalid = ", ".join(map(str, invalid_sizes))
     yield Problem(
-        message=f"Ulysses sizes that fit {model.model_type}: {fits or 'none'}",
-        evidence=(f"{heads} query heads, {kv_heads} key/value heads: {misfits} do not fit",),
-        fixes=tuple(Fix("a size that fits", "setting", _size(snapshot, size)) for size in valid[:1]),
+        message=f"Ulysses sizes that fit {model.model_type}: {valid or 'none'}",
+        evidence=(f"{heads} query heads, {kv_heads} key/value heads: {invalid} do not fit",),
+        fixes=tuple(
+            Fix("a size that fits", "setting", _format_size_setting(snapshot, size)) for size in valid_sizes[:1]
+        ),
         subject=model.model_type,
     )
 
 
-def _size(snapshot: Snapshot, size: int) -> str:
+def _format_size_setting(snapshot: Snapshot, size: int) -> str:
     return f"{'ulysses_' if snapshot.has('verl') else ''}sequence_parallel_size={size}"
 
 

@@ -24,15 +24,19 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.rules import Rule
 
-REPEATABLE = (Known(":4096:8"), Known(":16:8"))
+DETERMINISTIC_WORKSPACES = (Known(":4096:8"), Known(":16:8"))
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where exactly one of the two is set."""
+    """Yield a problem where exactly one of the two variables is set."""
     flash = snapshot.env("FLASH_ATTENTION_DETERMINISTIC")
     cublas = snapshot.env("CUBLAS_WORKSPACE_CONFIG")
-    alone = flash == Known("1") if isinstance(cublas, Absent) else isinstance(flash, Absent) and cublas in REPEATABLE
-    if not alone or not snapshot.has("flash-attn") or not snapshot.visible_devices():
+    is_half_set = (
+        flash == Known("1")
+        if isinstance(cublas, Absent)
+        else isinstance(flash, Absent) and cublas in DETERMINISTIC_WORKSPACES
+    )
+    if not is_half_set or not snapshot.has("flash-attn") or not snapshot.visible_devices():
         return
     missing, value = (
         ("CUBLAS_WORKSPACE_CONFIG", ":4096:8") if isinstance(cublas, Absent) else ("FLASH_ATTENTION_DETERMINISTIC", "1")
@@ -42,7 +46,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"determinism is half set: without {missing}, {source} can still differ from run to run",
         subject=missing,
         evidence=(f"environment: {missing} is not set, its companion is",),
-        fixes=(install.export(missing, value),),
+        fixes=(install.export_variable(missing, value),),
     )
 
 

@@ -23,15 +23,15 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.rules import Rule
 
-FIRST = Version("2.4.1")
+FIRST_DETERMINISTIC = Version("2.4.1")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where determinism is asked of a flash-attn that has none."""
+    """Yield a problem where determinism is requested of a flash-attn without a deterministic backward."""
     if snapshot.env("FLASH_ATTENTION_DETERMINISTIC") != Known("1") or not snapshot.has("flash-attn"):
         return
     version = need(snapshot.version("flash-attn"), "flash-attn's version")
-    if version < FIRST:
+    if version < FIRST_DETERMINISTIC:
         yield Problem(
             message=f"FLASH_ATTENTION_DETERMINISTIC=1 does nothing: flash-attn {version} has no deterministic backward",
             subject=f"flash-attn {version}",

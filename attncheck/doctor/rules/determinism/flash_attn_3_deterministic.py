@@ -26,16 +26,18 @@ DISTRIBUTIONS = ("flash-attn-3", "flashattn-hopper")
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where FA3 would run in a deterministic job."""
-    signs = determinism.signs(snapshot)
-    package = next((found for name in DISTRIBUTIONS if isinstance(found := snapshot.package(name), Known)), None)
-    if package is None or not signs:
+    settings = determinism.determinism_settings(snapshot)
+    package = next((fact for name in DISTRIBUTIONS if isinstance(fact := snapshot.package(name), Known)), None)
+    if package is None or not settings:
         return
     name = f"{package.value.name} {package.value.version}"
     yield Problem(
         message=f"{name} may not be deterministic although it is asked to be: builds before a fix were not",
         subject=name,
-        evidence=signs,
-        fixes=(install.attn_implementation(snapshot, "flash_attention_2" if snapshot.has("flash-attn") else "sdpa"),),
+        evidence=settings,
+        fixes=(
+            install.set_attn_implementation(snapshot, "flash_attention_2" if snapshot.has("flash-attn") else "sdpa"),
+        ),
         predicted=True,
     )
 

@@ -25,23 +25,23 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.rules import Rule
 
-FIRST_WITHOUT = Version("4.54.0")
+FIRST_WITHOUT_GLOBAL = Version("4.54.0")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the private global that OpenRLHF sets is no longer read."""
+    """Yield a problem where transformers no longer reads the private global that OpenRLHF sets."""
     if not snapshot.has("openrlhf") or not snapshot.has("transformers"):
         return
-    asked = "CUBLAS_WORKSPACE_CONFIG" in snapshot.environ
-    if not asked or "FLASH_ATTENTION_DETERMINISTIC" in snapshot.environ:
+    has_workspace = "CUBLAS_WORKSPACE_CONFIG" in snapshot.environ
+    if not has_workspace or "FLASH_ATTENTION_DETERMINISTIC" in snapshot.environ:
         return
     transformers = need(snapshot.version("transformers"), "transformers' version")
-    if transformers >= FIRST_WITHOUT:
+    if transformers >= FIRST_WITHOUT_GLOBAL:
         yield Problem(
             message=f"OpenRLHF sets deterministic_g for full determinism, and transformers {transformers} ignores it",
             subject="openrlhf",
             evidence=(f"transformers {transformers}, newer than 4.53", "FLASH_ATTENTION_DETERMINISTIC is what counts"),
-            fixes=(install.export("FLASH_ATTENTION_DETERMINISTIC", "1"),),
+            fixes=(install.export_variable("FLASH_ATTENTION_DETERMINISTIC", "1"),),
         )
 
 

@@ -27,30 +27,30 @@ from attncheck.doctor.rules import Rule
 
 SWITCH = "VERL_DISABLE_FLASH_ATTN_CE"
 KERNEL = "flash_attn.ops.triton.cross_entropy:cross_entropy_loss"
-TRITON = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm")
+TRITON_DISTRIBUTIONS = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where verl would use the kernel in a run that shall repeat."""
-    signs = determinism.signs(snapshot)
-    if not snapshot.has("verl") or not signs or snapshot.environ.get(SWITCH) == "1" or not _has_kernel(snapshot):
+    """Yield a problem where verl would use the kernel in a run that requests determinism."""
+    settings = determinism.determinism_settings(snapshot)
+    if not snapshot.has("verl") or not settings or snapshot.environ.get(SWITCH) == "1" or not _has_kernel(snapshot):
         return
     verl = need(snapshot.package("verl"), "verl").version
     yield Problem(
         message=f"verl {verl} computes log-probabilities with flash-attn's Triton cross-entropy, which "
         "FLASH_ATTENTION_DETERMINISTIC does not govern",
         subject=f"verl {verl}",
-        evidence=(*signs, f"{SWITCH}={snapshot.environ.get(SWITCH, '(not set)')}"),
-        fixes=(install.export(SWITCH, "1"),),
+        evidence=(*settings, f"{SWITCH}={snapshot.environ.get(SWITCH, '(not set)')}"),
+        fixes=(install.export_variable(SWITCH, "1"),),
         predicted=True,
     )
 
 
 def _has_kernel(snapshot: Snapshot) -> bool:
-    """Say whether the kernel can be imported here; the import lane's answer goes first."""
+    """Return whether the kernel can be imported here; the import lane's answer precedes the static one."""
     if isinstance(snapshot.interfaces, Known) and KERNEL in snapshot.interfaces.value.symbols:
         return snapshot.interfaces.value.symbols[KERNEL]
-    return snapshot.has("flash-attn") and snapshot.has(*TRITON)
+    return snapshot.has("flash-attn") and snapshot.has(*TRITON_DISTRIBUTIONS)
 
 
 RULE = Rule("ATN705", "warning", check, needs=frozenset({"rl"}))

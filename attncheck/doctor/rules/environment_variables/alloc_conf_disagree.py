@@ -20,23 +20,26 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.rules import Rule
 
-NEW, OLD = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
+NEW_NAME, OLD_NAME = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the two names hold different settings."""
-    new, old = value_or(snapshot.env(NEW), ""), value_or(snapshot.env(OLD), "")
-    if not new or not old or _settings(new) == _settings(old):
+    new, old = value_or(snapshot.env(NEW_NAME), ""), value_or(snapshot.env(OLD_NAME), "")
+    if not new or not old or _parse_settings(new) == _parse_settings(old):
         return
     yield Problem(
-        message=f"{NEW} and {OLD} disagree",
-        subject=NEW,
-        evidence=(f"{NEW}={new}", f"{OLD}={old}"),
-        fixes=(install.export(OLD, new, title="give both the same value"), install.unset(OLD)),
+        message=f"{NEW_NAME} and {OLD_NAME} disagree",
+        subject=NEW_NAME,
+        evidence=(f"{NEW_NAME}={new}", f"{OLD_NAME}={old}"),
+        fixes=(
+            install.export_variable(OLD_NAME, new, title="give both the same value"),
+            install.unset_variable(OLD_NAME),
+        ),
     )
 
 
-def _settings(text: str) -> frozenset[str]:
+def _parse_settings(text: str) -> frozenset[str]:
     return frozenset(part.strip().lower() for part in text.split(",") if part.strip())
 
 

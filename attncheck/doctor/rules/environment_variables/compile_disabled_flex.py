@@ -26,7 +26,7 @@ NAMES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where compilation is off."""
+    """Yield a problem where torch.compile is off."""
     off = [name for name in NAMES if snapshot.environ.get(name) == "1"]
     if not off or not snapshot.has("transformers") or not snapshot.visible_devices():
         return
@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"{' and '.join(off)} leave flex_attention unfused: it would keep every score in memory",
         subject=off[0],
         evidence=tuple(f"environment: {name}=1" for name in off),
-        fixes=(*(install.unset(name) for name in off), install.attn_implementation(snapshot, "sdpa")),
+        fixes=(*(install.unset_variable(name) for name in off), install.set_attn_implementation(snapshot, "sdpa")),
     )
 
 

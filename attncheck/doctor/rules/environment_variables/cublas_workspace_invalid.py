@@ -23,25 +23,25 @@ from attncheck.doctor.knowledge import determinism
 from attncheck.doctor.rules import Rule
 
 NAME = "CUBLAS_WORKSPACE_CONFIG"
-ACCEPTED = (":4096:8", ":16:8")  # torch compares with these two
-DESCRIPTION = re.compile(r"(:\d+:\d+)+")
+ACCEPTED_VALUES = (":4096:8", ":16:8")  # torch compares with these two
+WORKSPACE_PATTERN = re.compile(r"(:\d+:\d+)+")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the value is malformed, or contradicts what else is asked for."""
+    """Yield a problem where the value is malformed, or contradicts other variables that request determinism."""
     value = snapshot.environ.get(NAME)
-    if value is None or value in ACCEPTED:
+    if value is None or value in ACCEPTED_VALUES:
         return
-    signs = determinism.signs(snapshot)
-    well_formed = DESCRIPTION.fullmatch(value) is not None
-    if well_formed and not signs:
-        return  # tuned for memory, and nobody asks for determinism
-    why = "is not deterministic" if well_formed else "is no workspace description"
+    settings = determinism.determinism_settings(snapshot)
+    well_formed = WORKSPACE_PATTERN.fullmatch(value) is not None
+    if well_formed and not settings:
+        return  # tuned for memory, and nothing requests determinism
+    reason = "is not deterministic" if well_formed else "is no workspace description"
     yield Problem(
-        message=f"{NAME}={value} {why}; torch accepts {' and '.join(ACCEPTED)}",
+        message=f"{NAME}={value} {reason}; torch accepts {' and '.join(ACCEPTED_VALUES)}",
         subject=NAME,
-        evidence=(f"{NAME}={value}", *signs),
-        fixes=(install.export(NAME, ACCEPTED[0]),),
+        evidence=(f"{NAME}={value}", *settings),
+        fixes=(install.export_variable(NAME, ACCEPTED_VALUES[0]),),
     )
 
 

@@ -25,11 +25,11 @@ from attncheck.doctor.fixes import install
 from attncheck.doctor.rules import Rule
 
 NAME = "TORCH_CUDNN_SDPA_ENABLED"
-OFF = "import torch\ntorch.backends.cuda.enable_cudnn_sdp(False)"
+DISABLE_CODE = "import torch\ntorch.backends.cuda.enable_cudnn_sdp(False)"
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the variable says off and torch says on."""
+    """Yield a problem where the variable is off and torch has cuDNN's SDPA on."""
     value = snapshot.environ.get(NAME, "")
     if value.lower() not in ("0", "false", "off", "no"):
         return
@@ -42,7 +42,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"{NAME}={value} does nothing: torch {torch.version} keeps CUDNN_ATTENTION on",
         subject=NAME,
         evidence=(f"environment: {NAME}={value}", "import lane: cudnn_sdp_enabled() is True"),
-        fixes=(Fix("switch the backend off in the script", "edit", OFF), install.unset(NAME)),
+        fixes=(Fix("switch the backend off in the script", "edit", DISABLE_CODE), install.unset_variable(NAME)),
     )
 
 

@@ -22,7 +22,7 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.rules import Rule
 
-WATCHED = (
+WATCHED_VARIABLES = (
     "FLASH_ATTENTION_DETERMINISTIC",
     "CUBLAS_WORKSPACE_CONFIG",
     "VERL_DISABLE_FLASH_ATTN_CE",
@@ -31,10 +31,10 @@ WATCHED = (
     "NCCL_DETERMINISTIC",
     "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
 )
-# Set alone, these tune speed or memory and ask for no determinism.
-TUNING = frozenset({"CUBLAS_WORKSPACE_CONFIG", "NCCL_ALGO", "NCCL_PROTO"})
+# Set alone, these tune speed or memory and do not request determinism.
+TUNING_VARIABLES = frozenset({"CUBLAS_WORKSPACE_CONFIG", "NCCL_ALGO", "NCCL_PROTO"})
 # Framework -> the watched variables that it hands to its workers.
-FORWARDED: dict[str, frozenset[str]] = {
+FORWARDED_VARIABLES: dict[str, frozenset[str]] = {
     "openrlhf": frozenset(),
     "verl": frozenset({"CUBLAS_WORKSPACE_CONFIG", "FLASH_ATTENTION_DETERMINISTIC", "NCCL_DETERMINISTIC", "NCCL_ALGO"}),
 }
@@ -42,17 +42,17 @@ FORWARDED: dict[str, frozenset[str]] = {
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each framework that keeps a variable from its workers."""
-    wanted = {name: snapshot.environ[name] for name in WATCHED if name in snapshot.environ}
-    if not set(wanted) - TUNING:
+    variables = {name: snapshot.environ[name] for name in WATCHED_VARIABLES if name in snapshot.environ}
+    if not set(variables) - TUNING_VARIABLES:
         return
-    for framework, forwarded in FORWARDED.items():
-        lost = {name: value for name, value in wanted.items() if name not in forwarded}
-        if lost and snapshot.has(framework):
-            argument = json.dumps({"env_vars": lost})
+    for framework, forwarded in FORWARDED_VARIABLES.items():
+        not_forwarded = {name: value for name, value in variables.items() if name not in forwarded}
+        if not_forwarded and snapshot.has(framework):
+            argument = json.dumps({"env_vars": not_forwarded})
             yield Problem(
-                message=f"{framework} does not hand {', '.join(lost)} to its Ray workers",
+                message=f"{framework} does not hand {', '.join(not_forwarded)} to its Ray workers",
                 subject=framework,
-                evidence=tuple(f"environment: {name}={value}" for name, value in lost.items()),
+                evidence=tuple(f"environment: {name}={value}" for name, value in not_forwarded.items()),
                 fixes=(Fix("hand them over yourself", "setting", f"ray job submit --runtime-env-json='{argument}'"),),
                 predicted=True,
             )

@@ -25,7 +25,7 @@ MEANT_OFF = ("", "0", "false", "no", "off")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the value means yes to a reader and no to the program."""
+    """Yield a problem where the value looks like on and is read as off."""
     value = snapshot.environ.get(FLAG, "").strip()
     if value == "1" or value.lower() in MEANT_OFF:
         return
@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"{FLAG}={value} is read as off: only 1 is on",
         subject=FLAG,
         evidence=(f"environment: {FLAG}={value}",),
-        fixes=(install.export(FLAG, "1"),),
+        fixes=(install.export_variable(FLAG, "1"),),
     )
 
 

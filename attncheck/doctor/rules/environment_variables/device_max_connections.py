@@ -22,35 +22,35 @@ from attncheck.doctor.fixes import install
 from attncheck.doctor.rules import Rule
 
 NAME = "CUDA_DEVICE_MAX_CONNECTIONS"
-_TRUE = ("1", "true", "yes", "on", "y", "t")
+_TRUE_VALUES = ("1", "true", "yes", "on", "y", "t")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the variable is set the wrong way round."""
+    """Yield a problem where the variable slows FSDP down, or is not 1 for Megatron."""
     value = value_or(snapshot.env(NAME), "")
-    if _on(snapshot, "ACCELERATE_USE_FSDP") and value == "1":
+    if _is_on(snapshot, "ACCELERATE_USE_FSDP") and value == "1":
         yield Problem(
             message=f"{NAME}=1 slows FSDP down",
             subject=NAME,
             evidence=("ACCELERATE_USE_FSDP is on",),
-            fixes=(install.unset(NAME),),
+            fixes=(install.unset_variable(NAME),),
         )
-    elif _on(snapshot, "ACCELERATE_USE_MEGATRON_LM") and value != "1" and _before_blackwell(snapshot):
+    elif _is_on(snapshot, "ACCELERATE_USE_MEGATRON_LM") and value != "1" and _has_gpu_before_blackwell(snapshot):
         yield Problem(
             message=f"Megatron needs {NAME}=1 on this GPU; it is {value or 'not set'}",
             subject=NAME,
             evidence=("ACCELERATE_USE_MEGATRON_LM is on",),
-            fixes=(install.export(NAME, "1"),),
+            fixes=(install.export_variable(NAME, "1"),),
         )
 
 
-def _on(snapshot: Snapshot, name: str) -> bool:
-    return value_or(snapshot.env(name), "").lower() in _TRUE
+def _is_on(snapshot: Snapshot, name: str) -> bool:
+    return value_or(snapshot.env(name), "").lower() in _TRUE_VALUES
 
 
-def _before_blackwell(snapshot: Snapshot) -> bool:
+def _has_gpu_before_blackwell(snapshot: Snapshot) -> bool:
     capabilities = [device.compute_capability for device in snapshot.visible_devices()]
-    return any(isinstance(each, Known) and each.value[0] in (8, 9) for each in capabilities)
+    return any(isinstance(capability, Known) and capability.value[0] in (8, 9) for capability in capabilities)
 
 
 RULE = Rule("ATN552", "warning", check)

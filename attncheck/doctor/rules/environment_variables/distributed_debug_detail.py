@@ -31,7 +31,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"{NAME}=DETAIL checks every collective across ranks before it runs",
         subject=NAME,
         evidence=(f"environment: {NAME}=DETAIL", f"{len(snapshot.visible_devices())} GPUs are visible"),
-        fixes=(install.unset(NAME),),
+        fixes=(install.unset_variable(NAME),),
     )
 
 

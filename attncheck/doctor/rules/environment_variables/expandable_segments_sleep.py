@@ -24,24 +24,26 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import VLLM_TOLERATES_EXPANDABLE
 from attncheck.doctor.rules import Rule
-from attncheck.doctor.rules.environment_variables.alloc_conf_disagree import NEW, OLD
+from attncheck.doctor.rules.environment_variables.alloc_conf_disagree import NEW_NAME, OLD_NAME
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where vllm's memory pool would meet expandable segments."""
     if not snapshot.has("vllm"):
         return
-    on = [name for name in (NEW, OLD) if "expandable_segments:true" in value_or(snapshot.env(name), "").lower()]
-    if not on:
+    enabled_by = [
+        name for name in (NEW_NAME, OLD_NAME) if "expandable_segments:true" in value_or(snapshot.env(name), "").lower()
+    ]
+    if not enabled_by:
         return
     vllm = need(snapshot.version("vllm"), "vllm's version")
-    if vllm >= Version(VLLM_TOLERATES_EXPANDABLE) and OLD in on:
+    if vllm >= Version(VLLM_TOLERATES_EXPANDABLE) and OLD_NAME in enabled_by:
         return
     yield Problem(
-        message=f"{on[0]} turns expandable segments on, and sleep mode of vllm {vllm} does not work with them",
-        subject=on[0],
-        evidence=tuple(f"{name}={value_or(snapshot.env(name), '')}" for name in on),
-        fixes=(install.unset(" ".join(on), title="unset it for the rollout workers"),),
+        message=f"{enabled_by[0]} turns expandable segments on, and sleep mode of vllm {vllm} does not work with them",
+        subject=enabled_by[0],
+        evidence=tuple(f"{name}={value_or(snapshot.env(name), '')}" for name in enabled_by),
+        fixes=(install.unset_variable(" ".join(enabled_by), title="unset it for the rollout workers"),),
         predicted=True,
     )
 

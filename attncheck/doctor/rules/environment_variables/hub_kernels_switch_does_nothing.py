@@ -18,23 +18,23 @@ from attncheck.core.facts import value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries.hub_fallback import fallback
+from attncheck.doctor.queries.hub_fallback import find_hub_fallback
 from attncheck.doctor.rules import Rule
 
 NAME = "USE_HUB_KERNELS"
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the switch is off and does not hold."""
+    """Yield a problem where the switch is off and has no effect."""
     value = value_or(snapshot.env(NAME), "")
-    kernel = fallback(snapshot)
+    kernel = find_hub_fallback(snapshot)
     if kernel is None or value.upper() not in ("0", "OFF", "NO", "FALSE"):
         return
     yield Problem(
         message=f"{NAME}={value} does not keep flash_attention_2 from running {kernel} from the Hub",
         subject=NAME,
         evidence=("flash-attn is not installed, kernels is",),
-        fixes=(install.attn_implementation(snapshot, "sdpa"), install.uninstall(snapshot, "kernels")),
+        fixes=(install.set_attn_implementation(snapshot, "sdpa"), install.uninstall_packages(snapshot, "kernels")),
     )
 
 

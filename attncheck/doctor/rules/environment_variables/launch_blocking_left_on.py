@@ -19,21 +19,21 @@ from attncheck.core.facts import value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge.determinism import signs
+from attncheck.doctor.knowledge.determinism import determinism_settings
 from attncheck.doctor.rules import Rule
 
 NAME = "CUDA_LAUNCH_BLOCKING"
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the variable is on for no reason that shows."""
-    if value_or(snapshot.env(NAME), "") != "1" or not snapshot.visible_devices() or signs(snapshot):
+    """Yield a problem where the variable is on and nothing requests determinism."""
+    if value_or(snapshot.env(NAME), "") != "1" or not snapshot.visible_devices() or determinism_settings(snapshot):
         return
     yield Problem(
         message=f"{NAME}=1 makes every kernel wait for the one before",
         subject=NAME,
         evidence=(f"{NAME}=1",),
-        fixes=(install.unset(NAME),),
+        fixes=(install.unset_variable(NAME),),
     )
 
 

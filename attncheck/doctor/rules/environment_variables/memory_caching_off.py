@@ -31,7 +31,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"{NAME}=1 makes every allocation wait for the GPU",
         subject=NAME,
         evidence=(f"environment: {NAME}=1",),
-        fixes=(install.unset(NAME),),
+        fixes=(install.unset_variable(NAME),),
     )
 
 

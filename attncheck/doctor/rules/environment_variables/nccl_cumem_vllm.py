@@ -24,32 +24,32 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import NCCL_NEEDS_CUMEM, VLLM_NEEDS_CUMEM
 from attncheck.doctor.rules import Rule
-from attncheck.doctor.rules.environment_variables.nccl_not_the_wheels import WHEELS
+from attncheck.doctor.rules.environment_variables.nccl_not_the_wheels import NCCL_WHEELS
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the variable outlived its need."""
+    """Yield a problem where the variable is 0 although this vllm needs it on."""
     if value_or(snapshot.env("NCCL_CUMEM_ENABLE"), "") != "0" or not snapshot.has("vllm"):
         return
     if not snapshot.has("openrlhf"):
         return
     vllm = need(snapshot.version("vllm"), "vllm's version")
-    nccl = _nccl(snapshot)
+    nccl = _nccl_version(snapshot)
     if vllm < Version(VLLM_NEEDS_CUMEM) or (nccl is not None and nccl < Version(NCCL_NEEDS_CUMEM)):
         return
     yield Problem(
         message=f"NCCL_CUMEM_ENABLE=0 breaks the weight sync to vllm {vllm}",
         subject="NCCL_CUMEM_ENABLE",
         evidence=(f"vllm {vllm}", f"NCCL {nccl}" if nccl is not None else "NCCL's version is not known"),
-        fixes=(install.unset("NCCL_CUMEM_ENABLE"),),
+        fixes=(install.unset_variable("NCCL_CUMEM_ENABLE"),),
         predicted=nccl is None,
     )
 
 
-def _nccl(snapshot: Snapshot) -> Version | None:
+def _nccl_version(snapshot: Snapshot) -> Version | None:
     if isinstance(snapshot.torch, Known) and isinstance(snapshot.torch.value.nccl, Known):
         return Version(snapshot.torch.value.nccl.value)
-    return next((found.value for name in WHEELS if isinstance(found := snapshot.version(name), Known)), None)
+    return next((fact.value for name in NCCL_WHEELS if isinstance(fact := snapshot.version(name), Known)), None)
 
 
 RULE = Rule("ATN551", "error", check, needs=frozenset({"rl"}))

@@ -24,35 +24,38 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.rules import Rule
 
-WHEELS = ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")
+NCCL_WHEELS = ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the loaded NCCL is not the wheel's."""
-    shipped = [found.value for name in WHEELS if isinstance(found := snapshot.version(name), Known)]
+    """Yield a problem where the loaded NCCL is not the one of torch's wheel."""
+    shipped = [fact.value for name in NCCL_WHEELS if isinstance(fact := snapshot.version(name), Known)]
     if not shipped or not isinstance(snapshot.torch, Known) or not isinstance(snapshot.torch.value.cuda, Known):
         return
     preload = value_or(snapshot.env("LD_PRELOAD"), "")
     loaded = snapshot.torch.value.nccl
     if not isinstance(loaded, Known) and "nccl" in preload:
-        message, lane = "LD_PRELOAD puts another NCCL before torch's own", "static lane: torch was not imported"
+        message, evidence = "LD_PRELOAD puts another NCCL before torch's own", "static lane: torch was not imported"
     else:
         version = Version(need(loaded, "the NCCL that torch loads"))
         if any(version.release[:3] == wheel.release[:3] for wheel in shipped):
             return
-        message, lane = f"torch loads NCCL {version}; its wheel brought {shipped[0]}", "import lane: torch's own answer"
-    yield Problem(message, (lane, *_suspects(snapshot)), _fixes(snapshot, preload), "nccl")
+        message, evidence = (
+            f"torch loads NCCL {version}; its wheel brought {shipped[0]}",
+            "import lane: torch's own answer",
+        )
+    yield Problem(message, (evidence, *_library_variables(snapshot)), _fixes(snapshot, preload), "nccl")
 
 
-def _suspects(snapshot: Snapshot) -> tuple[str, ...]:
+def _library_variables(snapshot: Snapshot) -> tuple[str, ...]:
     names = ("LD_PRELOAD", "LD_LIBRARY_PATH")
     return tuple(f"{name}={value_or(snapshot.env(name), '')}" for name in names if name in snapshot.environ)
 
 
 def _fixes(snapshot: Snapshot, preload: str) -> tuple[Fix, ...]:
     if "nccl" in preload:
-        return (install.unset("LD_PRELOAD"),)
-    return (install.unset("LD_LIBRARY_PATH"),) if "LD_LIBRARY_PATH" in snapshot.environ else ()
+        return (install.unset_variable("LD_PRELOAD"),)
+    return (install.unset_variable("LD_LIBRARY_PATH"),) if "LD_LIBRARY_PATH" in snapshot.environ else ()
 
 
 RULE = Rule("ATN550", "warning", check)

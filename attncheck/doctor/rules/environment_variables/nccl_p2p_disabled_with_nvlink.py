@@ -25,24 +25,25 @@ NAME = "NCCL_P2P_DISABLE"
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where NVLink is there and may not be used."""
+    """Yield a problem where NVLink joins GPUs and NCCL may not use it."""
     if value_or(snapshot.env(NAME), "") != "1" or not isinstance(snapshot.topology, Known):
         return
-    visible = {device.index for device in snapshot.visible_devices()}
-    links = [
+    visible_indices = {device.index for device in snapshot.visible_devices()}
+    nvlinks = [
         link
         for link in snapshot.topology.value.links
-        if link.kind.startswith("NV") and {link.first, link.second} <= visible
+        if link.kind.startswith("NV") and {link.first, link.second} <= visible_indices
     ]
-    if not links:
+    if not nvlinks:
         return
+    unused = f"NVLink between cuda:{nvlinks[0].first} and cuda:{nvlinks[0].second}"
+    if len(nvlinks) > 1:
+        unused = f"NVLinks between {len(nvlinks)} pairs of GPUs"
     yield Problem(
-        message=f"{NAME}=1 keeps NCCL off the NVLinks between {len(links)} pairs of GPUs"
-        if len(links) > 1
-        else f"{NAME}=1 keeps NCCL off the NVLink between cuda:{links[0].first} and cuda:{links[0].second}",
+        message=f"{NAME}=1 keeps NCCL off the {unused}",
         subject=NAME,
-        evidence=tuple(f"cuda:{link.first} - cuda:{link.second}: {link.kind}" for link in links[:4]),
-        fixes=(install.unset(NAME),),
+        evidence=tuple(f"cuda:{link.first} - cuda:{link.second}: {link.kind}" for link in nvlinks[:4]),
+        fixes=(install.unset_variable(NAME),),
     )
 
 

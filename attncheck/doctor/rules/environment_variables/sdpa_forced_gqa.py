@@ -27,7 +27,7 @@ FIRST_READ = Version("5.23.0")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the switch is on."""
+    """Yield a problem where the variable is on."""
     if snapshot.env("TRANSFORMERS_SDPA_FORCE_GQA") != Known("1") or not snapshot.has("transformers"):
         return
     if need(snapshot.version("transformers"), "transformers' version") < FIRST_READ:
@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message="TRANSFORMERS_SDPA_FORCE_GQA=1 can make sdpa fall back to MATH and run out of memory",
         subject="TRANSFORMERS_SDPA_FORCE_GQA",
         evidence=("environment: TRANSFORMERS_SDPA_FORCE_GQA=1",),
-        fixes=(install.unset("TRANSFORMERS_SDPA_FORCE_GQA"),),
+        fixes=(install.unset_variable("TRANSFORMERS_SDPA_FORCE_GQA"),),
     )
 
 

@@ -30,12 +30,13 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     off = [name for name in SWITCHES if snapshot.env(name) == Known("0")]
     if not off or not snapshot.has("transformer-engine", "transformer-engine-torch", "transformer-engine-cu12"):
         return
-    left = len(SWITCHES) - len(off)
+    backends_left = len(SWITCHES) - len(off)
+    settings = ", ".join(name + "=0" for name in off)
     yield Problem(
-        message=f"{', '.join(name + '=0' for name in off)} leaves Transformer Engine {left} of 3 attention backends",
+        message=f"{settings} leaves Transformer Engine {backends_left} of 3 attention backends",
         subject="transformer-engine",
         evidence=tuple(f"environment: {name}=0" for name in off),
-        fixes=tuple(install.unset(name) for name in off),
+        fixes=tuple(install.unset_variable(name) for name in off),
     )
 
 

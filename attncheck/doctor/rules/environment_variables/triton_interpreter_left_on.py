@@ -25,14 +25,14 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where Triton is left in its debugging mode beside a GPU."""
     if snapshot.environ.get("TRITON_INTERPRET") != "1" or not snapshot.visible_devices():
         return
-    users = [name for name in ("liger-kernel", "flash-attn", "triton") if snapshot.has(name)]
-    if not users:
+    triton_users = [name for name in ("liger-kernel", "flash-attn", "triton") if snapshot.has(name)]
+    if not triton_users:
         return
     yield Problem(
         message="TRITON_INTERPRET=1 runs Triton kernels in Python on the CPU",
         subject="TRITON_INTERPRET",
-        evidence=("environment: TRITON_INTERPRET=1", f"uses Triton: {', '.join(users)}"),
-        fixes=(install.unset("TRITON_INTERPRET"),),
+        evidence=("environment: TRITON_INTERPRET=1", f"uses Triton: {', '.join(triton_users)}"),
+        fixes=(install.unset_variable("TRITON_INTERPRET"),),
     )
 
 

@@ -28,7 +28,7 @@ GUARDS = {
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem for every guard that is switched off."""
+    """Yield a problem for every version check that is switched off."""
     for name, (package, effect) in GUARDS.items():
         value = value_or(snapshot.env(name), "")
         if value.lower() in ("1", "true", "y") and snapshot.has(package):
@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
                 message=f"{name}={value}: {effect}",
                 subject=name,
                 evidence=(f"{name}={value}",),
-                fixes=(install.unset(name),),
+                fixes=(install.unset_variable(name),),
             )
 
 

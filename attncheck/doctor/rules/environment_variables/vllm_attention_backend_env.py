@@ -29,7 +29,7 @@ NAME = "VLLM_ATTENTION_BACKEND"
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the variable is set for a vllm that has left it behind."""
+    """Yield a problem where the variable is set for a vllm that no longer reads it."""
     value = value_or(snapshot.env(NAME), "")
     if not value or not snapshot.has("vllm"):
         return
@@ -40,7 +40,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"vllm {vllm} does not read {NAME}, which is set to {value}",
         subject=NAME,
         evidence=(f"vllm {vllm}",),
-        fixes=(Fix("tell the engine", "setting", f"--attention-backend {value}"), install.unset(NAME)),
+        fixes=(Fix("tell the engine", "setting", f"--attention-backend {value}"), install.unset_variable(NAME)),
     )
 
 

@@ -21,14 +21,14 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import describe, install_flash_attn
+from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
 from attncheck.doctor.queries.packages import (
-    flash_binary,
-    flash_failure,
-    flash_fault,
-    missing_symbol,
-    says_available,
-    told,
+    availability_evidence,
+    describe_failed_import,
+    diagnose_flash_attn,
+    flash_attn_extension,
+    flash_attn_import_failure,
+    parse_missing_symbol,
     torch_works,
 )
 from attncheck.doctor.queries.symbols import demangle_hint
@@ -37,37 +37,37 @@ from attncheck.doctor.rules import Rule
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where flash-attn's extension does not fit the installed torch."""
-    fault = flash_fault(snapshot)
+    fault = diagnose_flash_attn(snapshot)
     if fault not in ("abi", "cpu-torch") or not torch_works(snapshot) or not isinstance(snapshot.torch, Known):
         return
-    found = snapshot.package("flash-attn")
-    version = found.value.version if isinstance(found, Known) else ""
+    package = snapshot.package("flash-attn")
+    version = package.value.version if isinstance(package, Known) else ""
     torch = snapshot.torch.value.version
-    symbols = _symbols(snapshot)
-    lacks = f"it lacks {demangle_hint(symbols[0])}" if symbols else "a symbol is missing"
-    more = f" and {len(symbols) - 1} more" if len(symbols) > 1 else ""
-    message = f"flash-attn {version} was built for another torch than {torch}: {lacks}{more}"
+    symbols = _missing_symbols(snapshot)
+    missing = f"it lacks {demangle_hint(symbols[0])}" if symbols else "a symbol is missing"
+    others = f" and {len(symbols) - 1} more" if len(symbols) > 1 else ""
+    message = f"flash-attn {version} was built for another torch than {torch}: {missing}{others}"
     if fault == "cpu-torch":
         message = f"flash-attn {version} needs a torch with CUDA; torch {torch} is a CPU build"
     yield Problem(
         message=message,
         subject=f"flash-attn {version}",
-        evidence=tuple(_evidence(snapshot, symbols) if fault == "abi" else _without_cuda(snapshot)),
-        fixes=install_flash_attn(snapshot),
+        evidence=tuple(_evidence(snapshot, symbols) if fault == "abi" else _cpu_torch_evidence(snapshot)),
+        fixes=flash_attn_fixes(snapshot),
     )
 
 
-def _symbols(snapshot: Snapshot) -> tuple[str, ...]:
-    failure, binary = flash_failure(snapshot), flash_binary(snapshot)
-    first = missing_symbol(failure.message) if failure else ""
-    static = binary.missing_symbols if binary else ()
-    return tuple(dict.fromkeys((*((first,) if first else ()), *static)))
+def _missing_symbols(snapshot: Snapshot) -> tuple[str, ...]:
+    failure, binary = flash_attn_import_failure(snapshot), flash_attn_extension(snapshot)
+    from_import = parse_missing_symbol(failure.message) if failure else ""
+    from_binary = binary.missing_symbols if binary else ()
+    return tuple(dict.fromkeys((*((from_import,) if from_import else ()), *from_binary)))
 
 
 def _evidence(snapshot: Snapshot, symbols: tuple[str, ...]) -> Iterator[str]:
-    failure, binary = flash_failure(snapshot), flash_binary(snapshot)
+    failure, binary = flash_attn_import_failure(snapshot), flash_attn_extension(snapshot)
     if failure is not None:
-        yield told(failure)
+        yield describe_failed_import(failure)
     if binary is not None and binary.missing_symbols:
         yield (
             f"static lane: {len(binary.missing_symbols)} of the {binary.torch_symbols} symbols that {binary.path} asks "
@@ -75,14 +75,14 @@ def _evidence(snapshot: Snapshot, symbols: tuple[str, ...]) -> Iterator[str]:
         )
     if symbols:
         yield f"for instance {symbols[0]}"
-    yield f"this environment: {describe(snapshot)}"
-    yield from says_available(snapshot)
+    yield f"this environment: {describe_wheel_tags(snapshot)}"
+    yield from availability_evidence(snapshot)
 
 
-def _without_cuda(snapshot: Snapshot) -> Iterator[str]:
-    failure, binary = flash_failure(snapshot), flash_binary(snapshot)
+def _cpu_torch_evidence(snapshot: Snapshot) -> Iterator[str]:
+    failure, binary = flash_attn_import_failure(snapshot), flash_attn_extension(snapshot)
     if failure is not None:
-        yield told(failure)
+        yield describe_failed_import(failure)
     elif binary is not None:
         needed = [name for name in binary.needed if name.startswith(("libtorch_cuda", "libc10_cuda"))]
         yield f"static lane: {binary.path} needs {', '.join(needed)}"

@@ -20,28 +20,36 @@ from attncheck.core.facts import value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import jobs_that_fit, memory_gib, missing_tools, needs_build
-from attncheck.doctor.knowledge.flash_attn_build import GIB_A_JOB
+from attncheck.doctor.fixes.flash_attn import (
+    available_memory_gib,
+    max_compile_jobs,
+    missing_build_tools,
+    needs_source_build,
+)
+from attncheck.doctor.knowledge.flash_attn_build import GIB_PER_JOB
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where a build as set up here would take more memory than there is."""
-    memory = memory_gib(snapshot)
-    if not memory or not needs_build(snapshot) or missing_tools(snapshot):
+    """Yield a problem where a source build with these settings would take more memory than is available."""
+    memory = available_memory_gib(snapshot)
+    if not memory or not needs_source_build(snapshot) or missing_build_tools(snapshot):
         return
-    asked = value_or(snapshot.env("MAX_JOBS"), "")
-    if asked.isdigit() and int(asked) > max(1, memory // GIB_A_JOB):
-        message = f"MAX_JOBS={asked} would take about {int(asked) * GIB_A_JOB} GiB to compile flash-attn"
-    elif memory < GIB_A_JOB:
-        message = f"compiling flash-attn takes about {GIB_A_JOB} GiB even with one job"
+    max_jobs = value_or(snapshot.env("MAX_JOBS"), "")
+    if max_jobs.isdigit() and int(max_jobs) > max(1, memory // GIB_PER_JOB):
+        message = f"MAX_JOBS={max_jobs} would take about {int(max_jobs) * GIB_PER_JOB} GiB to compile flash-attn"
+    elif memory < GIB_PER_JOB:
+        message = f"compiling flash-attn takes about {GIB_PER_JOB} GiB even with one job"
     else:
         return
     yield Problem(
         message=f"{message}; {memory} GiB are free",
         subject="flash-attn",
         evidence=(f"memory: {memory} GiB available, a container's limit counted", "no wheel is published that fits"),
-        fixes=(install.export("MAX_JOBS", str(jobs_that_fit(snapshot))), install.export("NVCC_THREADS", "1")),
+        fixes=(
+            install.export_variable("MAX_JOBS", str(max_compile_jobs(snapshot))),
+            install.export_variable("NVCC_THREADS", "1"),
+        ),
     )
 
 

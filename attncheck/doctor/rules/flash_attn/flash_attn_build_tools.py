@@ -21,38 +21,43 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import describe, missing_tools, needs_build, wheel_build
+from attncheck.doctor.fixes.flash_attn import (
+    describe_wheel_tags,
+    missing_build_tools,
+    needs_source_build,
+    required_wheel_tags,
+)
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where flash-attn must be built and cannot be."""
-    lacking = missing_tools(snapshot)
-    if not lacking or not needs_build(snapshot):
+    missing = missing_build_tools(snapshot)
+    if not missing or not needs_source_build(snapshot):
         return
     yield Problem(
-        message=f"flash-attn can only be compiled here, and this is missing: {'; '.join(lacking)}",
+        message=f"flash-attn can only be compiled here, and this is missing: {'; '.join(missing)}",
         subject="flash-attn",
-        evidence=(f"no wheel is published for {describe(snapshot)}", _toolkit(snapshot)),
+        evidence=(f"no wheel is published for {describe_wheel_tags(snapshot)}", _describe_toolkit(snapshot)),
         fixes=tuple(_fixes(snapshot)),
     )
 
 
-def _toolkit(snapshot: Snapshot) -> str:
+def _describe_toolkit(snapshot: Snapshot) -> str:
     home = snapshot.build_tools.cuda_home
     return f"CUDA toolkit: {home.value}" if isinstance(home, Known) else "CUDA toolkit: none found"
 
 
 def _fixes(snapshot: Snapshot) -> Iterator[Fix]:
-    tags = wheel_build(snapshot)
+    tags = required_wheel_tags(snapshot)
     torch = snapshot.torch.value.cuda if isinstance(snapshot.torch, Known) else None
     cuda = torch.value if isinstance(torch, Known) else ""
-    if tags is not None and any("nvcc" in tool for tool in missing_tools(snapshot)):
+    if tags is not None and any("nvcc" in tool for tool in missing_build_tools(snapshot)):
         if snapshot.host.conda:
             yield Fix("install the compiler", "command", f"conda install -c nvidia cuda-nvcc={cuda}", "unsafe")
         else:
             yield Fix("install the CUDA toolkit", "manual", f"CUDA toolkit {cuda}: then export CUDA_HOME")
-    if any("g++" in tool for tool in missing_tools(snapshot)):
+    if any("g++" in tool for tool in missing_build_tools(snapshot)):
         yield Fix("install a C++ compiler", "manual", "g++ (Debian, Ubuntu: apt install build-essential)")
 
 

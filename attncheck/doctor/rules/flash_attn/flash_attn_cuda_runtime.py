@@ -20,40 +20,44 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import describe, install_flash_attn
+from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
 from attncheck.doctor.queries.packages import (
-    flash_binary,
-    flash_failure,
-    flash_fault,
-    missing_library,
-    says_available,
-    told,
+    availability_evidence,
+    describe_failed_import,
+    diagnose_flash_attn,
+    flash_attn_extension,
+    flash_attn_import_failure,
+    parse_missing_library,
     torch_works,
 )
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where flash-attn's CUDA runtime is not there."""
-    if flash_fault(snapshot) != "cuda-runtime" or not torch_works(snapshot) or not isinstance(snapshot.torch, Known):
+    """Yield a problem where flash-attn's CUDA runtime is not found."""
+    if (
+        diagnose_flash_attn(snapshot) != "cuda-runtime"
+        or not torch_works(snapshot)
+        or not isinstance(snapshot.torch, Known)
+    ):
         return
-    failure, binary = flash_failure(snapshot), flash_binary(snapshot)
-    names = [missing_library(failure.message)] if failure else []
-    names += [name for name in (binary.unresolved if binary else ()) if name.startswith("libcudart")]
+    failure, binary = flash_attn_import_failure(snapshot), flash_attn_extension(snapshot)
+    libraries = [parse_missing_library(failure.message)] if failure else []
+    libraries += [name for name in (binary.unresolved if binary else ()) if name.startswith("libcudart")]
     torch = snapshot.torch.value
     cuda = f"CUDA {torch.cuda.value}" if isinstance(torch.cuda, Known) else "no CUDA"
-    found = snapshot.package("flash-attn")
-    version = found.value.version if isinstance(found, Known) else ""
-    library = next(name for name in (*names, "libcudart.so") if name)
+    package = snapshot.package("flash-attn")
+    version = package.value.version if isinstance(package, Known) else ""
+    library = next(name for name in (*libraries, "libcudart.so") if name)
     yield Problem(
         message=f"flash-attn {version} needs {library}, and torch {torch.version} brings {cuda}",
         subject=f"flash-attn {version}",
         evidence=(
-            told(failure) if failure else f"static lane: {library} is needed and found nowhere",
-            f"this environment: {describe(snapshot)}",
-            *says_available(snapshot),
+            describe_failed_import(failure) if failure else f"static lane: {library} is needed and found nowhere",
+            f"this environment: {describe_wheel_tags(snapshot)}",
+            *availability_evidence(snapshot),
         ),
-        fixes=install_flash_attn(snapshot),
+        fixes=flash_attn_fixes(snapshot),
     )
 
 

@@ -23,25 +23,29 @@ from packaging.version import Version
 from attncheck.core.facts import Known, value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import install_flash_attn
-from attncheck.doctor.knowledge import transformers as knowledge
+from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
+from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.flash_attn_build import MINIMUM_FOR_TRANSFORMERS
-from attncheck.doctor.queries.packages import imports_fine
+from attncheck.doctor.queries.packages import can_import
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the predicate is False and the import works."""
+    """Yield a problem where is_flash_attn_2_available() is False and the import works."""
     answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
     if answers.get("is_flash_attn_2_available") is not False or not snapshot.has("flash-attn", "transformers"):
         return
-    if not imports_fine(snapshot, "flash_attn") or not imports_fine(snapshot, "flash_attn_2_cuda"):
+    if not can_import(snapshot, "flash_attn") or not can_import(snapshot, "flash_attn_2_cuda"):
         return
     if not isinstance(snapshot.torch, Known) or not value_or(snapshot.torch.value.cuda_available, False):
         return  # without CUDA False is right
-    if _too_old(snapshot):
+    if _is_too_old(snapshot):
         return  # ATN119
-    owners = ", ".join(f"{d.name} {d.version}" for d in snapshot.distributions if d.name.startswith("flash-attn"))
+    owners = ", ".join(
+        f"{distribution.name} {distribution.version}"
+        for distribution in snapshot.distributions
+        if distribution.name.startswith("flash-attn")
+    )
     yield Problem(
         message="transformers calls flash-attn missing, although it can be imported",
         subject="flash-attn",
@@ -49,16 +53,16 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             "import lane: flash_attn and flash_attn_2_cuda import, is_flash_attn_2_available() says False",
             f"distributions: {owners or 'none is called flash-attn'}",
         ),
-        fixes=install_flash_attn(snapshot)[:1],
+        fixes=flash_attn_fixes(snapshot)[:1],
     )
 
 
-def _too_old(snapshot: Snapshot) -> bool:
-    found, transformers = snapshot.version("flash-attn"), snapshot.version("transformers")
-    if not isinstance(found, Known) or not isinstance(transformers, Known):
+def _is_too_old(snapshot: Snapshot) -> bool:
+    flash_version, transformers_version = snapshot.version("flash-attn"), snapshot.version("transformers")
+    if not isinstance(flash_version, Known) or not isinstance(transformers_version, Known):
         return False
-    minimum = knowledge.row(MINIMUM_FOR_TRANSFORMERS, transformers.value)
-    return minimum is not None and found.value < Version(minimum)
+    minimum = transformers.entry_for_version(MINIMUM_FOR_TRANSFORMERS, transformers_version.value)
+    return minimum is not None and flash_version.value < Version(minimum)
 
 
 RULE = Rule("ATN120", "warning", check, needs=frozenset({"flash"}))

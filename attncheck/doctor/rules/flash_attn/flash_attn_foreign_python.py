@@ -18,34 +18,34 @@ from collections.abc import Iterator
 from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import install_flash_attn
+from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.queries.packages import (
-    flash_binary,
-    flash_failure,
-    flash_fault,
-    says_available,
-    told,
+    availability_evidence,
+    describe_failed_import,
+    diagnose_flash_attn,
+    flash_attn_extension,
+    flash_attn_import_failure,
     torch_works,
 )
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the extension's tag is not this interpreter's."""
-    binary = flash_binary(snapshot)
-    if flash_fault(snapshot) != "foreign-python" or binary is None or not torch_works(snapshot):
+    """Yield a problem where the extension is built for another Python."""
+    binary = flash_attn_extension(snapshot)
+    if diagnose_flash_attn(snapshot) != "foreign-python" or binary is None or not torch_works(snapshot):
         return
     version = need(snapshot.package("flash-attn"), "flash-attn").version
-    failure = flash_failure(snapshot)
+    failure = flash_attn_import_failure(snapshot)
     yield Problem(
         message=f"flash-attn {version} is for another Python: {binary.problem}",
         subject=f"flash-attn {version}",
         evidence=(
             f"static lane: {binary.path}",
-            *((told(failure),) if failure else ()),
-            *says_available(snapshot),
+            *((describe_failed_import(failure),) if failure else ()),
+            *availability_evidence(snapshot),
         ),
-        fixes=install_flash_attn(snapshot),
+        fixes=flash_attn_fixes(snapshot),
     )
 
 

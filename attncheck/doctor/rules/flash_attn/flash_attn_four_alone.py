@@ -18,23 +18,23 @@ from collections.abc import Iterator
 from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import describe, install_flash_attn
+from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
 from attncheck.doctor.queries.packages import torch_works
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where verl would find flash-attn-4's namespace in flash-attn's place."""
+    """Yield a problem where verl would import flash-attn-4's namespace package instead of flash-attn."""
     if not snapshot.has("flash-attn-4") or not snapshot.has("verl") or not torch_works(snapshot):
         return
     if snapshot.has("flash-attn", "openrlhf", "ring-flash-attn"):
         return
-    four = need(snapshot.package("flash-attn-4"), "flash-attn-4").version
+    version = need(snapshot.package("flash-attn-4"), "flash-attn-4").version
     yield Problem(
-        message=f"flash-attn-4 {four} does not bring the flash_attn that verl imports",
-        subject=f"flash-attn-4 {four}",
-        evidence=("static lane: no distribution flash-attn", f"this environment: {describe(snapshot)}"),
-        fixes=install_flash_attn(snapshot),
+        message=f"flash-attn-4 {version} does not bring the flash_attn that verl imports",
+        subject=f"flash-attn-4 {version}",
+        evidence=("static lane: no distribution flash-attn", f"this environment: {describe_wheel_tags(snapshot)}"),
+        fixes=flash_attn_fixes(snapshot),
     )
 
 

@@ -24,56 +24,61 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import install_flash_attn
+from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the two distributions are laid over one another."""
-    two, four = snapshot.package("flash-attn"), snapshot.package("flash-attn-4")
-    if not isinstance(two, Known) or not isinstance(four, Known):
+    """Yield a problem where the two distributions overwrite each other's files."""
+    flash_attn_2, flash_attn_4 = snapshot.package("flash-attn"), snapshot.package("flash-attn-4")
+    if not isinstance(flash_attn_2, Known) or not isinstance(flash_attn_4, Known):
         return
-    shared = [c.path for c in snapshot.clashes if {"flash-attn", "flash-attn-4"} <= set(c.owners)]
-    lost = {name: _lost(found.value) for name, found in (("flash-attn", two), ("flash-attn-4", four))}
-    if not shared and not any(lost.values()):
+    shared = [clash.path for clash in snapshot.clashes if {"flash-attn", "flash-attn-4"} <= set(clash.owners)]
+    overwritten = {
+        name: _overwritten_files(package.value)
+        for name, package in (("flash-attn", flash_attn_2), ("flash-attn-4", flash_attn_4))
+    }
+    if not shared and not any(overwritten.values()):
         return
-    loser = "flash-attn-4" if len(lost["flash-attn-4"]) > len(lost["flash-attn"]) else "flash-attn"
+    loser = "flash-attn-4" if len(overwritten["flash-attn-4"]) > len(overwritten["flash-attn"]) else "flash-attn"
     winner = "flash-attn" if loser == "flash-attn-4" else "flash-attn-4"
-    count = len(shared) or len(lost[loser])
+    count = len(shared) or len(overwritten[loser])
     files = "1 file" if count == 1 else f"{count} files"
     files = "1 file" if count == 1 else f"{count} files"
     yield Problem(
-        message=f"flash-attn-4 {four.value.version} and flash-attn {two.value.version} share {files}; "
+        message=f"flash-attn-4 {flash_attn_4.value.version} and flash-attn {flash_attn_2.value.version} share {files}; "
         f"those on disk are {winner}'s",
         subject="flash-attn-4",
         evidence=(
             *(
                 f"{name}: {len(paths)} files are not its own, for instance {paths[0]}"
-                for name, paths in lost.items()
+                for name, paths in overwritten.items()
                 if paths
             ),
             *(f"claimed by both: {path}" for path in shared[:2]),
         ),
-        fixes=tuple(_fixes(snapshot, four.value, loser)),
+        fixes=tuple(_fixes(snapshot, flash_attn_4.value, loser)),
     )
 
 
-def _lost(distribution: Distribution) -> list[str]:
-    return [p for p in (*distribution.files_missing, *distribution.files_altered) if p.startswith("flash_attn/")]
+def _overwritten_files(distribution: Distribution) -> list[str]:
+    return [
+        path for path in (*distribution.files_missing, *distribution.files_altered) if path.startswith("flash_attn/")
+    ]
 
 
-def _fixes(snapshot: Snapshot, four: Distribution, loser: str) -> Iterator[Fix]:
-    again = install.install(
+def _fixes(snapshot: Snapshot, flash_attn_4: Distribution, overwritten_package: str) -> Iterator[Fix]:
+    reinstall = install.install(
         snapshot,
-        f"flash-attn-4=={four.version}",
+        f"flash-attn-4=={flash_attn_4.version}",
         options=("--no-deps", "--force-reinstall"),
         title="where flash-attn-4 is used: lay it over flash-attn",
     )
-    if loser == "flash-attn-4":
-        yield again
-    remove = install.uninstall(snapshot, "flash-attn-4", title="where flash-attn-4 is not used: remove it …")
+    if overwritten_package == "flash-attn-4":
+        yield reinstall
+    remove = install.uninstall_packages(snapshot, "flash-attn-4", title="where flash-attn-4 is not used: remove it …")
     yield remove
-    for fix in install_flash_attn(snapshot)[:1]:
+    for fix in flash_attn_fixes(snapshot)[:1]:
         yield Fix("… and lay flash-attn down again: " + fix.title, fix.kind, fix.text, fix.safety)
 
 

@@ -21,9 +21,9 @@ from attncheck.core.facts import Absent, Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge.frameworks import MATTERS
+from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.packages import failed, imports_fine, told, torch_works
+from attncheck.doctor.queries.packages import can_import, describe_failed_import, find_failed_import, torch_works
 from attncheck.doctor.rules import Rule
 
 
@@ -31,29 +31,33 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where flash-attn-4's requirements are not met, or it does not import."""
     if not snapshot.has("flash-attn-4") or not torch_works(snapshot):
         return
-    four = need(snapshot.package("flash-attn-4"), "flash-attn-4")
-    failure = failed(snapshot, "flash_attn.cute")
-    lacking = list(_lacking(snapshot, four))
-    if failure is None and (not lacking or imports_fine(snapshot, "flash_attn.cute")):
+    flash_attn_4 = need(snapshot.package("flash-attn-4"), "flash-attn-4")
+    failure = find_failed_import(snapshot, "flash_attn.cute")
+    unmet = list(_unmet_requirements(snapshot, flash_attn_4))
+    if failure is None and (not unmet or can_import(snapshot, "flash_attn.cute")):
         return
-    why = (
-        f"it asks for {', '.join(lacking)}" if lacking else f"{failure.exception}: {failure.message}" if failure else ""
+    reason = (
+        f"it asks for {', '.join(unmet)}" if unmet else f"{failure.exception}: {failure.message}" if failure else ""
     )
     yield Problem(
-        message=f"flash-attn-4 {four.version} cannot be used: " + why.partition("\n")[0].rstrip("."),
-        subject=f"flash-attn-4 {four.version}",
-        evidence=(told(failure) if failure else f"Requires-Dist of flash-attn-4 {four.version}",),
-        fixes=(install.install(snapshot, f"flash-attn-4=={four.version}", *lacking),),
+        message=f"flash-attn-4 {flash_attn_4.version} cannot be used: " + reason.partition("\n")[0].rstrip("."),
+        subject=f"flash-attn-4 {flash_attn_4.version}",
+        evidence=(
+            describe_failed_import(failure) if failure else f"Requires-Dist of flash-attn-4 {flash_attn_4.version}",
+        ),
+        fixes=(install.install(snapshot, f"flash-attn-4=={flash_attn_4.version}", *unmet),),
         predicted=failure is None,
     )
 
 
-def _lacking(snapshot: Snapshot, four: Distribution) -> Iterator[str]:
-    for requirement in requirements.demands_of(snapshot, four):
+def _unmet_requirements(snapshot: Snapshot, flash_attn_4: Distribution) -> Iterator[str]:
+    for requirement in requirements.applicable_requirements(snapshot, flash_attn_4):
         installed = snapshot.version(requirement.name)
-        name = requirements.normalised(requirement.name)
-        wrong = isinstance(installed, Known) and not requirements.allowed(requirement.specifier, installed.value)
-        if isinstance(installed, Absent) or (wrong and name not in MATTERS):
+        name = requirements.canonical_name(requirement.name)
+        is_violated = isinstance(installed, Known) and not requirements.is_version_allowed(
+            requirement.specifier, installed.value
+        )
+        if isinstance(installed, Absent) or (is_violated and name not in RELEVANT_DISTRIBUTIONS):
             yield f"{requirement.name}{requirement.specifier}"
 
 

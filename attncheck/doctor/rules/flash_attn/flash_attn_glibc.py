@@ -19,14 +19,14 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import install_flash_attn
+from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.queries.packages import (
-    flash_binary,
-    flash_failure,
-    flash_fault,
-    needed_glibc,
-    says_available,
-    told,
+    availability_evidence,
+    describe_failed_import,
+    diagnose_flash_attn,
+    flash_attn_extension,
+    flash_attn_import_failure,
+    parse_required_glibc,
     torch_works,
 )
 from attncheck.doctor.rules import Rule
@@ -34,22 +34,20 @@ from attncheck.doctor.rules import Rule
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the machine's glibc is too old for the extension."""
-    if flash_fault(snapshot) != "glibc" or not torch_works(snapshot):
+    if diagnose_flash_attn(snapshot) != "glibc" or not torch_works(snapshot):
         return
-    failure, binary = flash_failure(snapshot), flash_binary(snapshot)
-    needed = (needed_glibc(failure.message) if failure else "") or (binary.glibc_required if binary else "")
+    failure, binary = flash_attn_import_failure(snapshot), flash_attn_extension(snapshot)
+    required = (parse_required_glibc(failure.message) if failure else "") or (binary.glibc_required if binary else "")
     glibc = snapshot.host.glibc
-    here = f"this machine has {glibc.value}" if isinstance(glibc, Known) else "this machine has an older one"
-    found = snapshot.package("flash-attn")
-    version = found.value.version if isinstance(found, Known) else ""
+    host_glibc = f"this machine has {glibc.value}" if isinstance(glibc, Known) else "this machine has an older one"
+    package = snapshot.package("flash-attn")
+    version = package.value.version if isinstance(package, Known) else ""
+    static = f"static lane: {binary.path if binary else ''} asks for GLIBC_{required}"
     yield Problem(
-        message=f"flash-attn {version} needs glibc {needed}, {here}",
+        message=f"flash-attn {version} needs glibc {required}, {host_glibc}",
         subject=f"flash-attn {version}",
-        evidence=(
-            told(failure) if failure else f"static lane: {binary.path if binary else ''} asks for GLIBC_{needed}",
-            *says_available(snapshot),
-        ),
-        fixes=install_flash_attn(snapshot),
+        evidence=(describe_failed_import(failure) if failure else static, *availability_evidence(snapshot)),
+        fixes=flash_attn_fixes(snapshot),
     )
 
 

@@ -20,29 +20,34 @@ from dataclasses import replace
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import install_flash_attn, source_version, wheel_build
-from attncheck.doctor.knowledge.flash_attn_build import ONLY_CU12
-from attncheck.doctor.knowledge.flash_attn_wheels import wheels
+from attncheck.doctor.fixes.flash_attn import choose_source_version, flash_attn_fixes, required_wheel_tags
+from attncheck.doctor.knowledge.flash_attn_build import CU12_WHEEL_ONLY
+from attncheck.doctor.knowledge.flash_attn_wheels import matching_wheels
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.packages import flash_works, torch_works
+from attncheck.doctor.queries.packages import flash_attn_works, torch_works
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where setup.py's guess finds a wheel, and it is the wrong one."""
-    tags = wheel_build(snapshot)
-    if tags is None or tags.cuda != 13 or flash_works(snapshot) or not torch_works(snapshot):
+    """Yield a problem where flash-attn's setup.py would install a wheel for another CUDA."""
+    tags = required_wheel_tags(snapshot)
+    if tags is None or tags.cuda != 13 or flash_attn_works(snapshot) or not torch_works(snapshot):
         return
-    version = source_version(snapshot)
-    wrong = [wheel for wheel in wheels(replace(tags, cuda=12)) if wheel.version == version]
-    if version not in ONLY_CU12 or not wrong:
+    version = choose_source_version(snapshot)
+    cuda_12_wheels = [wheel for wheel in matching_wheels(replace(tags, cuda=12)) if wheel.version == version]
+    if version not in CU12_WHEEL_ONLY or not cuda_12_wheels:
         return
-    who = ", ".join(f"{owner.name} {owner.version}" for owner, _ in requirements.demands(snapshot, "flash-attn"))
+    owners = ", ".join(
+        f"{owner.name} {owner.version}" for owner, _ in requirements.version_constraints(snapshot, "flash-attn")
+    )
     yield Problem(
         message=f"`pip install flash-attn=={version}` would install a CUDA 12 wheel beside this CUDA 13 torch",
         subject=f"flash-attn {version}",
-        evidence=(f"{who} pins flash-attn to {version}", f"its setup.py asks for {wrong[0].url.rpartition('/')[2]}"),
-        fixes=install_flash_attn(snapshot),
+        evidence=(
+            f"{owners} pins flash-attn to {version}",
+            f"its setup.py asks for {cuda_12_wheels[0].url.rpartition('/')[2]}",
+        ),
+        fixes=flash_attn_fixes(snapshot),
     )
 
 

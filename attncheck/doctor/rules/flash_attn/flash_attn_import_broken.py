@@ -21,14 +21,14 @@ from attncheck.core.facts import need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import install_flash_attn
+from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.queries.packages import (
-    disturbed_files,
-    flash_failure,
-    flash_fault,
-    says_available,
-    shadowed,
-    told,
+    availability_evidence,
+    changed_flash_attn_files,
+    describe_failed_import,
+    diagnose_flash_attn,
+    flash_attn_import_failure,
+    is_shadowed,
     torch_works,
 )
 from attncheck.doctor.rules import Rule
@@ -37,32 +37,32 @@ _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where importing flash-attn failed for a reason of its own."""
-    failure = flash_failure(snapshot)
-    if failure is None or flash_fault(snapshot) != "other" or not torch_works(snapshot):
+    """Yield a problem where importing flash-attn failed for a reason that no other rule reports."""
+    failure = flash_attn_import_failure(snapshot)
+    if failure is None or diagnose_flash_attn(snapshot) != "other" or not torch_works(snapshot):
         return
-    if shadowed(snapshot, "flash_attn"):
+    if is_shadowed(snapshot, "flash_attn"):
         return  # ATN118
     version = need(snapshot.package("flash-attn"), "flash-attn").version
     yield Problem(
-        message=f"flash-attn {version} cannot be imported: {_why(failure)}",
+        message=f"flash-attn {version} cannot be imported: {_describe_failure(failure)}",
         subject=f"flash-attn {version}",
         evidence=(
-            told(failure),
+            describe_failed_import(failure),
             *(f"at {frame}" for frame in failure.frames[-2:]),
-            *_disturbed(snapshot),
-            *says_available(snapshot),
+            *_changed_files_evidence(snapshot),
+            *availability_evidence(snapshot),
         ),
-        fixes=(*install.patience(failure), *_fixes(snapshot, failure)),
+        fixes=(*install.extend_import_timeout(failure), *_fixes(snapshot, failure)),
     )
 
 
-def _disturbed(snapshot: Snapshot) -> tuple[str, ...]:
-    paths = disturbed_files(snapshot)
+def _changed_files_evidence(snapshot: Snapshot) -> tuple[str, ...]:
+    paths = changed_flash_attn_files(snapshot)
     return (f"{len(paths)} of its files are missing or changed since it was installed: {paths[0]}",) if paths else ()
 
 
-def _why(failure: ImportOutcome) -> str:
+def _describe_failure(failure: ImportOutcome) -> str:
     if failure.outcome == "died":
         return f"the process died{f' with {failure.signal}' if failure.signal else ''}"
     if failure.outcome == "hung":
@@ -71,11 +71,11 @@ def _why(failure: ImportOutcome) -> str:
 
 
 def _fixes(snapshot: Snapshot, failure: ImportOutcome) -> tuple[Fix, ...]:
-    absent = _NO_MODULE.search(failure.message)
-    name = absent.group(1).partition(".")[0] if absent else ""
+    missing_module = _NO_MODULE.search(failure.message)
+    name = missing_module.group(1).partition(".")[0] if missing_module else ""
     if name and not name.startswith("flash_attn"):
         return (install.install(snapshot, name.replace("_", "-")),)
-    return install_flash_attn(snapshot)
+    return flash_attn_fixes(snapshot)
 
 
 RULE = Rule("ATN108", "error", check, needs=frozenset({"flash", "ring"}))

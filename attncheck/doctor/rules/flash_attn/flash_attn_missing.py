@@ -19,35 +19,40 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import describe, install_flash_attn, published_wheel, wheel_build
-from attncheck.doctor.queries.hub_fallback import fallback
-from attncheck.doctor.queries.packages import imports_fine, torch_works
+from attncheck.doctor.fixes.flash_attn import (
+    describe_wheel_tags,
+    find_published_wheel,
+    flash_attn_fixes,
+    required_wheel_tags,
+)
+from attncheck.doctor.queries.hub_fallback import find_hub_fallback
+from attncheck.doctor.queries.packages import can_import, torch_works
 from attncheck.doctor.rules import Rule
 
-OTHERS = ("flash-attn", "flash-attn-3", "flash-attn-4", "openrlhf", "ring-flash-attn")
+OTHER_PACKAGES = ("flash-attn", "flash-attn-3", "flash-attn-4", "openrlhf", "ring-flash-attn")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where no flash attention of any kind is installed."""
-    if snapshot.has(*OTHERS) or imports_fine(snapshot, "flash_attn") or not torch_works(snapshot):
+    if snapshot.has(*OTHER_PACKAGES) or can_import(snapshot, "flash_attn") or not torch_works(snapshot):
         return
     if isinstance(snapshot.torch, Known) and isinstance(snapshot.torch.value.hip, Known):
         return  # ROCm's flash-attn has its own sources
-    if fallback(snapshot) is not None:
+    if find_hub_fallback(snapshot) is not None:
         return
     yield Problem(
-        message="flash-attn is not installed" + _how(snapshot),
+        message="flash-attn is not installed" + _describe_availability(snapshot),
         subject="flash-attn",
-        evidence=(f"this environment: {describe(snapshot)}",),
-        fixes=install_flash_attn(snapshot),
+        evidence=(f"this environment: {describe_wheel_tags(snapshot)}",),
+        fixes=flash_attn_fixes(snapshot),
         predicted=not snapshot.visible_devices(),
     )
 
 
-def _how(snapshot: Snapshot) -> str:
-    if wheel_build(snapshot) is None:
+def _describe_availability(snapshot: Snapshot) -> str:
+    if required_wheel_tags(snapshot) is None:
         return ""
-    wheel = published_wheel(snapshot)
+    wheel = find_published_wheel(snapshot)
     return f"; a wheel of {wheel.version} is published for this torch" if wheel else "; only a source build fits here"
 
 

@@ -21,26 +21,26 @@ from packaging.version import Version
 from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import install_flash_attn
-from attncheck.doctor.knowledge import transformers as knowledge
+from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
+from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.flash_attn_build import MINIMUM_FOR_TRANSFORMERS
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where transformers would call the installed flash-attn missing."""
+    """Yield a problem where transformers would report the installed flash-attn as missing."""
     if not snapshot.has("flash-attn") or not snapshot.has("transformers"):
         return
-    found = need(snapshot.version("flash-attn"), "flash-attn's version")
-    transformers = need(snapshot.version("transformers"), "transformers' version")
-    minimum = knowledge.row(MINIMUM_FOR_TRANSFORMERS, transformers)
-    if minimum is None or found >= Version(minimum):
+    flash_version = need(snapshot.version("flash-attn"), "flash-attn's version")
+    transformers_version = need(snapshot.version("transformers"), "transformers' version")
+    minimum = transformers.entry_for_version(MINIMUM_FOR_TRANSFORMERS, transformers_version)
+    if minimum is None or flash_version >= Version(minimum):
         return
     yield Problem(
-        message=f"flash-attn {found} is too old: transformers {transformers} wants {minimum} or newer",
-        subject=f"flash-attn {found}",
-        evidence=(f"static lane: flash-attn {found}, transformers {transformers}",),
-        fixes=install_flash_attn(snapshot),
+        message=f"flash-attn {flash_version} is too old: transformers {transformers_version} wants {minimum} or newer",
+        subject=f"flash-attn {flash_version}",
+        evidence=(f"static lane: flash-attn {flash_version}, transformers {transformers_version}",),
+        fixes=flash_attn_fixes(snapshot),
     )
 
 

@@ -20,8 +20,8 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.torch import TRITONS, triton_of_torch
-from attncheck.doctor.queries.packages import failed, imports_fine, told, torch_works
+from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS, required_triton
+from attncheck.doctor.queries.packages import can_import, describe_failed_import, find_failed_import, torch_works
 from attncheck.doctor.rules import Rule
 
 
@@ -29,19 +29,20 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the triton kernels of flash-attn cannot be compiled."""
     if not snapshot.has("flash-attn") or not snapshot.has("openrlhf", "verl") or not snapshot.visible_devices():
         return
-    if not torch_works(snapshot) or imports_fine(snapshot, "triton"):
+    if not torch_works(snapshot) or can_import(snapshot, "triton"):
         return
     if not snapshot.has("openrlhf") and snapshot.env("VERL_DISABLE_FLASH_ATTN_CE") == Known("1"):
         return
-    outcome = failed(snapshot, "triton")
-    if outcome is None and (snapshot.has(*TRITONS) or snapshot.has("liger-kernel")):
+    outcome = find_failed_import(snapshot, "triton")
+    if outcome is None and (snapshot.has(*TRITON_DISTRIBUTIONS) or snapshot.has("liger-kernel")):
         return
+    static = f"static lane: none of {', '.join(TRITON_DISTRIBUTIONS[:3])} is installed"
     yield Problem(
         message="flash-attn's cross entropy needs triton, which "
         + ("cannot be imported" if outcome else "is not installed"),
         subject="triton",
-        evidence=(told(outcome) if outcome else f"static lane: none of {', '.join(TRITONS[:3])} is installed",),
-        fixes=(install.install(snapshot, triton_of_torch(snapshot) or "triton", options=("--no-deps",)),),
+        evidence=(describe_failed_import(outcome) if outcome else static,),
+        fixes=(install.install(snapshot, required_triton(snapshot) or "triton", options=("--no-deps",)),),
     )
 
 

@@ -21,14 +21,14 @@ from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import flash_attn_itself
-from attncheck.doctor.queries.hub_fallback import fallback
+from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
+from attncheck.doctor.queries.hub_fallback import find_hub_fallback
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where version 3 would meet grouped-query attention."""
-    kernel = fallback(snapshot)
+    """Yield a problem where version 3 of the kernel would run grouped-query attention."""
+    kernel = find_hub_fallback(snapshot)
     if kernel is None or kernel.version != "3":
         return
     model = need(snapshot.model, "the model")
@@ -40,8 +40,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=model.model_type,
         evidence=("flash-attn is not installed, so that flash_attention_2 becomes this kernel",),
         fixes=(
-            install.attn_implementation(snapshot, f"{kernel.repository}@v2"),
-            *flash_attn_itself(snapshot),
+            install.set_attn_implementation(snapshot, f"{kernel.repository}@v2"),
+            *install_flash_attn_package(snapshot),
         ),
         predicted=True,
     )

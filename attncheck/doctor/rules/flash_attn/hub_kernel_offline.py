@@ -18,24 +18,26 @@ from collections.abc import Iterator
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries.hub_fallback import fallback
+from attncheck.doctor.queries.hub_fallback import find_hub_fallback
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the fallback can neither be downloaded nor found."""
-    kernel = fallback(snapshot)
+    """Yield a problem where the Hub kernel can neither be downloaded nor found in the cache."""
+    kernel = find_hub_fallback(snapshot)
     if kernel is None or not snapshot.hub.offline or kernel.repository in snapshot.hub.kernels:
         return
     python = snapshot.host.executable
-    fetch = f"""HF_HUB_OFFLINE=0 {python} -c 'from kernels import get_kernel; get_kernel("{kernel.repository}")'"""
+    download_command = (
+        f"""HF_HUB_OFFLINE=0 {python} -c 'from kernels import get_kernel; get_kernel("{kernel.repository}")'"""
+    )
     yield Problem(
         message=f"flash_attention_2 needs {kernel} from the Hub, which is not cached, and the Hub is offline here",
         subject="flash_attention_2",
         evidence=("HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set", "flash-attn is not installed"),
         fixes=(
-            install.attn_implementation(snapshot, "sdpa"),
-            Fix("fetch it where there is a network, into the same cache", "command", fetch, "safe"),
+            install.set_attn_implementation(snapshot, "sdpa"),
+            Fix("fetch it where there is a network, into the same cache", "command", download_command, "safe"),
         ),
     )
 

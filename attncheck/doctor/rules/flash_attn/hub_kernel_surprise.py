@@ -21,18 +21,18 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import flash_attn_itself
-from attncheck.doctor.queries.hub_fallback import fallback
+from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
+from attncheck.doctor.queries.hub_fallback import find_hub_fallback
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the fallback would be taken and can be."""
-    kernel = fallback(snapshot)
+    """Yield a problem where the Hub kernel would be used and can be loaded."""
+    kernel = find_hub_fallback(snapshot)
     if kernel is None or (snapshot.hub.offline and kernel.repository not in snapshot.hub.kernels):
-        return  # offline, ATN158 says that it fails
-    asked = snapshot.model.value.attn_implementation if isinstance(snapshot.model, Known) else None
-    if isinstance(asked, Known) and asked.value != "flash_attention_2":
+        return  # offline it fails: ATN158
+    requested = snapshot.model.value.attn_implementation if isinstance(snapshot.model, Known) else None
+    if isinstance(requested, Known) and requested.value != "flash_attention_2":
         return
     cached = (
         "cached here" if kernel.repository in snapshot.hub.kernels else "not cached: it would be downloaded at load"
@@ -42,9 +42,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject="flash_attention_2",
         evidence=(f"kernels is installed and accepted; the repository is {cached}",),
         fixes=(
-            *flash_attn_itself(snapshot),
-            install.attn_implementation(snapshot, str(kernel)),
-            install.attn_implementation(snapshot, "sdpa"),
+            *install_flash_attn_package(snapshot),
+            install.set_attn_implementation(snapshot, str(kernel)),
+            install.set_attn_implementation(snapshot, "sdpa"),
         ),
     )
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import flash_attn_itself
+from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.rules import Rule
 
 
@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         evidence=("static lane: no distribution flash-attn",),
         fixes=(
             Fix("say what runs", "setting", "flash_attn: sdpa"),
-            *flash_attn_itself(snapshot),
+            *install_flash_attn_package(snapshot),
         ),
     )
 

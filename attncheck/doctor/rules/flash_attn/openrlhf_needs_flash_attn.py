@@ -19,26 +19,28 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import flash_attn_itself
+from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where OpenRLHF's unconditional import of flash_attn finds nothing."""
+    """Yield a problem where OpenRLHF imports flash_attn, which is not installed."""
     if not snapshot.has("openrlhf") or snapshot.has("flash-attn"):
         return
     outcome = snapshot.imported("openrlhf.models")
-    tried = outcome.value if isinstance(outcome, Known) and outcome.value.outcome in ("ok", "raised") else None
-    if tried is not None and (tried.outcome == "ok" or "flash_attn" not in tried.message):
+    attempt = outcome.value if isinstance(outcome, Known) and outcome.value.outcome in ("ok", "raised") else None
+    if attempt is not None and (attempt.outcome == "ok" or "flash_attn" not in attempt.message):
         return
     openrlhf = need(snapshot.package("openrlhf"), "openrlhf")
-    lane = f"import lane: {tried.exception}: {tried.message}" if tried else "static lane: no distribution flash-attn"
+    evidence = (
+        f"import lane: {attempt.exception}: {attempt.message}" if attempt else "static lane: no distribution flash-attn"
+    )
     yield Problem(
         message=f"OpenRLHF {openrlhf.version} cannot start: flash-attn is not installed, and it imports it "
         "whatever attention is asked for",
         subject=f"openrlhf {openrlhf.version}",
-        evidence=(lane,),
-        fixes=flash_attn_itself(snapshot),
+        evidence=(evidence,),
+        fixes=install_flash_attn_package(snapshot),
     )
 
 

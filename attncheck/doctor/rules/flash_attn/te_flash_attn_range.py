@@ -24,7 +24,7 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge import transformer_engine as knowledge
+from attncheck.doctor.knowledge import transformer_engine
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Rule
 
@@ -32,30 +32,30 @@ DISTRIBUTIONS = ("transformer-engine", "transformer-engine-torch", "transformer-
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where TransformerEngine would leave flash-attn aside."""
+    """Yield a problem where TransformerEngine would not use flash-attn."""
     name = next((name for name in DISTRIBUTIONS if snapshot.has(name)), None)
     if name is None or not snapshot.has("flash-attn"):
         return
     engine = need(snapshot.version(name), "TransformerEngine's version")
     flash = need(snapshot.version("flash-attn"), "flash-attn's version")
-    wanted = knowledge.flash_attn(engine)
+    specifier = transformer_engine.compatible_flash_attn(engine)
     public = Version(flash.public)  # TransformerEngine compares 2.8.3+local with 2.8.3 in its newest releases only
-    if wanted is None or requirements.allowed(wanted, public):
+    if specifier is None or requirements.is_version_allowed(specifier, public):
         return
-    newer = engine > Version(knowledge.LAST)
+    is_newer_than_table = engine > Version(transformer_engine.LAST_RELEASE_READ)
     yield Problem(
-        message=f"TransformerEngine {engine} uses flash-attn {wanted}; {flash} is installed",
+        message=f"TransformerEngine {engine} uses flash-attn {specifier}; {flash} is installed",
         subject=f"flash-attn {flash}",
-        evidence=("static lane: the range written into TransformerEngine", *_lane(snapshot)),
+        evidence=("static lane: the range written into TransformerEngine", *_import_evidence(snapshot)),
         fixes=(
-            install.install(snapshot, f"flash-attn{wanted}", options=("--no-build-isolation", "--no-deps")),
+            install.install(snapshot, f"flash-attn{specifier}", options=("--no-build-isolation", "--no-deps")),
             Fix("see which backend it takes", "env", "export NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2"),
         ),
-        predicted=newer,
+        predicted=is_newer_than_table,
     )
 
 
-def _lane(snapshot: Snapshot) -> tuple[str, ...]:
+def _import_evidence(snapshot: Snapshot) -> tuple[str, ...]:
     outcome = snapshot.imported("transformer_engine.pytorch")
     return (f"import lane: transformer_engine {outcome.value.outcome}",) if isinstance(outcome, Known) else ()
 

@@ -18,14 +18,14 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import flash_attn_itself
-from attncheck.doctor.queries.hub_fallback import fallback
+from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
+from attncheck.doctor.queries.hub_fallback import find_hub_fallback
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where verl's fixed flash_attention_2 has nothing to run."""
-    if not snapshot.has("verl") or snapshot.has("flash-attn") or fallback(snapshot) is not None:
+    """Yield a problem where verl's hard-coded flash_attention_2 is not installed."""
+    if not snapshot.has("verl") or snapshot.has("flash-attn") or find_hub_fallback(snapshot) is not None:
         return
     answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
     if answers.get("is_flash_attn_2_available", False):
@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=f"verl {verl}",
         evidence=("static lane: no distribution flash-attn",),
         fixes=(
-            *flash_attn_itself(snapshot),
+            *install_flash_attn_package(snapshot),
             Fix("do without a critic", "setting", "algorithm.adv_estimator=grpo"),
         ),
     )

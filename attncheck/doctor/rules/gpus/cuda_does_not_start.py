@@ -18,22 +18,22 @@ from collections.abc import Iterator
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where torch cannot start CUDA and nothing more exact explains it."""
-    if hardware.torch_cuda(snapshot) is None or hardware.cuda_works(snapshot) is not False:
+    """Yield a problem where torch cannot start CUDA and no other rule explains why."""
+    if gpus.torch_cuda_version(snapshot) is None or gpus.cuda_works(snapshot) is not False:
         return
-    gpus = hardware.visible(snapshot)
-    error = hardware.cuda_error(snapshot)
-    if not gpus or hardware.driver_too_old(snapshot) or "802" in error:
+    devices = gpus.visible_gpus(snapshot)
+    error = gpus.cuda_error(snapshot)
+    if not devices or gpus.unmet_driver_minimum(snapshot) or "802" in error:
         return
     yield Problem(
-        message=f"torch cannot start CUDA although {hardware.named(gpus)} is visible",
+        message=f"torch cannot start CUDA although {gpus.describe_gpus(devices)} is visible",
         subject="CUDA",
-        evidence=(f"import lane: {error or 'torch.cuda.is_available() is False'}", *hardware.told(gpus)),
+        evidence=(f"import lane: {error or 'torch.cuda.is_available() is False'}", *gpus.list_gpu_kinds(devices)),
         fixes=tuple(_fixes(snapshot, error)),
     )
 
@@ -41,7 +41,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 def _fixes(snapshot: Snapshot, error: str) -> Iterator[Fix]:
     if "804" in error or "forward compatibility" in error:
         if "LD_LIBRARY_PATH" in snapshot.environ:
-            yield install.unset("LD_LIBRARY_PATH", "drop the cuda-compat libraries that hide the driver's")
+            yield install.unset_variable("LD_LIBRARY_PATH", "drop the cuda-compat libraries that hide the driver's")
         else:
             yield Fix("remove the cuda-compat package", "manual", "sudo apt-get remove 'cuda-compat-*'", "unsafe")
     elif "out of memory" in error:

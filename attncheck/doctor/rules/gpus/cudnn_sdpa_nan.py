@@ -25,34 +25,37 @@ from attncheck.core.facts import Known, need, value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
-FIRST, LAST = Version("2.11"), Version("2.14.dev0")  # seen from 2.11 to 2.13
-SWITCH = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
-LAST_NOT_PREFERRED = (9, 15, 0)  # torch prefers cuDNN above 91500
+FIRST_AFFECTED, FIRST_AFTER = Version("2.11"), Version("2.14.dev0")  # seen from 2.11 to 2.13
+VARIABLE = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
+LAST_CUDNN_NOT_PREFERRED = (9, 15, 0)  # torch prefers cuDNN above 91500
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where sdpa prefers the cuDNN kernel that is known to return NaN."""
-    if hardware.torch_cuda(snapshot) is None or not _uses_sdpa(snapshot):
+    if gpus.torch_cuda_version(snapshot) is None or not _uses_sdpa(snapshot):
         return
-    gpus = [gpu for gpu, capability in hardware.capabilities(hardware.visible(snapshot)) if capability == (9, 0)]
+    hopper_gpus = [
+        gpu for gpu, capability in gpus.known_capabilities(gpus.visible_gpus(snapshot)) if capability == (9, 0)
+    ]
     version = need(snapshot.version("torch"), "torch's version")
-    if not gpus or not FIRST <= version < LAST or value_or(snapshot.env(SWITCH), "") == "1":
+    if not hopper_gpus or not FIRST_AFFECTED <= version < FIRST_AFTER or value_or(snapshot.env(VARIABLE), "") == "1":
         return
     torch = need(snapshot.torch, "torch")
     if value_or(torch.sdpa_switches, {}).get("CUDNN_ATTENTION") is False:
         return
     cudnn = need(torch.cudnn, "cuDNN's version")
-    if Version(cudnn).release <= LAST_NOT_PREFERRED:
+    if Version(cudnn).release <= LAST_CUDNN_NOT_PREFERRED:
         return
+    described = gpus.describe_gpus(hopper_gpus)
     yield Problem(
-        message=f"sdpa prefers cuDNN {cudnn} on {hardware.named(gpus)}, whose backward can return NaN under a mask",
+        message=f"sdpa prefers cuDNN {cudnn} on {described}, whose backward can return NaN under a mask",
         subject="sdpa",
-        evidence=(f"torch {version}, cuDNN {cudnn}", *hardware.told(gpus), f"{SWITCH} is not set"),
+        evidence=(f"torch {version}, cuDNN {cudnn}", *gpus.list_gpu_kinds(hopper_gpus), f"{VARIABLE} is not set"),
         fixes=(
-            install.export(SWITCH, "1", "put cuDNN last in sdpa's order"),
+            install.export_variable(VARIABLE, "1", "put cuDNN last in sdpa's order"),
             Fix("or switch it off in the code", "edit", "torch.backends.cuda.enable_cudnn_sdp(False)"),
         ),
         predicted=True,
@@ -62,9 +65,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 def _uses_sdpa(snapshot: Snapshot) -> bool:
     if isinstance(snapshot.model, Known) and isinstance(snapshot.model.value.attn_implementation, Known):
         return snapshot.model.value.attn_implementation.value == "sdpa"
-    imported = snapshot.imported("flash_attn")
-    broken = isinstance(imported, Known) and imported.value.outcome != "ok"
-    return broken or not snapshot.has("flash-attn")
+    outcome = snapshot.imported("flash_attn")
+    import_failed = isinstance(outcome, Known) and outcome.value.outcome != "ok"
+    return import_failed or not snapshot.has("flash-attn")
 
 
 RULE = Rule("ATN221", "warning", check)

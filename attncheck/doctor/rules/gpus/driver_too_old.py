@@ -28,21 +28,21 @@ from attncheck.doctor.rules import Rule
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the driver is below the minimum for torch's CUDA."""
-    if isinstance(snapshot.driver, Absent) or gpus.torch_cuda(snapshot) is None:
+    if isinstance(snapshot.driver, Absent) or gpus.torch_cuda_version(snapshot) is None:
         return
     driver = need(snapshot.driver, "the NVIDIA driver")
-    minimum = gpus.driver_too_old(snapshot)
+    minimum = gpus.unmet_driver_minimum(snapshot)
     if not minimum or gpus.cuda_works(snapshot):
         return
-    built = need(need(snapshot.torch, "torch").cuda, "torch's CUDA version")
+    cuda_version = need(need(snapshot.torch, "torch").cuda, "torch's CUDA version")
     error = gpus.cuda_error(snapshot)
-    replacement = torch.torch_build(snapshot)
+    replacement = torch.install_matching_torch_build(snapshot)
     update = Fix(f"update the NVIDIA driver to {minimum} or newer", "manual", f"NVIDIA driver >= {minimum}")
     yield Problem(
-        message=f"driver {driver.version} is too old for CUDA {built}, which needs {minimum} or newer",
+        message=f"driver {driver.version} is too old for CUDA {cuda_version}, which needs {minimum} or newer",
         subject=f"driver {driver.version}",
         evidence=(
-            f"torch is built for CUDA {built}",
+            f"torch is built for CUDA {cuda_version}",
             f"driver {driver.version}",
             *((f"import lane: {error}",) if error else ()),
         ),

@@ -23,12 +23,12 @@ from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the fabric is not ready."""
+    """Yield a problem where the NVSwitch fabric is not ready."""
     works, error = gpus.cuda_works(snapshot), gpus.cuda_error(snapshot)
     driver = snapshot.driver.value if isinstance(snapshot.driver, Known) else None
     state = driver.fabric.value if driver and isinstance(driver.fabric, Known) else ""
-    refused = "802" in error or "system not yet initialized" in error
-    if works or not (refused or state not in ("", "Completed")):
+    is_not_initialized = "802" in error or "system not yet initialized" in error
+    if works or not (is_not_initialized or state not in ("", "Completed")):
         return
     version = driver.version if driver else "the driver's"
     yield Problem(
@@ -42,7 +42,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             Fix("start the fabric manager", "command", "sudo systemctl restart nvidia-fabricmanager", "unsafe"),
             Fix(f"install the fabric manager of version {version}", "manual", f"nvidia-fabricmanager {version}"),
         ),
-        predicted=not refused,
+        predicted=not is_not_initialized,
     )
 
 

@@ -19,28 +19,29 @@ from collections.abc import Iterator
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge.gpus import runs
-from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.knowledge.gpus import has_code_for
+from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
-NAMES = ("flash-attn-3", "flashattn-hopper")
+DISTRIBUTIONS = ("flash-attn-3", "flashattn-hopper")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each generation of visible GPUs that the extension has no code for."""
-    extensions = [binary for binary in snapshot.binaries if binary.distribution in NAMES]
+    extensions = [binary for binary in snapshot.binaries if binary.distribution in DISTRIBUTIONS]
     targets = tuple(sorted({target for binary in extensions for target in binary.sass + binary.ptx}))
     if not targets:
         return
-    gpus = hardware.capabilities(hardware.visible(snapshot))
-    lacking = [gpu for gpu, capability in gpus if not runs(targets, capability)]
-    for group in hardware.alike(lacking):
-        other = "flash_attention_2" if snapshot.has("flash-attn") else "sdpa"
+    devices = gpus.known_capabilities(gpus.visible_gpus(snapshot))
+    lacking = [gpu for gpu, capability in devices if not has_code_for(targets, capability)]
+    for group in gpus.group_by_capability(lacking):
+        alternative = "flash_attention_2" if snapshot.has("flash-attn") else "sdpa"
+        described = gpus.describe_gpus(group)
         yield Problem(
-            message=f"flash-attn-3 holds code for {', '.join(targets)} and none that runs on {hardware.named(group)}",
+            message=f"flash-attn-3 holds code for {', '.join(targets)} and none that runs on {described}",
             subject=extensions[0].distribution,
-            evidence=(f"static lane: {extensions[0].path} has {', '.join(targets)}", *hardware.told(group)),
-            fixes=(install.attn_implementation(snapshot, other),),
+            evidence=(f"static lane: {extensions[0].path} has {', '.join(targets)}", *gpus.list_gpu_kinds(group)),
+            fixes=(install.set_attn_implementation(snapshot, alternative),),
         )
 
 

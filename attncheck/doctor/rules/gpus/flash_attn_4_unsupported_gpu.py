@@ -18,8 +18,8 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge.gpus import FLASH4_BACKWARD, FLASH4_FORWARD, FLASH4_VERSION
-from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.knowledge.gpus import FLASH_ATTN_4_BACKWARD, FLASH_ATTN_4_FORWARD, FLASH_ATTN_4_VERSION
+from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
 
@@ -29,19 +29,21 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not isinstance(package, Known):
         return
     version = package.value.version
-    gpus = hardware.capabilities(hardware.visible(snapshot))
-    for group in hardware.alike(gpu for gpu, capability in gpus if capability[0] not in FLASH4_BACKWARD):
-        forward = hardware.capabilities(group)[0][1][0] in FLASH4_FORWARD
-        other = "flash_attention_2" if forward and snapshot.has("flash-attn") else "sdpa"
+    devices = gpus.known_capabilities(gpus.visible_gpus(snapshot))
+    unsupported = [gpu for gpu, capability in devices if capability[0] not in FLASH_ATTN_4_BACKWARD]
+    for group in gpus.group_by_capability(unsupported):
+        has_forward = gpus.known_capabilities(group)[0][1][0] in FLASH_ATTN_4_FORWARD
+        alternative = "flash_attention_2" if has_forward and snapshot.has("flash-attn") else "sdpa"
+        missing = "backward" if has_forward else "kernels"
         yield Problem(
-            message=f"flash-attn-4 {version} has no {'backward' if forward else 'kernels'} for {hardware.named(group)}",
+            message=f"flash-attn-4 {version} has no {missing} for {gpus.describe_gpus(group)}",
             subject=f"flash-attn-4 {version}",
             evidence=(
-                *hardware.told(group),
-                *(() if version == FLASH4_VERSION else (f"read in {FLASH4_VERSION}, not in this release",)),
+                *gpus.list_gpu_kinds(group),
+                *(() if version == FLASH_ATTN_4_VERSION else (f"read in {FLASH_ATTN_4_VERSION}, not in this release",)),
             ),
-            fixes=(install.attn_implementation(snapshot, other),),
-            predicted=version != FLASH4_VERSION,
+            fixes=(install.set_attn_implementation(snapshot, alternative),),
+            predicted=version != FLASH_ATTN_4_VERSION,
         )
 
 

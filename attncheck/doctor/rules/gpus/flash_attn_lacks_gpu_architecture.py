@@ -21,8 +21,8 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import install_flash_attn
-from attncheck.doctor.knowledge import gpus as knowledge
+from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
+from attncheck.doctor.knowledge.gpus import FLASH_ATTN_MIN_CAPABILITY, flash_attn_2_target, has_code_for
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
@@ -37,23 +37,23 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     targets = extension.value.sass + extension.value.ptx
     lacking = [
         gpu
-        for gpu, capability in gpus.capabilities(gpus.visible(snapshot))
-        if capability >= knowledge.FLASH_OLDEST and not knowledge.runs(targets, capability)
+        for gpu, capability in gpus.known_capabilities(gpus.visible_gpus(snapshot))
+        if capability >= FLASH_ATTN_MIN_CAPABILITY and not has_code_for(targets, capability)
     ]
-    for group in gpus.alike(lacking):
+    for group in gpus.group_by_capability(lacking):
         yield Problem(
-            message=f"flash-attn holds code for {', '.join(targets)} and none that runs on {gpus.named(group)}",
+            message=f"flash-attn holds code for {', '.join(targets)} and none that runs on {gpus.describe_gpus(group)}",
             subject="flash-attn",
-            evidence=(f"static lane: {extension.value.path} has {', '.join(targets)}", *gpus.told(group)),
-            fixes=_fixes(snapshot, gpus.capabilities(group)[0][1]),
+            evidence=(f"static lane: {extension.value.path} has {', '.join(targets)}", *gpus.list_gpu_kinds(group)),
+            fixes=_fixes(snapshot, gpus.known_capabilities(group)[0][1]),
         )
 
 
 def _fixes(snapshot: Snapshot, capability: tuple[int, int]) -> tuple[Fix, ...]:
-    """Return the ways to a flash-attn for every visible GPU, those that the present one serves too, or without it."""
-    without = install.attn_implementation(snapshot, "sdpa")
-    ways = install_flash_attn(snapshot) if knowledge.flash2_target(capability) else ()
-    return (*(way for way in ways if way != without), without)
+    """Return the ways to a flash-attn with code for every visible GPU, then sdpa, which does without it."""
+    use_sdpa = install.set_attn_implementation(snapshot, "sdpa")
+    fixes = flash_attn_fixes(snapshot) if flash_attn_2_target(capability) else ()
+    return (*(fix for fix in fixes if fix != use_sdpa), use_sdpa)
 
 
 RULE = Rule("ATN207", "error", check, needs=frozenset({"flash"}))

@@ -19,42 +19,42 @@ from attncheck.core.facts import Known, value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge.gpus import runs
-from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.knowledge.gpus import has_code_for
+from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each visible GPU on which the kernel failed."""
-    gpus = hardware.visible(snapshot)
-    failed = [gpu for gpu in gpus if isinstance(gpu.kernel, Known) and gpu.kernel.value != "ok"]
+    devices = gpus.visible_gpus(snapshot)
+    failed = [gpu for gpu in devices if isinstance(gpu.kernel, Known) and gpu.kernel.value != "ok"]
     for gpu in failed:
-        if _lacks_code(snapshot, gpu):
+        if _lacks_gpu_code(snapshot, gpu):
             continue
-        words = value_or(gpu.kernel, "")
+        error = value_or(gpu.kernel, "")
         yield Problem(
             message=f"a tiny torch kernel fails on GPU {gpu.index} ({gpu.name})",
             subject=f"GPU {gpu.index}",
-            evidence=(f"import lane: {words}",),
-            fixes=tuple(_fixes([other for other in gpus if other not in failed], words)),
+            evidence=(f"import lane: {error}",),
+            fixes=tuple(_fixes([other for other in devices if other not in failed], error)),
         )
 
 
-def _lacks_code(snapshot: Snapshot, gpu: Device) -> bool:
+def _lacks_gpu_code(snapshot: Snapshot, gpu: Device) -> bool:
     if not isinstance(snapshot.torch, Known) or not isinstance(gpu.compute_capability, Known):
         return False
     targets = value_or(snapshot.torch.value.arch_list, ())
-    return bool(targets) and not runs(targets, gpu.compute_capability.value)
+    return bool(targets) and not has_code_for(targets, gpu.compute_capability.value)
 
 
-def _fixes(healthy: list[Device], words: str) -> Iterator[Fix]:
-    if "out of memory" in words:
+def _fixes(healthy: list[Device], error: str) -> Iterator[Fix]:
+    if "out of memory" in error:
         yield Fix(
             "see which processes hold it", "command", "nvidia-smi --query-compute-apps=pid,used_memory --format=csv"
         )
     if healthy:
         numbers = ",".join(str(gpu.index) for gpu in healthy)
-        yield install.export("CUDA_VISIBLE_DEVICES", numbers, "use the GPUs that work")
+        yield install.export_variable("CUDA_VISIBLE_DEVICES", numbers, "use the GPUs that work")
     yield Fix("read what the driver says of the GPU (Xid errors)", "command", "sudo dmesg | grep -iE 'nvrm|xid'")
 
 

@@ -22,20 +22,21 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
-SHARE = 0.15
-GIB = 1 << 30
+MAX_SHARE_IN_USE = 0.15
+BYTES_PER_GIB = 1 << 30
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem for each visible GPU that others are using."""
-    for gpu in gpus.visible(snapshot):
-        taken, total = _taken(gpu)
-        if gpu.mig == Known(True) or taken <= 2 * GIB or taken <= SHARE * total:
+    """Yield a problem for each visible GPU whose memory other processes use."""
+    for gpu in gpus.visible_gpus(snapshot):
+        used, total = _used_and_total_bytes(gpu)
+        if gpu.mig == Known(True) or used <= 2 * BYTES_PER_GIB or used <= MAX_SHARE_IN_USE * total:
             continue
+        shares = f"{used / BYTES_PER_GIB:.1f} of {total / BYTES_PER_GIB:.1f} GiB"
         yield Problem(
-            message=f"{taken / GIB:.1f} of {total / GIB:.1f} GiB of GPU {gpu.index} ({gpu.name}) are already in use",
+            message=f"{shares} of GPU {gpu.index} ({gpu.name}) are already in use",
             subject=f"GPU {gpu.index}",
-            evidence=(f"{(total - taken) / GIB:.1f} GiB free before the job starts",),
+            evidence=(f"{(total - used) / BYTES_PER_GIB:.1f} GiB free before the job starts",),
             fixes=(
                 Fix(
                     "see which processes hold it",
@@ -46,7 +47,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         )
 
 
-def _taken(gpu: Device) -> tuple[int, int]:
+def _used_and_total_bytes(gpu: Device) -> tuple[int, int]:
     if not isinstance(gpu.memory_total_bytes, Known) or not isinstance(gpu.memory_free_bytes, Known):
         return 0, 0
     return gpu.memory_total_bytes.value - gpu.memory_free_bytes.value, gpu.memory_total_bytes.value

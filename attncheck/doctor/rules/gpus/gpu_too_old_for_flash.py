@@ -20,38 +20,42 @@ from attncheck.core.findings import Problem
 from attncheck.core.job import Job
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge.gpus import FLASH_OLDEST
-from attncheck.doctor.queries import gpus as hardware
-from attncheck.doctor.queries.launch import implementation, setting, where
+from attncheck.doctor.knowledge.gpus import FLASH_ATTN_MIN_CAPABILITY
+from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.launch import change_settings, effective_attn_implementation, locate_settings
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each generation of visible GPUs below sm_80."""
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
-    if job is not None and implementation(job) != "flash_attention_2":
+    if job is not None and effective_attn_implementation(job) != "flash_attention_2":
         return
-    gpus = hardware.visible(snapshot)
-    old = [gpu for gpu, capability in hardware.capabilities(gpus) if capability < FLASH_OLDEST]
-    for group in hardware.alike(old):
+    devices = gpus.visible_gpus(snapshot)
+    too_old = [gpu for gpu, capability in gpus.known_capabilities(devices) if capability < FLASH_ATTN_MIN_CAPABILITY]
+    for group in gpus.group_by_capability(too_old):
         yield Problem(
-            message=f"{hardware.named(group)} cannot run flash_attention_2, which needs sm_80 or newer",
+            message=f"{gpus.describe_gpus(group)} cannot run flash_attention_2, which needs sm_80 or newer",
             subject=f"GPU {group[0].index}",
-            evidence=hardware.told(group),
-            fixes=(install.attn_implementation(snapshot, "sdpa") if job is None else setting(*_without_flash(job)),),
-            locations=where(job, "attn_implementation", "packing") if job is not None else (),
+            evidence=gpus.list_gpu_kinds(group),
+            fixes=(
+                install.set_attn_implementation(snapshot, "sdpa")
+                if job is None
+                else change_settings(*_sdpa_settings(job)),
+            ),
+            locations=locate_settings(job, "attn_implementation", "packing") if job is not None else (),
         )
 
 
-def _without_flash(job: Job) -> tuple[str, dict[str, str]]:
-    """Return the title and the settings of the same job under sdpa, without what sdpa cannot do there."""
-    sets = {"attn_implementation": "sdpa"}
+def _sdpa_settings(job: Job) -> tuple[str, dict[str, str]]:
+    """Return the title and the settings of the same job under sdpa, without features that sdpa lacks there."""
+    settings = {"attn_implementation": "sdpa"}
     if job.plan.packed and job.packs_with and "sdpa" not in job.packs_with:
-        sets["packing"] = "off"
+        settings["packing"] = "off"
     if job.plan.ring_size > 1 and job.hooked and "sdpa" not in job.hooked:
-        sets["ring_size"] = "1"
-    lost = [name for key, name in (("packing", "packing"), ("ring_size", "the ring")) if key in sets]
-    return "use sdpa" + (f", without {' and '.join(lost)}" if lost else ""), sets
+        settings["ring_size"] = "1"
+    dropped = [name for key, name in (("packing", "packing"), ("ring_size", "the ring")) if key in settings]
+    return "use sdpa" + (f", without {' and '.join(dropped)}" if dropped else ""), settings
 
 
 RULE = Rule("ATN206", "error", check, needs=frozenset({"flash"}))

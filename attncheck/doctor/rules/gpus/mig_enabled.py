@@ -18,20 +18,21 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where visible GPUs are in MIG mode."""
-    gpus = [gpu for gpu in hardware.visible(snapshot) if gpu.mig == Known(True)]
-    if not gpus:
+    mig_gpus = [gpu for gpu in gpus.visible_gpus(snapshot) if gpu.mig == Known(True)]
+    if not mig_gpus:
         return
-    numbers = ",".join(str(gpu.index) for gpu in gpus)
+    numbers = ",".join(str(gpu.index) for gpu in mig_gpus)
+    described = gpus.describe_gpus(mig_gpus)
     yield Problem(
-        message=f"{hardware.named(gpus)} is in MIG mode: no NVLink and no peer-to-peer access for ring attention",
-        subject=f"GPU {gpus[0].index}",
-        evidence=tuple(f"GPU {gpu.index}: MIG mode enabled" for gpu in gpus),
+        message=f"{described} is in MIG mode: no NVLink and no peer-to-peer access for ring attention",
+        subject=f"GPU {mig_gpus[0].index}",
+        evidence=tuple(f"GPU {gpu.index}: MIG mode enabled" for gpu in mig_gpus),
         fixes=(
             Fix(
                 "switch MIG off, with nothing running on the GPU",

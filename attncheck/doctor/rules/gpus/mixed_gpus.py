@@ -19,25 +19,27 @@ from attncheck.core.facts import value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the visible GPUs differ in compute capability."""
-    gpus = [gpu for gpu, _ in hardware.capabilities(hardware.visible(snapshot))]
-    groups = hardware.alike(gpus)
+    devices = [gpu for gpu, _ in gpus.known_capabilities(gpus.visible_gpus(snapshot))]
+    groups = gpus.group_by_capability(devices)
     if len(groups) < 2:
         return
-    best = max(groups, key=lambda group: (len(group), hardware.capabilities(group)[0][1]))
-    numbers = ",".join(str(gpu.index) for gpu in best)
-    fixes: list[Fix] = [install.export("CUDA_VISIBLE_DEVICES", numbers, f"use {hardware.named(best)} alone")]
+    largest = max(groups, key=lambda group: (len(group), gpus.known_capabilities(group)[0][1]))
+    numbers = ",".join(str(gpu.index) for gpu in largest)
+    fixes: list[Fix] = [
+        install.export_variable("CUDA_VISIBLE_DEVICES", numbers, f"use {gpus.describe_gpus(largest)} alone")
+    ]
     if value_or(snapshot.env("CUDA_DEVICE_ORDER"), "") != "PCI_BUS_ID":
-        fixes.append(install.export("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "and number GPUs as nvidia-smi does"))
+        fixes.append(install.export_variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "and number GPUs as nvidia-smi does"))
     yield Problem(
-        message="the visible GPUs are of different generations: " + ", ".join(map(hardware.named, groups)),
+        message="the visible GPUs are of different generations: " + ", ".join(map(gpus.describe_gpus, groups)),
         subject="GPUs",
-        evidence=hardware.told(gpus),
+        evidence=gpus.list_gpu_kinds(devices),
         fixes=tuple(fixes),
     )
 

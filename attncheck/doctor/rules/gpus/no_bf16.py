@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.gpus import BF16_OLDEST
-from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.knowledge.gpus import BF16_MIN_CAPABILITY
+from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
 
@@ -27,18 +27,18 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each generation of visible GPUs without bfloat16."""
     if isinstance(snapshot.model, Known) and snapshot.model.value.dtype in (Known("float16"), Known("float32")):
         return
-    gpus = hardware.visible(snapshot)
-    old = [gpu for gpu, capability in hardware.capabilities(gpus) if capability < BF16_OLDEST]
-    for group in hardware.alike(old):
+    devices = gpus.visible_gpus(snapshot)
+    too_old = [gpu for gpu, capability in gpus.known_capabilities(devices) if capability < BF16_MIN_CAPABILITY]
+    for group in gpus.group_by_capability(too_old):
         yield Problem(
-            message=f"{hardware.named(group)}: no bfloat16, torch emulates it slowly",
+            message=f"{gpus.describe_gpus(group)}: no bfloat16, torch emulates it slowly",
             subject=f"GPU {group[0].index}",
-            evidence=hardware.told(group),
-            fixes=(Fix("train in float16", "setting", "\n".join(_settings(snapshot))),),
+            evidence=gpus.list_gpu_kinds(group),
+            fixes=(Fix("train in float16", "setting", "\n".join(_float16_settings(snapshot))),),
         )
 
 
-def _settings(snapshot: Snapshot) -> Iterator[str]:
+def _float16_settings(snapshot: Snapshot) -> Iterator[str]:
     yield "dtype=torch.float16"
     yield "Trainer:       --fp16 True --bf16 False"
     if snapshot.has("llamafactory"):

@@ -23,13 +23,15 @@ from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where there should be a GPU and none is listed."""
-    if gpus.torch_cuda(snapshot) is None or gpus.cuda_works(snapshot):
+    """Yield a problem where a GPU is expected and none is listed."""
+    if gpus.torch_cuda_version(snapshot) is None or gpus.cuda_works(snapshot):
         return
     if not isinstance(snapshot.devices, Absent):
         return
     reason = snapshot.devices.reason
-    expected = isinstance(snapshot.driver, Known) or "on the PCI bus" in reason or reason.startswith(gpus.BROKEN)
+    expected = (
+        isinstance(snapshot.driver, Known) or "on the PCI bus" in reason or reason.startswith(gpus.NVIDIA_SMI_PREFIX)
+    )
     if not expected:
         return
     yield Problem(

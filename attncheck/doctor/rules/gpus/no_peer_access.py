@@ -25,7 +25,7 @@ from attncheck.doctor.rules import Rule
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield one problem for all pairs without peer access."""
-    links = [link for link in gpus.links(snapshot) if link.peer_access == Known(False)]
+    links = [link for link in gpus.visible_links(snapshot) if link.peer_access == Known(False)]
     if not links:
         return
     pairs = ", ".join(f"{link.first}-{link.second}" for link in links)

@@ -26,7 +26,7 @@ from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where nvidia-smi fails although a GPU shows."""
+    """Yield a problem where nvidia-smi or NVML fails."""
     if not isinstance(snapshot.devices, Unreadable):
         return
     tool, _, reason = snapshot.devices.reason.partition(": ")
@@ -38,7 +38,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=tool,
         evidence=(reason, *(("import lane: torch starts CUDA",) if works else ())),
         fixes=_fixes(reason),
-        predicted=bool(works) or gpus.torch_cuda(snapshot) is None,
+        predicted=bool(works) or gpus.torch_cuda_version(snapshot) is None,
     )
 
 

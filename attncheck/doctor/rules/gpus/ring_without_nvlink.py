@@ -28,8 +28,8 @@ from attncheck.doctor.rules import Rule
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield one problem for all pairs of visible GPUs that PCIe alone joins."""
-    links = gpus.links(snapshot)
-    slow = [link for link in links if not _fast(link) and link.peer_access != Known(False)]
+    links = gpus.visible_links(snapshot)
+    slow = [link for link in links if not _is_nvlink(link) and link.peer_access != Known(False)]
     if not slow:
         return
     kinds = sorted({link.kind for link in slow})
@@ -41,24 +41,24 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     )
 
 
-def _fast(link: Link) -> bool:
+def _is_nvlink(link: Link) -> bool:
     return link.kind.startswith(("NV", "C2C"))
 
 
 def _fixes(links: tuple[Link, ...]) -> tuple[Fix, ...]:
-    """Return the largest group of GPUs that NVLink joins pairwise, where there is one."""
-    fast = {(link.first, link.second) for link in links if _fast(link)}
+    """Return the setting that uses the largest group of GPUs joined pairwise by NVLink, where there is one."""
+    nvlink_pairs = {(link.first, link.second) for link in links if _is_nvlink(link)}
     best: list[int] = []
-    for first in sorted({gpu for pair in fast for gpu in pair}):
+    for first in sorted({gpu for pair in nvlink_pairs for gpu in pair}):
         group = [first]
-        for other in sorted({gpu for pair in fast for gpu in pair} - {first}):
-            if all((min(gpu, other), max(gpu, other)) in fast for gpu in group):
+        for other in sorted({gpu for pair in nvlink_pairs for gpu in pair} - {first}):
+            if all((min(gpu, other), max(gpu, other)) in nvlink_pairs for gpu in group):
                 group.append(other)
         best = max(best, group, key=len)
     if len(best) < 2:
         return ()
     numbers = ",".join(map(str, sorted(best)))
-    return (install.export("CUDA_VISIBLE_DEVICES", numbers, "use the GPUs that NVLink joins"),)
+    return (install.export_variable("CUDA_VISIBLE_DEVICES", numbers, "use the GPUs that NVLink joins"),)
 
 
 RULE = Rule("ATN216", "warning", check, needs=frozenset({"ring"}))

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge.gpus import NO_PEER_NAMES, PEER_DRIVER
-from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.knowledge.gpus import FIRST_DRIVER_WITH_PEER_ACCESS, GPUS_WITHOUT_PEER_ACCESS
+from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
 VARIABLES = ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")
@@ -31,22 +31,27 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     missing = [name for name in VARIABLES if name not in snapshot.environ]
     if not snapshot.has("accelerate") or not missing:
         return
-    gpus = hardware.devices(snapshot)  # accelerate counts nvidia-smi's, whatever CUDA_VISIBLE_DEVICES says
-    cards = [gpu for gpu in gpus if any(name in gpu.name for name in NO_PEER_NAMES)]
-    driver = hardware.driver_version(snapshot)
-    if len(gpus) < 2 or not cards or not driver or driver >= tuple(map(int, PEER_DRIVER.split("."))):
+    devices = gpus.all_gpus(snapshot)  # accelerate counts nvidia-smi's, whatever CUDA_VISIBLE_DEVICES says
+    cards = [gpu for gpu in devices if any(name in gpu.name for name in GPUS_WITHOUT_PEER_ACCESS)]
+    driver = gpus.driver_version(snapshot)
+    if (
+        len(devices) < 2
+        or not cards
+        or not driver
+        or driver >= tuple(map(int, FIRST_DRIVER_WITH_PEER_ACCESS.split(".")))
+    ):
         return
     version = ".".join(map(str, driver))
-    both = " and ".join(VARIABLES)
+    variables = " and ".join(VARIABLES)
     yield Problem(
-        message=f"accelerate refuses {hardware.named(cards)} on driver {version} unless {both} are set",
+        message=f"accelerate refuses {gpus.describe_gpus(cards)} on driver {version} unless {variables} are set",
         subject="accelerate",
         evidence=(
-            *hardware.told(gpus),
-            f"driver {version}, below {PEER_DRIVER}",
+            *gpus.list_gpu_kinds(devices),
+            f"driver {version}, below {FIRST_DRIVER_WITH_PEER_ACCESS}",
             *(f"{name} is not set" for name in missing),
         ),
-        fixes=tuple(install.export(name, "1") for name in missing),
+        fixes=tuple(install.export_variable(name, "1") for name in missing),
     )
 
 

@@ -19,25 +19,25 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
-MIB = 1 << 20
-ENOUGH = 512 * MIB
+BYTES_PER_MIB = 1 << 20
+MIN_BYTES = 512 * BYTES_PER_MIB
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where /dev/shm is small and several GPUs are visible."""
     size = snapshot.host.shm_bytes
-    if not isinstance(size, Known) or size.value >= ENOUGH:
+    if not isinstance(size, Known) or size.value >= MIN_BYTES:
         return
-    gpus = hardware.visible(snapshot)
-    if len(gpus) < 2:
+    devices = gpus.visible_gpus(snapshot)
+    if len(devices) < 2:
         return
     yield Problem(
-        message=f"/dev/shm holds {size.value // MIB} MiB, for {len(gpus)} GPUs",
+        message=f"/dev/shm holds {size.value // BYTES_PER_MIB} MiB, for {len(devices)} GPUs",
         subject="/dev/shm",
-        evidence=(f"/dev/shm: {size.value // MIB} MiB", f"{len(gpus)} visible GPUs"),
+        evidence=(f"/dev/shm: {size.value // BYTES_PER_MIB} MiB", f"{len(devices)} visible GPUs"),
         fixes=(
             Fix("start the container with more shared memory", "manual", "docker run --shm-size=16g …"),
             Fix("or with the host's", "manual", "docker run --ipc=host …"),

@@ -18,26 +18,26 @@ from collections.abc import Iterator
 from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.torch import torch_build
-from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.fixes.torch import install_matching_torch_build
+from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where torch has neither CUDA nor ROCm and a GPU is there."""
+    """Yield a problem where torch has neither CUDA nor ROCm and the machine has a GPU."""
     if not isinstance(snapshot.torch, Known):
         return
     torch = snapshot.torch.value
     if not isinstance(torch.cuda, Absent) or isinstance(torch.hip, Known):
         return
-    gpus = hardware.devices(snapshot)
-    if not gpus:
+    devices = gpus.all_gpus(snapshot)
+    if not devices:
         return
-    replacement = torch_build(snapshot)
+    replacement = install_matching_torch_build(snapshot)
     yield Problem(
-        message=f"torch {torch.version} is built without CUDA, on a machine with {len(gpus)} x {gpus[0].name}",
+        message=f"torch {torch.version} is built without CUDA, on a machine with {len(devices)} x {devices[0].name}",
         subject=f"torch {torch.version}",
-        evidence=("torch/version.py names no CUDA", *hardware.told(gpus)),
+        evidence=("torch/version.py names no CUDA", *gpus.list_gpu_kinds(devices)),
         fixes=(replacement,) if replacement else (),
     )
 

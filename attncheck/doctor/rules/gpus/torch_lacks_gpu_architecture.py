@@ -20,31 +20,31 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import torch
-from attncheck.doctor.knowledge.gpus import runs
-from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.knowledge.gpus import has_code_for
+from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each generation of visible GPUs that torch has no code for."""
-    built = hardware.torch_cuda(snapshot)
-    gpus = hardware.visible(snapshot)
-    if built is None or not gpus:
+    cuda_version = gpus.torch_cuda_version(snapshot)
+    devices = gpus.visible_gpus(snapshot)
+    if cuda_version is None or not devices:
         return
     targets = need(need(snapshot.torch, "torch").arch_list, "torch's list of architectures")
     if not targets:
         return
     lacking = [
         gpu
-        for gpu, capability in hardware.capabilities(gpus)
-        if not runs(targets, capability) and gpu.kernel != Known("ok")
+        for gpu, capability in gpus.known_capabilities(devices)
+        if not has_code_for(targets, capability) and gpu.kernel != Known("ok")
     ]
-    for group in hardware.alike(lacking):
-        replacement = torch.torch_build(snapshot, but=built)
+    for group in gpus.group_by_capability(lacking):
+        replacement = torch.install_matching_torch_build(snapshot, other_than=cuda_version)
         yield Problem(
-            message=f"torch is compiled for {', '.join(targets)}, none of which runs on {hardware.named(group)}",
+            message=f"torch is compiled for {', '.join(targets)}, none of which runs on {gpus.describe_gpus(group)}",
             subject="torch",
-            evidence=(f"import lane: torch names {', '.join(targets)}", *hardware.told(group)),
+            evidence=(f"import lane: torch names {', '.join(targets)}", *gpus.list_gpu_kinds(group)),
             fixes=(replacement,) if replacement else (),
         )
 

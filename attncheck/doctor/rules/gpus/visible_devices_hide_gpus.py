@@ -20,7 +20,7 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries import gpus as hardware
+from attncheck.doctor.queries import gpus
 from attncheck.doctor.rules import Rule
 
 NAME = "CUDA_VISIBLE_DEVICES"
@@ -29,32 +29,32 @@ NAME = "CUDA_VISIBLE_DEVICES"
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where fewer GPUs are visible than the variable names, or none."""
     setting = snapshot.env(NAME)
-    if not isinstance(setting, Known) or hardware.torch_cuda(snapshot) is None:
+    if not isinstance(setting, Known) or gpus.torch_cuda_version(snapshot) is None:
         return
-    gpus = hardware.devices(snapshot)
-    seen = [gpu for gpu in gpus if gpu.visible]
-    named = [word for word in setting.value.split(",") if word.strip()]
-    enough = bool(seen) and (len(seen) >= len(named) or setting.value.strip().startswith("MIG-"))
-    if not gpus or enough:
+    devices = gpus.all_gpus(snapshot)
+    visible = [gpu for gpu in devices if gpu.visible]
+    entries = [entry for entry in setting.value.split(",") if entry.strip()]
+    all_visible = bool(visible) and (len(visible) >= len(entries) or setting.value.strip().startswith("MIG-"))
+    if not devices or all_visible:
         return
-    count = f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}"
-    said = f'{NAME}="{_shown(setting.value)}"'
+    count = f"{len(devices)} GPU{'s' if len(devices) > 1 else ''}"
+    assignment = f'{NAME}="{_redact_uuids(setting.value)}"'
     yield Problem(
-        message=f"{said} leaves {len(seen)} of {count} visible"
-        + (f" though it names {len(named)}" if len(named) > len(seen) else ""),
+        message=f"{assignment} leaves {len(visible)} of {count} visible"
+        + (f" though it names {len(entries)}" if len(entries) > len(visible) else ""),
         subject=NAME,
-        evidence=(said, *hardware.told(gpus)),
+        evidence=(assignment, *gpus.list_gpu_kinds(devices)),
         fixes=(
-            install.unset(NAME, "use every GPU"),
-            install.export(NAME, ",".join(str(gpu.index) for gpu in gpus), "or name GPUs that exist"),
+            install.unset_variable(NAME, "use every GPU"),
+            install.export_variable(NAME, ",".join(str(gpu.index) for gpu in devices), "or name GPUs that exist"),
         ),
     )
 
 
-def _shown(value: str) -> str:
-    """Return the setting without UUIDs, which tell one machine from another."""
-    words = (word.strip() for word in value.split(","))
-    return ",".join(word[:4] + "…" if word.startswith(("GPU-", "MIG-")) else word for word in words)
+def _redact_uuids(value: str) -> str:
+    """Return the setting without UUIDs, which identify a machine."""
+    entries = (entry.strip() for entry in value.split(","))
+    return ",".join(entry[:4] + "…" if entry.startswith(("GPU-", "MIG-")) else entry for entry in entries)
 
 
 RULE = Rule("ATN213", "error", check)

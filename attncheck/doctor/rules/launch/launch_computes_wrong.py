@@ -17,13 +17,13 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.launch import objections
+from attncheck.doctor.queries.launch import setting_problems
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each combination of settings that computes something else."""
-    yield from objections(snapshot, "wrong")
+    yield from setting_problems(snapshot, "wrong")
 
 
 RULE = Rule("ATN444", "error", check, needs=frozenset({"job"}))

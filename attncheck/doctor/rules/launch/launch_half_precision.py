@@ -16,28 +16,28 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.gpus import BF16_OLDEST
-from attncheck.doctor.queries import gpus as hardware
-from attncheck.doctor.queries.launch import job_of, named, setting, where
+from attncheck.doctor.knowledge.gpus import BF16_MIN_CAPABILITY
+from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where bfloat16 would be emulated."""
-    job = job_of(snapshot)
+    job = require_job(snapshot)
     if job.plan.precision not in ("bf16", "autocast"):
         return
-    gpus = hardware.visible(snapshot)
-    old = [gpu for gpu, capability in hardware.capabilities(gpus) if capability < BF16_OLDEST]
-    if not old:
+    devices = gpus.visible_gpus(snapshot)
+    too_old = [gpu for gpu, capability in gpus.known_capabilities(devices) if capability < BF16_MIN_CAPABILITY]
+    if not too_old:
         return
-    fix = setting("train in float16", {"precision": "fp16"})
+    fix = change_settings("train in float16", {"precision": "fp16"})
     yield Problem(
-        message=f"{named(job)} trains in bfloat16, which {hardware.named(old)} emulates slowly",
-        evidence=hardware.told(old),
+        message=f"{describe_job(job)} trains in bfloat16, which {gpus.describe_gpus(too_old)} emulates slowly",
+        evidence=gpus.list_gpu_kinds(too_old),
         fixes=() if job.reinforcement else (fix,),
-        subject=named(job),
-        locations=where(job, "precision"),
+        subject=describe_job(job),
+        locations=locate_settings(job, "precision"),
     )
 
 

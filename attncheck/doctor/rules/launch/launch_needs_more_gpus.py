@@ -18,39 +18,44 @@ from collections.abc import Iterator
 from attncheck.core.facts import Absent, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries import gpus as hardware
-from attncheck.doctor.queries.launch import devices_total, job_of, named
+from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.launch import count_job_gpus, describe_job, require_job
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the GPUs do not suffice."""
-    job = job_of(snapshot)
-    gpus = need(job.gpus, "the number of GPUs that the launch takes")
+    """Yield a problem where the launch takes more GPUs than there are."""
+    job = require_job(snapshot)
+    required = need(job.gpus, "the number of GPUs that the launch takes")
     if isinstance(snapshot.devices, Absent):
-        return  # no GPU at all: other rules say so
+        return  # no GPU at all: other rules report it
     need(snapshot.devices, "the list of GPUs")
-    there = devices_total(snapshot, job)
-    if there is None or gpus <= there:
+    available = count_job_gpus(snapshot, job)
+    if available is None or required <= available:
         return
     nodes = f" on {job.nodes} nodes like this one" if job.nodes > 1 else ""
-    ending = "Ray waits for the rest for ever, without an error" if job.reinforcement else "the ranks without one fail"
+    consequence = (
+        "Ray waits for the rest for ever, without an error" if job.reinforcement else "the ranks without one fail"
+    )
+    there_are = "there is" if available == 1 else "there are"
     yield Problem(
-        message=f"{named(job)} takes {gpus} GPUs and there {'is' if there == 1 else 'are'} {there}{nodes}; {ending}",
-        evidence=hardware.told(snapshot.visible_devices()),
+        message=f"{describe_job(job)} takes {required} GPUs and {there_are} {available}{nodes}; {consequence}",
+        evidence=gpus.list_gpu_kinds(snapshot.visible_devices()),
         fixes=(
             Fix(
-                "judge it for the machine it will run on", "command", f"attncheck lint --target {_like(snapshot, gpus)}"
+                "judge it for the machine it will run on",
+                "command",
+                f"attncheck lint --target {_format_target(snapshot, required)}",
             ),
         ),
-        subject=named(job),
+        subject=describe_job(job),
         locations=(job.location,),
     )
 
 
-def _like(snapshot: Snapshot, gpus: int) -> str:
-    shown = snapshot.visible_devices()
-    return f"{shown[0].sm if shown else 'sm_90'},gpus={min(gpus, 8)} …"
+def _format_target(snapshot: Snapshot, gpu_count: int) -> str:
+    visible = snapshot.visible_devices()
+    return f"{visible[0].sm if visible else 'sm_90'},gpus={min(gpu_count, 8)} …"
 
 
 RULE = Rule("ATN447", "error", check, needs=frozenset({"job"}))

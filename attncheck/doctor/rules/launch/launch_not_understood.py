@@ -16,19 +16,19 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.launch import job_of, named
+from attncheck.doctor.queries.launch import describe_job, require_job
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield one problem that lists what was not known."""
-    job = job_of(snapshot)
+    """Yield one problem that lists what could not be known about the launch."""
+    job = require_job(snapshot)
     if job.remarks:
-        things = f"{len(job.remarks)} thing{'s' * (len(job.remarks) > 1)}"
+        count = f"{len(job.remarks)} thing{'s' * (len(job.remarks) > 1)}"
         yield Problem(
-            message=f"{things} about this {named(job)} launch could not be known",
+            message=f"{count} about this {describe_job(job)} launch could not be known",
             evidence=job.remarks,
-            subject=named(job),
+            subject=describe_job(job),
             locations=(job.location,),
         )
 

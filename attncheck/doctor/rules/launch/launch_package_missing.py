@@ -20,74 +20,91 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.job import Job
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import flash_attn_itself
+from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.fixes.install import install
-from attncheck.doctor.knowledge.flash_attn_wheels import FLASH3_INDEX
-from attncheck.doctor.queries.hub_fallback import fallback
-from attncheck.doctor.queries.launch import implementation, job_of, named, setting, where
-from attncheck.doctor.queries.packages import cuda_major, imports_fine
+from attncheck.doctor.knowledge.flash_attn_wheels import FLASH_ATTN_3_INDEX
+from attncheck.doctor.queries.hub_fallback import find_hub_fallback
+from attncheck.doctor.queries.launch import (
+    change_settings,
+    describe_job,
+    effective_attn_implementation,
+    locate_settings,
+    require_job,
+)
+from attncheck.doctor.queries.packages import can_import, torch_cuda_major
 from attncheck.doctor.rules import Rule
 
-FLASH = ("flash_attention_2", "flash_attention_3", "flash_attention_4")
-PACKAGES = {"flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3", "flash_attention_4": "flash-attn-4"}
+FLASH_IMPLEMENTATIONS = ("flash_attention_2", "flash_attention_3", "flash_attention_4")
+PACKAGE_BY_IMPLEMENTATION = {
+    "flash_attention_2": "flash-attn",
+    "flash_attention_3": "flash-attn-3",
+    "flash_attention_4": "flash-attn-4",
+}
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each package that the launch uses and that is missing."""
-    job = job_of(snapshot)
+    job = require_job(snapshot)
     for module in job.imports:
-        if not snapshot.has(module) and not imports_fine(snapshot, module):
-            yield _missing(snapshot, job, module.replace("_", "-"), "it is imported whatever the settings", ())
-    asked = implementation(job)
-    package = PACKAGES.get(asked, "")
-    if package and not snapshot.has(package) and package.replace("-", "_") not in job.imports and not _other(snapshot):
-        yield _missing(snapshot, job, package, f"it asks for {asked}", (_sdpa(job),))
-    rings = job.scheme == "llama3" and job.plan.ring_size > 1 and "ring_flash_attn" not in job.imports
-    if rings and not snapshot.has("ring-flash-attn"):
-        yield _missing(snapshot, job, "ring-flash-attn", f"its ring runs over {job.plan.ring_size} ranks", ())
+        if not snapshot.has(module) and not can_import(snapshot, module):
+            yield _missing_package_problem(
+                snapshot, job, module.replace("_", "-"), "it is imported whatever the settings", ()
+            )
+    implementation = effective_attn_implementation(job)
+    package = PACKAGE_BY_IMPLEMENTATION.get(implementation, "")
+    is_missing = bool(package) and not snapshot.has(package) and package.replace("-", "_") not in job.imports
+    if is_missing and not _is_provided_elsewhere(snapshot):
+        yield _missing_package_problem(snapshot, job, package, f"it asks for {implementation}", (_use_sdpa(job),))
+    uses_ring = job.scheme == "llama3" and job.plan.ring_size > 1 and "ring_flash_attn" not in job.imports
+    if uses_ring and not snapshot.has("ring-flash-attn"):
+        yield _missing_package_problem(
+            snapshot, job, "ring-flash-attn", f"its ring runs over {job.plan.ring_size} ranks", ()
+        )
     if job.plan.liger and not snapshot.has("liger-kernel"):
-        yield _missing(
-            snapshot, job, "liger-kernel", "it asks for its kernels", (setting("or without", {"liger": "off"}),)
+        yield _missing_package_problem(
+            snapshot, job, "liger-kernel", "it asks for its kernels", (change_settings("or without", {"liger": "off"}),)
         )
 
 
-def _other(snapshot: Snapshot) -> bool:
-    """Say whether transformers finds the implementation elsewhere: a module of no distribution, a Hub kernel."""
-    return imports_fine(snapshot, "flash_attn") or fallback(snapshot) is not None
+def _is_provided_elsewhere(snapshot: Snapshot) -> bool:
+    """Return whether transformers finds the implementation elsewhere: a module of no distribution, a Hub kernel."""
+    return can_import(snapshot, "flash_attn") or find_hub_fallback(snapshot) is not None
 
 
-def _sdpa(job: Job) -> Fix:
-    sets = {"attn_implementation": "sdpa"}
+def _use_sdpa(job: Job) -> Fix:
+    settings = {"attn_implementation": "sdpa"}
     if job.plan.ring_size > 1 and job.hooked and "sdpa" not in job.hooked:
-        sets["ring_size"] = "1"
+        settings["ring_size"] = "1"
     if job.plan.packed and job.packs_with and "sdpa" not in job.packs_with:
-        sets["packing"] = "off"
-    return setting("or use sdpa", sets)
+        settings["packing"] = "off"
+    return change_settings("or use sdpa", settings)
 
 
-def _missing(snapshot: Snapshot, job: Job, package: str, why: str, others: tuple[Fix, ...]) -> Problem:
-    fixes = _installs(snapshot, package)
-    known = isinstance(snapshot.package(job.framework), Known)
+def _missing_package_problem(
+    snapshot: Snapshot, job: Job, package: str, reason: str, other_fixes: tuple[Fix, ...]
+) -> Problem:
+    install_fixes = _install_fixes(snapshot, package)
+    framework_installed = isinstance(snapshot.package(job.framework), Known)
     return Problem(
-        message=f"{named(job)} needs {package}, which is not installed: {why}",
+        message=f"{describe_job(job)} needs {package}, which is not installed: {reason}",
         evidence=(f"static lane: no distribution {package}",),
-        fixes=(*fixes, *others),
+        fixes=(*install_fixes, *other_fixes),
         subject=package,
-        predicted=not known and not snapshot.has("torch"),
-        locations=where(job, "attn_implementation"),
+        predicted=not framework_installed and not snapshot.has("torch"),
+        locations=locate_settings(job, "attn_implementation"),
     )
 
 
-def _installs(snapshot: Snapshot, package: str) -> tuple[Fix, ...]:
+def _install_fixes(snapshot: Snapshot, package: str) -> tuple[Fix, ...]:
     """Return how to get a package: flash-attn-3 is on PyTorch's own index, flash-attn-4 has pre-releases only."""
     if package == "flash-attn":
-        return flash_attn_itself(snapshot)
+        return install_flash_attn_package(snapshot)
     if package == "flash-attn-3":
-        major = cuda_major(snapshot.torch.value) if isinstance(snapshot.torch, Known) else None
-        if major not in FLASH3_INDEX:
-            where = f"PyTorch's own index has builds of it: {' and '.join(FLASH3_INDEX.values())}"
-            return (Fix("the build for this CUDA", "manual", where),)
-        return (install(snapshot, package, options=("--no-deps", "--index-url", FLASH3_INDEX[major])),)
+        major = torch_cuda_major(snapshot.torch.value) if isinstance(snapshot.torch, Known) else None
+        if major not in FLASH_ATTN_3_INDEX:
+            indexes = f"PyTorch's own index has builds of it: {' and '.join(FLASH_ATTN_3_INDEX.values())}"
+            return (Fix("the build for this CUDA", "manual", indexes),)
+        return (install(snapshot, package, options=("--no-deps", "--index-url", FLASH_ATTN_3_INDEX[major])),)
     return (install(snapshot, package, options=("--pre",) if package == "flash-attn-4" else ()),)
 
 

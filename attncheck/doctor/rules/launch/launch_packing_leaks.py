@@ -18,35 +18,42 @@ from collections.abc import Iterator
 from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import newer_transformers
+from attncheck.doctor.fixes.model import upgrade_transformers
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
-from attncheck.doctor.queries.launch import implementation, job_of, named, setting, where
-from attncheck.doctor.queries.models import older
+from attncheck.doctor.queries.launch import (
+    change_settings,
+    describe_job,
+    effective_attn_implementation,
+    locate_settings,
+    require_job,
+)
+from attncheck.doctor.queries.models import is_older
 from attncheck.doctor.rules import Rule
 
-MASKED = ("sdpa", "eager", "flex_attention")  # what separates documents by a mask that transformers makes
+MASK_BASED = ("sdpa", "eager", "flex_attention")  # these separate documents by a mask that transformers makes
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where packed documents are not kept apart."""
-    job = job_of(snapshot)
-    if job.plan.packing not in ("position_ids", "cu_seqlens") or implementation(job) not in MASKED:
+    job = require_job(snapshot)
+    implementation = effective_attn_implementation(job)
+    if job.plan.packing not in ("position_ids", "cu_seqlens") or implementation not in MASK_BASED:
         return
-    if not older(snapshot.version("transformers"), PACKED_WITHOUT_FLASH):
+    if not is_older(snapshot.version("transformers"), PACKED_WITHOUT_FLASH):
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
     yield Problem(
-        message=f"packed documents are not kept apart: {implementation(job)} in transformers {version} has no borders",
+        message=f"packed documents are not kept apart: {implementation} in transformers {version} has no borders",
         evidence=(
-            f"{named(job)} packs by {job.plan.packing}",
+            f"{describe_job(job)} packs by {job.plan.packing}",
             f"sdpa and eager read document borders off positions from transformers {PACKED_WITHOUT_FLASH} on",
         ),
         fixes=(
-            setting("use flash_attention_2", {"attn_implementation": "flash_attention_2"}),
-            newer_transformers(snapshot, f"transformers>={PACKED_WITHOUT_FLASH},<5"),
+            change_settings("use flash_attention_2", {"attn_implementation": "flash_attention_2"}),
+            upgrade_transformers(snapshot, f"transformers>={PACKED_WITHOUT_FLASH},<5"),
         ),
-        subject=named(job),
-        locations=where(job, "packing", "attn_implementation"),
+        subject=describe_job(job),
+        locations=locate_settings(job, "packing", "attn_implementation"),
     )
 
 

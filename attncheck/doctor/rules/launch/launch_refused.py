@@ -17,13 +17,13 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.launch import objections
+from attncheck.doctor.queries.launch import setting_problems
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each combination of settings that the framework refuses."""
-    yield from objections(snapshot, "refuses")
+    yield from setting_problems(snapshot, "refuses")
 
 
 RULE = Rule("ATN441", "error", check, needs=frozenset({"job"}))

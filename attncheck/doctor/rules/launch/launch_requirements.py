@@ -22,37 +22,37 @@ from attncheck.core.job import Job
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.launch import job_of
+from attncheck.doctor.queries.launch import require_job
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield one problem that lists what is not as required."""
-    job = job_of(snapshot)
-    here = snapshot.package(job.framework)
-    if isinstance(here, Known) and here.value.version == job.version and here.value.requires:
+    """Yield one problem that lists the framework's requirements that are not met."""
+    job = require_job(snapshot)
+    framework = snapshot.package(job.framework)
+    if isinstance(framework, Known) and framework.value.version == job.version and framework.value.requires:
         return  # ATN147
-    broken = list(_broken(snapshot, job))
-    if broken:
-        wants = ", ".join(f"{requirement} (here: {version})" for requirement, version in broken)
+    unmet = list(_unmet_requirements(snapshot, job))
+    if unmet:
+        listed = ", ".join(f"{requirement} (here: {version})" for requirement, version in unmet)
         yield Problem(
-            message=f"{job.framework} {job.version} requires {wants}",
+            message=f"{job.framework} {job.version} requires {listed}",
             evidence=(f"METADATA of {job.framework} {job.version}",),
-            fixes=(install.install(snapshot, *(requirement for requirement, _ in broken)),),
+            fixes=(install.install(snapshot, *(requirement for requirement, _ in unmet)),),
             subject=f"{job.framework} {job.version}",
             predicted=True,
             locations=(job.location,),
         )
 
 
-def _broken(snapshot: Snapshot, job: Job) -> Iterator[tuple[str, str]]:
-    for text in job.requires:
+def _unmet_requirements(snapshot: Snapshot, job: Job) -> Iterator[tuple[str, str]]:
+    for line in job.requires:
         try:
-            requirement = Requirement(text)
+            requirement = Requirement(line)
         except InvalidRequirement:
             continue
         installed = snapshot.version(requirement.name)
-        if isinstance(installed, Known) and not requirements.allowed(requirement.specifier, installed.value):
+        if isinstance(installed, Known) and not requirements.is_version_allowed(requirement.specifier, installed.value):
             yield f"{requirement.name}{requirement.specifier}", str(installed.value)
 
 

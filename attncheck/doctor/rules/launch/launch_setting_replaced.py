@@ -16,13 +16,13 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.launch import objections
+from attncheck.doctor.queries.launch import setting_problems
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each setting that the framework replaces."""
-    yield from objections(snapshot, "replaces")
+    yield from setting_problems(snapshot, "replaces")
 
 
 RULE = Rule("ATN442", "warning", check, needs=frozenset({"job"}))

@@ -18,67 +18,68 @@ from collections.abc import Iterator
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.job import Job, UnknownSetting
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.launch import job_of, named
+from attncheck.doctor.queries.launch import describe_job, require_job
 from attncheck.doctor.rules import Rule
 
-SHOWN = 4  # names in a message
+MAX_NAMES_SHOWN = 4  # names in a message
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield one problem for the names that were changed together, and one for each other name that is not known."""
-    job = job_of(snapshot)
+    """Yield one problem for the names that one release renamed, and one for each other unknown name."""
+    job = require_job(snapshot)
     renamed: dict[str, list[UnknownSetting]] = {}
     for unknown in job.unknown_settings:
         if unknown.now and unknown.since:
             renamed.setdefault(unknown.since, []).append(unknown)
         else:
-            yield _single(job, unknown)
-    for since, group in renamed.items():
-        yield _single(job, group[0]) if len(group) == 1 else _group(job, since, group)
+            yield _single_problem(job, unknown)
+    for since, settings in renamed.items():
+        yield _single_problem(job, settings[0]) if len(settings) == 1 else _group_problem(job, since, settings)
 
 
-def _single(job: Job, unknown: UnknownSetting) -> Problem:
+def _single_problem(job: Job, unknown: UnknownSetting) -> Problem:
     return Problem(
-        message=f"{job.framework} {job.version} does not know {unknown.name}{_instead(unknown)}",
-        evidence=(_history(job, unknown),),
+        message=f"{job.framework} {job.version} does not know {unknown.name}{_describe_replacement(unknown)}",
+        evidence=(_describe_history(job, unknown),),
         fixes=_fixes(unknown),
         subject=unknown.name,
         locations=(unknown.location,),
     )
 
 
-def _group(job: Job, since: str, group: list[UnknownSetting]) -> Problem:
+def _group_problem(job: Job, since: str, settings: list[UnknownSetting]) -> Problem:
     """Return one problem about all names that one release changed."""
-    width = max(len(unknown.name) for unknown in group)
-    renames = "\n".join(f"{unknown.name:<{width}}  {' '.join(unknown.now)}" for unknown in group)
+    width = max(len(unknown.name) for unknown in settings)
+    renames = "\n".join(f"{unknown.name:<{width}}  {' '.join(unknown.now)}" for unknown in settings)
+    framework = f"{job.framework} {job.version}"
     return Problem(
-        message=f"{job.framework} {job.version} does not know {len(group)} names in this launch: {_named(group)}",
-        evidence=(f"{_release(job, since)} changed the names",),
+        message=f"{framework} does not know {len(settings)} names in this launch: {_list_names(settings)}",
+        evidence=(f"{_format_release(job, since)} changed the names",),
         fixes=(Fix("the names in this version", "setting", renames),),
-        subject=named(job),
-        locations=tuple(unknown.location for unknown in group),
+        subject=describe_job(job),
+        locations=tuple(unknown.location for unknown in settings),
     )
 
 
-def _named(group: list[UnknownSetting]) -> str:
-    shown = ", ".join(unknown.name for unknown in group[:SHOWN])
-    return shown + (", …" if len(group) > SHOWN else "")
+def _list_names(settings: list[UnknownSetting]) -> str:
+    names = ", ".join(unknown.name for unknown in settings[:MAX_NAMES_SHOWN])
+    return names + (", …" if len(settings) > MAX_NAMES_SHOWN else "")
 
 
-def _instead(unknown: UnknownSetting) -> str:
+def _describe_replacement(unknown: UnknownSetting) -> str:
     if unknown.now:
         return f"; it is {' '.join(unknown.now)}"
     return f"; did you mean {unknown.near}?" if unknown.near else ""
 
 
-def _history(job: Job, unknown: UnknownSetting) -> str:
+def _describe_history(job: Job, unknown: UnknownSetting) -> str:
     if not unknown.since:
         return f"no release of {job.framework} that was read knows it"
-    return f"{_release(job, unknown.since)} changed it"
+    return f"{_format_release(job, unknown.since)} changed it"
 
 
-def _release(job: Job, since: str) -> str:
-    """Return a release with its package's name, the framework's own where none is said."""
+def _format_release(job: Job, since: str) -> str:
+    """Return a release with its package's name, the framework's where `since` names none."""
     return since if " " in since else f"{job.framework} {since}"
 
 

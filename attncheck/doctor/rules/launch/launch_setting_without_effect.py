@@ -16,13 +16,13 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.launch import objections
+from attncheck.doctor.queries.launch import setting_problems
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each setting that does nothing."""
-    yield from objections(snapshot, "ignores")
+    yield from setting_problems(snapshot, "ignores")
 
 
 RULE = Rule("ATN443", "warning", check, needs=frozenset({"job"}))

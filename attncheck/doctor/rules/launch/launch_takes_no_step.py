@@ -15,13 +15,13 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.launch import objections
+from attncheck.doctor.queries.launch import setting_problems
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem for each set of sizes that makes no step."""
-    yield from objections(snapshot, "no_step")
+    """Yield a problem for each combination of sizes that takes no training step."""
+    yield from setting_problems(snapshot, "no_step")
 
 
 RULE = Rule("ATN445", "error", check, needs=frozenset({"job"}))

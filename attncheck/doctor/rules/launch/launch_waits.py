@@ -16,13 +16,13 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.launch import objections
+from attncheck.doctor.queries.launch import setting_problems
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem for each wait without an end."""
-    yield from objections(snapshot, "waits")
+    """Yield a problem for each combination of settings that waits for ever."""
+    yield from setting_problems(snapshot, "waits")
 
 
 RULE = Rule("ATN446", "error", check, needs=frozenset({"job"}))

@@ -17,31 +17,31 @@ from collections.abc import Iterator
 from attncheck.core.facts import Absent, Unreadable, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.launch import job_of, named
+from attncheck.doctor.queries.launch import describe_job, require_job
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where there is no GPU."""
-    job = job_of(snapshot)
+    """Yield a problem where no GPU is visible to the job."""
+    job = require_job(snapshot)
     if not isinstance(snapshot.devices, Absent) and snapshot.visible_devices():
         return
     if isinstance(snapshot.devices, Unreadable):
         need(snapshot.devices, "the list of GPUs")
     yield Problem(
-        message=f"{named(job)} trains on GPUs, and there is none that a job here would see",
-        evidence=(_seen(snapshot),),
+        message=f"{describe_job(job)} trains on GPUs, and there is none that a job here would see",
+        evidence=(_gpu_evidence(snapshot),),
         fixes=(
             Fix("judge the launch for the machine it will run on", "command", "attncheck lint --target h100x8 …"),
             Fix("where there should be GPUs", "command", "attncheck doctor"),
         ),
-        subject=named(job),
+        subject=describe_job(job),
         predicted=True,
         locations=(job.location,),
     )
 
 
-def _seen(snapshot: Snapshot) -> str:
+def _gpu_evidence(snapshot: Snapshot) -> str:
     if isinstance(snapshot.devices, Absent):
         return snapshot.devices.reason or "no GPU was found"
     return "there are GPUs, and CUDA_VISIBLE_DEVICES shows the job none"

@@ -20,13 +20,13 @@ from attncheck.core.arithmetic import MOST, largest_divisor
 from attncheck.core.facts import need, value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.launch import job_of, named, setting, where
+from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where heads cannot be divided as the launch asks."""
-    job = job_of(snapshot)
+    """Yield a problem where the heads cannot be divided as the launch requests."""
+    job = require_job(snapshot)
     if job.plan.ring_size < 2 or job.scheme not in ("llama3", "ulysses"):
         return
     model = need(snapshot.model, "the model's configuration")
@@ -34,27 +34,27 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     kv_heads = value_or(model.num_kv_heads, heads)
     shared = f"{model.model_type}: {heads} query heads, {kv_heads} key/value heads"
     if job.scheme == "llama3" and kv_heads % job.plan.heads_k_stride:
-        best = largest_divisor(kv_heads, job.plan.heads_k_stride)
+        best_stride = largest_divisor(kv_heads, job.plan.heads_k_stride)
         yield Problem(
             message=f"head stride {job.plan.heads_k_stride} does not divide the model's {kv_heads} key/value heads",
             evidence=(shared, "a bare AssertionError at the first forward"),
-            fixes=(setting("a stride that divides them", {"heads_k_stride": str(best)}),),
-            subject=named(job),
-            locations=where(job, "heads_k_stride"),
+            fixes=(change_settings("a stride that divides them", {"heads_k_stride": str(best_stride)}),),
+            subject=describe_job(job),
+            locations=locate_settings(job, "heads_k_stride"),
         )
     size = job.plan.ring_size
-    if job.scheme == "ulysses" and not _fits(size, heads, kv_heads):
-        fits = max(n for n in range(1, min(size, heads, MOST) + 1) if _fits(n, heads, kv_heads))
+    if job.scheme == "ulysses" and not _divides_heads(size, heads, kv_heads):
+        best_size = max(n for n in range(1, min(size, heads, MOST) + 1) if _divides_heads(n, heads, kv_heads))
         yield Problem(
             message=f"Ulysses over {size} ranks cannot divide {heads} query heads and {kv_heads} key/value heads",
             evidence=(shared,),
-            fixes=(setting("a size that divides them", {"ring_size": str(fits)}),),
-            subject=named(job),
-            locations=where(job, "ring_size"),
+            fixes=(change_settings("a size that divides them", {"ring_size": str(best_size)}),),
+            subject=describe_job(job),
+            locations=locate_settings(job, "ring_size"),
         )
 
 
-def _fits(size: int, heads: int, kv_heads: int) -> bool:
+def _divides_heads(size: int, heads: int, kv_heads: int) -> bool:
     return heads % size == 0 and (kv_heads % size == 0 or size % kv_heads == 0)
 
 

@@ -20,27 +20,34 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.launch import implementation, job_of, named, setting, where
+from attncheck.doctor.queries.launch import (
+    change_settings,
+    describe_job,
+    effective_attn_implementation,
+    locate_settings,
+    require_job,
+)
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the scheme is not in the implementation that runs."""
-    job = job_of(snapshot)
-    if job.plan.ring_size < 2 or not job.hooked or implementation(job) in job.hooked:
+    """Yield a problem where the framework does not hook the scheme into the implementation that runs."""
+    job = require_job(snapshot)
+    implementation = effective_attn_implementation(job)
+    if job.plan.ring_size < 2 or not job.hooked or implementation in job.hooked:
         return
     yield Problem(
         message=(
-            f"{job.scheme} over {job.plan.ring_size} ranks does not take place under {implementation(job)}: "
+            f"{job.scheme} over {job.plan.ring_size} ranks does not take place under {implementation}: "
             "each rank attends to its own part only"
         ),
         evidence=(f"{job.framework} {job.version} hooks it into {', '.join(job.hooked)}",),
         fixes=(
-            setting(f"use {job.hooked[0]}", {"attn_implementation": job.hooked[0]}),
-            setting("or do without it", {"ring_size": "1"}),
+            change_settings(f"use {job.hooked[0]}", {"attn_implementation": job.hooked[0]}),
+            change_settings("or do without it", {"ring_size": "1"}),
         ),
-        subject=named(job),
-        locations=where(job, "attn_implementation", "ring_size"),
+        subject=describe_job(job),
+        locations=locate_settings(job, "attn_implementation", "ring_size"),
     )
 
 

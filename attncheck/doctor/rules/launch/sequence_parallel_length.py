@@ -17,23 +17,23 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.launch import job_of, named, setting, where
+from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where rows do not divide."""
-    job = job_of(snapshot)
-    parts = 2 * job.plan.ring_size
-    if job.scheme != "torch" or job.plan.ring_size < 2 or not job.plan.packed or job.plan.max_length % parts == 0:
+    """Yield a problem where the row length does not divide into two shards for each rank."""
+    job = require_job(snapshot)
+    shards = 2 * job.plan.ring_size
+    if job.scheme != "torch" or job.plan.ring_size < 2 or not job.plan.packed or job.plan.max_length % shards == 0:
         return
-    shorter = job.plan.max_length // parts * parts
+    shorter = job.plan.max_length // shards * shards
     yield Problem(
-        message=f"rows of {job.plan.max_length} tokens do not divide by {parts}: two shards for each of the ranks",
+        message=f"rows of {job.plan.max_length} tokens do not divide by {shards}: two shards for each of the ranks",
         evidence=("torch's context parallelism gives each rank one shard from the front and one from the back",),
-        fixes=(setting("a length that divides", {"max_length": str(shorter or parts)}),),
-        subject=named(job),
-        locations=where(job, "max_length", "ring_size"),
+        fixes=(change_settings("a length that divides", {"max_length": str(shorter or shards)}),),
+        subject=describe_job(job),
+        locations=locate_settings(job, "max_length", "ring_size"),
     )
 
 

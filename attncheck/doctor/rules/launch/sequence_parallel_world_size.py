@@ -20,33 +20,37 @@ from attncheck.core.arithmetic import largest_divisor
 from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.launch import job_of, named, setting, where
+from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the sizes do not divide the processes."""
-    job = job_of(snapshot)
+    job = require_job(snapshot)
     if job.plan.ring_size < 2 and job.tensor_parallel < 2:
         return
-    world = need(job.world_size, "the number of training processes")
-    together = job.plan.ring_size * job.tensor_parallel
-    if world % together == 0:
+    world_size = need(job.world_size, "the number of training processes")
+    group_size = job.plan.ring_size * job.tensor_parallel
+    if world_size % group_size == 0:
         return
-    groups, rest = divmod(world, max(job.tensor_parallel, 1))
+    groups, rest = divmod(world_size, max(job.tensor_parallel, 1))
     size = largest_divisor(groups, job.plan.ring_size)
-    fixes = () if rest or not groups else (setting(f"a size that divides {world}", {"ring_size": str(size)}),)
-    tensor = f" × tensor parallel {job.tensor_parallel}" if job.tensor_parallel > 1 else ""
+    fixes = (
+        () if rest or not groups else (change_settings(f"a size that divides {world_size}", {"ring_size": str(size)}),)
+    )
+    tensor_parallel = f" × tensor parallel {job.tensor_parallel}" if job.tensor_parallel > 1 else ""
+    processes = _process_noun(world_size)
     yield Problem(
-        message=f"sequence parallel {job.plan.ring_size}{tensor} does not divide {world} training {_processes(world)}",
-        evidence=(f"{world} {_processes(world)} in groups of {together}: {world % together} left over",),
+        message=f"sequence parallel {job.plan.ring_size}{tensor_parallel} does not divide "
+        f"{world_size} training {processes}",
+        evidence=(f"{world_size} {processes} in groups of {group_size}: {world_size % group_size} left over",),
         fixes=fixes,
-        subject=named(job),
-        locations=where(job, "ring_size", "tensor_parallel"),
+        subject=describe_job(job),
+        locations=locate_settings(job, "ring_size", "tensor_parallel"),
     )
 
 
-def _processes(count: int) -> str:
+def _process_noun(count: int) -> str:
     return "process" if count == 1 else "processes"
 
 

@@ -15,22 +15,27 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import way_out
-from attncheck.doctor.queries.models import forces_flash, named, refuses
+from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.queries.models import forces_flash_attention, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where falcon with alibi would run on flash attention."""
-    model = named(snapshot)
-    if model is None or model.model_type != "falcon" or not model.alibi or refuses(model, "flash_attention_2"):
+    model = requested_model(snapshot)
+    if (
+        model is None
+        or model.model_type != "falcon"
+        or not model.alibi
+        or refuses_implementation(model, "flash_attention_2")
+    ):
         return
     yield Problem(
         message="falcon with alibi raises on flash attention at its first forward",
         evidence=("config.json sets alibi", "the class declares flash attention, so loading does not fail"),
-        fixes=way_out(snapshot, model, "flash_attention_2", "flex_attention"),
+        fixes=use_other_attention(snapshot, model, "flash_attention_2", "flex_attention"),
         subject=model.source,
-        predicted=not forces_flash(snapshot),
+        predicted=not forces_flash_attention(snapshot),
     )
 
 

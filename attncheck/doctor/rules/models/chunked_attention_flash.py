@@ -19,15 +19,19 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import way_out
-from attncheck.doctor.queries.models import forces_flash, named, refuses
+from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.queries.models import forces_flash_attention, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where chunked layers meet an accepted flash attention."""
-    model = named(snapshot)
-    if model is None or not isinstance(model.attention_chunk_size, Known) or refuses(model, "flash_attention_2"):
+    model = requested_model(snapshot)
+    if (
+        model is None
+        or not isinstance(model.attention_chunk_size, Known)
+        or refuses_implementation(model, "flash_attention_2")
+    ):
         return
     if "chunked_attention" not in model.layer_types:
         return
@@ -35,9 +39,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     yield Problem(
         message=f"flash attention fails on {model.model_type} beyond {chunk} tokens, its attention chunk",
         evidence=(f"{model.layer_types.count('chunked_attention')} layers of chunked_attention, chunk {chunk}",),
-        fixes=way_out(snapshot, model, "flash_attention_2"),
+        fixes=use_other_attention(snapshot, model, "flash_attention_2"),
         subject=model.model_type,
-        predicted=not forces_flash(snapshot),
+        predicted=not forces_flash_attention(snapshot),
     )
 
 

@@ -18,25 +18,25 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import way_out
-from attncheck.doctor.queries.models import answer, named
+from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.queries.models import requested_model, transformers_answer
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where what the configuration asks for is not accepted."""
-    model = named(snapshot)
+    """Yield a problem where the configuration requests an attn_implementation that is not accepted."""
+    model = requested_model(snapshot)
     if model is None or not isinstance(model.attn_implementation, Known):
         return
-    asked = model.attn_implementation.value
-    said = answer(model, asked)
-    if not said or said.startswith("error: "):
+    requested = model.attn_implementation.value
+    answer = transformers_answer(model, requested)
+    if not answer or answer.startswith("error: "):
         return
-    missing = said.startswith("not installed: ")
+    missing = answer.startswith("not installed: ")
     yield Problem(
-        message=f"config.json asks for {asked}, which {'is not usable here' if missing else 'the class refuses'}",
-        evidence=(f"import lane: {said}",),
-        fixes=way_out(snapshot, model, asked),
+        message=f"config.json asks for {requested}, which {'is not usable here' if missing else 'the class refuses'}",
+        evidence=(f"import lane: {answer}",),
+        fixes=use_other_attention(snapshot, model, requested),
         subject=model.source,
         predicted=missing,
     )

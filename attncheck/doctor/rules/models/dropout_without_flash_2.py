@@ -17,17 +17,17 @@ from collections.abc import Iterator
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.models import named, refuses
+from attncheck.doctor.queries.models import refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where only a flash attention without dropout is here."""
-    model = named(snapshot)
+    """Yield a problem where the model has dropout and only flash attention without dropout is installed."""
+    model = requested_model(snapshot)
     if model is None or snapshot.has("flash-attn") or not snapshot.has("flash-attn-3", "flash-attn-4"):
         return
     dropout = value_or(model.attention_dropout, 0.0)
-    if dropout > 0 and not refuses(model, "flash_attention_3"):
+    if dropout > 0 and not refuses_implementation(model, "flash_attention_3"):
         yield Problem(
             message=f"attention_dropout {dropout:g} of {model.model_type} is left out by flash attention 3 and 4",
             evidence=("flash-attn 2, which has dropout, is not installed",),

@@ -20,35 +20,36 @@ from collections.abc import Iterator
 from attncheck.core.facts import need, value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.models import eager_only, named
+from attncheck.doctor.queries.models import is_eager_only, requested_model
 from attncheck.doctor.rules import Rule
 
 BYTES_PER_SCORE = 6
-GIB = 1 << 30
+BYTES_PER_GIB = 1 << 30
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where eager attention at full length would overflow the smallest GPU."""
-    model = named(snapshot)
-    if model is None or not eager_only(model):
+    model = requested_model(snapshot)
+    if model is None or not is_eager_only(model):
         return
-    sizes = [value_or(gpu.memory_total_bytes, 0) for gpu in snapshot.visible_devices()]
-    smallest = min((size for size in sizes if size), default=0)
-    if not smallest:
+    memory_sizes = [value_or(gpu.memory_total_bytes, 0) for gpu in snapshot.visible_devices()]
+    smallest_memory = min((size for size in memory_sizes if size), default=0)
+    if not smallest_memory:
         return
     length = need(model.max_position_embeddings, "the model's length")
     heads = need(model.num_heads, "the model's number of heads")
-    wanted = heads * length**2 * BYTES_PER_SCORE
-    if wanted < smallest / 2:
+    score_bytes = heads * length**2 * BYTES_PER_SCORE
+    if score_bytes < smallest_memory / 2:
         return
-    fits = math.isqrt(smallest // 2 // (heads * BYTES_PER_SCORE)) // 64 * 64
+    max_length = math.isqrt(smallest_memory // 2 // (heads * BYTES_PER_SCORE)) // 64 * 64
+    score_gib = score_bytes / BYTES_PER_GIB
     yield Problem(
-        message=f"{model.model_type} runs eager only: {length} tokens take {wanted / GIB:.0f} GiB of scores a layer",
+        message=f"{model.model_type} runs eager only: {length} tokens take {score_gib:.0f} GiB of scores a layer",
         evidence=(
             "import lane: its class refuses sdpa, flash attention and flex_attention",
-            f"the smallest GPU has {smallest / GIB:.0f} GiB; {fits} tokens take half of it",
+            f"the smallest GPU has {smallest_memory / BYTES_PER_GIB:.0f} GiB; {max_length} tokens take half of it",
         ),
-        fixes=(Fix("cut sequences", "setting", f"max_length={fits}"),),
+        fixes=(Fix("cut sequences", "setting", f"max_length={max_length}"),),
         subject=model.model_type,
     )
 

@@ -17,38 +17,38 @@ from collections.abc import Iterator
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import way_out
-from attncheck.doctor.queries.models import named, refuses
+from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.queries.models import refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for the first GPU on which flash-attn-4 refuses a head size."""
-    model = named(snapshot)
-    if model is None or not snapshot.has("flash-attn-4") or refuses(model, "flash_attention_4"):
+    model = requested_model(snapshot)
+    if model is None or not snapshot.has("flash-attn-4") or refuses_implementation(model, "flash_attention_4"):
         return
     for device in snapshot.visible_devices():
         major = value_or(device.compute_capability, (0, 0))[0]
-        for size in model.head_dims:
-            v_size = value_or(model.v_head_dim, size) if len(model.head_dims) == 1 else size
-            if not _supported(major, size, v_size):
+        for head_dim in model.head_dims:
+            v_head_dim = value_or(model.v_head_dim, head_dim) if len(model.head_dims) == 1 else head_dim
+            if not _is_head_dim_supported(major, head_dim, v_head_dim):
                 yield Problem(
-                    message=f"flash-attn-4 does not take head sizes ({size}, {v_size}) on {device.sm}",
+                    message=f"flash-attn-4 does not take head sizes ({head_dim}, {v_head_dim}) on {device.sm}",
                     evidence=(
                         f"cuda:{device.index} is {device.sm}",
-                        f"{model.model_type}: head_dim {size}, v {v_size}",
+                        f"{model.model_type}: head_dim {head_dim}, v {v_head_dim}",
                     ),
-                    fixes=way_out(snapshot, model, "flash_attention_4"),
+                    fixes=use_other_attention(snapshot, model, "flash_attention_4"),
                     subject=model.model_type,
                 )
                 return
 
 
-def _supported(major: int, size: int, v_size: int) -> bool:
+def _is_head_dim_supported(major: int, head_dim: int, v_head_dim: int) -> bool:
     if major == 9:
-        return 8 <= size <= 256 and 8 <= v_size <= 256
+        return 8 <= head_dim <= 256 and 8 <= v_head_dim <= 256
     if major in (10, 11):
-        return (8 <= size <= 128 and 8 <= v_size <= 128) or (size, v_size) in ((192, 128), (256, 256))
+        return (8 <= head_dim <= 128 and 8 <= v_head_dim <= 128) or (head_dim, v_head_dim) in ((192, 128), (256, 256))
     return True
 
 

@@ -17,24 +17,24 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install
-from attncheck.doctor.fixes.model import way_out
+from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import FLASH_SOFTCAP
-from attncheck.doctor.queries.models import named, older
+from attncheck.doctor.queries.models import is_older, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where a softcap meets a flash-attn without one."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     version = snapshot.version("flash-attn")
-    if model is None or not isinstance(model.softcap, Known) or not older(version, FLASH_SOFTCAP):
+    if model is None or not isinstance(model.softcap, Known) or not is_older(version, FLASH_SOFTCAP):
         return
-    found = need(version, "the version of flash-attn")
-    newer = install(snapshot, "flash-attn>=2.6.3", options=("--no-build-isolation",))
+    installed = need(version, "the version of flash-attn")
+    upgrade = install(snapshot, "flash-attn>=2.6.3", options=("--no-build-isolation",))
     yield Problem(
-        message=f"flash-attn {found} has no softcap, which {model.model_type} needs",
-        evidence=(f"attn_logit_softcapping is {model.softcap.value:g}", f"flash-attn {found}"),
-        fixes=(newer, *way_out(snapshot, model, "flash_attention_2", "sdpa")),
+        message=f"flash-attn {installed} has no softcap, which {model.model_type} needs",
+        evidence=(f"attn_logit_softcapping is {model.softcap.value:g}", f"flash-attn {installed}"),
+        fixes=(upgrade, *use_other_attention(snapshot, model, "flash_attention_2", "sdpa")),
         subject=model.model_type,
     )
 

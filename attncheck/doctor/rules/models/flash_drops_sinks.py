@@ -21,27 +21,27 @@ from packaging.version import Version
 from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import way_out
+from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SINKS_REDIRECTED
-from attncheck.doctor.queries.hub_fallback import fallback
-from attncheck.doctor.queries.models import named, refuses
+from attncheck.doctor.queries.hub_fallback import find_hub_fallback
+from attncheck.doctor.queries.models import refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where a model with sinks would run on flash-attn 2."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or not model.sinks or not snapshot.has("transformers"):
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
-    if version >= Version(SINKS_REDIRECTED) or refuses(model, "flash_attention_2"):
+    if version >= Version(SINKS_REDIRECTED) or refuses_implementation(model, "flash_attention_2"):
         return
-    if not snapshot.has("flash-attn") and fallback(snapshot) is None:
+    if not snapshot.has("flash-attn") and find_hub_fallback(snapshot) is None:
         return  # flash_attention_2 then raises: nothing is dropped
     yield Problem(
         message=f"transformers {version} runs {model.model_type} on flash_attention_2 without its attention sinks",
         evidence=("flash-attn 2 takes no sinks; this transformers drops them without an error",),
-        fixes=way_out(snapshot, model, "flash_attention_2"),
+        fixes=use_other_attention(snapshot, model, "flash_attention_2"),
         subject=model.model_type,
     )
 

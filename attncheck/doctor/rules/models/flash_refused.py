@@ -17,24 +17,30 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import way_out
-from attncheck.doctor.queries.models import eager_only, forces_flash, named, reason, refuses
+from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.queries.models import (
+    forces_flash_attention,
+    is_eager_only,
+    refusal_reason,
+    refuses_implementation,
+    requested_model,
+)
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the class refuses flash attention and accepts something else that is fused."""
-    model = named(snapshot)
-    if model is None or not refuses(model, "flash_attention_2") or eager_only(model):
+    model = requested_model(snapshot)
+    if model is None or not refuses_implementation(model, "flash_attention_2") or is_eager_only(model):
         return
-    if "turns it into" in reason(model, "flash_attention_2"):
+    if "turns it into" in refusal_reason(model, "flash_attention_2"):
         return
     yield Problem(
         message=f"{model.model_type} refuses flash attention",
-        evidence=(f"import lane: {reason(model, 'flash_attention_2')}",),
-        fixes=way_out(snapshot, model, "flash_attention_2"),
+        evidence=(f"import lane: {refusal_reason(model, 'flash_attention_2')}",),
+        fixes=use_other_attention(snapshot, model, "flash_attention_2"),
         subject=model.model_type,
-        predicted=not forces_flash(snapshot),
+        predicted=not forces_flash_attention(snapshot),
     )
 
 

@@ -16,22 +16,22 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import way_out
-from attncheck.doctor.queries.models import eager_only, named, reason, refuses
+from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.queries.models import is_eager_only, refusal_reason, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a note where flex_attention is no way out."""
-    model = named(snapshot)
-    if model is None or not refuses(model, "flex_attention") or eager_only(model):
+    """Yield a note where flex_attention is refused like sdpa or flash attention."""
+    model = requested_model(snapshot)
+    if model is None or not refuses_implementation(model, "flex_attention") or is_eager_only(model):
         return
-    if not (refuses(model, "sdpa") or refuses(model, "flash_attention_2")):
+    if not (refuses_implementation(model, "sdpa") or refuses_implementation(model, "flash_attention_2")):
         return
     yield Problem(
         message=f"{model.model_type} refuses flex_attention as well",
-        evidence=(f"import lane: {reason(model, 'flex_attention')}",),
-        fixes=way_out(snapshot, model, "flex_attention"),
+        evidence=(f"import lane: {refusal_reason(model, 'flex_attention')}",),
+        fixes=use_other_attention(snapshot, model, "flex_attention"),
         subject=model.model_type,
     )
 

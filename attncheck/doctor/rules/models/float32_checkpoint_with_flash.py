@@ -19,14 +19,14 @@ from collections.abc import Iterator
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.models import named, refuses
+from attncheck.doctor.queries.models import refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a note where the checkpoint's own dtype is float32."""
-    model = named(snapshot)
-    if model is None or value_or(model.dtype, "") != "float32" or refuses(model, "flash_attention_2"):
+    model = requested_model(snapshot)
+    if model is None or value_or(model.dtype, "") != "float32" or refuses_implementation(model, "flash_attention_2"):
         return
     yield Problem(
         message=f"the checkpoint of {model.source} is float32; flash attention needs float16 or bfloat16",

@@ -18,27 +18,29 @@ from collections.abc import Iterator
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
-FAMILY = ("gemma2", "gemma3")
+MODEL_PREFIXES = ("gemma2", "gemma3")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where a gemma model would train in float16."""
-    model = named(snapshot)
-    if model is None or not model.model_type.startswith(FAMILY):
+    model = requested_model(snapshot)
+    if model is None or not model.model_type.startswith(MODEL_PREFIXES):
         return
-    old = [gpu for gpu in snapshot.visible_devices() if value_or(gpu.compute_capability, (8, 0)) < (8, 0)]
-    half = value_or(model.dtype, "") == "float16"
-    if not half and not old:
+    gpus_without_bf16 = [gpu for gpu in snapshot.visible_devices() if value_or(gpu.compute_capability, (8, 0)) < (8, 0)]
+    is_float16 = value_or(model.dtype, "") == "float16"
+    if not is_float16 and not gpus_without_bf16:
         return
-    cause = "its checkpoint is float16" if half else f"cuda:{old[0].index} is {old[0].sm}, without bfloat16"
-    better = "float32" if old else "bfloat16"
+    cause = "its checkpoint is float16"
+    if not is_float16:
+        cause = f"cuda:{gpus_without_bf16[0].index} is {gpus_without_bf16[0].sm}, without bfloat16"
+    dtype = "float32" if gpus_without_bf16 else "bfloat16"
     yield Problem(
         message=f"{model.model_type} overflows in float16: expect loss 0 and NaN gradients",
         evidence=(cause,),
-        fixes=(Fix(f"load it in {better}", "setting", f"dtype={better}"),),
+        fixes=(Fix(f"load it in {dtype}", "setting", f"dtype={dtype}"),),
         subject=model.model_type,
         predicted=True,
     )

@@ -19,32 +19,36 @@ from attncheck.core.facts import Known, value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install
-from attncheck.doctor.fixes.model import way_out
+from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SMALL_SHARED_MEMORY, WIDE_BACKWARD_ON_CONSUMER_GPUS
-from attncheck.doctor.queries.models import named, older, refuses
+from attncheck.doctor.queries.models import is_older, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for the first GPU on which the backward pass cannot run."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     version = snapshot.version("flash-attn")
-    if model is None or not 192 < max(model.head_dims, default=0) <= 256 or refuses(model, "flash_attention_2"):
+    if (
+        model is None
+        or not 192 < max(model.head_dims, default=0) <= 256
+        or refuses_implementation(model, "flash_attention_2")
+    ):
         return
     dropout = value_or(model.attention_dropout, 0.0)
-    old = older(version, WIDE_BACKWARD_ON_CONSUMER_GPUS)
-    small = [
+    is_old = is_older(version, WIDE_BACKWARD_ON_CONSUMER_GPUS)
+    small_gpus = [
         gpu for gpu in snapshot.visible_devices() if value_or(gpu.compute_capability, (0, 0)) in SMALL_SHARED_MEMORY
     ]
-    if not small or not isinstance(version, Known) or not (old or dropout):
+    if not small_gpus or not isinstance(version, Known) or not (is_old or dropout):
         return
-    cause = f"flash-attn {version.value}" if old else f"attention_dropout {dropout:g}"
-    newer = install(snapshot, f"flash-attn>={WIDE_BACKWARD_ON_CONSUMER_GPUS}", options=("--no-build-isolation",))
-    zero = Fix("train without attention dropout", "setting", "attention_dropout=0.0")
+    cause = f"flash-attn {version.value}" if is_old else f"attention_dropout {dropout:g}"
+    upgrade = install(snapshot, f"flash-attn>={WIDE_BACKWARD_ON_CONSUMER_GPUS}", options=("--no-build-isolation",))
+    no_dropout = Fix("train without attention dropout", "setting", "attention_dropout=0.0")
     yield Problem(
-        message=f"no backward for head_dim {max(model.head_dims)} on {small[0].sm} with {cause}",
-        evidence=(f"cuda:{small[0].index} is {small[0].sm}", f"flash-attn {version.value}"),
-        fixes=(newer if old else zero, *way_out(snapshot, model, "flash_attention_2")),
+        message=f"no backward for head_dim {max(model.head_dims)} on {small_gpus[0].sm} with {cause}",
+        evidence=(f"cuda:{small_gpus[0].index} is {small_gpus[0].sm}", f"flash-attn {version.value}"),
+        fixes=(upgrade if is_old else no_dropout, *use_other_attention(snapshot, model, "flash_attention_2")),
         subject=model.model_type,
         predicted=True,
     )

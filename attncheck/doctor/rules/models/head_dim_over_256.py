@@ -18,15 +18,15 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import way_out
-from attncheck.doctor.queries.models import forces_flash, named, refuses
+from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.queries.models import forces_flash_attention, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where a head size is over 256 and the class does not refuse flash attention itself."""
-    model = named(snapshot)
-    if model is None or refuses(model, "flash_attention_2"):
+    model = requested_model(snapshot)
+    if model is None or refuses_implementation(model, "flash_attention_2"):
         return
     largest = max(model.head_dims, default=0)
     if largest <= 256:
@@ -34,9 +34,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     yield Problem(
         message=f"{model.model_type} has head_dim {largest}; flash attention stops at 256",
         evidence=("head sizes over the layers: " + ", ".join(map(str, model.head_dims)),),
-        fixes=way_out(snapshot, model, "flash_attention_2"),
+        fixes=use_other_attention(snapshot, model, "flash_attention_2"),
         subject=model.model_type,
-        predicted=not forces_flash(snapshot),
+        predicted=not forces_flash_attention(snapshot),
     )
 
 

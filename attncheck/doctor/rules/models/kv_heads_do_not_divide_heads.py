@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the two counts of heads do not go together."""
-    model = named(snapshot)
+    """Yield a problem where the key/value heads do not divide the query heads."""
+    model = requested_model(snapshot)
     if model is None or not isinstance(model.num_heads, Known) or not isinstance(model.num_kv_heads, Known):
         return
     heads, kv_heads = model.num_heads.value, model.num_kv_heads.value

@@ -18,40 +18,43 @@ from collections.abc import Iterator
 from attncheck.core.facts import Absent, Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.liger import lacks
-from attncheck.doctor.queries.launch import setting
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.knowledge.liger import lacks_kernels_for
+from attncheck.doctor.queries.launch import change_settings
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where liger-kernel does not list the model's type."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or not snapshot.has("liger-kernel"):
         return
     version = need(snapshot.package("liger-kernel"), "liger-kernel").version
-    listed = snapshot.interfaces.value.liger_model_types if isinstance(snapshot.interfaces, Known) else Absent()
-    if isinstance(listed, Known):
-        lacking, seen = model.model_type not in listed.value, f"import lane: it lists {len(listed.value)} model types"
+    listed_types = snapshot.interfaces.value.liger_model_types if isinstance(snapshot.interfaces, Known) else Absent()
+    if isinstance(listed_types, Known):
+        is_missing = model.model_type not in listed_types.value
+        evidence = f"import lane: it lists {len(listed_types.value)} model types"
     elif isinstance(snapshot.job, Known):  # lint imports nothing: the table of releases
-        lacking = lacks(need(snapshot.version("liger-kernel"), "liger-kernel's version"), model.model_type)
-        seen = f"MODEL_TYPE_TO_APPLY_LIGER_FN of liger-kernel {version}"
+        is_missing = lacks_kernels_for(
+            need(snapshot.version("liger-kernel"), "liger-kernel's version"), model.model_type
+        )
+        evidence = f"MODEL_TYPE_TO_APPLY_LIGER_FN of liger-kernel {version}"
     else:
-        need(listed, "liger-kernel's list of models")
+        need(listed_types, "liger-kernel's list of models")
         return
-    if not lacking:
+    if not is_missing:
         return
     yield Problem(
         message=f"liger-kernel {version} has no kernels for {model.model_type}",
-        evidence=(seen,),
-        fixes=(_without(snapshot),),
+        evidence=(evidence,),
+        fixes=(_disable_liger(snapshot),),
         subject=model.model_type,
     )
 
 
-def _without(snapshot: Snapshot) -> Fix:
+def _disable_liger(snapshot: Snapshot) -> Fix:
     if isinstance(snapshot.job, Known):
-        return setting("train without it", {"liger": "off"})
+        return change_settings("train without it", {"liger": "off"})
     return Fix("train without it", "setting", "use_liger_kernel: false")
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import Unreadable
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 FIELDS = (
@@ -29,7 +29,7 @@ FIELDS = (
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield one problem that names every damaged field."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None:
         return
     facts = [getattr(model, name) for name in FIELDS]

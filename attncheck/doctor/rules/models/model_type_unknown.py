@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, Unreadable
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import newer_transformers
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.fixes.model import upgrade_transformers
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where transformers said that it does not know the model_type."""
-    model = named(snapshot)
+    """Yield a problem where transformers reported that it does not know the model_type."""
+    model = requested_model(snapshot)
     if model is None or model.remote_code or not isinstance(model.accepts, Unreadable):
         return
     if "does not know model_type" not in model.accepts.reason:
@@ -32,12 +32,12 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     yield Problem(
         message=f"{model.accepts.reason}, so {model.source} cannot be loaded",
         evidence=("import lane: the installed transformers was asked",),
-        fixes=(newer_transformers(snapshot, "transformers" + _above(snapshot)),),
+        fixes=(upgrade_transformers(snapshot, "transformers" + _newer_specifier(snapshot)),),
         subject=model.model_type or model.source,
     )
 
 
-def _above(snapshot: Snapshot) -> str:
+def _newer_specifier(snapshot: Snapshot) -> str:
     version = snapshot.version("transformers")
     return f">{version.value}" if isinstance(version, Known) else ""
 

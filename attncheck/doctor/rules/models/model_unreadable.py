@@ -22,7 +22,7 @@ from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where a model was named and its configuration could not be read."""
+    """Yield a problem where a model was requested and its configuration could not be read."""
     if not isinstance(snapshot.model, Unreadable):
         return
     fixes: tuple[Fix, ...] = ()

@@ -17,13 +17,13 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the configuration asks for attention weights."""
-    model = named(snapshot)
+    """Yield a problem where the configuration requests attention weights."""
+    model = requested_model(snapshot)
     if model is None or not model.output_attentions:
         return
     yield Problem(

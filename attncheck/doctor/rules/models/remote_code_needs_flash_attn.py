@@ -19,25 +19,25 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import flash_attn_itself
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where remote code requires flash_attn and no distribution offers it."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or not model.remote_code or "flash_attn" not in model.remote_imports:
         return
     if snapshot.has("flash-attn"):
         return
     in_library = isinstance(model.accepts, Known)
-    own = Fix("use the class of transformers itself", "setting", "trust_remote_code=False")
-    flash = flash_attn_itself(snapshot)
+    use_library_class = Fix("use the class of transformers itself", "setting", "trust_remote_code=False")
+    install_fixes = install_flash_attn_package(snapshot)
     yield Problem(
         message=f"the code that {model.source} brings imports flash_attn, which is not installed",
         evidence=("static lane: an unguarded import in the model's *.py files",),
-        fixes=(own, *flash) if in_library else flash,
+        fixes=(use_library_class, *install_fixes) if in_library else install_fixes,
         subject=model.source,
         predicted=in_library,
     )

@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from attncheck.core.facts import Unreadable
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a note where an answer is missing because the model's code is remote."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or not model.remote_code or not isinstance(model.accepts, Unreadable):
         return
     if "brings its own code" not in model.accepts.reason:

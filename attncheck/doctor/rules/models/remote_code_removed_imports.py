@@ -23,38 +23,41 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install
 from attncheck.doctor.knowledge.models import REMOVED_FROM_TRANSFORMERS
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield one problem that names every removed import."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or not model.remote_code or not snapshot.has("transformers"):
         return
-    wanted = [name for name in model.remote_imports if name in REMOVED_FROM_TRANSFORMERS]
-    if not wanted:
+    imports = [name for name in model.remote_imports if name in REMOVED_FROM_TRANSFORMERS]
+    if not imports:
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
-    gone = [name for name in wanted if _gone(name, version)]
-    if not gone:
+    removed = [name for name in imports if _is_removed(name, version)]
+    if not removed:
         return
     in_library = isinstance(model.accepts, Known)
-    oldest = min((REMOVED_FROM_TRANSFORMERS[name][0] for name in gone), key=Version)
+    oldest = min((REMOVED_FROM_TRANSFORMERS[name][0] for name in removed), key=Version)
     pin = install(snapshot, f"transformers<{oldest}", title="a transformers from before the removal")
-    own = Fix("use the class of transformers itself", "setting", "trust_remote_code=False")
+    use_library_class = Fix("use the class of transformers itself", "setting", "trust_remote_code=False")
+    first = removed[0].replace(":", ".")
     yield Problem(
-        message=f"the code of {model.source} imports {gone[0].replace(':', '.')}, which transformers {version} lacks",
-        evidence=tuple(f"{name.replace(':', '.')}: gone since {REMOVED_FROM_TRANSFORMERS[name][0]}" for name in gone),
-        fixes=(own, pin) if in_library else (pin,),
+        message=f"the code of {model.source} imports {first}, which transformers {version} lacks",
+        evidence=tuple(
+            f"{name.replace(':', '.')}: gone since {REMOVED_FROM_TRANSFORMERS[name][0]}" for name in removed
+        ),
+        fixes=(use_library_class, pin) if in_library else (pin,),
         subject=model.source,
         predicted=in_library,
     )
 
 
-def _gone(name: str, version: Version) -> bool:
-    since, again = REMOVED_FROM_TRANSFORMERS[name]
-    return version >= Version(since) and not (again and version >= Version(again))
+def _is_removed(name: str, version: Version) -> bool:
+    removed_in, restored_in = REMOVED_FROM_TRANSFORMERS[name]
+    return version >= Version(removed_in) and not (restored_in and version >= Version(restored_in))
 
 
 RULE = Rule("ATN306", "error", check)

@@ -21,28 +21,28 @@ from attncheck.core.facts import Known, need, value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.models import FIVE_FROM_UNPAD_INPUT
-from attncheck.doctor.queries.models import named, reaches
+from attncheck.doctor.queries.models import is_at_least, requested_model
 from attncheck.doctor.rules import Rule
 
-UNPAD = "flash_attn.bert_padding:unpad_input"
+UNPAD_INPUT = "flash_attn.bert_padding:unpad_input"
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where remote code uses the helper and it returns five values here."""
-    model = named(snapshot)
-    if model is None or UNPAD not in model.remote_imports or not snapshot.has("flash-attn"):
+    """Yield a problem where remote code uses unpad_input and it returns five values here."""
+    model = requested_model(snapshot)
+    if model is None or UNPAD_INPUT not in model.remote_imports or not snapshot.has("flash-attn"):
         return
     version = snapshot.version("flash-attn")
     arity = value_or(snapshot.interfaces, Interfaces()).unpad_input_arity
     if isinstance(arity, Known):
-        five, lane = arity.value == 5, f"import lane: unpad_input returns {arity.value} values"
+        returns_five, evidence = arity.value == 5, f"import lane: unpad_input returns {arity.value} values"
     else:
-        found = need(version, "the version of flash-attn")
-        five, lane = reaches(version, FIVE_FROM_UNPAD_INPUT), f"static lane: flash-attn {found}"
-    if five:
+        installed = need(version, "the version of flash-attn")
+        returns_five, evidence = is_at_least(version, FIVE_FROM_UNPAD_INPUT), f"static lane: flash-attn {installed}"
+    if returns_five:
         yield Problem(
             message=f"the code of {model.source} calls unpad_input, which returns 5 values here, once 4",
-            evidence=(lane, f"{UNPAD.replace(':', '.')} is imported by the model's files"),
+            evidence=(evidence, f"{UNPAD_INPUT.replace(':', '.')} is imported by the model's files"),
             fixes=(
                 Fix("unpack what both versions return", "edit", "hidden, indices, cu, longest, *_ = unpad_input(...)"),
             ),

@@ -21,16 +21,16 @@ from packaging.version import Version
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import way_out
+from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SDPA_REFUSES_SOFTCAP
-from attncheck.doctor.queries.models import answer, named
+from attncheck.doctor.queries.models import requested_model, transformers_answer
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the model has a softcap and sdpa would be accepted."""
-    model = named(snapshot)
-    if model is None or not isinstance(model.softcap, Known) or answer(model, "sdpa") not in ("", None):
+    model = requested_model(snapshot)
+    if model is None or not isinstance(model.softcap, Known) or transformers_answer(model, "sdpa") not in ("", None):
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
     if version >= Version(SDPA_REFUSES_SOFTCAP):
@@ -41,7 +41,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             f"attn_logit_softcapping is {model.softcap.value:g}",
             f"sdpa refuses a softcap from transformers {SDPA_REFUSES_SOFTCAP} on; {version} drops it",
         ),
-        fixes=way_out(snapshot, model, "sdpa"),
+        fixes=use_other_attention(snapshot, model, "sdpa"),
         subject=model.model_type,
     )
 

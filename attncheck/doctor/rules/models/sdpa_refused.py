@@ -18,20 +18,20 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import way_out
-from attncheck.doctor.queries.models import eager_only, named, reason, refuses
+from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.queries.models import is_eager_only, refusal_reason, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where sdpa is refused by the class and some other fused attention is not."""
-    model = named(snapshot)
-    if model is None or not refuses(model, "sdpa") or eager_only(model):
+    model = requested_model(snapshot)
+    if model is None or not refuses_implementation(model, "sdpa") or is_eager_only(model):
         return
     yield Problem(
         message=f"{model.model_type} refuses sdpa: unless another is named, it runs eager",
-        evidence=(f"import lane: {reason(model, 'sdpa')}",),
-        fixes=way_out(snapshot, model, "sdpa"),
+        evidence=(f"import lane: {refusal_reason(model, 'sdpa')}",),
+        fixes=use_other_attention(snapshot, model, "sdpa"),
         subject=model.model_type,
     )
 

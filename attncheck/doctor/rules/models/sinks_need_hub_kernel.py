@@ -19,34 +19,37 @@ from collections.abc import Iterator
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import way_out
+from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SINKS_REDIRECTED
-from attncheck.doctor.queries.models import named, reaches, reason, refuses
+from attncheck.doctor.queries.models import is_at_least, refusal_reason, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 KERNEL = "kernels-community/vllm-flash-attn3"
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the redirected kernel is missing or not made for the GPUs here."""
-    model = named(snapshot)
-    if model is None or not model.sinks or not reaches(snapshot.version("transformers"), SINKS_REDIRECTED):
+    """Yield a problem where the Hub kernel is not cached or does not run on the GPUs here."""
+    model = requested_model(snapshot)
+    if model is None or not model.sinks or not is_at_least(snapshot.version("transformers"), SINKS_REDIRECTED):
         return
-    if refuses(model, "flash_attention_2") and "turns it into" not in reason(model, "flash_attention_2"):
+    refusal = refusal_reason(model, "flash_attention_2")
+    if refuses_implementation(model, "flash_attention_2") and "turns it into" not in refusal:
         return
-    if snapshot.has("flash-attn-4") or "turns it into flash_attention_4" in reason(model, "flash_attention_2"):
+    if snapshot.has("flash-attn-4") or "turns it into flash_attention_4" in refusal:
         return
-    other = [device.sm for device in snapshot.visible_devices() if value_or(device.compute_capability, (9, 0))[0] != 9]
-    if KERNEL in snapshot.hub.kernels and not other:
+    unsupported = [
+        device.sm for device in snapshot.visible_devices() if value_or(device.compute_capability, (9, 0))[0] != 9
+    ]
+    if KERNEL in snapshot.hub.kernels and not unsupported:
         return
-    why = f"is made for sm_90, not {other[0]}" if other else "is not in the Hub's cache"
+    reason = f"is made for sm_90, not {unsupported[0]}" if unsupported else "is not in the Hub's cache"
     yield Problem(
-        message=f"flash attention for {model.model_type} means {KERNEL}, which {why}",
+        message=f"flash attention for {model.model_type} means {KERNEL}, which {reason}",
         evidence=(
             "transformers turns flash_attention_2 into it because flash-attn 2 has no attention sinks",
             f"offline mode is {'on' if snapshot.hub.offline else 'off'}",
         ),
-        fixes=way_out(snapshot, model, "flash_attention_2"),
+        fixes=use_other_attention(snapshot, model, "flash_attention_2"),
         subject=model.model_type,
     )
 

@@ -19,25 +19,25 @@ from collections.abc import Iterator
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.frameworks import PACKING
+from attncheck.doctor.knowledge.frameworks import PACKING_FRAMEWORKS
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
-from attncheck.doctor.queries.models import named, reaches
+from attncheck.doctor.queries.models import is_at_least, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a note where the default cache would disable the detection."""
-    model = named(snapshot)
+    """Yield a note where the default KV cache would disable the detection of packed documents."""
+    model = requested_model(snapshot)
     if (
         model is None
         or not value_or(model.use_cache, False)
         or not model.causal
-        or snapshot.has(*PACKING, "accelerate")
+        or snapshot.has(*PACKING_FRAMEWORKS, "accelerate")
     ):
         return
     if snapshot.has("flash-attn", "flash-attn-3", "flash-attn-4"):
         return
-    if reaches(snapshot.version("transformers"), PACKED_WITHOUT_FLASH):
+    if is_at_least(snapshot.version("transformers"), PACKED_WITHOUT_FLASH):
         yield Problem(
             message="if you pack, train with use_cache=False: with a cache, documents attend to each other",
             evidence=("use_cache is true for this model, and there is no flash attention here",),

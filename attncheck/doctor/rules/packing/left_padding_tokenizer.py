@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a note where the tokenizer's own setting is left padding."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or not model.causal or not isinstance(model.tokenizer, Known) or snapshot.has("openrlhf", "verl"):
         return
     if value_or(model.tokenizer.value.padding_side, "right") == "left":

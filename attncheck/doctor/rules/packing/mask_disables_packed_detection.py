@@ -19,17 +19,17 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.frameworks import PACKING
-from attncheck.doctor.queries.models import named, refuses
+from attncheck.doctor.knowledge.frameworks import PACKING_FRAMEWORKS
+from attncheck.doctor.queries.models import refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a note where a named causal model meets flash attention and no framework."""
-    model = named(snapshot)
-    if model is None or not model.causal or snapshot.has(*PACKING) or not snapshot.has("transformers"):
+    """Yield a note where a causal model may use flash attention and no packing framework is installed."""
+    model = requested_model(snapshot)
+    if model is None or not model.causal or snapshot.has(*PACKING_FRAMEWORKS) or not snapshot.has("transformers"):
         return
-    if refuses(model, "flash_attention_2"):
+    if refuses_implementation(model, "flash_attention_2"):
         return
     yield Problem(
         message="if you pack, send no attention_mask: with one, the documents of a row attend to each other",

@@ -19,36 +19,37 @@ from collections.abc import Iterator
 from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import newer_transformers, way_out
+from attncheck.doctor.fixes.model import upgrade_transformers, use_other_attention
 from attncheck.doctor.knowledge.padding import TEXT_POSITIONS_APART
-from attncheck.doctor.queries.models import named, older, refuses
+from attncheck.doctor.queries.models import is_older, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where this transformers does not keep text positions apart."""
-    model = named(snapshot)
-    if model is None or not model.mrope or refuses(model, "flash_attention_2"):
+    """Yield a problem where this transformers does not separate text positions from m-rope's."""
+    model = requested_model(snapshot)
+    if model is None or not model.mrope or refuses_implementation(model, "flash_attention_2"):
         return
-    boundary = TEXT_POSITIONS_APART.get(model.model_type)
+    first_fixed = TEXT_POSITIONS_APART.get(model.model_type)
     version = snapshot.version("transformers")
-    if boundary is None or not older(version, boundary):
+    if first_fixed is None or not is_older(version, first_fixed):
         return
-    found = need(version, "the version of transformers")
+    installed = need(version, "the version of transformers")
     yield Problem(
-        message=f"transformers {found} hands the 3-row positions of {model.model_type} to flash attention: it crashes",
-        evidence=(f"the release that keeps text positions apart is {boundary}", "static lane: mrope in config.json"),
+        message=f"transformers {installed} hands the 3-row positions of {model.model_type} "
+        "to flash attention: it crashes",
+        evidence=(f"the release that keeps text positions apart is {first_fixed}", "static lane: mrope in config.json"),
         fixes=(
-            newer_transformers(snapshot, f"transformers>={boundary},<{_next(boundary)}"),
-            *way_out(snapshot, model, "flash_attention_2"),
+            upgrade_transformers(snapshot, f"transformers>={first_fixed},<{_upper_bound(first_fixed)}"),
+            *use_other_attention(snapshot, model, "flash_attention_2"),
         ),
         subject=model.model_type,
         predicted=True,
     )
 
 
-def _next(boundary: str) -> str:
-    return "5" if boundary.startswith("4") else "5.4"  # no further than needed
+def _upper_bound(first_fixed: str) -> str:
+    return "5" if first_fixed.startswith("4") else "5.4"  # no further than needed
 
 
 RULE = Rule("ATN408", "error", check, needs=frozenset({"flash"}))

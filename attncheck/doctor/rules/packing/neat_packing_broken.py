@@ -21,26 +21,26 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install
 from attncheck.doctor.knowledge.padding import MASKS_ARE_BOOL, NEAT_PACKING_BY_POSITIONS, NEAT_PACKING_REFUSES
-from attncheck.doctor.queries.models import older, reaches
+from attncheck.doctor.queries.models import is_at_least, is_older
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the two versions do not go together."""
+    """Yield a problem where neat packing does not work with the two installed versions."""
     factory, transformers = snapshot.version("llamafactory"), snapshot.version("transformers")
-    if not older(factory, NEAT_PACKING_BY_POSITIONS) or not reaches(transformers, MASKS_ARE_BOOL):
+    if not is_older(factory, NEAT_PACKING_BY_POSITIONS) or not is_at_least(transformers, MASKS_ARE_BOOL):
         return
-    found = need(factory, "the version of llamafactory")
-    raises = reaches(factory, NEAT_PACKING_REFUSES)
-    does = "refuses neat packing" if raises else "mixes up documents in neat packing"
+    installed = need(factory, "the version of llamafactory")
+    raises = is_at_least(factory, NEAT_PACKING_REFUSES)
+    effect = "refuses neat packing" if raises else "mixes up documents in neat packing"
     yield Problem(
-        message=f"llamafactory {found} {does} with transformers {need(transformers, 'transformers')}",
+        message=f"llamafactory {installed} {effect} with transformers {need(transformers, 'transformers')}",
         evidence=(f"transformers casts masks to bool from {MASKS_ARE_BOOL} on",),
         fixes=(
             install(snapshot, f"llamafactory>={NEAT_PACKING_BY_POSITIONS}"),
             Fix("pack without it", "setting", "neat_packing: false"),
         ),
-        subject=f"llamafactory {found}",
+        subject=f"llamafactory {installed}",
     )
 
 

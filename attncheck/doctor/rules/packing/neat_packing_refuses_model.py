@@ -17,16 +17,16 @@ from collections.abc import Iterator
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.padding import NEAT_PACKING_BY_POSITIONS, NEAT_PACKING_REFUSED_MODELS
-from attncheck.doctor.queries.models import named, reaches
+from attncheck.doctor.queries.models import is_at_least, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a note where neat packing would raise for the model."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or model.model_type not in NEAT_PACKING_REFUSED_MODELS:
         return
-    if reaches(snapshot.version("llamafactory"), NEAT_PACKING_BY_POSITIONS):
+    if is_at_least(snapshot.version("llamafactory"), NEAT_PACKING_BY_POSITIONS):
         yield Problem(
             message=f"LLaMA-Factory refuses neat_packing for {model.model_type}",
             evidence=("its collator raises a ValueError at the first batch",),

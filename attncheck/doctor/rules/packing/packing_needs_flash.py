@@ -19,22 +19,24 @@ from collections.abc import Iterator
 from attncheck.core.facts import need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import newer_transformers
+from attncheck.doctor.fixes.model import upgrade_transformers
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
-from attncheck.doctor.queries.models import older
+from attncheck.doctor.queries.models import is_older
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where nothing here would keep packed documents apart."""
-    if not older(snapshot.version("transformers"), PACKED_WITHOUT_FLASH) or snapshot.has("flash-attn", "flash-attn-3"):
+    """Yield a problem where no installed attention keeps packed documents apart."""
+    if not is_older(snapshot.version("transformers"), PACKED_WITHOUT_FLASH):
+        return
+    if snapshot.has("flash-attn", "flash-attn-3"):
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
-    newer = newer_transformers(snapshot, f"transformers>={PACKED_WITHOUT_FLASH},<5")
+    upgrade = upgrade_transformers(snapshot, f"transformers>={PACKED_WITHOUT_FLASH},<5")
     yield Problem(
         message=f"packing leaks between documents: transformers {version} keeps them apart with flash attention only",
         evidence=(f"transformers {version}; sdpa detects packed rows from {PACKED_WITHOUT_FLASH} on", "no flash-attn"),
-        fixes=(newer, Fix("or do not pack", "setting", "packing: false")),
+        fixes=(upgrade, Fix("or do not pack", "setting", "packing: false")),
         subject=f"transformers {version}",
     )
 

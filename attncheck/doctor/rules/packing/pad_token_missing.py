@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where a causal model's tokenizer sets an end token and no padding token."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or not model.causal or not isinstance(model.tokenizer, Known):
         return
     tokenizer = model.tokenizer.value

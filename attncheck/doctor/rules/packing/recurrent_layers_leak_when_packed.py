@@ -26,33 +26,35 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install
 from attncheck.doctor.knowledge.models import GATED_DELTA_RULE, RECURRENT_LAYERS, RECURRENT_VARLEN
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
-KERNELS = ("flash-linear-attention", "causal-conv1d")
+KERNEL_PACKAGES = ("flash-linear-attention", "causal-conv1d")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where packing would leak through a recurrent layer."""
-    model = named(snapshot)
+    model = requested_model(snapshot)
     if model is None or not snapshot.has("transformers"):
         return
     recurrent = [kind for kind in model.layer_types if kind in RECURRENT_LAYERS]
     family = model.model_type.replace("_text", "")
-    boundary = RECURRENT_VARLEN.get(family)
+    first_fixed = RECURRENT_VARLEN.get(family)
     if not recurrent:
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
-    missing = [name for name in KERNELS if family in GATED_DELTA_RULE and not snapshot.has(name)]
-    if boundary is not None and version >= Version(boundary) and not missing:
+    missing = [name for name in KERNEL_PACKAGES if family in GATED_DELTA_RULE and not snapshot.has(name)]
+    if first_fixed is not None and version >= Version(first_fixed) and not missing:
         return
-    late = boundary is None or version < Version(boundary)
-    why = f"transformers {version} gives them no cu_seqlens" if late else f"{' and '.join(missing)} not installed"
-    kernels = () if late else (install(snapshot, *missing),)
+    lacks_cu_seqlens = first_fixed is None or version < Version(first_fixed)
+    reason = f"{' and '.join(missing)} not installed"
+    if lacks_cu_seqlens:
+        reason = f"transformers {version} gives them no cu_seqlens"
+    kernel_fixes = () if lacks_cu_seqlens else (install(snapshot, *missing),)
     yield Problem(
-        message=f"packing leaks through the recurrent layers of {model.model_type}: {why}",
+        message=f"packing leaks through the recurrent layers of {model.model_type}: {reason}",
         evidence=(f"{len(recurrent)} of {len(model.layer_types)} layers are {', '.join(sorted(set(recurrent)))}",),
-        fixes=(*kernels, Fix("do not pack this model", "setting", "packing: false")),
+        fixes=(*kernel_fixes, Fix("do not pack this model", "setting", "packing: false")),
         subject=model.model_type,
     )
 

@@ -22,17 +22,17 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.padding import right_padding_raises
-from attncheck.doctor.queries.models import named
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the version raises for this model and its tokenizer pads right."""
-    model = named(snapshot)
+    """Yield a problem where this transformers raises for the model and batches are padded on the right."""
+    model = requested_model(snapshot)
     if model is None or not snapshot.has("transformers"):
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
-    if not right_padding_raises(version, model.model_type) or _side(snapshot, model) != "right":
+    if not right_padding_raises(version, model.model_type) or _padding_side(snapshot, model) != "right":
         return
     yield Problem(
         message=f"transformers {version} refuses right padding for {model.model_type} with flash attention and a cache",
@@ -45,8 +45,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     )
 
 
-def _side(snapshot: Snapshot, model: Model) -> str:
-    """Return the side on which batches are padded: as the launch does, else as the tokenizer says; "" where neither."""
+def _padding_side(snapshot: Snapshot, model: Model) -> str:
+    """Return the padding side of batches: the launch's, else the tokenizer's; "" where neither is known."""
     if isinstance(snapshot.job, Known):
         plan = snapshot.job.value.plan
         return "" if plan.packed or "flash" not in plan.attn_implementation else plan.padding_side

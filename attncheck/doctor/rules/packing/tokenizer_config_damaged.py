@@ -21,7 +21,7 @@ from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the file is there and cannot be read."""
+    """Yield a problem where tokenizer_config.json exists and cannot be read."""
     if not isinstance(snapshot.model, Known) or not isinstance(snapshot.model.value.tokenizer, Unreadable):
         return
     model = snapshot.model.value

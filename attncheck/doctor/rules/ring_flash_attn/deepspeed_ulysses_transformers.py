@@ -27,19 +27,19 @@ from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where sequence parallelism is asked for and transformers is too old for it."""
+    """Yield a problem where sequence parallelism is requested and transformers is too old for it."""
     size = value_or(snapshot.env("PARALLELISM_CONFIG_SP_SIZE"), "")
     if not snapshot.has("deepspeed") or not snapshot.has("transformers") or not size.isdigit() or int(size) < 2:
         return
     transformers = need(snapshot.version("transformers"), "transformers' version")
     if transformers >= Version(DEEPSPEED_ULYSSES_TRANSFORMERS):
         return
-    wanted = requirements.transformers_in(snapshot, f">={DEEPSPEED_ULYSSES_TRANSFORMERS}")
+    transformers_requirements = requirements.transformers_in(snapshot, f">={DEEPSPEED_ULYSSES_TRANSFORMERS}")
     yield Problem(
         message=f"DeepSpeed's Ulysses needs transformers {DEEPSPEED_ULYSSES_TRANSFORMERS}; {transformers} is installed",
         subject=f"transformers {transformers}",
         evidence=(f"PARALLELISM_CONFIG_SP_SIZE={size}",),
-        fixes=(install.install(snapshot, *wanted),) if wanted else (),
+        fixes=(install.install(snapshot, *transformers_requirements),) if transformers_requirements else (),
     )
 
 

@@ -22,27 +22,29 @@ from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge import ring_flash_attn as knowledge
+from attncheck.doctor.knowledge import ring_flash_attn
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where OpenRLHF's patch finds the name nowhere."""
+    """Yield a problem where transformers lacks the name that OpenRLHF patches back."""
     if not snapshot.has("openrlhf") or not snapshot.has("ring-flash-attn") or not snapshot.has("transformers"):
         return
     transformers = need(snapshot.version("transformers"), "transformers' version")
-    if not requirements.allowed(knowledge.NOWHERE, transformers):
+    if not requirements.is_version_allowed(ring_flash_attn.WITHOUT_SYMBOL, transformers):
         return
-    wanted = requirements.transformers_in(snapshot, knowledge.WORKS_WITH_SHIM)
-    wanted = wanted or requirements.transformers_in(snapshot, knowledge.WORKS["0.1.8"])
+    transformers_requirements = requirements.transformers_in(snapshot, ring_flash_attn.COMPATIBLE_WITH_SHIM)
+    transformers_requirements = transformers_requirements or requirements.transformers_in(
+        snapshot, ring_flash_attn.WORKS["0.1.8"]
+    )
     openrlhf = need(snapshot.package("openrlhf"), "openrlhf").version
     yield Problem(
         message=f"OpenRLHF {openrlhf} cannot load ring-flash-attn under transformers {transformers}: "
-        f"{knowledge.SYMBOL} is in no module of it",
+        f"{ring_flash_attn.SYMBOL} is in no module of it",
         subject=f"transformers {transformers}",
         evidence=("static lane: the name left both modules in 5.4.0 and came back to transformers.utils in 5.5.0",),
-        fixes=(install.install(snapshot, *wanted),) if wanted else (),
+        fixes=(install.install(snapshot, *transformers_requirements),) if transformers_requirements else (),
     )
 
 

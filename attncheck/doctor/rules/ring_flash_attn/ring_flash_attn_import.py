@@ -27,8 +27,8 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.plan import RING_NAMES
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge import ring_flash_attn as knowledge
-from attncheck.doctor.queries import requirements as pins
+from attncheck.doctor.knowledge import ring_flash_attn
+from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Rule
 
 MODULE = "transformers.modeling_flash_attention_utils"
@@ -41,72 +41,80 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")
     transformers = need(snapshot.version("transformers"), "transformers' version")
     outcome = snapshot.imported("ring_flash_attn")
-    tried = outcome.value if isinstance(outcome, Known) and outcome.value.outcome in ("ok", "raised") else None
-    symbol = _symbol(ring, transformers, tried)
-    if not symbol or _reported_elsewhere(snapshot, ring, transformers):
+    attempt = outcome.value if isinstance(outcome, Known) and outcome.value.outcome in ("ok", "raised") else None
+    symbol = _failing_symbol(ring, transformers, attempt)
+    if not symbol or _is_reported_elsewhere(snapshot, ring, transformers):
         return
     yield Problem(
         message=f"ring-flash-attn {ring} imports {symbol} from transformers, and transformers {transformers} "
         "does not have it there",
         subject=f"ring-flash-attn {ring}",
-        evidence=_evidence(snapshot, ring, transformers, tried),
+        evidence=_evidence(snapshot, ring, transformers, attempt),
         fixes=tuple(_fixes(snapshot, ring, transformers)),
     )
 
 
-def _symbol(ring: Version, transformers: Version, tried: ImportOutcome | None) -> str:
-    """Return the name whose import fails, or ""; the import lane's word goes before the table's."""
-    symbol, releases = knowledge.imports(ring)
-    if tried is not None:
-        named = (
-            tried.outcome == "raised" and f"from '{MODULE}'" in tried.message and "cannot import name" in tried.message
-        )
-        return tried.message.split("'")[1] if named else ""
-    return symbol if knowledge.known(ring) and not pins.allowed(releases, transformers) else ""
+def _failing_symbol(ring: Version, transformers: Version, attempt: ImportOutcome | None) -> str:
+    """Return the name whose import fails, or ""; the import lane's answer precedes the table's."""
+    symbol, releases = ring_flash_attn.imported_name(ring)
+    if attempt is not None:
+        message = attempt.message if attempt.outcome == "raised" else ""
+        names_symbol = f"from '{MODULE}'" in message and "cannot import name" in message
+        return message.split("'")[1] if names_symbol else ""
+    is_missing = not requirements.is_version_allowed(releases, transformers)
+    return symbol if ring_flash_attn.is_known_release(ring) and is_missing else ""
 
 
-def _reported_elsewhere(snapshot: Snapshot, ring: Version, transformers: Version) -> bool:
-    """Say whether ATN141 (signature does not fit either), ATN143 (newer ring works) or ATN145 (OpenRLHF) speaks.
+def _is_reported_elsewhere(snapshot: Snapshot, ring: Version, transformers: Version) -> bool:
+    """Return whether ATN141 (signature does not fit either), ATN143 (newer ring works) or ATN145 (OpenRLHF) reports it.
 
     Nothing is wrong where the launch's framework puts the name back itself.
     """
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
-    if job and RING_NAMES in job.plan.shims and pins.allowed(knowledge.WORKS_WITH_SHIM, transformers):
+    is_shimmed = requirements.is_version_allowed(ring_flash_attn.COMPATIBLE_WITH_SHIM, transformers)
+    if job and RING_NAMES in job.plan.shims and is_shimmed:
         return True
-    if snapshot.has("openrlhf") and pins.allowed(knowledge.NOWHERE, transformers):
+    if snapshot.has("openrlhf") and requirements.is_version_allowed(ring_flash_attn.WITHOUT_SYMBOL, transformers):
         return True
-    count = knowledge.parameters(transformers)
-    outdated = ring < Version(knowledge.LAST) and pins.allowed(knowledge.works(Version(knowledge.LAST)), transformers)
-    return outdated or (knowledge.known(ring) and count not in knowledge.accepted(ring))
+    newest = Version(ring_flash_attn.LAST)
+    newest_works = requirements.is_version_allowed(ring_flash_attn.compatible_transformers(newest), transformers)
+    if ring < newest and newest_works:
+        return True
+    parameter_count = ring_flash_attn.forward_parameter_count(transformers)
+    is_accepted = parameter_count in ring_flash_attn.accepted_parameter_counts(ring)
+    return ring_flash_attn.is_known_release(ring) and not is_accepted
 
 
-def _evidence(snapshot: Snapshot, ring: Version, transformers: Version, tried: ImportOutcome | None) -> tuple[str, ...]:
-    lane = f"import lane: {tried.exception}: {tried.message}" if tried else "static lane: from the table of versions"
-    lines = [lane]
-    if knowledge.known(ring):
-        lines.append(f"ring-flash-attn {ring} works with transformers {knowledge.works(ring)}")
-    if snapshot.has("openrlhf") and pins.allowed(knowledge.WORKS_WITH_SHIM, transformers):
+def _evidence(
+    snapshot: Snapshot, ring: Version, transformers: Version, attempt: ImportOutcome | None
+) -> tuple[str, ...]:
+    lines = ["static lane: from the table of versions"]
+    if attempt:
+        lines = [f"import lane: {attempt.exception}: {attempt.message}"]
+    if ring_flash_attn.is_known_release(ring):
+        lines.append(f"ring-flash-attn {ring} works with transformers {ring_flash_attn.compatible_transformers(ring)}")
+    if snapshot.has("openrlhf") and requirements.is_version_allowed(ring_flash_attn.COMPATIBLE_WITH_SHIM, transformers):
         lines.append("OpenRLHF 0.11.2 puts the name back itself: its own import works, a direct one does not")
     return tuple(lines)
 
 
 def _fixes(snapshot: Snapshot, ring: Version, transformers: Version) -> Iterator[Fix]:
-    newest = Version(knowledge.LAST)
-    also = (f"ring-flash-attn=={newest}",) if ring < newest else ()
-    requirements = pins.transformers_in(snapshot, knowledge.WORKS["0.1.8"])
-    if requirements:
-        yield install.install(snapshot, *requirements, *also)
-    if pins.allowed(knowledge.WORKS_WITH_SHIM, transformers) and not also:
-        yield Fix("put the name back before the import", "edit", knowledge.SHIM, "safe")
-    elif not requirements:
-        yield from _with_shim(snapshot, also)
+    newest = Version(ring_flash_attn.LAST)
+    ring_requirements = (f"ring-flash-attn=={newest}",) if ring < newest else ()
+    transformers_requirements = requirements.transformers_in(snapshot, ring_flash_attn.WORKS["0.1.8"])
+    if transformers_requirements:
+        yield install.install(snapshot, *transformers_requirements, *ring_requirements)
+    if requirements.is_version_allowed(ring_flash_attn.COMPATIBLE_WITH_SHIM, transformers) and not ring_requirements:
+        yield Fix("put the name back before the import", "edit", ring_flash_attn.SHIM, "safe")
+    elif not transformers_requirements:
+        yield from _shim_fixes(snapshot, ring_requirements)
 
 
-def _with_shim(snapshot: Snapshot, also: tuple[str, ...]) -> Iterator[Fix]:
-    requirements = pins.transformers_in(snapshot, knowledge.WORKS_WITH_SHIM)
-    if requirements:
-        yield install.install(snapshot, *requirements, *also)
-        yield Fix("and put the name back before the import", "edit", knowledge.SHIM, "safe")
+def _shim_fixes(snapshot: Snapshot, ring_requirements: tuple[str, ...]) -> Iterator[Fix]:
+    transformers_requirements = requirements.transformers_in(snapshot, ring_flash_attn.COMPATIBLE_WITH_SHIM)
+    if transformers_requirements:
+        yield install.install(snapshot, *transformers_requirements, *ring_requirements)
+        yield Fix("and put the name back before the import", "edit", ring_flash_attn.SHIM, "safe")
 
 
 RULE = Rule("ATN140", "error", check, needs=frozenset({"ring"}))

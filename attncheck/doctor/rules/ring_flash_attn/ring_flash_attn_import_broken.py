@@ -23,25 +23,25 @@ from attncheck.doctor.fixes import install
 from attncheck.doctor.rules import Rule
 from attncheck.doctor.rules.ring_flash_attn import ring_flash_attn_import
 
-BELOW = ("torch", "transformers", ring_flash_attn_import.MODULE, "flash_attn", "flash_attn_2_cuda")
-FAILED = ("raised", "died", "hung")
+DEPENDENCIES = ("torch", "transformers", ring_flash_attn_import.MODULE, "flash_attn", "flash_attn_2_cuda")
+FAILED_OUTCOMES = ("raised", "died", "hung")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the import failed and nothing below it did."""
+    """Yield a problem where the import failed and none of its own dependencies did."""
     if not snapshot.has("ring-flash-attn"):
         return
     outcome = need(snapshot.imported("ring_flash_attn"), "how importing ring_flash_attn ended")
-    if outcome.outcome not in FAILED or _explained(snapshot, outcome):
+    if outcome.outcome not in FAILED_OUTCOMES or _is_explained(snapshot, outcome):
         return
     ring = need(snapshot.package("ring-flash-attn"), "ring-flash-attn").version
-    how = f"{outcome.exception}: {outcome.message}" if outcome.outcome == "raised" else outcome.signal
+    error = f"{outcome.exception}: {outcome.message}" if outcome.outcome == "raised" else outcome.signal
     yield Problem(
         message=f"importing ring_flash_attn {ring} {outcome.outcome}",
         subject=f"ring-flash-attn {ring}",
-        evidence=(f"import lane: {how or outcome.outcome}", *outcome.frames[-3:]),
+        evidence=(f"import lane: {error or outcome.outcome}", *outcome.frames[-3:]),
         fixes=(
-            *install.patience(outcome),
+            *install.extend_import_timeout(outcome),
             install.install(
                 snapshot, f"ring-flash-attn=={ring}", options=("--no-deps", "--force-reinstall"), title="reinstall it"
             ),
@@ -49,12 +49,14 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     )
 
 
-def _explained(snapshot: Snapshot, outcome: ImportOutcome) -> bool:
-    """Say whether another rule knows why."""
+def _is_explained(snapshot: Snapshot, outcome: ImportOutcome) -> bool:
+    """Return whether another rule reports the cause."""
     if f"from '{ring_flash_attn_import.MODULE}'" in outcome.message or not snapshot.has("flash-attn"):
         return True
-    found = (snapshot.imported(module) for module in BELOW)
-    return any(isinstance(other, Known) and other.value.outcome in FAILED for other in found)
+    dependencies = (snapshot.imported(module) for module in DEPENDENCIES)
+    return any(
+        isinstance(dependency, Known) and dependency.value.outcome in FAILED_OUTCOMES for dependency in dependencies
+    )
 
 
 RULE = Rule("ATN144", "error", check, needs=frozenset({"ring"}))

@@ -24,8 +24,8 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge import ring_flash_attn as knowledge
-from attncheck.doctor.knowledge.transformers import LAST
+from attncheck.doctor.knowledge import ring_flash_attn
+from attncheck.doctor.knowledge.transformers import LAST_RELEASE_READ
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Rule
 
@@ -36,53 +36,57 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return
     ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")
     transformers = need(snapshot.version("transformers"), "transformers' version")
-    measured = _measured(snapshot)
-    count = measured or knowledge.parameters(transformers)
-    if not knowledge.known(ring) or count is None or count in knowledge.accepted(ring):
+    measured = _measured_parameter_count(snapshot)
+    count = measured or ring_flash_attn.forward_parameter_count(transformers)
+    accepted_counts = ring_flash_attn.accepted_parameter_counts(ring)
+    if not ring_flash_attn.is_known_release(ring) or count is None or count in accepted_counts:
         return
-    if ring < Version(knowledge.LAST) and requirements.allowed(knowledge.works(Version(knowledge.LAST)), transformers):
+    newest = Version(ring_flash_attn.LAST)
+    newest_works = requirements.is_version_allowed(ring_flash_attn.compatible_transformers(newest), transformers)
+    if ring < newest and newest_works:
         return  # ATN143: the newest ring-flash-attn works here
-    accepted = ", ".join(map(str, sorted(knowledge.accepted(ring))))
+    accepted = ", ".join(map(str, sorted(accepted_counts)))
     yield Problem(
         message=f"ring-flash-attn {ring} takes a _flash_attention_forward of {accepted} parameters, and that of "
         f"transformers {transformers} has {count}",
         subject=f"ring-flash-attn {ring}",
         evidence=_evidence(snapshot, ring, count, measured),
         fixes=tuple(_fixes(snapshot, ring)),
-        predicted=measured is None and transformers > Version(LAST),
+        predicted=measured is None and transformers > Version(LAST_RELEASE_READ),
     )
 
 
-def _measured(snapshot: Snapshot) -> int | None:
+def _measured_parameter_count(snapshot: Snapshot) -> int | None:
     if not isinstance(snapshot.interfaces, Known):
         return None
-    return len(snapshot.interfaces.value.signatures.get(knowledge.FORWARD, ())) or None
+    return len(snapshot.interfaces.value.signatures.get(ring_flash_attn.FORWARD_FUNCTION, ())) or None
 
 
 def _evidence(snapshot: Snapshot, ring: Version, count: int, measured: int | None) -> tuple[str, ...]:
-    where = "import lane" if measured else "static lane, from the table of versions"
-    lines = [f"{where}: {count} parameters", "its error says to upgrade transformers, which does not help"]
-    symbol, releases = knowledge.imports(ring)
+    lane = "import lane" if measured else "static lane, from the table of versions"
+    lines = [f"{lane}: {count} parameters", "its error says to upgrade transformers, which does not help"]
+    symbol, releases = ring_flash_attn.imported_name(ring)
     outcome = snapshot.imported("ring_flash_attn")
     imports = isinstance(outcome, Known) and outcome.value.outcome == "ok"
-    if not imports and not requirements.allowed(
-        releases, need(snapshot.version("transformers"), "transformers' version")
-    ):
+    transformers = need(snapshot.version("transformers"), "transformers' version")
+    if not imports and not requirements.is_version_allowed(releases, transformers):
         lines.append(f"`import ring_flash_attn` fails before that: it imports {symbol}, which is not there either")
     return tuple(lines)
 
 
 def _fixes(snapshot: Snapshot, ring: Version) -> Iterator[Fix]:
-    also = (f"ring-flash-attn=={knowledge.LAST}",) if ring < Version(knowledge.LAST) else ()
-    plain = requirements.transformers_in(snapshot, knowledge.WORKS["0.1.8"])
-    shimmed = requirements.transformers_in(snapshot, knowledge.WORKS_WITH_SHIM)
+    ring_requirements = (f"ring-flash-attn=={ring_flash_attn.LAST}",) if ring < Version(ring_flash_attn.LAST) else ()
+    compatible = requirements.transformers_in(snapshot, ring_flash_attn.WORKS["0.1.8"])
+    shimmed = requirements.transformers_in(snapshot, ring_flash_attn.COMPATIBLE_WITH_SHIM)
     if shimmed and snapshot.has("openrlhf"):
-        yield install.install(snapshot, *shimmed, *also, title="take transformers that OpenRLHF makes fit by itself")
-    if plain:
-        yield install.install(snapshot, *plain, *also)
+        yield install.install(
+            snapshot, *shimmed, *ring_requirements, title="take transformers that OpenRLHF makes fit by itself"
+        )
+    if compatible:
+        yield install.install(snapshot, *compatible, *ring_requirements)
     elif shimmed and not snapshot.has("openrlhf"):
-        yield install.install(snapshot, *shimmed, *also)
-        yield Fix("and put the missing name back before the import", "edit", knowledge.SHIM, "safe")
+        yield install.install(snapshot, *shimmed, *ring_requirements)
+        yield Fix("and put the missing name back before the import", "edit", ring_flash_attn.SHIM, "safe")
 
 
 RULE = Rule("ATN141", "error", check, needs=frozenset({"ring"}))

@@ -22,7 +22,7 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge import ring_flash_attn as knowledge
+from attncheck.doctor.knowledge import ring_flash_attn
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Rule
 
@@ -33,29 +33,32 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return
     ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")
     transformers = need(snapshot.version("transformers"), "transformers' version")
-    newest = Version(knowledge.LAST)
-    if ring >= newest or requirements.allowed(knowledge.works(ring), transformers):
+    newest = Version(ring_flash_attn.LAST)
+    compatible = ring_flash_attn.compatible_transformers(ring)
+    compatible_with_newest = ring_flash_attn.compatible_transformers(newest)
+    if ring >= newest or requirements.is_version_allowed(compatible, transformers):
         return
-    if not requirements.allowed(knowledge.works(newest), transformers) or _works_all_the_same(
-        snapshot, ring, transformers
-    ):
+    if not requirements.is_version_allowed(compatible_with_newest, transformers):
+        return
+    if _works_when_patched(snapshot, ring, transformers):
         return
     yield Problem(
         message=f"ring-flash-attn {ring} is too old for transformers {transformers}; {newest} works with it",
         subject=f"ring-flash-attn {ring}",
         evidence=(
-            f"static lane: ring-flash-attn {ring} works with transformers {knowledge.works(ring)}, "
-            f"{newest} with {knowledge.works(newest)}",
+            f"static lane: ring-flash-attn {ring} works with transformers {compatible}, "
+            f"{newest} with {compatible_with_newest}",
         ),
         fixes=(install.install(snapshot, f"ring-flash-attn=={newest}", options=("--no-deps",)),),
     )
 
 
-def _works_all_the_same(snapshot: Snapshot, ring: Version, transformers: Version) -> bool:
-    """Say whether somebody patched the import, and the signature fits."""
+def _works_when_patched(snapshot: Snapshot, ring: Version, transformers: Version) -> bool:
+    """Return whether the import works, as where somebody patched it, and the signature fits."""
     outcome = snapshot.imported("ring_flash_attn")
     imports = isinstance(outcome, Known) and outcome.value.outcome == "ok"
-    return imports and knowledge.parameters(transformers) in knowledge.accepted(ring)
+    parameter_count = ring_flash_attn.forward_parameter_count(transformers)
+    return imports and parameter_count in ring_flash_attn.accepted_parameter_counts(ring)
 
 
 RULE = Rule("ATN143", "error", check, needs=frozenset({"ring"}))

@@ -23,8 +23,8 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import flash_attn_itself
-from attncheck.doctor.knowledge import ring_flash_attn as knowledge
+from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
+from attncheck.doctor.knowledge import ring_flash_attn
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.packages import is_cpu_build
 from attncheck.doctor.rules import Rule
@@ -34,31 +34,33 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where no package for ring attention is installed."""
     if snapshot.has("ring-flash-attn", "yunchang"):
         return
-    newest = Version(knowledge.LAST)
-    works = knowledge.works(newest)
+    newest = Version(ring_flash_attn.LAST)
+    compatible = ring_flash_attn.compatible_transformers(newest)
     transformers = snapshot.version("transformers")
-    fits = not isinstance(transformers, Known) or requirements.allowed(works, transformers.value)
-    there = (
+    fits = not isinstance(transformers, Known) or requirements.is_version_allowed(compatible, transformers.value)
+    installed = (
         f"transformers {transformers.value} is here" if isinstance(transformers, Known) else "transformers is not here"
     )
     yield Problem(
         message="ring attention is asked for, and neither ring-flash-attn nor yunchang is installed",
         subject="ring-flash-attn",
-        evidence=(f"ring-flash-attn {newest} works with transformers {works}; {there}",),
-        fixes=tuple(_fixes(snapshot, f"ring-flash-attn=={newest}", "" if fits else works)),
+        evidence=(f"ring-flash-attn {newest} works with transformers {compatible}; {installed}",),
+        fixes=tuple(_fixes(snapshot, f"ring-flash-attn=={newest}", "" if fits else compatible)),
     )
 
 
 def _fixes(snapshot: Snapshot, requirement: str, transformers: str) -> Iterator[Fix]:
     """Yield what ring attention needs, in the order in which it is needed."""
     if not snapshot.has("flash-attn"):
-        yield from flash_attn_itself(snapshot)
+        yield from install_flash_attn_package(snapshot)
         if isinstance(snapshot.torch, Known) and is_cpu_build(snapshot.torch.value):
             return  # nothing that is installed here would run
     yield install.install(snapshot, requirement, options=("--no-deps",))
-    together = requirements.transformers_in(snapshot, transformers) if transformers else ()
-    if together:
-        yield install.install(snapshot, *together, title=f"and a transformers that {requirement} knows")
+    transformers_requirements = requirements.transformers_in(snapshot, transformers) if transformers else ()
+    if transformers_requirements:
+        yield install.install(
+            snapshot, *transformers_requirements, title=f"and a transformers that {requirement} knows"
+        )
 
 
 RULE = Rule("ATN130", "warning", check, needs=frozenset({"ring"}), general=True)

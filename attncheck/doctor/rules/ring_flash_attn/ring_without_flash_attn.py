@@ -19,26 +19,30 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.flash_attn import flash_attn_itself
+from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where ring-flash-attn's import of flash_attn finds nothing."""
+    """Yield a problem where ring-flash-attn imports flash_attn, which is not installed."""
     if not snapshot.has("ring-flash-attn") or snapshot.has("flash-attn", "openrlhf"):
-        return  # under OpenRLHF ATN146 says it
+        return  # under OpenRLHF ATN146 reports it
     outcome = snapshot.imported("ring_flash_attn")
-    tried = outcome.value if isinstance(outcome, Known) and outcome.value.outcome in ("ok", "raised") else None
-    if tried is not None and (tried.outcome == "ok" or "flash_attn" not in tried.message):
+    attempt = outcome.value if isinstance(outcome, Known) and outcome.value.outcome in ("ok", "raised") else None
+    if attempt is not None and (attempt.outcome == "ok" or "flash_attn" not in attempt.message):
         return  # flash_attn comes from outside the distributions, or the import fails for another reason
     ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")
-    lane = f"import lane: {tried.exception}: {tried.message}" if tried else "static lane: no distribution flash-attn"
-    other = ("flash-attn-4 is installed; it has no flash_attn_interface",) if snapshot.has("flash-attn-4") else ()
+    evidence = (
+        f"import lane: {attempt.exception}: {attempt.message}" if attempt else "static lane: no distribution flash-attn"
+    )
+    flash_attn_4_evidence = (
+        ("flash-attn-4 is installed; it has no flash_attn_interface",) if snapshot.has("flash-attn-4") else ()
+    )
     yield Problem(
         message=f"ring-flash-attn {ring} cannot be imported: flash-attn is not installed",
         subject=f"ring-flash-attn {ring}",
-        evidence=(lane, *other),
-        fixes=flash_attn_itself(snapshot),
+        evidence=(evidence, *flash_attn_4_evidence),
+        fixes=install_flash_attn_package(snapshot),
     )
 
 

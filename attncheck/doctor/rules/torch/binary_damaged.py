@@ -18,31 +18,31 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.torch import reinstall
-from attncheck.doctor.queries.packages import failed, imports_fine
+from attncheck.doctor.fixes.torch import reinstall_from_own_index
+from attncheck.doctor.queries.packages import can_import, find_failed_import
 from attncheck.doctor.rules import Rule
 
-DAMAGE = ("truncated", "damaged")
-ELSEWHERE = ("torch", "flash-attn", "flash-attn-3")  # ATN102, ATN108 and ATN126 report their failing imports
+DAMAGE_PREFIXES = ("truncated", "damaged")
+REPORTED_ELSEWHERE = ("torch", "flash-attn", "flash-attn-3")  # ATN102, ATN108 and ATN126 report their failing imports
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each package with a damaged binary."""
-    seen = set()
+    reported = set()
     for binary in snapshot.binaries:
         name = binary.distribution
         package = snapshot.package(name)
         module = "torch" if name == "torch" else binary.module
-        if not binary.problem.startswith(DAMAGE) or not isinstance(package, Known) or name in seen:
+        if not binary.problem.startswith(DAMAGE_PREFIXES) or not isinstance(package, Known) or name in reported:
             continue
-        if imports_fine(snapshot, module) or (name in ELSEWHERE and failed(snapshot, module)):
+        if can_import(snapshot, module) or (name in REPORTED_ELSEWHERE and find_failed_import(snapshot, module)):
             continue
-        seen.add(name)
+        reported.add(name)
         yield Problem(
             message=f"{binary.path} of {name} {package.value.version} is {binary.problem}",
             subject=f"{name} {package.value.version}",
             evidence=(f"static lane: {binary.size_bytes} bytes, {binary.problem}",),
-            fixes=(reinstall(snapshot, package.value),),
+            fixes=(reinstall_from_own_index(snapshot, package.value),),
         )
 
 

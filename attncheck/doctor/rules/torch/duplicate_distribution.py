@@ -22,20 +22,21 @@ from attncheck.core.environment import Distribution
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import install_flash_attn
-from attncheck.doctor.knowledge.frameworks import MATTERS
+from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
+from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
 from attncheck.doctor.rules import Rule
 
-ALSO = frozenset({"numpy", "einops"})
+ALSO_WATCHED = frozenset({"numpy", "einops"})
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem for each project that is recorded twice in one place."""
-    found: dict[tuple[str, str], list[Distribution]] = defaultdict(list)
+    """Yield a problem for each project with two versions recorded in one folder."""
+    copies_by_location: dict[tuple[str, str], list[Distribution]] = defaultdict(list)
     for distribution in snapshot.distributions:
-        if distribution.name in MATTERS | ALSO and not distribution.problem.startswith("left behind"):
-            found[distribution.name, distribution.location].append(distribution)
-    for (name, location), copies in found.items():
+        left_behind = distribution.problem.startswith("left behind")
+        if distribution.name in RELEVANT_DISTRIBUTIONS | ALSO_WATCHED and not left_behind:
+            copies_by_location[distribution.name, distribution.location].append(distribution)
+    for (name, location), copies in copies_by_location.items():
         versions = sorted({copy.version or "?" for copy in copies})
         if len(versions) < 2:
             continue
@@ -48,10 +49,10 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 
 
 def _fixes(snapshot: Snapshot, name: str, copies: list[Distribution]) -> Iterator[Fix]:
-    remove = install.uninstall(snapshot, name).text
+    remove = install.uninstall_packages(snapshot, name).text
     yield Fix(f"remove every copy of {name}", "command", " && ".join([remove] * len(copies)), "unsafe")
     if name == "flash-attn":
-        yield from install_flash_attn(snapshot)[:1]
+        yield from flash_attn_fixes(snapshot)[:1]
     else:
         yield install.install(snapshot, f"{name}=={copies[0].version}", options=("--no-deps",))
 

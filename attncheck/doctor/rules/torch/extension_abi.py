@@ -24,76 +24,78 @@ from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.packages import (
     FLASH_EXTENSION,
-    failed,
-    imports_fine,
+    can_import,
+    describe_failed_import,
+    find_failed_import,
     is_cpu_build,
-    missing_symbol,
-    told,
+    parse_missing_symbol,
     torch_works,
 )
 from attncheck.doctor.queries.symbols import demangle_hint
 from attncheck.doctor.rules import Rule
 
-ELSEWHERE = ("", "torch", "flash-attn", "flash-attn-3", "torchvision", "torchaudio", "xformers")
+REPORTED_ELSEWHERE = ("", "torch", "flash-attn", "flash-attn-3", "torchvision", "torchaudio", "xformers")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each distribution with an extension that does not fit torch."""
     if not torch_works(snapshot) or not isinstance(snapshot.torch, Known) or is_cpu_build(snapshot.torch.value):
         return
-    seen = set(ELSEWHERE)
+    reported = set(REPORTED_ELSEWHERE)
     for binary in snapshot.binaries:
-        if binary.distribution in seen or binary.module == FLASH_EXTENSION or not _broken(snapshot, binary):
+        if binary.distribution in reported or binary.module == FLASH_EXTENSION or not _lacks_symbols(snapshot, binary):
             continue
-        seen.add(binary.distribution)
-        found = snapshot.package(binary.distribution)
-        if isinstance(found, Known) and not _reported_elsewhere(snapshot, found.value):
-            yield _problem(snapshot, found.value, binary, snapshot.torch.value.version)
+        reported.add(binary.distribution)
+        package = snapshot.package(binary.distribution)
+        if isinstance(package, Known) and not _is_reported_elsewhere(snapshot, package.value):
+            yield _make_problem(snapshot, package.value, binary, snapshot.torch.value.version)
 
 
-def _broken(snapshot: Snapshot, binary: Binary) -> bool:
-    if not binary.missing_symbols or imports_fine(snapshot, binary.module):
+def _lacks_symbols(snapshot: Snapshot, binary: Binary) -> bool:
+    if not binary.missing_symbols or can_import(snapshot, binary.module):
         return False
     return bool(binary.module)
 
 
-def _reported_elsewhere(snapshot: Snapshot, distribution: Distribution) -> bool:
+def _is_reported_elsewhere(snapshot: Snapshot, distribution: Distribution) -> bool:
     torch = snapshot.version("torch")
     return (
         distribution.name == "vllm"
         and isinstance(torch, Known)
         and any(
-            not requirements.allowed(demand.specifier, torch.value)
-            for demand in requirements.demands_of(snapshot, distribution, "torch")
+            not requirements.is_version_allowed(requirement.specifier, torch.value)
+            for requirement in requirements.applicable_requirements(snapshot, distribution, "torch")
         )
     )
 
 
-def _problem(snapshot: Snapshot, distribution: Distribution, binary: Binary, torch: str) -> Problem:
-    failure = failed(snapshot, binary.module)
-    symbol = (missing_symbol(failure.message) if failure else "") or binary.missing_symbols[0]
-    asks = ", ".join(str(demand) for demand in requirements.demands_of(snapshot, distribution, "torch"))
+def _make_problem(snapshot: Snapshot, distribution: Distribution, binary: Binary, torch: str) -> Problem:
+    failure = find_failed_import(snapshot, binary.module)
+    symbol = (parse_missing_symbol(failure.message) if failure else "") or binary.missing_symbols[0]
+    torch_requirements = ", ".join(
+        str(requirement) for requirement in requirements.applicable_requirements(snapshot, distribution, "torch")
+    )
     name = f"{distribution.name} {distribution.version}"
     return Problem(
         message=f"{name} was built for another torch than {torch}: it lacks {demangle_hint(symbol)}",
         subject=name,
         evidence=(
-            told(failure) if failure else f"static lane: {binary.path}",
+            describe_failed_import(failure) if failure else f"static lane: {binary.path}",
             f"{len(binary.missing_symbols)} of {binary.torch_symbols} symbols asked of torch are missing: {symbol}",
-            *((f"Requires-Dist of {name}: {asks}",) if asks else ()),
+            *((f"Requires-Dist of {name}: {torch_requirements}",) if torch_requirements else ()),
         ),
-        fixes=(_again(snapshot, distribution),),
+        fixes=(_install_matching_version(snapshot, distribution),),
         predicted=failure is None,
     )
 
 
-def _again(snapshot: Snapshot, distribution: Distribution) -> Fix:
+def _install_matching_version(snapshot: Snapshot, distribution: Distribution) -> Fix:
     torch = snapshot.version("torch")
-    held = f"torch=={torch.value}" if isinstance(torch, Known) else "torch"
+    torch_requirement = f"torch=={torch.value}" if isinstance(torch, Known) else "torch"
     return install.install(
         snapshot,
         distribution.name,
-        held,
+        torch_requirement,
         options=("--upgrade", "--no-cache-dir"),
         title=f"let the installer choose a {distribution.name} for this torch",
     )

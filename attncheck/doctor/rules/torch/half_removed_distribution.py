@@ -20,22 +20,25 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import install_flash_attn
+from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.fixes.torch import reinstall_torch
-from attncheck.doctor.knowledge.frameworks import MATTERS
+from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
 from attncheck.doctor.rules import Rule
 
-ALSO = frozenset({"numpy", "einops"})
-HARMLESS = "RECORD is missing"
-VITAL = ("torch", "flash-attn", "transformers", "tokenizers", "numpy")
-FATAL = ("files are gone", "METADATA is missing")  # transformers asks importlib.metadata for versions, and dies
+ALSO_WATCHED = frozenset({"numpy", "einops"})
+HARMLESS_PROBLEM = "RECORD is missing"
+VITAL_PACKAGES = ("torch", "flash-attn", "transformers", "tokenizers", "numpy")
+FATAL_PROBLEMS = (
+    "files are gone",
+    "METADATA is missing",
+)  # transformers asks importlib.metadata for versions, and dies
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem for each watched package that is not whole."""
+    """Yield a problem for each watched package with missing files or metadata."""
     for distribution in snapshot.distributions:
-        name = _project(distribution.name)
-        if not name or not distribution.problem or distribution.problem == HARMLESS:
+        name = _watched_project(distribution.name)
+        if not name or not distribution.problem or distribution.problem == HARMLESS_PROBLEM:
             continue
         if distribution.name != name and _is_whole(snapshot, name):
             continue
@@ -45,26 +48,28 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             subject=name,
             evidence=(f"static lane: {distribution.name} in {distribution.location}",),
             fixes=_fixes(snapshot, name, distribution.version),
-            predicted=name not in VITAL or not any(words in distribution.problem for words in FATAL),
+            predicted=name not in VITAL_PACKAGES or not any(text in distribution.problem for text in FATAL_PROBLEMS),
         )
 
 
-def _project(name: str) -> str:
-    """Return the watched project that `name` stands for, or ""; pip hides what it removes behind "~"."""
+def _watched_project(name: str) -> str:
+    """Return the watched project that `name` stands for, or ""; pip replaces the start of what it removes by "~"."""
     rest = name.lstrip("~")
-    hidden = len(name) - len(rest)
-    return next((known for known in sorted(MATTERS | ALSO) if known[hidden:] == rest), "")
+    hidden_length = len(name) - len(rest)
+    return next(
+        (project for project in sorted(RELEVANT_DISTRIBUTIONS | ALSO_WATCHED) if project[hidden_length:] == rest), ""
+    )
 
 
 def _is_whole(snapshot: Snapshot, name: str) -> bool:
-    return any(d.name == name and not d.problem for d in snapshot.distributions)
+    return any(distribution.name == name and not distribution.problem for distribution in snapshot.distributions)
 
 
 def _fixes(snapshot: Snapshot, name: str, version: str) -> tuple[Fix, ...]:
     if name == "torch" and isinstance(snapshot.torch, Known):
         return (reinstall_torch(snapshot),)
     if name == "flash-attn" and isinstance(snapshot.torch, Known):
-        return install_flash_attn(snapshot)[:1]
+        return flash_attn_fixes(snapshot)[:1]
     requirement = f"{name}=={version}" if version else name
     return (install.install(snapshot, requirement, options=("--no-deps", "--force-reinstall")),)
 

@@ -20,20 +20,20 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.rules import Rule
 
-_OFF = ("", "0", "false", "no", "off")
+_FALSE_VALUES = ("", "0", "false", "no", "off")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem for each setting that the printed commands would stumble over."""
-    if install.installer(snapshot).startswith("uv "):
+    """Yield a problem for each pip setting that would make the printed commands fail."""
+    if install.install_command(snapshot).startswith("uv "):
         return  # uv reads none of it
-    for setting, effect in _traps(snapshot):
+    for setting, effect in _harmful_settings(snapshot):
         value = snapshot.build_tools.pip_config.get(setting, "")
         yield Problem(
             message=f"pip is set to {setting}: {effect}",
             subject="pip",
             evidence=(f"pip's configuration: {setting} = {value}",),
-            fixes=_lifted(snapshot, setting),
+            fixes=_overrule_setting(snapshot, setting),
         )
     host = snapshot.host
     if snapshot.build_tools.externally_managed and not host.virtual_environment and not host.conda:
@@ -41,45 +41,47 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             message="this interpreter is managed by the operating system: pip refuses to install into it",
             subject="pip",
             evidence=("EXTERNALLY-MANAGED lies beside its standard library",),
-            fixes=(_venv(snapshot),),
+            fixes=(_make_virtual_environment(snapshot),),
         )
 
 
-def _lifted(snapshot: Snapshot, setting: str) -> tuple[Fix, ...]:
-    """Return what overrules the setting, wherever it stands: a variable goes before pip's files."""
+def _overrule_setting(snapshot: Snapshot, setting: str) -> tuple[Fix, ...]:
+    """Return the fix that overrules the setting wherever it stands: a variable takes precedence over pip's files."""
     if setting == "require-virtualenv":
-        return (_venv(snapshot),)
+        return (_make_virtual_environment(snapshot),)
     if setting in ("target", "prefix"):
-        return (Fix(f"take {setting} out of pip's configuration", "command", f"{_pip(snapshot)} config debug"),)
+        return (Fix(f"take {setting} out of pip's configuration", "command", f"{_pip_command(snapshot)} config debug"),)
     value = ":none:" if setting == "only-binary" else "0"
-    return (install.export("PIP_" + setting.upper().replace("-", "_"), value, f"lift {setting} for this shell"),)
+    return (
+        install.export_variable("PIP_" + setting.upper().replace("-", "_"), value, f"lift {setting} for this shell"),
+    )
 
 
-def _venv(snapshot: Snapshot) -> Fix:
+def _make_virtual_environment(snapshot: Snapshot) -> Fix:
     return Fix("make a virtual environment", "command", f"{snapshot.host.executable} -m venv .venv")
 
 
-def _pip(snapshot: Snapshot) -> str:
+def _pip_command(snapshot: Snapshot) -> str:
     return f"{snapshot.host.executable} -m pip"
 
 
-def _on(snapshot: Snapshot, setting: str) -> bool:
-    return snapshot.build_tools.pip_config.get(setting, "").strip().lower() not in _OFF
+def _is_on(snapshot: Snapshot, setting: str) -> bool:
+    return snapshot.build_tools.pip_config.get(setting, "").strip().lower() not in _FALSE_VALUES
 
 
-def _traps(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    inside = snapshot.host.virtual_environment
-    if inside and _on(snapshot, "user"):
+def _harmful_settings(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    in_virtual_environment = snapshot.host.virtual_environment
+    if in_virtual_environment and _is_on(snapshot, "user"):
         yield "user", "inside a virtual environment every install fails"
-    if not inside and not snapshot.host.conda and _on(snapshot, "require-virtualenv"):
+    if not in_virtual_environment and not snapshot.host.conda and _is_on(snapshot, "require-virtualenv"):
         yield "require-virtualenv", "this interpreter is not in a virtual environment, so every install fails"
     for setting in ("target", "prefix"):
-        if _on(snapshot, setting):
+        if _is_on(snapshot, setting):
             yield setting, "packages go to another place than the one examined"
-    if _on(snapshot, "no-index"):
+    if _is_on(snapshot, "no-index"):
         yield "no-index", "only what find-links names can be installed"
-    only = snapshot.build_tools.pip_config.get("only-binary", "").replace(" ", ",").split(",")
-    if {":all:", "flash-attn", "flash_attn"} & set(only):
+    only_binary = snapshot.build_tools.pip_config.get("only-binary", "").replace(" ", ",").split(",")
+    if {":all:", "flash-attn", "flash_attn"} & set(only_binary):
         yield "only-binary", "flash-attn cannot be built, and PyPI has its sources only"
 
 

@@ -22,32 +22,32 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import reinstall_torch
-from attncheck.doctor.queries.packages import failed, told
+from attncheck.doctor.queries.packages import describe_failed_import, find_failed_import
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem for each import name that something unowned takes."""
+    """Yield a problem for each import name that resolves to a file that no distribution owns."""
     for shadow in snapshot.shadows:
-        name, _, place = shadow.partition(" at ")
-        outcome = failed(snapshot, name)
-        among = place.rpartition("/")[0] in {distribution.location for distribution in snapshot.distributions}
+        name, _, path = shadow.partition(" at ")
+        outcome = find_failed_import(snapshot, name)
+        in_site_packages = path.rpartition("/")[0] in {distribution.location for distribution in snapshot.distributions}
         yield Problem(
-            message=f"import {name} takes {place}, which no installed package owns"
-            + (": its metadata is lost, or it was left behind" if among else ""),
+            message=f"import {name} takes {path}, which no installed package owns"
+            + (": its metadata is lost, or it was left behind" if in_site_packages else ""),
             subject=name,
-            evidence=(f"static lane: {shadow}", *((told(outcome),) if outcome else ())),
-            fixes=_fixes(snapshot, name, place, among),
+            evidence=(f"static lane: {shadow}", *((describe_failed_import(outcome),) if outcome else ())),
+            fixes=_fixes(snapshot, name, path, in_site_packages),
         )
 
 
-def _fixes(snapshot: Snapshot, name: str, place: str, among: bool) -> tuple[Fix, ...]:
-    away = Fix("move it out of the way", "manual", f"{place}: run elsewhere, or rename or delete it")
-    if not among or "(no __init__.py)" in place:
-        return (away,)
+def _fixes(snapshot: Snapshot, name: str, path: str, in_site_packages: bool) -> tuple[Fix, ...]:
+    move_away = Fix("move it out of the way", "manual", f"{path}: run elsewhere, or rename or delete it")
+    if not in_site_packages or "(no __init__.py)" in path:
+        return (move_away,)
     if name == "torch":
         return (reinstall_torch(snapshot),)
-    return (install.install(snapshot, name.replace("_", "-"), options=("--no-deps", "--force-reinstall")), away)
+    return (install.install(snapshot, name.replace("_", "-"), options=("--no-deps", "--force-reinstall")), move_away)
 
 
 RULE = Rule("ATN118", "warning", check)

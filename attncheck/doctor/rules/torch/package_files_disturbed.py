@@ -21,59 +21,61 @@ from attncheck.core.environment import Distribution
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import install_flash_attn
-from attncheck.doctor.queries.packages import flash_fault
+from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
+from attncheck.doctor.queries.packages import diagnose_flash_attn
 from attncheck.doctor.rules import Rule
 
-PACKAGES = ("flash_attn/", "flash_attn_3/", "flash_attn_interface", "ring_flash_attn/", "liger_kernel/")
-FOLDERS = {
+PACKAGE_PATHS = ("flash_attn/", "flash_attn_3/", "flash_attn_interface", "ring_flash_attn/", "liger_kernel/")
+FOLDER_BY_PACKAGE = {
     "flash-attn": "flash_attn/",
     "flash-attn-3": "flash_attn_",
     "flash-attn-4": "flash_attn/",
     "ring-flash-attn": "ring_flash_attn/",
     "liger-kernel": "liger_kernel/",
 }
-PATCHED = ("ring-flash-attn", "liger-kernel")
+PATCHED_PACKAGES = ("ring-flash-attn", "liger-kernel")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each package whose files were changed or removed."""
     for distribution in snapshot.distributions:
-        altered, missing = _disturbed(snapshot, distribution)
+        altered, missing = _changed_files(snapshot, distribution)
         if not altered and not missing:
             continue
-        counts = [f"{len(paths)} {what}" for paths, what in ((missing, "missing"), (altered, "changed")) if paths]
+        counts = [f"{len(paths)} {change}" for paths, change in ((missing, "missing"), (altered, "changed")) if paths]
         noun = "file" if len(altered) + len(missing) == 1 else "files"
         yield Problem(
             message=f"{distribution.name} {distribution.version} is not as it was installed: "
             f"{' and '.join(counts)} {noun}",
             subject=f"{distribution.name} {distribution.version}",
-            evidence=(*(f"missing: {p}" for p in missing[:3]), *(f"changed: {p}" for p in altered[:3])),
+            evidence=(*(f"missing: {path}" for path in missing[:3]), *(f"changed: {path}" for path in altered[:3])),
             fixes=tuple(_fixes(snapshot, distribution)),
         )
 
 
-def _disturbed(snapshot: Snapshot, distribution: Distribution) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    if distribution.editable or distribution.problem or distribution.name not in FOLDERS:
+def _changed_files(snapshot: Snapshot, distribution: Distribution) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if distribution.editable or distribution.problem or distribution.name not in FOLDER_BY_PACKAGE:
         return (), ()
-    if distribution.name == "flash-attn" and flash_fault(snapshot) is not None:
-        return (), ()  # ATN104 to ATN108 say what broke and lay it down again
-    altered = tuple(path for path in distribution.files_altered if _counts(snapshot, distribution, path))
+    if distribution.name == "flash-attn" and diagnose_flash_attn(snapshot) is not None:
+        return (), ()  # ATN104 to ATN108 report what broke and reinstall it
+    altered = tuple(path for path in distribution.files_altered if _is_relevant(snapshot, distribution, path))
     missing = tuple(
-        path for path in distribution.files_missing if path.endswith(".so") or _counts(snapshot, distribution, path)
+        path
+        for path in distribution.files_missing
+        if path.endswith(".so") or _is_relevant(snapshot, distribution, path)
     )
-    return () if distribution.name in PATCHED else altered, missing
+    return () if distribution.name in PATCHED_PACKAGES else altered, missing
 
 
-def _counts(snapshot: Snapshot, distribution: Distribution, path: str) -> bool:
-    """Say whether `path` is a module that the package runs: images are slimmed of tests, their libraries stripped."""
-    shared = path.startswith("flash_attn/cute/") and snapshot.has("flash-attn") and snapshot.has("flash-attn-4")
-    return path.endswith(".py") and path.startswith(FOLDERS[distribution.name]) and not shared
+def _is_relevant(snapshot: Snapshot, distribution: Distribution, path: str) -> bool:
+    """Return whether `path` is a module that the package runs; images are slimmed of tests, libraries stripped."""
+    is_shared = path.startswith("flash_attn/cute/") and snapshot.has("flash-attn") and snapshot.has("flash-attn-4")
+    return path.endswith(".py") and path.startswith(FOLDER_BY_PACKAGE[distribution.name]) and not is_shared
 
 
 def _fixes(snapshot: Snapshot, distribution: Distribution) -> Iterator[Fix]:
     if distribution.name == "flash-attn":
-        yield from install_flash_attn(snapshot)[:1]
+        yield from flash_attn_fixes(snapshot)[:1]
         return
     options = ("--no-deps", "--no-cache-dir", "--force-reinstall")
     yield install.install(snapshot, f"{distribution.name}=={distribution.version}", options=options)

@@ -24,9 +24,15 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge.torch_builds import INDEX
+from attncheck.doctor.knowledge.torch_builds import INDEX_URL
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.packages import failed, imports_fine, is_cpu_build, told, torch_works
+from attncheck.doctor.queries.packages import (
+    can_import,
+    describe_failed_import,
+    find_failed_import,
+    is_cpu_build,
+    torch_works,
+)
 from attncheck.doctor.queries.symbols import demangle_hint
 from attncheck.doctor.rules import Rule
 
@@ -34,55 +40,58 @@ COMPANIONS = ("torchvision", "torchaudio", "xformers")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem for each companion of torch that was made for another one."""
+    """Yield a problem for each companion of torch that was made for another torch."""
     torch = snapshot.version("torch")
     if not isinstance(torch, Known) or not torch_works(snapshot):
         return
     for name in COMPANIONS:
-        found = snapshot.package(name)
-        evidence = _evidence(snapshot, found.value, torch.value) if isinstance(found, Known) else ()
-        if isinstance(found, Known) and evidence:
+        package = snapshot.package(name)
+        evidence = _evidence(snapshot, package.value, torch.value) if isinstance(package, Known) else ()
+        if isinstance(package, Known) and evidence:
             yield Problem(
-                message=f"{name} {found.value.version} does not belong to torch {torch.value}",
-                subject=f"{name} {found.value.version}",
+                message=f"{name} {package.value.version} does not belong to torch {torch.value}",
+                subject=f"{name} {package.value.version}",
                 evidence=evidence,
-                fixes=(_fitting(snapshot, name, torch.value),),
+                fixes=(_install_matching_version(snapshot, name, torch.value),),
             )
 
 
 def _evidence(snapshot: Snapshot, companion: Distribution, torch: Version) -> tuple[str, ...]:
-    extensions = [each for each in snapshot.binaries if each.distribution == companion.name and each.module]
-    if any(imports_fine(snapshot, each.module) for each in extensions):
+    extensions = [binary for binary in snapshot.binaries if binary.distribution == companion.name and binary.module]
+    if any(can_import(snapshot, extension.module) for extension in extensions):
         return ()
-    broken = [
-        each
-        for each in requirements.demands_of(snapshot, companion, "torch")
-        if not requirements.allowed(each.specifier, torch)
+    unmet = [
+        requirement.specifier
+        for requirement in requirements.applicable_requirements(snapshot, companion, "torch")
+        if not requirements.is_version_allowed(requirement.specifier, torch)
     ]
     return (
-        *(f"Requires-Dist of {companion.name} {companion.version}: torch{each.specifier}" for each in broken),
-        *_lacking(snapshot, extensions),
+        *(f"Requires-Dist of {companion.name} {companion.version}: torch{specifier}" for specifier in unmet),
+        *_missing_symbols_evidence(snapshot, extensions),
     )
 
 
-def _lacking(snapshot: Snapshot, extensions: list[Binary]) -> Iterator[str]:
-    """Yield what the extensions ask for in vain; a CPU build of torch lacks all that is about CUDA (ATN205)."""
+def _missing_symbols_evidence(snapshot: Snapshot, extensions: list[Binary]) -> Iterator[str]:
+    """Yield the evidence of symbols that torch lacks; none for a CPU build, which lacks all of CUDA's (ATN205)."""
     if not isinstance(snapshot.torch, Known) or is_cpu_build(snapshot.torch.value):
         return
-    for each in extensions:
-        if each.missing_symbols:
-            failure, symbol = failed(snapshot, each.module), demangle_hint(each.missing_symbols[0])
-            yield told(failure) if failure else f"static lane: {each.path} asks for {symbol}, which torch lacks"
+    for extension in extensions:
+        if extension.missing_symbols:
+            failure = find_failed_import(snapshot, extension.module)
+            symbol = demangle_hint(extension.missing_symbols[0])
+            static = f"static lane: {extension.path} asks for {symbol}, which torch lacks"
+            yield describe_failed_import(failure) if failure else static
 
 
-def _fitting(snapshot: Snapshot, name: str, torch: Version) -> Fix:
+def _install_matching_version(snapshot: Snapshot, name: str, torch: Version) -> Fix:
     """Return the install of the companion that was released with `torch`, from the index that torch came from."""
-    index = ("--index-url", f"{INDEX}/{torch.local}") if (torch.local or "").startswith(("cu", "cpu", "rocm")) else ()
-    vision = f"0.{torch.minor + 15}.{torch.micro}"  # torch 2.8.0 has 0.23.0, 2.13.0 has 0.28.0
+    local = torch.local or ""
+    index = ("--index-url", f"{INDEX_URL}/{local}") if local.startswith(("cu", "cpu", "rocm")) else ()
+    torchvision_version = f"0.{torch.minor + 15}.{torch.micro}"  # torch 2.8.0 has 0.23.0, 2.13.0 has 0.28.0
     if name == "xformers" or torch.release < (2, 1) or (name == "torchaudio" and torch.release >= (2, 11)):
         title = f"let the installer choose a {name} for this torch"
         return install.install(snapshot, name, f"torch=={torch}", options=("--upgrade", *index), title=title)
-    version = vision if name == "torchvision" else torch.base_version
+    version = torchvision_version if name == "torchvision" else torch.base_version
     return install.install(snapshot, f"{name}=={version}", options=("--no-deps", *index))
 
 

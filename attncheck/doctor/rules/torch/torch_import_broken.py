@@ -24,33 +24,38 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import reinstall_torch
-from attncheck.doctor.queries.packages import culprit as culprit_of
-from attncheck.doctor.queries.packages import failed, missing_library, missing_symbol, told
+from attncheck.doctor.queries.packages import (
+    describe_failed_import,
+    find_failed_import,
+    find_failing_distribution,
+    parse_missing_library,
+    parse_missing_symbol,
+)
 from attncheck.doctor.queries.symbols import demangle_hint
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where importing torch was tried and failed."""
-    outcome = failed(snapshot, "torch")
+    outcome = find_failed_import(snapshot, "torch")
     if outcome is None or not isinstance(snapshot.package("torch"), Known):
         return
     version = snapshot.version("torch")
     name = f"torch {version.value}" if isinstance(version, Known) else "torch"
     yield Problem(
-        message=f"{name} cannot be imported: {_why(outcome)}",
+        message=f"{name} cannot be imported: {_describe_failure(outcome)}",
         subject=name,
-        evidence=(told(outcome), *(f"at {frame}" for frame in outcome.frames[-2:])),
+        evidence=(describe_failed_import(outcome), *(f"at {frame}" for frame in outcome.frames[-2:])),
         fixes=tuple(_fixes(snapshot, outcome)),
     )
 
 
-def _why(outcome: ImportOutcome) -> str:
+def _describe_failure(outcome: ImportOutcome) -> str:
     if outcome.outcome == "died":
         return f"the process died{f' with {outcome.signal}' if outcome.signal else ''}"
     if outcome.outcome == "hung":
         return f"it had not ended after {outcome.seconds:.0f} s"
-    library, symbol = missing_library(outcome.message), missing_symbol(outcome.message)
+    library, symbol = parse_missing_library(outcome.message), parse_missing_symbol(outcome.message)
     if library:
         return f"{library} is not found"
     if symbol:
@@ -60,12 +65,12 @@ def _why(outcome: ImportOutcome) -> str:
 
 
 def _fixes(snapshot: Snapshot, outcome: ImportOutcome) -> Iterator[Fix]:
-    yield from install.patience(outcome)
-    if missing_symbol(outcome.message) and "LD_LIBRARY_PATH" in snapshot.environ:
-        yield install.unset("LD_LIBRARY_PATH", title="let torch find its own libraries")
-    culprit = culprit_of(snapshot, outcome)
+    yield from install.extend_import_timeout(outcome)
+    if parse_missing_symbol(outcome.message) and "LD_LIBRARY_PATH" in snapshot.environ:
+        yield install.unset_variable("LD_LIBRARY_PATH", title="let torch find its own libraries")
+    culprit = find_failing_distribution(snapshot, outcome)
     if culprit is not None and culprit.name != "torch":
-        yield install.reinstall(snapshot, culprit)
+        yield install.reinstall_distribution(snapshot, culprit)
     yield reinstall_torch(snapshot)
 
 

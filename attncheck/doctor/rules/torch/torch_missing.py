@@ -18,13 +18,13 @@ from attncheck.core.facts import Absent
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.torch import install_torch
-from attncheck.doctor.queries.packages import imports_fine
+from attncheck.doctor.queries.packages import can_import
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where there is no torch."""
-    if not isinstance(snapshot.torch, Absent) or snapshot.has("torch") or imports_fine(snapshot, "torch"):
+    """Yield a problem where torch is not installed."""
+    if not isinstance(snapshot.torch, Absent) or snapshot.has("torch") or can_import(snapshot, "torch"):
         return
     reason = f": {snapshot.torch.reason}" if snapshot.torch.reason else ""
     yield Problem(

@@ -19,21 +19,21 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.torch import reinstall_torch
-from attncheck.doctor.queries.packages import tried, unresolved_of_torch
+from attncheck.doctor.queries.packages import import_outcome, unresolved_torch_libraries
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where torch's libraries cannot all be loaded and nobody has tried."""
-    if not isinstance(snapshot.torch, Known) or tried(snapshot, "torch") is not None:
+    """Yield a problem where a library of torch cannot be loaded and the import was not tried."""
+    if not isinstance(snapshot.torch, Known) or import_outcome(snapshot, "torch") is not None:
         return
-    lacking = unresolved_of_torch(snapshot)
-    if lacking:
+    unresolved = unresolved_torch_libraries(snapshot)
+    if unresolved:
         torch = snapshot.torch.value
         yield Problem(
-            message=f"torch {torch.version} cannot be imported: {', '.join(sorted(lacking))} is not found",
+            message=f"torch {torch.version} cannot be imported: {', '.join(sorted(unresolved))} is not found",
             subject=f"torch {torch.version}",
-            evidence=tuple(f"static lane: {path} needs {name}" for name, path in sorted(lacking.items())),
+            evidence=tuple(f"static lane: {path} needs {name}" for name, path in sorted(unresolved.items())),
             fixes=(reinstall_torch(snapshot),),
         )
 

@@ -18,25 +18,25 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.torch import TRITONS, triton_of_torch
+from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS, required_triton
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where torch's requirement on triton is not met by the one that is installed."""
+    """Yield a problem where the installed triton does not meet torch's requirement."""
     torch = snapshot.package("torch")
     if not isinstance(torch, Known):
         return
-    for requirement in requirements.demands_of(snapshot, torch.value, *TRITONS):
+    for requirement in requirements.applicable_requirements(snapshot, torch.value, *TRITON_DISTRIBUTIONS):
         installed = snapshot.version(requirement.name)
-        if isinstance(installed, Known) and not requirements.allowed(requirement.specifier, installed.value):
+        if isinstance(installed, Known) and not requirements.is_version_allowed(requirement.specifier, installed.value):
             yield Problem(
                 message=f"{requirement.name} {installed.value} is not the one of torch {torch.value.version}, "
                 f"which is {requirement.specifier}",
                 subject=f"{requirement.name} {installed.value}",
                 evidence=(f"Requires-Dist of torch: {requirement.name}{requirement.specifier}",),
-                fixes=(install.install(snapshot, triton_of_torch(snapshot), options=("--no-deps",)),),
+                fixes=(install.install(snapshot, required_triton(snapshot), options=("--no-deps",)),),
             )
 
 

@@ -25,50 +25,55 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge.frameworks import MATTERS, WATCHED
+from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS, WATCHED_DISTRIBUTIONS
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Rule
 
-TORCH_ELSEWHERE = ("vllm", "torchvision", "torchaudio", "xformers")
+TORCH_REPORTED_ELSEWHERE = ("vllm", "torchvision", "torchaudio", "xformers")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem for every framework whose requirements are broken."""
+    """Yield a problem for every framework whose requirements are not met."""
     for distribution in snapshot.distributions:
-        if distribution.name not in WATCHED or distribution.problem or _refuses(snapshot, distribution):
+        if distribution.name not in WATCHED_DISTRIBUTIONS or distribution.problem:
             continue
-        broken = list(_broken(snapshot, distribution))
-        if not broken:
+        if _fails_at_import(snapshot, distribution):
             continue
-        wants = ", ".join(f"{requirement} (here: {version})" for requirement, version in broken)
+        unmet = list(_unmet_requirements(snapshot, distribution))
+        if not unmet:
+            continue
+        listed = ", ".join(f"{requirement} (here: {version})" for requirement, version in unmet)
         yield Problem(
-            message=f"{distribution.name} {distribution.version} requires {wants}",
+            message=f"{distribution.name} {distribution.version} requires {listed}",
             subject=f"{distribution.name} {distribution.version}",
             evidence=(f"Requires-Dist of {distribution.name} {distribution.version}",),
             fixes=(
-                install.install(snapshot, *(str(requirement) for requirement, _ in broken), options=_options(broken)),
+                install.install(
+                    snapshot, *(str(requirement) for requirement, _ in unmet), options=_install_options(unmet)
+                ),
             ),
         )
 
 
-def _refuses(snapshot: Snapshot, distribution: Distribution) -> bool:
-    """Say whether it is transformers, which checks its requirements at import and failed: ATN154."""
+def _fails_at_import(snapshot: Snapshot, distribution: Distribution) -> bool:
+    """Return whether `distribution` is transformers, which checks its requirements at import, and failed: ATN154."""
     outcome = snapshot.imported("transformers")
     return distribution.name == "transformers" and isinstance(outcome, Known) and outcome.value.outcome == "raised"
 
 
-def _options(broken: list[tuple[Requirement, str]]) -> tuple[str, ...]:
-    """Return what pip must be told: flash-attn's build needs the installed torch."""
-    return ("--no-build-isolation",) if any(each.name.startswith("flash") for each, _ in broken) else ()
+def _install_options(unmet: list[tuple[Requirement, str]]) -> tuple[str, ...]:
+    """Return pip's options: flash-attn's build needs the installed torch."""
+    return ("--no-build-isolation",) if any(requirement.name.startswith("flash") for requirement, _ in unmet) else ()
 
 
-def _broken(snapshot: Snapshot, distribution: Distribution) -> Iterator[tuple[Requirement, str]]:
-    for requirement in requirements.demands_of(snapshot, distribution, *MATTERS):
-        name = requirements.normalised(requirement.name)
+def _unmet_requirements(snapshot: Snapshot, distribution: Distribution) -> Iterator[tuple[Requirement, str]]:
+    for requirement in requirements.applicable_requirements(snapshot, distribution, *RELEVANT_DISTRIBUTIONS):
+        name = requirements.canonical_name(requirement.name)
         installed = snapshot.version(name)
-        if (name == "torch" and distribution.name in TORCH_ELSEWHERE) or not isinstance(installed, Known):
+        if (name == "torch" and distribution.name in TORCH_REPORTED_ELSEWHERE) or not isinstance(installed, Known):
             continue
-        if not requirements.allowed(requirement.specifier, installed.value) and requirements.can_share(snapshot, name):
+        is_met = requirements.is_version_allowed(requirement.specifier, installed.value)
+        if not is_met and requirements.has_common_version(snapshot, name):
             requirement.marker = None
             yield requirement, str(installed.value)
 

@@ -17,29 +17,36 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge.frameworks import MATTERS, WATCHED
+from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS, WATCHED_DISTRIBUTIONS
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem for every package that two frameworks want in versions that exclude each other."""
-    for name in sorted(MATTERS):
-        if not snapshot.has(name) or requirements.can_share(snapshot, name):
+    """Yield a problem for every package that two frameworks require in incompatible versions."""
+    for name in sorted(RELEVANT_DISTRIBUTIONS):
+        if not snapshot.has(name) or requirements.has_common_version(snapshot, name):
             continue
-        wants = [
-            (owner, specifier) for owner, specifier in requirements.demands(snapshot, name) if owner.name in WATCHED
+        constraints = [
+            (owner, specifier)
+            for owner, specifier in requirements.version_constraints(snapshot, name)
+            if owner.name in WATCHED_DISTRIBUTIONS
         ]
-        if len(wants) < 2:
+        if len(constraints) < 2:
             continue
-        owners = [f"{owner.name} {owner.version}" for owner, _ in wants]
+        owners = [f"{owner.name} {owner.version}" for owner, _ in constraints]
         yield Problem(
             message=f"{' and '.join(owners)} cannot share an environment: no {name} pleases both",
             subject=name,
-            evidence=tuple(f"{owner.name} {owner.version} requires {name}{specifier}" for owner, specifier in wants),
+            evidence=tuple(
+                f"{owner.name} {owner.version} requires {name}{specifier}" for owner, specifier in constraints
+            ),
             fixes=(
                 Fix(
-                    "one environment for each framework", "command", f"python -m venv ./{wants[-1][0].name}-env", "safe"
+                    "one environment for each framework",
+                    "command",
+                    f"python -m venv ./{constraints[-1][0].name}-env",
+                    "safe",
                 ),
             ),
         )

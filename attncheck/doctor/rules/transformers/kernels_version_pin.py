@@ -26,7 +26,7 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge import transformers as knowledge
+from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Rule
 
@@ -34,40 +34,42 @@ MODULES = ("transformers", "transformers.modeling_flash_attention_utils", "trans
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where `kernels` lies outside transformers' range."""
+    """Yield a problem where the version of `kernels` is outside transformers' range."""
     if not snapshot.has("kernels") or not snapshot.has("transformers"):
         return
-    kernels = need(snapshot.version("kernels"), "the version of kernels")
-    transformers = need(snapshot.version("transformers"), "transformers' version")
-    wanted, source = _wanted(snapshot)
-    if not wanted or requirements.allowed(wanted, kernels):
+    kernels_version = need(snapshot.version("kernels"), "the version of kernels")
+    transformers_version = need(snapshot.version("transformers"), "transformers' version")
+    specifier, source = _required_kernels(snapshot)
+    if not specifier or requirements.is_version_allowed(specifier, kernels_version):
         return
-    raised = _breaks_import(snapshot, transformers, kernels)
-    installed = f"kernels {kernels} breaks the import of its models" if raised else f"{kernels} is installed"
+    import_failure = _import_failure_evidence(snapshot, transformers_version, kernels_version)
+    installed = f"{kernels_version} is installed"
+    if import_failure:
+        installed = f"kernels {kernels_version} breaks the import of its models"
     yield Problem(
-        message=f"transformers {transformers} works with kernels{wanted}; {installed}",
-        subject=f"kernels {kernels}",
-        evidence=(source, raised) if raised else (source,),
-        fixes=(install.install(snapshot, f"kernels{wanted}"),),
-        predicted=not raised,
+        message=f"transformers {transformers_version} works with kernels{specifier}; {installed}",
+        subject=f"kernels {kernels_version}",
+        evidence=(source, import_failure) if import_failure else (source,),
+        fixes=(install.install(snapshot, f"kernels{specifier}"),),
+        predicted=not import_failure,
     )
 
 
-def _breaks_import(snapshot: Snapshot, transformers: Version, kernels: Version) -> str:
-    """Return the evidence that models cannot be imported, or ""; the import lane's word goes before the table's."""
-    outcomes = [found.value for name in MODULES if isinstance(found := snapshot.imported(name), Known)]
+def _import_failure_evidence(snapshot: Snapshot, transformers_version: Version, kernels_version: Version) -> str:
+    """Return the evidence that models cannot be imported, or ""; the import lane's answer precedes the table's."""
+    outcomes = [fact.value for name in MODULES if isinstance(fact := snapshot.imported(name), Known)]
     for outcome in outcomes:
-        if outcome.outcome == "raised" and knowledge.KERNELS_ERROR in outcome.message:
+        if outcome.outcome == "raised" and transformers.KERNELS_ERROR in outcome.message:
             return f"import lane: {outcome.exception}: {outcome.message}"
     if any(outcome.module == MODULES[-1] and outcome.outcome == "ok" for outcome in outcomes):
         return ""
-    unguarded = requirements.allowed(knowledge.KERNELS_UNGUARDED, transformers)
-    breaks = unguarded and kernels >= Version(knowledge.KERNELS_BREAKS_IMPORT)
-    return f'static lane: "{knowledge.KERNELS_ERROR}"' if breaks else ""
+    unguarded = requirements.is_version_allowed(transformers.KERNELS_UNGUARDED, transformers_version)
+    breaks = unguarded and kernels_version >= Version(transformers.FIRST_KERNELS_BREAKING_IMPORT)
+    return f'static lane: "{transformers.KERNELS_ERROR}"' if breaks else ""
 
 
-def _wanted(snapshot: Snapshot) -> tuple[str, str]:
-    """Return transformers' range for kernels and where it is written; "" where it is not known."""
+def _required_kernels(snapshot: Snapshot) -> tuple[str, str]:
+    """Return transformers' specifier for kernels and where it stands; "" where it is not known."""
     distribution = need(snapshot.package("transformers"), "transformers")
     for line in distribution.requires:
         if line.startswith("kernels"):
@@ -76,9 +78,10 @@ def _wanted(snapshot: Snapshot) -> tuple[str, str]:
             except InvalidRequirement:
                 continue
     version = need(snapshot.version("transformers"), "transformers' version")
-    if requirements.allowed(f">{knowledge.LAST}", version):
+    if requirements.is_version_allowed(f">{transformers.LAST_RELEASE_READ}", version):
         return "", ""
-    return knowledge.row(knowledge.KERNELS, version) or "", "static lane: from the table of transformers' releases"
+    specifier = transformers.entry_for_version(transformers.COMPATIBLE_KERNELS, version) or ""
+    return specifier, "static lane: from the table of transformers' releases"
 
 
 RULE = Rule("ATN149", "error", check)

@@ -18,49 +18,49 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge import liger as knowledge
-from attncheck.doctor.knowledge.transformers import row
+from attncheck.doctor.knowledge import liger
+from attncheck.doctor.knowledge.transformers import entry_for_version
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Rule
-from attncheck.doctor.rules.transformers.liger_without_triton import TRITONS
+from attncheck.doctor.rules.transformers.liger_without_triton import TRITON_DISTRIBUTIONS
 
-FAILED = ("raised", "died", "hung")
-BELOW = ("torch", "triton", "transformers", "transformers.modeling_utils", "peft")
+FAILED_OUTCOMES = ("raised", "died", "hung")
+DEPENDENCIES = ("torch", "triton", "transformers", "transformers.modeling_utils", "peft")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the import failed and nothing below it did."""
+    """Yield a problem where the import failed and none of its own dependencies did."""
     if not snapshot.has("liger-kernel"):
         return
     outcome = need(snapshot.imported("liger_kernel.transformers"), "how importing liger_kernel ended")
-    if outcome.outcome not in FAILED or _explained(snapshot):
+    if outcome.outcome not in FAILED_OUTCOMES or _is_explained(snapshot):
         return
-    liger = need(snapshot.package("liger-kernel"), "liger-kernel").version
-    how = f"{outcome.exception}: {outcome.message}" if outcome.outcome == "raised" else outcome.signal
-    reinstall = ("--no-deps", "--force-reinstall")
+    liger_version = need(snapshot.package("liger-kernel"), "liger-kernel").version
+    error = f"{outcome.exception}: {outcome.message}" if outcome.outcome == "raised" else outcome.signal
+    options = ("--no-deps", "--force-reinstall")
     yield Problem(
-        message=f"importing liger_kernel.transformers {liger} {outcome.outcome}",
-        subject=f"liger-kernel {liger}",
-        evidence=(f"import lane: {how or outcome.outcome}", *outcome.frames[-3:]),
+        message=f"importing liger_kernel.transformers {liger_version} {outcome.outcome}",
+        subject=f"liger-kernel {liger_version}",
+        evidence=(f"import lane: {error or outcome.outcome}", *outcome.frames[-3:]),
         fixes=(
-            *install.patience(outcome),
+            *install.extend_import_timeout(outcome),
             Fix("do without it", "setting", "use_liger_kernel=False"),
-            install.install(snapshot, f"liger-kernel=={liger}", options=reinstall, title="reinstall it"),
+            install.install(snapshot, f"liger-kernel=={liger_version}", options=options, title="reinstall it"),
         ),
     )
 
 
-def _explained(snapshot: Snapshot) -> bool:
-    """Say whether another rule knows why."""
-    liger, transformers = snapshot.version("liger-kernel"), snapshot.version("transformers")
-    if not snapshot.has(*TRITONS):
+def _is_explained(snapshot: Snapshot) -> bool:
+    """Return whether another rule reports the cause."""
+    liger_version, transformers_version = snapshot.version("liger-kernel"), snapshot.version("transformers")
+    if not snapshot.has(*TRITON_DISTRIBUTIONS):
         return bool(snapshot.visible_devices())
-    if isinstance(liger, Known) and isinstance(transformers, Known):
-        wanted = row(knowledge.TRANSFORMERS, liger.value)
-        if wanted is not None and not requirements.allowed(wanted, transformers.value):
+    if isinstance(liger_version, Known) and isinstance(transformers_version, Known):
+        specifier = entry_for_version(liger.TRANSFORMERS_BY_LIGER, liger_version.value)
+        if specifier is not None and not requirements.is_version_allowed(specifier, transformers_version.value):
             return True
-    found = (snapshot.imported(module) for module in BELOW)
-    return any(isinstance(other, Known) and other.value.outcome in FAILED for other in found)
+    outcomes = (snapshot.imported(module) for module in DEPENDENCIES)
+    return any(isinstance(outcome, Known) and outcome.value.outcome in FAILED_OUTCOMES for outcome in outcomes)
 
 
 RULE = Rule("ATN153", "error", check, needs=frozenset({"liger"}))

@@ -24,33 +24,33 @@ from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where patches for the model would be made in vain."""
+    """Yield a problem where liger-kernel would patch what this transformers lacks."""
     if not snapshot.has("liger-kernel"):
         return
     targets = need(need(snapshot.interfaces, "what imported packages offer").liger_missing_targets, "liger's targets")
     if not targets:
         return
     model = need(snapshot.model, "the model")
-    vain = sorted(target for target in targets if f".models.{model.model_type}." in target)
-    if not vain:
+    missing_targets = sorted(target for target in targets if f".models.{model.model_type}." in target)
+    if not missing_targets:
         return
     liger = need(snapshot.package("liger-kernel"), "liger-kernel").version
-    names = ", ".join(target.partition(":")[2] for target in vain)
-    lost_loss = any(target.endswith(":CrossEntropyLoss") for target in vain)
+    names = ", ".join(target.partition(":")[2] for target in missing_targets)
+    lacks_loss = any(target.endswith(":CrossEntropyLoss") for target in missing_targets)
     yield Problem(
         message=f"liger-kernel {liger} would patch {names} of {model.model_type} in vain: not in this transformers",
         subject=model.model_type,
-        evidence=(f"transformers {_version(snapshot)}", *vain),
-        fixes=(_FUSED,) if lost_loss else (),
+        evidence=(f"transformers {_transformers_version(snapshot)}", *missing_targets),
+        fixes=(_USE_FUSED_LOSS,) if lacks_loss else (),
     )
 
 
-def _version(snapshot: Snapshot) -> str:
-    found = snapshot.package("transformers")
-    return found.value.version if isinstance(found, Known) else "?"
+def _transformers_version(snapshot: Snapshot) -> str:
+    package = snapshot.package("transformers")
+    return package.value.version if isinstance(package, Known) else "?"
 
 
-_FUSED = Fix(
+_USE_FUSED_LOSS = Fix(
     "patch the forward pass in place of the loss class",
     "setting",
     "fused_linear_cross_entropy=True, cross_entropy=False",

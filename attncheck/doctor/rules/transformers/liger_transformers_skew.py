@@ -23,8 +23,8 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge import liger as knowledge
-from attncheck.doctor.knowledge.transformers import row
+from attncheck.doctor.knowledge import liger
+from attncheck.doctor.knowledge.transformers import entry_for_version
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Rule
 
@@ -35,43 +35,47 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where liger-kernel refuses transformers, or its forward lags behind."""
     if not snapshot.has("liger-kernel") or not snapshot.has("transformers"):
         return
-    liger = need(snapshot.version("liger-kernel"), "liger-kernel's version")
-    transformers = need(snapshot.version("transformers"), "transformers' version")
-    wanted = row(knowledge.TRANSFORMERS, liger)
+    liger_version = need(snapshot.version("liger-kernel"), "liger-kernel's version")
+    transformers_version = need(snapshot.version("transformers"), "transformers' version")
+    specifier = entry_for_version(liger.TRANSFORMERS_BY_LIGER, liger_version)
     outcome = snapshot.imported(MODULE)
-    fine = isinstance(outcome, Known) and outcome.value.outcome == "ok"
-    if wanted is not None and not requirements.allowed(wanted, transformers):
-        if not fine:
-            yield _refused(snapshot, liger, transformers, wanted)
-    elif _lags(snapshot, liger, transformers):
-        yield _lagging(snapshot, liger, transformers)
+    is_imported = isinstance(outcome, Known) and outcome.value.outcome == "ok"
+    if specifier is not None and not requirements.is_version_allowed(specifier, transformers_version):
+        if not is_imported:
+            yield _refused_problem(snapshot, liger_version, transformers_version, specifier)
+    elif _forward_lags(snapshot, liger_version, transformers_version):
+        yield _lagging_problem(snapshot, liger_version, transformers_version)
 
 
-def _refused(snapshot: Snapshot, liger: Version, transformers: Version, wanted: str) -> Problem:
+def _refused_problem(
+    snapshot: Snapshot, liger_version: Version, transformers_version: Version, specifier: str
+) -> Problem:
     outcome = snapshot.imported(MODULE)
-    tried = isinstance(outcome, Known) and outcome.value.outcome == "raised"
-    lane = f"import lane: {outcome.value.message}" if tried and isinstance(outcome, Known) else "static lane"
-    older = knowledge.LAST_FOR_TRANSFORMERS_4 if transformers >= Version("4.52") else knowledge.BEFORE_TRANSFORMERS_4_52
+    has_raised = isinstance(outcome, Known) and outcome.value.outcome == "raised"
+    evidence = f"import lane: {outcome.value.message}" if has_raised and isinstance(outcome, Known) else "static lane"
+    older = liger.LAST_FOR_TRANSFORMERS_4 if transformers_version >= Version("4.52") else liger.BEFORE_TRANSFORMERS_4_52
     return Problem(
-        message=f"liger-kernel {liger} patches transformers {wanted}; {transformers} is installed",
-        subject=f"liger-kernel {liger}",
-        evidence=(lane,),
+        message=f"liger-kernel {liger_version} patches transformers {specifier}; {transformers_version} is installed",
+        subject=f"liger-kernel {liger_version}",
+        evidence=(evidence,),
         fixes=(install.install(snapshot, f"liger-kernel=={older}", options=("--no-deps",)),),
     )
 
 
-def _lags(snapshot: Snapshot, liger: Version, transformers: Version) -> bool:
-    since, needed = (Version(text) for text in knowledge.MM_TOKEN_TYPE_IDS)
-    vision = isinstance(snapshot.model, Known) and any("vision" in tower.name for tower in snapshot.model.value.towers)
-    return vision and transformers >= since and liger < needed
+def _forward_lags(snapshot: Snapshot, liger_version: Version, transformers_version: Version) -> bool:
+    since, needed = (Version(text) for text in liger.MM_TOKEN_TYPE_IDS)
+    is_vision_model = isinstance(snapshot.model, Known) and any(
+        "vision" in tower.name for tower in snapshot.model.value.towers
+    )
+    return is_vision_model and transformers_version >= since and liger_version < needed
 
 
-def _lagging(snapshot: Snapshot, liger: Version, transformers: Version) -> Problem:
-    needed = knowledge.MM_TOKEN_TYPE_IDS[1]
+def _lagging_problem(snapshot: Snapshot, liger_version: Version, transformers_version: Version) -> Problem:
+    needed = liger.MM_TOKEN_TYPE_IDS[1]
     return Problem(
-        message=f"liger-kernel {liger} does not know the arguments that transformers {transformers} gives to a "
-        "vision-language model",
-        subject=f"liger-kernel {liger}",
+        message=f"liger-kernel {liger_version} does not know the arguments that transformers {transformers_version} "
+        "gives to a vision-language model",
+        subject=f"liger-kernel {liger_version}",
         evidence=("static lane: mm_token_type_ids, known to liger-kernel 0.8.0",),
         fixes=(install.install(snapshot, f"liger-kernel>={needed}", options=("--no-deps",)),),
         predicted=True,

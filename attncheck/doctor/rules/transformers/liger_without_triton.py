@@ -21,27 +21,35 @@ from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Rule
 
-TRITONS = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm", "triton-windows", "pytorch-triton-xpu")
+TRITON_DISTRIBUTIONS = (
+    "triton",
+    "pytorch-triton",
+    "triton-rocm",
+    "pytorch-triton-rocm",
+    "triton-windows",
+    "pytorch-triton-xpu",
+)
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where liger-kernel's kernels have nothing to be compiled with."""
-    if not snapshot.has("liger-kernel") or snapshot.has(*TRITONS) or not snapshot.visible_devices():
+    """Yield a problem where liger-kernel has no triton to compile its kernels with."""
+    if not snapshot.has("liger-kernel") or snapshot.has(*TRITON_DISTRIBUTIONS) or not snapshot.visible_devices():
         return
     for module in ("triton", "liger_kernel.transformers"):
         outcome = snapshot.imported(module)
         if isinstance(outcome, Known) and outcome.value.outcome == "ok":
             return
-    liger = need(snapshot.package("liger-kernel"), "liger-kernel").version
+    liger_version = need(snapshot.package("liger-kernel"), "liger-kernel").version
     torch = snapshot.package("torch")
-    asked = (
-        [str(r) for r in requirements.demands_of(snapshot, torch.value, "triton")] if isinstance(torch, Known) else []
-    )
+    triton_requirements = ["triton"]
+    if isinstance(torch, Known):
+        applicable = requirements.applicable_requirements(snapshot, torch.value, "triton")
+        triton_requirements = [str(requirement).partition(";")[0] for requirement in applicable] or ["triton"]
     yield Problem(
-        message=f"liger-kernel {liger} needs triton, which is not installed",
-        subject=f"liger-kernel {liger}",
-        evidence=("none of " + ", ".join(TRITONS[:4]) + " is installed",),
-        fixes=(install.install(snapshot, *([request.partition(";")[0] for request in asked] or ["triton"])),),
+        message=f"liger-kernel {liger_version} needs triton, which is not installed",
+        subject=f"liger-kernel {liger_version}",
+        evidence=("none of " + ", ".join(TRITON_DISTRIBUTIONS[:4]) + " is installed",),
+        fixes=(install.install(snapshot, *triton_requirements),),
     )
 
 

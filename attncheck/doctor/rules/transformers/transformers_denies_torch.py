@@ -22,27 +22,27 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries.packages import imports_fine
+from attncheck.doctor.queries.packages import can_import
 from attncheck.doctor.rules import Rule
 from attncheck.doctor.rules.transformers import transformers_needs_newer_torch
 
-TRUE = ("1", "ON", "YES", "TRUE")
+TRUE_VALUES = ("1", "ON", "YES", "TRUE")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where transformers will not use the torch that is there."""
+    """Yield a problem where transformers will not use the installed torch."""
     if not snapshot.has("transformers") or not snapshot.has("torch"):
         return
     version = need(snapshot.version("transformers"), "transformers' version")
-    switches = _switches(snapshot) if version < Version("5.0") else []
+    switches = _disabling_variables(snapshot) if version < Version("5.0") else []
     answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
-    told = answers.get("is_torch_available")
-    denied = told is False and imports_fine(snapshot, "torch")
-    if not denied and (told is True or not switches):
+    torch_available = answers.get("is_torch_available")
+    denied = torch_available is False and can_import(snapshot, "torch")
+    if not denied and (torch_available is True or not switches):
         return
     if denied and not switches and any(transformers_needs_newer_torch.check(snapshot)):
         return
-    lane = (
+    evidence = (
         "import lane: is_torch_available() says False"
         if denied
         else "static lane: this transformers reads the variable"
@@ -51,18 +51,18 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"transformers {version} behaves as if torch were not installed"
         + (f": {' and '.join(switches)}" if switches else ""),
         subject=f"transformers {version}",
-        evidence=(lane, *(f"environment: {switch}" for switch in switches)),
-        fixes=tuple(install.unset(switch.partition("=")[0]) for switch in switches),
+        evidence=(evidence, *(f"environment: {switch}" for switch in switches)),
+        fixes=tuple(install.unset_variable(switch.partition("=")[0]) for switch in switches),
     )
 
 
-def _switches(snapshot: Snapshot) -> list[str]:
+def _disabling_variables(snapshot: Snapshot) -> list[str]:
     """Return the variables, as "NAME=value", that switch torch off."""
     environ = snapshot.environ
     off = []
-    if environ.get("USE_TORCH", "AUTO").upper() not in (*TRUE, "AUTO"):
+    if environ.get("USE_TORCH", "AUTO").upper() not in (*TRUE_VALUES, "AUTO"):
         off.append(f"USE_TORCH={environ['USE_TORCH']}")
-    if environ.get("USE_TF", "AUTO").upper() in TRUE:
+    if environ.get("USE_TF", "AUTO").upper() in TRUE_VALUES:
         off.append(f"USE_TF={environ['USE_TF']}")
     return off
 

@@ -23,16 +23,15 @@ from attncheck.core.facts import need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.torch import reinstall
+from attncheck.doctor.fixes.torch import reinstall_from_own_index
 from attncheck.doctor.knowledge.transformers import KERNELS_ERROR
-from attncheck.doctor.queries.packages import culprit as culprit_of
-from attncheck.doctor.queries.packages import failed
+from attncheck.doctor.queries.packages import find_failed_import, find_failing_distribution
 from attncheck.doctor.rules import Rule
 
 MODULES = ("transformers", "transformers.modeling_flash_attention_utils", "transformers.modeling_utils")
-EXPLAINED = ("No module named 'torch'", KERNELS_ERROR)  # the second: ATN149
+EXPLAINED_ERRORS = ("No module named 'torch'", KERNELS_ERROR)  # the second: ATN149
 FILE_ERRORS = ("FileNotFoundError", "PermissionError", "NotADirectoryError", "OSError")  # a path, not a package
-NEEDED = ("transformers", "torch", "tokenizers", "huggingface-hub", "numpy")  # as far as ATN117 watches them
+REQUIRED_PACKAGES = ("transformers", "torch", "tokenizers", "huggingface-hub", "numpy")  # as far as ATN117 watches them
 _REQUIRED = re.compile(r"([A-Za-z0-9._-]+[<>=!~][^ ]*) is required for a normal functioning of this module")
 
 
@@ -41,35 +40,40 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not snapshot.has("transformers"):
         return
     need(snapshot.imports, "how imports ended")
-    outcome = failed(snapshot, *MODULES)
-    if outcome is None or failed(snapshot, "torch", "flash_attn", "flash_attn_2_cuda"):
+    outcome = find_failed_import(snapshot, *MODULES)
+    if outcome is None or find_failed_import(snapshot, "torch", "flash_attn", "flash_attn_2_cuda"):
         return
     package = need(snapshot.package("transformers"), "transformers")
-    if (outcome.outcome == "raised" and any(text in outcome.message for text in EXPLAINED)) or _damaged(snapshot):
+    if (
+        outcome.outcome == "raised" and any(text in outcome.message for text in EXPLAINED_ERRORS)
+    ) or _has_damaged_package(snapshot):
         return
-    how = f"{outcome.exception}: {outcome.message}" if outcome.outcome == "raised" else outcome.signal
-    culprit = culprit_of(snapshot, outcome) or package
+    error = f"{outcome.exception}: {outcome.message}" if outcome.outcome == "raised" else outcome.signal
+    culprit = find_failing_distribution(snapshot, outcome) or package
     blame = "" if culprit.name == "transformers" else f", in {culprit.name} {culprit.version}"
     yield Problem(
         message=f"importing {outcome.module} {package.version} {outcome.outcome}{blame}",
         subject=f"transformers {package.version}",
-        evidence=(f"import lane: {how or outcome.outcome}", *outcome.frames[-3:]),
-        fixes=(*install.patience(outcome), _fix(snapshot, outcome, culprit)),
+        evidence=(f"import lane: {error or outcome.outcome}", *outcome.frames[-3:]),
+        fixes=(*install.extend_import_timeout(outcome), _choose_fix(snapshot, outcome, culprit)),
     )
 
 
-def _damaged(snapshot: Snapshot) -> bool:
-    """Say whether ATN117 reports a package that transformers cannot do without."""
-    return any(d.name in NEEDED and d.problem not in ("", "RECORD is missing") for d in snapshot.distributions)
+def _has_damaged_package(snapshot: Snapshot) -> bool:
+    """Return whether ATN117 reports a package that transformers cannot do without."""
+    return any(
+        distribution.name in REQUIRED_PACKAGES and distribution.problem not in ("", "RECORD is missing")
+        for distribution in snapshot.distributions
+    )
 
 
-def _fix(snapshot: Snapshot, outcome: ImportOutcome, culprit: Distribution) -> Fix:
-    required = _REQUIRED.search(outcome.message)
-    if required:
-        return install.install(snapshot, required.group(1))
+def _choose_fix(snapshot: Snapshot, outcome: ImportOutcome, culprit: Distribution) -> Fix:
+    requirement = _REQUIRED.search(outcome.message)
+    if requirement:
+        return install.install(snapshot, requirement.group(1))
     if outcome.exception in FILE_ERRORS:
         return Fix("make the path usable, or name another", "manual", outcome.message)
-    return reinstall(snapshot, culprit)
+    return reinstall_from_own_index(snapshot, culprit)
 
 
 RULE = Rule("ATN154", "error", check)

@@ -22,8 +22,7 @@ from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.knowledge import ring_flash_attn as ring
-from attncheck.doctor.knowledge import transformers as knowledge
+from attncheck.doctor.knowledge import ring_flash_attn, transformers
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Rule
 
@@ -32,18 +31,21 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where torch is below transformers' minimum."""
     if not snapshot.has("transformers") or not snapshot.has("torch"):
         return
-    transformers = need(snapshot.version("transformers"), "transformers' version")
-    torch = need(snapshot.version("torch"), "torch's version")
-    minimum = knowledge.row(knowledge.MINIMUM_TORCH, transformers)
-    if minimum is None or torch >= Version(minimum):
+    transformers_version = need(snapshot.version("transformers"), "transformers' version")
+    torch_version = need(snapshot.version("torch"), "torch's version")
+    minimum = transformers.entry_for_version(transformers.MINIMUM_TORCH, transformers_version)
+    if minimum is None or torch_version >= Version(minimum):
         return
-    wanted = ring.WORKS[ring.LAST] if snapshot.has("ring-flash-attn") else f">=4.43,<{transformers.base_version}"
-    older = requirements.transformers_in(snapshot, wanted)
-    fixes = (install.install(snapshot, *older),) if older else ()
+    specifier = f">=4.43,<{transformers_version.base_version}"
+    if snapshot.has("ring-flash-attn"):
+        specifier = ring_flash_attn.WORKS[ring_flash_attn.LAST]
+    transformers_requirements = requirements.transformers_in(snapshot, specifier)
+    fixes = (install.install(snapshot, *transformers_requirements),) if transformers_requirements else ()
     yield Problem(
-        message=f"transformers {transformers} switches torch off: it needs {minimum} or newer, {torch} is installed",
-        subject=f"torch {torch}",
-        evidence=(f"static lane: transformers {transformers} asks for torch {minimum}",),
+        message=f"transformers {transformers_version} switches torch off: it needs {minimum} or newer, "
+        f"{torch_version} is installed",
+        subject=f"torch {torch_version}",
+        evidence=(f"static lane: transformers {transformers_version} asks for torch {minimum}",),
         fixes=(
             *fixes,
             install.install(snapshot, f"torch>={minimum}", title="or a newer torch, and rebuild extensions"),

@@ -22,7 +22,15 @@ from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Rule
 
-COMPILED = ("flash-attn", "flash-attn-3", "xformers", "transformer-engine", "causal-conv1d", "mamba-ssm", "apex")
+COMPILED_PACKAGES = (
+    "flash-attn",
+    "flash-attn-3",
+    "xformers",
+    "transformer-engine",
+    "causal-conv1d",
+    "mamba-ssm",
+    "apex",
+)
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
@@ -31,22 +39,24 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return
     vllm = need(snapshot.package("vllm"), "vllm")
     torch = need(snapshot.version("torch"), "torch's version")
-    broken = [
-        r for r in requirements.demands_of(snapshot, vllm, "torch") if not requirements.allowed(r.specifier, torch)
+    unmet = [
+        requirement
+        for requirement in requirements.applicable_requirements(snapshot, vllm, "torch")
+        if not requirements.is_version_allowed(requirement.specifier, torch)
     ]
     outcome = snapshot.imported("vllm._C")
-    if not broken or (isinstance(outcome, Known) and outcome.value.outcome == "ok"):
+    if not unmet or (isinstance(outcome, Known) and outcome.value.outcome == "ok"):
         return
-    lane = "static lane: METADATA of vllm"
+    evidence = "static lane: METADATA of vllm"
     if isinstance(outcome, Known) and outcome.value.outcome == "raised":
-        lane = f"import lane: {outcome.value.message}"
-    others = [name for name in COMPILED if snapshot.has(name)]
-    after = (f"afterwards {', '.join(others)} must fit that torch too",) if others else ()
+        evidence = f"import lane: {outcome.value.message}"
+    others = [name for name in COMPILED_PACKAGES if snapshot.has(name)]
+    afterwards = (f"afterwards {', '.join(others)} must fit that torch too",) if others else ()
     yield Problem(
-        message=f"vllm {vllm.version} is built for torch{broken[0].specifier}; {torch} is installed",
+        message=f"vllm {vllm.version} is built for torch{unmet[0].specifier}; {torch} is installed",
         subject=f"vllm {vllm.version}",
-        evidence=(lane, *after),
-        fixes=(install.install(snapshot, f"torch{broken[0].specifier}", f"vllm=={vllm.version}"),),
+        evidence=(evidence, *afterwards),
+        fixes=(install.install(snapshot, f"torch{unmet[0].specifier}", f"vllm=={vllm.version}"),),
     )
 
 

@@ -39,5 +39,5 @@ SILENT = {
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "accelerate" in text and "1.15.0" in text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests import snapshots as s
-from tests.doctor.answers import FUSED, refusing
+from tests.doctor.answers import FUSED_IMPLEMENTATIONS, answers_refusing
 
 FIRES = {
     "falcon-rw": s.model(s.h200(), model_type="falcon", alibi=True),
@@ -13,10 +13,10 @@ SILENT = {
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
     "no ring": s.model(s.without(s.h200(), "ring-flash-attn"), alibi=True),
-    "flash is refused anyway": s.model(s.h200(), alibi=True, accepts=refusing(*FUSED)),
+    "flash is refused anyway": s.model(s.h200(), alibi=True, accepts=answers_refusing(*FUSED_IMPLEMENTATIONS)),
 }
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "ALiBi" in text

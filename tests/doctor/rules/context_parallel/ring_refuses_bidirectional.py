@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attncheck.core.model import Tower
 from tests import snapshots as s
-from tests.doctor.answers import refusing
+from tests.doctor.answers import answers_refusing
 
 FIRES = {
     "bert": s.model(s.h200(), model_type="bert", causal=False),
@@ -15,13 +15,13 @@ SILENT = {
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
     "no ring": s.model(s.without(s.h200(), "ring-flash-attn"), causal=False, towers=(Tower("vision_config", 16, 80),)),
-    "an encoder that refuses flash": s.model(s.h200(), causal=False, accepts=refusing("flash_attention_2")),
+    "an encoder that refuses flash": s.model(s.h200(), causal=False, accepts=answers_refusing("flash_attention_2")),
     "flash is refused anyway": s.model(
-        s.h200(), towers=(Tower("vision_config", 16, 80),), accepts=refusing("flash_attention_2")
+        s.h200(), towers=(Tower("vision_config", 16, 80),), accepts=answers_refusing("flash_attention_2")
     ),
 }
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "causal only" in text

@@ -3,23 +3,23 @@
 from tests import snapshots as s
 
 KERNEL = "flash_attn.ops.triton.cross_entropy:cross_entropy_loss"
-VERL = s.interfaces(s.package(s.h200(), "verl", "0.9.1"), symbols={KERNEL: True})
-WANTED = s.env(VERL, FLASH_ATTENTION_DETERMINISTIC="1")
+VERL = s.with_interfaces(s.package(s.h200(), "verl", "0.9.1"), symbols={KERNEL: True})
+DETERMINISTIC = s.with_env(VERL, FLASH_ATTENTION_DETERMINISTIC="1")
 
 FIRES = {
-    "determinism without the switch": WANTED,
-    "the switch off": s.env(WANTED, VERL_DISABLE_FLASH_ATTN_CE="0"),
+    "determinism without the switch": DETERMINISTIC,
+    "the switch off": s.with_env(DETERMINISTIC, VERL_DISABLE_FLASH_ATTN_CE="0"),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "the switch on": s.env(WANTED, VERL_DISABLE_FLASH_ATTN_CE="1"),
+    "the switch on": s.with_env(DETERMINISTIC, VERL_DISABLE_FLASH_ATTN_CE="1"),
     "nobody asks for determinism": VERL,
-    "no such kernel here": s.interfaces(WANTED, symbols={KERNEL: False}),
-    "no verl": s.env(s.h200(), FLASH_ATTENTION_DETERMINISTIC="1"),
+    "no such kernel here": s.with_interfaces(DETERMINISTIC, symbols={KERNEL: False}),
+    "no verl": s.with_env(s.h200(), FLASH_ATTENTION_DETERMINISTIC="1"),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text holds the line to paste."""
+    """Return whether the finding's text holds the line to paste."""
     return "export VERL_DISABLE_FLASH_ATTN_CE=1" in finding

@@ -3,18 +3,18 @@
 from tests import snapshots as s
 
 FIRES = {
-    "the new name": s.env(s.h200(), TORCH_COMPILE_DISABLE="1"),
-    "the old name": s.env(s.h200(), TORCHDYNAMO_DISABLE="1"),
+    "the new name": s.with_env(s.h200(), TORCH_COMPILE_DISABLE="1"),
+    "the old name": s.with_env(s.h200(), TORCHDYNAMO_DISABLE="1"),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "0": s.env(s.h200(), TORCH_COMPILE_DISABLE="0"),
-    "no GPU": s.env(s.laptop(), TORCH_COMPILE_DISABLE="1"),
-    "no transformers": s.env(s.without(s.h200(), "transformers"), TORCH_COMPILE_DISABLE="1"),
+    "0": s.with_env(s.h200(), TORCH_COMPILE_DISABLE="0"),
+    "no GPU": s.with_env(s.laptop(), TORCH_COMPILE_DISABLE="1"),
+    "no transformers": s.with_env(s.without(s.h200(), "transformers"), TORCH_COMPILE_DISABLE="1"),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text holds the line to paste."""
+    """Return whether the finding's text holds the line to paste."""
     return "unset TORCH" in finding

@@ -2,16 +2,16 @@
 
 from tests import snapshots as s
 
-FIRES = {"left on": s.env(s.h200(), CUDA_LAUNCH_BLOCKING="1")}
+FIRES = {"left on": s.with_env(s.h200(), CUDA_LAUNCH_BLOCKING="1")}
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "it is 0": s.env(s.h200(), CUDA_LAUNCH_BLOCKING="0"),
-    "no GPU": s.env(s.laptop(), CUDA_LAUNCH_BLOCKING="1"),
-    "determinism is asked for": s.env(s.h200(), CUDA_LAUNCH_BLOCKING="1", FLASH_ATTENTION_DETERMINISTIC="1"),
+    "it is 0": s.with_env(s.h200(), CUDA_LAUNCH_BLOCKING="0"),
+    "no GPU": s.with_env(s.laptop(), CUDA_LAUNCH_BLOCKING="1"),
+    "determinism is asked for": s.with_env(s.h200(), CUDA_LAUNCH_BLOCKING="1", FLASH_ATTENTION_DETERMINISTIC="1"),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text holds the line to paste."""
+    """Return whether the finding's text holds the line to paste."""
     return "unset CUDA_LAUNCH_BLOCKING" in finding

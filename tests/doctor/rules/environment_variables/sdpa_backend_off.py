@@ -2,17 +2,17 @@
 
 from tests import snapshots as s
 
-ON = {"FLASH_ATTENTION": True, "EFFICIENT_ATTENTION": True, "MATH": True, "CUDNN_ATTENTION": True}
+ALL_ON = {"FLASH_ATTENTION": True, "EFFICIENT_ATTENTION": True, "MATH": True, "CUDNN_ATTENTION": True}
 FIRES = {
-    "flash off": s.torch(s.h200(), sdpa_switches=s.Known({**ON, "FLASH_ATTENTION": False})),
-    "both off": s.torch(
-        s.h200(), sdpa_switches=s.Known({**ON, "FLASH_ATTENTION": False, "EFFICIENT_ATTENTION": False})
+    "flash off": s.with_torch(s.h200(), sdpa_switches=s.Known({**ALL_ON, "FLASH_ATTENTION": False})),
+    "both off": s.with_torch(
+        s.h200(), sdpa_switches=s.Known({**ALL_ON, "FLASH_ATTENTION": False, "EFFICIENT_ATTENTION": False})
     ),
 }
 SILENT = {
-    "all on": s.torch(s.h200(), sdpa_switches=s.Known(ON)),
-    "only cuDNN off": s.torch(s.h200(), sdpa_switches=s.Known({**ON, "CUDNN_ATTENTION": False})),
-    "not asked": s.torch(s.h200(), sdpa_switches=s.Unreadable("torch was not imported")),
+    "all on": s.with_torch(s.h200(), sdpa_switches=s.Known(ALL_ON)),
+    "only cuDNN off": s.with_torch(s.h200(), sdpa_switches=s.Known({**ALL_ON, "CUDNN_ATTENTION": False})),
+    "not asked": s.with_torch(s.h200(), sdpa_switches=s.Unreadable("torch was not imported")),
     "laptop": s.laptop(),
 }
 

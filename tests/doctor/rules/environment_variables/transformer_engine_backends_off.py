@@ -3,10 +3,13 @@
 from tests import snapshots as s
 
 TE = s.package(s.h200(), "transformer-engine", "2.10.0")
-FIRES = {"flash off": s.env(TE, NVTE_FLASH_ATTN="0"), "two off": s.env(TE, NVTE_FLASH_ATTN="0", NVTE_FUSED_ATTN="0")}
+FIRES = {
+    "flash off": s.with_env(TE, NVTE_FLASH_ATTN="0"),
+    "two off": s.with_env(TE, NVTE_FLASH_ATTN="0", NVTE_FUSED_ATTN="0"),
+}
 SILENT = {
-    "all on": s.env(TE, NVTE_FLASH_ATTN="1"),
-    "no Transformer Engine": s.env(s.h200(), NVTE_FLASH_ATTN="0"),
+    "all on": s.with_env(TE, NVTE_FLASH_ATTN="1"),
+    "no Transformer Engine": s.with_env(s.h200(), NVTE_FLASH_ATTN="0"),
     "nothing set": TE,
 }
 

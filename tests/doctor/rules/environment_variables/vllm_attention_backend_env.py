@@ -2,18 +2,18 @@
 
 from tests import snapshots as s
 
-SET = s.env(s.h200(), VLLM_ATTENTION_BACKEND="FLASH_ATTN")
+WITH_VARIABLE = s.with_env(s.h200(), VLLM_ATTENTION_BACKEND="FLASH_ATTN")
 
-FIRES = {"0.15.0": s.package(SET, "vllm", "0.15.0"), "0.26.0": s.package(SET, "vllm", "0.26.0")}
+FIRES = {"0.15.0": s.package(WITH_VARIABLE, "vllm", "0.15.0"), "0.26.0": s.package(WITH_VARIABLE, "vllm", "0.26.0")}
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "0.14.1 reads it": s.package(SET, "vllm", "0.14.1"),
+    "0.14.1 reads it": s.package(WITH_VARIABLE, "vllm", "0.14.1"),
     "not set": s.package(s.h200(), "vllm", "0.26.0"),
-    "no vllm": SET,
+    "no vllm": WITH_VARIABLE,
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text holds what to write instead."""
+    """Return whether the finding's text holds what to write instead."""
     return "--attention-backend FLASH_ATTN" in finding

@@ -7,25 +7,25 @@ SYMBOL = "_ZNK3c106SymInt6sym_neERKS0_"
 CUDA_SYMBOL = "_ZN3c104cuda14ExchangeDeviceEa"
 
 
-def on(version: str, cuda: str, **binary: object) -> Snapshot:
-    """Return the recorded machine with this torch, flash-attn never imported, its extension as described."""
-    base = s.torch(s.h200(), version=version, cuda=s.Known(cuda), hip=s.Absent(), cxx11_abi=s.Known(True))
+def with_flash_attn_extension(version: str, cuda: str, **binary: object) -> Snapshot:
+    """Return the recorded machine with this torch, flash-attn never imported, its extension changed by `binary`."""
+    base = s.with_torch(s.h200(), version=version, cuda=s.Known(cuda), hip=s.Absent(), cxx11_abi=s.Known(True))
     for module in ("flash_attn", "flash_attn_2_cuda"):
-        base = s.imported(base, module, "skipped")
-    return s.binary(base, "flash_attn_2_cuda", distribution="flash-attn", torch_symbols=68, **binary)
+        base = s.with_import(base, module, "skipped")
+    return s.with_binary(base, "flash_attn_2_cuda", distribution="flash-attn", torch_symbols=68, **binary)
 
 
-def loaded(outcome: str, message: str = "") -> Snapshot:
-    """Return a torch 2.8 with CUDA 12.8 where importing flash-attn's extension ended so."""
-    base = on("2.8.0+cu128", "12.8", missing_symbols=(SYMBOL,))
+def with_extension_import(outcome: str, message: str = "") -> Snapshot:
+    """Return a torch 2.8 with CUDA 12.8 where importing flash-attn's extension had this outcome."""
+    base = with_flash_attn_extension("2.8.0+cu128", "12.8", missing_symbols=(SYMBOL,))
     for module in ("flash_attn_2_cuda", "flash_attn"):
-        base = s.imported(base, module, outcome, exception="ImportError", message=message)
+        base = s.with_import(base, module, outcome, exception="ImportError", message=message)
     return base
 
 
-CPU = s.torch(s.laptop(), version="2.13.0+cpu", cuda=s.Absent("CPU"), hip=s.Absent("no ROCm"))
-ON_CPU = s.binary(
-    s.package(CPU, "flash-attn", "2.8.3"),
+CPU_TORCH = s.with_torch(s.laptop(), version="2.13.0+cpu", cuda=s.Absent("CPU"), hip=s.Absent("no ROCm"))
+FLASH_ATTN_ON_CPU_TORCH = s.with_binary(
+    s.package(CPU_TORCH, "flash-attn", "2.8.3"),
     "flash_attn_2_cuda",
     distribution="flash-attn",
     needed=("libc10_cuda.so", "libtorch_cuda.so", "libcudart.so.13"),
@@ -34,12 +34,14 @@ ON_CPU = s.binary(
 )
 
 FIRES = {
-    "static: a symbol is not exported": on("2.8.0+cu128", "12.8", missing_symbols=(SYMBOL,)),
-    "the import says undefined symbol": loaded("raised", f"flash_attn_2_cuda.so: undefined symbol: {SYMBOL}"),
-    "no wheel for this torch: a build": on("2.11.0+cu130", "13.0", missing_symbols=(SYMBOL,)),
-    "a CPU torch": ON_CPU,
-    "a CPU torch, imported": s.imported(
-        ON_CPU,
+    "static: a symbol is not exported": with_flash_attn_extension("2.8.0+cu128", "12.8", missing_symbols=(SYMBOL,)),
+    "the import says undefined symbol": with_extension_import(
+        "raised", f"flash_attn_2_cuda.so: undefined symbol: {SYMBOL}"
+    ),
+    "no wheel for this torch: a build": with_flash_attn_extension("2.11.0+cu130", "13.0", missing_symbols=(SYMBOL,)),
+    "a CPU torch": FLASH_ATTN_ON_CPU_TORCH,
+    "a CPU torch, imported": s.with_import(
+        FLASH_ATTN_ON_CPU_TORCH,
         "flash_attn_2_cuda",
         "raised",
         exception="ImportError",
@@ -49,19 +51,22 @@ FIRES = {
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "it was imported: the static lane is wrong": loaded("ok"),
-    "the loader says something else: ATN105": loaded(
+    "it was imported: the static lane is wrong": with_extension_import("ok"),
+    "the loader says something else: ATN105": with_extension_import(
         "raised", "libcudart.so.11.0: cannot open shared object file: No such file or directory"
     ),
-    "torch itself is broken: ATN102": s.imported(
-        on("2.8.0+cu128", "12.8", missing_symbols=(SYMBOL,)), "torch", "raised", message="libcudnn.so.9"
+    "torch itself is broken: ATN102": s.with_import(
+        with_flash_attn_extension("2.8.0+cu128", "12.8", missing_symbols=(SYMBOL,)),
+        "torch",
+        "raised",
+        message="libcudnn.so.9",
     ),
-    "all symbols are there": on("2.8.0+cu128", "12.8", missing_symbols=()),
+    "all symbols are there": with_flash_attn_extension("2.8.0+cu128", "12.8", missing_symbols=()),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names what a user must read."""
+    """Return whether the finding's text names what the user must know."""
     if "CPU build" in finding:
         return "2.13.0+cpu" in finding
     wheel = "flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl" in finding

@@ -9,28 +9,28 @@ from tests import snapshots as s
 PATH = "flash_attn/cute/interface.py"
 
 
-def both(two: tuple[str, ...] = (), four: tuple[str, ...] = (), clash: bool = True) -> Snapshot:
-    """Return flash-attn and flash-attn-4 side by side, with the files that each has lost to the other."""
+def with_both_versions(two: tuple[str, ...] = (), four: tuple[str, ...] = (), clash: bool = True) -> Snapshot:
+    """Return flash-attn and flash-attn-4 side by side, with the files of each that the other overwrote."""
     base = s.package(s.h200(), "flash-attn", "2.8.3", files_altered=two)
     base = s.package(base, "flash-attn-4", "4.0.0b36", files_altered=four)
     return replace(base, clashes=(Clash(PATH, ("flash-attn", "flash-attn-4")),) if clash else ())
 
 
 FIRES = {
-    "flash-attn-4 came last": both(two=(PATH,)),
-    "flash-attn came last": both(four=(PATH,)),
-    "both claim it, nothing is said of the contents": both(),
+    "flash-attn-4 came last": with_both_versions(two=(PATH,)),
+    "flash-attn came last": with_both_versions(four=(PATH,)),
+    "both claim it, nothing is said of the contents": with_both_versions(),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "in two places": both(clash=False),
+    "in two places": with_both_versions(clash=False),
     "flash-attn-4 alone": s.package(s.without(s.h200(), "flash-attn"), "flash-attn-4", "4.0.0b36"),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names what a user must read."""
+    """Return whether the finding's text names what the user must know."""
     return (
         "share 1 file;" in finding and "uninstall" in finding and "flash-attn-4==4.0.0b36" not in finding.split("'")[0]
     )

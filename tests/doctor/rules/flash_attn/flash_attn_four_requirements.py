@@ -3,35 +3,39 @@
 from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
-ASKS = ("nvidia-cutlass-dsl>=4.6.2", "apache-tvm-ffi<0.2,>=0.1.11", "quack-kernels>=0.5.3")
+REQUIRES = ("nvidia-cutlass-dsl>=4.6.2", "apache-tvm-ffi<0.2,>=0.1.11", "quack-kernels>=0.5.3")
 
 
-def four(quack: str, tvm: str = "0.1.11", cutlass: str = "4.6.2") -> Snapshot:
-    """Return flash-attn-4 beside these versions of what it asks for ("" for none)."""
-    base = s.package(s.h200(), "flash-attn-4", "4.0.0b36", requires=ASKS)
+def with_flash_attn_4(quack: str, tvm: str = "0.1.11", cutlass: str = "4.6.2") -> Snapshot:
+    """Return flash-attn-4 beside these versions of what it requires ("" for none)."""
+    base = s.package(s.h200(), "flash-attn-4", "4.0.0b36", requires=REQUIRES)
     for name, version in (("quack-kernels", quack), ("apache-tvm-ffi", tvm), ("nvidia-cutlass-dsl", cutlass)):
         base = s.package(base, name, version) if version else base
     return base
 
 
 FIRES = {
-    "quack-kernels is missing": four(""),
-    "quack-kernels is too old": four("0.5.2"),
-    "apache-tvm-ffi is too new": four("0.5.3", tvm="0.2.0"),
-    "nvidia-cutlass-dsl is missing": four("0.5.3", cutlass=""),
-    "the import raises": s.imported(
-        four("0.5.3"), "flash_attn.cute", "raised", exception="ImportError", message="No module named 'cutlass'"
+    "quack-kernels is missing": with_flash_attn_4(""),
+    "quack-kernels is too old": with_flash_attn_4("0.5.2"),
+    "apache-tvm-ffi is too new": with_flash_attn_4("0.5.3", tvm="0.2.0"),
+    "nvidia-cutlass-dsl is missing": with_flash_attn_4("0.5.3", cutlass=""),
+    "the import raises": s.with_import(
+        with_flash_attn_4("0.5.3"),
+        "flash_attn.cute",
+        "raised",
+        exception="ImportError",
+        message="No module named 'cutlass'",
     ),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "all it asks for": four("0.5.3"),
-    "nvidia-cutlass-dsl of another version: ATN147": four("0.5.3", cutlass="4.6.1"),
-    "it imports all the same": s.imported(four("0.5.2"), "flash_attn.cute"),
+    "all it asks for": with_flash_attn_4("0.5.3"),
+    "nvidia-cutlass-dsl of another version: ATN147": with_flash_attn_4("0.5.3", cutlass="4.6.1"),
+    "it imports all the same": s.with_import(with_flash_attn_4("0.5.2"), "flash_attn.cute"),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names what a user must read."""
+    """Return whether the finding's text names what the user must know."""
     return "flash-attn-4 4.0.0b36 cannot be used" in finding and "flash-attn-4==4.0.0b36" in finding

@@ -1,25 +1,27 @@
 """Cases for ATN112."""
 
 from tests import snapshots as s
-from tests.doctor.rules.flash_attn.flash_attn_missing import bare
+from tests.doctor.rules.flash_attn.flash_attn_missing import without_flash_attention
 
-PINNED = s.package(bare("2.9.1+cu130", "13.0"), "openrlhf", "0.11.2", requires=("flash-attn==2.8.3",))
+PINNED = s.package(
+    without_flash_attention("2.9.1+cu130", "13.0"), "openrlhf", "0.11.2", requires=("flash-attn==2.8.3",)
+)
 
 FIRES = {"a pin on 2.8.3, CUDA 13, and a cu12 wheel for torch 2.9": PINNED}
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "no pin: the newest release asks for cu13": bare("2.9.1+cu130", "13.0"),
+    "no pin: the newest release asks for cu13": without_flash_attention("2.9.1+cu130", "13.0"),
     "CUDA 12 gets what it needs": s.package(
-        bare("2.9.1+cu128", "12.8"), "openrlhf", "0.11.2", requires=("flash-attn==2.8.3",)
+        without_flash_attention("2.9.1+cu128", "12.8"), "openrlhf", "0.11.2", requires=("flash-attn==2.8.3",)
     ),
     "no cu12 wheel for torch 2.11 to be mistaken for": s.package(
-        bare("2.11.0+cu130", "13.0"), "openrlhf", "0.11.2", requires=("flash-attn==2.8.3",)
+        without_flash_attention("2.11.0+cu130", "13.0"), "openrlhf", "0.11.2", requires=("flash-attn==2.8.3",)
     ),
     "already installed and working": s.package(s.h200(), "openrlhf", "0.11.2", requires=("flash-attn==2.8.3",)),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names what a user must read."""
+    """Return whether the finding's text names what the user must know."""
     return "CUDA 12 wheel" in finding and "cu13torch2.9" in finding and "openrlhf 0.11.2 pins" in finding

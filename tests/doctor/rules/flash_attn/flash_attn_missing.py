@@ -6,38 +6,40 @@ from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
 
-def bare(version: str, cuda: str, **host: object) -> Snapshot:
+def without_flash_attention(version: str, cuda: str, **host: object) -> Snapshot:
     """Return the recorded machine with this torch and without any flash attention."""
-    base = s.torch(s.h200(), version=version, cuda=s.Known(cuda), hip=s.Absent(), cxx11_abi=s.Known(True))
+    base = s.with_torch(s.h200(), version=version, cuda=s.Known(cuda), hip=s.Absent(), cxx11_abi=s.Known(True))
     base = s.without(base, "flash-attn", "ring-flash-attn", "kernels", "openrlhf")
     return (
-        s.host(replace(base, imports=s.Absent("not asked for")), **host)
+        s.with_host(replace(base, imports=s.Absent("not asked for")), **host)
         if host
         else replace(base, imports=s.Absent("not asked for"))
     )
 
 
 FIRES = {
-    "a wheel is published": bare("2.8.0+cu128", "12.8"),
-    "no wheel for torch 2.11": bare("2.11.0+cu130", "13.0"),
-    "torch 2.9: Python 3.12 has a wheel": bare("2.9.1+cu128", "12.8"),
-    "torch 2.9: Python 3.11 has none": bare("2.9.1+cu128", "12.8", python_abi="cp311"),
-    "torch 2.14: nothing on PyPI compiles": bare("2.14.0+cu130", "13.0"),
+    "a wheel is published": without_flash_attention("2.8.0+cu128", "12.8"),
+    "no wheel for torch 2.11": without_flash_attention("2.11.0+cu130", "13.0"),
+    "torch 2.9: Python 3.12 has a wheel": without_flash_attention("2.9.1+cu128", "12.8"),
+    "torch 2.9: Python 3.11 has none": without_flash_attention("2.9.1+cu128", "12.8", python_abi="cp311"),
+    "torch 2.14: nothing on PyPI compiles": without_flash_attention("2.14.0+cu130", "13.0"),
     "a laptop": s.laptop(),
 }
 SILENT = {
     "the recorded machine": s.h200(),
-    "flash-attn-3 is there": s.package(bare("2.8.0+cu128", "12.8"), "flash-attn-3", "3.0.0"),
-    "flash-attn-4 is there": s.package(bare("2.8.0+cu128", "12.8"), "flash-attn-4", "4.0.0b36"),
-    "OpenRLHF: ATN146": s.package(bare("2.8.0+cu128", "12.8"), "openrlhf", "0.11.2"),
-    "ring-flash-attn: ATN142": s.package(bare("2.8.0+cu128", "12.8"), "ring-flash-attn", "0.1.8"),
-    "imported from elsewhere": s.imported(s.imported(bare("2.8.0+cu128", "12.8"), "torch"), "flash_attn"),
-    "no torch: ATN101": replace(bare("2.8.0+cu128", "12.8"), torch=s.Absent("no torch")),
+    "flash-attn-3 is there": s.package(without_flash_attention("2.8.0+cu128", "12.8"), "flash-attn-3", "3.0.0"),
+    "flash-attn-4 is there": s.package(without_flash_attention("2.8.0+cu128", "12.8"), "flash-attn-4", "4.0.0b36"),
+    "OpenRLHF: ATN146": s.package(without_flash_attention("2.8.0+cu128", "12.8"), "openrlhf", "0.11.2"),
+    "ring-flash-attn: ATN142": s.package(without_flash_attention("2.8.0+cu128", "12.8"), "ring-flash-attn", "0.1.8"),
+    "imported from elsewhere": s.with_import(
+        s.with_import(without_flash_attention("2.8.0+cu128", "12.8"), "torch"), "flash_attn"
+    ),
+    "no torch: ATN101": replace(without_flash_attention("2.8.0+cu128", "12.8"), torch=s.Absent("no torch")),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names what a user must read."""
+    """Return whether the finding's text names what the user must know."""
     wheel = "a wheel of 2.8.3 is published" in finding and "--no-deps https://github.com/Dao-AILab" in finding
     build = "only a source build" in finding and "MAX_JOBS=16" in finding and "about" in finding
     return wheel or build or ("no GPU" in finding or 'attn_implementation="sdpa"' in finding)

@@ -1,18 +1,18 @@
 """Cases for ATN158."""
 
 from tests import snapshots as s
-from tests.doctor.rules.flash_attn.hub_kernel_surprise import REPOSITORY, hub
+from tests.doctor.rules.flash_attn.hub_kernel_surprise import REPOSITORY, with_hub_kernels
 
-FIRES = {"offline and not cached": hub("5.17.0", "0.16.0", True)}
+FIRES = {"offline and not cached": with_hub_kernels("5.17.0", "0.16.0", True)}
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "online: ATN157": hub("5.17.0", "0.16.0"),
-    "cached": hub("5.17.0", "0.16.0", True, (REPOSITORY,)),
-    "4.55.4, before the fallback": hub("4.55.4", "0.9.0", True),
+    "online: ATN157": with_hub_kernels("5.17.0", "0.16.0"),
+    "cached": with_hub_kernels("5.17.0", "0.16.0", True, (REPOSITORY,)),
+    "4.55.4, before the fallback": with_hub_kernels("4.55.4", "0.9.0", True),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names the kernel and a way out."""
+    """Return whether the finding's text names the kernel and a fix."""
     return REPOSITORY in finding and "sdpa" in finding

@@ -9,7 +9,7 @@ from tests import snapshots as s
 REPOSITORY = "kernels-community/flash-attn2"
 
 
-def hub(transformers: str, kernels: str, offline: bool = False, cached: tuple[str, ...] = ()) -> Snapshot:
+def with_hub_kernels(transformers: str, kernels: str, offline: bool = False, cached: tuple[str, ...] = ()) -> Snapshot:
     """Return a GPU machine without flash-attn, with `kernels` and nothing imported."""
     snapshot = s.package(s.without(s.h200(), "flash-attn", "ring-flash-attn"), "transformers", transformers)
     snapshot = s.package(snapshot, "kernels", kernels)
@@ -18,28 +18,30 @@ def hub(transformers: str, kernels: str, offline: bool = False, cached: tuple[st
 
 
 FIRES = {
-    "5.17.0": hub("5.17.0", "0.16.0"),
-    "4.56.0, the first": hub("4.56.0", "0.9.0"),
-    "5.12.0 with the last `kernels` it can import": hub("5.12.0", "0.13.0"),
-    "offline but cached": hub("5.18.0", "0.17.0", True, (REPOSITORY,)),
-    "the model asks for it": s.model(hub("5.17.0", "0.16.0"), attn_implementation=s.Known("flash_attention_2")),
+    "5.17.0": with_hub_kernels("5.17.0", "0.16.0"),
+    "4.56.0, the first": with_hub_kernels("4.56.0", "0.9.0"),
+    "5.12.0 with the last `kernels` it can import": with_hub_kernels("5.12.0", "0.13.0"),
+    "offline but cached": with_hub_kernels("5.18.0", "0.17.0", True, (REPOSITORY,)),
+    "the model asks for it": s.model(
+        with_hub_kernels("5.17.0", "0.16.0"), attn_implementation=s.Known("flash_attention_2")
+    ),
 }
 SILENT = {
     "the recorded machine: flash-attn is there": s.h200(),
     "the laptop": s.laptop(),
-    "4.55.4, before the fallback": hub("4.55.4", "0.9.0"),
-    "a `kernels` that 5.17 does not accept": hub("5.17.0", "0.17.2"),
-    "a `kernels` that 5.12 cannot import": hub("5.12.0", "0.14.1"),
-    "no `kernels`": s.without(hub("5.17.0", "0.16.0"), "kernels"),
-    "no GPU": s.gpus(hub("5.17.0", "0.16.0")),
-    "offline and not cached: ATN158": hub("5.17.0", "0.16.0", True),
-    "flash_attn comes from elsewhere": s.interfaces(
-        hub("5.17.0", "0.16.0"), availability={"is_flash_attn_2_available": True}
+    "4.55.4, before the fallback": with_hub_kernels("4.55.4", "0.9.0"),
+    "a `kernels` that 5.17 does not accept": with_hub_kernels("5.17.0", "0.17.2"),
+    "a `kernels` that 5.12 cannot import": with_hub_kernels("5.12.0", "0.14.1"),
+    "no `kernels`": s.without(with_hub_kernels("5.17.0", "0.16.0"), "kernels"),
+    "no GPU": s.gpus(with_hub_kernels("5.17.0", "0.16.0")),
+    "offline and not cached: ATN158": with_hub_kernels("5.17.0", "0.16.0", True),
+    "flash_attn comes from elsewhere": s.with_interfaces(
+        with_hub_kernels("5.17.0", "0.16.0"), availability={"is_flash_attn_2_available": True}
     ),
-    "the model asks for sdpa": s.model(hub("5.17.0", "0.16.0"), attn_implementation=s.Known("sdpa")),
+    "the model asks for sdpa": s.model(with_hub_kernels("5.17.0", "0.16.0"), attn_implementation=s.Known("sdpa")),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names the repository and the ways out."""
+    """Return whether the finding's text names the repository and the fixes."""
     return "kernels-community/flash-attn" in finding and "sdpa" in finding

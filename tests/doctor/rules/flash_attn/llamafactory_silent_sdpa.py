@@ -2,17 +2,19 @@
 
 from tests import snapshots as s
 
-FACTORY = s.package(s.laptop(), "llamafactory", "0.9.4")
+LLAMAFACTORY = s.package(s.laptop(), "llamafactory", "0.9.4")
 
-FIRES = {"without flash-attn": FACTORY}
+FIRES = {"without flash-attn": LLAMAFACTORY}
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "with flash-attn": s.package(s.h200(), "llamafactory", "0.9.4"),
-    "flash_attn comes from elsewhere": s.interfaces(FACTORY, availability={"is_flash_attn_2_available": True}),
+    "flash_attn comes from elsewhere": s.with_interfaces(
+        LLAMAFACTORY, availability={"is_flash_attn_2_available": True}
+    ),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names the setting."""
+    """Return whether the finding's text names the setting."""
     return "flash_attn: sdpa" in finding

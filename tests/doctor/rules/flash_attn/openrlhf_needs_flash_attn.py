@@ -6,7 +6,7 @@ LAPTOP = s.package(s.laptop(), "openrlhf", "0.11.2", requires=("flash-attn==2.8.
 
 FIRES = {
     "OpenRLHF without flash-attn": LAPTOP,
-    "the import says so": s.imported(
+    "the import says so": s.with_import(
         LAPTOP, "openrlhf.models", "raised", exception="ModuleNotFoundError", message="No module named 'flash_attn'"
     ),
 }
@@ -14,13 +14,13 @@ SILENT = {
     "the recorded machine": s.h200(),
     "no OpenRLHF": s.laptop(),
     "with flash-attn": s.package(LAPTOP, "flash-attn", "2.8.3"),
-    "a stub of flash_attn is on the path": s.imported(LAPTOP, "openrlhf.models", "ok"),
-    "it fails for another reason": s.imported(
+    "a stub of flash_attn is on the path": s.with_import(LAPTOP, "openrlhf.models", "ok"),
+    "it fails for another reason": s.with_import(
         LAPTOP, "openrlhf.models", "raised", exception="ImportError", message="No module named 'ray'"
     ),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names the pin, or why no install helps here."""
+    """Return whether the finding's text names the pin, or why no install helps here."""
     return "flash-attn==2.8.3" in finding or "a CUDA build of torch" in finding

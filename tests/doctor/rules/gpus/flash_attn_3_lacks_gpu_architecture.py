@@ -4,26 +4,26 @@ from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
 
-def built(*capabilities: tuple[int, int], sass: tuple[str, ...] = ("sm_80", "sm_90a")) -> Snapshot:
+def with_flash_attn_3(*capabilities: tuple[int, int], sass: tuple[str, ...] = ("sm_80", "sm_90a")) -> Snapshot:
     """Install flash-attn-3 on GPUs of these generations."""
     machine = s.package(s.gpus(s.h200(), *capabilities), "flash-attn-3", "3.0.0")
-    return s.binary(machine, "flash_attn_3._C", distribution="flash-attn-3", sass=sass)
+    return s.with_binary(machine, "flash_attn_3._C", distribution="flash-attn-3", sass=sass)
 
 
 FIRES = {
-    "Blackwell": built((10, 0)),
-    "RTX 5090": built((12, 0)),
-    "Hopper's code on an A100": built((8, 0), sass=("sm_90a",)),
+    "Blackwell": with_flash_attn_3((10, 0)),
+    "RTX 5090": with_flash_attn_3((12, 0)),
+    "Hopper's code on an A100": with_flash_attn_3((8, 0), sass=("sm_90a",)),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "a machine without a GPU": s.laptop(),
-    "Hopper": built((9, 0)),
-    "RTX 4090 runs sm_80 code": built((8, 9)),
-    "targets not read": built((10, 0), sass=()),
+    "Hopper": with_flash_attn_3((9, 0)),
+    "RTX 4090 runs sm_80 code": with_flash_attn_3((8, 9)),
+    "targets not read": with_flash_attn_3((10, 0), sass=()),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names what to use instead."""
+    """Return whether the finding's text names what to use instead."""
     return "flash_attention_2" in finding and "sm_90a" in finding

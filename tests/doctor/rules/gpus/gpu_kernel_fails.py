@@ -13,12 +13,12 @@ SILENT = {
     "the recorded machine": s.h200(),
     "a machine without a GPU": s.laptop(),
     "no kernel was run": s.gpus(s.h200(), (9, 0), kernel=s.Unreadable("no kernel was run")),
-    "torch has no code for it: another rule's": s.torch(
+    "torch has no code for it: another rule's": s.with_torch(
         s.gpus(s.h200(), (12, 0), kernel=s.Known("no kernel image is available")), arch_list=s.Known(("sm_80", "sm_90"))
     ),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names the GPU and where to look."""
+    """Return whether the finding's text names the GPU and where to look."""
     return "GPU 0" in finding and "import lane" in finding and "dmesg" in finding

@@ -21,5 +21,5 @@ SILENT = {
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text tells how to find the culprit."""
+    """Return whether the finding's text says how to find the faulty package."""
     return "--query-compute-apps" in finding and "GiB" in finding

@@ -18,5 +18,5 @@ SILENT = {
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names the limit and the way out."""
+    """Return whether the finding's text names the limit and a fix."""
     return "sm_80" in finding and 'attn_implementation="sdpa"' in finding

@@ -13,5 +13,5 @@ SILENT = {
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names the mode and the way out."""
+    """Return whether the finding's text names the mode and a fix."""
     return "MIG" in finding and "-mig 0" in finding

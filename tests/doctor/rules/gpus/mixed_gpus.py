@@ -14,5 +14,5 @@ SILENT = {
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text chooses one kind."""
+    """Return whether the finding's text chooses one kind."""
     return "export CUDA_VISIBLE_DEVICES=" in finding and "PCI_BUS_ID" in finding

@@ -15,5 +15,5 @@ SILENT = {
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names the way out."""
+    """Return whether the finding's text names a fix."""
     return "float16" in finding

@@ -7,14 +7,14 @@ from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
 
-def linked(count: int, *links: Link) -> Snapshot:
+def with_links(count: int, *links: Link) -> Snapshot:
     """Join `count` GPUs by these links."""
     return replace(s.gpus(s.h200(), *[(9, 0)] * count), topology=s.Known(Topology(links, (0,) * count)))
 
 
 FIRES = {
-    "two cards over PCIe": linked(2, Link(0, 1, "PHB")),
-    "two bridged pairs": linked(
+    "two cards over PCIe": with_links(2, Link(0, 1, "PHB")),
+    "two bridged pairs": with_links(
         4,
         Link(0, 1, "NV12"),
         Link(0, 2, "SYS"),
@@ -27,15 +27,15 @@ FIRES = {
 SILENT = {
     "the recorded machine": s.h200(),
     "a machine without a GPU": s.laptop(),
-    "NVSwitch": linked(3, Link(0, 1, "NV18"), Link(0, 2, "NV18"), Link(1, 2, "NV18")),
-    "no peer access: another rule's": linked(2, Link(0, 1, "PHB", s.Known(False))),
+    "NVSwitch": with_links(3, Link(0, 1, "NV18"), Link(0, 2, "NV18"), Link(1, 2, "NV18")),
+    "no peer access: another rule's": with_links(2, Link(0, 1, "PHB", s.Known(False))),
     "the slow one is hidden": replace(
-        linked(2, Link(0, 1, "SYS")), devices=s.gpus(s.h200(), (9, 0), (9, 0), visible=False).devices
+        with_links(2, Link(0, 1, "SYS")), devices=s.gpus(s.h200(), (9, 0), (9, 0), visible=False).devices
     ),
     "the links could not be read": replace(s.gpus(s.h200(), (9, 0), (9, 0)), topology=s.Unreadable("no nvidia-smi")),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names the link, and the group where there is one."""
+    """Return whether the finding's text names the link, and the group where there is one."""
     return "NVLink" in finding and ("PHB" in finding or "export CUDA_VISIBLE_DEVICES=0,1" in finding)

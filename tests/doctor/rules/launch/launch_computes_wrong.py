@@ -1,5 +1,5 @@
 """Cases for ATN444."""
 
-from tests.doctor.rules.launch.refused_jobs import cases
+from tests.doctor.rules.launch.refused_jobs import consequence_cases
 
-FIRES, SILENT, says = cases("wrong", "documents share recurrent state")
+FIRES, SILENT, says = consequence_cases("wrong", "documents share recurrent state")

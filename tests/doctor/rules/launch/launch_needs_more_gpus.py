@@ -2,22 +2,22 @@
 
 from tests import snapshots as s
 
-FOUR = s.gpus(s.h200(), (9, 0), (9, 0), (9, 0), (9, 0))
+FOUR_GPUS = s.gpus(s.h200(), (9, 0), (9, 0), (9, 0), (9, 0))
 FIRES = {
-    "eight on one": s.job(s.h200(), gpus=s.Known(8)),
-    "under Ray": s.job(s.h200(), gpus=s.Known(2), reinforcement=True),
-    "nine on two nodes of four": s.job(FOUR, gpus=s.Known(9), nodes=2),
-    "one of two is hidden": s.job(s.hide(s.gpus(s.h200(), (9, 0), (9, 0)), 1), gpus=s.Known(2)),
+    "eight on one": s.with_job(s.h200(), gpus=s.Known(8)),
+    "under Ray": s.with_job(s.h200(), gpus=s.Known(2), reinforcement=True),
+    "nine on two nodes of four": s.with_job(FOUR_GPUS, gpus=s.Known(9), nodes=2),
+    "one of two is hidden": s.with_job(s.hide(s.gpus(s.h200(), (9, 0), (9, 0)), 1), gpus=s.Known(2)),
 }
 SILENT = {
     "no launch": s.h200(),
-    "as many as there are": s.job(s.h200()),
-    "eight on two nodes of four": s.job(FOUR, gpus=s.Known(8), nodes=2),
-    "not known": s.job(s.h200(), gpus=s.Absent("nothing says")),
-    "no GPU at all": s.job(s.laptop(), gpus=s.Known(8)),
+    "as many as there are": s.with_job(s.h200()),
+    "eight on two nodes of four": s.with_job(FOUR_GPUS, gpus=s.Known(8), nodes=2),
+    "not known": s.with_job(s.h200(), gpus=s.Absent("nothing says")),
+    "no GPU at all": s.with_job(s.laptop(), gpus=s.Known(8)),
 }
 
 
 def says(findings: str) -> bool:
-    """Say whether both numbers' consequence is told."""
+    """Return whether both numbers' consequence is named."""
     return "takes " in findings and "GPU" in findings

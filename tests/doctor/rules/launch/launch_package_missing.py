@@ -6,23 +6,23 @@ from typing import Any
 from tests import snapshots as s
 
 BARE = s.without(s.h200(), "flash-attn", "ring-flash-attn", "liger-kernel", "flash-attn-3", "kernels")
-UNTRIED = replace(BARE, imports=s.Absent("not asked"), interfaces=s.Absent("not asked"))
-OTHER: dict[str, Any] = {"imports": ()}
+NOT_IMPORTED = replace(BARE, imports=s.Absent("not asked"), interfaces=s.Absent("not asked"))
+NO_IMPORTS: dict[str, Any] = {"imports": ()}
 FIRES = {
-    "imported whatever the settings": s.job(UNTRIED, {"attn_implementation": "sdpa"}),
-    "asked for": s.job(UNTRIED, **OTHER),
-    "flash_attention_3": s.job(UNTRIED, {"attn_implementation": "flash_attention_3"}, **OTHER),
-    "the ring": s.job(s.package(UNTRIED, "flash-attn", "2.8.3"), {"ring_size": 2}),
-    "liger": s.job(s.package(UNTRIED, "flash-attn", "2.8.3"), {"liger": True}),
+    "imported whatever the settings": s.with_job(NOT_IMPORTED, {"attn_implementation": "sdpa"}),
+    "asked for": s.with_job(NOT_IMPORTED, **NO_IMPORTS),
+    "flash_attention_3": s.with_job(NOT_IMPORTED, {"attn_implementation": "flash_attention_3"}, **NO_IMPORTS),
+    "the ring": s.with_job(s.package(NOT_IMPORTED, "flash-attn", "2.8.3"), {"ring_size": 2}),
+    "liger": s.with_job(s.package(NOT_IMPORTED, "flash-attn", "2.8.3"), {"liger": True}),
 }
-FIRES["flash_attention_4"] = s.job(UNTRIED, {"attn_implementation": "flash_attention_4"}, **OTHER)
+FIRES["flash_attention_4"] = s.with_job(NOT_IMPORTED, {"attn_implementation": "flash_attention_4"}, **NO_IMPORTS)
 SILENT = {
-    "no launch": UNTRIED,
-    "all there": s.job(s.h200(), {"ring_size": 2}),
-    "sdpa": s.job(UNTRIED, {"attn_implementation": "sdpa"}, **OTHER),
+    "no launch": NOT_IMPORTED,
+    "all there": s.with_job(s.h200(), {"ring_size": 2}),
+    "sdpa": s.with_job(NOT_IMPORTED, {"attn_implementation": "sdpa"}, **NO_IMPORTS),
 }
 
 
 def says(findings: str) -> bool:
-    """Say whether the package is told."""
+    """Return whether the package is named."""
     return "which is not installed" in findings

@@ -1,5 +1,5 @@
 """Cases for ATN441."""
 
-from tests.doctor.rules.launch.refused_jobs import cases
+from tests.doctor.rules.launch.refused_jobs import consequence_cases
 
-FIRES, SILENT, says = cases("refuses", "packing_samples must be enabled")
+FIRES, SILENT, says = consequence_cases("refuses", "packing_samples must be enabled")

@@ -4,22 +4,26 @@ from attncheck.core.job import UnknownSetting
 from attncheck.core.launch import SourceLocation
 from tests import snapshots as s
 
-WHERE = SourceLocation("run.sh", 4, 3)
+LOCATION = SourceLocation("run.sh", 4, 3)
 FIRES = {
-    "renamed": s.job(s.h200(), unknown=(UnknownSetting("--max_len", WHERE, ("--data.max_len",), "0.10.2"),)),
-    "several renamed at once": s.job(
+    "renamed": s.with_job(
+        s.h200(), unknown_settings=(UnknownSetting("--max_len", LOCATION, ("--data.max_len",), "0.10.2"),)
+    ),
+    "several renamed at once": s.with_job(
         s.h200(),
-        unknown=(
-            UnknownSetting("--max_len", WHERE, ("--data.max_len",), "0.10.2"),
-            UnknownSetting("--bf16", WHERE, ("--ds.param_dtype", "bf16"), "0.10.2"),
+        unknown_settings=(
+            UnknownSetting("--max_len", LOCATION, ("--data.max_len",), "0.10.2"),
+            UnknownSetting("--bf16", LOCATION, ("--ds.param_dtype", "bf16"), "0.10.2"),
         ),
     ),
-    "misspelled": s.job(s.h200(), unknown=(UnknownSetting("--data.max_length", WHERE, near="--data.max_len"),)),
-    "gone": s.job(s.h200(), unknown=(UnknownSetting("--ptx_coef", WHERE, since="0.10.2"),)),
+    "misspelled": s.with_job(
+        s.h200(), unknown_settings=(UnknownSetting("--data.max_length", LOCATION, near="--data.max_len"),)
+    ),
+    "gone": s.with_job(s.h200(), unknown_settings=(UnknownSetting("--ptx_coef", LOCATION, since="0.10.2"),)),
 }
-SILENT = {"no launch": s.h200(), "all known": s.job(s.h200())}
+SILENT = {"no launch": s.h200(), "all known": s.with_job(s.h200())}
 
 
 def says(findings: str) -> bool:
-    """Say whether the name and what is to be done about it are told."""
+    """Return whether the name and what to do about it are named."""
     return "does not know " in findings and ("--data.max_len" in findings or "without --ptx_coef" in findings)

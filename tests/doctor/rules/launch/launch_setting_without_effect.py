@@ -1,5 +1,5 @@
 """Cases for ATN443."""
 
-from tests.doctor.rules.launch.refused_jobs import cases
+from tests.doctor.rules.launch.refused_jobs import consequence_cases
 
-FIRES, SILENT, says = cases("ignores", "the switch sets a global that has gone")
+FIRES, SILENT, says = consequence_cases("ignores", "the switch sets a global that has gone")

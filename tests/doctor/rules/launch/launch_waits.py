@@ -1,5 +1,5 @@
 """Cases for ATN446."""
 
-from tests.doctor.rules.launch.refused_jobs import cases
+from tests.doctor.rules.launch.refused_jobs import consequence_cases
 
-FIRES, SILENT, says = cases("waits", "Ray waits for a placement")
+FIRES, SILENT, says = consequence_cases("waits", "Ray waits for a placement")

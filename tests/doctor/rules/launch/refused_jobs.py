@@ -1,4 +1,4 @@
-"""Cases of the rules that tell what a framework will do with settings: they differ by the consequence alone."""
+"""Cases of the rules about what a framework does with settings: they differ by the consequence alone."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tests import snapshots as s
 Cases = dict[str, Snapshot]
 
 
-def cases(consequence: Consequence, message: str) -> tuple[Cases, Cases, Callable[[str], bool]]:
-    """Return the launches that make the rule of `consequence` fire, those that keep it silent, and what it must say."""
+def consequence_cases(consequence: Consequence, message: str) -> tuple[Cases, Cases, Callable[[str], bool]]:
+    """Return the launches that make the rule of `consequence` fire, those that keep it silent, and a text check."""
     other: Consequence = "wrong" if consequence != "wrong" else "refuses"
     evidence = ("openrlhf 0.11.2 cli/train_sft.py:321",)
-    said = SettingProblem(consequence, message, evidence, SourceLocation("run.sh", 9, 3), {"packing": "off"})
-    advised = SettingProblem(consequence, message, (), advice="another release")
+    with_settings = SettingProblem(consequence, message, evidence, SourceLocation("run.sh", 9, 3), {"packing": "off"})
+    with_advice = SettingProblem(consequence, message, (), advice="another release")
     fires = {
-        "with a change that mends it": s.job(s.h200(), objections=(said,)),
-        "with advice alone": s.job(s.h200(), objections=(advised,)),
+        "with a change that mends it": s.with_job(s.h200(), problems=(with_settings,)),
+        "with advice alone": s.with_job(s.h200(), problems=(with_advice,)),
     }
     silent = {
         "no launch": s.h200(),
-        "nothing to object to": s.job(s.h200()),
-        "another consequence": s.job(s.h200(), objections=(SettingProblem(other, "other", ()),)),
+        "nothing to object to": s.with_job(s.h200()),
+        "another consequence": s.with_job(s.h200(), problems=(SettingProblem(other, "other", ()),)),
     }
     return fires, silent, lambda findings: message in findings and "run.sh" in findings

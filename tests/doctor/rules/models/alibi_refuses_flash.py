@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests import snapshots as s
-from tests.doctor.answers import FUSED, refusing
+from tests.doctor.answers import FUSED_IMPLEMENTATIONS, answers_refusing
 
 FIRES = {
     "falcon-rw": s.model(s.h200(), model_type="falcon", alibi=True),
@@ -13,10 +13,12 @@ SILENT = {
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
     "falcon with rotary positions": s.model(s.h200(), model_type="falcon"),
-    "bloom refuses by itself": s.model(s.h200(), model_type="bloom", alibi=True, accepts=refusing(*FUSED)),
+    "bloom refuses by itself": s.model(
+        s.h200(), model_type="bloom", alibi=True, accepts=answers_refusing(*FUSED_IMPLEMENTATIONS)
+    ),
 }
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "alibi" in text and "sdpa" in text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests import snapshots as s
-from tests.doctor.answers import refusing
+from tests.doctor.answers import answers_refusing
 
 FIRES = {
     "flash accepted": s.model(
@@ -19,7 +19,7 @@ SILENT = {
     "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
     "flash refused by the class": s.model(
         s.h200(),
-        accepts=refusing("flash_attention_2"),
+        accepts=answers_refusing("flash_attention_2"),
         model_type="llama4",
         layer_types=("chunked_attention", "full_attention"),
         attention_chunk_size=s.Known(8192),
@@ -29,5 +29,5 @@ SILENT = {
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "8192" in text and "sdpa" in text

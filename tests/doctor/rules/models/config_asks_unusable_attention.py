@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tests import snapshots as s
-from tests.doctor.answers import refusing, saying
+from tests.doctor.answers import answers_refusing, answers_with_text
 
 FIRES = {
     "flash-attn is missing": s.model(
         s.without(s.h200(), "flash-attn", "ring-flash-attn"),
         attn_implementation=s.Known("flash_attention_2"),
-        accepts=saying("flash_attention_2", "not installed: FlashAttention2 has been toggled on"),
+        accepts=answers_with_text("flash_attention_2", "not installed: FlashAttention2 has been toggled on"),
     ),
-    "the class refuses": s.model(s.h200(), attn_implementation=s.Known("sdpa"), accepts=refusing("sdpa")),
+    "the class refuses": s.model(s.h200(), attn_implementation=s.Known("sdpa"), accepts=answers_refusing("sdpa")),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
@@ -23,5 +23,5 @@ SILENT = {
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "config.json asks for" in text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests import snapshots as s
-from tests.doctor.answers import FUSED, refusing
+from tests.doctor.answers import FUSED_IMPLEMENTATIONS, answers_refusing
 
 FIRES = {
     "bloom at 65536 tokens": s.model(
@@ -11,7 +11,7 @@ FIRES = {
         model_type="bloom",
         num_heads=s.Known(32),
         max_position_embeddings=s.Known(65536),
-        accepts=refusing(*FUSED),
+        accepts=answers_refusing(*FUSED_IMPLEMENTATIONS),
     ),
 }
 SILENT = {
@@ -23,19 +23,19 @@ SILENT = {
         model_type="bloom",
         num_heads=s.Known(32),
         max_position_embeddings=s.Known(2048),
-        accepts=refusing(*FUSED),
+        accepts=answers_refusing(*FUSED_IMPLEMENTATIONS),
     ),
     "no GPU": s.model(
         s.gpus(s.h200()),
         model_type="bloom",
         num_heads=s.Known(32),
         max_position_embeddings=s.Known(65536),
-        accepts=refusing(*FUSED),
+        accepts=answers_refusing(*FUSED_IMPLEMENTATIONS),
     ),
-    "sdpa is accepted": s.model(s.h200(), accepts=refusing("flash_attention_2", "flex_attention")),
+    "sdpa is accepted": s.model(s.h200(), accepts=answers_refusing("flash_attention_2", "flex_attention")),
 }
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "eager only" in text and "max_length" in text

@@ -25,5 +25,5 @@ SILENT = {
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "flash-attn-4" in text and "sm_" in text

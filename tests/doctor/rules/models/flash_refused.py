@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from tests import snapshots as s
-from tests.doctor.answers import FUSED, refusing, saying
+from tests.doctor.answers import FUSED_IMPLEMENTATIONS, answers_refusing, answers_with_text
 
 FIRES = {
-    "mllama": s.model(s.h200(), model_type="mllama", accepts=refusing("flash_attention_2")),
-    "mllama beside OpenRLHF": s.model(s.package(s.h200(), "openrlhf", "0.11.2"), accepts=refusing("flash_attention_2")),
+    "mllama": s.model(s.h200(), model_type="mllama", accepts=answers_refusing("flash_attention_2")),
+    "mllama beside OpenRLHF": s.model(
+        s.package(s.h200(), "openrlhf", "0.11.2"), accepts=answers_refusing("flash_attention_2")
+    ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
@@ -15,16 +17,18 @@ SILENT = {
     "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
     "flash-attn is what is missing": s.model(
         s.without(s.h200(), "flash-attn", "ring-flash-attn"),
-        accepts=saying("flash_attention_2", "not installed: FlashAttention2 has been toggled on"),
+        accepts=answers_with_text("flash_attention_2", "not installed: FlashAttention2 has been toggled on"),
     ),
     "turned into another kernel": s.model(
         s.h200(),
-        accepts=saying("flash_attention_2", "refused: transformers turns it into kernels-community/vllm-flash-attn3"),
+        accepts=answers_with_text(
+            "flash_attention_2", "refused: transformers turns it into kernels-community/vllm-flash-attn3"
+        ),
     ),
-    "everything refused: another rule speaks": s.model(s.h200(), accepts=refusing(*FUSED)),
+    "everything refused: another rule speaks": s.model(s.h200(), accepts=answers_refusing(*FUSED_IMPLEMENTATIONS)),
 }
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "refuses flash attention" in text and "sdpa" in text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests import snapshots as s
-from tests.doctor.answers import refusing
+from tests.doctor.answers import answers_refusing
 
 FIRES = {
     "a float32 checkpoint": s.model(s.h200(), dtype=s.Known("float32")),
@@ -13,10 +13,12 @@ SILENT = {
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
     "bfloat16": s.model(s.h200(), dtype=s.Known("bfloat16")),
-    "the class refuses flash": s.model(s.h200(), dtype=s.Known("float32"), accepts=refusing("flash_attention_2")),
+    "the class refuses flash": s.model(
+        s.h200(), dtype=s.Known("float32"), accepts=answers_refusing("flash_attention_2")
+    ),
 }
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "float32" in text and "bfloat16" in text

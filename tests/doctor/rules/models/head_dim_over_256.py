@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests import snapshots as s
-from tests.doctor.answers import refusing
+from tests.doctor.answers import answers_refusing
 
 FIRES = {
     "gemma4": s.model(s.h200(), model_type="gemma4", head_dims=(256, 512), head_dim=s.Known(512)),
@@ -14,10 +14,10 @@ SILENT = {
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
     "256": s.model(s.h200(), head_dims=(256,), head_dim=s.Known(256)),
-    "the class refuses flash": s.model(s.h200(), head_dims=(512,), accepts=refusing("flash_attention_2")),
+    "the class refuses flash": s.model(s.h200(), head_dims=(512,), accepts=answers_refusing("flash_attention_2")),
 }
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "256" in text and "sdpa" in text

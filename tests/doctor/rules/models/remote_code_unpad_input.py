@@ -13,7 +13,7 @@ FIRES = {
         remote_imports=("flash_attn", "flash_attn.bert_padding:unpad_input"),
     ),
     "five values measured": s.model(
-        s.interfaces(s.h200(), unpad_input_arity=s.Known(5)),
+        s.with_interfaces(s.h200(), unpad_input_arity=s.Known(5)),
         remote_code=True,
         remote_imports=("flash_attn", "flash_attn.bert_padding:unpad_input"),
     ),
@@ -28,7 +28,7 @@ SILENT = {
         remote_imports=("flash_attn", "flash_attn.bert_padding:unpad_input"),
     ),
     "four values measured": s.model(
-        s.interfaces(s.h200(), unpad_input_arity=s.Known(4)),
+        s.with_interfaces(s.h200(), unpad_input_arity=s.Known(4)),
         remote_code=True,
         remote_imports=("flash_attn", "flash_attn.bert_padding:unpad_input"),
     ),
@@ -41,5 +41,5 @@ SILENT = {
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "unpad_input" in text and "*_" in text

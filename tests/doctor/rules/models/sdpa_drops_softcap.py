@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests import snapshots as s
-from tests.doctor.answers import refusing
+from tests.doctor.answers import answers_refusing
 
 FIRES = {
     "gemma2 under transformers 5.20.2": s.model(
@@ -24,7 +24,7 @@ SILENT = {
         s.package(s.h200(), "transformers", "5.21.0"),
         model_type="gemma2",
         softcap=s.Known(50.0),
-        accepts=refusing("sdpa"),
+        accepts=answers_refusing("sdpa"),
     ),
     "5.21.0, not asked": s.model(
         s.package(s.h200(), "transformers", "5.21.0"),
@@ -36,5 +36,5 @@ SILENT = {
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "softcap" in text and "5.21.0" in text

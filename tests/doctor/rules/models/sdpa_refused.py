@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from tests import snapshots as s
-from tests.doctor.answers import FUSED, refusing
+from tests.doctor.answers import FUSED_IMPLEMENTATIONS, answers_refusing
 
 FIRES = {
     "gemma2 under transformers 5.23": s.model(
-        s.package(s.h200(), "transformers", "5.23.0"), model_type="gemma2", accepts=refusing("sdpa")
+        s.package(s.h200(), "transformers", "5.23.0"), model_type="gemma2", accepts=answers_refusing("sdpa")
     ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "everything refused: another rule speaks": s.model(s.h200(), accepts=refusing(*FUSED)),
+    "everything refused: another rule speaks": s.model(s.h200(), accepts=answers_refusing(*FUSED_IMPLEMENTATIONS)),
     "transformers was not asked": s.model(s.h200(), accepts=s.Unreadable("the import lane did not run")),
 }
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "refuses sdpa" in text and "flash_attention_2" in text

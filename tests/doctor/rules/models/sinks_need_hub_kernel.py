@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests import snapshots as s
-from tests.doctor.answers import saying
+from tests.doctor.answers import answers_with_text
 
 FIRES = {
     "gpt_oss, nothing cached": s.model(
         s.package(s.h200(), "transformers", "5.17.0"),
         model_type="gpt_oss",
         sinks=True,
-        accepts=saying(
+        accepts=answers_with_text(
             "flash_attention_2", "not installed: needs the Hub kernel kernels-community/vllm-flash-attn3", "sdpa"
         ),
     ),
@@ -27,7 +27,7 @@ FIRES = {
         ),
         model_type="gpt_oss",
         sinks=True,
-        accepts=saying(
+        accepts=answers_with_text(
             "flash_attention_2", "not installed: needs the Hub kernel kernels-community/vllm-flash-attn3", "sdpa"
         ),
     ),
@@ -44,7 +44,7 @@ SILENT = {
         ),
         model_type="gpt_oss",
         sinks=True,
-        accepts=saying(
+        accepts=answers_with_text(
             "flash_attention_2", "not installed: needs the Hub kernel kernels-community/vllm-flash-attn3", "sdpa"
         ),
     ),
@@ -52,7 +52,7 @@ SILENT = {
         s.package(s.package(s.h200(), "transformers", "5.17.0"), "flash-attn-4", "4.0.0b36"),
         model_type="gpt_oss",
         sinks=True,
-        accepts=saying(
+        accepts=answers_with_text(
             "flash_attention_2", "not installed: needs the Hub kernel kernels-community/vllm-flash-attn3", "sdpa"
         ),
     ),
@@ -60,7 +60,7 @@ SILENT = {
         s.package(s.h200(), "transformers", "5.2.0"),
         model_type="gpt_oss",
         sinks=True,
-        accepts=saying(
+        accepts=answers_with_text(
             "flash_attention_2", "not installed: needs the Hub kernel kernels-community/vllm-flash-attn3", "sdpa"
         ),
     ),
@@ -68,5 +68,5 @@ SILENT = {
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "vllm-flash-attn3" in text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests import snapshots as s
-from tests.doctor.answers import refusing
+from tests.doctor.answers import answers_refusing
 
 FIRES = {
     "a model and no framework": s.model(s.h200()),
@@ -13,10 +13,10 @@ SILENT = {
     "the laptop without a model": s.laptop(),
     "TRL sees to it": s.model(s.package(s.h200(), "trl", "1.0.0")),
     "an encoder": s.model(s.h200(), causal=False),
-    "flash is refused": s.model(s.h200(), accepts=refusing("flash_attention_2")),
+    "flash is refused": s.model(s.h200(), accepts=answers_refusing("flash_attention_2")),
 }
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "attention_mask" in text

@@ -17,12 +17,12 @@ FIRES = {
         tokenizer=s.Known(Tokenizer(s.Absent(), s.Known("<pad>"), s.Known("</s>"))),
     ),
 }
-OLD = s.model(s.package(s.h200(), "transformers", "4.57.3"), model_type="qwen2_moe")
-FIRES["a launch that pads on the right"] = s.job(OLD, {"packing": "padding"})
+TRANSFORMERS_4_57 = s.model(s.package(s.h200(), "transformers", "4.57.3"), model_type="qwen2_moe")
+FIRES["a launch that pads on the right"] = s.with_job(TRANSFORMERS_4_57, {"packing": "padding"})
 SILENT = {
-    "a launch that packs": s.job(OLD),
-    "a launch that pads on the left": s.job(OLD, {"packing": "padding", "padding_side": "left"}),
-    "a launch under sdpa": s.job(OLD, {"packing": "padding", "attn_implementation": "sdpa"}),
+    "a launch that packs": s.with_job(TRANSFORMERS_4_57),
+    "a launch that pads on the left": s.with_job(TRANSFORMERS_4_57, {"packing": "padding", "padding_side": "left"}),
+    "a launch under sdpa": s.with_job(TRANSFORMERS_4_57, {"packing": "padding", "attn_implementation": "sdpa"}),
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
@@ -46,5 +46,5 @@ SILENT = {
 
 
 def says(text: str) -> bool:
-    """Say whether the finding names the cause and the way out."""
+    """Return whether the finding names the cause and a fix."""
     return "use_cache" in text and "padding_side" in text

@@ -9,48 +9,54 @@ from tests import snapshots as s
 MESSAGE = "cannot import name 'is_flash_attn_greater_or_equal_2_10' from 'transformers.modeling_flash_attention_utils'"
 
 
-def pair(ring: str, transformers: str) -> Snapshot:
-    """Return the machine with this pair, nothing imported."""
+def with_versions(ring: str, transformers: str) -> Snapshot:
+    """Return the recorded machine with these versions, nothing imported."""
     snapshot = s.package(s.h200(), "ring-flash-attn", ring)
     snapshot = s.package(snapshot, "transformers", transformers)
     return replace(snapshot, imports=s.Absent("not asked for"), interfaces=s.Absent("not asked for"))
 
 
-def raised(snapshot: Snapshot, message: str) -> Snapshot:
+def with_failed_import(snapshot: Snapshot, message: str) -> Snapshot:
     """Return `snapshot` where importing ring_flash_attn raised `message`."""
-    return s.imported(snapshot, "ring_flash_attn", "raised", exception="ImportError", message=message)
+    return s.with_import(snapshot, "ring_flash_attn", "raised", exception="ImportError", message=message)
 
 
 FIRES = {
     "the recorded machine: transformers 5.17": s.h200(),
-    "5.4.0, the first without the name": pair("0.1.8", "5.4.0"),
-    "5.18.0, the last where the shim is enough": pair("0.1.8", "5.18.0"),
-    "4.50.3, the last before it appeared": pair("0.1.8", "4.50.3"),
-    "0.1.7 under 5.5.0: a newer ring alone does not help": pair("0.1.7", "5.5.0"),
-    "the import lane knows better than an unknown version": raised(pair("0.1.9", "5.17.0"), MESSAGE),
-    "a launch whose framework does not": s.job(s.h200(), {"ring_size": 2}),
-    "a launch whose framework cannot": s.job(pair("0.1.8", "5.4.0"), {"ring_size": 2, "shims": (RING_NAMES,)}),
+    "5.4.0, the first without the name": with_versions("0.1.8", "5.4.0"),
+    "5.18.0, the last where the shim is enough": with_versions("0.1.8", "5.18.0"),
+    "4.50.3, the last before it appeared": with_versions("0.1.8", "4.50.3"),
+    "0.1.7 under 5.5.0: a newer ring alone does not help": with_versions("0.1.7", "5.5.0"),
+    "the import lane knows better than an unknown version": with_failed_import(
+        with_versions("0.1.9", "5.17.0"), MESSAGE
+    ),
+    "a launch whose framework does not": s.with_job(s.h200(), {"ring_size": 2}),
+    "a launch whose framework cannot": s.with_job(
+        with_versions("0.1.8", "5.4.0"), {"ring_size": 2, "shims": (RING_NAMES,)}
+    ),
     "OpenRLHF pins transformers 5.15.0": s.package(
-        pair("0.1.8", "5.15.0"), "openrlhf", "0.11.2", requires=("transformers==5.15.0",)
+        with_versions("0.1.8", "5.15.0"), "openrlhf", "0.11.2", requires=("transformers==5.15.0",)
     ),
 }
 SILENT = {
-    "the launch's framework puts the name back": s.job(s.h200(), {"ring_size": 2, "shims": (RING_NAMES,)}),
+    "the launch's framework puts the name back": s.with_job(s.h200(), {"ring_size": 2, "shims": (RING_NAMES,)}),
     "no ring-flash-attn": s.laptop(),
-    "5.3.0, the last with the name": pair("0.1.8", "5.3.0"),
-    "4.51.0, the first with the name": pair("0.1.8", "4.51.0"),
-    "the import worked: somebody patched it": s.imported(s.h200(), "ring_flash_attn", "ok"),
-    "it fails for another reason": raised(s.h200(), "libcudart.so.12: cannot open shared object file"),
-    "5.19.0: the signature does not fit either, ATN141 says both": raised(pair("0.1.8", "5.19.0"), MESSAGE),
-    "0.1.7 under 5.0.0: ATN143 says to take 0.1.8": pair("0.1.7", "5.0.0"),
-    "an unknown version that was not imported": pair("0.1.9", "5.17.0"),
-    "5.4.0 with OpenRLHF: ATN145 says so": s.package(pair("0.1.8", "5.4.0"), "openrlhf", "0.11.2"),
+    "5.3.0, the last with the name": with_versions("0.1.8", "5.3.0"),
+    "4.51.0, the first with the name": with_versions("0.1.8", "4.51.0"),
+    "the import worked: somebody patched it": s.with_import(s.h200(), "ring_flash_attn", "ok"),
+    "it fails for another reason": with_failed_import(s.h200(), "libcudart.so.12: cannot open shared object file"),
+    "5.19.0: the signature does not fit either, ATN141 says both": with_failed_import(
+        with_versions("0.1.8", "5.19.0"), MESSAGE
+    ),
+    "0.1.7 under 5.0.0: ATN143 says to take 0.1.8": with_versions("0.1.7", "5.0.0"),
+    "an unknown version that was not imported": with_versions("0.1.9", "5.17.0"),
+    "5.4.0 with OpenRLHF: ATN145 says so": s.package(with_versions("0.1.8", "5.4.0"), "openrlhf", "0.11.2"),
     "transformers is not installed": s.without(s.h200(), "transformers"),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names the name and a way out, never an upgrade."""
+    """Return whether the finding's text names the name and a fix, never an upgrade."""
     ways = ("transformers>=4.51,<5.4", "transformers==", "before `import ring_flash_attn`")
     named = "_2_10" in finding or "_flash_supports_window" in finding
     return named and any(way in finding for way in ways) and " -U" not in finding

@@ -14,5 +14,5 @@ SILENT = {
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text holds the command, or why none helps here."""
+    """Return whether the finding's text holds the command, or why none helps here."""
     return "ring-flash-attn==0.1.8" in finding or "a CUDA build of torch" in finding

@@ -4,28 +4,28 @@ from dataclasses import replace
 
 from tests import snapshots as s
 
-NOT_TRIED = replace(s.h200(), imports=s.Absent("not asked for"))
-WITHOUT = s.without(NOT_TRIED, "flash-attn")
-MISSING = "No module named 'flash_attn'"
+NOT_IMPORTED = replace(s.h200(), imports=s.Absent("not asked for"))
+WITHOUT_FLASH_ATTN = s.without(NOT_IMPORTED, "flash-attn")
+MESSAGE = "No module named 'flash_attn'"
 
 FIRES = {
-    "flash-attn is not installed": WITHOUT,
-    "only flash-attn-4": s.package(WITHOUT, "flash-attn-4", "4.0.0b36"),
-    "the import says so": s.imported(
-        WITHOUT, "ring_flash_attn", "raised", exception="ModuleNotFoundError", message=MISSING
+    "flash-attn is not installed": WITHOUT_FLASH_ATTN,
+    "only flash-attn-4": s.package(WITHOUT_FLASH_ATTN, "flash-attn-4", "4.0.0b36"),
+    "the import says so": s.with_import(
+        WITHOUT_FLASH_ATTN, "ring_flash_attn", "raised", exception="ModuleNotFoundError", message=MESSAGE
     ),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "no ring-flash-attn": s.laptop(),
-    "flash_attn comes from a path, and the import works": s.imported(WITHOUT, "ring_flash_attn", "ok"),
-    "the import fails for another reason": s.imported(
-        WITHOUT, "ring_flash_attn", "raised", exception="OSError", message="libcudart.so.12: cannot open"
+    "flash_attn comes from a path, and the import works": s.with_import(WITHOUT_FLASH_ATTN, "ring_flash_attn", "ok"),
+    "the import fails for another reason": s.with_import(
+        WITHOUT_FLASH_ATTN, "ring_flash_attn", "raised", exception="OSError", message="libcudart.so.12: cannot open"
     ),
-    "OpenRLHF needs it too: ATN146 says so": s.package(WITHOUT, "openrlhf", "0.11.2"),
+    "OpenRLHF needs it too: ATN146 says so": s.package(WITHOUT_FLASH_ATTN, "openrlhf", "0.11.2"),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names the missing package and the command."""
+    """Return whether the finding's text names the missing package and the command."""
     return "flash-attn is not installed" in finding and "--no-build-isolation" in finding

@@ -6,13 +6,15 @@ from attncheck.core.environment import Distribution
 from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
-LEFT = "left behind by an interrupted uninstall"
+LEFT_BEHIND = "left behind by an interrupted uninstall"
 
 
-def remains(name: str, base: Snapshot) -> Snapshot:
+def with_remains(name: str, base: Snapshot) -> Snapshot:
     """Return `base` with what an interrupted uninstall left of a package."""
-    left = Distribution(name=name, version="2.8.0", location="~/env/lib/python3.12/site-packages", problem=LEFT)
-    return replace(base, distributions=(*base.distributions, left))
+    remains = Distribution(
+        name=name, version="2.8.0", location="~/env/lib/python3.12/site-packages", problem=LEFT_BEHIND
+    )
+    return replace(base, distributions=(*base.distributions, remains))
 
 
 FIRES = {
@@ -20,17 +22,17 @@ FIRES = {
     "the files are gone": s.package(
         s.h200(), "transformers", "5.17.0", problem="its files are gone, only its metadata is left"
     ),
-    "torch was half removed": remains("~orch", s.without(s.h200(), "torch")),
+    "torch was half removed": with_remains("~orch", s.without(s.h200(), "torch")),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "a leftover beside a whole package": remains("~orch", s.h200()),
+    "a leftover beside a whole package": with_remains("~orch", s.h200()),
     "RECORD alone is missing": s.package(s.h200(), "transformers", "5.17.0", problem="RECORD is missing"),
     "a package that has nothing to do with attention": s.package(s.h200(), "boto3", "", problem="METADATA is missing"),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names what a user must read."""
+    """Return whether the finding's text names what the user must know."""
     return "is damaged" in finding and "install" in finding

@@ -6,33 +6,35 @@ from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
 
-def pip(inside: bool = True, managed: bool = False, **config: str) -> Snapshot:
-    """Return an environment that pip serves, with these settings."""
+def with_pip_config(inside: bool = True, managed: bool = False, **config: str) -> Snapshot:
+    """Return an environment whose installer is pip, with these settings."""
     settings: Any = {name.replace("_", "-"): value for name, value in config.items()}
-    base = s.host(s.h200(), virtual_environment=inside, conda=False)
+    base = s.with_host(s.h200(), virtual_environment=inside, conda=False)
     uv = s.Absent("uv is not on PATH")
-    return s.tools(base, uv=uv, pip=s.Known("25.3"), pip_config=settings, externally_managed=managed)
+    return s.with_build_tools(base, uv=uv, pip=s.Known("25.3"), pip_config=settings, externally_managed=managed)
 
 
 FIRES = {
-    "user inside a virtual environment": pip(user="true"),
-    "a target": pip(target="/somewhere"),
-    "no index": pip(no_index="1"),
-    "binaries only": pip(only_binary=":all:"),
-    "a virtual environment is demanded": pip(inside=False, require_virtualenv="true"),
-    "the system's Python": pip(inside=False, managed=True),
+    "user inside a virtual environment": with_pip_config(user="true"),
+    "a target": with_pip_config(target="/somewhere"),
+    "no index": with_pip_config(no_index="1"),
+    "binaries only": with_pip_config(only_binary=":all:"),
+    "a virtual environment is demanded": with_pip_config(inside=False, require_virtualenv="true"),
+    "the system's Python": with_pip_config(inside=False, managed=True),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "user outside one": pip(inside=False, user="true"),
-    "user switched off": pip(user="0"),
-    "binaries only of another package": pip(only_binary="numpy"),
-    "in a virtual environment, as demanded": pip(require_virtualenv="true"),
-    "uv does not read it": s.tools(pip(user="true"), uv=s.Known("/usr/bin/uv"), pip=s.Absent("no pip")),
+    "user outside one": with_pip_config(inside=False, user="true"),
+    "user switched off": with_pip_config(user="0"),
+    "binaries only of another package": with_pip_config(only_binary="numpy"),
+    "in a virtual environment, as demanded": with_pip_config(require_virtualenv="true"),
+    "uv does not read it": s.with_build_tools(
+        with_pip_config(user="true"), uv=s.Known("/usr/bin/uv"), pip=s.Absent("no pip")
+    ),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names what a user must read."""
+    """Return whether the finding's text names what the user must know."""
     return "pip" in finding

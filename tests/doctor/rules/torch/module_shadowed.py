@@ -14,5 +14,5 @@ SILENT = {"the recorded machine": replace(s.h200(), shadows=()), "the laptop": s
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names what a user must read."""
+    """Return whether the finding's text names what the user must know."""
     return "import flash_attn takes" in finding and "out of the way" in finding

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests import snapshots as s
 
-SO = "flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so"
+EXTENSION = "flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so"
 
 FIRES = {
     "a module of flash-attn is gone": s.package(
@@ -14,7 +14,7 @@ FIRES = {
         s.h200(), "flash-attn", "2.8.3", files_altered=("flash_attn/flash_attn_interface.py",)
     ),
     "its extension is gone, and nobody imported it": s.package(
-        s.imported(s.h200(), "flash_attn_2_cuda", "skipped"), "flash-attn", "2.8.3", files_missing=(SO,)
+        s.with_import(s.h200(), "flash_attn_2_cuda", "skipped"), "flash-attn", "2.8.3", files_missing=(EXTENSION,)
     ),
     "half of ring-flash-attn": s.package(
         s.h200(), "ring-flash-attn", "0.1.8", files_missing=("ring_flash_attn/utils.py",)
@@ -24,14 +24,14 @@ SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "an image slimmed of tests, its extension stripped and imported": s.package(
-        s.imported(s.h200(), "flash_attn_2_cuda"),
+        s.with_import(s.h200(), "flash_attn_2_cuda"),
         "flash-attn",
         "2.8.3",
         files_missing=("hopper/test_util.py",),
-        files_altered=(SO,),
+        files_altered=(EXTENSION,),
     ),
     "the same image, nothing imported": s.package(
-        replace(s.h200(), imports=s.Absent("not asked for")), "flash-attn", "2.8.3", files_altered=(SO,)
+        replace(s.h200(), imports=s.Absent("not asked for")), "flash-attn", "2.8.3", files_altered=(EXTENSION,)
     ),
     "ring-flash-attn patched on purpose": s.package(
         s.h200(), "ring-flash-attn", "0.1.8", files_altered=("ring_flash_attn/adapters/hf_adapter.py",)
@@ -48,5 +48,5 @@ SILENT = {
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names what a user must read."""
+    """Return whether the finding's text names what the user must know."""
     return "is not as it was installed" in finding and "force-reinstall" in finding

@@ -3,24 +3,24 @@
 from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
-ASKS = 'triton==3.6.0; platform_system == "Linux"'
+REQUIREMENT = 'triton==3.6.0; platform_system == "Linux"'
 
 
-def pair(triton: str, *requires: str) -> Snapshot:
-    """Return torch 2.11.0 that requires this beside a triton."""
+def with_triton(triton: str, *requires: str) -> Snapshot:
+    """Return torch 2.11.0 with these requirements beside a triton."""
     return s.package(s.package(s.h200(), "torch", "2.11.0", requires=requires), "triton", triton)
 
 
-FIRES = {"newer": pair("3.7.1", ASKS), "older": pair("3.5.1", ASKS)}
+FIRES = {"newer": with_triton("3.7.1", REQUIREMENT), "older": with_triton("3.5.1", REQUIREMENT)}
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "the one": pair("3.6.0", ASKS),
-    "none: other rules' matter": s.without(pair("3.6.0", ASKS), "triton"),
-    "asked for on another platform": pair("3.7.1", 'triton==3.6.0; platform_system == "Windows"'),
+    "the one": with_triton("3.6.0", REQUIREMENT),
+    "none: other rules' matter": s.without(with_triton("3.6.0", REQUIREMENT), "triton"),
+    "asked for on another platform": with_triton("3.7.1", 'triton==3.6.0; platform_system == "Windows"'),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names what a user must read."""
+    """Return whether the finding's text names what the user must know."""
     return "==3.6.0" in finding and "install" in finding

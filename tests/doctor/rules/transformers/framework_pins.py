@@ -2,14 +2,21 @@
 
 from tests import snapshots as s
 
-VERL = "transformers!=5.6.0,<5.11,>=5.5.3"
-OPENRLHF = ("flash-attn==2.8.3", "transformers==5.15.0", 'vllm==0.29.0; extra == "vllm"', "ray[default]==2.55.0")
+VERL_REQUIRES = "transformers!=5.6.0,<5.11,>=5.5.3"
+OPENRLHF_REQUIRES = (
+    "flash-attn==2.8.3",
+    "transformers==5.15.0",
+    'vllm==0.29.0; extra == "vllm"',
+    "ray[default]==2.55.0",
+)
 
 FIRES = {
-    "OpenRLHF on transformers 5.17": s.package(s.h200(), "openrlhf", "0.11.2", requires=OPENRLHF),
-    "verl on 5.11.0": s.package(s.package(s.h200(), "transformers", "5.11.0"), "verl", "0.9.1", requires=(VERL,)),
+    "OpenRLHF on transformers 5.17": s.package(s.h200(), "openrlhf", "0.11.2", requires=OPENRLHF_REQUIRES),
+    "verl on 5.11.0": s.package(
+        s.package(s.h200(), "transformers", "5.11.0"), "verl", "0.9.1", requires=(VERL_REQUIRES,)
+    ),
     "verl on the release it excludes": s.package(
-        s.package(s.h200(), "transformers", "5.6.0"), "verl", "0.9.1", requires=(VERL,)
+        s.package(s.h200(), "transformers", "5.6.0"), "verl", "0.9.1", requires=(VERL_REQUIRES,)
     ),
     "a marker that holds here": s.package(
         s.h200(), "trl", "1.0.0", requires=('transformers<5; python_version >= "3.12"',)
@@ -18,7 +25,9 @@ FIRES = {
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "verl on 5.10.4": s.package(s.package(s.h200(), "transformers", "5.10.4"), "verl", "0.9.1", requires=(VERL,)),
+    "verl on 5.10.4": s.package(
+        s.package(s.h200(), "transformers", "5.10.4"), "verl", "0.9.1", requires=(VERL_REQUIRES,)
+    ),
     "only under an extra": s.package(s.h200(), "verl", "0.9.1", requires=('transformers==5.9.0; extra == "vllm"',)),
     "only elsewhere": s.package(s.h200(), "trl", "1.0.0", requires=('transformers<5; sys_platform == "win32"',)),
     "torch with a local version": s.package(s.h200(), "verl", "0.9.1", requires=("torch==2.11.0",)),
@@ -30,7 +39,7 @@ SILENT = {
         s.package(s.h200(), "openrlhf", "0.11.2", requires=("transformers==5.15.0",)),
         "verl",
         "0.9.1",
-        requires=(VERL,),
+        requires=(VERL_REQUIRES,),
     ),
     "torchvision's torch: ATN123": s.package(s.h200(), "torchvision", "0.23.0", requires=("torch==2.8.0",)),
     "vllm's torch: ATN156": s.package(s.h200(), "vllm", "0.29.0", requires=("torch==2.12.0",)),
@@ -38,5 +47,5 @@ SILENT = {
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names the requirement and what is here."""
+    """Return whether the finding's text names the requirement and what is here."""
     return "requires transformers" in finding and "(here: 5." in finding

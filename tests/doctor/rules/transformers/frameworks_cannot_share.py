@@ -4,25 +4,27 @@ from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
 
-def both(openrlhf: str, verl: str) -> Snapshot:
+def with_frameworks(openrlhf: str, verl: str) -> Snapshot:
     """Return both frameworks with these requirements."""
     return s.package(s.package(s.h200(), "openrlhf", "0.11.2", requires=(openrlhf,)), "verl", "0.9.1", requires=(verl,))
 
 
 FIRES = {
-    "OpenRLHF 0.11.2 and verl 0.9.1": both("transformers==5.15.0", "transformers!=5.6.0,<5.11,>=5.5.3"),
-    "ranges that do not meet": both("transformers>=5.11", "transformers<5.11"),
+    "OpenRLHF 0.11.2 and verl 0.9.1": with_frameworks("transformers==5.15.0", "transformers!=5.6.0,<5.11,>=5.5.3"),
+    "ranges that do not meet": with_frameworks("transformers>=5.11", "transformers<5.11"),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "ranges that meet in one release": both("transformers==5.10.4", "transformers!=5.6.0,<5.11,>=5.5.3"),
-    "ranges that overlap": both("transformers>5.6", "transformers<5.11,>=5.5.3"),
-    "the only common release is above an excluded one": both("transformers>=5.6.0,!=5.6.0", "transformers<5.11"),
-    "one restricts nothing": both("transformers", "transformers<5.11"),
+    "ranges that meet in one release": with_frameworks("transformers==5.10.4", "transformers!=5.6.0,<5.11,>=5.5.3"),
+    "ranges that overlap": with_frameworks("transformers>5.6", "transformers<5.11,>=5.5.3"),
+    "the only common release is above an excluded one": with_frameworks(
+        "transformers>=5.6.0,!=5.6.0", "transformers<5.11"
+    ),
+    "one restricts nothing": with_frameworks("transformers", "transformers<5.11"),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names both and the way out."""
+    """Return whether the finding's text names both and a fix."""
     return "openrlhf 0.11.2 and verl 0.9.1" in finding and "venv" in finding

@@ -2,22 +2,22 @@
 
 from tests import snapshots as s
 
-BROKEN = s.imported(
+FAILED_IMPORT = s.with_import(
     s.h200(), "liger_kernel.transformers", "raised", exception="ImportError", message="cannot import name 'x'"
 )
 FIRES = {
-    "it raises": BROKEN,
-    "it dies": s.imported(s.h200(), "liger_kernel.transformers", "died", signal="SIGSEGV"),
+    "it raises": FAILED_IMPORT,
+    "it dies": s.with_import(s.h200(), "liger_kernel.transformers", "died", signal="SIGSEGV"),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "no liger-kernel": s.laptop(),
-    "transformers is too old for it: ATN150": s.package(BROKEN, "transformers", "4.57.6"),
-    "triton is missing: ATN152": s.without(BROKEN, "triton"),
-    "triton is broken": s.imported(BROKEN, "triton", "raised", exception="ImportError", message="x"),
+    "transformers is too old for it: ATN150": s.package(FAILED_IMPORT, "transformers", "4.57.6"),
+    "triton is missing: ATN152": s.without(FAILED_IMPORT, "triton"),
+    "triton is broken": s.with_import(FAILED_IMPORT, "triton", "raised", exception="ImportError", message="x"),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names what was seen."""
+    """Return whether the finding's text names what was found."""
     return "cannot import name" in finding or "SIGSEGV" in finding

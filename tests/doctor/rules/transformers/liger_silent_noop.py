@@ -2,20 +2,22 @@
 
 from tests import snapshots as s
 
-GONE = s.Known(("transformers.models.mistral.modeling_mistral:CrossEntropyLoss",))
-HALF = s.interfaces(s.h200(), liger_missing_targets=GONE)
+MISSING_TARGETS = s.Known(("transformers.models.mistral.modeling_mistral:CrossEntropyLoss",))
+WITH_MISSING_TARGETS = s.with_interfaces(s.h200(), liger_missing_targets=MISSING_TARGETS)
 
-FIRES = {"mistral's loss class is gone": s.model(HALF, model_type="mistral")}
+FIRES = {"mistral's loss class is gone": s.model(WITH_MISSING_TARGETS, model_type="mistral")}
 SILENT = {
     "the recorded machine": s.h200(),
     "no liger-kernel": s.laptop(),
-    "another model": s.model(HALF, model_type="qwen2"),
-    "a model whose name begins alike": s.model(HALF, model_type="mistral3"),
-    "no model was asked about": HALF,
-    "all targets are there": s.model(s.interfaces(s.h200(), liger_missing_targets=s.Known(())), model_type="mistral"),
+    "another model": s.model(WITH_MISSING_TARGETS, model_type="qwen2"),
+    "a model whose name begins alike": s.model(WITH_MISSING_TARGETS, model_type="mistral3"),
+    "no model was asked about": WITH_MISSING_TARGETS,
+    "all targets are there": s.model(
+        s.with_interfaces(s.h200(), liger_missing_targets=s.Known(())), model_type="mistral"
+    ),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names the lost patch and the setting."""
+    """Return whether the finding's text names the lost patch and the setting."""
     return "CrossEntropyLoss" in finding and "fused_linear_cross_entropy=True" in finding

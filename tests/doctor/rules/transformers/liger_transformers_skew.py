@@ -6,39 +6,39 @@ from attncheck.core.model import Tower
 from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
-VISION = (Tower("vision_config", 16, 80),)
+VISION_TOWER = (Tower("vision_config", 16, 80),)
 
 
-def pair(liger: str, transformers: str) -> Snapshot:
-    """Return the machine with this pair, nothing imported."""
+def with_versions(liger: str, transformers: str) -> Snapshot:
+    """Return the recorded machine with these versions, nothing imported."""
     snapshot = s.package(s.package(s.h200(), "liger-kernel", liger), "transformers", transformers)
     return replace(snapshot, imports=s.Absent("not asked for"), interfaces=s.Absent("not asked for"))
 
 
 FIRES = {
-    "0.8.5 under 4.57.6": pair("0.8.5", "4.57.6"),
-    "0.8.4 under 4.51.3": pair("0.8.4", "4.51.3"),
-    "the import says so": s.imported(
-        pair("0.8.5", "4.57.6"),
+    "0.8.5 under 4.57.6": with_versions("0.8.5", "4.57.6"),
+    "0.8.4 under 4.51.3": with_versions("0.8.4", "4.51.3"),
+    "the import says so": s.with_import(
+        with_versions("0.8.5", "4.57.6"),
         "liger_kernel.transformers",
         "raised",
         exception="ImportError",
         message="liger-kernel requires transformers >= 5.0.0, got 4.57.6",
     ),
-    "a vision-language model on 5.3 with 0.7.0": s.model(pair("0.7.0", "5.3.0"), towers=VISION),
+    "a vision-language model on 5.3 with 0.7.0": s.model(with_versions("0.7.0", "5.3.0"), towers=VISION_TOWER),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "no liger-kernel": s.laptop(),
-    "0.8.5 under 5.0.0": pair("0.8.5", "5.0.0"),
-    "0.8.4 under 4.52.4": pair("0.8.4", "4.52.4"),
-    "it could be imported": s.imported(pair("0.8.5", "4.57.6"), "liger_kernel.transformers", "ok"),
-    "a text model on 5.3 with 0.7.0": s.model(pair("0.7.0", "5.3.0")),
-    "a vision-language model on 5.3 with 0.8.0": s.model(pair("0.8.0", "5.3.0"), towers=VISION),
-    "a vision-language model on 5.2 with 0.7.0": s.model(pair("0.7.0", "5.2.0"), towers=VISION),
+    "0.8.5 under 5.0.0": with_versions("0.8.5", "5.0.0"),
+    "0.8.4 under 4.52.4": with_versions("0.8.4", "4.52.4"),
+    "it could be imported": s.with_import(with_versions("0.8.5", "4.57.6"), "liger_kernel.transformers", "ok"),
+    "a text model on 5.3 with 0.7.0": s.model(with_versions("0.7.0", "5.3.0")),
+    "a vision-language model on 5.3 with 0.8.0": s.model(with_versions("0.8.0", "5.3.0"), towers=VISION_TOWER),
+    "a vision-language model on 5.2 with 0.7.0": s.model(with_versions("0.7.0", "5.2.0"), towers=VISION_TOWER),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text names the liger-kernel to take."""
+    """Return whether the finding's text names the liger-kernel to take."""
     return any(f"liger-kernel{which}" in finding for which in ("==0.8.4", "==0.5.10", ">=0.8.0"))

@@ -4,23 +4,23 @@ from dataclasses import replace
 
 from tests import snapshots as s
 
-NOT_TRIED = replace(s.h200(), imports=s.Absent("not asked for"))
+NOT_IMPORTED = replace(s.h200(), imports=s.Absent("not asked for"))
 
 FIRES = {
-    "no triton on a GPU machine": s.without(NOT_TRIED, "triton"),
-    "the import says so": s.imported(
-        s.without(NOT_TRIED, "triton"), "triton", "raised", exception="ModuleNotFoundError", message="triton"
+    "no triton on a GPU machine": s.without(NOT_IMPORTED, "triton"),
+    "the import says so": s.with_import(
+        s.without(NOT_IMPORTED, "triton"), "triton", "raised", exception="ModuleNotFoundError", message="triton"
     ),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "no liger-kernel": s.laptop(),
     "no GPU": s.package(s.laptop(), "liger-kernel", "0.8.5"),
-    "ROCm's triton": s.package(s.without(NOT_TRIED, "triton"), "pytorch-triton-rocm", "3.4.0"),
-    "triton comes from elsewhere": s.imported(s.without(NOT_TRIED, "triton"), "triton", "ok"),
+    "ROCm's triton": s.package(s.without(NOT_IMPORTED, "triton"), "pytorch-triton-rocm", "3.4.0"),
+    "triton comes from elsewhere": s.with_import(s.without(NOT_IMPORTED, "triton"), "triton", "ok"),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text holds the command."""
+    """Return whether the finding's text holds the command."""
     return "install triton" in finding

@@ -4,26 +4,26 @@ from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
 
-def verl(transformers: str) -> Snapshot:
+def with_verl(transformers: str) -> Snapshot:
     """Return verl with this transformers."""
     snapshot = s.package(s.without(s.h200(), "liger-kernel"), "transformers", transformers)
     return s.package(snapshot, "verl", "0.5.0", requires=("transformers",))
 
 
 FIRES = {
-    "4.53.0, no model named": verl("4.53.0"),
-    "4.53.3 and Qwen2.5-VL": s.model(verl("4.53.3"), model_type="qwen2_5_vl"),
+    "4.53.0, no model named": with_verl("4.53.0"),
+    "4.53.3 and Qwen2.5-VL": s.model(with_verl("4.53.3"), model_type="qwen2_5_vl"),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "4.52.4": verl("4.52.4"),
-    "4.54.0": verl("4.54.0"),
-    "another model": s.model(verl("4.53.3"), model_type="qwen2"),
-    "no verl": s.without(verl("4.53.3"), "verl"),
+    "4.52.4": with_verl("4.52.4"),
+    "4.54.0": with_verl("4.54.0"),
+    "another model": s.model(with_verl("4.53.3"), model_type="qwen2"),
+    "no verl": s.without(with_verl("4.53.3"), "verl"),
 }
 
 
 def says(finding: str) -> bool:
-    """Say whether the finding's text holds the range to go to."""
+    """Return whether the finding's text holds the range to go to."""
     return "transformers>=4.54" in finding
