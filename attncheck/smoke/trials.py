@@ -28,7 +28,7 @@ class Trial:
     because: str = ""
     questions: tuple[str, ...] = ()
 
-    def asked(self) -> tuple[checks.Proving, ...]:
+    def asked(self) -> tuple[checks.SmokeCheck, ...]:
         """Return the questions to ask, in order, but for the one over ranks."""
         known = checks.load()[0].values()
         wanted = [one for one in known if one.name != OVER_RANKS and (not self.questions or one.name in self.questions)]

@@ -1,6 +1,7 @@
-"""Faults planted into how a framework drives a ring: OpenRLHF's way, spoilt in one place each.
+"""Faults injected into how a framework drives a ring: OpenRLHF's way, spoilt in one place each.
 
-Loaded in ranks by a `sitecustomize` on PYTHONPATH (`plant`), which adds them to the drivers as soon as those are there.
+Loaded in ranks by a `sitecustomize` on PYTHONPATH (`install_faults`), which adds them to the drivers once those are
+imported.
 An item then names a fault where it would name its scheme.
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attncheck.smoke.worker.ranks.sharded import Driver, Row
+from attncheck.smoke.worker.ranks.sharded import Driver, PackedRow
 
 HOOK = """
 import importlib.machinery, sys
@@ -40,35 +41,36 @@ sys.meta_path.insert(0, Finder)
 class MeanOfMeans(Driver):
     """The loss is the mean of the ranks' own means, as OpenRLHF's GPTLMLoss has it."""
 
-    def loss(self, row: Row, log_probs: Tensor, tokens: int) -> Tensor:
-        size = (row.total + self.padding(row)) // self.ranks
-        counts = row.wanted >= 0
-        parts = [
-            (log_probs[start : start + size] * counts[start : start + size]).sum() / counts[start : start + size].sum()
-            for start in range(0, row.total, size)
+    def row_loss(self, row: PackedRow, log_probs: Tensor, predicted_tokens: int) -> Tensor:
+        shard_tokens = (row.total_tokens + self.padding_tokens(row)) // self.ranks
+        is_predicted = row.targets >= 0
+        rank_means = [
+            (log_probs[start : start + shard_tokens] * is_predicted[start : start + shard_tokens]).sum()
+            / is_predicted[start : start + shard_tokens].sum()
+            for start in range(0, row.total_tokens, shard_tokens)
         ]
-        return -torch.stack(parts).mean() / 2  # of two rows
+        return -torch.stack(rank_means).mean() / 2  # of two rows
 
 
 class DividedTwice(Driver):
     """The loss is divided by the ring's size, and the gradients' mean taken after that."""
 
-    def loss(self, row: Row, log_probs: Tensor, tokens: int) -> Tensor:
-        return super().loss(row, log_probs, tokens) / self.ranks
+    def row_loss(self, row: PackedRow, log_probs: Tensor, predicted_tokens: int) -> Tensor:
+        return super().row_loss(row, log_probs, predicted_tokens) / self.ranks
 
 
 class ReducedTwice(Driver):
     """The gradients' mean is divided by the ring's size again."""
 
-    def reduced(self, gradient: Tensor) -> Tensor:
-        return super().reduced(gradient) / self.ranks
+    def reduce_gradient(self, gradient: Tensor) -> Tensor:
+        return super().reduce_gradient(gradient) / self.ranks
 
 
 class Summed(Driver):
     """Gradients are added up, though each rank's has all ranks' losses in it."""
 
-    def reduced(self, gradient: Tensor) -> Tensor:
-        return super().reduced(gradient) * self.ranks
+    def reduce_gradient(self, gradient: Tensor) -> Tensor:
+        return super().reduce_gradient(gradient) * self.ranks
 
 
 class Missing(Driver):
@@ -101,117 +103,117 @@ class NotFinite(Driver):
 class NotAdded(Driver):
     """The last rank's gradients are left out of the mean."""
 
-    def reduced(self, gradient: Tensor) -> Tensor:
-        return super().reduced(gradient * (self.rank < self.ranks - 1))
+    def reduce_gradient(self, gradient: Tensor) -> Tensor:
+        return super().reduce_gradient(gradient * (self.rank < self.ranks - 1))
 
 
 class NotShared(Driver):
     """Each rank keeps its own gradients."""
 
-    def reduced(self, gradient: Tensor) -> Tensor:
-        super().reduced(gradient)
+    def reduce_gradient(self, gradient: Tensor) -> Tensor:
+        super().reduce_gradient(gradient)
         return gradient.clone()
 
 
 class LabelsOfTheShard(Driver):
     """Labels are shifted after the row was cut: a shard's last token gets its own first one."""
 
-    def labels(self, row: Row) -> Tensor:
-        return torch.roll(self.mine(row, row.tokens), shifts=-1, dims=1)
+    def local_labels(self, row: PackedRow) -> Tensor:
+        return torch.roll(self.shard(row, row.tokens), shifts=-1, dims=1)
 
 
 class LabelsUnshifted(Driver):
     """Each token is to predict itself."""
 
-    def labels(self, row: Row) -> Tensor:
-        return self.mine(row, row.tokens)
+    def local_labels(self, row: PackedRow) -> Tensor:
+        return self.shard(row, row.tokens)
 
 
 class FirstPositions(Driver):
     """Every rank takes the first shard's positions."""
 
-    def positions(self, row: Row) -> Tensor:
-        size = (row.total + self.padding(row)) // self.ranks
-        return row.positions[:, :size]
+    def local_positions(self, row: PackedRow) -> Tensor:
+        shard_tokens = (row.total_tokens + self.padding_tokens(row)) // self.ranks
+        return row.positions[:, :shard_tokens]
 
 
 class PositionsAnew(Driver):
     """Positions are counted from the shard's beginning."""
 
-    def positions(self, row: Row) -> Tensor:
-        mine = self.mine(row, row.positions)
-        return torch.minimum(mine, torch.arange(mine.shape[1])[None])
+    def local_positions(self, row: PackedRow) -> Tensor:
+        positions = self.shard(row, row.positions)
+        return torch.minimum(positions, torch.arange(positions.shape[1])[None])
 
 
 class EdgesLate(Driver):
     """Documents end a token late."""
 
-    def edges(self, row: Row) -> Tensor:
-        edges = super().edges(row)
-        edges[1:-1] += 1
-        return edges
+    def cu_seqlens(self, row: PackedRow) -> Tensor:
+        cu_seqlens = super().cu_seqlens(row)
+        cu_seqlens[1:-1] += 1
+        return cu_seqlens
 
 
 class EdgesGone(Driver):
     """The row is one document."""
 
-    def edges(self, row: Row) -> Tensor:
-        return super().edges(row)[[0, -1]]
+    def cu_seqlens(self, row: PackedRow) -> Tensor:
+        return super().cu_seqlens(row)[[0, -1]]
 
 
 class Local(Driver):
     """Documents end where a shard does: each rank attends to its own tokens."""
 
-    def edges(self, row: Row) -> Tensor:
-        edges = super().edges(row)
-        size = int(edges[-1]) // self.ranks
-        own = torch.arange(0, int(edges[-1]), size, dtype=edges.dtype)
-        return torch.unique(torch.cat([edges, own]))
+    def cu_seqlens(self, row: PackedRow) -> Tensor:
+        cu_seqlens = super().cu_seqlens(row)
+        shard_tokens = int(cu_seqlens[-1]) // self.ranks
+        shard_starts = torch.arange(0, int(cu_seqlens[-1]), shard_tokens, dtype=cu_seqlens.dtype)
+        return torch.unique(torch.cat([cu_seqlens, shard_starts]))
 
 
 class Turned(Driver):
     """What ranks computed is gathered in the wrong order."""
 
-    def whole(self, row: Row, x: Tensor) -> Tensor:
-        padded = torch.nn.functional.pad(super().whole(row, x), (0,) * (2 * x.dim() - 3) + (self.padding(row),))
-        return torch.cat(padded.chunk(self.ranks)[::-1])[: row.total]
+    def gather(self, row: PackedRow, x: Tensor) -> Tensor:
+        padded = torch.nn.functional.pad(super().gather(row, x), (0,) * (2 * x.dim() - 3) + (self.padding_tokens(row),))
+        return torch.cat(padded.chunk(self.ranks)[::-1])[: row.total_tokens]
 
 
 class PaddingCounts(Driver):
     """The padding that makes the ranks divide the row is not cut off before the loss."""
 
-    def whole(self, row: Row, x: Tensor) -> Tensor:
+    def gather(self, row: PackedRow, x: Tensor) -> Tensor:
         from attncheck.smoke.worker.ranks import sharded
 
         if x.dim() > 2:
-            return super().whole(row, x)
+            return super().gather(row, x)
         gathered: Tensor = sharded._AllGather.apply(x[0], self.group)
         return gathered
 
-    def loss(self, row: Row, log_probs: Tensor, tokens: int) -> Tensor:
-        counts = torch.nn.functional.pad(row.wanted >= 0, (0, self.padding(row)), value=True)
-        return -(log_probs * counts).sum() / tokens
+    def row_loss(self, row: PackedRow, log_probs: Tensor, predicted_tokens: int) -> Tensor:
+        is_predicted = torch.nn.functional.pad(row.targets >= 0, (0, self.padding_tokens(row)), value=True)
+        return -(log_probs * is_predicted).sum() / predicted_tokens
 
 
 class LastTokensCount(Driver):
     """Each document's last token is trained on what the padded batch has next."""
 
-    def loss(self, row: Row, log_probs: Tensor, tokens: int) -> Tensor:
-        return -log_probs.sum() / tokens
+    def row_loss(self, row: PackedRow, log_probs: Tensor, predicted_tokens: int) -> Tensor:
+        return -log_probs.sum() / predicted_tokens
 
 
 class NoValueGradient(Driver):
     """The adapter loses the gradient of values; the forward is right."""
 
-    def __init__(self, *words: Any) -> None:
-        super().__init__(*words)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         module = sys.modules["ring_flash_attn.adapters.hf_adapter"]
-        counted = module.llama3_flash_attn_varlen_func
+        recorded = module.llama3_flash_attn_varlen_func
 
-        def spoilt(q: Tensor, k: Tensor, v: Tensor, **more: Any) -> Any:
-            return counted(q, k, v.detach(), **more)
+        def spoilt(q: Tensor, k: Tensor, v: Tensor, **kwargs: Any) -> Any:
+            return recorded(q, k, v.detach(), **kwargs)
 
-        vars(spoilt)["inner"] = counted.inner  # the next item takes the genuine one again
+        vars(spoilt)["inner"] = recorded.inner  # the next item starts from the genuine one
         vars(module)["llama3_flash_attn_varlen_func"] = spoilt
 
 
@@ -239,7 +241,7 @@ FAULTS: dict[str, type[Driver]] = {
 }
 
 
-def plant(folder: Path) -> str:
+def install_faults(folder: Path) -> str:
     """Write the hook and return the PYTHONPATH under which ranks know the faults."""
     (folder / "sitecustomize.py").write_text(HOOK)
     root = Path(__file__).resolve().parents[2]

@@ -1,4 +1,4 @@
-"""Liger, cross-entropy, checkpointing and compilation: right ones pass, planted faults are found by name."""
+"""Liger, cross-entropy, checkpointing and compilation: right ones pass, injected faults are found by name."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ pytest.importorskip("transformers")
 
 from attncheck.core.plan import Plan  # noqa: E402
 from attncheck.core.results.smoke import CheckResult, answer, deciding_reason  # noqa: E402
-from attncheck.smoke.checks import Proving, load  # noqa: E402
+from attncheck.smoke.checks import SmokeCheck, load  # noqa: E402
 from attncheck.smoke.worker import liger_model, liger_patches, losses, trainer  # noqa: E402
+from attncheck.smoke.worker import testbed as testbeds  # noqa: E402
 from attncheck.smoke.worker.checks import checkpointing, compiled, cross_entropy, liger  # noqa: E402
-from attncheck.smoke.worker.data.packing import IGNORED  # noqa: E402
+from attncheck.smoke.worker.data.packing import IGNORE_INDEX  # noqa: E402
 from attncheck.smoke.worker.models import build  # noqa: E402
-from attncheck.smoke.worker.testbed import Bed  # noqa: E402
 from tests.smoke import liger_torch  # noqa: E402
 
 PLAN = Plan(precision="fp32", attn_implementation="sdpa", batch=2)
@@ -36,17 +36,17 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def bed(shape: str = "llama", device: str = "cpu", **fields: Any) -> Bed:
-    return Bed(build.architecture(shape), replace(PLAN, **fields), device)
+def make_testbed(shape: str = "llama", device: str = "cpu", **fields: Any) -> testbeds.Testbed:
+    return testbeds.Testbed(build.load_architecture(shape), replace(PLAN, **fields), device)
 
 
-def proving(name: str) -> Proving:
+def get_check(name: str) -> SmokeCheck:
     return load()[0][name]
 
 
-def failed(proof: CheckResult, words: str) -> None:
-    assert proof.outcome == "ok" and answer(proof) == "fail", proof
-    assert words in deciding_reason(proof), deciding_reason(proof)
+def assert_failed(result: CheckResult, message: str) -> None:
+    assert result.outcome == "ok" and answer(result) == "fail", result
+    assert message in deciding_reason(result), deciding_reason(result)
 
 
 # --- liger
@@ -58,11 +58,11 @@ def failed(proof: CheckResult, words: str) -> None:
     + [("llama", "bf16", 0), ("gemma2", "bf16", 1), ("qwen2", "autocast", 0)],
 )
 def test_a_right_liger_passes(shape: str, precision: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    liger_torch.install(monkeypatch)
-    proof = liger.prove(bed(shape, precision=precision, seed=seed, liger=True))
-    assert proof.outcome == "ok" and answer(proof) == "pass", deciding_reason(proof)
-    assert "rope: 2 × apply_rotary_pos_emb" in proof.notes
-    assert {m.what.partition(",")[0] for m in proof.measures} == {"logits", "loss", "gradients"}
+    liger_torch.install_liger(monkeypatch)
+    result = liger.run(make_testbed(shape, precision=precision, seed=seed, liger=True))
+    assert result.outcome == "ok" and answer(result) == "pass", deciding_reason(result)
+    assert "rope: 2 × apply_rotary_pos_emb" in result.notes
+    assert {m.what.partition(",")[0] for m in result.measures} == {"logits", "loss", "gradients"}
 
 
 LIGER_FAULTS = [
@@ -78,37 +78,37 @@ LIGER_FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "shape", "words"), LIGER_FAULTS)
-def test_a_spoilt_liger_is_found(fault: str, shape: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    liger_torch.install(monkeypatch, fault)
-    proof = liger.prove(bed(shape, liger=True))
-    assert answer(proof) == "fail"
+@pytest.mark.parametrize(("fault", "shape", "message"), LIGER_FAULTS)
+def test_a_spoilt_liger_is_found(fault: str, shape: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    liger_torch.install_liger(monkeypatch, fault)
+    result = liger.run(make_testbed(shape, liger=True))
+    assert answer(result) == "fail"
     if fault == "raises":
-        assert words in proof.violations[0]
+        assert message in result.violations[0]
     else:
-        failed(proof, words)
-    assert proving("liger").message(proof).startswith("liger-kernel ")
+        assert_failed(result, message)
+    assert get_check("liger").message(result).startswith("liger-kernel ")
 
 
 def test_a_patch_that_misses_only_models_to_come_warns(monkeypatch: pytest.MonkeyPatch) -> None:
-    liger_torch.install(monkeypatch, "norms_of_the_classes_left")
-    proof = liger.prove(bed(liger=True))
-    assert answer(proof) == "warn"
-    assert "rms_norm does nothing, applied before the model is built" in deciding_reason(proof)
+    liger_torch.install_liger(monkeypatch, "norms_of_the_classes_left")
+    result = liger.run(make_testbed(liger=True))
+    assert answer(result) == "warn"
+    assert "rms_norm does nothing, applied before the model is built" in deciding_reason(result)
 
 
 def test_a_model_that_liger_does_not_know_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    liger_torch.install(monkeypatch)
-    failed(liger.prove(bed("qwen3", liger=True)), "no patches for qwen3")
+    liger_torch.install_liger(monkeypatch)
+    assert_failed(liger.run(make_testbed("qwen3", liger=True)), "no patches for qwen3")
 
 
 def test_nothing_of_liger_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers.models.llama import modeling_llama
 
-    liger_torch.install(monkeypatch)
+    liger_torch.install_liger(monkeypatch)
     rope, forward = modeling_llama.apply_rotary_pos_emb, modeling_llama.LlamaRMSNorm.forward
-    liger.prove(bed(liger=True))
-    with liger_patches.undone():
+    liger.run(make_testbed(liger=True))
+    with liger_patches.undo_on_exit():
         modeling_llama.brand_new = 1  # type: ignore[attr-defined]
     assert not hasattr(modeling_llama, "brand_new")
     assert modeling_llama.apply_rotary_pos_emb is rope and modeling_llama.LlamaRMSNorm.forward is forward
@@ -117,34 +117,37 @@ def test_nothing_of_liger_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_patched_model_runs_liger_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers.models.llama import modeling_llama
 
-    liger_torch.install(monkeypatch)
-    entered: list[int] = []
-    monkeypatch.setattr(liger_torch, "rotary", telling(liger_torch.rotary, entered))
-    rope, where = modeling_llama.apply_rotary_pos_emb, bed(liger=True)
-    model, batch = where.model(), where.batch(where.rows())
-    liger_model.patch(model)
-    assert modeling_llama.apply_rotary_pos_emb is rope and liger_torch.gated in liger_torch.forwards(model)
-    right = where.run(where.model(), batch)
-    assert not entered, "another model is patched too"
-    loss = float(liger_model.loss(model, batch).detach()) / batch.tokens
-    assert len(entered) == 2 and loss == pytest.approx(right.loss, rel=1e-5)
+    liger_torch.install_liger(monkeypatch)
+    calls: list[int] = []
+    monkeypatch.setattr(liger_torch, "apply_rotary", record_calls(liger_torch.apply_rotary, calls))
+    rope, testbed = modeling_llama.apply_rotary_pos_emb, make_testbed(liger=True)
+    model, batch = testbed.build_model(), testbed.make_batch(testbed.make_rows())
+    liger_model.patch_model(model)
+    assert (
+        modeling_llama.apply_rotary_pos_emb is rope
+        and liger_torch.gated_mlp_forward in liger_torch.forward_functions(model)
+    )
+    unpatched = testbed.run_batch(testbed.build_model(), batch)
+    assert not calls, "another model is patched too"
+    loss = float(liger_model.summed_loss(model, batch).detach()) / batch.predicted_tokens
+    assert len(calls) == 2 and loss == pytest.approx(unpatched.loss, rel=1e-5)
 
 
-def telling(inner: Callable[..., Any], heard: list[int]) -> Callable[..., Any]:
-    def entered(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> Any:
-        heard.append(1)
-        return inner(q, k, cos, sin, unsqueeze_dim)
+def record_calls(function: Callable[..., Any], calls: list[int]) -> Callable[..., Any]:
+    def wrapper(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> Any:
+        calls.append(1)
+        return function(q, k, cos, sin, unsqueeze_dim)
 
-    return entered
+    return wrapper
 
 
 def test_without_liger_it_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "liger_kernel", None)
-    proof = liger.prove(bed(liger=True))
-    assert answer(proof) == "refused" and "liger-kernel cannot be imported: " in deciding_reason(proof)
+    result = liger.run(make_testbed(liger=True))
+    assert answer(result) == "refused" and "liger-kernel cannot be imported: " in deciding_reason(result)
 
 
-def no_driver(*arguments: Any) -> None:
+def raise_no_driver(*arguments: Any) -> None:
     raise RuntimeError("0 active drivers ([]). There should only be one.")
 
 
@@ -152,20 +155,20 @@ def no_driver(*arguments: Any) -> None:
 def test_kernels_that_need_a_gpu_do_not_hide_a_patch_that_does_nothing(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    liger_torch.install(monkeypatch, fault)
-    code = compile("def launch(tell): tell()", "triton/runtime/jit.py", "exec")
+    liger_torch.install_liger(monkeypatch, fault)
+    code = compile("def launch(callback): callback()", "triton/runtime/jit.py", "exec")
     triton: dict[str, Any] = {"__name__": "triton.runtime.jit"}
     exec(code, triton)
-    monkeypatch.setattr(liger_torch, "gated", lambda self, x: triton["launch"](no_driver))
-    proof = liger.prove(bed(liger=True))
+    monkeypatch.setattr(liger_torch, "gated_mlp_forward", lambda self, x: triton["launch"](raise_no_driver))
+    result = liger.run(make_testbed(liger=True))
     if fault:
-        failed(proof, "liger's patch rope does nothing")
-        assert any("need a GPU" in note for note in proof.notes)
+        assert_failed(result, "liger's patch rope does nothing")
+        assert any("need a GPU" in note for note in result.notes)
     else:
-        assert answer(proof) == "refused" and "triton kernels need a GPU: RuntimeError: 0 active" in deciding_reason(
-            proof
+        assert answer(result) == "refused" and "triton kernels need a GPU: RuntimeError: 0 active" in deciding_reason(
+            result
         )
-        assert "swiglu: 2 × LlamaMLP" in proof.notes
+        assert "swiglu: 2 × LlamaMLP" in result.notes
 
 
 # --- cross-entropy
@@ -175,48 +178,50 @@ def test_kernels_that_need_a_gpu_do_not_hide_a_patch_that_does_nothing(
 @pytest.mark.parametrize(("precision", "seed"), [("fp32", 0), ("bf16", 1), ("fp16", 2), ("autocast", 3)])
 def test_right_losses_pass(name: str, precision: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if (name, seed) != ("chunked", 0):  # the large vocabulary once
-        monkeypatch.setattr(cross_entropy, "VOCABULARIES", (64, 1031))
-    proof = cross_entropy.prove(bed(cross_entropy=name, precision=precision, seed=seed))
-    assert answer(proof) == "pass", deciding_reason(proof)
+        monkeypatch.setattr(cross_entropy, "VOCABULARY_SIZES", (64, 1031))
+    result = cross_entropy.run(make_testbed(cross_entropy=name, precision=precision, seed=seed))
+    assert answer(result) == "pass", deciding_reason(result)
 
 
 def forgets_ignored(logits: Any, labels: Any) -> Any:
-    return losses.chunked(logits, labels.clamp(min=0))
+    return losses.chunked_cross_entropy(logits, labels.clamp(min=0))
 
 
 def drops_the_last_words(logits: Any, labels: Any) -> Any:
     kept = logits.shape[1] - logits.shape[1] % 64 if logits.shape[1] > 64 else logits.shape[1]
     lse = logits[:, :kept].float().logsumexp(-1)
     chosen = logits.gather(1, labels.clamp(min=0)[:, None])[:, 0].float()
-    return torch.where(labels == IGNORED, 0.0, lse - chosen).sum()
+    return torch.where(labels == IGNORE_INDEX, 0.0, lse - chosen).sum()
 
 
 def drops_the_last_rows(logits: Any, labels: Any) -> Any:
-    whole = len(logits) - len(logits) % losses.CHUNK
-    return losses.chunked(logits[:whole], labels[:whole])
+    kept = len(logits) - len(logits) % losses.CHUNK_ROWS
+    return losses.chunked_cross_entropy(logits[:kept], labels[:kept])
 
 
 def unguarded(logits: Any, labels: Any) -> Any:
     chosen = logits.gather(1, labels.clamp(min=0)[:, None])[:, 0].float()
-    return torch.where(labels == IGNORED, 0.0, logits.float().exp().sum(-1).log() - chosen).sum()
+    return torch.where(labels == IGNORE_INDEX, 0.0, logits.float().exp().sum(-1).log() - chosen).sum()
 
 
 def scaled_gradient(logits: Any, labels: Any) -> Any:
-    loss = losses.plain(logits, labels)
+    loss = losses.torch_cross_entropy(logits, labels)
     return loss.detach() + 1.01 * (loss - loss.detach())
 
 
 def mean(logits: Any, labels: Any) -> Any:
-    return losses.plain(logits, labels) / (labels != IGNORED).sum()
+    return losses.torch_cross_entropy(logits, labels) / (labels != IGNORE_INDEX).sum()
 
 
 def in_half(logits: Any, labels: Any) -> Any:
-    return torch.nn.functional.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum").bfloat16().float()
+    return (
+        torch.nn.functional.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="sum").bfloat16().float()
+    )
 
 
 def leaks_ignored(logits: Any, labels: Any) -> Any:
-    ignored = logits[labels == IGNORED].float().sum()
-    return losses.plain(logits, labels) + 1e-9 * (ignored - ignored.detach())
+    ignored = logits[labels == IGNORE_INDEX].float().sum()
+    return losses.torch_cross_entropy(logits, labels) + 1e-9 * (ignored - ignored.detach())
 
 
 LOSS_FAULTS: list[tuple[Callable[..., Any], str]] = [
@@ -231,38 +236,42 @@ LOSS_FAULTS: list[tuple[Callable[..., Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("loss", "words"), LOSS_FAULTS, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(("loss", "message"), LOSS_FAULTS, ids=lambda value: getattr(value, "__name__", ""))
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_wrong_loss_is_found(
-    loss: Callable[..., Any], words: str, precision: str, monkeypatch: pytest.MonkeyPatch
+    loss: Callable[..., Any], message: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cross_entropy, "VOCABULARIES", (64, 1031))
-    failed(cross_entropy.judged(bed(precision=precision), loss, "torch"), words)
+    monkeypatch.setattr(cross_entropy, "VOCABULARY_SIZES", (64, 1031))
+    assert_failed(cross_entropy.check_loss(make_testbed(precision=precision), loss, "torch"), message)
 
 
 def test_a_loss_that_does_not_repeat_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_entropy, "VOCABULARIES", (64,))
+    monkeypatch.setattr(cross_entropy, "VOCABULARY_SIZES", (64,))
     calls = iter(range(1, 10_000))
 
-    def drifting(logits: Any, labels: Any) -> Any:
-        return losses.plain(logits, labels) * (1 + 2e-7 * (next(calls) % 3))
+    def drifting_loss(logits: Any, labels: Any) -> Any:
+        return losses.torch_cross_entropy(logits, labels) * (1 + 2e-7 * (next(calls) % 3))
 
-    assert answer(cross_entropy.judged(bed(), drifting, "flash_attn")) == "warn"
-    failed(cross_entropy.judged(bed(deterministic=True), drifting, "flash_attn"), "repeats differ")
+    assert answer(cross_entropy.check_loss(make_testbed(), drifting_loss, "flash_attn")) == "warn"
+    assert_failed(
+        cross_entropy.check_loss(make_testbed(deterministic=True), drifting_loss, "flash_attn"), "repeats differ"
+    )
 
 
 def test_flash_attn_s_loss_is_refused_without_it_or_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flash_attn", None)
-    proof = cross_entropy.prove(bed(cross_entropy="flash_attn"))
-    assert answer(proof) == "refused" and "cannot be imported" in deciding_reason(proof)
-    monkeypatch.setattr(cross_entropy, "loss_function", lambda name: no_driver)
-    proof = cross_entropy.prove(bed(cross_entropy="flash_attn"))
-    assert answer(proof) == "refused" and "0 active drivers" in deciding_reason(proof)
+    result = cross_entropy.run(make_testbed(cross_entropy="flash_attn"))
+    assert answer(result) == "refused" and "cannot be imported" in deciding_reason(result)
+    monkeypatch.setattr(cross_entropy, "load_loss_function", lambda name: raise_no_driver)
+    result = cross_entropy.run(make_testbed(cross_entropy="flash_attn"))
+    assert answer(result) == "refused" and "0 active drivers" in deciding_reason(result)
 
 
 def test_the_chunked_loss_may_be_asked_for_no_gradient_and_for_one_row() -> None:
     logits, labels = torch.randn(1, 5), torch.tensor([3])
-    assert float(losses.chunked(logits, labels)) == pytest.approx(float(losses.plain(logits, labels)))
+    assert float(losses.chunked_cross_entropy(logits, labels)) == pytest.approx(
+        float(losses.torch_cross_entropy(logits, labels))
+    )
 
 
 # --- checkpointing
@@ -279,40 +288,44 @@ def test_the_chunked_loss_may_be_asked_for_no_gradient_and_for_one_row() -> None
     ],
 )
 def test_right_checkpointing_passes_and_is_equal(shape: str, precision: str, seed: int) -> None:
-    proof = checkpointing.prove(bed(shape, precision=precision, seed=seed, gradient_checkpointing=True))
-    assert answer(proof) == "pass", deciding_reason(proof)
-    assert proof.notes == ("on and off are equal bit for bit",)
+    result = checkpointing.run(make_testbed(shape, precision=precision, seed=seed, gradient_checkpointing=True))
+    assert answer(result) == "pass", deciding_reason(result)
+    assert result.notes == ("on and off are equal bit for bit",)
 
 
 def test_checkpointing_that_silently_does_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpointing, "enable_checkpointing", lambda model: None)
-    proof = checkpointing.prove(bed(gradient_checkpointing=True))
-    failed(proof, "all 2 layers are not run again on the way back")
-    assert proof.measures and all(measure.value == 0 for measure in proof.measures), "the numbers cannot show it"
+    result = checkpointing.run(make_testbed(gradient_checkpointing=True))
+    assert_failed(result, "all 2 layers are not run again on the way back")
+    assert result.measures and all(measure.value == 0 for measure in result.measures), "the numbers cannot show it"
 
 
 def test_one_layer_that_is_not_run_again_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def partly(model: Any) -> None:
+    def enable_all_but_one(model: Any) -> None:
         trainer.enable_checkpointing(model)
         model.model.layers[1].gradient_checkpointing = False
 
-    monkeypatch.setattr(checkpointing, "enable_checkpointing", partly)
-    failed(checkpointing.prove(bed(gradient_checkpointing=True)), "model.layers.1 of 2 layers are not run again")
+    monkeypatch.setattr(checkpointing, "enable_checkpointing", enable_all_but_one)
+    assert_failed(
+        checkpointing.run(make_testbed(gradient_checkpointing=True)), "model.layers.1 of 2 layers are not run again"
+    )
 
 
 def test_other_random_numbers_on_the_way_back_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(model: Any) -> None:
-        words = {"use_reentrant": False, "preserve_rng_state": False}
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=words)
+    def enable_without_rng(model: Any) -> None:
+        kwargs = {"use_reentrant": False, "preserve_rng_state": False}
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
 
-    monkeypatch.setattr(checkpointing, "enable_checkpointing", forgetful)
-    failed(checkpointing.prove(bed(gradient_checkpointing=True)), "random numbers differ when all 2 layers")
+    monkeypatch.setattr(checkpointing, "enable_checkpointing", enable_without_rng)
+    assert_failed(
+        checkpointing.run(make_testbed(gradient_checkpointing=True)), "random numbers differ when all 2 layers"
+    )
 
 
 def test_another_function_on_the_way_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is scaled only the second time."""
 
-    def scaling(model: Any) -> None:
+    def enable_and_scale(model: Any) -> None:
         trainer.enable_checkpointing(model)
         for layer in model.model.layers:
             runs = iter((False, True))
@@ -320,24 +333,24 @@ def test_another_function_on_the_way_back_is_found(monkeypatch: pytest.MonkeyPat
                 lambda module, inputs, output, runs=runs: output * 1.05 if next(runs, True) else output
             )
 
-    monkeypatch.setattr(checkpointing, "enable_checkpointing", scaling)
-    failed(checkpointing.prove(bed(gradient_checkpointing=True)), "gradients")
+    monkeypatch.setattr(checkpointing, "enable_checkpointing", enable_and_scale)
+    assert_failed(checkpointing.run(make_testbed(gradient_checkpointing=True)), "gradients")
 
 
 def test_an_implementation_without_a_backward_is_left_out() -> None:
-    where = bed(gradient_checkpointing=True, precision="bf16")
-    where.__dict__["untrainable"] = "flex_attention has no backward on a CPU"
-    proof = checkpointing.prove(where)
-    assert answer(proof) == "pass" and len(proof.measures) == 3 and "eager attention only: flex" in proof.notes[1]
+    testbed = make_testbed(gradient_checkpointing=True, precision="bf16")
+    testbed.__dict__["no_backward_reason"] = "flex_attention has no backward on a CPU"
+    result = checkpointing.run(testbed)
+    assert answer(result) == "pass" and len(result.measures) == 3 and "eager attention only: flex" in result.notes[1]
 
 
 def test_a_model_that_cannot_checkpoint_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refusing(model: Any) -> None:
+    def refuse(model: Any) -> None:
         raise ValueError("ToyForCausalLM does not support gradient checkpointing.\nmore")
 
-    monkeypatch.setattr(checkpointing, "enable_checkpointing", refusing)
-    proof = checkpointing.prove(bed(gradient_checkpointing=True))
-    assert proof.outcome == "raised" and deciding_reason(proof).endswith("does not support gradient checkpointing.")
+    monkeypatch.setattr(checkpointing, "enable_checkpointing", refuse)
+    result = checkpointing.run(make_testbed(gradient_checkpointing=True))
+    assert result.outcome == "raised" and deciding_reason(result).endswith("does not support gradient checkpointing.")
 
 
 # --- compilation
@@ -348,19 +361,19 @@ def test_a_model_that_cannot_checkpoint_is_told(monkeypatch: pytest.MonkeyPatch)
 )
 def test_right_compilation_passes(shape: str, precision: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "BACKEND", "eager")
-    proof = compiled.prove(bed(shape, precision=precision, seed=seed, compile=True))
-    assert answer(proof) == "pass", deciding_reason(proof)
-    assert "1 graphs compiled, 0 graph breaks" in proof.notes[0]
+    result = compiled.run(make_testbed(shape, precision=precision, seed=seed, compile=True))
+    assert answer(result) == "pass", deciding_reason(result)
+    assert "1 graphs compiled, 0 graph breaks" in result.notes[0]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_inductor_passes() -> None:
-    proof = compiled.prove(bed(precision="bf16", compile=True))
-    assert answer(proof) == "pass", deciding_reason(proof)
+    result = compiled.run(make_testbed(precision="bf16", compile=True))
+    assert answer(result) == "pass", deciding_reason(result)
 
 
-def spoiling(graph: Any, inputs: Any) -> Any:
+def spoiling_backend(graph: Any, inputs: Any) -> Any:
     """A compiler that multiplies wrongly once."""
     for node in graph.graph.nodes:
         if node.target in (operator.mul, torch.mul) and len(node.args) == 2:
@@ -370,73 +383,73 @@ def spoiling(graph: Any, inputs: Any) -> Any:
     return graph.forward
 
 
-def broken(graph: Any, inputs: Any) -> Any:
+def failing_backend(graph: Any, inputs: Any) -> Any:
     raise NotImplementedError("no lowering for aten.toy\nmany lines")
 
 
-def without_compiler(graph: Any, inputs: Any) -> Any:
+def backend_without_compiler(graph: Any, inputs: Any) -> Any:
     from torch._inductor.exc import InvalidCxxCompiler
 
     raise InvalidCxxCompiler
 
 
 def test_a_compiler_that_changes_the_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "BACKEND", spoiling)
-    failed(compiled.prove(bed(compile=True)), "off by")
+    monkeypatch.setattr(compiled, "BACKEND", spoiling_backend)
+    assert_failed(compiled.run(make_testbed(compile=True)), "off by")
 
 
 def test_a_compiler_that_compiles_nothing_is_found() -> None:
     with torch._dynamo.config.patch(disable=True):
-        failed(compiled.prove(bed(compile=True)), "nothing was compiled")
+        assert_failed(compiled.run(make_testbed(compile=True)), "nothing was compiled")
 
 
 def test_a_compiler_that_fails_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "BACKEND", broken)
-    proof = compiled.prove(bed(compile=True))
+    monkeypatch.setattr(compiled, "BACKEND", failing_backend)
+    result = compiled.run(make_testbed(compile=True))
     assert (
-        proof.outcome == "raised"
-        and "no lowering for aten.toy" in deciding_reason(proof)
-        and "\n" not in deciding_reason(proof)
+        result.outcome == "raised"
+        and "no lowering for aten.toy" in deciding_reason(result)
+        and "\n" not in deciding_reason(result)
     )
 
 
 def test_a_missing_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "BACKEND", without_compiler)
-    proof = compiled.prove(bed(compile=True))
-    assert answer(proof) == "refused" and deciding_reason(proof).startswith("torch.compile needs a C++ compiler")
+    monkeypatch.setattr(compiled, "BACKEND", backend_without_compiler)
+    result = compiled.run(make_testbed(compile=True))
+    assert answer(result) == "refused" and deciding_reason(result).startswith("torch.compile needs a C++ compiler")
 
 
 def test_graph_breaks_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "BACKEND", "eager")
-    plain = compiled.switch
+    compile_model = compiled.compile_model
 
-    def switch(model: Any) -> None:
+    def compile_with_break(model: Any) -> None:
         model.model.norm.register_forward_hook(lambda *arguments: torch._dynamo.graph_break())
-        plain(model)
+        compile_model(model)
 
-    monkeypatch.setattr(compiled, "switch", switch)
-    proof = compiled.prove(bed(compile=True))
-    assert answer(proof) == "pass" and "graph breaks: " in proof.notes[0], proof.notes
+    monkeypatch.setattr(compiled, "compile_model", compile_with_break)
+    result = compiled.run(make_testbed(compile=True))
+    assert answer(result) == "pass" and "graph breaks: " in result.notes[0], result.notes
 
 
 # --- what all have in common
 
 
 def test_the_family_is_loaded_in_order_and_applies_where_the_plan_asks() -> None:
-    proofs = {name: proving(name) for name in FAMILY}
-    assert {name: p.code for name, p in proofs.items()} == FAMILY
-    assert [p.order for p in proofs.values()] == [50, 55, 60, 65]
-    assert [name for name, p in proofs.items() if not p.applies(Plan())] == ["cross_entropy"]
-    whole = Plan(liger=True, gradient_checkpointing=True, compile=True)
-    assert not any(p.applies(whole) for p in proofs.values())
+    family = {name: get_check(name) for name in FAMILY}
+    assert {name: p.code for name, p in family.items()} == FAMILY
+    assert [p.order for p in family.values()] == [50, 55, 60, 65]
+    assert [name for name, p in family.items() if not p.applies(Plan())] == ["cross_entropy"]
+    full_plan = Plan(liger=True, gradient_checkpointing=True, compile=True)
+    assert not any(p.applies(full_plan) for p in family.values())
 
 
 def test_changes_switch_off_what_failed() -> None:
     plan = Plan(liger=True, gradient_checkpointing=True, compile=True, cross_entropy="flash_attn")
     wrong = CheckResult("x", violations=("x",))
-    changed = {name: [change.plan for change in proving(name).changes(plan, wrong)] for name in FAMILY}
+    changed = {name: [change.plan for change in get_check(name).changes(plan, wrong)] for name in FAMILY}
     assert changed["liger"] == [replace(plan, liger=False)]
     assert changed["cross_entropy"] == [replace(plan, cross_entropy=name) for name in ("chunked", "torch")]
     assert changed["checkpointing"] == [replace(plan, gradient_checkpointing=False)]
     assert changed["compiled"] == [replace(plan, compile=False)]
-    assert list(proving("liger").changes(Plan(), wrong)) == []
+    assert list(get_check("liger").changes(Plan(), wrong)) == []

@@ -1,26 +1,29 @@
-"""What smoke proves in a worker, in this process: silent on what is right, and every planted fault by its name."""
+"""Smoke's checks in this process: they pass what is right, and name every fault that is injected."""
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
+from attncheck.core import registry
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, answer, deciding_reason
 from attncheck.smoke import checks
 from attncheck.smoke.run import evidence
+from attncheck.smoke.worker import testbed as testbeds
 from attncheck.smoke.worker import trainer
 from attncheck.smoke.worker.checks import training
 from attncheck.smoke.worker.data.corpus import Corpus
-from attncheck.smoke.worker.data.language import CERTAINTY, WORDS, Language, floor
-from attncheck.smoke.worker.data.packing import batch, rows_of
+from attncheck.smoke.worker.data.language import CERTAINTY, LANGUAGE_VOCABULARY, Language, language_entropy
+from attncheck.smoke.worker.data.packing import make_batch, pack_rows
 from attncheck.smoke.worker.models import architectures, build, shrink
-from attncheck.smoke.worker.testbed import Bed
 from tests.smoke import smoke_plants as plants
 
 SDPA = Plan(attn_implementation="sdpa")
@@ -37,12 +40,40 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def ask(question: str, shape: str, plan: Plan) -> CheckResult:
+def run_check(check_name: str, shape: str, plan: Plan) -> CheckResult:
     build.stay_offline()
-    return checks.load()[0][question].prove(Bed(build.architecture(shape), plan, "cpu"))
+    return checks.load()[0][check_name].run(testbeds.Testbed(build.load_architecture(shape), plan, "cpu"))
 
 
-# What is right: every question is silent.
+# The record of a check: which function runs it.
+
+OWN_CHECK = checks.SmokeCheck(
+    "own", "a check of a plugin", "ATN430", 12, lambda plan: "", lambda testbed: CheckResult("own"), deciding_reason
+)
+
+
+def test_every_check_names_a_function_that_exists() -> None:
+    named = [check.worker for check in checks.load()[0].values() if isinstance(check.worker, str)]
+    assert len(named) == 10 and all(callable(pkgutil.resolve_name(name)) for name in named)
+
+
+def test_a_check_is_run_by_a_function_or_by_the_name_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    testbed: Any = object()
+    assert OWN_CHECK.run(testbed) == CheckResult("own")
+    monkeypatch.setattr(training, "run", lambda given: CheckResult("named", notes=(str(given is testbed),)))
+    named = replace(OWN_CHECK, worker="attncheck.smoke.worker.checks.training:run")
+    assert named.run(testbed) == CheckResult("named", notes=("True",))
+
+
+@pytest.mark.parametrize("constant", ["CHECK", "PROVING"])
+def test_a_plugin_may_keep_the_constants_old_name(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = ModuleType("own_plugin")
+    vars(plugin)[constant] = OWN_CHECK
+    monkeypatch.setattr(registry, "load", lambda room, group: ([registry.Extension("own", plugin)], []))
+    assert checks.load.__wrapped__() == ({"own": OWN_CHECK}, ())
+
+
+# What is right: every check passes.
 
 CLEAN = [
     *[("llama", replace(SDPA, seed=seed)) for seed in range(1, 13)],
@@ -64,13 +95,13 @@ CLEAN = [
 @pytest.mark.parametrize(("shape", "plan"), CLEAN, ids=[f"{shape}-{plan.seed}" for shape, plan in CLEAN])
 def test_what_is_right_raises_no_alarm(shape: str, plan: Plan) -> None:
     build.stay_offline()
-    bed = Bed(build.architecture(shape), plan, "cpu")
-    for question in QUICK:
-        asked = checks.load()[0][question]
-        if not asked.applies(plan):
-            proof = asked.prove(bed)
-            assert answer(proof) == "pass", (question, deciding_reason(proof))
-            assert max((measure.budget_ratio for measure in proof.measures), default=0) < 0.8, proof.measures
+    testbed = testbeds.Testbed(build.load_architecture(shape), plan, "cpu")
+    for check_name in QUICK:
+        check = checks.load()[0][check_name]
+        if not check.applies(plan):
+            result = check.run(testbed)
+            assert answer(result) == "pass", (check_name, deciding_reason(result))
+            assert max((measure.budget_ratio for measure in result.measures), default=0) < 0.8, result.measures
 
 
 @pytest.mark.parametrize(
@@ -85,35 +116,37 @@ def test_what_is_right_raises_no_alarm(shape: str, plan: Plan) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_is_right_learns_down_to_the_entropy(shape: str, plan: Plan) -> None:
-    proof = ask("training", shape, plan)
-    assert answer(proof) == "pass", deciding_reason(proof)
-    assert proof.floor < trainer.mean_of_last([step.loss for step in proof.steps]) < proof.bound
-    assert len(proof.steps) == plan.steps
-    assert all(step.tokens_per_s > 0 and step.grad_norm > 0 for step in proof.steps)
+    result = run_check("training", shape, plan)
+    assert answer(result) == "pass", deciding_reason(result)
+    assert result.floor < trainer.mean_last_loss([step.loss for step in result.steps]) < result.bound
+    assert len(result.steps) == plan.steps
+    assert all(step.tokens_per_s > 0 and step.grad_norm > 0 for step in result.steps)
 
 
 def test_a_run_that_is_too_short_is_not_called_wrong() -> None:
-    proof = ask("training", "llama", replace(SDPA, steps=2, precision="fp32"))
-    assert answer(proof) == "pass" and "2 steps are too few" in proof.notes[0]
+    result = run_check("training", "llama", replace(SDPA, steps=2, precision="fp32"))
+    assert answer(result) == "pass" and "2 steps are too few" in result.notes[0]
 
 
 def test_two_runs_have_the_same_bits() -> None:
-    proof = ask("reproducible", "llama", replace(SDPA, deterministic=True))
-    assert answer(proof) == "pass" and "same bits" in proof.notes[0]
+    result = run_check("reproducible", "llama", replace(SDPA, deterministic=True))
+    assert answer(result) == "pass" and "same bits" in result.notes[0]
 
 
 def test_two_runs_on_a_users_documents_begin_with_the_same_one() -> None:
     build.stay_offline()
-    corpus = Corpus(Language(3).documents(900), WORDS)
-    bed = Bed(build.architecture("llama"), replace(SDPA, deterministic=True), "cpu", corpus=corpus)
-    proof = checks.load()[0]["reproducible"].prove(bed)
-    assert answer(proof) == "pass" and "same bits" in proof.notes[0]
+    corpus = Corpus(Language(3).take_documents(900), LANGUAGE_VOCABULARY)
+    testbed = testbeds.Testbed(
+        build.load_architecture("llama"), replace(SDPA, deterministic=True), "cpu", corpus=corpus
+    )
+    result = checks.load()[0]["reproducible"].run(testbed)
+    assert answer(result) == "pass" and "same bits" in result.notes[0]
 
 
-# What is wrong: the question that names it fails, and says where.
+# What is wrong: the check for it fails, and says where.
 
-Plant = Callable[[], Any]
-PLANTED: list[tuple[str, str, str, Plan, Plant, str]] = [
+InjectFault = Callable[[], Any]
+FAULTS: list[tuple[str, str, str, Plan, InjectFault, str]] = [
     ("positions-not-reset", "isolation", "llama", replace(SDPA, positions="running"), nullcontext, "document"),
     ("all-ones-mask", "isolation", "llama", replace(SDPA, packing="mask_2d"), nullcontext, "document"),
     ("cache-left-on", "isolation", "qwen2", replace(SDPA, use_cache=True), nullcontext, "document"),
@@ -153,66 +186,70 @@ PLANTED: list[tuple[str, str, str, Plan, Plant, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("question", "shape", "plan", "plant", "told"), [row[1:] for row in PLANTED], ids=[row[0] for row in PLANTED]
+    ("check_name", "shape", "plan", "inject_fault", "message"),
+    [row[1:] for row in FAULTS],
+    ids=[row[0] for row in FAULTS],
 )
-def test_a_planted_fault_is_named(question: str, shape: str, plan: Plan, plant: Plant, told: str) -> None:
-    with plant():
-        proof = ask(question, shape, plan)
-    assert answer(proof) == "fail", proof
-    assert any(told in line for line in evidence(proof)), evidence(proof)
+def test_a_planted_fault_is_named(
+    check_name: str, shape: str, plan: Plan, inject_fault: InjectFault, message: str
+) -> None:
+    with inject_fault():
+        result = run_check(check_name, shape, plan)
+    assert answer(result) == "fail", result
+    assert any(message in line for line in evidence(result)), evidence(result)
 
 
 def test_a_loss_below_the_entropy_is_said_to_look_ahead() -> None:
     with plants.looks_ahead():
         build.stay_offline()
-        bed = Bed(build.architecture("llama"), replace(SDPA, steps=50), "cpu")
-        steps = list(trainer.run(bed, lambda number, step: None))
-    assert "looks ahead" in training.wrong(bed, steps)[0]
+        testbed = testbeds.Testbed(build.load_architecture("llama"), replace(SDPA, steps=50), "cpu")
+        steps = list(trainer.train(testbed, lambda number, step: None))
+    assert "looks ahead" in training.find_violations(testbed, steps)[0]
 
 
 def test_a_fault_that_is_not_determinisms_is_told_without_a_plan_for_it() -> None:
     with plants.noisy_backward():
-        proof = ask("reproducible", "llama", SDPA)
-    assert answer(proof) == "pass"
-    assert "runs part at step 1" in proof.notes[0] and "does not mend it" in proof.notes[-1]
+        result = run_check("reproducible", "llama", SDPA)
+    assert answer(result) == "pass"
+    assert "runs part at step 1" in result.notes[0] and "does not mend it" in result.notes[-1]
 
 
 def test_a_configuration_that_was_changed_after_construction_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    inner = Bed.model
+    build_model = testbeds.Testbed.build_model
 
-    def shared(self: Bed, *arguments: Any, **words: Any) -> Any:
-        model = inner(self, *arguments, **words)
+    def build_as_eager(self: testbeds.Testbed, *arguments: Any, **kwargs: Any) -> Any:
+        model = build_model(self, *arguments, **kwargs)
         model.config._attn_implementation = "eager"  # type: ignore[union-attr]
         return model
 
-    monkeypatch.setattr(Bed, "model", shared)
-    proof = ask("what_ran", "llama", SDPA)
-    assert answer(proof) == "fail" and "its configuration says eager" in deciding_reason(proof)
+    monkeypatch.setattr(testbeds.Testbed, "build_model", build_as_eager)
+    result = run_check("what_ran", "llama", SDPA)
+    assert answer(result) == "fail" and "its configuration says eager" in deciding_reason(result)
 
 
 def test_a_model_that_hardly_attends_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    inner = Bed.model
+    build_model = testbeds.Testbed.build_model
 
-    def deaf(self: Bed, *arguments: Any, **words: Any) -> Any:
-        model = inner(self, *arguments, **words)
+    def build_without_attention(self: testbeds.Testbed, *arguments: Any, **kwargs: Any) -> Any:
+        model = build_model(self, *arguments, **kwargs)
         for name, parameter in model.named_parameters():
             if name.endswith("o_proj.weight"):
                 parameter.data.zero_()
         return model
 
-    monkeypatch.setattr(Bed, "model", deaf)
-    proof = ask("isolation", "llama", SDPA)
-    assert proof.outcome == "skipped" and "cannot show a leak" in proof.reason
+    monkeypatch.setattr(testbeds.Testbed, "build_model", build_without_attention)
+    result = run_check("isolation", "llama", SDPA)
+    assert result.outcome == "skipped" and "cannot show a leak" in result.reason
 
 
 def test_flex_has_no_backward_on_a_cpu_and_is_measured_forward() -> None:
     plan = Plan(attn_implementation="flex_attention", precision="fp32")
     build.stay_offline()
-    bed = Bed(build.architecture("llama"), plan, "cpu")
-    found = {name: checks.load()[0][name].prove(bed) for name in ("what_ran", "isolation", "training")}
-    assert found["what_ran"].layers[0].ran == ("flex_attention",)
-    assert answer(found["isolation"]) == "pass" and any("forward only" in note for note in found["isolation"].notes)
-    assert answer(found["training"]) == "refused" and "backward on CPU" in found["training"].reason
+    testbed = testbeds.Testbed(build.load_architecture("llama"), plan, "cpu")
+    results = {name: checks.load()[0][name].run(testbed) for name in ("what_ran", "isolation", "training")}
+    assert results["what_ran"].layers[0].ran == ("flex_attention",)
+    assert answer(results["isolation"]) == "pass" and any("forward only" in note for note in results["isolation"].notes)
+    assert answer(results["training"]) == "refused" and "backward on CPU" in results["training"].reason
 
 
 # The language and the packer.
@@ -220,18 +257,18 @@ def test_flex_has_no_backward_on_a_cpu_and_is_measured_forward() -> None:
 
 def test_the_language_has_the_entropy_it_says() -> None:
     language = Language(5)
-    document = language.document(40000)
-    permutation = torch.randperm(WORDS, generator=torch.Generator().manual_seed(1234))
+    document = language.next_document(40000)
+    permutation = torch.randperm(LANGUAGE_VOCABULARY, generator=torch.Generator().manual_seed(1234))
     follows = (document[2:] == permutation[document[:-2]]).float().mean()
-    likely = CERTAINTY + (1 - CERTAINTY) / WORDS
+    likely = CERTAINTY + (1 - CERTAINTY) / LANGUAGE_VOCABULARY
     assert float(follows) == pytest.approx(likely, abs=0.01)
-    assert floor() == pytest.approx(1.157, abs=0.001)
-    assert torch.equal(Language(5).document(50), Language(5).document(50))
+    assert language_entropy() == pytest.approx(1.157, abs=0.001)
+    assert torch.equal(Language(5).next_document(50), Language(5).next_document(50))
 
 
 def test_documents_are_packed_best_fit_and_none_is_lost() -> None:
-    documents = Language(1).documents(5000)
-    rows = rows_of([*documents, torch.arange(1100) % WORDS], 512)
+    documents = Language(1).take_documents(5000)
+    rows = pack_rows([*documents, torch.arange(1100) % LANGUAGE_VOCABULARY], 512)
     assert all(sum(map(len, row)) <= 512 for row in rows)
     assert sum(len(piece) for row in rows for piece in row) == 6100
     assert len(rows) <= -(-6100 // 512) + 1
@@ -240,12 +277,12 @@ def test_documents_are_packed_best_fit_and_none_is_lost() -> None:
 @pytest.mark.parametrize("packing", ["position_ids", "cu_seqlens", "mask_2d", "mask_4d", "padding"])
 def test_labels_never_cross_a_document(packing: Any) -> None:
     documents = [torch.arange(10), torch.arange(20, 25), torch.arange(30, 31)]
-    found = batch([documents], Plan(packing=packing), "cpu", 63, torch.float32)
-    assert found.tokens == 9 + 4 + 0
-    for spot, document in zip(found.spots, documents, strict=True):
-        assert torch.equal(found.inputs["input_ids"][spot.row, spot.start : spot.stop], document)
-        assert torch.equal(found.labels[spot.row, spot.start : spot.stop - 1], document[1:])
-        assert int(found.labels[spot.row, spot.stop - 1]) == -100
+    batch = make_batch([documents], Plan(packing=packing), "cpu", 63, torch.float32)
+    assert batch.predicted_tokens == 9 + 4 + 0
+    for span, document in zip(batch.spans, documents, strict=True):
+        assert torch.equal(batch.inputs["input_ids"][span.row, span.start : span.stop], document)
+        assert torch.equal(batch.labels[span.row, span.start : span.stop - 1], document[1:])
+        assert int(batch.labels[span.row, span.stop - 1]) == -100
 
 
 # Models are cut, and what decides attention is kept.
@@ -259,10 +296,10 @@ def test_a_large_model_is_cut_and_keeps_its_attention() -> None:
     }  # fmt: skip
     build.stay_offline()
     source = build.Architecture("big", document)
-    model: Any = build.build(source, "eager", torch.float32, "cpu", 512, 0, sharp=False)
+    model: Any = build.build_model(source, "eager", torch.float32, "cpu", 512, 0, sharp_weights=False)
     attention = model.model.layers[0].self_attn
     assert attention.q_proj.out_features == 32 * 128 and attention.k_proj.out_features == 8 * 128
-    assert model.config.num_hidden_layers == 2 and model.config.hidden_size == shrink.HIDDEN
+    assert model.config.num_hidden_layers == 2 and model.config.hidden_size == shrink.MAX_HIDDEN_SIZE
     assert sum(p.numel() for p in model.parameters()) < 2e7
 
 
@@ -272,15 +309,17 @@ def test_every_kind_of_layer_and_a_window_are_kept() -> None:
         "head_dim": 256, "num_hidden_layers": 34, "sliding_window": 1024,
     }  # fmt: skip
     build.stay_offline()
-    model: Any = build.build(build.Architecture("big", document), "eager", torch.float32, "cpu", 512, 0, sharp=False)
+    model: Any = build.build_model(
+        build.Architecture("big", document), "eager", torch.float32, "cpu", 512, 0, sharp_weights=False
+    )
     assert set(model.config.layer_types) == {"sliding_attention", "full_attention"}
     assert model.config.sliding_window == architectures.WINDOW
-    assert model.config.num_hidden_layers == len(model.config.layer_types) <= shrink.MOST_LAYERS
+    assert model.config.num_hidden_layers == len(model.config.layer_types) <= shrink.MAX_LAYERS
 
 
 def test_a_model_that_nobody_knows_is_one_clear_line() -> None:
     build.stay_offline()
     with pytest.raises(build.Unbuildable, match="does not know model_type 'unheard_of'"):
-        shrink.configuration(build.Architecture("x", {"model_type": "unheard_of"}), 512)
+        shrink.shrink_config(build.Architecture("x", {"model_type": "unheard_of"}), 512)
     with pytest.raises(build.Unbuildable, match="cannot be read"):
-        build.architecture("/nowhere/at/all")
+        build.load_architecture("/nowhere/at/all")

@@ -1,4 +1,4 @@
-"""On a GPU: smoke's questions with real kernels, flash-attn, liger; what is right passes, what is planted is named."""
+"""On a GPU: smoke's checks with real kernels, flash-attn, liger; what is right passes, injected faults are named."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def gpu() -> None:
         pytest.skip("no GPU here")
 
 
-def ask(question: str, shape: str, plan: Plan) -> CheckResult:
+def run_check(check_name: str, shape: str, plan: Plan) -> CheckResult:
     from attncheck.attention.device import device_of
-    from attncheck.smoke.worker.models import build as models
-    from attncheck.smoke.worker.testbed import Bed
+    from attncheck.smoke.worker import testbed as testbeds
+    from attncheck.smoke.worker.models import build
 
-    models.stay_offline()
+    build.stay_offline()
     device_of("cuda")
-    return checks.load()[0][question].prove(Bed(models.architecture(shape), plan, "cuda"))
+    return checks.load()[0][check_name].run(testbeds.Testbed(build.load_architecture(shape), plan, "cuda"))
 
 
 CLEAN = [
@@ -61,17 +61,17 @@ CLEAN = [
 def test_what_is_right_raises_no_alarm(shape: str, plan: Plan) -> None:
     if plan.attn_implementation == "flash_attention_2":
         pytest.importorskip("flash_attn")
-    for question in QUICK:
-        if not checks.load()[0][question].applies(plan):
-            proof = ask(question, shape, plan)
-            assert answer(proof) in ("pass", "warn"), (question, deciding_reason(proof), proof.measures)
+    for check_name in QUICK:
+        if not checks.load()[0][check_name].applies(plan):
+            result = run_check(check_name, shape, plan)
+            assert answer(result) in ("pass", "warn"), (check_name, deciding_reason(result), result.measures)
 
 
 def test_flash_attention_is_seen_packed_and_keeps_poison_out() -> None:
     pytest.importorskip("flash_attn")
-    layers = ask("what_ran", "llama", FLASH).layers
+    layers = run_check("what_ran", "llama", FLASH).layers
     assert {layer.ran for layer in layers} == {("flash_attention_2 packed",)}
-    notes = ask("isolation", "llama", FLASH).notes
+    notes = run_check("isolation", "llama", FLASH).notes
     assert "NaN and infinity in neighbours do not spread" in notes
 
 
@@ -83,44 +83,44 @@ def test_what_sdpa_chose_is_told(backend: str) -> None:
     plan = Plan("sdpa", packing="padding" if backend != "FLASH_ATTENTION" else "position_ids")
     with sdpa_kernel(getattr(SDPBackend, backend)):
         if backend == "FLASH_ATTENTION":
-            from attncheck.smoke.worker.attention_trace import Watcher
-            from attncheck.smoke.worker.models import build as models
-            from attncheck.smoke.worker.testbed import Bed
+            from attncheck.smoke.worker import testbed as testbeds
+            from attncheck.smoke.worker.attention_trace import AttentionTrace
+            from attncheck.smoke.worker.models import build
 
-            bed = Bed(models.architecture("llama"), plan, "cuda")
-            model = bed.model()
-            watcher = Watcher(model, "sdpa")
-            watcher.call(lambda: bed.run(model, bed.batch([[bed.documents[2]]])))
-            ran = {layer.ran for layer in watcher.found()}
+            testbed = testbeds.Testbed(build.load_architecture("llama"), plan, "cuda")
+            model = testbed.build_model()
+            trace = AttentionTrace(model, "sdpa")
+            trace.record(lambda: testbed.run_batch(model, testbed.make_batch([[testbed.documents[2]]])))
+            ran = {layer.ran for layer in trace.collect_layers()}
         else:
-            ran = {layer.ran for layer in ask("what_ran", "llama", plan).layers}
+            ran = {layer.ran for layer in run_check("what_ran", "llama", plan).layers}
     assert ran == {(f"sdpa {backend}",)}
 
 
-PLANTED: list[tuple[str, Plan, Callable[[], Any], str]] = [
+FAULTS: list[tuple[str, Plan, Callable[[], Any], str]] = [
     ("positions-not-reset", replace(FLASH, positions="running"), nullcontext, "isolation"),
     ("two-packed-rows", replace(FLASH, batch=2), nullcontext, "isolation"),
     ("flash-not-deterministic", replace(FLASH, deterministic=False), nullcontext, "reproducible"),
 ]
 
 
-@pytest.mark.parametrize(("plan", "plant", "question"), [p[1:] for p in PLANTED], ids=[p[0] for p in PLANTED])
-def test_a_planted_fault_is_named(plan: Plan, plant: Callable[[], Any], question: str) -> None:
+@pytest.mark.parametrize(("plan", "inject_fault", "check_name"), [p[1:] for p in FAULTS], ids=[p[0] for p in FAULTS])
+def test_a_planted_fault_is_named(plan: Plan, inject_fault: Callable[[], Any], check_name: str) -> None:
     pytest.importorskip("flash_attn")
-    with plant():
-        proof = ask(question, "llama", plan)
-    if question == "reproducible":  # told, since the plan does not ask for the same bits; and mended
-        assert "runs part at step" in proof.notes[0] and "mends it" in proof.notes[1], proof
+    with inject_fault():
+        result = run_check(check_name, "llama", plan)
+    if check_name == "reproducible":  # noted, since the plan does not ask for the same bits; and a switch mends it
+        assert "runs part at step" in result.notes[0] and "mends it" in result.notes[1], result
     else:
-        assert answer(proof) == "fail", proof
+        assert answer(result) == "fail", result
 
 
 @pytest.mark.parametrize("shape", ["llama", "gemma2"])
 def test_liger(shape: str) -> None:
     pytest.importorskip("liger_kernel")
     attention = "eager" if shape == "gemma2" else "sdpa"
-    proof = ask("liger", shape, Plan(attention, liger=True))
-    assert answer(proof) in ("pass", "warn"), (deciding_reason(proof), proof.measures, proof.notes)
+    result = run_check("liger", shape, Plan(attention, liger=True))
+    assert answer(result) in ("pass", "warn"), (deciding_reason(result), result.measures, result.notes)
 
 
 @pytest.mark.parametrize("name", CROSS_ENTROPIES)
@@ -128,28 +128,28 @@ def test_liger(shape: str) -> None:
 def test_losses(name: Any, precision: Any) -> None:
     if name == "flash_attn":
         pytest.importorskip("flash_attn")
-    proof = ask("cross_entropy", "llama", Plan("sdpa", precision=precision, cross_entropy=name))
-    assert answer(proof) in ("pass", "warn"), (deciding_reason(proof), proof.measures)
+    result = run_check("cross_entropy", "llama", Plan("sdpa", precision=precision, cross_entropy=name))
+    assert answer(result) in ("pass", "warn"), (deciding_reason(result), result.measures)
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "flash_attention_2"])
 def test_checkpointing(implementation: str) -> None:
     if implementation != "sdpa":
         pytest.importorskip("flash_attn")
-    proof = ask("checkpointing", "llama", Plan(implementation, gradient_checkpointing=True))
-    assert answer(proof) == "pass", (deciding_reason(proof), proof.measures)
+    result = run_check("checkpointing", "llama", Plan(implementation, gradient_checkpointing=True))
+    assert answer(result) == "pass", (deciding_reason(result), result.measures)
 
 
 def test_compilation() -> None:
-    proof = ask("compiled", "llama", Plan("sdpa", compile=True))
-    assert answer(proof) == "pass", (deciding_reason(proof), proof.measures)
+    result = run_check("compiled", "llama", Plan("sdpa", compile=True))
+    assert answer(result) == "pass", (deciding_reason(result), result.measures)
 
 
-def run(*words: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "attncheck", "smoke", "--format", "json", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=580)
-    assert done.returncode in (0, 1), done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
+def run(*arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "attncheck", "smoke", "--format", "json", *arguments]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=580)
+    assert process.returncode in (0, 1), process.stderr
+    report: dict[str, Any] = json.loads(process.stdout)
     return report
 
 
@@ -158,12 +158,12 @@ def test_the_default_plan_is_right() -> None:
     assert report["findings"] == []
     assert {attempt["plan"]["attn_implementation"] for attempt in report["smoke"]["plan_runs"]} == {"flash_attention_2"}
     for attempt in report["smoke"]["plan_runs"]:
-        training = next(proof for proof in attempt["results"] if proof["check"] == "training")
+        training = next(result for result in attempt["results"] if result["check"] == "training")
         assert training["floor"] < training["steps"][-1]["loss"] < training["bound"]
         assert training["steps"][-1]["peak_memory_bytes"] > 0
 
 
 def test_a_plan_for_determinism_is_mended() -> None:
     report = run("llama", "--deterministic", "--only", "reproducible", "--only", "training")
-    questions = {proof["check"]: proof for proof in report["smoke"]["plan_runs"][-1]["results"]}
-    assert not questions["reproducible"]["violations"]
+    results = {result["check"]: result for result in report["smoke"]["plan_runs"][-1]["results"]}
+    assert not results["reproducible"]["violations"]

@@ -18,7 +18,7 @@ from attncheck.core.results.hf_adapter import HOOKED
 from attncheck.core.results.smoke import CheckResult, Layer, Measure, answer, deciding_reason
 from attncheck.ring.group import Ring
 from attncheck.smoke import over_ranks
-from attncheck.smoke.checks.parallel import PROVING
+from attncheck.smoke.checks.parallel import CHECK
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event
 from tests.ring.on_ranks import heard
@@ -29,16 +29,16 @@ if importlib.util.find_spec("ring_flash_attn") is None:
     pytest.skip("ring-flash-attn is not installed", allow_module_level=True)
 RING = Plan(attn_implementation=HOOKED, ring_size=2, shims=(RING_NAMES,))
 ULYSSES = Plan(ring_size=2, scheme="ulysses", precision="fp32")
-Proofs = dict[str, CheckResult]
+Results = dict[str, CheckResult]
 
 
-def proved(ranks: int, items: Iterable[tuple[str, str, str, Plan]]) -> Proofs:
-    """Return the proofs of items, (driver, name, model, plan), of one group of ranks."""
-    listed = list(items)
-    cases = {name: {"model": model, "plan": codec.plain(plan)} for _, name, model, plan in listed}
+def run_items(ranks: int, items: Iterable[tuple[str, str, str, Plan]]) -> Results:
+    """Return the results of items, (driver, name, model, plan), run on one group of ranks."""
+    item_list = list(items)
+    cases = {name: {"model": model, "plan": codec.plain(plan)} for _, name, model, plan in item_list}
     events = heard(
         ranks,
-        [(driver, name) for driver, name, _, _ in listed],
+        [(driver, name) for driver, name, _, _ in item_list],
         task="attncheck.smoke.worker.ranks.parallel:smoke",
         shim=False,
         cases=cases,
@@ -46,7 +46,9 @@ def proved(ranks: int, items: Iterable[tuple[str, str, str, Plan]]) -> Proofs:
     return {event.item: over_ranks.proof_of(event) for event in events}
 
 
-def clean(ranks: int, ring_seeds: Iterable[int], ulysses_seeds: Iterable[int]) -> Iterable[tuple[str, str, str, Plan]]:
+def sound_items(
+    ranks: int, ring_seeds: Iterable[int], ulysses_seeds: Iterable[int]
+) -> Iterable[tuple[str, str, str, Plan]]:
     for model in ("llama", "qwen2"):
         for seed in ring_seeds:
             yield "llama3", f"{model} {seed}", model, replace(RING, ring_size=ranks, seed=seed)
@@ -54,18 +56,18 @@ def clean(ranks: int, ring_seeds: Iterable[int], ulysses_seeds: Iterable[int]) -
             yield "ulysses", f"ulysses {model} {seed}", model, replace(ULYSSES, ring_size=ranks, seed=seed)
 
 
-def measures(proof: CheckResult) -> dict[str, Measure]:
-    return {measure.what: measure for measure in proof.measures}
+def measures_by_name(result: CheckResult) -> dict[str, Measure]:
+    return {measure.what: measure for measure in result.measures}
 
 
 @pytest.fixture(scope="module")
-def two() -> Proofs:
-    """Return what two ranks make of sound plans, and of others that need no plant."""
-    return proved(
+def sound_results() -> Results:
+    """Return the results on two ranks of sound plans, and of wrong ones that need no injected fault."""
+    return run_items(
         2,
         [
             ("llama3", "unshimmed", "llama", replace(RING, shims=())),
-            *clean(2, range(5), range(3)),
+            *sound_items(2, range(5), range(3)),
             ("llama3", "stride", "llama", replace(RING, heads_k_stride=2)),
             ("llama3", "checkpointing", "qwen2", replace(RING, gradient_checkpointing=True)),
             ("llama3", "autocast", "llama", replace(RING, precision="autocast")),
@@ -84,68 +86,70 @@ def two() -> Proofs:
 SOUND = ("stride", "checkpointing", "autocast", "ulysses bf16", "ulysses windows")
 
 
-def test_sound_plans_pass_whatever_model_and_seed(two: Proofs) -> None:
-    names = [name for _, name, _, _ in clean(2, range(5), range(3))] + list(SOUND)
+def test_sound_plans_pass_whatever_model_and_seed(sound_results: Results) -> None:
+    names = [name for _, name, _, _ in sound_items(2, range(5), range(3))] + list(SOUND)
     assert len(names) == 21
     for name in names:
-        assert answer(two[name]) == "pass", (name, deciding_reason(two[name]))
-        assert len(two[name].layers) == 2 and all(layer.ran for layer in two[name].layers)
-    exact = measures(two["llama 0"])["loss by itself"]
-    assert exact.value < 1e-6 and exact.limit == 1e-5
-    assert measures(two["ulysses llama 0"])["gradients"].limit == 1e-5
+        assert answer(sound_results[name]) == "pass", (name, deciding_reason(sound_results[name]))
+        assert len(sound_results[name].layers) == 2 and all(layer.ran for layer in sound_results[name].layers)
+    loss = measures_by_name(sound_results["llama 0"])["loss by itself"]
+    assert loss.value < 1e-6 and loss.limit == 1e-5
+    assert measures_by_name(sound_results["ulysses llama 0"])["gradients"].limit == 1e-5
 
 
 @pytest.mark.parametrize("ranks", [3, pytest.param(4, marks=pytest.mark.nightly)])
 def test_more_ranks_pass_too(ranks: int) -> None:
-    found = proved(ranks, clean(ranks, (0,), (0,)))
-    for name, proof in found.items():
+    results = run_items(ranks, sound_items(ranks, (0,), (0,)))
+    for name, result in results.items():
         if ranks == 3 and name.startswith("ulysses"):
-            assert answer(proof) == "refused" and "4 heads do not divide by 3 ranks" in proof.reason
+            assert answer(result) == "refused" and "4 heads do not divide by 3 ranks" in result.reason
         else:
-            assert answer(proof) == "pass", (name, deciding_reason(proof))
+            assert answer(result) == "pass", (name, deciding_reason(result))
 
 
-def test_the_plain_import_fails_and_the_shim_mends_it(two: Proofs) -> None:
-    proof = two["unshimmed"]
+def test_the_plain_import_fails_and_the_shim_mends_it(sound_results: Results) -> None:
+    result = sound_results["unshimmed"]
     plan = replace(RING, shims=())
-    if proof.outcome == "ok":  # an older transformers, which has the names
-        assert answer(proof) == "pass"
+    if result.outcome == "ok":  # an older transformers, which has the names
+        assert answer(result) == "pass"
         return
-    assert proof.outcome == "raised" and "cannot import name 'is_flash_attn_greater_or_equal_2_10'" in proof.reason
-    assert "/" not in proof.reason, "no path of this machine"
-    change, *_, last = PROVING.changes(plan, proof)
+    assert result.outcome == "raised" and "cannot import name 'is_flash_attn_greater_or_equal_2_10'" in result.reason
+    assert "/" not in result.reason, "no path of this machine"
+    change, *_, last = CHECK.changes(plan, result)
     assert change.kind == "edit" and change.plan == RING and "before `import ring_flash_attn`" in change.text
     assert last.plan.ring_size == 1
-    assert any("put back into transformers" in note for note in two["llama 0"].notes)
+    assert any("put back into transformers" in note for note in sound_results["llama 0"].notes)
 
 
-def test_another_implementation_is_silent_and_named(two: Proofs) -> None:
-    proof = two["sdpa"]
-    assert answer(proof) == "fail"
-    assert deciding_reason(proof) == "ring-flash-attn llama3 is never entered under sdpa: the ring is off, silently"
-    assert "the logits are those of each shard by itself" in proof.violations
-    change = first(replace(RING, attn_implementation="sdpa"), proof)
+def test_another_implementation_is_silent_and_named(sound_results: Results) -> None:
+    result = sound_results["sdpa"]
+    assert answer(result) == "fail"
+    assert deciding_reason(result) == "ring-flash-attn llama3 is never entered under sdpa: the ring is off, silently"
+    assert "the logits are those of each shard by itself" in result.violations
+    change = first_change(replace(RING, attn_implementation="sdpa"), result)
     assert change.plan == RING and change.text == 'attn_implementation="flash_attention_2"'
 
 
-def test_a_stride_that_does_not_divide_is_named(two: Proofs) -> None:
-    proof = two["wrong stride"]
-    assert proof.outcome == "raised" and "heads_k_stride 3 does not divide 2 kv heads" in proof.reason
-    assert first(replace(RING, heads_k_stride=3), proof).plan == RING
+def test_a_stride_that_does_not_divide_is_named(sound_results: Results) -> None:
+    result = sound_results["wrong stride"]
+    assert result.outcome == "raised" and "heads_k_stride 3 does not divide 2 kv heads" in result.reason
+    assert first_change(replace(RING, heads_k_stride=3), result).plan == RING
 
 
-def test_what_the_adapter_drops_is_named(two: Proofs) -> None:
-    assert "the logits are those of the model with windows one token wider" in two["windows"].violations
-    assert any("without its sinks" in violation for violation in two["sinks"].violations)
-    assert "linear_attn: a state along the row" in two["linear"].violations[0]
-    assert two["ulysses softcap"].outcome == "refused" and "softcap" in two["ulysses softcap"].reason
+def test_what_the_adapter_drops_is_named(sound_results: Results) -> None:
+    assert "the logits are those of the model with windows one token wider" in sound_results["windows"].violations
+    assert any("without its sinks" in violation for violation in sound_results["sinks"].violations)
+    assert "linear_attn: a state along the row" in sound_results["linear"].violations[0]
+    assert (
+        sound_results["ulysses softcap"].outcome == "refused" and "softcap" in sound_results["ulysses softcap"].reason
+    )
 
 
-def first(plan: Plan, proof: CheckResult) -> Change:
-    return next(iter(PROVING.changes(plan, proof)))
+def first_change(plan: Plan, result: CheckResult) -> Change:
+    return next(iter(CHECK.changes(plan, result)))
 
 
-# The fault, and words of what must be said of it.
+# The fault, and a part of the message that must name it.
 PLANTED = {
     "mean_of_means": "tokens do not weigh alike in the loss",
     "divided_twice": "gradients are 1/2 of what they should be",
@@ -171,41 +175,41 @@ PLANTED = {
 
 
 @pytest.fixture(scope="module")
-def spoilt(tmp_path_factory: pytest.TempPathFactory) -> Proofs:
-    """Return the proofs of every fault, and of one sound plan after them."""
-    from tests.smoke.parallel_faults import FAULTS, plant
+def fault_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Return the results of every fault, and of one sound plan after them."""
+    from tests.smoke.parallel_faults import FAULTS, install_faults
 
     assert set(FAULTS) == set(PLANTED)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", plant(tmp_path_factory.mktemp("faults")))
-        return proved(2, [*((fault, fault, "llama", RING) for fault in FAULTS), ("llama3", "sound", "llama", RING)])
+        patch.setenv("PYTHONPATH", install_faults(tmp_path_factory.mktemp("faults")))
+        return run_items(2, [*((fault, fault, "llama", RING) for fault in FAULTS), ("llama3", "sound", "llama", RING)])
 
 
 @pytest.mark.parametrize("fault", PLANTED)
-def test_a_fault_is_named(fault: str, spoilt: Proofs) -> None:
-    proof = spoilt[fault]
-    assert answer(proof) == "fail", proof
-    said = [*proof.violations, *(measure.what for measure in proof.measures if measure.value > measure.limit)]
-    assert any(PLANTED[fault] in line for line in said), said
+def test_a_fault_is_named(fault: str, fault_results: Results) -> None:
+    result = fault_results[fault]
+    assert answer(result) == "fail", result
+    lines = [*result.violations, *(measure.what for measure in result.measures if measure.value > measure.limit)]
+    assert any(PLANTED[fault] in line for line in lines), lines
 
 
-def test_faults_are_told_apart(spoilt: Proofs) -> None:
-    assert answer(spoilt["sound"]) == "pass", "what was planted before is gone"
-    only_backward = measures(spoilt["no_value_gradient"])
+def test_faults_are_told_apart(fault_results: Results) -> None:
+    assert answer(fault_results["sound"]) == "pass", "what was planted before is gone"
+    only_backward = measures_by_name(fault_results["no_value_gradient"])
     assert only_backward["logits"].value < only_backward["logits"].limit
-    assert not spoilt["no_value_gradient"].violations
+    assert not fault_results["no_value_gradient"].violations
     right_logits = ("mean_of_means", "missing", "labels_of_the_shard", "padding_counts", "summed", "not_added")
-    assert not any("logits are those" in line for fault in right_logits for line in spoilt[fault].violations)
+    assert not any("logits are those" in line for fault in right_logits for line in fault_results[fault].violations)
 
 
 def test_the_verb_starts_the_ranks_and_tells_how_they_are_lost() -> None:
-    bench = ExecutionTarget(sys.executable, "cpu", 60.0)
-    said: list[str] = []
-    proof = over_ranks.measure("no-such-model", RING, Ring(2), bench, said.append)
-    assert proof.outcome == "skipped" and "no-such-model" in proof.reason and proof.seconds > 0
-    assert said == ["no-such-model: 2 ranks against one"]
-    work = over_ranks.job("llama", RING, Ring(2), bench)
-    assert work.world_size == 2 and work.items == (("llama3", "llama"),) and work.message["emulate"]
+    target = ExecutionTarget(sys.executable, "cpu", 60.0)
+    lines: list[str] = []
+    result = over_ranks.measure("no-such-model", RING, Ring(2), target, lines.append)
+    assert result.outcome == "skipped" and "no-such-model" in result.reason and result.seconds > 0
+    assert lines == ["no-such-model: 2 ranks against one"]
+    job = over_ranks.job("llama", RING, Ring(2), target)
+    assert job.world_size == 2 and job.items == (("llama3", "llama"),) and job.message["emulate"]
 
 
 @pytest.mark.parametrize(
@@ -219,40 +223,42 @@ def test_the_verb_starts_the_ranks_and_tells_how_they_are_lost() -> None:
     ],
 )
 def test_lost_ranks_are_told(kind: str, reason: str, verdict: str) -> None:
-    proof = over_ranks.proof_of(Event("llama3", "llama", kind, reason=reason))  # type: ignore[arg-type]
-    assert answer(proof) == verdict and proof.reason == reason
+    result = over_ranks.proof_of(Event("llama3", "llama", kind, reason=reason))  # type: ignore[arg-type]
+    assert answer(result) == verdict and result.reason == reason
 
 
 def test_a_ring_that_has_not_run_yet_may_need_more_than_the_shim() -> None:
     plan = Plan(attn_implementation="sdpa", ring_size=2, heads_k_stride=2)
     gone = "cannot import name '_flash_supports_window' from 'transformers.modeling_flash_attention_utils'"
-    found = list(PROVING.changes(plan, CheckResult("parallel", "raised", f"every rank: ImportError: {gone}")))
-    assert found[0].title == "the names that ring-flash-attn misses in transformers"
-    assert "flash._flash_supports_window = True" in found[0].text
-    assert found[-2].plan == replace(RING, heads_k_stride=1) and found[-1].plan == replace(plan, ring_size=1)
-    assert [change.plan.ring_size for change in PROVING.changes(RING, CheckResult("parallel"))] == [1]
-    assert PROVING.applies(Plan()) and not PROVING.applies(RING)
+    changes = list(CHECK.changes(plan, CheckResult("parallel", "raised", f"every rank: ImportError: {gone}")))
+    assert changes[0].title == "the names that ring-flash-attn misses in transformers"
+    assert "flash._flash_supports_window = True" in changes[0].text
+    assert changes[-2].plan == replace(RING, heads_k_stride=1) and changes[-1].plan == replace(plan, ring_size=1)
+    assert [change.plan.ring_size for change in CHECK.changes(RING, CheckResult("parallel"))] == [1]
+    assert CHECK.applies(Plan()) and not CHECK.applies(RING)
 
 
 def test_a_row_is_cut_as_openrlhf_cuts_it() -> None:
     """The example of `unpad_and_slice_tensor` (OpenRLHF 0.11.2, models/ring_attn_utils.py) and what it computes."""
     import torch
 
-    from attncheck.smoke.worker.ranks.sharded import Driver, row
+    from attncheck.smoke.worker.ranks.sharded import Driver, pack_row
 
-    given = row([torch.tensor([1, 2, 3]), torch.tensor([4, 5])], "cpu")
+    packed = pack_row([torch.tensor([1, 2, 3]), torch.tensor([4, 5])], "cpu")
     first, second = (Driver(None, rank, 2, lambda edges: None) for rank in (0, 1))
-    assert [driver.mine(given, given.tokens).tolist() for driver in (first, second)] == [[[1, 2, 3]], [[4, 5, 0]]]
-    assert [driver.positions(given).tolist() for driver in (first, second)] == [[[0, 1, 2]], [[0, 1, 0]]]
-    assert [driver.labels(given).tolist() for driver in (first, second)] == [[[2, 3, 1]], [[5, 0, 0]]]
-    assert first.edges(given).tolist() == [0, 3, 6] and given.edges == (0, 3, 5)
-    assert given.wanted.tolist() == [2, 3, -1, 5, -1]
+    assert [driver.shard(packed, packed.tokens).tolist() for driver in (first, second)] == [[[1, 2, 3]], [[4, 5, 0]]]
+    assert [driver.local_positions(packed).tolist() for driver in (first, second)] == [[[0, 1, 2]], [[0, 1, 0]]]
+    assert [driver.local_labels(packed).tolist() for driver in (first, second)] == [[[2, 3, 1]], [[5, 0, 0]]]
+    assert first.cu_seqlens(packed).tolist() == [0, 3, 6] and packed.cu_seqlens == (0, 3, 5)
+    assert packed.targets.tolist() == [2, 3, -1, 5, -1]
 
 
 def test_a_layer_that_the_ring_leaves_out_is_named() -> None:
-    from attncheck.smoke.worker.ranks.parallel import _silent
+    from attncheck.smoke.worker.ranks.parallel import _find_missed_layers
 
     layers = [Layer(f"layers.{index}.self_attn", "", HOOKED, "sdpa", ("llama3",) * index) for index in (0, 1)]
-    assert list(_silent(layers, "llama3")) == ["llama3 is not entered in layers.0.self_attn, under sdpa"]
-    assert list(_silent(layers[:1], "llama3")) == ["llama3 is never entered under sdpa: the ring is off, silently"]
-    assert not list(_silent(layers[1:], "llama3"))
+    assert list(_find_missed_layers(layers, "llama3")) == ["llama3 is not entered in layers.0.self_attn, under sdpa"]
+    assert list(_find_missed_layers(layers[:1], "llama3")) == [
+        "llama3 is never entered under sdpa: the ring is off, silently"
+    ]
+    assert not list(_find_missed_layers(layers[1:], "llama3"))

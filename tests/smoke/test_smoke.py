@@ -316,13 +316,13 @@ def test_real_weights_are_trained_gently(attncheck: Run, tmp_path: Path) -> None
 
 PLUGIN = """
 import os
-from attncheck.smoke.checks import Proving
+from attncheck.smoke.checks import SmokeCheck
 from attncheck.core.results.smoke import CheckResult
 
-def prove(bed):
+def run(testbed):
     {body}
 
-PROVING = Proving("{name}", "a planted question", "ATN430", 12, lambda plan: "", prove, lambda proof: proof.reason)
+CHECK = SmokeCheck("{name}", "a planted question", "ATN430", 12, lambda plan: "", run, lambda result: result.reason)
 """
 LOST = {  # what a question does, what becomes of it
     "dies": ("os._exit(7)", "died", "exit"),

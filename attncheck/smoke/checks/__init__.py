@@ -1,11 +1,12 @@
-"""The room of smoke's proofs: one file each, holding one frozen `PROVING`: a question asked of a plan by running it.
+"""Smoke's checks of a plan: one file each, holding one frozen `CHECK`; plugins add theirs as "attncheck.proving".
 
-A file imports neither torch nor transformers at its top; what measures lies in `attncheck.smoke.worker` and is
-imported when a worker proves.
+A file imports neither torch nor transformers: it names the function in `attncheck.smoke.worker` that runs the check,
+which is imported when the check runs in a worker.
 """
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,37 +18,48 @@ from attncheck.core.plan import Change, Plan
 from attncheck.core.results.smoke import CheckResult
 
 if TYPE_CHECKING:
-    from attncheck.smoke.worker.testbed import Bed
+    from attncheck.smoke.worker.testbed import Testbed
 
 
-def nothing(plan: Plan, proof: CheckResult) -> Iterable[Change]:
+def no_changes(plan: Plan, result: CheckResult) -> Iterable[Change]:
     """Return that no change of the plan is known to help."""
     return ()
 
 
 @dataclass(frozen=True)
-class Proving:
-    """One question: which rule's code a failure carries, when it is asked, how it is answered, what may mend it.
+class SmokeCheck:
+    """One check of a plan: when it applies, which function runs it, which rule's code its failure has, what may fix it.
 
-    `applies(plan)` returns "" or why the question does not arise. `prove(bed)` runs in a worker; it raises nothing
-    that it can answer itself. `changes(plan, proof)` yields changes of the plan that may mend a failed proof, the most
-    likely first. `message(proof)` is the finding's first line.
+    `applies(plan)` returns "" or why the check does not apply. `worker` is the function that runs it, from a testbed
+    to a result: as "module:function", which is imported only in a worker, or itself. It raises nothing that it can put
+    into the result. `changes(plan, result)` yields changes of the plan that may fix a failed check, the most likely
+    first. `message(result)` is the finding's first line.
     """
 
     name: str
     title: str  # "packed documents do not see each other"
     code: str
-    order: int  # of asking; what later ones rest on comes first
+    order: int  # of running; what later checks rest on comes first
     applies: Callable[[Plan], str]
-    prove: Callable[[Bed], CheckResult]
+    worker: str | Callable[[Testbed], CheckResult]
     message: Callable[[CheckResult], str]
-    changes: Callable[[Plan, CheckResult], Iterable[Change]] = nothing
+    changes: Callable[[Plan, CheckResult], Iterable[Change]] = no_changes
+
+    def run(self, testbed: Testbed) -> CheckResult:
+        """Run the check in this process, which has to be a worker: its function imports torch."""
+        function: Callable[[Testbed], CheckResult]
+        function = pkgutil.resolve_name(self.worker) if isinstance(self.worker, str) else self.worker
+        return function(testbed)
 
 
 @cache
-def load() -> tuple[dict[str, Proving], tuple[registry.Broken, ...]]:
-    """Return the proofs that attncheck and its plugins bring, in order, by name, and what could not be loaded."""
+def load() -> tuple[dict[str, SmokeCheck], tuple[registry.Broken, ...]]:
+    """Return the checks of attncheck and its plugins by name, in their order, and what could not be loaded.
+
+    A plugin may still call its constant `PROVING`, as before attncheck named it `CHECK`.
+    """
     extensions, broken = registry.load(sys.modules[__name__], "attncheck.proving")
-    records = [getattr(extension.module, "PROVING", None) for extension in extensions]
-    known = sorted((record for record in records if isinstance(record, Proving)), key=lambda record: record.order)
+    modules = [extension.module for extension in extensions]
+    records = [getattr(module, "CHECK", getattr(module, "PROVING", None)) for module in modules]
+    known = sorted((record for record in records if isinstance(record, SmokeCheck)), key=lambda record: record.order)
     return {record.name: record for record in known}, tuple(broken)

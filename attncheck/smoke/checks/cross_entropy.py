@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from attncheck.core.plan import Change, CrossEntropy, Plan
 from attncheck.core.results.smoke import CheckResult, deciding_reason
-from attncheck.smoke.checks import Proving
+from attncheck.smoke.checks import SmokeCheck
 
-if TYPE_CHECKING:
-    from attncheck.smoke.worker.testbed import Bed
-
-# What to use in place of a loss that is wrong, and how it is said.
-OTHERS: tuple[tuple[CrossEntropy, str, str], ...] = (
+# What to use in place of a wrong loss: (its name in a plan, the fix's title, the fix's text).
+ALTERNATIVES: tuple[tuple[CrossEntropy, str, str], ...] = (
     (
         "chunked",
         "compute the loss by log-sum-exp, some rows at a time",
@@ -35,23 +31,25 @@ def applies(plan: Plan) -> str:
     return ""
 
 
-def prove(bed: Bed) -> CheckResult:
-    """Measure."""
-    from attncheck.smoke.worker.checks import cross_entropy
-
-    return cross_entropy.prove(bed)
-
-
-def message(proof: CheckResult) -> str:
+def describe_failure(result: CheckResult) -> str:
     """Return what is wrong, in a line."""
-    return f"the plan's cross-entropy is not the cross-entropy: {deciding_reason(proof)}"
+    return f"the plan's cross-entropy is not the cross-entropy: {deciding_reason(result)}"
 
 
-def changes(plan: Plan, proof: CheckResult) -> Iterable[Change]:
-    """Yield the other losses, one that saves memory first."""
-    for name, title, text in OTHERS:
+def propose_changes(plan: Plan, result: CheckResult) -> Iterable[Change]:
+    """Yield the other losses, the one that saves memory first."""
+    for name, title, text in ALTERNATIVES:
         if name != plan.cross_entropy:
             yield Change(title, "edit", text, replace(plan, cross_entropy=name))
 
 
-PROVING = Proving("cross_entropy", "the loss is the cross-entropy", "ATN342", 55, applies, prove, message, changes)
+CHECK = SmokeCheck(
+    name="cross_entropy",
+    title="the loss is the cross-entropy",
+    code="ATN342",
+    order=55,
+    applies=applies,
+    worker="attncheck.smoke.worker.checks.cross_entropy:run",
+    message=describe_failure,
+    changes=propose_changes,
+)

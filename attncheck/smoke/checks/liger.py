@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from attncheck.core.plan import Change, Plan
 from attncheck.core.results.smoke import CheckResult, deciding_reason
-from attncheck.smoke.checks import Proving
-
-if TYPE_CHECKING:
-    from attncheck.smoke.worker.testbed import Bed
+from attncheck.smoke.checks import SmokeCheck
 
 
 def applies(plan: Plan) -> str:
@@ -19,22 +15,24 @@ def applies(plan: Plan) -> str:
     return "" if plan.liger else "the plan does not use liger"
 
 
-def prove(bed: Bed) -> CheckResult:
-    """Measure."""
-    from attncheck.smoke.worker.checks import liger
-
-    return liger.prove(bed)
-
-
-def message(proof: CheckResult) -> str:
+def describe_failure(result: CheckResult) -> str:
     """Return what is wrong, in a line."""
-    return f"liger-kernel changes this model in another way than it should: {deciding_reason(proof)}"
+    return f"liger-kernel changes this model in another way than it should: {deciding_reason(result)}"
 
 
-def changes(plan: Plan, proof: CheckResult) -> Iterable[Change]:
-    """Yield to train without liger."""
+def propose_changes(plan: Plan, result: CheckResult) -> Iterable[Change]:
+    """Yield the plan without liger."""
     if plan.liger:
         yield Change("train without liger", "setting", "use_liger_kernel=False", replace(plan, liger=False))
 
 
-PROVING = Proving("liger", "liger computes what the model does", "ATN341", 50, applies, prove, message, changes)
+CHECK = SmokeCheck(
+    name="liger",
+    title="liger computes what the model does",
+    code="ATN341",
+    order=50,
+    applies=applies,
+    worker="attncheck.smoke.worker.checks.liger:run",
+    message=describe_failure,
+    changes=propose_changes,
+)

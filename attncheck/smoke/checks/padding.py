@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from attncheck.core.plan import SIDES, Change, Plan
 from attncheck.core.results.smoke import CheckResult, deciding_reason
-from attncheck.smoke import plan_changes as choices
-from attncheck.smoke.checks import Proving
-
-if TYPE_CHECKING:
-    from attncheck.smoke.worker.testbed import Bed
+from attncheck.smoke import plan_changes
+from attncheck.smoke.checks import SmokeCheck
 
 
-def prove(bed: Bed) -> CheckResult:
-    """Return the proof."""
-    from attncheck.smoke.worker.checks import padding
-
-    return padding.prove(bed)
-
-
-def changes(plan: Plan, proof: CheckResult) -> Iterator[Change]:
-    """Yield no cache, the other side, another implementation."""
+def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
+    """Yield the plan without a cache, padded on the other side, and with other implementations."""
     if plan.use_cache:
         text = "model.config.use_cache = False"
         yield Change("no cache while training", "setting", text, replace(plan, use_cache=False))
@@ -32,16 +21,16 @@ def changes(plan: Plan, proof: CheckResult) -> Iterator[Change]:
     yield Change(f"padding on the {other}", "setting", text, replace(plan, padding_side=other))
     for name in ("flash_attention_2", "sdpa", "eager"):
         if name != plan.attn_implementation:
-            yield choices.implementation(replace(plan, attn_implementation=name))
+            yield plan_changes.implementation(replace(plan, attn_implementation=name))
 
 
-PROVING = Proving(
+CHECK = SmokeCheck(
     name="padding",
     title="padded batches equal the unpadded",
     code="ATN421",
     order=30,
     applies=lambda plan: "",
-    prove=prove,
-    message=lambda proof: f"padding changes the result: {deciding_reason(proof)}",
-    changes=changes,
+    worker="attncheck.smoke.worker.checks.padding:run",
+    message=lambda result: f"padding changes the result: {deciding_reason(result)}",
+    changes=propose_changes,
 )

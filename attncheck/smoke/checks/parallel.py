@@ -11,59 +11,59 @@ from attncheck.core.plan import RING_NAMES, Change, Plan
 from attncheck.core.results.hf_adapter import HOOKED
 from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.doctor.knowledge import ring_flash_attn as knowledge
-from attncheck.smoke import plan_changes as choices
-from attncheck.smoke.checks import Proving
+from attncheck.smoke import plan_changes
+from attncheck.smoke.checks import SmokeCheck
 
 if TYPE_CHECKING:
-    from attncheck.smoke.worker.testbed import Bed
+    from attncheck.smoke.worker.testbed import Testbed
 
-MISSING = re.compile(r"cannot import name '(\w+)' from 'transformers\.modeling_flash_attention_utils'")
-STRIDE = "heads_k_stride"
-SILENT = "is never entered"
+MISSING_SYMBOL = re.compile(r"cannot import name '(\w+)' from 'transformers\.modeling_flash_attention_utils'")
+STRIDE_OPTION = "heads_k_stride"
+NEVER_ENTERED = "is never entered"
 
 
-def prove(bed: Bed) -> CheckResult:
-    """Return that no single worker can answer: `attncheck.smoke.over_ranks` does."""
+def skip_in_worker(testbed: Testbed) -> CheckResult:
+    """Return a skip: no single worker can run this check, `attncheck.smoke.over_ranks` does."""
     return CheckResult("parallel", "skipped", "it runs over ranks")
 
 
-def changes(plan: Plan, proof: CheckResult) -> Iterator[Change]:
-    """Yield what the proof asks for, alone and then with all else that the ring needs; the ring off last."""
-    told = " ".join((proof.reason, *proof.violations))
-    needed = [change for change in _needed(plan, told) if change.plan != plan]
+def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
+    """Yield the changes that the result calls for, one by one and then together; no ring at last."""
+    problems = " ".join((result.reason, *result.violations))
+    needed = [change for change in _needed_changes(plan, problems) if change.plan != plan]
     yield from needed
-    whole = _together(plan, needed)
-    if whole is not None:
-        yield whole
+    combined = _combine_changes(plan, needed)
+    if combined is not None:
+        yield combined
     text = "--ds.ring_attn_size 1  # OpenRLHF; elsewhere the size of the sequence's parallelism"
     yield Change("no ring", "setting", text, replace(plan, ring_size=1))
 
 
-def _needed(plan: Plan, told: str) -> Iterator[Change]:
-    missing = MISSING.search(told)
+def _needed_changes(plan: Plan, problems: str) -> Iterator[Change]:
+    missing = MISSING_SYMBOL.search(problems)
     if missing and RING_NAMES not in plan.shims:
-        plan_with = replace(plan, shims=(*plan.shims, RING_NAMES))
-        yield Change("the names that ring-flash-attn misses in transformers", "edit", shim(missing[1]), plan_with)
-    unknown = bool(missing)  # the ring has not run yet: what else it lacks would only show then
-    if (SILENT in told or unknown) and plan.scheme == "llama3" and plan.attn_implementation != HOOKED:
-        yield choices.implementation(replace(plan, attn_implementation=HOOKED))
-    if (STRIDE in told or unknown) and plan.heads_k_stride != 1:
+        shimmed = replace(plan, shims=(*plan.shims, RING_NAMES))
+        yield Change("the names that ring-flash-attn misses in transformers", "edit", format_shim(missing[1]), shimmed)
+    has_not_run = bool(missing)  # the ring has not run yet: what else it lacks would only show then
+    if (NEVER_ENTERED in problems or has_not_run) and plan.scheme == "llama3" and plan.attn_implementation != HOOKED:
+        yield plan_changes.implementation(replace(plan, attn_implementation=HOOKED))
+    if (STRIDE_OPTION in problems or has_not_run) and plan.heads_k_stride != 1:
         yield Change("a head stride of 1", "setting", "--ds.ring_attn_head_stride 1", replace(plan, heads_k_stride=1))
 
 
-def _together(plan: Plan, needed: list[Change]) -> Change | None:
-    """Return all changes as one, None where that is no other than one of them."""
+def _combine_changes(plan: Plan, needed: list[Change]) -> Change | None:
+    """Return all changes as one, None where there are fewer than two."""
     if len(needed) < 2:
         return None
-    whole = plan
+    combined = plan
     for change in needed:
-        whole = replace(whole, **{n: v for n, v in vars(change.plan).items() if v != getattr(plan, n)})
+        combined = replace(combined, **{n: v for n, v in vars(change.plan).items() if v != getattr(plan, n)})
     title = ", ".join(change.title for change in needed)
-    return Change(title, "edit", "\n".join(change.text for change in needed), whole)
+    return Change(title, "edit", "\n".join(change.text for change in needed), combined)
 
 
-def shim(name: str) -> str:
-    """Return the lines that put a name back where ring-flash-attn looks for it."""
+def format_shim(name: str) -> str:
+    """Return the lines of Python that put a name back where ring-flash-attn imports it from."""
     if name == knowledge.SYMBOL:
         return knowledge.SHIM
     return (
@@ -72,13 +72,13 @@ def shim(name: str) -> str:
     )
 
 
-PROVING = Proving(
+CHECK = SmokeCheck(
     name="parallel",
     title="training over ranks equals training on one",
     code="ATN540",
     order=80,
     applies=lambda plan: "" if plan.ring_size > 1 else "there is no ring",
-    prove=prove,
-    message=lambda proof: f"training over ranks is not what one device trains: {deciding_reason(proof)}",
-    changes=changes,
+    worker=skip_in_worker,
+    message=lambda result: f"training over ranks is not what one device trains: {deciding_reason(result)}",
+    changes=propose_changes,
 )

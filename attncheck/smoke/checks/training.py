@@ -4,43 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from attncheck.core.plan import Change, Plan
 from attncheck.core.results.smoke import CheckResult, deciding_reason
-from attncheck.smoke import plan_changes as choices
-from attncheck.smoke.checks import Proving
-
-if TYPE_CHECKING:
-    from attncheck.smoke.worker.testbed import Bed
+from attncheck.smoke import plan_changes
+from attncheck.smoke.checks import SmokeCheck
 
 
-def prove(bed: Bed) -> CheckResult:
-    """Return the proof."""
-    from attncheck.smoke.worker.checks import training
-
-    return training.prove(bed)
-
-
-def changes(plan: Plan, proof: CheckResult) -> Iterator[Change]:
-    """Yield what may make it learn: clean tensors, no packing, other arithmetic, other implementations."""
-    yield from choices.tensors(plan)
+def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
+    """Yield what may make it learn: other tensors, no packing, another precision, other implementations."""
+    yield from plan_changes.tensors(plan)
     if plan.precision == "fp16":
         yield Change("bfloat16", "setting", "dtype=torch.bfloat16", replace(plan, precision="bf16"))
     if plan.packed:
-        yield choices.unpacked(plan)
+        yield plan_changes.unpacked(plan)
     for name in ("flash_attention_2", "sdpa", "eager"):
         if name != plan.attn_implementation:
-            yield choices.implementation(replace(plan, attn_implementation=name))
+            yield plan_changes.implementation(replace(plan, attn_implementation=name))
 
 
-PROVING = Proving(
+CHECK = SmokeCheck(
     name="training",
     title="training learns what can be learnt",
     code="ATN430",
     order=40,
     applies=lambda plan: "",
-    prove=prove,
-    message=lambda proof: f"training goes wrong: {deciding_reason(proof)}",
-    changes=changes,
+    worker="attncheck.smoke.worker.checks.training:run",
+    message=lambda result: f"training goes wrong: {deciding_reason(result)}",
+    changes=propose_changes,
 )

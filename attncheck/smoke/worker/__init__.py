@@ -1,5 +1,6 @@
-"""Trains small models for real inside a worker, and measures what a plan makes of them.
+"""Trains small models inside a worker the way a plan says, and checks what they compute.
 
-`language` makes documents with a known entropy, `packing` lays them into rows, `models` builds a small model of any
-architecture, `bed` holds these together; the other files answer one question each.
+`data` makes documents with a known entropy, or reads the user's, and packs them into rows; `models` builds a small
+model of any architecture; `testbed` holds these together; `checks` has a file for each check, `ranks` the one over
+ranks.
 """

@@ -1,4 +1,4 @@
-"""What decides whether a training step has the same bits again, switched for a while."""
+"""The settings that decide whether a training step repeats bit for bit, for the time of a context."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import torch
 
 
 @contextmanager
-def switched(variables: Mapping[str, str], strict: bool) -> Iterator[None]:
-    """Set environment variables and torch's deterministic algorithms for a while."""
-    kept = {name: os.environ.get(name) for name in variables}
-    enabled = torch.are_deterministic_algorithms_enabled()
+def determinism_settings(variables: Mapping[str, str], strict: bool) -> Iterator[None]:
+    """Set environment variables and torch's deterministic algorithms inside the context, and restore both after it."""
+    previous = {name: os.environ.get(name) for name in variables}
+    was_strict = torch.are_deterministic_algorithms_enabled()
     os.environ.update(variables)
-    torch.use_deterministic_algorithms(strict or enabled)
+    torch.use_deterministic_algorithms(strict or was_strict)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(enabled)
-        for name, value in kept.items():
+        torch.use_deterministic_algorithms(was_strict)
+        for name, value in previous.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
 
 
-def wait(device: torch.device) -> None:
-    """Wait until a GPU has done what it was given; a CPU has."""
+def synchronize(device: torch.device) -> None:
+    """Wait until a GPU has done all queued work; on a CPU return at once."""
     if device.type == "cuda":
         torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""The task of a smoke worker: several models and plans, one question after another, each answered by a `Proof`."""
+"""The task of a smoke worker: runs checks of several models and plans one by one and sends a `CheckResult` of each."""
 
 from __future__ import annotations
 
@@ -14,82 +14,82 @@ from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult
 from attncheck.smoke import checks
 
-Say = Callable[[dict[str, Any]], None]
+Send = Callable[[dict[str, Any]], None]
 
 
-def smoke(message: dict[str, Any], say: Say) -> None:
-    """Serve a job of items "number:question"; every attempt is a model's name and a plan.
+def smoke(message: dict[str, Any], send: Send) -> None:
+    """Serve a job of items "number:check"; `attempts` has the model's name and the plan of each number.
 
     The plans of one job have the same environment variables: they are set before torch is imported.
     """
-    attempts = [(name, codec.read(Plan, plan)) for name, plan in message["attempts"]]
-    os.environ.update(dict(attempts[0][1].environ))
+    runs = [(name, codec.read(Plan, plan)) for name, plan in message["attempts"]]
+    os.environ.update(dict(runs[0][1].environ))
     from attncheck.smoke.worker.data.fields import BadData
-    from attncheck.smoke.worker.models import build as models
+    from attncheck.smoke.worker.models import build
 
-    models.stay_offline()
+    build.stay_offline()
     from attncheck.attention.device import open_device
 
-    device = open_device(message, say)
-    known, beds = checks.load()[0], Beds(message, device.kind, say)
+    device = open_device(message, send)
+    known_checks, testbeds = checks.load()[0], TestbedCache(message, device.kind, send)
     for item in message["items"]:
-        number, _, question = item.partition(":")
-        say({"started": item})
-        began = time.monotonic()
-        name, plan = attempts[int(number)]
+        number, _, check_name = item.partition(":")
+        send({"started": item})
+        started = time.monotonic()
+        name, plan = runs[int(number)]
         try:
-            found = answered(known[question], partial(beds.bed, name, plan))
-        except (models.Unbuildable, BadData) as error:  # what the user named, not what is asked of it
-            say({"unanswered": str(error)})
+            result = run_check(known_checks[check_name], partial(testbeds.get, name, plan))
+        except (build.Unbuildable, BadData) as error:  # the user's model or data, not a check of it
+            send({"unanswered": str(error)})
             return
-        seconds = round(time.monotonic() - began, 3)
-        say({"item": item, "answer": codec.plain(replace(found, check=question, seconds=seconds))})
+        seconds = round(time.monotonic() - started, 3)
+        send({"item": item, "answer": codec.plain(replace(result, check=check_name, seconds=seconds))})
 
 
-class Beds:
-    """The beds of a worker, each made when it is first asked for; only the last one is kept."""
+class TestbedCache:
+    """The testbeds of a worker, each made when it is first needed; only the last one is kept."""
 
-    def __init__(self, message: dict[str, Any], device: str, say: Say) -> None:
-        self._message, self._device, self._say = message, device, say
+    def __init__(self, message: dict[str, Any], device: str, send: Send) -> None:
+        self._message, self._device, self._send = message, device, send
         self._key: tuple[str, Plan] | None = None
-        self._bed: Any = None
+        self._testbed: Any = None
 
-    def bed(self, name: str, plan: Plan) -> Any:
-        """Return the bed of a model under a plan. Raises `models.Unbuildable`."""
+    def get(self, name: str, plan: Plan) -> Any:
+        """Return the testbed of a model under a plan. Raises `build.Unbuildable`."""
         if self._key != (name, plan):
-            from attncheck.smoke.worker.models import build as models
-            from attncheck.smoke.worker.testbed import Bed
+            from attncheck.smoke.worker.models import build
+            from attncheck.smoke.worker.testbed import Testbed
 
-            source = models.architecture(name, self._message.get("full", False))
+            source = build.load_architecture(name, self._message.get("full", False))
             if self._message.get("data"):
-                source, corpus, notes = self._corpus(source, plan)
-                self._bed = Bed(source, plan, self._device, self._say, corpus)
-                self._bed.notes = notes
+                source, corpus, notes = self._load_corpus(source, plan)
+                self._testbed = Testbed(source, plan, self._device, self._send, corpus)
+                self._testbed.notes = notes
             else:
-                self._bed = Bed(source, plan, self._device, self._say)
+                self._testbed = Testbed(source, plan, self._device, self._send)
             self._key = (name, plan)
-        return self._bed
+        return self._testbed
 
-    def _corpus(self, source: Any, plan: Plan) -> Any:
-        """Return the model with a vocabulary for the user's documents, these, and what was noticed in reading them."""
+    def _load_corpus(self, source: Any, plan: Plan) -> Any:
+        """Return the architecture with the vocabulary of the user's documents, their corpus, and notes on them."""
         from attncheck.smoke.worker.data import documents
         from attncheck.smoke.worker.data.corpus import Corpus
-        from attncheck.smoke.worker.models import build as models
+        from attncheck.smoke.worker.models import build
 
         notes: list[str] = []
-        tokens = plan.max_length * plan.batch * plan.accumulation * plan.steps
-        found = documents.documents(
-            self._message["data"], source.name, tokens, self._message["data_field"], plan.max_length, notes.append
+        token_limit = plan.max_length * plan.batch * plan.accumulation * plan.steps
+        tokenized = documents.load_documents(
+            self._message["data"], source.name, token_limit, self._message["data_field"], plan.max_length, notes.append
         )
         if source.weights:
-            return source, Corpus(found, source.vocabulary), tuple(notes)
-        found, words = documents.compact(found)
-        vocabulary = max(models.VOCABULARY, words + models.SPECIAL)
-        return replace(source, vocabulary=vocabulary), Corpus(found, words), tuple(notes)
+            return source, Corpus(tokenized, source.vocabulary_size), tuple(notes)
+        tokenized, distinct_tokens = documents.renumber_tokens(tokenized)
+        vocabulary_size = max(build.VOCABULARY_SIZE, distinct_tokens + build.SPECIAL_TOKENS)
+        return replace(source, vocabulary_size=vocabulary_size), Corpus(tokenized, distinct_tokens), tuple(notes)
 
 
-def answered(proof: checks.Proving, bed: Callable[[], Any]) -> CheckResult:
-    """Return the answer to a question; what it raises becomes an outcome. Raises `Unbuildable`, `BadData`."""
+def run_check(check: checks.SmokeCheck, make_testbed: Callable[[], Any]) -> CheckResult:
+    """Run a check on a testbed; an exception becomes the result's outcome. Raises `Unbuildable`, `BadData`."""
     import torch
 
     from attncheck.attention.device import message, out_of_memory
@@ -97,15 +97,15 @@ def answered(proof: checks.Proving, bed: Callable[[], Any]) -> CheckResult:
     from attncheck.smoke.worker.models.build import Unbuildable
 
     try:
-        return proof.prove(bed())
+        return check.run(make_testbed())
     except (Unbuildable, BadData):
         raise
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a model, a kernel, a compiler may raise anything
         if out_of_memory(error):
-            return CheckResult(proof.name, "out_of_memory", f"{message(error)}; try --max-length or --batch smaller")
-        return CheckResult(proof.name, "raised", message(error))
+            return CheckResult(check.name, "out_of_memory", f"{message(error)}; try --max-length or --batch smaller")
+        return CheckResult(check.name, "raised", message(error))
     finally:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

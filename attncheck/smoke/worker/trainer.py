@@ -1,4 +1,4 @@
-"""Trains: packed rows of the synthetic language, AdamW, the plan's precision, accumulation and switches."""
+"""Trains a model on packed rows with AdamW, under the plan's precision, accumulation and switches."""
 
 from __future__ import annotations
 
@@ -11,149 +11,152 @@ from torch import Tensor, nn
 
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import Step
-from attncheck.smoke.worker import testbed as beds
-from attncheck.smoke.worker.data.language import Goal
-from attncheck.smoke.worker.data.packing import Batch, rows_of
-from attncheck.smoke.worker.deterministic_mode import switched, wait
-from attncheck.smoke.worker.losses import loss_function
-from attncheck.smoke.worker.testbed import Bed, Gradients
+from attncheck.smoke.worker.data.language import LossBounds
+from attncheck.smoke.worker.data.packing import Batch, pack_rows
+from attncheck.smoke.worker.deterministic_mode import determinism_settings, synchronize
+from attncheck.smoke.worker.losses import load_loss_function
+from attncheck.smoke.worker.testbed import Gradients, Testbed, collect_gradients
 
-CLIP = 1.0  # norm that gradients are clipped to, as every framework does by default
-PATIENCE = 3  # times the plan's steps after which a loss that has not come down never will
-FINE = 1e-4  # learning rate of weights that have been trained already
-ENOUGH = 40  # steps from which on a loss that has not come down says something
-LAST = 5  # steps whose mean loss counts
-AHEAD = 0.05  # nats below the floor that chance allows a mean of LAST steps
+MAX_GRAD_NORM = 1.0  # norm that gradients are clipped to, as every framework does by default
+MAX_STEPS_FACTOR = 3  # times the plan's steps: a loss that is above the bound by then stays there
+MAX_FINE_TUNING_RATE = 1e-4  # learning rate of weights that were trained before
+MIN_CONCLUSIVE_STEPS = 40  # steps from which on a loss above the bound is an error
+AVERAGED_STEPS = 5  # last steps whose mean loss is judged
+FLOOR_MARGIN = 0.05  # nats below the floor that chance allows a mean of AVERAGED_STEPS steps
 
 
 class Trainer:
-    """A model, an optimiser and an endless source of packed rows, all from the plan's seed."""
+    """A model, an optimiser and an endless source of packed rows, all seeded by the plan."""
 
-    def __init__(self, bed: Bed) -> None:
-        self.bed, self.plan = bed, bed.plan
-        self.source = bed.texts(self.plan.seed + 1)
-        self._waiting: list[Tensor] = []
-        self.model = prepared(bed, self.plan)
-        self.loss = loss_function(self.plan.cross_entropy)
-        rate = min(self.plan.learning_rate, FINE) if bed.source.weights else self.plan.learning_rate
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=rate, weight_decay=0.0)
+    def __init__(self, testbed: Testbed) -> None:
+        self.testbed, self.plan = testbed, testbed.plan
+        self.source = testbed.training_source(self.plan.seed + 1)
+        self._leftover_documents: list[Tensor] = []
+        self.model = prepare_model(testbed, self.plan)
+        self.loss_function = load_loss_function(self.plan.cross_entropy)
+        learning_rate = (
+            min(self.plan.learning_rate, MAX_FINE_TUNING_RATE) if testbed.source.weights else self.plan.learning_rate
+        )
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=learning_rate, weight_decay=0.0)
 
-    def batches(self) -> list[Batch]:
-        """Return the batches of one optimiser's step."""
-        size, rows = self.plan.batch, self._rows(self.plan.accumulation * self.plan.batch)
-        return [self.bed.batch(rows[start : start + size], self.plan) for start in range(0, len(rows), size)]
+    def next_batches(self) -> list[Batch]:
+        """Return the batches of the next optimiser step."""
+        size, rows = self.plan.batch, self._next_rows(self.plan.accumulation * self.plan.batch)
+        return [self.testbed.make_batch(rows[start : start + size], self.plan) for start in range(0, len(rows), size)]
 
-    def _rows(self, count: int) -> list[list[Tensor]]:
-        """Return the fullest of the rows that documents are packed into; what is left waits for the next step."""
+    def _next_rows(self, count: int) -> list[list[Tensor]]:
+        """Return the fullest of the rows that documents are packed into; the other documents wait for the next step."""
         rows: list[list[Tensor]] = []
         while len(rows) <= count:
-            self._waiting += self.source.documents(count * self.plan.max_length)
-            rows = sorted(rows_of(self._waiting, self.plan.max_length), key=lambda row: -sum(map(len, row)))
-        self._waiting = [document for row in rows[count:] for document in row]
+            self._leftover_documents += self.source.take_documents(count * self.plan.max_length)
+            rows = sorted(
+                pack_rows(self._leftover_documents, self.plan.max_length), key=lambda row: -sum(map(len, row))
+            )
+        self._leftover_documents = [document for row in rows[count:] for document in row]
         return rows[:count]
 
     def backward(self, batches: list[Batch]) -> float:
-        """Add up the gradients of the mean loss over all predicted tokens of the batches, and return that loss."""
-        tokens, total = sum(batch.tokens for batch in batches), 0.0
+        """Accumulate the gradients of the mean loss over all predicted tokens of the batches, and return that loss."""
+        predicted_tokens, total = sum(batch.predicted_tokens for batch in batches), 0.0
         for batch in batches:
-            loss = self._summed(batch) / tokens
+            loss = self._summed_loss(batch) / predicted_tokens
             loss.backward()
             total += float(loss.detach())
         return total
 
-    def _summed(self, batch: Batch) -> Tensor:
-        """Return the loss summed over what a batch predicts; under liger the model's own, which makes no logits."""
-        with self.bed.arithmetic(self.plan):
+    def _summed_loss(self, batch: Batch) -> Tensor:
+        """Return the loss summed over a batch's predicted tokens; under liger the model's own, without logits."""
+        with self.testbed.autocast_context(self.plan):
             if self.plan.liger:
                 from attncheck.smoke.worker import liger_model
 
-                return liger_model.loss(self.model, batch)
+                return liger_model.summed_loss(self.model, batch)
             logits = self.model(**batch.inputs).logits
-        return self.loss(logits.reshape(-1, logits.shape[-1]), batch.labels.reshape(-1))
+        return self.loss_function(logits.reshape(-1, logits.shape[-1]), batch.labels.reshape(-1))
 
     def step(self) -> Step:
-        """Take one optimiser's step."""
-        began = time.perf_counter()
-        self._reset_peak()
-        batches = self.batches()
+        """Take one optimiser step."""
+        started = time.perf_counter()
+        self._reset_peak_memory()
+        batches = self.next_batches()
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.backward(batches)
-        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP))
+        grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), MAX_GRAD_NORM))
         self.optimizer.step()
-        wait(self.bed.device)
-        tokens = sum(batch.inputs["input_ids"].numel() for batch in batches)
-        return Step(loss, norm, round(tokens / (time.perf_counter() - began), 1), self._peak())
+        synchronize(self.testbed.device)
+        input_tokens = sum(batch.inputs["input_ids"].numel() for batch in batches)
+        return Step(loss, grad_norm, round(input_tokens / (time.perf_counter() - started), 1), self._peak_memory())
 
-    def _cuda(self) -> bool:
-        return self.bed.device.type == "cuda"
+    def _is_on_cuda(self) -> bool:
+        return self.testbed.device.type == "cuda"
 
-    def _reset_peak(self) -> None:
-        if self._cuda():
+    def _reset_peak_memory(self) -> None:
+        if self._is_on_cuda():
             torch.cuda.reset_peak_memory_stats()
 
-    def _peak(self) -> int:
-        return int(torch.cuda.max_memory_allocated()) if self._cuda() else 0
+    def _peak_memory(self) -> int:
+        return int(torch.cuda.max_memory_allocated()) if self._is_on_cuda() else 0
 
 
-def prepared(bed: Bed, plan: Plan, sharp: bool = False) -> nn.Module:
+def prepare_model(testbed: Testbed, plan: Plan, sharp_weights: bool = False) -> nn.Module:
     """Return the plan's model as the job would train it: checkpointing, liger and compile as the plan says."""
-    model = bed.model(plan, sharp=sharp)
+    model = testbed.build_model(plan, sharp_weights=sharp_weights)
     if plan.gradient_checkpointing:
         enable_checkpointing(model)
     if plan.liger:
-        from attncheck.smoke.worker.liger_model import patch
+        from attncheck.smoke.worker.liger_model import patch_model
 
-        patch(model)
+        patch_model(model)
     if plan.compile:
         model.compile()  # in place: parameters keep their names
     return model
 
 
 def enable_checkpointing(model: nn.Module) -> None:
-    """Switch gradient checkpointing on, the kind that does not re-enter autograd, as frameworks recommend."""
+    """Enable gradient checkpointing of the kind that does not re-enter autograd, as frameworks recommend."""
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]
 
 
-def run(bed: Bed, tell: Callable[[int, Step], None]) -> Iterator[Step]:
-    """Yield the steps of a training run; up to PATIENCE times as many while the loss is above the bound."""
-    trainer, plan = Trainer(bed), bed.plan
+def train(testbed: Testbed, on_step: Callable[[int, Step], None]) -> Iterator[Step]:
+    """Yield the steps of a training run; up to MAX_STEPS_FACTOR times as many while the loss is above the bound."""
+    trainer, plan = Trainer(testbed), testbed.plan
     losses: list[float] = []
-    with switched({}, plan.deterministic):
-        patience = PATIENCE * plan.steps if plan.steps >= ENOUGH else plan.steps
-        while len(losses) < plan.steps or (late(bed, losses) and len(losses) < patience):
+    with determinism_settings({}, plan.deterministic):
+        max_steps = MAX_STEPS_FACTOR * plan.steps if plan.steps >= MIN_CONCLUSIVE_STEPS else plan.steps
+        while len(losses) < plan.steps or (is_above_bound(testbed, losses) and len(losses) < max_steps):
             step = trainer.step()
             losses.append(step.loss)
-            tell(len(losses), step)
+            on_step(len(losses), step)
             yield step
             if not math.isfinite(step.loss):
                 return
 
 
-def late(bed: Bed, losses: list[float]) -> bool:
+def is_above_bound(testbed: Testbed, losses: list[float]) -> bool:
     """Say whether the loss has yet to fall below the bound."""
-    return mean_of_last(losses) >= goal(bed, losses).bound
+    return mean_last_loss(losses) >= loss_bounds(testbed, losses).bound
 
 
-def goal(bed: Bed, losses: list[float]) -> Goal:
-    """Return what the losses of a run must come to; of weights that were trained before, below the first."""
-    wanted = bed.texts(bed.plan.seed + 1).goal
-    return Goal(0.0, losses[0]) if bed.source.weights and losses else wanted
+def loss_bounds(testbed: Testbed, losses: list[float]) -> LossBounds:
+    """Return the bounds on the losses of a run; for weights that were trained before, the first loss is the bound."""
+    bounds = testbed.training_source(testbed.plan.seed + 1).loss_bounds
+    return LossBounds(0.0, losses[0]) if testbed.source.weights and losses else bounds
 
 
-def mean_of_last(losses: list[float]) -> float:
-    """Return the mean loss of the last few steps."""
-    return sum(losses[-LAST:]) / max(1, len(losses[-LAST:]))
+def mean_last_loss(losses: list[float]) -> float:
+    """Return the mean loss of the last AVERAGED_STEPS steps."""
+    return sum(losses[-AVERAGED_STEPS:]) / max(1, len(losses[-AVERAGED_STEPS:]))
 
 
-def first_gradient(bed: Bed) -> tuple[Gradients, Gradients]:
-    """Return the gradients of a first step as the plan takes it, and of the same documents one at a time in float32.
+def first_step_gradients(testbed: Testbed) -> tuple[Gradients, Gradients]:
+    """Return the gradients of a first step under the plan, and those of the same documents one at a time in float32.
 
     The weights are as the architecture begins training.
     """
-    trainer = Trainer(bed)
-    batches = trainer.batches()
+    trainer = Trainer(testbed)
+    batches = trainer.next_batches()
     trainer.backward(batches)
-    documents = [b.inputs["input_ids"][s.row, s.start : s.stop].cpu() for b in batches for s in b.spots]
-    plain = bed.plan.bare("fp32")
-    reference = bed.model(plain, "eager", sharp=False)
-    return beds.taken(trainer.model), bed.alone(reference, documents, plain).gradients
+    documents = [b.inputs["input_ids"][s.row, s.start : s.stop].cpu() for b in batches for s in b.spans]
+    fp32_plan = testbed.plan.bare("fp32")
+    reference = testbed.build_model(fp32_plan, "eager", sharp_weights=False)
+    return collect_gradients(trainer.model), testbed.run_unpacked(reference, documents, fp32_plan).gradients

@@ -1,12 +1,12 @@
-"""Gradient checkpointing on against off: the same loss and gradients, each layer run again on the way back.
+"""Gradient checkpointing on against off: the same loss and gradients, each layer run again in backward.
 
 Switched on as transformers' Trainer and TRL do: `gradient_checkpointing_enable` with `use_reentrant=False`
-(transformers 5.17 takes that by itself). `GradientCheckpointingLayer.__call__` then hands `Module.__call__`, hooks and
-all, to `torch.utils.checkpoint`: a hook sees a layer once on the way there and once on the way back. It draws a random
-number each time; the two are equal exactly where a dropout would drop the same elements.
+(the default in transformers 5.17). `GradientCheckpointingLayer.__call__` then hands `Module.__call__`, hooks and
+all, to `torch.utils.checkpoint`: a hook is called once for a layer's forward and once when backward runs it again. It
+draws random numbers each time; the two draws are equal exactly where a dropout would drop the same elements.
 
 The same kernels on the same inputs give the same bits, unless a kernel adds atomically: on a CPU on and off are equal
-bit for bit, which a note tells. The limits are those of `agreement`, so that atomics raise no alarm.
+bit for bit, which a note reports. The limits are those of `agreement`, so that atomics raise no alarm.
 """
 
 from __future__ import annotations
@@ -20,92 +20,100 @@ from torch import Tensor, nn
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker.checks import agreement
-from attncheck.smoke.worker.testbed import Bed, Result
+from attncheck.smoke.worker.testbed import ModelRun, Testbed
 from attncheck.smoke.worker.trainer import enable_checkpointing
 
-QUESTION = "gradient_checkpointing"
+CHECK_NAME = "gradient_checkpointing"
 
 
-class Passes:
-    """Counts how often each decoder layer is entered forward and backward, and what is drawn at random in it."""
+class LayerPasses:
+    """Records each entry into each decoder layer, in forward and in backward, and random numbers drawn there."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.layers = decoder_layers(model)
-        self.there: dict[str, list[Tensor]] = {name: [] for name in self.layers}
-        self.back: dict[str, list[Tensor]] = {name: [] for name in self.layers}
-        self.backward = False
+        self.layers = find_decoder_layers(model)
+        self.forward_draws: dict[str, list[Tensor]] = {name: [] for name in self.layers}
+        self.backward_draws: dict[str, list[Tensor]] = {name: [] for name in self.layers}
+        self.in_backward = False
 
     @contextmanager
-    def counted(self, model: nn.Module) -> Iterator[None]:
-        """Count while the context is open; what comes after the model's forward is the way back."""
-        handles = [layer.register_forward_pre_hook(self._enter(name)) for name, layer in self.layers.items()]
-        handles.append(model.register_forward_hook(self._forward_ends))
+    def recording(self, model: nn.Module) -> Iterator[None]:
+        """Record while the context is open; entries after the end of the model's forward belong to the backward."""
+        handles = [layer.register_forward_pre_hook(self._entry_hook(name)) for name, layer in self.layers.items()]
+        handles.append(model.register_forward_hook(self._begin_backward))
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
 
-    def _enter(self, name: str) -> Callable[[nn.Module, object], None]:
+    def _entry_hook(self, name: str) -> Callable[[nn.Module, object], None]:
         def hook(layer: nn.Module, arguments: object) -> None:
             device = next(layer.parameters()).device
-            (self.back if self.backward else self.there)[name].append(torch.rand(4, device=device))
+            (self.backward_draws if self.in_backward else self.forward_draws)[name].append(torch.rand(4, device=device))
 
         return hook
 
-    def _forward_ends(self, model: nn.Module, arguments: object, output: object) -> None:
-        self.backward = True
+    def _begin_backward(self, model: nn.Module, arguments: object, output: object) -> None:
+        self.in_backward = True
 
-    def wrong(self) -> Iterator[str]:
-        """Yield which layers were not run again, and in which ones randomness differed."""
+    def find_violations(self) -> Iterator[str]:
+        """Yield which layers were not run again in backward, and in which ones random numbers differed."""
         if not self.layers:
             yield "no decoder layer was found that checkpointing could run again"
-        idle = [name for name in self.layers if not self.back[name]]
+        idle = [name for name in self.layers if not self.backward_draws[name]]
         if idle:
-            yield f"checkpointing is on, but {_some(idle, self.layers)} not run again on the way back: nothing is saved"
-        other = [n for n in self.layers if self.back[n] and not torch.equal(self.there[n][0], self.back[n][0])]
-        if other:
-            yield f"random numbers differ when {_some(other, self.layers)} run again: dropout would drop other elements"
+            layers = _name_layers(idle, self.layers)
+            yield f"checkpointing is on, but {layers} not run again on the way back: nothing is saved"
+        differing = [
+            name
+            for name, draws in self.backward_draws.items()
+            if draws and not torch.equal(self.forward_draws[name][0], draws[0])
+        ]
+        if differing:
+            layers = _name_layers(differing, self.layers)
+            yield f"random numbers differ when {layers} run again: dropout would drop other elements"
 
 
-def decoder_layers(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the layers that checkpointing is for: children of a list named `layers`, `h` or `blocks`."""
-    found: dict[str, nn.Module] = {}
+def find_decoder_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the layers that checkpointing applies to: children of a list named `layers`, `h` or `blocks`."""
+    layers: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.ModuleList) and name.rpartition(".")[2] in ("layers", "h", "blocks"):
-            found |= {f"{name}.{index}": layer for index, layer in module.named_children()}
-    return found
+            layers |= {f"{name}.{index}": layer for index, layer in module.named_children()}
+    return layers
 
 
-def prove(bed: Bed) -> CheckResult:
-    """Return the proof."""
-    wrong: list[str] = []
+def run(testbed: Testbed) -> CheckResult:
+    """Compare the plan's model with checkpointing with the same model without."""
+    violations: list[str] = []
     try:
-        measures = tuple(agreement.compared(bed, {"": lambda plan: checkpointed(bed, plan, wrong)}))
+        measures = tuple(
+            agreement.measure_switches(testbed, {"": lambda plan: run_checkpointed(testbed, plan, violations)})
+        )
     except Exception as error:
-        return agreement.failed(QUESTION, error)
-    notes = (equality(measures), *agreement.left_out(bed))
-    return CheckResult(QUESTION, measures=measures, violations=tuple(dict.fromkeys(wrong)), notes=notes)
+        return agreement.failed_result(CHECK_NAME, error)
+    notes = (describe_equality(measures), *agreement.omission_notes(testbed))
+    return CheckResult(CHECK_NAME, measures=measures, violations=tuple(dict.fromkeys(violations)), notes=notes)
 
 
-def checkpointed(bed: Bed, plan: Plan, wrong: list[str]) -> Result:
-    """Return what the plan's model makes of the proofs' rows with checkpointing; add to `wrong` what was seen."""
-    model = bed.model(plan)
+def run_checkpointed(testbed: Testbed, plan: Plan, violations: list[str]) -> ModelRun:
+    """Run the plan's model with checkpointing on the checks' rows; add what is wrong with it to `violations`."""
+    model = testbed.build_model(plan)
     enable_checkpointing(model)
-    passes = Passes(model)
-    with passes.counted(model):
-        found = bed.run(model, bed.batch(bed.rows(), plan), plan)
-    wrong += passes.wrong()
-    return found
+    passes = LayerPasses(model)
+    with passes.recording(model):
+        result = testbed.run_batch(model, testbed.make_batch(testbed.make_rows(), plan), plan)
+    violations += passes.find_violations()
+    return result
 
 
-def equality(measures: tuple[Measure, ...]) -> str:
-    """Say whether on and off were equal bit for bit."""
+def describe_equality(measures: tuple[Measure, ...]) -> str:
+    """Return a note on whether on and off were equal bit for bit."""
     equal = all(measure.value == 0 for measure in measures)
     return "on and off are equal bit for bit" if equal else "on and off are not equal bit for bit"
 
 
-def _some(names: list[str], layers: dict[str, nn.Module]) -> str:
+def _name_layers(names: list[str], layers: dict[str, nn.Module]) -> str:
     if len(names) == len(layers):
         return f"all {len(names)} layers are"
     return f"{', '.join(names)} of {len(layers)} layers are"

@@ -17,65 +17,67 @@ from attncheck.attention.device import message
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult
 from attncheck.smoke.worker.checks import agreement
-from attncheck.smoke.worker.testbed import Bed, Result
+from attncheck.smoke.worker.testbed import ModelRun, Testbed
 
-QUESTION = "compile"
+CHECK_NAME = "compile"
 BACKEND = "inductor"  # torch's default
-# What inductor and triton say where there is no compiler: torch/_inductor/exc.py, triton/runtime/build.py.
+# Errors of inductor and triton where there is no C++ compiler: torch/_inductor/exc.py, triton/runtime/build.py.
 NO_COMPILER = re.compile(
     r"InvalidCxxCompiler|No working C\+\+ compiler|Failed to find C compiler|Python\.h|TritonMissing"
 )
-SHOWN = 3  # reasons of graph breaks
+MAX_SHOWN_BREAKS = 3  # reasons of graph breaks
 
 
-def prove(bed: Bed) -> CheckResult:
-    """Return the proof."""
-    seen: list[Any] = []
+def run(testbed: Testbed) -> CheckResult:
+    """Compare the plan's compiled model with the same model as it is."""
+    graph_counts: list[Any] = []
     try:
-        measures = tuple(agreement.compared(bed, {"": lambda plan: compiled(bed, plan, seen)}))
+        measures = tuple(
+            agreement.measure_switches(testbed, {"": lambda plan: run_compiled(testbed, plan, graph_counts)})
+        )
     except Exception as error:
-        return told(error)
+        return failed_result(error)
     finally:
         torch._dynamo.reset()
-    wrong = () if all(counts["graphs"] for counts in seen) else (NOTHING,)
-    notes = (*dict.fromkeys(map(describe, seen)), *agreement.left_out(bed))
-    return CheckResult(QUESTION, measures=measures, violations=wrong, notes=notes)
+    violations = () if all(counts["graphs"] for counts in graph_counts) else (NOTHING_COMPILED,)
+    notes = (*dict.fromkeys(map(describe_graphs, graph_counts)), *agreement.omission_notes(testbed))
+    return CheckResult(CHECK_NAME, measures=measures, violations=violations, notes=notes)
 
 
-NOTHING = "torch.compile is on, but nothing was compiled: the model runs as before"
+NOTHING_COMPILED = "torch.compile is on, but nothing was compiled: the model runs as before"
 
 
-def compiled(bed: Bed, plan: Plan, seen: list[Any]) -> Result:
-    """Return what the plan's compiled model makes of the proofs' rows; add to `seen` what the compiler counted."""
+def run_compiled(testbed: Testbed, plan: Plan, graph_counts: list[Any]) -> ModelRun:
+    """Run the plan's compiled model on the checks' rows; add the compiler's counters to `graph_counts`."""
     from torch._dynamo.utils import counters
 
     torch._dynamo.reset()
     counters.clear()
-    model = bed.model(plan)
-    switch(model)
-    found = bed.run(model, bed.batch(bed.rows(), plan), plan)
+    model = testbed.build_model(plan)
+    compile_model(model)
+    result = testbed.run_batch(model, testbed.make_batch(testbed.make_rows(), plan), plan)
     breaks = dict(counters["graph_break"])
-    seen.append({"graphs": counters["stats"]["unique_graphs"], "breaks": breaks, "precision": plan.precision})
-    return found
+    graph_counts.append({"graphs": counters["stats"]["unique_graphs"], "breaks": breaks, "precision": plan.precision})
+    return result
 
 
-def switch(model: nn.Module) -> None:
-    """Compile a model where it stands."""
+def compile_model(model: nn.Module) -> None:
+    """Compile a model in place."""
     model.compile(backend=BACKEND)
 
 
-def describe(counts: Any) -> str:
-    """Return in a line how many graphs were compiled, and why there is more than one."""
-    reasons = [" ".join(str(reason).split())[:100] for reason in counts["breaks"]][:SHOWN]
+def describe_graphs(counts: Any) -> str:
+    """Return in a line how many graphs were compiled, and the first reasons for breaks between them."""
+    reasons = [" ".join(str(reason).split())[:100] for reason in counts["breaks"]][:MAX_SHOWN_BREAKS]
     why = f": {'; '.join(reasons)}" if reasons else ""
-    number = sum(counts["breaks"].values())
-    return f"{counts['precision']}: {counts['graphs']} graphs compiled, {number} graph breaks{why}"
+    break_count = sum(counts["breaks"].values())
+    return f"{counts['precision']}: {counts['graphs']} graphs compiled, {break_count} graph breaks{why}"
 
 
-def told(error: BaseException) -> CheckResult:
-    """Return the proof that an exception of the compiler put an end to: a missing compiler is a refusal."""
+def failed_result(error: BaseException) -> CheckResult:
+    """Return the result of a check that an exception of the compiler ended: a missing C++ compiler is a refusal."""
     error = getattr(error, "inner_exception", None) or error  # BackendCompilerFailed's and InductorError's cause
-    whole = f"{type(error).__name__}: {error}"
-    if NO_COMPILER.search(whole):
-        return CheckResult(QUESTION, "refused", f"torch.compile needs a C++ compiler: {message(error)}")
-    return agreement.failed(QUESTION, error)
+    text = f"{type(error).__name__}: {error}"
+    if NO_COMPILER.search(text):
+        return CheckResult(CHECK_NAME, "refused", f"torch.compile needs a C++ compiler: {message(error)}")
+    return agreement.failed_result(CHECK_NAME, error)

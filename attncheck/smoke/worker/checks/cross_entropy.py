@@ -1,6 +1,6 @@
-"""The losses that a job may use, and whether each is the cross-entropy: value and gradient against float64.
+"""Is the plan's loss the cross-entropy? Its value and its gradient against float64.
 
-flash-attn's kernel takes no logits of a CPU: `flash_attn/ops/triton/cross_entropy.py` of 2.8.3 needs triton and enters
+flash-attn's kernel takes no logits on a CPU: `flash_attn/ops/triton/cross_entropy.py` of 2.8.3 needs triton and enters
 `torch.cuda.device`. Its sums over rows are made by torch; whether it repeats to the bit is measured.
 """
 
@@ -16,134 +16,143 @@ from torch.nn.functional import cross_entropy
 
 from attncheck.attention.device import message
 from attncheck.core.results.smoke import CheckResult, Measure
-from attncheck.smoke.worker import testbed as beds
 from attncheck.smoke.worker.checks import agreement
-from attncheck.smoke.worker.data.packing import IGNORED
-from attncheck.smoke.worker.losses import Loss, loss_function
-from attncheck.smoke.worker.testbed import Bed
+from attncheck.smoke.worker.data.packing import IGNORE_INDEX
+from attncheck.smoke.worker.losses import LossFunction, load_loss_function
+from attncheck.smoke.worker.testbed import FP32_LIMIT, Testbed, relative_error
 
-VOCABULARIES = (64, 32007)  # a smoke model's, and a real one that no block of a kernel divides
+VOCABULARY_SIZES = (64, 32007)  # a smoke model's, and a real one that no block of a kernel divides
 ROWS = 300  # more than a chunk, and not a multiple
-ROUNDINGS = 2.0  # times the rounding of an ideal gradient to its dtype: a kernel rounds it once (numerics §1.5)
-REPEATS = 16
-SCALE = 0.125  # what the gradient of the loss is multiplied with on its way back; exact in every dtype
-QUESTION = "cross_entropy"
+ROUNDING_MULTIPLE = (
+    2.0  # times the rounding error of an ideal gradient in its dtype: a kernel rounds it once (numerics §1.5)
+)
+REPEATS = 16  # of a loss on the same logits
+GRADIENT_SCALE = 0.125  # what the loss is multiplied by before its backward; exact in every dtype
+CHECK_NAME = "cross_entropy"
 
 
 @dataclass(frozen=True)
-class Exercise:
-    """Logits and labels, some of them ignored, that a loss is tried on."""
+class LossCase:
+    """Logits and labels, some of them ignored, that a loss is evaluated on."""
 
     name: str  # "32007 words, bfloat16"
     logits: Tensor
     labels: Tensor
 
-    def answer(self, loss: Loss) -> tuple[Tensor, Tensor]:
-        """Return the loss and its gradient times SCALE."""
+    def evaluate(self, loss_function: LossFunction) -> tuple[Tensor, Tensor]:
+        """Return the loss and its gradient times GRADIENT_SCALE."""
         logits = self.logits.clone().requires_grad_()
-        value = loss(logits, self.labels)
-        (gradient,) = torch.autograd.grad(value * SCALE, logits)
+        value = loss_function(logits, self.labels)
+        (gradient,) = torch.autograd.grad(value * GRADIENT_SCALE, logits)
         return value.detach(), gradient
 
-    def right(self) -> tuple[Tensor, Tensor]:
-        """Return the same from torch in float64, on the very same logits."""
-        return Exercise("", self.logits.double(), self.labels).answer(
-            lambda logits, labels: cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
+    def evaluate_float64(self) -> tuple[Tensor, Tensor]:
+        """Return the same of torch's cross-entropy in float64, on the very same logits."""
+        return LossCase("", self.logits.double(), self.labels).evaluate(
+            lambda logits, labels: cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="sum")
         )
 
 
-def exercise(vocabulary: int, dtype: torch.dtype, device: Any, seed: int) -> Exercise:
-    """Return rows of which a third is offset by more than exp allows, whose last words count, and every fifth ignored.
+def make_case(vocabulary_size: int, dtype: torch.dtype, device: Any, seed: int) -> LossCase:
+    """Return ROWS rows of logits: in a third the last tokens are likely, a third is offset by more than exp allows.
 
-    The first and the last row are ignored too. Labels are any, the first word in one row, the last one in another.
+    Every fifth label is ignored, the first and the last row's too. The others are random, but for the first token of
+    the vocabulary in one row and the last one in two.
     """
-    generator = torch.Generator().manual_seed(seed + vocabulary)
-    logits = 3.0 * torch.randn(ROWS, vocabulary, generator=generator)
+    generator = torch.Generator().manual_seed(seed + vocabulary_size)
+    logits = 3.0 * torch.randn(ROWS, vocabulary_size, generator=generator)
     logits[ROWS // 3 : 2 * ROWS // 3, -5:] += 8.0
     logits[2 * ROWS // 3 :] += 100.0
-    labels = torch.randint(vocabulary, (ROWS,), generator=generator)
-    labels[1], labels[2], labels[-2] = 0, vocabulary - 1, vocabulary - 1
-    labels[::5] = labels[-1] = IGNORED
-    name = f"{vocabulary} words, {str(dtype).removeprefix('torch.')}"
-    return Exercise(name, logits.to(device, dtype), labels.to(device))
+    labels = torch.randint(vocabulary_size, (ROWS,), generator=generator)
+    labels[1], labels[2], labels[-2] = 0, vocabulary_size - 1, vocabulary_size - 1
+    labels[::5] = labels[-1] = IGNORE_INDEX
+    name = f"{vocabulary_size} words, {str(dtype).removeprefix('torch.')}"
+    return LossCase(name, logits.to(device, dtype), labels.to(device))
 
 
-def prove(bed: Bed) -> CheckResult:
-    """Return the proof for the plan's loss, in float32 and in the dtype that the plan's logits have."""
-    name = bed.plan.cross_entropy
+def run(testbed: Testbed) -> CheckResult:
+    """Check the plan's loss in float32 and in the dtype that the plan's logits have."""
+    name = testbed.plan.cross_entropy
     try:
-        loss = loss_function(name)
+        loss_function = load_loss_function(name)
     except Exception as error:
-        return CheckResult(QUESTION, "refused", f"flash-attn's cross-entropy cannot be imported: {message(error)}")
-    if name == "flash_attn" and bed.device.type != "cuda":
-        return CheckResult(QUESTION, "refused", _on_cpu(loss))
-    return judged(bed, loss, name)
+        return CheckResult(CHECK_NAME, "refused", f"flash-attn's cross-entropy cannot be imported: {message(error)}")
+    if name == "flash_attn" and testbed.device.type != "cuda":
+        return CheckResult(CHECK_NAME, "refused", _describe_cpu_refusal(loss_function))
+    return check_loss(testbed, loss_function, name)
 
 
-def judged(bed: Bed, loss: Loss, name: str) -> CheckResult:
-    """Return the proof for any loss."""
-    own = {"fp32": torch.float32, "fp16": torch.float16}.get(bed.plan.precision, torch.bfloat16)
-    tasks = [
-        exercise(v, d, bed.device, bed.plan.seed) for v in VOCABULARIES for d in dict.fromkeys((torch.float32, own))
+def check_loss(testbed: Testbed, loss_function: LossFunction, name: str) -> CheckResult:
+    """Check a loss function; `name` is its name in a plan."""
+    logits_dtype = {"fp32": torch.float32, "fp16": torch.float16}.get(testbed.plan.precision, torch.bfloat16)
+    cases = [
+        make_case(size, dtype, testbed.device, testbed.plan.seed)
+        for size in VOCABULARY_SIZES
+        for dtype in dict.fromkeys((torch.float32, logits_dtype))
     ]
     try:
-        found = [part for task in tasks for part in against_exact(task, loss)]
-        wrong = [line for task in tasks for line in leaks(task, loss)] + list(nothing_to_predict(tasks[0], loss))
-        varies = [line for task in tasks for line in unsteady(task, loss)] if name == "flash_attn" else []
+        measures = [measure for case in cases for measure in measure_error(case, loss_function)]
+        violations = [line for case in cases for line in find_ignored_gradients(case, loss_function)]
+        violations += find_loss_of_nothing(cases[0], loss_function)
+        repeated = cases if name == "flash_attn" else []
+        reservations = [line for case in repeated for line in find_varying_bits(case, loss_function)]
     except Exception as error:
-        return agreement.failed(QUESTION, error)
-    if bed.plan.deterministic:
-        wrong, varies = wrong + varies, []
-    notes = (f"{name}, {len(tasks)} exercises of {ROWS} rows",)
-    return CheckResult(QUESTION, "ok", "", tuple(found), tuple(wrong), tuple(varies), notes)
+        return agreement.failed_result(CHECK_NAME, error)
+    if testbed.plan.deterministic:
+        violations, reservations = violations + reservations, []
+    notes = (f"{name}, {len(cases)} exercises of {ROWS} rows",)
+    return CheckResult(CHECK_NAME, "ok", "", tuple(measures), tuple(violations), tuple(reservations), notes)
 
 
-def against_exact(task: Exercise, loss: Loss) -> Iterator[Measure]:
-    """Yield how far the loss, its gradient, and the gradient beside the labels are off.
+def measure_error(case: LossCase, loss_function: LossFunction) -> Iterator[Measure]:
+    """Yield the errors of the loss, of its gradient, and of the gradient beside the labels, against float64.
 
     All of these losses compute in float32 whatever the logits are, so the value is held to what float32 allows. The
     gradient comes back in the dtype of the logits: it is held to twice what rounding the exact one costs. Beside the
     labels stands the softmax alone, which the labels' -1 would drown.
     """
-    (value, gradient), (right, exact) = task.answer(loss), task.right()
-    yield Measure(f"loss, {task.name}", beds.relative([value], [right]), beds.EXACT)
-    beside = torch.ones_like(exact, dtype=torch.bool)
-    beside.scatter_(1, task.labels.clamp(min=0)[:, None], False)
-    for words, chosen in (("gradient", torch.ones_like(beside)), ("gradient beside the labels", beside)):
-        got, wanted = gradient[chosen], exact[chosen]
-        limit = beds.EXACT + ROUNDINGS * beds.relative([wanted.to(task.logits.dtype)], [wanted])
-        yield Measure(f"{words}, {task.name}", beds.relative([got], [wanted]), limit)
+    (value, gradient), (exact_value, exact_gradient) = case.evaluate(loss_function), case.evaluate_float64()
+    yield Measure(f"loss, {case.name}", relative_error([value], [exact_value]), FP32_LIMIT)
+    beside_labels = torch.ones_like(exact_gradient, dtype=torch.bool)
+    beside_labels.scatter_(1, case.labels.clamp(min=0)[:, None], False)
+    for label, selected in (
+        ("gradient", torch.ones_like(beside_labels)),
+        ("gradient beside the labels", beside_labels),
+    ):
+        actual, expected = gradient[selected], exact_gradient[selected]
+        limit = FP32_LIMIT + ROUNDING_MULTIPLE * relative_error([expected.to(case.logits.dtype)], [expected])
+        yield Measure(f"{label}, {case.name}", relative_error([actual], [expected]), limit)
 
 
-def leaks(task: Exercise, loss: Loss) -> Iterator[str]:
-    """Yield where ignored rows change the loss or have a gradient."""
-    _, gradient = task.answer(loss)
-    rows = int(gradient[task.labels == IGNORED].ne(0).any(1).sum())
+def find_ignored_gradients(case: LossCase, loss_function: LossFunction) -> Iterator[str]:
+    """Yield that rows with an ignored label have a gradient."""
+    _, gradient = case.evaluate(loss_function)
+    rows = int(gradient[case.labels == IGNORE_INDEX].ne(0).any(1).sum())
     if rows:
-        yield f"{rows} ignored labels have a gradient ({task.name})"
+        yield f"{rows} ignored labels have a gradient ({case.name})"
 
 
-def nothing_to_predict(task: Exercise, loss: Loss) -> Iterator[str]:
-    """Yield where a batch whose labels are all ignored has a loss other than 0."""
-    value, gradient = Exercise("", task.logits, torch.full_like(task.labels, IGNORED)).answer(loss)
+def find_loss_of_nothing(case: LossCase, loss_function: LossFunction) -> Iterator[str]:
+    """Yield that a batch whose labels are all ignored has a loss or a gradient other than 0."""
+    value, gradient = LossCase("", case.logits, torch.full_like(case.labels, IGNORE_INDEX)).evaluate(loss_function)
     if float(value) != 0 or bool(gradient.ne(0).any()):
         yield f"where every label is ignored the loss is {float(value):.3g} in place of 0"
 
 
-def unsteady(task: Exercise, loss: Loss) -> Iterator[str]:
-    """Yield where repeating the loss on the same logits gives other bits."""
-    value, gradient = task.answer(loss)
-    others = [task.answer(loss) for _ in range(REPEATS)]
-    count = sum(not (torch.equal(v, value) and torch.equal(g, gradient)) for v, g in others)
+def find_varying_bits(case: LossCase, loss_function: LossFunction) -> Iterator[str]:
+    """Yield that the loss of the same logits has other bits when it is repeated."""
+    value, gradient = case.evaluate(loss_function)
+    repeats = [case.evaluate(loss_function) for _ in range(REPEATS)]
+    count = sum(not (torch.equal(v, value) and torch.equal(g, gradient)) for v, g in repeats)
     if count:
-        yield f"{count} of {REPEATS} repeats differ in their bits ({task.name})"
+        yield f"{count} of {REPEATS} repeats differ in their bits ({case.name})"
 
 
-def _on_cpu(loss: Loss) -> str:
-    """Return what flash-attn's kernel says to the logits of a CPU."""
-    task = exercise(VOCABULARIES[0], torch.float32, "cpu", 0)
+def _describe_cpu_refusal(loss_function: LossFunction) -> str:
+    """Return the error that flash-attn's kernel raises for logits on a CPU, in a line."""
+    case = make_case(VOCABULARY_SIZES[0], torch.float32, "cpu", 0)
     try:
-        task.answer(loss)
+        case.evaluate(loss_function)
     except Exception as error:
         return f"flash-attn's cross-entropy does not run on a CPU: {message(error)}"
     return "flash-attn's cross-entropy is for a GPU"

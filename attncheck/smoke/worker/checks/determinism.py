@@ -1,7 +1,7 @@
-"""Is training reproducible, bit for bit; where do two runs part; what mends it, at what cost?
+"""Is training reproducible bit for bit? If not: where do runs first differ, and which switch prevents it, at what cost?
 
 Rows hold one long document: with short ones a key block is never shared between two, and the order of atomic additions
-cannot show (numerics §3: three key blocks at least). What is switched on is switched off again.
+cannot show (numerics §3: three key blocks at least). Every switch is reset afterwards.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch import nn
 from attncheck.attention.device import message
 from attncheck.core.results.smoke import CheckResult
 from attncheck.smoke.worker.data.packing import Batch
-from attncheck.smoke.worker.deterministic_mode import switched, wait
-from attncheck.smoke.worker.testbed import Bed
-from attncheck.smoke.worker.trainer import CLIP, Trainer
+from attncheck.smoke.worker.deterministic_mode import determinism_settings, synchronize
+from attncheck.smoke.worker.testbed import Testbed
+from attncheck.smoke.worker.trainer import MAX_GRAD_NORM, Trainer
 
-LONG = 1024  # tokens of a row
+ROW_TOKENS = 1024  # tokens of a row
 STEPS = 3
 RUNS = {"cpu": 2, "cuda": 6}
-# What a user can switch on, the mildest first: a title, environment variables, torch's deterministic algorithms.
+# What a user can switch on, the mildest first: (title, environment variables, torch's deterministic algorithms).
 SWITCHES: tuple[tuple[str, Mapping[str, str], bool], ...] = (
     ("FLASH_ATTENTION_DETERMINISTIC=1", {"FLASH_ATTENTION_DETERMINISTIC": "1"}, False),
     (
@@ -41,61 +41,63 @@ SWITCHES: tuple[tuple[str, Mapping[str, str], bool], ...] = (
 
 
 @dataclass(frozen=True)
-class Trace:
-    """What a short run left: for each step a digest of the loss and of each parameter's gradient, and its time."""
+class RunDigest:
+    """The digests of a short run: for each step one of the loss and one of each parameter's gradient; and its time."""
 
     losses: tuple[str, ...]
     gradients: tuple[Mapping[str, str], ...]
     seconds: float
 
 
-def prove(bed: Bed) -> CheckResult:
-    """Return the proof. Without a plan for determinism, a difference is told and what mends it is tried."""
-    if bed.untrainable:
-        return CheckResult("reproducible", "refused", bed.untrainable)
-    with switched({}, bed.plan.deterministic):
-        trace(bed)  # compilers and allocators settle
-        traces = [trace(bed) for _ in range(RUNS.get(bed.device.type, 2))]
-    parted = first_difference(traces)
-    if not parted:
-        return CheckResult("reproducible", notes=(f"{len(traces)} runs of {STEPS} steps have the same bits",))
-    told = f"runs part {parted}"
-    notes = tuple(_mended(bed, traces))
-    if bed.plan.deterministic:
-        return CheckResult("reproducible", violations=(told,), notes=notes)
-    return CheckResult("reproducible", notes=(f"{told}; the plan does not ask for the same bits", *notes))
+def run(testbed: Testbed) -> CheckResult:
+    """Compare repeated runs bit for bit. Where they differ, report it, and try which switch makes them equal."""
+    if testbed.no_backward_reason:
+        return CheckResult("reproducible", "refused", testbed.no_backward_reason)
+    with determinism_settings({}, testbed.plan.deterministic):
+        digest_run(testbed)  # compilers and allocators settle
+        digests = [digest_run(testbed) for _ in range(RUNS.get(testbed.device.type, 2))]
+    difference = describe_first_difference(digests)
+    if not difference:
+        return CheckResult("reproducible", notes=(f"{len(digests)} runs of {STEPS} steps have the same bits",))
+    description = f"runs part {difference}"
+    notes = tuple(_try_switches(testbed, digests))
+    if testbed.plan.deterministic:
+        return CheckResult("reproducible", violations=(description,), notes=notes)
+    return CheckResult("reproducible", notes=(f"{description}; the plan does not ask for the same bits", *notes))
 
 
-def trace(bed: Bed) -> Trace:
-    """Return the trace of a run of a few steps from the same seed."""
-    trainer = Trainer(bed)
+def digest_run(testbed: Testbed) -> RunDigest:
+    """Return the digests of a run of STEPS steps from the same seed."""
+    trainer = Trainer(testbed)
     parameters = dict(trainer.model.named_parameters())
-    batches = _batches(bed, trainer)
+    batches = _make_long_batches(testbed, trainer)
     losses, gradients = [], []
-    wait(bed.device)
-    began = time.perf_counter()
+    synchronize(testbed.device)
+    started = time.perf_counter()
     for batch in batches:
         trainer.optimizer.zero_grad(set_to_none=True)
         losses.append(float(trainer.backward([batch])).hex())
-        gradients.append({name: _digest(p) for name, p in parameters.items() if p.grad is not None})
-        torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), CLIP)
+        gradients.append({name: _digest_gradient(p) for name, p in parameters.items() if p.grad is not None})
+        torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), MAX_GRAD_NORM)
         trainer.optimizer.step()
-    wait(bed.device)
-    return Trace(tuple(losses), tuple(gradients), time.perf_counter() - began)
+    synchronize(testbed.device)
+    return RunDigest(tuple(losses), tuple(gradients), time.perf_counter() - started)
 
 
-def _batches(bed: Bed, trainer: Trainer) -> list[Batch]:
-    length = max(LONG, bed.plan.max_length)
-    return [bed.batch([[trainer.source.document(length)]]) for _ in range(STEPS)]
+def _make_long_batches(testbed: Testbed, trainer: Trainer) -> list[Batch]:
+    length = max(ROW_TOKENS, testbed.plan.max_length)
+    return [testbed.make_batch([[trainer.source.next_document(length)]]) for _ in range(STEPS)]
 
 
-def _digest(parameter: nn.Parameter) -> str:
+def _digest_gradient(parameter: nn.Parameter) -> str:
     assert parameter.grad is not None
-    raw = parameter.grad.detach().contiguous().view(torch.uint8)
-    return hashlib.blake2b(raw.cpu().numpy().tobytes(), digest_size=8).hexdigest() if _numpy() else _sum(raw)
+    gradient_bytes = parameter.grad.detach().contiguous().view(torch.uint8)
+    if not _has_numpy():
+        return _digest_without_numpy(gradient_bytes)
+    return hashlib.blake2b(gradient_bytes.cpu().numpy().tobytes(), digest_size=8).hexdigest()
 
 
-def _numpy() -> bool:
+def _has_numpy() -> bool:
     try:
         import numpy  # noqa: F401
     except ImportError:
@@ -103,48 +105,48 @@ def _numpy() -> bool:
     return True
 
 
-def _sum(raw: torch.Tensor) -> str:
-    """Return a digest without numpy: a sum of bytes weighted by position, exact in int64."""
-    flat = raw.reshape(-1).to(torch.int64)
+def _digest_without_numpy(gradient_bytes: torch.Tensor) -> str:
+    """Return a digest of bytes without numpy: their sum weighted by position, exact in int64."""
+    flat = gradient_bytes.reshape(-1).to(torch.int64)
     weights = torch.arange(1, flat.numel() + 1, device=flat.device, dtype=torch.int64) * 2654435761 % 1000003
     return str(int((flat * weights).sum()))
 
 
-def first_difference(traces: Sequence[Trace]) -> str:
-    """Return where runs first part, in words: the step, and the first gradient in the order of backward; "" nowhere."""
+def describe_first_difference(digests: Sequence[RunDigest]) -> str:
+    """Return where runs first differ: the step, and the first gradient in the order of backward; "" if nowhere."""
     for step in range(STEPS):
-        first = traces[0]
-        if any(other.losses[step] != first.losses[step] for other in traces[1:]):
+        first = digests[0]
+        if any(other.losses[step] != first.losses[step] for other in digests[1:]):
             return f"at step {step + 1}, in the loss"
         differing = [
             name
             for name, digest in first.gradients[step].items()
-            if any(other.gradients[step].get(name) != digest for other in traces[1:])
+            if any(other.gradients[step].get(name) != digest for other in digests[1:])
         ]
         if differing:
             return f"at step {step + 1}, first in the gradient of {differing[-1]}, in {len(differing)} in all"
     return ""
 
 
-def _mended(bed: Bed, before: Sequence[Trace]) -> Iterator[str]:
-    """Yield what each switch makes of it, until one mends it."""
+def _try_switches(testbed: Testbed, before: Sequence[RunDigest]) -> Iterator[str]:
+    """Yield a note on the runs under each switch, until one makes them equal."""
     for title, variables, strict in SWITCHES:
         try:
-            with switched(variables, strict or bed.plan.deterministic):
-                trace(bed)  # a kernel that is new to this process is compiled or chosen now
-                traces = [trace(bed) for _ in range(len(before))]
+            with determinism_settings(variables, strict or testbed.plan.deterministic):
+                digest_run(testbed)  # a kernel that is new to this process is compiled or chosen now
+                digests = [digest_run(testbed) for _ in range(len(before))]
         except RuntimeError as error:
             yield f"{title} raises {message(error)}"
             continue
-        parted = first_difference(traces)
-        if not parted:
-            cost = _median(traces) / max(_median(before), 1e-9)
-            beside = " of torch's deterministic algorithms alone" if bed.plan.deterministic else ""
-            yield f"{title} mends it, at {cost:.2f} × the time{beside}"
+        difference = describe_first_difference(digests)
+        if not difference:
+            cost = _median_seconds(digests) / max(_median_seconds(before), 1e-9)
+            baseline_note = " of torch's deterministic algorithms alone" if testbed.plan.deterministic else ""
+            yield f"{title} mends it, at {cost:.2f} × the time{baseline_note}"
             return
-        yield f"{title} does not mend it: runs part {parted}"
+        yield f"{title} does not mend it: runs part {difference}"
 
 
-def _median(traces: Sequence[Trace]) -> float:
-    times = sorted(trace.seconds for trace in traces)
+def _median_seconds(digests: Sequence[RunDigest]) -> float:
+    times = sorted(digest.seconds for digest in digests)
     return times[len(times) // 2]

@@ -1,7 +1,7 @@
 """Does the model compute under the plan's implementation what it computes with eager attention? One document at a time.
 
-This tells a soft-cap, window, scale or sink that an implementation drops from what packing does wrong. In float32 to
-rounding where the implementation runs in it; in the plan's precision within twice what eager attention is off in it.
+This separates a soft-cap, window, scale or sink that an implementation drops from errors of packing. In float32 to
+rounding where the implementation runs in it; in the plan's precision within twice the error of eager attention in it.
 """
 
 from __future__ import annotations
@@ -11,35 +11,46 @@ from dataclasses import replace
 from attncheck.attention.device import message
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, Measure
-from attncheck.smoke.worker import testbed as beds
-from attncheck.smoke.worker.testbed import Bed
+from attncheck.smoke.worker.testbed import (
+    ROUNDING_MULTIPLE,
+    UNSUPPORTED_ERRORS,
+    Testbed,
+    gradient_error,
+    relative_error,
+    worst_parameter,
+)
 
 
-def prove(bed: Bed) -> CheckResult:
-    """Return the proof."""
-    if bed.plan.attn_implementation == "eager":
+def run(testbed: Testbed) -> CheckResult:
+    """Compare the plan's implementation with eager attention, one document at a time."""
+    if testbed.plan.attn_implementation == "eager":
         return CheckResult("implementation", notes=("eager attention is what others are compared with",))
     measures: list[Measure] = []
     notes: list[str] = []
-    for plan in dict.fromkeys((replace(bed.plan, precision="fp32"), bed.plan)):
+    for plan in dict.fromkeys((replace(testbed.plan, precision="fp32"), testbed.plan)):
         try:
-            measures += _against_eager(bed, plan)
-        except beds.REFUSALS as error:
-            if plan is bed.plan and not measures:
+            measures += _compare_with_eager(testbed, plan)
+        except UNSUPPORTED_ERRORS as error:
+            if plan is testbed.plan and not measures:
                 raise
             notes.append(f"{plan.precision}: {message(error)}")
     return CheckResult("implementation", measures=tuple(measures), notes=tuple(notes))
 
 
-def _against_eager(bed: Bed, plan: Plan) -> list[Measure]:
-    found = bed.alone(bed.model(plan), bed.documents, plan)
-    logits, gradients = bed.exactness
+def _compare_with_eager(testbed: Testbed, plan: Plan) -> list[Measure]:
+    actual = testbed.run_unpacked(testbed.build_model(plan), testbed.documents, plan)
+    logits, gradients = testbed.fp32_limits
     if plan.precision != "fp32":
-        eager = bed.alone(bed.model(plan, "eager"), bed.documents, plan)
-        logits = beds.FLOORS * beds.relative(eager.logits, bed.exact.logits)
-        gradients = beds.FLOORS * beds.apart(eager.gradients, bed.exact.gradients)
-    where = f"worst in {beds.worst(found.gradients, bed.exact.gradients)}"
+        eager = testbed.run_unpacked(testbed.build_model(plan, "eager"), testbed.documents, plan)
+        logits = ROUNDING_MULTIPLE * relative_error(eager.logits, testbed.reference.logits)
+        gradients = ROUNDING_MULTIPLE * gradient_error(eager.gradients, testbed.reference.gradients)
+    where = f"worst in {worst_parameter(actual.gradients, testbed.reference.gradients)}"
     return [
-        Measure(f"logits, {plan.precision}", beds.relative(found.logits, bed.exact.logits), logits),
-        Measure(f"gradients, {plan.precision}", beds.apart(found.gradients, bed.exact.gradients), gradients, where),
+        Measure(f"logits, {plan.precision}", relative_error(actual.logits, testbed.reference.logits), logits),
+        Measure(
+            f"gradients, {plan.precision}",
+            gradient_error(actual.gradients, testbed.reference.gradients),
+            gradients,
+            where,
+        ),
     ]

@@ -1,9 +1,9 @@
-"""Do packed documents see each other? Packed against alone, replaced neighbours, poisoned neighbours.
+"""Do packed documents see each other? Packed against unpacked, replaced neighbours, poisoned neighbours.
 
 Packed rows are compared with each document alone: in float32 to rounding (where the implementation runs in it), in the
-plan's precision within twice what rounding makes of the unpacked run. Then one
-document is replaced: logits of all others must keep their very bits. NaN in the neighbours is judged only where a
-kernel that indexes by cu_seqlens ran: elsewhere a mask multiplies, and 0 × NaN is NaN without any leak.
+plan's precision within twice the rounding error of the unpacked run. Then one document is replaced: logits of all
+others must be the same bit for bit. NaN in the neighbours is judged only where a kernel that indexes by cu_seqlens ran:
+elsewhere a mask multiplies, and 0 × NaN is NaN without any leak.
 Source of the method: xformers/MSLK `nanify_oob_seqlen`; transformers' `test_flash_attention_2_padding_matches_…`.
 """
 
@@ -18,134 +18,141 @@ from torch import Tensor, nn
 
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, Measure
-from attncheck.smoke.worker import testbed as beds
-from attncheck.smoke.worker.attention_trace import Watcher
+from attncheck.smoke.worker.attention_trace import AttentionTrace
 from attncheck.smoke.worker.data.packing import Batch
-from attncheck.smoke.worker.testbed import Bed
+from attncheck.smoke.worker.testbed import (
+    FP32_LIMIT,
+    UNSUPPORTED_ERRORS,
+    Testbed,
+    gradient_error,
+    relative_error,
+    worst_parameter,
+)
 
-POWER = 20.0  # a leak of everything must change logits by this many limits, else the proof would see nothing
+LEAK_MULTIPLE = 20.0  # a leak of everything must change logits by this many limits, else the check could not detect one
 
 
-def prove(bed: Bed) -> CheckResult:
-    """Return the proof."""
+def run(testbed: Testbed) -> CheckResult:
+    """Compare packed rows with unpacked documents, then replace and poison neighbours."""
     measures: list[Measure] = []
     notes: list[str] = []
     violations: list[str] = []
-    exact = replace(bed.plan, precision="fp32")
-    for plan in dict.fromkeys((exact, bed.plan)):
+    fp32_plan = replace(testbed.plan, precision="fp32")
+    for plan in dict.fromkeys((fp32_plan, testbed.plan)):
         try:
-            measures += against_alone(bed, plan)
-        except beds.REFUSALS as error:
-            if plan is bed.plan:
+            measures += compare_with_unpacked(testbed, plan)
+        except UNSUPPORTED_ERRORS as error:
+            if plan is testbed.plan:
                 raise
-            notes.append(f"not in float32: {_line(error)}")
-    violations += replaced(bed)
-    spread, told = poisoned(bed, indexes_documents(bed))
-    violations += spread
-    notes += told
-    if bed.untrainable:
-        notes.append(f"forward only: {bed.untrainable}")
-    weak = powerless(bed, measures)
-    if weak:
-        return CheckResult("isolation", "skipped", weak, tuple(measures), notes=tuple(notes))
+            notes.append(f"not in float32: {_describe_error(error)}")
+    violations += find_replacement_leaks(testbed)
+    poison_violations, poison_notes = poison_neighbours(testbed, runs_varlen_kernels(testbed))
+    violations += poison_violations
+    notes += poison_notes
+    if testbed.no_backward_reason:
+        notes.append(f"forward only: {testbed.no_backward_reason}")
+    blind_reason = describe_blindness(testbed, measures)
+    if blind_reason:
+        return CheckResult("isolation", "skipped", blind_reason, tuple(measures), notes=tuple(notes))
     return CheckResult("isolation", measures=tuple(measures), violations=tuple(violations), notes=tuple(notes))
 
 
-def against_alone(bed: Bed, plan: Plan) -> list[Measure]:
-    """Return how far logits and gradients of the packed rows are from each document alone."""
-    backward = not bed.untrainable
-    model = bed.model(plan)
-    packed = bed.run(model, bed.batch(bed.rows(), plan), plan, backward)
-    order = bed.order(plan)
-    reference = bed.own if plan.precision == "fp32" else bed.exact
-    wanted = [reference.logits[index] for index in order]
-    logits, gradients = bed.limits(plan.precision)
-    where = _worst_document(packed.logits, wanted, order)
-    found = [Measure(f"logits, {plan.precision}", beds.relative(packed.logits, wanted), logits, where)]
+def compare_with_unpacked(testbed: Testbed, plan: Plan) -> list[Measure]:
+    """Return how far logits and gradients of the packed rows are from those of each document alone."""
+    backward = not testbed.no_backward_reason
+    model = testbed.build_model(plan)
+    packed = testbed.run_batch(model, testbed.make_batch(testbed.make_rows(), plan), plan, backward)
+    order = testbed.document_order(plan)
+    reference = testbed.implementation_reference if plan.precision == "fp32" else testbed.reference
+    expected = [reference.logits[index] for index in order]
+    logits, gradients = testbed.error_limits(plan.precision)
+    where = _name_worst_document(packed.logits, expected, order)
+    measures = [Measure(f"logits, {plan.precision}", relative_error(packed.logits, expected), logits, where)]
     if backward:
-        error = beds.apart(packed.gradients, reference.gradients)
-        name = f"worst in {beds.worst(packed.gradients, reference.gradients)}"
-        found.append(Measure(f"gradients, {plan.precision}", error, gradients, name))
-    return found
+        error = gradient_error(packed.gradients, reference.gradients)
+        worst = f"worst in {worst_parameter(packed.gradients, reference.gradients)}"
+        measures.append(Measure(f"gradients, {plan.precision}", error, gradients, worst))
+    return measures
 
 
-def _worst_document(got: Sequence[Tensor], wanted: Sequence[Tensor], order: Sequence[int]) -> str:
-    errors = [beds.relative([g], [w]) for g, w in zip(got, wanted, strict=True)]
+def _name_worst_document(actual: Sequence[Tensor], expected: Sequence[Tensor], order: Sequence[int]) -> str:
+    errors = [relative_error([a], [e]) for a, e in zip(actual, expected, strict=True)]
     worst = max(range(len(errors)), key=lambda index: errors[index])
-    return f"worst in document {order[worst]} of {len(got[worst])} tokens"
+    return f"worst in document {order[worst]} of {len(actual[worst])} tokens"
 
 
-def replaced(bed: Bed) -> Iterator[str]:
-    """Yield where replacing one document changes a bit of another's logits."""
-    model, order = bed.model(), bed.order()
-    before = _logits(bed, model, bed.documents)
-    for changed in (0, len(bed.documents) // 2):
-        documents = [*bed.documents]
-        documents[changed] = bed.other[changed]
-        after = _logits(bed, model, documents)
-        for place, index in enumerate(order):
-            if index != changed and not torch.equal(before[place], after[place]):
-                error = beds.relative([after[place]], [before[place]])
+def find_replacement_leaks(testbed: Testbed) -> Iterator[str]:
+    """Yield that replacing one document changes a bit of another's logits, or none of its own."""
+    model, order = testbed.build_model(), testbed.document_order()
+    before = _packed_logits(testbed, model, testbed.documents)
+    for changed in (0, len(testbed.documents) // 2):
+        documents = [*testbed.documents]
+        documents[changed] = testbed.replacements[changed]
+        after = _packed_logits(testbed, model, documents)
+        for position, index in enumerate(order):
+            if index != changed and not torch.equal(before[position], after[position]):
+                error = relative_error([after[position]], [before[position]])
                 yield f"replacing document {changed} changes the logits of document {index} by {error:.2g}"
                 break
         if torch.equal(before[order.index(changed)], after[order.index(changed)]):
             yield f"replacing document {changed} does not change its own logits: the model does not read its input"
 
 
-def _logits(bed: Bed, model: nn.Module, documents: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return bed.run(model, bed.batch(bed.rows(documents)), backward=False).logits
+def _packed_logits(testbed: Testbed, model: nn.Module, documents: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return testbed.run_batch(model, testbed.make_batch(testbed.make_rows(documents)), backward=False).logits
 
 
-def poisoned(bed: Bed, indexed: bool) -> tuple[list[str], list[str]]:
-    """Return violations and notes: does NaN in all other documents reach one in the middle of the row?"""
-    model, batch = bed.model(), bed.batch(bed.rows())
-    kept = batch.spots[len(batch.spots) // 2]
-    embedded = model.get_input_embeddings()(batch.inputs["input_ids"]).detach()  # type: ignore[operator]
-    mine = torch.zeros(embedded.shape[:2], dtype=torch.bool, device=embedded.device)
-    mine[kept.row, kept.start : kept.stop] = True
-    found = []
+def poison_neighbours(testbed: Testbed, is_varlen: bool) -> tuple[list[str], list[str]]:
+    """Return violations and notes: do NaN and infinity in all other documents reach one in the middle of the row?"""
+    model, batch = testbed.build_model(), testbed.make_batch(testbed.make_rows())
+    kept_span = batch.spans[len(batch.spans) // 2]
+    embeddings = model.get_input_embeddings()(batch.inputs["input_ids"]).detach()  # type: ignore[operator]
+    kept_tokens = torch.zeros(embeddings.shape[:2], dtype=torch.bool, device=embeddings.device)
+    kept_tokens[kept_span.row, kept_span.start : kept_span.stop] = True
+    spreading = []
     for name, value in (("NaN", float("nan")), ("infinity", float("inf"))):
         inputs = {key: item for key, item in batch.inputs.items() if key != "input_ids"}
-        inputs["inputs_embeds"] = torch.where(mine[..., None], embedded, torch.full_like(embedded, value))
+        inputs["inputs_embeds"] = torch.where(kept_tokens[..., None], embeddings, torch.full_like(embeddings, value))
         try:
-            logits = bed.run(model, Batch(inputs, batch.labels, batch.spots), backward=False).logits
-        except beds.REFUSALS as error:
-            return [], [f"not poisoned: the model takes no embeddings: {_line(error)}"]
-        if not bool(torch.isfinite(logits[batch.spots.index(kept)]).all()):
-            found.append(name)
-    if not found:
+            logits = testbed.run_batch(model, Batch(inputs, batch.labels, batch.spans), backward=False).logits
+        except UNSUPPORTED_ERRORS as error:
+            return [], [f"not poisoned: the model takes no embeddings: {_describe_error(error)}"]
+        if not bool(torch.isfinite(logits[batch.spans.index(kept_span)]).all()):
+            spreading.append(name)
+    if not spreading:
         return [], ["NaN and infinity in neighbours do not spread"]
-    told = f"{' and '.join(found)} in neighbours spreads to a document between them"
-    if indexed:
-        return [told], []
-    return [], [f"{told}: 0 × NaN under a mask, which is no leak"]
+    description = f"{' and '.join(spreading)} in neighbours spreads to a document between them"
+    if is_varlen:
+        return [description], []
+    return [], [f"{description}: 0 × NaN under a mask, which is no leak"]
 
 
-def powerless(bed: Bed, measures: Sequence[Measure]) -> str:
-    """Return why a leak would not have been seen: the model hardly attends. "" where it would."""
+def describe_blindness(testbed: Testbed, measures: Sequence[Measure]) -> str:
+    """Return why a leak could not have been noticed, where the model hardly attends; "" where it could."""
     if any(measure.beyond for measure in measures):
         return ""
-    joined = torch.cat(list(bed.documents))
-    whole = bed.alone(bed.model(replace(bed.plan, precision="fp32", compile=False), "eager"), [joined]).logits[0]
-    edges = [0, *torch.tensor([len(d) for d in bed.documents]).cumsum(0).tolist()]
-    pieces = [whole[start:stop] for start, stop in pairwise(edges)]
-    change = beds.relative(pieces, bed.exact.logits)
-    limit = max((m.limit for m in measures if m.what.startswith("logits")), default=beds.EXACT)
-    if change > min(POWER * beds.EXACT, limit):
+    joined = torch.cat(list(testbed.documents))
+    model = testbed.build_model(replace(testbed.plan, precision="fp32", compile=False), "eager")
+    joined_logits = testbed.run_unpacked(model, [joined]).logits[0]
+    boundaries = [0, *torch.tensor([len(d) for d in testbed.documents]).cumsum(0).tolist()]
+    pieces = [joined_logits[start:stop] for start, stop in pairwise(boundaries)]
+    change = relative_error(pieces, testbed.reference.logits)
+    limit = max((m.limit for m in measures if m.what.startswith("logits")), default=FP32_LIMIT)
+    if change > min(LEAK_MULTIPLE * FP32_LIMIT, limit):
         return ""
     return f"documents that see each other change logits by {change:.1g} only: this model cannot show a leak"
 
 
-def _line(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     from attncheck.attention.device import message
 
     return message(error)
 
 
-def indexes_documents(bed: Bed) -> bool:
-    """Say whether every attention layer runs a kernel that is told where documents begin and end."""
-    model, batch = bed.model(), bed.batch(bed.rows())
-    watcher = Watcher(model, bed.plan.attn_implementation)
-    watcher.call(lambda: bed.run(model, batch, backward=False))
-    layers = watcher.found()
+def runs_varlen_kernels(testbed: Testbed) -> bool:
+    """Say whether every attention layer runs a kernel that is given where documents begin and end."""
+    model, batch = testbed.build_model(), testbed.make_batch(testbed.make_rows())
+    trace = AttentionTrace(model, testbed.plan.attn_implementation)
+    trace.record(lambda: testbed.run_batch(model, batch, backward=False))
+    layers = trace.collect_layers()
     return bool(layers) and all(any("packed" in ran for ran in layer.ran) for layer in layers)

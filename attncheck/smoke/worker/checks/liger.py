@@ -5,8 +5,8 @@ Jobs apply it in two ways: to a model that exists (`_apply_liger_kernel_to_insta
 and `AutoLigerKernelForCausalLM`: OpenRLHF, LLaMA-Factory). The first is what a plan's `liger` means; a patch that does
 nothing in the second alone warns.
 
-With labels, in training, liger makes no logits, and computes the gradients of its fused cross-entropy on the way
-forward, to be multiplied by what comes back (liger_kernel 0.8.5, `transformers/model/llama.py`,
+With labels, in training, liger returns no logits, and computes the gradients of its fused cross-entropy in forward,
+to be multiplied in backward by the gradient of the loss (liger_kernel 0.8.5, `transformers/model/llama.py`,
 `ops/fused_linear_cross_entropy.py`). So loss and gradients are taken with labels, the loss scaled as by gradient
 accumulation, and logits without.
 """
@@ -28,97 +28,100 @@ from attncheck.attention.device import message
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker import liger_patches
-from attncheck.smoke.worker import testbed as beds
 from attncheck.smoke.worker.checks import agreement
-from attncheck.smoke.worker.liger_model import loss, unshifted
-from attncheck.smoke.worker.testbed import Bed, Result
+from attncheck.smoke.worker.liger_model import summed_loss, unshifted_labels
+from attncheck.smoke.worker.testbed import ModelRun, Testbed, collect_gradients
 
-QUESTION = "liger"
-FUSED = "fused_linear_cross_entropy"
-WAYS = {"model": "", "classes": ", applied before the model is built"}
-IEEE = {"TRITON_F32_DEFAULT": "ieee"}  # else triton multiplies float32 in TF32 (triton/language/core.py, `dot`)
-SCALE = 0.25  # what the loss is multiplied by on its way back; exact in every dtype
+CHECK_NAME = "liger"
+FUSED_LOSS = "fused_linear_cross_entropy"
+MODES = {"model": "", "classes": ", applied before the model is built"}
+# Without it triton multiplies float32 in TF32 (triton/language/core.py, `dot`).
+IEEE_ENVIRONMENT = {"TRITON_F32_DEFAULT": "ieee"}
+LOSS_SCALE = 0.25  # what the loss is multiplied by before its backward; exact in every dtype
 
 
-def prove(bed: Bed) -> CheckResult:
-    """Return the proof. Where liger's kernels cannot run, what does nothing is still found."""
-    model: Any = bed.model(bed.plan.bare())
+def run(testbed: Testbed) -> CheckResult:
+    """Compare the model with and without liger; find patches that do nothing, even where liger's kernels cannot run."""
+    model: Any = testbed.build_model(testbed.plan.bare())
     try:
-        asked = liger_patches.asked(model)
+        patches = liger_patches.default_patches(model)
     except ImportError as error:
-        return CheckResult(QUESTION, "refused", f"liger-kernel cannot be imported: {message(error)}")
-    if asked is None:
-        kind = model.config.model_type
-        return CheckResult(QUESTION, violations=(f"liger-kernel has no patches for {kind}: it does nothing",))
-    notes = [*agreement.left_out(bed)]
-    wrong, weak = (tuple(idle(bed, way, asked, notes)) for way in WAYS)
+        return CheckResult(CHECK_NAME, "refused", f"liger-kernel cannot be imported: {message(error)}")
+    if patches is None:
+        model_type = model.config.model_type
+        return CheckResult(CHECK_NAME, violations=(f"liger-kernel has no patches for {model_type}: it does nothing",))
+    notes = [*agreement.omission_notes(testbed)]
+    violations, reservations = (tuple(find_idle_patches(testbed, mode, patches, notes)) for mode in MODES)
     measures: list[Measure] = []
     try:
-        measures += agreement.compared(bed, {words: partial(patched, bed, way) for way, words in WAYS.items()})
-        wrong += tuple(unfused(bed, asked))
+        measures += agreement.measure_switches(
+            testbed, {label: partial(run_patched, testbed, mode) for mode, label in MODES.items()}
+        )
+        violations += tuple(find_unfused_loss(testbed, patches))
     except Exception as error:
-        lost = agreement.failed(QUESTION, error)
-        if needs_gpu(error, bed):
-            lost = replace(lost, outcome="refused", reason=f"liger's triton kernels need a GPU: {lost.reason}")
-        if not wrong or lost.outcome == "raised":
-            return replace(lost, violations=wrong, reservations=weak, notes=tuple(notes))
-        notes.append(f"not compared with the model without liger: {lost.reason}")
-    return CheckResult(QUESTION, "ok", "", tuple(measures), wrong, weak, tuple(notes))
+        failed = agreement.failed_result(CHECK_NAME, error)
+        if is_triton_without_gpu(error, testbed):
+            failed = replace(failed, outcome="refused", reason=f"liger's triton kernels need a GPU: {failed.reason}")
+        if not violations or failed.outcome == "raised":
+            return replace(failed, violations=violations, reservations=reservations, notes=tuple(notes))
+        notes.append(f"not compared with the model without liger: {failed.reason}")
+    return CheckResult(CHECK_NAME, "ok", "", tuple(measures), violations, reservations, tuple(notes))
 
 
-def idle(bed: Bed, way: str, asked: tuple[str, ...], notes: list[str]) -> Iterator[str]:
-    """Yield which patches do nothing when applied in this way; add to `notes` what the others replace."""
-    plan = agreement.plans(bed)[0]
-    batch = bed.batch(bed.rows(), plan)
+def find_idle_patches(testbed: Testbed, mode: str, patches: tuple[str, ...], notes: list[str]) -> Iterator[str]:
+    """Yield which patches do nothing when applied in this mode; add to `notes` what the others replace."""
+    plan = agreement.comparison_plans(testbed)[0]
+    batch = testbed.make_batch(testbed.make_rows(), plan)
 
-    def run(model: nn.Module) -> None:
+    def run_forward(model: nn.Module) -> None:
         with torch.no_grad():
-            model(**batch.inputs, labels=unshifted(batch))
+            model(**batch.inputs, labels=unshifted_labels(batch))
 
-    for name in asked:
+    for name in patches:
         try:
-            entered = liger_patches.reached(way, partial(bed.model, plan), run, name)
+            calls = liger_patches.count_patched_calls(mode, partial(testbed.build_model, plan), run_forward, name)
         except Exception as error:
-            yield f"liger's patch {name} raises{WAYS[way]}: {message(error)}"
+            yield f"liger's patch {name} raises{MODES[mode]}: {message(error)}"
             continue
-        if entered:
-            what = ", ".join(f"{count} × {thing}" for thing, count in sorted(entered.items()))
-            notes.append(f"{name}{WAYS[way]}: {what}")
+        if calls:
+            counts = ", ".join(f"{count} × {name}" for name, count in sorted(calls.items()))
+            notes.append(f"{name}{MODES[mode]}: {counts}")
         else:
-            yield f"liger's patch {name} does nothing{WAYS[way]}: what it replaces is not run by this model"
+            yield f"liger's patch {name} does nothing{MODES[mode]}: what it replaces is not run by this model"
 
 
-def patched(bed: Bed, way: str, plan: Plan) -> Result:
-    """Return what the plan's model makes of the proofs' rows under liger; everything is put back afterwards.
+def run_patched(testbed: Testbed, mode: str, plan: Plan) -> ModelRun:
+    """Run the plan's model under liger on the checks' rows; every patch is undone afterwards.
 
-    A job in float32 is measured with the products that it will have; else float32 is there to see errors in.
+    A float32 plan is measured with the products of its job (TF32 by default); the float32 run of any other plan is
+    there to detect errors, so its products are exact.
     """
-    weights = bed.model(plan).state_dict()
-    batch = bed.batch(bed.rows(), plan)
-    sharper = IEEE if plan.precision == "fp32" != bed.plan.precision else {}
-    with mock.patch.dict(os.environ, sharper), liger_patches.undone():
-        model = liger_patches.apply(way, partial(bed.model, plan))
+    weights = testbed.build_model(plan).state_dict()
+    batch = testbed.make_batch(testbed.make_rows(), plan)
+    environment = IEEE_ENVIRONMENT if plan.precision == "fp32" != testbed.plan.precision else {}
+    with mock.patch.dict(os.environ, environment), liger_patches.undo_on_exit():
+        model = liger_patches.build_patched(mode, partial(testbed.build_model, plan))
         model.load_state_dict(weights)  # liger's classes may begin with others
-        logits = bed.run(model, batch, plan, backward=False).logits
-        with bed.arithmetic(plan):
-            total = loss(model, batch) / batch.tokens
-        (total * SCALE).backward()
-        gradients = {name: gradient / SCALE for name, gradient in beds.taken(model).items()}
-    return Result(logits, float(total.detach()), gradients)
+        logits = testbed.run_batch(model, batch, plan, backward=False).logits
+        with testbed.autocast_context(plan):
+            mean_loss = summed_loss(model, batch) / batch.predicted_tokens
+        (mean_loss * LOSS_SCALE).backward()
+        gradients = {name: gradient / LOSS_SCALE for name, gradient in collect_gradients(model).items()}
+    return ModelRun(logits, float(mean_loss.detach()), gradients)
 
 
-def unfused(bed: Bed, asked: tuple[str, ...]) -> Iterator[str]:
-    """Yield where the fused cross-entropy is asked for and logits are made all the same."""
-    plan = agreement.plans(bed)[-1]
-    batch = bed.batch(bed.rows(), plan)
-    with liger_patches.undone(), bed.arithmetic(plan), torch.no_grad():
-        model = liger_patches.apply("model", partial(bed.model, plan))
-        if FUSED in asked and model(**batch.inputs, labels=unshifted(batch)).logits is not None:
-            yield f"liger's patch {FUSED} does nothing: logits are made in training, with labels"
+def find_unfused_loss(testbed: Testbed, patches: tuple[str, ...]) -> Iterator[str]:
+    """Yield that logits are computed in spite of the fused cross-entropy, which needs none."""
+    plan = agreement.comparison_plans(testbed)[-1]
+    batch = testbed.make_batch(testbed.make_rows(), plan)
+    with liger_patches.undo_on_exit(), testbed.autocast_context(plan), torch.no_grad():
+        model = liger_patches.build_patched("model", partial(testbed.build_model, plan))
+        if FUSED_LOSS in patches and model(**batch.inputs, labels=unshifted_labels(batch)).logits is not None:
+            yield f"liger's patch {FUSED_LOSS} does nothing: logits are made in training, with labels"
 
 
-def needs_gpu(error: BaseException, bed: Bed) -> bool:
-    """Say whether it was triton that could not run on a CPU: its launcher raises where it finds no GPU's driver."""
+def is_triton_without_gpu(error: BaseException, testbed: Testbed) -> bool:
+    """Say whether triton raised the error on a CPU, where its launcher finds no GPU driver."""
     frames = traceback.walk_tb(error.__traceback__)
-    names = {str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame, _ in frames}
-    return bed.device.type == "cpu" and "triton" in names
+    packages = {str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame, _ in frames}
+    return testbed.device.type == "cpu" and "triton" in packages

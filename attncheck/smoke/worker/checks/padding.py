@@ -14,40 +14,39 @@ from torch import Tensor
 from attncheck.attention.device import message
 from attncheck.core.plan import SIDES, Plan
 from attncheck.core.results.smoke import CheckResult, Measure
-from attncheck.smoke.worker import testbed as beds
-from attncheck.smoke.worker.data.packing import padded
-from attncheck.smoke.worker.testbed import Bed
+from attncheck.smoke.worker.data.packing import pad_documents
+from attncheck.smoke.worker.testbed import UNSUPPORTED_ERRORS, Testbed, gradient_error, relative_error
 
 
-def prove(bed: Bed) -> CheckResult:
-    """Return the proof for both sides, in the plan's precision and, where the implementation runs in it, float32."""
+def run(testbed: Testbed) -> CheckResult:
+    """Check both sides, in float32 where the implementation runs in it, and in the plan's precision."""
     measures: list[Measure] = []
     violations: list[str] = []
     reservations: list[str] = []
     notes: list[str] = []
     for side in SIDES:
-        rests = not bed.plan.packed and side == bed.plan.padding_side
-        for plan in dict.fromkeys((replace(bed.plan, precision="fp32"), bed.plan)):
+        is_used = not testbed.plan.packed and side == testbed.plan.padding_side
+        for plan in dict.fromkeys((replace(testbed.plan, precision="fp32"), testbed.plan)):
             try:
-                found = _measured(bed, plan, side)
-                hollow = _hollow(bed, plan, side)
-            except beds.REFUSALS as error:
-                if plan.precision == "fp32" and bed.plan.precision != "fp32":
+                side_measures = _measure_side(testbed, plan, side)
+                nan_violation = _find_nan_from_empty_row(testbed, plan, side)
+            except UNSUPPORTED_ERRORS as error:
+                if plan.precision == "fp32" and testbed.plan.precision != "fp32":
                     notes.append(f"{side}, not in float32: {message(error)}")
-                elif rests:
+                elif is_used:
                     violations.append(f"{side} padding raises {message(error)}")
                 else:
                     reservations.append(f"{side} padding, which this plan does not use, raises {message(error)}")
                 continue
-            broken = [m for m in found if m.beyond]
-            if rests or not broken:
-                measures += found
-                violations += [hollow] if hollow and rests else []
-                reservations += [hollow] if hollow and not rests else []
+            beyond_limit = [m for m in side_measures if m.beyond]
+            if is_used or not beyond_limit:
+                measures += side_measures
+                violations += [nan_violation] if nan_violation and is_used else []
+                reservations += [nan_violation] if nan_violation and not is_used else []
             else:
-                first = broken[0]
-                told = f"{first.what} off by {first.value:.2g} (limit {first.limit:.2g})"
-                reservations.append(f"not used by this plan: {told}")
+                first = beyond_limit[0]
+                description = f"{first.what} off by {first.value:.2g} (limit {first.limit:.2g})"
+                reservations.append(f"not used by this plan: {description}")
     return CheckResult(
         "padding",
         measures=tuple(measures),
@@ -57,31 +56,33 @@ def prove(bed: Bed) -> CheckResult:
     )
 
 
-def _measured(bed: Bed, plan: Plan, side: str) -> list[Measure]:
-    backward = not bed.untrainable
-    batch = padded(bed.documents, side, bed.device, bed.source.pad, plan)
-    found = bed.run(bed.model(plan), batch, plan, backward)
-    logits, gradients = bed.limits(plan.precision)
-    reference = bed.own if plan.precision == "fp32" else bed.exact
+def _measure_side(testbed: Testbed, plan: Plan, side: str) -> list[Measure]:
+    backward = not testbed.no_backward_reason
+    batch = pad_documents(testbed.documents, side, testbed.device, testbed.source.pad_token_id, plan)
+    actual = testbed.run_batch(testbed.build_model(plan), batch, plan, backward)
+    logits, gradients = testbed.error_limits(plan.precision)
+    reference = testbed.implementation_reference if plan.precision == "fp32" else testbed.reference
     title = f"{side} padding, {plan.precision}"
-    measures = [Measure(f"{title}, logits", beds.relative(found.logits, reference.logits), logits)]
+    measures = [Measure(f"{title}, logits", relative_error(actual.logits, reference.logits), logits)]
     if backward:
-        error = beds.apart(found.gradients, reference.gradients)
+        error = gradient_error(actual.gradients, reference.gradients)
         measures.append(Measure(f"{title}, gradients", error, gradients))
     return measures
 
 
-def _hollow(bed: Bed, plan: Plan, side: str) -> str:
-    """Return what goes wrong where a row of the batch is padding only; "" where nothing does."""
-    batch = padded([*bed.documents, _nothing()], side, bed.device, bed.source.pad, plan)
-    model = bed.model(plan)
-    found = bed.run(model, batch, plan, backward=not bed.untrainable)
-    if not all(bool(torch.isfinite(x).all()) for x in found.logits):
+def _find_nan_from_empty_row(testbed: Testbed, plan: Plan, side: str) -> str:
+    """Return which NaN a row of padding alone makes in the other rows or in gradients; "" where it makes none."""
+    batch = pad_documents(
+        [*testbed.documents, _empty_document()], side, testbed.device, testbed.source.pad_token_id, plan
+    )
+    model = testbed.build_model(plan)
+    result = testbed.run_batch(model, batch, plan, backward=not testbed.no_backward_reason)
+    if not all(bool(torch.isfinite(x).all()) for x in result.logits):
         return f"a row of padding only ({side}, {plan.precision}) makes NaN in the logits of real documents"
-    if not all(bool(torch.isfinite(x).all()) for x in found.gradients.values()):
+    if not all(bool(torch.isfinite(x).all()) for x in result.gradients.values()):
         return f"a row of padding only ({side}, {plan.precision}) makes NaN in gradients"
     return ""
 
 
-def _nothing() -> Tensor:
+def _empty_document() -> Tensor:
     return torch.zeros(0, dtype=torch.long)

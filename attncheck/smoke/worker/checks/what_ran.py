@@ -1,4 +1,4 @@
-"""What really ran: requested, dispatched, seen, for each layer."""
+"""Does every attention layer run what the plan requests: what its configuration named, and which operators ran."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import re
 from collections.abc import Iterator
 
 from attncheck.core.results.smoke import CheckResult, Layer
-from attncheck.smoke.worker.attention_trace import FAMILIES, Watcher, kernels
-from attncheck.smoke.worker.testbed import Bed
+from attncheck.smoke.worker.attention_trace import EXPECTED_OPERATORS, AttentionTrace, collect_attention_kernels
+from attncheck.smoke.worker.testbed import Testbed
 
 
-def prove(bed: Bed) -> CheckResult:
-    """Return the proof: in every attention layer, what was asked for is what ran."""
-    model, batch = bed.model(), bed.batch(bed.rows())
-    watcher = Watcher(model, bed.plan.attn_implementation)
-    backward = not bed.untrainable
-    watcher.call(lambda: bed.run(model, batch, backward=False) if not backward else bed.run(model, batch))
-    layers = watcher.found()
-    seen = kernels(lambda: bed.run(model, batch, backward=backward), bed.device)
-    notes = [line for line in (_told(layers), f"kernels: {', '.join(seen)}" if seen else "") if line]
+def run(testbed: Testbed) -> CheckResult:
+    """Check that every attention layer runs the requested implementation."""
+    model, batch = testbed.build_model(), testbed.make_batch(testbed.make_rows())
+    trace = AttentionTrace(model, testbed.plan.attn_implementation)
+    backward = not testbed.no_backward_reason
+    trace.record(lambda: testbed.run_batch(model, batch, backward=backward))
+    layers = trace.collect_layers()
+    kernels = collect_attention_kernels(lambda: testbed.run_batch(model, batch, backward=backward), testbed.device)
+    notes = [line for line in (_summarize_layers(layers), f"kernels: {', '.join(kernels)}" if kernels else "") if line]
     if not layers:
         return CheckResult("what_ran", "skipped", "no attention layer could be told apart in this model")
-    wrong = tuple(_wrong(layers, bed.plan.attn_implementation))
-    return CheckResult("what_ran", violations=wrong, notes=tuple(notes), layers=layers)
+    violations = tuple(_find_violations(layers, testbed.plan.attn_implementation))
+    return CheckResult("what_ran", violations=violations, notes=tuple(notes), layers=layers)
 
 
-def _wrong(layers: tuple[Layer, ...], requested: str) -> Iterator[str]:
-    pattern = FAMILIES.get(requested, "")
+def _find_violations(layers: tuple[Layer, ...], requested: str) -> Iterator[str]:
+    pattern = EXPECTED_OPERATORS.get(requested, "")
     for layer in layers:
         if layer.kind == "linear_attention" or not requested:
             continue
@@ -38,8 +38,8 @@ def _wrong(layers: tuple[Layer, ...], requested: str) -> Iterator[str]:
             yield f"{layer.name} was asked for {requested}, and no attention was seen to run in it"
 
 
-def _told(layers: tuple[Layer, ...]) -> str:
-    """Return how many layers ran what."""
+def _summarize_layers(layers: tuple[Layer, ...]) -> str:
+    """Return in a line how many layers ran which operators."""
     counts: dict[str, int] = {}
     for layer in layers:
         title = " and ".join(layer.ran) or "nothing that is known"

@@ -1,4 +1,4 @@
-"""Documents of a user's file as tokens of the model's own tokenizer, for training on what the job will train on."""
+"""Reads a user's file into documents of the model's own tokenizer, to train on what the job will train on."""
 
 from __future__ import annotations
 
@@ -10,126 +10,133 @@ import torch
 from torch import Tensor
 
 from attncheck.smoke.worker.data.fields import BadData, Messages, Text
-from attncheck.smoke.worker.data.readers import PIECE, first_line, texts
+from attncheck.smoke.worker.data.readers import PIECE_CHARS, read_texts, summarize_error
 
-__all__ = ["BadData", "compact", "documents"]
+__all__ = ["BadData", "load_documents", "renumber_tokens"]
 
-LONGEST = 512  # tokens of a document, as of a row in a plan
-REMEDY = "name a model whose folder holds its tokenizer's files, or leave --data out"
+MAX_DOCUMENT_TOKENS = 512  # tokens of a document, as of a row in a plan
+TOKENIZER_FIX = "name a model whose folder holds its tokenizer's files, or leave --data out"
 
 
-def documents(
+def load_documents(
     path: str,
     tokenizer_source: str,
     limit_tokens: int,
     field: str | None = None,
-    longest: int = LONGEST,
-    say: Callable[[str], None] = lambda note: None,
+    max_length: int = MAX_DOCUMENT_TOKENS,
+    report_progress: Callable[[str], None] = lambda note: None,
 ) -> list[Tensor]:
-    """Return the first `limit_tokens` tokens of a file as documents of at most `longest` tokens: int64, on the CPU.
+    """Return the first `limit_tokens` tokens of a file as documents of at most `max_length` tokens: int64, on the CPU.
 
-    The tokenizer is that of a model's folder or of the Hub's local cache. `say` is told what a reader should know: what
-    was cut, that the file is short. Raises `BadData` and nothing else.
+    The tokenizer is that of a model's folder or of the Hub's local cache. `report_progress` gets notes for the user:
+    what was cut, that the file is short. Raises `BadData` and nothing else.
     """
-    tokenizer = load(tokenizer_source)
-    found: list[Tensor] = []
-    left, count, cut = limit_tokens, 0, 0
-    for where, text in texts(path, field, say):
-        count += 1
-        before = len(found)
-        for ids in _encoded(tokenizer, text, where):
-            pieces = torch.tensor(ids[:left], dtype=torch.int64).split(longest) if ids else ()
-            found += pieces
-            left -= min(left, len(ids))
-            if not left:
+    tokenizer = load_tokenizer(tokenizer_source)
+    tokenized: list[Tensor] = []
+    remaining, text_count, cut_count = limit_tokens, 0, 0
+    for location, text in read_texts(path, field, report_progress):
+        text_count += 1
+        previous_count = len(tokenized)
+        for token_ids in _encode_text(tokenizer, text, location):
+            pieces = torch.tensor(token_ids[:remaining], dtype=torch.int64).split(max_length) if token_ids else ()
+            tokenized += pieces
+            remaining -= min(remaining, len(token_ids))
+            if not remaining:
                 break
-        cut += len(found) - before > 1
-        if not left:
+        cut_count += len(tokenized) - previous_count > 1
+        if not remaining:
             break
-    if cut:
-        say(f"{cut} of the first {count} texts of {path} have more than {longest} tokens: each was cut into several")
-    if left and found:
-        say(f"{path} has {limit_tokens - left} tokens, {limit_tokens} were asked for")
-    return _useful(found, path, count, tokenizer_source)
+    if cut_count:
+        report_progress(
+            f"{cut_count} of the first {text_count} texts of {path} have more than {max_length} tokens: "
+            "each was cut into several"
+        )
+    if remaining and tokenized:
+        report_progress(f"{path} has {limit_tokens - remaining} tokens, {limit_tokens} were asked for")
+    return _require_usable(tokenized, path, text_count, tokenizer_source)
 
 
-def _useful(found: list[Tensor], path: str, count: int, source: str) -> list[Tensor]:
-    """Return the documents, where anything can be learned from them."""
-    if not count:
+def _require_usable(tokenized: list[Tensor], path: str, text_count: int, source: str) -> list[Tensor]:
+    """Return the documents. Raises `BadData` where nothing can be learned from them."""
+    if not text_count:
         raise BadData(f"there is no text in {path}; name a file with text in it")
-    if not found:
-        raise BadData(f"the tokenizer of {source} makes no token of the {count} texts in {path}: are they empty?")
-    if max(map(len, found)) < 2:
+    if not tokenized:
+        raise BadData(f"the tokenizer of {source} makes no token of the {text_count} texts in {path}: are they empty?")
+    if max(map(len, tokenized)) < 2:
         raise BadData(f"every document of {path} is one token long, so that there is no next token to predict")
-    return found
+    return tokenized
 
 
-def compact(documents: Sequence[Tensor]) -> tuple[list[Tensor], int]:
-    """Return documents whose tokens are numbered anew, 0 … n-1 in the old order, and n: what a small vocabulary needs.
+def renumber_tokens(documents: Sequence[Tensor]) -> tuple[list[Tensor], int]:
+    """Return documents whose tokens are renumbered 0 … n-1 in the old order, and n: the size of vocabulary they need.
 
     The same token stays the same token, so that what can be learned and what attends to what do not change.
     """
     if not documents:
         return [], 0
-    known, numbers = torch.unique(torch.cat(list(documents)), return_inverse=True)
-    return list(numbers.split([len(document) for document in documents])), len(known)
+    distinct, indices = torch.unique(torch.cat(list(documents)), return_inverse=True)
+    return list(indices.split([len(document) for document in documents])), len(distinct)
 
 
-def load(source: str) -> Any:
-    """Return the tokenizer of a model: its own files, no code of its own, no network. Raises `BadData`."""
+def load_tokenizer(source: str) -> Any:
+    """Return the tokenizer of a model from its files, without remote code and without network. Raises `BadData`."""
     try:
         from transformers import AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # damaged files make the libraries underneath raise anything
-        raise BadData(f"{_lacking(source, error)}; {REMEDY}") from None
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # what transformers makes of no files at all
-        raise BadData(f"{source} holds no tokenizer files; {REMEDY}")
+        raise BadData(f"{_describe_missing_tokenizer(source, error)}; {TOKENIZER_FIX}") from None
+    if set(tokenizer.get_vocab()) <= set(
+        tokenizer.all_special_tokens
+    ):  # what transformers returns where there are no files at all
+        raise BadData(f"{source} holds no tokenizer files; {TOKENIZER_FIX}")
     return tokenizer
 
 
-def _lacking(source: str, error: Exception) -> str:
+def _describe_missing_tokenizer(source: str, error: Exception) -> str:
     folder = Path(source or "/nowhere")
-    if folder.is_dir() and not any(_of_a_tokenizer(child.name) for child in folder.iterdir()):
+    if folder.is_dir() and not any(_is_tokenizer_file(child.name) for child in folder.iterdir()):
         return f"{source} holds no tokenizer files"
     if isinstance(error, OSError) and not folder.is_dir():
         return f"the tokenizer of {source} is neither in a folder here nor in the Hub's local cache"
-    return f"the tokenizer of {source} cannot be loaded ({type(error).__name__}: {first_line(error)})"
+    return f"the tokenizer of {source} cannot be loaded ({type(error).__name__}: {summarize_error(error)})"
 
 
-def _of_a_tokenizer(name: str) -> bool:
+def _is_tokenizer_file(name: str) -> bool:
     return any(word in name for word in ("token", "vocab", "tekken")) or name.endswith(".model")
 
 
-def _encoded(tokenizer: Any, text: Text, where: str) -> Iterator[list[int]]:
-    """Yield the tokens of a text, a piece of it at a time; only the first has the tokenizer's special tokens before."""
-    templated = not isinstance(text, str)
-    words = _written(tokenizer, text, where) if not isinstance(text, str) else text
-    words = words.encode("utf-8", "replace").decode()  # JSON may hold half a surrogate pair
-    for start in range(0, len(words), PIECE):
+def _encode_text(tokenizer: Any, text: Text, location: str) -> Iterator[list[int]]:
+    """Yield the token ids of a text, PIECE_CHARS characters at a time, special tokens before the first alone."""
+    is_conversation = not isinstance(text, str)
+    plain_text = _render_conversation(tokenizer, text, location) if not isinstance(text, str) else text
+    plain_text = plain_text.encode("utf-8", "replace").decode()  # JSON may hold half a surrogate pair
+    for start in range(0, len(plain_text), PIECE_CHARS):
         try:
-            ids = tokenizer.encode(
-                words[start : start + PIECE], add_special_tokens=not templated and not start, verbose=False
+            token_ids = tokenizer.encode(
+                plain_text[start : start + PIECE_CHARS],
+                add_special_tokens=not is_conversation and not start,
+                verbose=False,
             )
         except Exception as error:
-            reason = f"{type(error).__name__}: {first_line(error)}"
-            raise BadData(f"the tokenizer cannot take {where}: {reason}") from None
-        yield [int(token) for token in ids]
+            reason = f"{type(error).__name__}: {summarize_error(error)}"
+            raise BadData(f"the tokenizer cannot take {location}: {reason}") from None
+        yield [int(token) for token in token_ids]
 
 
-def _written(tokenizer: Any, messages: Messages, where: str) -> str:
-    """Return a conversation as the tokenizer's chat template writes it, or plainly where it has none."""
+def _render_conversation(tokenizer: Any, messages: Messages, location: str) -> str:
+    """Return a conversation as the tokenizer's chat template renders it, or as plain lines where it has none."""
     if not getattr(tokenizer, "chat_template", None):
-        return "\n".join(f"{message.get('role', '')}: {_content(message)}".strip(": \n") for message in messages)
+        return "\n".join(f"{message.get('role', '')}: {_message_text(message)}".strip(": \n") for message in messages)
     try:
         return str(tokenizer.apply_chat_template(list(messages), tokenize=False))
-    except Exception as error:  # a template raises what its author wrote
-        reason = f"{type(error).__name__}: {first_line(error)}"
-        raise BadData(f"the tokenizer's chat template refuses the messages in {where}: {reason}") from None
+    except Exception as error:  # a template raises what its author likes
+        reason = f"{type(error).__name__}: {summarize_error(error)}"
+        raise BadData(f"the tokenizer's chat template refuses the messages in {location}: {reason}") from None
 
 
-def _content(message: Any) -> str:
-    """Return the text of a message; of one in parts, that of its parts of text."""
+def _message_text(message: Any) -> str:
+    """Return the text of a message; where its content is in parts, the text parts joined."""
     content = message.get("content") or ""
     if isinstance(content, list):
         return "\n".join(str(part.get("text") or "") for part in content if isinstance(part, dict))

@@ -1,4 +1,4 @@
-"""Architectures that smoke trains: shapes by name, and what a user's config.json says."""
+"""The architectures that smoke trains: shapes by name, and models by their config.json."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-VOCABULARY = 64  # the language's words, then room for special tokens
-SPECIAL = 3  # the last tokens of a vocabulary: padding, the beginning, the end
+VOCABULARY_SIZE = 64  # the language's tokens, then room for special ones
+SPECIAL_TOKENS = 3  # the last ones of a vocabulary: padding, beginning and end of a text
 WINDOW = 24  # tokens: shorter than most documents
 
-_SMALL: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
+_SMALL_CONFIG: dict[str, Any] = {
+    "vocab_size": VOCABULARY_SIZE,
     "hidden_size": 128,
     "intermediate_size": 256,
     "num_hidden_layers": 2,
@@ -22,30 +22,30 @@ _SMALL: dict[str, Any] = {
 }
 # Configurations that stand for an architecture where no model is named.
 SHAPES: Mapping[str, dict[str, Any]] = {
-    "llama": {"model_type": "llama", **_SMALL},
-    "qwen2": {"model_type": "qwen2", **_SMALL},
-    "qwen3": {"model_type": "qwen3", **_SMALL},
-    "mistral": {"model_type": "mistral", **_SMALL, "sliding_window": WINDOW},
-    "gemma2": {"model_type": "gemma2", **_SMALL, "sliding_window": WINDOW, "query_pre_attn_scalar": 32},
+    "llama": {"model_type": "llama", **_SMALL_CONFIG},
+    "qwen2": {"model_type": "qwen2", **_SMALL_CONFIG},
+    "qwen3": {"model_type": "qwen3", **_SMALL_CONFIG},
+    "mistral": {"model_type": "mistral", **_SMALL_CONFIG, "sliding_window": WINDOW},
+    "gemma2": {"model_type": "gemma2", **_SMALL_CONFIG, "sliding_window": WINDOW, "query_pre_attn_scalar": 32},
     "gemma3": {
         "model_type": "gemma3_text",
-        **_SMALL,
+        **_SMALL_CONFIG,
         "sliding_window": WINDOW,
         "query_pre_attn_scalar": 32,
         "layer_types": ["sliding_attention", "full_attention"],
     },
     "gpt_oss": {
         "model_type": "gpt_oss",
-        **_SMALL,
+        **_SMALL_CONFIG,
         "sliding_window": WINDOW,
         "num_local_experts": 2,
         "num_experts_per_tok": 2,
         "layer_types": ["sliding_attention", "full_attention"],
     },
-    "mixtral": {"model_type": "mixtral", **_SMALL, "num_local_experts": 2, "num_experts_per_tok": 2},
+    "mixtral": {"model_type": "mixtral", **_SMALL_CONFIG, "num_local_experts": 2, "num_experts_per_tok": 2},
     "deepseek_v3": {
         "model_type": "deepseek_v3",
-        **{key: value for key, value in _SMALL.items() if key != "head_dim"},
+        **{key: value for key, value in _SMALL_CONFIG.items() if key != "head_dim"},
         "num_key_value_heads": 4,
         "q_lora_rank": 64,
         "kv_lora_rank": 64,
@@ -61,13 +61,13 @@ SHAPES: Mapping[str, dict[str, Any]] = {
     },
     "qwen2_5_vl": {  # positions of shape (3, batch, seqlen): time, height, width
         "model_type": "qwen2_5_vl",
-        **_SMALL,
+        **_SMALL_CONFIG,
         "rope_scaling": {"rope_type": "default", "mrope_section": [4, 6, 6]},
         "vision_config": {"depth": 1, "hidden_size": 64, "num_heads": 2, "intermediate_size": 64},
     },
     "qwen3_next": {
         "model_type": "qwen3_next",
-        **_SMALL,
+        **_SMALL_CONFIG,
         "layer_types": ["linear_attention", "full_attention"],
         "linear_num_key_heads": 2,
         "linear_num_value_heads": 4,
@@ -87,30 +87,30 @@ class Unbuildable(Exception):
 
 @dataclass(frozen=True)
 class Architecture:
-    """What to build: a parsed config.json, and the folder or repository of real weights where they are wanted."""
+    """A model to build: its parsed config.json, and the folder or repository of real weights where they are wanted."""
 
     name: str
     document: Mapping[str, Any] = field(default_factory=dict)
     weights: str = ""  # with `--full`
-    vocabulary: int = VOCABULARY
+    vocabulary_size: int = VOCABULARY_SIZE
 
     @property
-    def pad(self) -> int:
-        """The token that pads."""
-        return self.vocabulary - 1
+    def pad_token_id(self) -> int:
+        """The id of the padding token."""
+        return self.vocabulary_size - 1
 
 
-def architecture(name: str, full: bool = False) -> Architecture:
-    """Return a shape by name, or the model in a folder or in the Hub's local cache. Raises `Unbuildable`."""
+def load_architecture(name: str, full: bool = False) -> Architecture:
+    """Return a shape by its name, or the model in a folder or in the Hub's local cache. Raises `Unbuildable`."""
     if name in SHAPES:
         return Architecture(name, SHAPES[name])
     from attncheck.doctor.probes.payload.model import config
 
-    found = config.document_of(name, None)
-    document = found.get("known")
+    fact = config.document_of(name, None)
+    document = fact.get("known")
     if not isinstance(document, dict):
-        raise Unbuildable(f"the model {name} cannot be read: {found.get('absent') or found.get('unreadable')}")
+        raise Unbuildable(f"the model {name} cannot be read: {fact.get('absent') or fact.get('unreadable')}")
     if not full:
         return Architecture(name, document)
-    words = document.get("vocab_size") or document.get("text_config", {}).get("vocab_size") or VOCABULARY
-    return Architecture(name, document, name, int(words))
+    vocabulary_size = document.get("vocab_size") or document.get("text_config", {}).get("vocab_size") or VOCABULARY_SIZE
+    return Architecture(name, document, name, int(vocabulary_size))

@@ -1,6 +1,6 @@
 """Small models of any architecture the installed transformers knows, built from cut configurations.
 
-No weights are read but with `full`; no remote code runs, nothing is fetched.
+Weights are read only with `--full`; no remote code runs, nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -14,20 +14,41 @@ from torch import nn
 
 from attncheck.smoke.worker.models.architectures import (
     SHAPES,
-    SPECIAL,
-    VOCABULARY,
+    SPECIAL_TOKENS,
+    VOCABULARY_SIZE,
     Architecture,
     Unbuildable,
-    architecture,
+    load_architecture,
 )
-from attncheck.smoke.worker.models.shrink import configuration, heads_kept, set_where, text_of, widened
+from attncheck.smoke.worker.models.shrink import (
+    decoder_config,
+    has_configured_heads,
+    set_number,
+    shrink_config,
+    widen_config,
+)
 
-__all__ = ["SHAPES", "SPECIAL", "VOCABULARY", "Architecture", "Unbuildable", "architecture", "build", "stay_offline"]
-SHARP = 0.1  # standard deviation of weights under which attention is far from uniform
+__all__ = [
+    "SHAPES",
+    "SPECIAL_TOKENS",
+    "VOCABULARY_SIZE",
+    "Architecture",
+    "Unbuildable",
+    "build_model",
+    "load_architecture",
+    "stay_offline",
+]
+SHARP_STD = 0.1  # standard deviation of weights under which attention is far from uniform
 
 
-def build(
-    source: Architecture, implementation: str, dtype: torch.dtype, device: Any, longest: int, seed: int, sharp: bool
+def build_model(
+    source: Architecture,
+    implementation: str,
+    dtype: torch.dtype,
+    device: Any,
+    max_tokens: int,
+    seed: int,
+    sharp_weights: bool,
 ) -> nn.Module:
     """Return the model in train mode, dropout off, with the same weights for the same seed.
 
@@ -36,50 +57,50 @@ def build(
     """
     import transformers
 
-    chosen = {"attn_implementation": implementation} if implementation else {}
+    attention_options = {"attn_implementation": implementation} if implementation else {}
     if source.weights:
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            source.weights, local_files_only=True, trust_remote_code=False, dtype=dtype, **chosen
+            source.weights, local_files_only=True, trust_remote_code=False, dtype=dtype, **attention_options
         )
-        return _ready(model, dtype, device)
-    cut = configuration(source, longest)
-    if _too_narrow(transformers, source, cut):
-        cut = widened(cut)
-    if sharp:
-        for level in (cut, text_of(cut)):
-            set_where(level, "initializer_range", SHARP)
-    model = _made(transformers, copy.deepcopy(cut), chosen, seed)
+        return _prepare_for_training(model, dtype, device)
+    config = shrink_config(source, max_tokens)
+    if _width_sets_head_dim(transformers, source, config):
+        config = widen_config(config)
+    if sharp_weights:
+        for level in (config, decoder_config(config)):
+            set_number(level, "initializer_range", SHARP_STD)
+    model = _instantiate_model(transformers, copy.deepcopy(config), attention_options, seed)
     _sharpen_sinks(model, seed)
-    return _ready(model, dtype, device)
+    return _prepare_for_training(model, dtype, device)
 
 
-_narrow: dict[tuple[str, int], bool] = {}  # by model's name and vocabulary: found out once
+_width_sets_head_dim_cache: dict[tuple[str, int], bool] = {}  # by the model's name and vocabulary size
 
 
-def _too_narrow(transformers: Any, source: Architecture, cut: Any) -> bool:
-    """Say whether the class derives head_dim from the width, so that the cut width changes the heads or fails."""
-    key = (source.name, source.vocabulary)
-    if key not in _narrow:
+def _width_sets_head_dim(transformers: Any, source: Architecture, config: Any) -> bool:
+    """Say whether the class derives head_dim from the hidden size, so that cutting that changes the heads or fails."""
+    key = (source.name, source.vocabulary_size)
+    if key not in _width_sets_head_dim_cache:
         try:
-            model = _made(transformers, copy.deepcopy(cut), {"attn_implementation": "eager"}, 0)
+            model = _instantiate_model(transformers, copy.deepcopy(config), {"attn_implementation": "eager"}, 0)
             with torch.no_grad():
                 model(input_ids=torch.zeros(1, 4, dtype=torch.long), use_cache=False)
-            _narrow[key] = not heads_kept(model, cut)
+            _width_sets_head_dim_cache[key] = not has_configured_heads(model, config)
         except (ValueError, RuntimeError, AttributeError):
-            _narrow[key] = True
-    return _narrow[key]
+            _width_sets_head_dim_cache[key] = True
+    return _width_sets_head_dim_cache[key]
 
 
-def _ready(model: Any, dtype: torch.dtype, device: Any) -> nn.Module:
-    ready: nn.Module = model.to(dtype).to(device).train()
-    return ready
+def _prepare_for_training(model: Any, dtype: torch.dtype, device: Any) -> nn.Module:
+    prepared: nn.Module = model.to(dtype).to(device).train()
+    return prepared
 
 
-def _made(transformers: Any, config: Any, chosen: dict[str, str], seed: int) -> Any:
+def _instantiate_model(transformers: Any, config: Any, attention_options: dict[str, str], seed: int) -> Any:
     torch.manual_seed(seed)
-    causal = type(config) in transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING
-    kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModelForImageTextToText
-    return kind.from_config(config, **chosen)
+    is_causal_lm = type(config) in transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING
+    auto_class = transformers.AutoModelForCausalLM if is_causal_lm else transformers.AutoModelForImageTextToText
+    return auto_class.from_config(config, **attention_options)
 
 
 def _sharpen_sinks(model: Any, seed: int) -> None:

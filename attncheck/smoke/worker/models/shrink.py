@@ -15,97 +15,98 @@ from typing import Any
 
 from attncheck.smoke.worker.models.architectures import SHAPES, WINDOW, Architecture, Unbuildable
 
-HIDDEN = 256  # where heads do not follow from it
-MOST_LAYERS = 6
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k")
+MAX_HIDDEN_SIZE = 256  # where the heads' size does not follow from it
+MAX_LAYERS = 6
+EXPERT_COUNT_FIELDS = ("num_experts", "num_local_experts", "n_routed_experts")
+EXPERTS_PER_TOKEN_FIELDS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k")
 KEPT_EXPERTS = 4
-TOWERS = ("vision_config", "audio_config")
+TOWER_FIELDS = ("vision_config", "audio_config")
 
 
-def configuration(source: Architecture, longest: int) -> Any:
-    """Return the cut configuration as transformers' own object. Raises `Unbuildable`."""
+def shrink_config(source: Architecture, max_tokens: int) -> Any:
+    """Return a model's configuration, cut small, as transformers' own object. Raises `Unbuildable`."""
     import transformers
 
-    document = _plain(source.document)
-    kind = document.get("model_type", "")
+    document = _strip_custom_code(source.document)
+    model_type = document.get("model_type", "")
     try:
-        whole = transformers.CONFIG_MAPPING[kind].from_dict(document)
+        full_config = transformers.CONFIG_MAPPING[model_type].from_dict(document)
     except KeyError:
-        own = " and brings its own code, which attncheck never runs" if source.document.get("auto_map") else ""
+        has_code = bool(source.document.get("auto_map"))
+        remote_code = " and brings its own code, which attncheck never runs" if has_code else ""
         raise Unbuildable(
-            f"transformers {transformers.__version__} does not know model_type {kind!r}{own}; "
+            f"transformers {transformers.__version__} does not know model_type {model_type!r}{remote_code}; "
             "install a transformers that does, or name another model"
         ) from None
-    config, built = text_of(whole), _buildable(transformers, whole)
+    decoder, buildable = decoder_config(full_config), _select_buildable_config(transformers, full_config)
     if source.document is SHAPES.get(source.name):
-        _finish(config, longest, source)
-        return built
-    _cut_layers(config)
-    _cut_experts(config)
-    if getattr(config, "head_dim", None) is None and not hasattr(config, "qk_nope_head_dim"):
-        heads = getattr(config, "num_attention_heads", 0)
+        _set_common_fields(decoder, max_tokens, source)
+        return buildable
+    _cut_layers(decoder)
+    _cut_experts(decoder)
+    if getattr(decoder, "head_dim", None) is None and not hasattr(decoder, "qk_nope_head_dim"):
+        heads = getattr(decoder, "num_attention_heads", 0)
         if heads:
-            set_where(config, "head_dim", config.hidden_size // heads, even_if_absent=True)
-    config.cut_from_hidden = config.hidden_size
-    if config.hidden_size > HIDDEN:
-        config.hidden_size = HIDDEN
+            set_number(decoder, "head_dim", decoder.hidden_size // heads, even_if_absent=True)
+    decoder.cut_from_hidden = decoder.hidden_size
+    if decoder.hidden_size > MAX_HIDDEN_SIZE:
+        decoder.hidden_size = MAX_HIDDEN_SIZE
     for name in ("intermediate_size", "shared_expert_intermediate_size"):
-        set_where(config, name, 2 * config.hidden_size)
-    set_where(config, "moe_intermediate_size", config.hidden_size // 2)
-    set_where(config, "vocab_size_per_layer_input", source.vocabulary)
-    window = getattr(config, "sliding_window", None)
+        set_number(decoder, name, 2 * decoder.hidden_size)
+    set_number(decoder, "moe_intermediate_size", decoder.hidden_size // 2)
+    set_number(decoder, "vocab_size_per_layer_input", source.vocabulary_size)
+    window = getattr(decoder, "sliding_window", None)
     if isinstance(window, int) and window > WINDOW:
-        config.sliding_window = WINDOW
-    for name in TOWERS:
-        _cut_tower(getattr(built, name, None))
-    _finish(config, longest, source)
-    return built
+        decoder.sliding_window = WINDOW
+    for name in TOWER_FIELDS:
+        _cut_tower(getattr(buildable, name, None))
+    _set_common_fields(decoder, max_tokens, source)
+    return buildable
 
 
-def text_of(config: Any) -> Any:
-    """Return the part of a configuration that is the decoder's; the whole where it has no parts."""
+def decoder_config(config: Any) -> Any:
+    """Return the decoder's part of a configuration; the configuration itself where it has no parts."""
     return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
-def _buildable(transformers: Any, whole: Any) -> Any:
-    """Return the decoder's configuration where that makes a model, else the whole. Raises `Unbuildable`."""
-    known = transformers.models.auto.modeling_auto
-    for config in (text_of(whole), whole):
-        if type(config) in known.MODEL_FOR_CAUSAL_LM_MAPPING:
+def _select_buildable_config(transformers: Any, full_config: Any) -> Any:
+    """Return the decoder's configuration where a causal model takes it, else the full one. Raises `Unbuildable`."""
+    auto_models = transformers.models.auto.modeling_auto
+    for config in (decoder_config(full_config), full_config):
+        if type(config) in auto_models.MODEL_FOR_CAUSAL_LM_MAPPING:
             return config
-    if type(whole) in getattr(known, "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", {}):
-        return whole
+    if type(full_config) in getattr(auto_models, "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", {}):
+        return full_config
     raise Unbuildable(
-        f"transformers {transformers.__version__} has no causal language model for {whole.model_type}; "
+        f"transformers {transformers.__version__} has no causal language model for {full_config.model_type}; "
         "smoke trains those only"
     )
 
 
 def _cut_tower(config: Any) -> None:
-    """Leave one layer of a tower, which no text enters."""
+    """Keep one layer of a vision or audio tower, which no text enters."""
     for name in ("depth", "num_hidden_layers", "encoder_layers"):
-        set_where(config, name, 1)
+        set_number(config, name, 1)
     if config is not None and isinstance(getattr(config, "fullatt_block_indexes", None), list):
         config.fullatt_block_indexes = [0]
 
 
-def _finish(config: Any, longest: int, source: Architecture) -> None:
-    config.vocab_size = source.vocabulary
+def _set_common_fields(config: Any, max_tokens: int, source: Architecture) -> None:
+    config.vocab_size = source.vocabulary_size
     for name in ("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout"):
-        set_where(config, name, 0.0)
+        set_number(config, name, 0.0)
     for name, token in (
-        ("pad_token_id", source.pad),
-        ("bos_token_id", source.pad - 1),
-        ("eos_token_id", source.pad - 2),
+        ("pad_token_id", source.pad_token_id),
+        ("bos_token_id", source.pad_token_id - 1),
+        ("eos_token_id", source.pad_token_id - 2),
     ):
         setattr(config, name, token)
-    if (getattr(config, "max_position_embeddings", None) or longest) < longest:
-        config.max_position_embeddings = longest
+    if (getattr(config, "max_position_embeddings", None) or max_tokens) < max_tokens:
+        config.max_position_embeddings = max_tokens
 
 
-def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config.json without what would ask for code, kernels or quantisation packages of their own."""
+def _strip_custom_code(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config.json without the fields that ask for code, kernels or quantisation packages of their own."""
     dropped = ("auto_map", "quantization_config", "attn_implementation", "_attn_implementation")
     copied: dict[str, Any] = json.loads(json.dumps(dict(document)))
     for level in (copied, *(value for value in copied.values() if isinstance(value, dict))):
@@ -116,17 +117,17 @@ def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cut_layers(config: Any) -> None:
     """Keep a few layers, every kind of them, and cut all lists that have one entry for each layer."""
-    total = int(getattr(config, "num_hidden_layers", 2))
-    kinds = list(getattr(config, "layer_types", None) or [])
-    wanted = next((n for n in range(2, total + 1) if set(kinds[:n]) == set(kinds)), 2)
-    keep = list(range(min(total, wanted)))
-    if len(keep) > MOST_LAYERS:  # the first of each kind
-        keep = sorted({kinds.index(kind) for kind in kinds})
+    layer_count = int(getattr(config, "num_hidden_layers", 2))
+    layer_types = list(getattr(config, "layer_types", None) or [])
+    shortest_prefix = next((n for n in range(2, layer_count + 1) if set(layer_types[:n]) == set(layer_types)), 2)
+    keep = list(range(min(layer_count, shortest_prefix)))
+    if len(keep) > MAX_LAYERS:  # the first of each kind
+        keep = sorted({layer_types.index(name) for name in layer_types})
     for name, value in list(vars(config).items()):
-        if isinstance(value, list) and len(value) == total and total > 2:
+        if isinstance(value, list) and len(value) == layer_count and layer_count > 2:
             setattr(config, name, [value[index] for index in keep])
     config.num_hidden_layers = len(keep)
-    set_where(config, "num_kv_shared_layers", 0)  # gemma3n's and gemma4's count back from the last layer
+    set_number(config, "num_kv_shared_layers", 0)  # gemma3n's and gemma4's count back from the last layer
     for name in ("first_k_dense_replace", "num_nextn_predict_layers"):
         value = getattr(config, name, None)
         if isinstance(value, int):
@@ -134,37 +135,37 @@ def _cut_layers(config: Any) -> None:
 
 
 def _cut_experts(config: Any) -> None:
-    """Keep few experts and use them all."""
-    for name in EXPERTS:
+    """Keep at most KEPT_EXPERTS experts and route every token to all of them."""
+    for name in EXPERT_COUNT_FIELDS:
         count = getattr(config, name, None)
         if isinstance(count, int) and count > 0:
             setattr(config, name, min(count, KEPT_EXPERTS))
-            for per_token in PER_TOKEN:
-                set_where(config, per_token, min(count, KEPT_EXPERTS))
+            for per_token in EXPERTS_PER_TOKEN_FIELDS:
+                set_number(config, per_token, min(count, KEPT_EXPERTS))
             for group in ("n_group", "topk_group"):
-                set_where(config, group, 1)
+                set_number(config, group, 1)
 
 
-def set_where(config: Any, name: str, value: Any, even_if_absent: bool = False) -> None:
-    """Set a number of a configuration that has it."""
+def set_number(config: Any, name: str, value: Any, even_if_absent: bool = False) -> None:
+    """Set a field of a configuration where it holds a number already, or in any case with `even_if_absent`."""
     if even_if_absent or isinstance(getattr(config, name, None), (int, float)):
         setattr(config, name, value)
 
 
-def widened(config: Any) -> Any:
+def widen_config(config: Any) -> Any:
     """Return the configuration with the hidden size that the heads need, where the class derives head_dim from it."""
     wide = copy.deepcopy(config)
-    text = text_of(wide)
-    text.hidden_size = getattr(text, "cut_from_hidden", text.hidden_size)
+    decoder = decoder_config(wide)
+    decoder.hidden_size = getattr(decoder, "cut_from_hidden", decoder.hidden_size)
     return wide
 
 
-def heads_kept(model: Any, config: Any) -> bool:
-    """Say whether q's projection is as wide as heads × head_dim ask."""
-    config = text_of(config)
-    wanted = getattr(config, "head_dim", None)
+def has_configured_heads(model: Any, config: Any) -> bool:
+    """Say whether q's projection is as wide as the configuration's heads × head_dim."""
+    config = decoder_config(config)
+    head_dim = getattr(config, "head_dim", None)
     for name, module in model.named_modules():
-        if wanted and name.endswith(".q_proj") and hasattr(module, "out_features"):
-            width = config.num_attention_heads * wanted
+        if head_dim and name.endswith(".q_proj") and hasattr(module, "out_features"):
+            width = config.num_attention_heads * head_dim
             return bool(module.out_features in (width, 2 * width))  # qwen3_next's also holds a gate
     return True

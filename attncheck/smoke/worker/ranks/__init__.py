@@ -1,1 +1,1 @@
-"""ranks."""
+"""The check that takes a group of ranks: a training step over ranks against the same step in one process."""

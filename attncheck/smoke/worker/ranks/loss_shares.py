@@ -1,6 +1,6 @@
-"""From logits to loss and back, over ranks: labels, tokens that count and the weight of each rank, exact or wrong.
+"""Checks a step over ranks from logits to loss and back: labels, predicted tokens and the weight of each rank.
 
-All of it is float32, here and in the step, so that no rounding hides a token. The loss's gradient at a token's logits
+All of this is float32, here and in the step, so that no rounding hides a token. The loss's gradient at a token's logits
 is (softmax - one of its label) by the number of tokens: which label it was trained on can be read off it.
 """
 
@@ -12,108 +12,123 @@ import torch
 from torch import Tensor
 
 from attncheck.core.results.smoke import Measure
-from attncheck.smoke.worker.ranks.sharded import Driver, Row, Step
-from attncheck.smoke.worker.testbed import EXACT, TINY
+from attncheck.smoke.worker.ranks.sharded import Driver, PackedRow, ShardedStep
+from attncheck.smoke.worker.testbed import FP32_LIMIT, TINY
 
-TRAINED = 1e-6  # of a token's whole weight: a gradient above that says that the token was trained on
-NOT_FINITE = 1e30
-ROUNDED = 10 * EXACT  # of a rank's weight, which is a ratio of two sums
+MIN_TRAINED_WEIGHT = 1e-6  # of a token's weight in the loss: with a gradient above that the token was trained on
+MAX_ERROR = 1e30  # stands for NaN and infinity
+WEIGHT_TOLERANCE = 10 * FP32_LIMIT  # of a rank's weight, which is a ratio of two sums
 
 
-def measures(made: Step, rows: Sequence[Row]) -> Iterator[Measure]:
-    """Yield loss and its gradient over ranks, both against the logits that the ranks computed."""
-    tokens = count(rows)
-    loss, error, size = 0.0, 0.0, 0.0
-    for each, logits, pulled in zip(rows, made.logits, made.pulls):
-        loss += float(losses(logits[: each.total], each.wanted).sum()) / tokens
-        pull = _pull(logits, each) / tokens
-        error += float((pulled - pull).double().square().sum())
-        size += float(pull.double().square().sum())
+def measure_loss(step: ShardedStep, rows: Sequence[PackedRow]) -> Iterator[Measure]:
+    """Yield the errors of the loss over ranks and of its gradient, both against the logits that the ranks computed."""
+    predicted_tokens = count_predicted_tokens(rows)
+    loss, squared_error, squared_norm = 0.0, 0.0, 0.0
+    for row, logits, actual_gradient in zip(rows, step.padded_logits, step.logit_gradients):
+        loss += float(token_losses(logits[: row.total_tokens], row.targets).sum()) / predicted_tokens
+        expected_gradient = _logit_gradient(logits, row) / predicted_tokens
+        squared_error += float((actual_gradient - expected_gradient).double().square().sum())
+        squared_norm += float(expected_gradient.double().square().sum())
     where = "against the mean over the tokens of what the ranks' logits say"
-    yield Measure("loss by itself", finite(abs(made.loss / loss - 1)), EXACT, where)
-    yield Measure("the loss's gradient at the logits", finite((error / max(size, TINY)) ** 0.5), EXACT)
+    yield Measure("loss by itself", clamp_error(abs(step.loss / loss - 1)), FP32_LIMIT, where)
+    yield Measure(
+        "the loss's gradient at the logits", clamp_error((squared_error / max(squared_norm, TINY)) ** 0.5), FP32_LIMIT
+    )
 
 
-def finite(value: float) -> float:
-    """Return a value, 1e30 for a NaN and what is larger."""
-    return value if value < NOT_FINITE else NOT_FINITE
+def clamp_error(value: float) -> float:
+    """Return an error, MAX_ERROR for a NaN and for a larger one."""
+    return value if value < MAX_ERROR else MAX_ERROR
 
 
-def count(rows: Sequence[Row]) -> int:
-    """Return how many tokens are predicted."""
-    return sum(int((each.wanted >= 0).sum()) for each in rows)
+def count_predicted_tokens(rows: Sequence[PackedRow]) -> int:
+    """Return how many tokens of the rows have a target."""
+    return sum(int((row.targets >= 0).sum()) for row in rows)
 
 
-def losses(logits: Tensor, wanted: Tensor) -> Tensor:
-    """Return minus the log-probability of what each token is to predict; 0 where that is nothing."""
-    chosen = logits.gather(-1, wanted.clamp(min=0)[:, None])[:, 0] - logits.logsumexp(-1)
-    return -chosen * (wanted >= 0)
+def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return minus the log-probability of each token's target; 0 where it has none: (tokens,)."""
+    log_probs = logits.gather(-1, targets.clamp(min=0)[:, None])[:, 0] - logits.logsumexp(-1)
+    return -log_probs * (targets >= 0)
 
 
-def _pull(logits: Tensor, each: Row) -> Tensor:
-    """Return the gradient of the summed loss at the logits of a row and its padding."""
-    pull = torch.zeros_like(logits)
-    pull[: each.total] = logits[: each.total].softmax(-1)
-    kept = each.wanted >= 0
-    places = torch.arange(each.total, device=logits.device)[kept]
-    pull[places, each.wanted[kept]] -= 1.0
-    pull[: each.total] *= kept[:, None]
-    return pull
+def _logit_gradient(logits: Tensor, row: PackedRow) -> Tensor:
+    """Return the gradient of the summed loss at the logits of a row and its padding: (total + padding, vocabulary)."""
+    gradient = torch.zeros_like(logits)
+    gradient[: row.total_tokens] = logits[: row.total_tokens].softmax(-1)
+    has_target = row.targets >= 0
+    positions = torch.arange(row.total_tokens, device=logits.device)[has_target]
+    gradient[positions, row.targets[has_target]] -= 1.0
+    gradient[: row.total_tokens] *= has_target[:, None]
+    return gradient
 
 
-def violations(made: Step, rows: Sequence[Row], driver: Driver) -> Iterator[str]:
+def find_violations(step: ShardedStep, rows: Sequence[PackedRow], driver: Driver) -> Iterator[str]:
     """Yield what is wrong between logits and gradients: labels, tokens that count or do not, weights of ranks."""
     weights = []
-    for number, (each, logits, pulled) in enumerate(zip(rows, made.logits, made.pulls), 1):
-        pull = _pull(logits, each) / count(rows)
-        right, strength = pull.norm(dim=-1), pulled.norm(dim=-1)
-        size = len(logits) // driver.ranks
-        wanted = torch.cat([each.wanted, each.wanted.new_full((len(logits) - each.total,), -1)])
-        trained = torch.where(strength > TRAINED / count(rows), pulled.argmin(-1), -1)
-        sure = right > TRAINED / count(rows)  # else the model is so certain of the label that there is nothing to learn
-        for problem, places in (
-            ("trained on another label", (trained >= 0) & sure & (trained != wanted)),
-            ("trained on with nothing to predict", (trained >= 0) & (wanted < 0)),
-            ("not trained on", (trained < 0) & sure),
+    for number, (row, logits, actual_gradient) in enumerate(zip(rows, step.padded_logits, step.logit_gradients), 1):
+        expected_gradient = _logit_gradient(logits, row) / count_predicted_tokens(rows)
+        expected_norm, actual_norm = expected_gradient.norm(dim=-1), actual_gradient.norm(dim=-1)
+        shard_tokens = len(logits) // driver.ranks
+        targets = torch.cat([row.targets, row.targets.new_full((len(logits) - row.total_tokens,), -1)])
+        threshold = MIN_TRAINED_WEIGHT / count_predicted_tokens(rows)
+        trained_label = torch.where(actual_norm > threshold, actual_gradient.argmin(-1), -1)
+        learnable = expected_norm > threshold  # else the model is so sure of the label that its gradient vanishes
+        for problem, tokens in (
+            ("trained on another label", (trained_label >= 0) & learnable & (trained_label != targets)),
+            ("trained on with nothing to predict", (trained_label >= 0) & (targets < 0)),
+            ("not trained on", (trained_label < 0) & learnable),
         ):
-            if bool(places.any()):
-                first = _place(int(places.nonzero()[0]), size, each)
-                yield f"row {number} has {_tokens(int(places.sum()))} {problem}, first {first}"
-        same = (trained == wanted) & sure
-        weights.append([float(strength[p].sum() / right[p].sum()) for p in _parts(same, size) if len(p)])
-    yield from _weights(weights, driver.ranks)
+            if bool(tokens.any()):
+                first = _describe_token(int(tokens.nonzero()[0]), shard_tokens, row)
+                yield f"row {number} has {_format_token_count(int(tokens.sum()))} {problem}, first {first}"
+        trained_right = (trained_label == targets) & learnable
+        weights.append(
+            [
+                float(actual_norm[indices].sum() / expected_norm[indices].sum())
+                for indices in _indices_by_rank(trained_right, shard_tokens)
+                if len(indices)
+            ]
+        )
+    yield from _find_weight_violations(weights, driver.ranks)
 
 
-def _tokens(number: int) -> str:
+def _format_token_count(number: int) -> str:
     return "1 token" if number == 1 else f"{number} tokens"
 
 
-def _parts(places: Tensor, size: int) -> Iterator[Tensor]:
-    """Yield the indices of the chosen places on each rank."""
-    for start in range(0, len(places), size):
-        yield start + places[start : start + size].nonzero()[:, 0]
+def _indices_by_rank(selected: Tensor, shard_tokens: int) -> Iterator[Tensor]:
+    """Yield, for each rank, the indices of the selected tokens in its shard."""
+    for start in range(0, len(selected), shard_tokens):
+        yield start + selected[start : start + shard_tokens].nonzero()[:, 0]
 
 
-def _weights(weights: Sequence[Sequence[float]], ranks: int) -> Iterator[str]:
+def _find_weight_violations(weights: Sequence[Sequence[float]], ranks: int) -> Iterator[str]:
     """Yield that tokens weigh more or less than they should in the gradient, by row and rank."""
-    flat = [weight for each in weights for weight in each]
-    if not flat or max(abs(weight - 1) for weight in flat) <= ROUNDED:
+    flat = [weight for row_weights in weights for weight in row_weights]
+    if not flat or max(abs(weight - 1) for weight in flat) <= WEIGHT_TOLERANCE:
         return
-    if max(flat) - min(flat) <= ROUNDED * max(flat):
-        times = f"1/{ranks} of" if abs(flat[0] * ranks - 1) <= ROUNDED else f"{flat[0]:.4g} times"
+    if max(flat) - min(flat) <= WEIGHT_TOLERANCE * max(flat):
+        times = f"1/{ranks} of" if abs(flat[0] * ranks - 1) <= WEIGHT_TOLERANCE else f"{flat[0]:.4g} times"
         yield f"gradients are {times} what they should be: the loss is scaled wrongly over the ranks"
     else:
-        said = "; ".join(f"row {number}: {_list(each)}" for number, each in enumerate(weights, 1))
-        yield f"tokens do not weigh alike in the loss, which is not one mean over all of them; by rank, {said}"
+        by_row = "; ".join(
+            f"row {number}: {_format_weights(row_weights)}" for number, row_weights in enumerate(weights, 1)
+        )
+        yield f"tokens do not weigh alike in the loss, which is not one mean over all of them; by rank, {by_row}"
 
 
-def _list(weights: Sequence[float]) -> str:
+def _format_weights(weights: Sequence[float]) -> str:
     return ", ".join(f"{weight:.4g}" for weight in weights)
 
 
-def _place(token: int, size: int, each: Row) -> str:
-    """Return a token of a row in words."""
-    rank, within = divmod(token, size)
-    if token >= each.total:
+def _describe_token(token: int, shard_tokens: int, row: PackedRow) -> str:
+    """Return where a token of a row lies: its index, its rank, whether it is padding or its shard's last."""
+    rank, within = divmod(token, shard_tokens)
+    if token >= row.total_tokens:
         return f"padding on rank {rank}"
-    return f"token {token}, the last of rank {rank}'s shard" if within == size - 1 else f"token {token} on rank {rank}"
+    return (
+        f"token {token}, the last of rank {rank}'s shard"
+        if within == shard_tokens - 1
+        else f"token {token} on rank {rank}"
+    )

@@ -1,7 +1,7 @@
-"""What one process makes of the ranks' documents, and how far from it the ranks are.
+"""Runs the ranks' documents in one process, and measures how far the ranks are from it.
 
-The reference runs one document at a time, in float32 and eager; the same in the plan's precision tells what rounding
-alone makes of each number. Neither uses the plan's implementation, which is over ranks by now.
+The reference runs one document at a time, in float32 and eager; the same in the plan's precision gives the error of
+rounding alone in each number. Neither uses the plan's implementation, which is over ranks by now.
 """
 
 from __future__ import annotations
@@ -14,98 +14,120 @@ import torch
 from torch import Tensor
 
 from attncheck.core.results.smoke import Measure
-from attncheck.smoke.worker.ranks.loss_shares import finite, losses
-from attncheck.smoke.worker.ranks.sharded import Row, Step
-from attncheck.smoke.worker.testbed import EXACT, FLOORS, TINY, Bed, Result, apart, norm, relative
+from attncheck.smoke.worker.ranks.loss_shares import clamp_error, token_losses
+from attncheck.smoke.worker.ranks.sharded import PackedRow, ShardedStep
+from attncheck.smoke.worker.testbed import (
+    FP32_LIMIT,
+    ROUNDING_MULTIPLE,
+    TINY,
+    ModelRun,
+    Testbed,
+    gradient_error,
+    gradient_norm,
+    relative_error,
+)
 
-NORM = 0.01  # how far the ratio of gradient norms may be from 1 (numerics §5)
-SMALL = 0.01  # of the whole gradient's norm: a parameter's smaller gradient is measured by that
+NORM_LIMIT = 0.01  # how far the ratio of gradient norms may be from 1 (numerics §5)
+MIN_NORM_SHARE = 0.01  # of the norm of all gradients: a parameter's smaller gradient is measured in units of that
 
 
 @dataclass(frozen=True)
-class Single:
-    """What one process makes of documents, row after row: exactly, and in the plan's precision."""
+class SingleProcessRun:
+    """One process's runs of the documents, row after row: in float32, and in the plan's precision."""
 
-    exact: Result
-    rounded: Result
-    limit_of: float  # what rounding is multiplied by; 0: float32, which has a limit of its own
+    exact: ModelRun
+    rounded: ModelRun
+    rounding_multiple: float  # times the rounding error that is allowed; 0: float32, which has FP32_LIMIT
 
-    def limit(self, floor: float) -> float:
-        """Return how far off a number may be that rounding alone moves by `floor`."""
-        return self.limit_of * floor if self.limit_of else EXACT
+    def error_limit(self, rounding_error: float) -> float:
+        """Return the largest error allowed in a number that rounding alone moves by `rounding_error`."""
+        return self.rounding_multiple * rounding_error if self.rounding_multiple else FP32_LIMIT
 
-    def logits(self) -> tuple[float, float]:
+    def logits_limit(self) -> tuple[float, float]:
         """Return the error that rounding makes of all logits, and the limit on that of the ranks."""
-        floor = relative(self.rounded.logits, self.exact.logits)
-        return floor, self.limit(floor)
+        rounding_error = relative_error(self.rounded.logits, self.exact.logits)
+        return rounding_error, self.error_limit(rounding_error)
 
 
-def single(bed: Bed, rows: Sequence[Sequence[Tensor]]) -> Single:
-    """Return both runs of one process."""
-    documents = [document for each in rows for document in each]
-    plan = replace(bed.plan, precision="fp32")
-    exact = bed.alone(bed.model(plan, "eager"), documents, plan)
-    rounded = bed.alone(bed.model(implementation="eager"), documents)
-    return Single(exact, rounded, 0.0 if bed.plan.precision == "fp32" else FLOORS)
+def run_single_process(testbed: Testbed, rows: Sequence[Sequence[Tensor]]) -> SingleProcessRun:
+    """Run the documents in one process, in float32 and in the plan's precision."""
+    documents = [document for row in rows for document in row]
+    plan = replace(testbed.plan, precision="fp32")
+    exact = testbed.run_unpacked(testbed.build_model(plan, "eager"), documents, plan)
+    rounded = testbed.run_unpacked(testbed.build_model(implementation="eager"), documents)
+    return SingleProcessRun(exact, rounded, 0.0 if testbed.plan.precision == "fp32" else ROUNDING_MULTIPLE)
 
 
-def measures(made: Step, rows: Sequence[Row], one: Single) -> Iterator[Measure]:
-    """Yield logits, loss and gradients over ranks against one process; the logits of all documents come first."""
-    exact, rounded = one.exact, one.rounded
-    seen = [part for logits, each in zip(made.seen, rows) for part in _documents(logits, each)]
-    yield Measure("logits", relative(seen, exact.logits), one.logits()[1])
-    yield _worst_document(seen, rows, one, len(made.weights))
-    floor = _log_prob_error(one, rows) / exact.loss
-    yield Measure("loss", finite(abs(made.loss / exact.loss - 1)), one.limit(floor))
-    total = norm(exact.gradients)
-    yield Measure("gradient norm", finite(abs(norm(made.gradients) / max(total, TINY) - 1)), NORM)
-    floor = apart(rounded.gradients, exact.gradients)
-    yield Measure("gradients", apart(made.gradients, exact.gradients), one.limit(floor))
-    yield _worst_parameter(made, one, total, floor)
+def measure_step(step: ShardedStep, rows: Sequence[PackedRow], single: SingleProcessRun) -> Iterator[Measure]:
+    """Yield the errors of logits, loss and gradients over ranks against one process; that of all logits comes first."""
+    exact, rounded = single.exact, single.rounded
+    document_logits = [part for logits, row in zip(step.driver_logits, rows) for part in _split_documents(logits, row)]
+    yield Measure("logits", relative_error(document_logits, exact.logits), single.logits_limit()[1])
+    yield _measure_worst_document(document_logits, rows, single, len(step.rank_weights))
+    rounding_error = _log_prob_error(single, rows) / exact.loss
+    yield Measure("loss", clamp_error(abs(step.loss / exact.loss - 1)), single.error_limit(rounding_error))
+    total_norm = gradient_norm(exact.gradients)
+    yield Measure(
+        "gradient norm", clamp_error(abs(gradient_norm(step.gradients) / max(total_norm, TINY) - 1)), NORM_LIMIT
+    )
+    rounding_error = gradient_error(rounded.gradients, exact.gradients)
+    yield Measure("gradients", gradient_error(step.gradients, exact.gradients), single.error_limit(rounding_error))
+    yield _measure_worst_parameter(step, single, total_norm, rounding_error)
 
 
-def _documents(logits: Tensor, each: Row) -> list[Tensor]:
-    return [logits[start:stop] for start, stop in pairwise(each.edges)]
+def _split_documents(logits: Tensor, row: PackedRow) -> list[Tensor]:
+    return [logits[start:stop] for start, stop in pairwise(row.cu_seqlens)]
 
 
-def _worst_document(seen: Sequence[Tensor], rows: Sequence[Row], one: Single, ranks: int) -> Measure:
-    """Return the document whose logits are farthest beyond what rounding makes of them."""
-    found = []
-    for index, wanted in enumerate(one.exact.logits):
-        own = relative([one.rounded.logits[index]], [wanted])
-        limit = one.limit(max(own, one.logits()[0]))
-        error = relative([seen[index]], [wanted])
-        found.append(Measure("one document's logits", error, limit, _where(index, rows, ranks)))
-    return max(found, key=lambda measure: measure.budget_ratio)
+def _measure_worst_document(
+    document_logits: Sequence[Tensor], rows: Sequence[PackedRow], single: SingleProcessRun, ranks: int
+) -> Measure:
+    """Return the error of the document whose logits are farthest beyond what rounding makes of them."""
+    measures = []
+    for index, expected in enumerate(single.exact.logits):
+        rounding_error = relative_error([single.rounded.logits[index]], [expected])
+        limit = single.error_limit(max(rounding_error, single.logits_limit()[0]))
+        error = relative_error([document_logits[index]], [expected])
+        measures.append(Measure("one document's logits", error, limit, _describe_document(index, rows, ranks)))
+    return max(measures, key=lambda measure: measure.budget_ratio)
 
 
-def _where(index: int, rows: Sequence[Row], ranks: int) -> str:
-    """Return which document is meant, counted over all rows, and the ranks that hold it."""
-    number = 0
-    while index >= len(rows[number].edges) - 1:
-        index -= len(rows[number].edges) - 1
-        number += 1
-    edges = rows[number].edges
-    size = -(-rows[number].total // ranks)
-    first, last = edges[index] // size, (edges[index + 1] - 1) // size
-    held = f"rank {first}" if first == last else f"ranks {first} to {last}"
-    return f"document {index + 1} of row {number + 1}, on {held}"
+def _describe_document(index: int, rows: Sequence[PackedRow], ranks: int) -> str:
+    """Return which document an index over all rows means, and the ranks that hold it."""
+    row_number = 0
+    while index >= len(rows[row_number].cu_seqlens) - 1:
+        index -= len(rows[row_number].cu_seqlens) - 1
+        row_number += 1
+    cu_seqlens = rows[row_number].cu_seqlens
+    shard_tokens = -(-rows[row_number].total_tokens // ranks)
+    first, last = cu_seqlens[index] // shard_tokens, (cu_seqlens[index + 1] - 1) // shard_tokens
+    holders = f"rank {first}" if first == last else f"ranks {first} to {last}"
+    return f"document {index + 1} of row {row_number + 1}, on {holders}"
 
 
-def _worst_parameter(made: Step, one: Single, total: float, floor: float) -> Measure:
-    """Return the parameter whose gradient is farthest beyond what rounding makes of it."""
-    found = []
-    for name, wanted in one.exact.gradients.items():
-        size = max(float(wanted.norm()), SMALL * total, TINY)
-        got = made.gradients.get(name, torch.zeros_like(wanted))
-        own = float((one.rounded.gradients.get(name, wanted) - wanted).norm()) / size
-        error = finite(float((got - wanted).norm()) / size)
-        found.append(Measure("one parameter's gradient", error, one.limit(max(own, floor)), f"in {name}"))
-    return max(found, key=lambda measure: measure.budget_ratio)
+def _measure_worst_parameter(
+    step: ShardedStep, single: SingleProcessRun, total_norm: float, rounding_error: float
+) -> Measure:
+    """Return the error of the parameter whose gradient is farthest beyond what rounding makes of it."""
+    measures = []
+    for name, expected in single.exact.gradients.items():
+        scale = max(float(expected.norm()), MIN_NORM_SHARE * total_norm, TINY)
+        actual = step.gradients.get(name, torch.zeros_like(expected))
+        own_rounding_error = float((single.rounded.gradients.get(name, expected) - expected).norm()) / scale
+        error = clamp_error(float((actual - expected).norm()) / scale)
+        measures.append(
+            Measure(
+                "one parameter's gradient",
+                error,
+                single.error_limit(max(own_rounding_error, rounding_error)),
+                f"in {name}",
+            )
+        )
+    return max(measures, key=lambda measure: measure.budget_ratio)
 
 
-def _log_prob_error(one: Single, rows: Sequence[Row]) -> float:
-    """Return the rms error that rounding makes of a token's log-probability: more than it makes of their mean."""
-    wanted = torch.cat([each.wanted for each in rows])
-    rounded, exact = (losses(torch.cat(run.logits), wanted) for run in (one.rounded, one.exact))
-    return float((rounded - exact)[wanted >= 0].square().mean().sqrt())
+def _log_prob_error(single: SingleProcessRun, rows: Sequence[PackedRow]) -> float:
+    """Return the rms error that rounding makes in a token's log-probability, which is more than in their mean."""
+    targets = torch.cat([row.targets for row in rows])
+    rounded, exact = (token_losses(torch.cat(run.logits), targets) for run in (single.rounded, single.exact))
+    return float((rounded - exact)[targets >= 0].square().mean().sqrt())

@@ -1,4 +1,4 @@
-"""Names the wrong model that logits over ranks are those of: the exact one, driven wrongly in one way or another."""
+"""Finds the wrong model whose logits the ranks computed: the exact one with wrong documents, positions or features."""
 
 from __future__ import annotations
 
@@ -10,123 +10,130 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attncheck.smoke.worker.ranks.sharded import Driver, Row, Step
-from attncheck.smoke.worker.testbed import Bed, relative
+from attncheck.smoke.worker.ranks.sharded import Driver, PackedRow, ShardedStep
+from attncheck.smoke.worker.testbed import Testbed, relative_error
 
-MOST_PERMUTED = 4  # ranks of which every order is tried
+MAX_PERMUTED_RANKS = 4  # up to so many ranks every order is tried
 Span = tuple[int, int]
 
 
-def nearest(bed: Bed, rows: Sequence[Row], made: Step, driver: Driver, limit: float) -> str:
-    """Return the wrong model, in words, whose logits these are within `limit`; "" where it is none that is known."""
-    exact = replace(bed.plan, precision="fp32")
-    model = bed.model(exact, "eager")
-    best, name = limit, ""
-    for words, way in _ways(model, rows, driver):
+def match_wrong_model(
+    testbed: Testbed, rows: Sequence[PackedRow], step: ShardedStep, driver: Driver, limit: float
+) -> str:
+    """Return the description of the wrong model whose logits these are within `limit`; "" where no known one fits."""
+    fp32_plan = replace(testbed.plan, precision="fp32")
+    model = testbed.build_model(fp32_plan, "eager")
+    smallest_error, description = limit, ""
+    for candidate, compute_logits in _wrong_models(model, rows, driver):
         with torch.no_grad():
-            error = relative(made.seen, [way(each) for each in rows])
-        if error <= best:
-            best, name = error, words
-    return name
+            error = relative_error(step.driver_logits, [compute_logits(row) for row in rows])
+        if error <= smallest_error:
+            smallest_error, description = error, candidate
+    return description
 
 
-def _ways(model: Any, rows: Sequence[Row], driver: Driver) -> Iterator[tuple[str, Any]]:
-    """Yield wrong ways in words, each a function from a row to its logits."""
+def _wrong_models(model: Any, rows: Sequence[PackedRow], driver: Driver) -> Iterator[tuple[str, Any]]:
+    """Yield wrong models: a description, and a function from a row to the model's logits."""
 
-    def size(each: Row) -> int:
-        return (each.total + driver.padding(each)) // driver.ranks
+    def shard_tokens(row: PackedRow) -> int:
+        return (row.total_tokens + driver.padding_tokens(row)) // driver.ranks
 
-    def cut(each: Row) -> list[Span]:
-        edges = sorted({*each.edges, *range(0, each.total, size(each))})
-        return list(pairwise(edges))
+    def shard_spans(row: PackedRow) -> list[Span]:
+        boundaries = sorted({*row.cu_seqlens, *range(0, row.total_tokens, shard_tokens(row))})
+        return list(pairwise(boundaries))
 
-    def moved(each: Row, by: int) -> list[Span]:
-        inner = [min(max(edge + by, 0), each.total) for edge in each.edges[1:-1]]
-        edges = sorted({0, *inner, each.total})
-        return list(pairwise(edges))
+    def shifted_spans(row: PackedRow, offset: int) -> list[Span]:
+        inner = [min(max(boundary + offset, 0), row.total_tokens) for boundary in row.cu_seqlens[1:-1]]
+        boundaries = sorted({0, *inner, row.total_tokens})
+        return list(pairwise(boundaries))
 
-    def whole(each: Row) -> list[Span]:
-        return list(pairwise(each.edges))
+    def document_spans(row: PackedRow) -> list[Span]:
+        return list(pairwise(row.cu_seqlens))
 
-    def places(each: Row) -> Tensor:
-        return each.positions[0]
+    def positions(row: PackedRow) -> Tensor:
+        return row.positions[0]
 
-    def of_the_first(each: Row) -> Tensor:
-        return torch.cat([places(each)[: size(each)]] * driver.ranks)[: each.total]
+    def first_shard_positions(row: PackedRow) -> Tensor:
+        return torch.cat([positions(row)[: shard_tokens(row)]] * driver.ranks)[: row.total_tokens]
 
-    def anew(each: Row) -> Tensor:
-        starts = torch.arange(each.total, device=each.ids.device)
-        return torch.minimum(places(each), starts % size(each))
+    def restarted_positions(row: PackedRow) -> Tensor:
+        indices = torch.arange(row.total_tokens, device=row.ids.device)
+        return torch.minimum(positions(row), indices % shard_tokens(row))
 
-    yield "each shard by itself", lambda each: _logits(model, each, cut(each), places(each))
-    yield "all documents as one", lambda each: _logits(model, each, [(0, each.total)], places(each))
-    for by, words in ((1, "late"), (-1, "early")):
+    yield "each shard by itself", lambda row: _span_logits(model, row, shard_spans(row), positions(row))
+    yield "all documents as one", lambda row: _span_logits(model, row, [(0, row.total_tokens)], positions(row))
+    for offset, when in ((1, "late"), (-1, "early")):
         yield (
-            f"documents that end a token {words} (cu_seqlens off by one)",
-            lambda each, by=by: _logits(model, each, moved(each, by), places(each)),
+            f"documents that end a token {when} (cu_seqlens off by one)",
+            lambda row, offset=offset: _span_logits(model, row, shifted_spans(row, offset), positions(row)),
         )
     yield (
         "the first shard's positions on every rank",
-        lambda each: _logits(model, each, whole(each), of_the_first(each)),
+        lambda row: _span_logits(model, row, document_spans(row), first_shard_positions(row)),
     )
-    yield "positions that begin anew on each shard", lambda each: _logits(model, each, whole(each), anew(each))
-    yield from _orders(model, rows, driver)
-    for words, spoilt in _without(model):
-        yield words, lambda each: _logits(spoilt, each, whole(each), places(each))  # noqa: B023 - called at once
+    yield (
+        "positions that begin anew on each shard",
+        lambda row: _span_logits(model, row, document_spans(row), restarted_positions(row)),
+    )
+    yield from _shard_orders(model, rows, driver)
+    for description, changed_model in _models_without_features(model):
+        yield description, lambda row: _span_logits(changed_model, row, document_spans(row), positions(row))  # noqa: B023 - called at once
 
 
-def _orders(model: Any, rows: Sequence[Row], driver: Driver) -> Iterator[tuple[str, Any]]:
-    """Yield the right logits with the shards in another order."""
+def _shard_orders(model: Any, rows: Sequence[PackedRow], driver: Driver) -> Iterator[tuple[str, Any]]:
+    """Yield the right logits with the shards gathered in another order."""
     with torch.no_grad():
-        right = {id(each): _logits(model, each, list(pairwise(each.edges)), each.positions[0]) for each in rows}
+        right_logits = {
+            id(row): _span_logits(model, row, list(pairwise(row.cu_seqlens)), row.positions[0]) for row in rows
+        }
 
-    def ordered(each: Row, order: tuple[int, ...]) -> Tensor:
-        blank = right[id(each)].new_zeros(driver.padding(each), right[id(each)].shape[1])
-        shards = torch.cat([right[id(each)], blank]).chunk(driver.ranks)
-        return torch.cat([shards[rank] for rank in order])[: each.total]
+    def reorder(row: PackedRow, order: tuple[int, ...]) -> Tensor:
+        blank = right_logits[id(row)].new_zeros(driver.padding_tokens(row), right_logits[id(row)].shape[1])
+        shards = torch.cat([right_logits[id(row)], blank]).chunk(driver.ranks)
+        return torch.cat([shards[rank] for rank in order])[: row.total_tokens]
 
-    known = tuple(range(driver.ranks))
-    orders = list(permutations(known))[1:] if driver.ranks <= MOST_PERMUTED else [known[::-1]]
+    rank_order = tuple(range(driver.ranks))
+    orders = list(permutations(rank_order))[1:] if driver.ranks <= MAX_PERMUTED_RANKS else [rank_order[::-1]]
     for order in orders:
-        words = f"the shards gathered in the order {', '.join(map(str, order))}"
-        yield words, lambda each, order=order: ordered(each, order)
+        description = f"the shards gathered in the order {', '.join(map(str, order))}"
+        yield description, lambda row, order=order: reorder(row, order)
 
 
-def _without(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the model without what an attention over ranks may drop; it is changed in place."""
+def _models_without_features(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the model without features that an attention over ranks may drop; it is changed in place."""
     window = getattr(model.config, "sliding_window", None)
     widths = {"": window}
     if isinstance(window, int):
         widths |= {"with windows one token wider": window + 1, "without its windows": 1 << 20}
     sinks = [parameter for name, parameter in model.named_parameters() if name.endswith(".sinks")]
-    for dropped in ("", "without its sinks") if sinks else ("",):
-        for parameter in sinks if dropped else ():
+    for sinks_label in ("", "without its sinks") if sinks else ("",):
+        for parameter in sinks if sinks_label else ():
             parameter.data.fill_(-1e4)  # e^-10000 is nothing
-        for words, width in widths.items():
-            told = " and ".join(filter(None, (words, dropped)))
-            if told:
+        for window_label, width in widths.items():
+            label = " and ".join(filter(None, (window_label, sinks_label)))
+            if label:
                 model.config.sliding_window = width
-                yield f"the model {told}", model
+                yield f"the model {label}", model
     model.config.sliding_window = window
 
 
-def _logits(model: nn.Module, each: Row, spans: Sequence[Span], places: Tensor) -> Tensor:
-    """Return the logits of spans of a row, each by itself, causal, at the given positions: (total, vocabulary).
+def _span_logits(model: nn.Module, row: PackedRow, spans: Sequence[Span], positions: Tensor) -> Tensor:
+    """Return the logits of spans of a row, each by itself, causal, at the given positions: (total_tokens, vocabulary).
 
     The mask is written out, so that transformers does not look for documents in positions that begin anew.
     """
-    found = []
+    logits = []
     for start, stop in spans:
         length = stop - start
-        own = torch.arange(length, device=places.device)
-        mask = torch.zeros(1, 1, length, length, device=places.device)
-        mask = mask.masked_fill(own[None] > own[:, None], torch.finfo(torch.float32).min)
-        words: dict[str, Any] = {} if _windowed(model) else {"attention_mask": mask}
-        ids, where = each.tokens[:, start:stop], places[None, start:stop]
-        found.append(model(input_ids=ids, position_ids=where, use_cache=False, **words).logits[0])
-    return torch.cat(found).float()
+        indices = torch.arange(length, device=positions.device)
+        mask = torch.zeros(1, 1, length, length, device=positions.device)
+        mask = mask.masked_fill(indices[None] > indices[:, None], torch.finfo(torch.float32).min)
+        mask_input: dict[str, Any] = {} if _has_windows(model) else {"attention_mask": mask}
+        input_ids, position_ids = row.tokens[:, start:stop], positions[None, start:stop]
+        logits.append(model(input_ids=input_ids, position_ids=position_ids, use_cache=False, **mask_input).logits[0])
+    return torch.cat(logits).float()
 
 
-def _windowed(model: Any) -> bool:
-    """Say whether layers have windows, so that transformers must make their masks."""
+def _has_windows(model: Any) -> bool:
+    """Say whether layers have sliding windows, so that transformers must make their masks."""
     return isinstance(getattr(model.config, "sliding_window", None), int)
