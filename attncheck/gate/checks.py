@@ -105,13 +105,13 @@ class Asking:
         """Return the models to ask about: those of the policy, else the launch's where it can be read here."""
         if self.asked.models:
             return self.asked.models
-        if self._job is not None and self._job.model and isinstance(self.inputs.model(self._job.model), Known):
+        if self._job is not None and self._job.model and isinstance(self.inputs.read_model(self._job.model), Known):
             return (self._job.model,)
         return (None,)
 
     def _take(self, lanes: tuple[Lane, ...], model: str | None) -> Snapshot:
         if model is not None:
-            self.inputs.model(model)  # remembered: an answer holds as long as the model is the same
+            self.inputs.read_model(model)  # remembered: an answer holds as long as the model is the same
         python = None if self.bench.python == sys.executable else self.bench.python
         return take(python, lanes, model, None, self.asked.timeout, self.say)
 
@@ -124,7 +124,7 @@ class Asking:
         if model is None:
             return replace(here, model=Absent("no model was named"))
         if model not in self._models:
-            self._models[model] = replace(here, model=self.inputs.model(model))
+            self._models[model] = replace(here, model=self.inputs.read_model(model))
         return self._models[model]
 
     def _doctor(self) -> Iterator[Report]:
@@ -168,7 +168,7 @@ class Asking:
         for sources, any_program in ((self.files, False), (self.commands, True)):
             if sources:
                 request = replace(wanted, sources=sources, skip_unknown=any_program)
-                report = lint.run(here, request, self.inputs.model, self.inputs.file)
+                report = lint.run(here, request, self.inputs.read_model, self.inputs.read_file)
                 launches = launches_of(report)
                 self._job = launches[0].job if launches else self._job
                 yield report

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from attncheck.core.errors import CLEAN, FOUND, AttncheckError
-from attncheck.gate import cache as answers_cache
-from attncheck.gate import cache_key, node_leader
+from attncheck.gate import cache, node_leader
+from attncheck.gate.cache_key import answer_key
 from attncheck.gate.dates import today
+from attncheck.gate.inputs import digest_file, digest_model
 from attncheck.gate.policy import Config
 from attncheck.workers.execution import ExecutionTarget
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells exit
 SHELL = "/bin/sh"
-Guarded = Callable[[Callable[[Callable[[str], None]], Any]], Any]
+WithProgress = Callable[[Callable[[Callable[[str], None]], Any]], Any]
 
 
 class NotStarted(AttncheckError):
@@ -40,11 +41,11 @@ class NotStarted(AttncheckError):
         self.exit_code = exit_code
 
 
-def program(word: str, environ: Mapping[str, str]) -> str:
+def find_program(word: str, environ: Mapping[str, str]) -> str:
     """Return the file that a command's first word names. Raises `NotStarted` as a shell would complain."""
-    found = shutil.which(word, path=environ.get("PATH", os.defpath)) if word and "\0" not in word else None
-    if found is not None:
-        return found
+    path = shutil.which(word, path=environ.get("PATH", os.defpath)) if word and "\0" not in word else None
+    if path is not None:
+        return path
     if os.sep in word and os.path.isdir(word):
         raise NotStarted(f"{word}: Is a directory", NOT_EXECUTABLE)
     folders = [""] if os.sep in word else environ.get("PATH", os.defpath).split(os.pathsep)
@@ -53,7 +54,7 @@ def program(word: str, environ: Mapping[str, str]) -> str:
     raise NotStarted(f"{word}: {'No such file or directory' if os.sep in word else 'command not found'}", NOT_FOUND)
 
 
-def become(path: str, words: Sequence[str], environ: Mapping[str, str], ignored: Collection[int] = ()) -> NoReturn:
+def become(path: str, argv: Sequence[str], environ: Mapping[str, str], ignored: Collection[int] = ()) -> NoReturn:
     """Become the command. `ignored` are signals that whoever started us had told us to ignore.
 
     Raises `NotStarted` where the system refuses.
@@ -64,14 +65,14 @@ def become(path: str, words: Sequence[str], environ: Mapping[str, str], ignored:
     signal.setitimer(signal.ITIMER_REAL, 0)  # a timer outlives exec
     _reset_signals(ignored)
     try:
-        os.execve(path, list(words), dict(environ))
+        os.execve(path, list(argv), dict(environ))
     except OSError as error:
         with suppress(OSError):
             if error.errno == 8 and _is_text(path):  # ENOEXEC: a script without "#!", which execvp gives to the shell
-                os.execve(SHELL, [SHELL, path, *words[1:]], dict(environ))
-        raise NotStarted(f"{words[0]}: {error.strerror}", NOT_EXECUTABLE) from None
+                os.execve(SHELL, [SHELL, path, *argv[1:]], dict(environ))
+        raise NotStarted(f"{argv[0]}: {error.strerror}", NOT_EXECUTABLE) from None
     except ValueError as error:  # a NUL among the words
-        raise NotStarted(f"{words[0]}: {error}", NOT_EXECUTABLE) from None
+        raise NotStarted(f"{argv[0]}: {error}", NOT_EXECUTABLE) from None
 
 
 def _reset_signals(ignored: Collection[int]) -> None:
@@ -91,83 +92,81 @@ def _is_text(path: str) -> bool:
         return b"\0" not in stream.read(512)
 
 
-def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment that we were given: Python sets LC_CTYPE in ours where the locale is "C" (PEP 538)."""
     kept = dict(environ)
     with suppress(OSError):
-        given = Path("/proc/self/environ").read_bytes().split(b"\0")
-        if not any(entry.startswith(b"LC_CTYPE=") for entry in given):
+        entries = Path("/proc/self/environ").read_bytes().split(b"\0")
+        if not any(entry.startswith(b"LC_CTYPE=") for entry in entries):
             kept.pop("LC_CTYPE", None)
     return kept
 
 
 def run(
-    asked: Config,
-    bench: ExecutionTarget,
-    words: Sequence[str],
-    guarded: Guarded,
+    config: Config,
+    target: ExecutionTarget,
+    argv: Sequence[str],
+    with_progress: WithProgress,
     show: Callable[[Report, bool], None],
-    cache: bool = True,
-    always: bool = False,
+    use_cache: bool = True,
+    always_show: bool = False,
     ignored: Collection[int] = (),
 ) -> int:
-    """Become the command `words`, or return the exit code with which it is refused.
+    """Become the command `argv`, or return the exit code with which it is refused.
 
-    `guarded(work)` runs `work(say)` with a line of progress. `show(report, refused)` tells people of a refusal; where
-    `always`, of a report that lets it pass too. It is called before the node's other ranks hear of it: the first of
-    them that ends has its launcher stop all.
+    `with_progress(work)` runs `work(report_progress)` with a line of progress. `show(report, refused)` tells people of
+    a refusal; where `always_show`, of a report that lets it pass too. It is called before the node's other ranks hear
+    of it: the first of them that ends has its launcher stop all. `ignored` are signals to leave ignored.
     """
     environ = dict(os.environ)
-    path = program(words[0] if words else "", environ)
-    seat = node_leader.seat(environ, words)
-    meeting = node_leader.meeting_place(environ) if seat.name else None
-    asked = within(asked, seat)
-    if not seat.first:
-        seconds = asked.budget + node_leader.START_SECONDS if asked.budget else node_leader.WAIT_SECONDS
-        code = node_leader.followed(meeting, seat, seconds)
-        if code is not None:
-            return code or become(path, words, inherited(environ), ignored)
-        seat = replace(seat, first=True)
-    with node_leader.leading(meeting, seat) as tell:
-        start = _Start(asked, bench, tuple(words), environ, cache, guarded)
-        with node_leader.unranked():
-            code = start.answer()
-            if seat.speaks and (code or always):
-                show(start.report(), bool(code))
-        if code:
-            code = _refuse(seat, code, words)
-        tell(code)
-    return code or become(path, words, inherited(environ), ignored)
+    path = find_program(argv[0] if argv else "", environ)
+    node = node_leader.node_rank(environ, argv)
+    folder = node_leader.rendezvous_folder(environ) if node.launch_id else None
+    config = fit_node(config, node)
+    code: int | None = None
+    if not node.leads:
+        seconds = config.budget + node_leader.START_SECONDS if config.budget else node_leader.WAIT_SECONDS
+        code = node_leader.follow_leader(folder, node, seconds)
+        node = replace(node, leads=True)  # where nobody else does
+    if code is None:
+        with node_leader.lead_node(folder, node) as publish:
+            gated = _GatedCommand(config, target, tuple(argv), environ, use_cache, with_progress)
+            with node_leader.hide_rank():
+                code = gated.exit_code()
+                if node.reports and (code or always_show):
+                    show(gated.report(), bool(code))
+            if code:
+                code = _refuse(node, code, argv)
+            publish(code)
+    return code or become(path, argv, inherited_environment(environ), ignored)
 
 
-class _Start:
-    """One start of a command: what the gate says of it, from the cache or anew."""
+class _GatedCommand:
+    """One start of a command: what the gate answers about it, from the cache or anew."""
 
     def __init__(
         self,
-        asked: Config,
-        bench: ExecutionTarget,
-        words: tuple[str, ...],
+        config: Config,
+        target: ExecutionTarget,
+        argv: tuple[str, ...],
         environ: Mapping[str, str],
-        cache: bool,
-        guarded: Guarded,
+        use_cache: bool,
+        with_progress: WithProgress,
     ) -> None:
-        self.asked, self.bench, self.words, self.environ, self._guarded = asked, bench, words, environ, guarded
-        self.date = today()
-        self._folder = answers_cache.folder(environ) if cache else None
+        self._config, self._target, self._argv, self._with_progress = config, target, argv, with_progress
+        self._date = today()
+        self._folder = cache.cache_folder(environ) if use_cache else None
         self._key = ""
         self._report: Report | None = None
 
-    def answer(self) -> int:
+    def exit_code(self) -> int:
         """Return the gate's exit code."""
         if self._folder is not None:
-            hashes = answers_cache.Hashes(self._folder)
-            told = cache_key.circumstances(self.asked, self.bench, self.words, self.date, hashes, self.environ)
-            self._key = answers_cache.key(told)
-            found = answers_cache.read(self._folder, self._key, cache_key.current)
-            if found is not None:
-                return found.code
-        return self._gate()
+            self._key = answer_key(self._config, self._target, self._argv, self._date)
+            answer = cache.read_answer(self._folder, self._key, _is_current)
+            if answer is not None:
+                return answer.code
+        return self._run_gate()
 
     def report(self) -> Report:
         """Return the report behind the answer."""
@@ -176,45 +175,54 @@ class _Start:
             from attncheck.report import document
 
             try:
-                self._report = document.loads(answers_cache.report(self._folder, self._key) or "")
+                self._report = document.loads(cache.read_report(self._folder, self._key))
             except BadDocument:
-                self._gate()  # it was damaged, or too large to keep
+                self._run_gate()  # it was damaged, or too large to keep
         assert self._report is not None
         return self._report
 
-    def _gate(self) -> int:
+    def _run_gate(self) -> int:
         from attncheck.gate import run as gate
         from attncheck.gate.inputs import Inputs
         from attncheck.lint import launches
         from attncheck.report import document
 
-        sources = (*gate.named(self.asked), launches.source_of_words(self.words))
+        sources = (*gate.policy_sources(self._config), launches.source_of_words(self._argv))
         inputs = Inputs(sources)
-        report: Report = self._guarded(lambda say: gate.run(self.asked, self.bench, say, sources, inputs, self.date))
-        code = gate.exit_code(report, self.asked)
+        report: Report = self._with_progress(
+            lambda report_progress: gate.run(self._config, self._target, report_progress, sources, inputs, self._date)
+        )
+        code = gate.exit_code(report, self._config)
         self._report = report = replace(report, exit_code=code)
         if self._folder is not None and code in (CLEAN, FOUND):
-            answer = answers_cache.Answer(code, time.time(), inputs.files, inputs.models)
-            answers_cache.write(self._folder, self._key, answer, document.dumps(report, None))
+            answer = cache.Answer(code, time.time(), inputs.files, inputs.models)
+            cache.write_answer(self._folder, self._key, answer, document.dumps(report, None))
         return code
 
 
-def _refuse(seat: node_leader.Seat, code: int, words: Sequence[str]) -> int:
+def _is_current(answer: cache.Answer) -> bool:
+    """Say whether the files and models that an answer read are still what they were."""
+    return all(digest_file(path) == digest for path, digest in answer.files.items()) and all(
+        digest_model(name) == digest for name, digest in answer.models.items()
+    )
+
+
+def _refuse(node: node_leader.NodeRank, code: int, argv: Sequence[str]) -> int:
     """Say on standard error that the command is not started; return the exit code.
 
     The node of rank 0 ends with the gate's own code, its report has been shown; another node says it in one line.
     """
-    why = "it could not be checked to the end" if code != FOUND else "it would not run as it should"
-    text = f"attncheck: {words[0]} was not started: {why}"
-    if not seat.speaks:
-        text, code = f"attncheck: this node refuses {words[0]}: {why}; `attncheck gate` says more there", FOUND
+    reason = "it could not be checked to the end" if code != FOUND else "it would not run as it should"
+    text = f"attncheck: {argv[0]} was not started: {reason}"
+    if not node.reports:
+        text, code = f"attncheck: this node refuses {argv[0]}: {reason}; `attncheck gate` says more there", FOUND
     with suppress(AttributeError, OSError, ValueError):
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
     return code
 
 
-def within(asked: Config, seat: node_leader.Seat) -> Config:
+def fit_node(config: Config, node: node_leader.NodeRank) -> Config:
     """Return the policy as one node of a launch can check it: a ring of as many ranks as it has, at most."""
-    size = min(asked.ring_size, seat.local_size or asked.ring_size)
-    return replace(asked, ring_size=size if size > 1 else 0)
+    size = min(config.ring_size, node.local_size or config.ring_size)
+    return replace(config, ring_size=size if size > 1 else 0)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.snapshot import Snapshot
-from attncheck.gate.inputs import content
+from attncheck.gate.inputs import read_small_file
 from attncheck.gate.policy import OWN, PROJECT, parse, read_text
 from attncheck.lint import frameworks
 
@@ -71,7 +71,7 @@ def _version(snapshot: Snapshot, name: str) -> str:
 def _launches(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the files that start or configure a training, with their text: near ones first, by name."""
     for path in sorted(_files(folder), key=lambda path: (path.count(os.sep), path)):
-        data = content(str(folder / path))
+        data = read_small_file(str(folder / path))
         text = "" if data is None else data.decode("utf-8", "replace")
         pattern = _LAUNCH if path.endswith(".sh") else _SETTINGS
         if pattern.search(text):
@@ -175,7 +175,7 @@ def write(folder: Path, document: str) -> Path:
     """Write the policy. Raises `BadUsage` where there is one already: nothing is overwritten."""
     path = folder / OWN
     project = folder / PROJECT
-    data = content(str(project))
+    data = read_small_file(str(project))
     if data is not None and re.search(rb"^\s*\[\s*tool\s*\.\s*attncheck", data, re.MULTILINE):
         raise BadUsage(f"{PROJECT} has a table [tool.attncheck] already, which {OWN} would hide: nothing was written")
     try:

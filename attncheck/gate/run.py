@@ -46,12 +46,12 @@ def run(
 
     `inputs` remembers the files that were read. Raises `BadUsage` for a policy that cannot be asked.
     """
-    sources = named(asked) if sources is None else sources
+    sources = policy_sources(asked) if sources is None else sources
     check_policy(asked, bool(sources))
     return _Gate(asked, bench, say, sources, inputs or Inputs(sources), date or today()).run()
 
 
-def named(asked: Config) -> tuple[Source, ...]:
+def policy_sources(asked: Config) -> tuple[Source, ...]:
     """Return the launch files that the policy names. Raises `BadUsage` for one that cannot be read."""
     if not asked.launch:
         return ()
