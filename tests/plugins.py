@@ -9,11 +9,11 @@ from pathlib import Path
 HEAD = """
 import os, sys, threading, time
 from dataclasses import replace
-from attncheck.attention.backend import Backend, Found, Refused
+from attncheck.attention.backend import Backend, Installed, Refused
 from attncheck.attention.backends import sdpa_flash, sdpa_math
 
-def call(case):
-    return sdpa_math.call(case)
+def script_lines(case):
+    return sdpa_math.script_lines(case)
 
 MORE = {}
 
@@ -23,13 +23,13 @@ def right(inputs, deterministic):
 """
 TAIL = """
 BACKEND = Backend(
-    "{name}", "a planted fault", "fault", Found, sdpa_math.refuse, run, call, **MORE
+    "{name}", "a planted fault", "fault", Installed, sdpa_math.refuse, run, script_lines, **MORE
 )
 """
 
 
 def plant(folder: Path, name: str, source: str) -> dict[str, str]:
-    """Write the backend `name`, whose `run` is in `source`, and return the environment that makes it known."""
+    """Write a plugin of backend `name` whose `run` is in `source`, and return the environment that makes it known."""
     return declare(folder, name, HEAD + textwrap.dedent(source) + TAIL.format(name=name))
 
 

@@ -1,8 +1,8 @@
-"""The room of backends: one file each, holding one frozen `BACKEND`: what computes attention for us.
+"""The record of an attention backend; each module of `attncheck.attention.backends` holds one, frozen: `BACKEND`.
 
 A backend refuses a case with a reason, or runs it. It never falls back to another kernel: the question is about this
-one, so it also says by which names its kernels and operators are known when they are seen at work. A backend's module
-imports neither torch nor what it stands for at its top: it is loaded before anything heavy is.
+one, so it also names the kernels and operators that a trace shows when it runs. A backend's module imports neither
+torch nor its own package at its top: it is loaded before anything heavy is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Installed:
-    """What `find` saw without importing anything heavy: a version, or why the backend cannot be had here."""
+    """What `Backend.installed` finds without importing anything heavy: a version, or why the package is missing."""
 
     version: str = ""
     missing: str = ""
@@ -30,7 +30,7 @@ class Installed:
 
 @dataclass(frozen=True)
 class Device:
-    """Where cases run."""
+    """The device that cases run on."""
 
     kind: Literal["cpu", "cuda"]
     name: str = "CPU"
@@ -50,16 +50,16 @@ class Outputs:
     dk: Tensor | None = None
     dv: Tensor | None = None
     dsinks: Tensor | None = None
-    ran: tuple[str, ...] = ()  # operators that the backend itself saw at work, such as an autograd node
+    operators: tuple[str, ...] = ()  # operators that the backend itself knows to have run, such as an autograd node
 
 
-def no_more(case: Case, device: Device) -> tuple[float, float]:
-    """Return that a kernel's gradients are rounded once, at the end."""
+def no_extra_roundings(case: Case, device: Device) -> tuple[float, float]:
+    """Return (0, 0): a kernel's gradients are rounded once, at the end."""
     return 0.0, 0.0
 
 
-def one_kernel(case: Case) -> float:
-    """Return the class factor of a single kernel: no legitimate rounding beyond the noise model's."""
+def unit_class_factor(case: Case) -> float:
+    """Return 1, the class factor of a single kernel: no legitimate rounding beyond the noise model's."""
     return 1.0
 
 
@@ -72,10 +72,10 @@ class Backend:
     """One attention implementation.
 
     `run(inputs, deterministic)` computes forward and, where the case asks, backward; it raises `Refused` for what only
-    the call itself can know. `refuse(case, device)` returns why it cannot run a case, or "". `seen` is a regular
-    expression for the names of its own kernels (GPU) and operators (CPU); empty where anything may serve that is no
-    other backend's. `noise` is the class of rounding it is judged by. `script_lines(case)` returns the lines
-    of Python that call it on q, k, v, for a script that stands alone; None where it brings none.
+    the call itself can know. `refuse(case, device)` returns why it cannot run a case, or "". `kernel_pattern` is a
+    regular expression for the names of its own kernels (GPU) and operators (CPU); empty where anything may serve that
+    is no other backend's. `noise` is the class of rounding it is judged by. `script_lines(case)` returns the lines of
+    Python that call it on q, k, v, for a script that stands alone; None where it brings none.
     """
 
     name: str
@@ -87,7 +87,9 @@ class Backend:
     script_lines: Callable[[Case], tuple[str, ...]] | None = None
     kernel_pattern: str = ""
     noise: Literal["fused", "eager"] = "fused"
-    roundings: Callable[[Case, Device], tuple[float, float]] = no_more  # further ones, while summing dq; dk and dv
+    roundings: Callable[[Case, Device], tuple[float, float]] = (
+        no_extra_roundings  # further ones, while summing dq; dk and dv
+    )
     rounded_bias: bool = False  # takes ALiBi as a mask in the case's dtype
     bytes_per_score: float = 0.0  # bytes it holds per score entry, where it holds them
     compiles: bool = False  # each new shape costs seconds: a suite gives it few
@@ -97,4 +99,4 @@ class Backend:
     sharding: Sharding | None = (
         None  # context parallelism's: `run` gets a rank's shard and returns that shard's outputs
     )
-    class_factor: Callable[[Case], float] = one_kernel  # how much more it may legitimately round
+    class_factor: Callable[[Case], float] = unit_class_factor  # how much more it may legitimately round

@@ -1,4 +1,4 @@
-"""The device that cases run on, opened in a worker or a rank, and what its errors say."""
+"""The device that cases run on, opened in a worker or a rank, and what its exceptions mean."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from attncheck.attention.backend import Device
 
 
 def device_of(kind: str) -> Device:
-    """Return the device that cases run on, and fix what would blur the reference: no TF32, no 16-bit sums."""
+    """Return the device that cases run on, and turn off what would blur the reference: TF32 and 16-bit sums."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     if hasattr(torch.backends.cuda, "allow_fp16_bf16_reduction_math_sdp"):
         torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)
-    numbers = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    release = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+    version = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    release = (int(version[1]), int(version[2])) if version else (0, 0)
     if kind == "cuda":
         properties = torch.cuda.get_device_properties(0)
         return Device("cuda", properties.name, (properties.major, properties.minor), release)
@@ -29,29 +29,31 @@ def device_of(kind: str) -> Device:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Say whether there was no memory, on the device or on the host: the machine's limit, not the backend's."""
+    """Return whether memory ran out, on the device or on the host: the machine's limit, not the backend's."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)[:1000]
 
 
 def message(error: BaseException) -> str:
     """Return an exception's name and the first line of its message, fit to be printed."""
     try:
-        first = (str(error).strip().splitlines() or ["no message"])[0][:300]
+        first_line = (str(error).strip().splitlines() or ["no message"])[0][:300]
     except Exception:  # an exception whose own text raises
-        first = "no message"
-    return f"{type(error).__name__}: " + "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in first)
+        first_line = "no message"
+    return f"{type(error).__name__}: " + "".join(
+        c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in first_line
+    )
 
 
 def open_device(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> Device:
-    """Open the device that `message` asks for ("auto", "cpu", "cuda") and send what it is.
+    """Open the device that `message` names ("auto", "cpu", "cuda") and send what it is.
 
     Ends the process, after sending the reason, where there is no such device.
     """
     torch.set_num_threads(message["threads"])
     kind = message["device"]
     if kind == "cuda" and not torch.cuda.is_available():
-        why = f"torch {torch.__version__} is built without CUDA" if torch.version.cuda is None else "none is visible"
-        send({"unanswered": f"there is no CUDA device to measure on: {why}; `attncheck doctor` says more"})
+        reason = f"torch {torch.__version__} is built without CUDA" if torch.version.cuda is None else "none is visible"
+        send({"unanswered": f"there is no CUDA device to measure on: {reason}; `attncheck doctor` says more"})
         os._exit(0)
     if kind == "auto":
         kind = "cuda" if torch.cuda.is_available() else "cpu"

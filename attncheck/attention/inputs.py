@@ -20,7 +20,7 @@ from attncheck.core.cases import Case, sampled_rows, segments, visible_bounds
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a backend is given: q, k, v and dout in the case's dtype and layout; sinks and ALiBi slopes in float32."""
+    """What a backend is called on: q, k, v, dout in the case's dtype and layout; sinks and ALiBi slopes in float32."""
 
     case: Case
     device: str
@@ -38,41 +38,43 @@ def make(case: Case, device: str) -> Inputs:
     """Return the inputs of a case on `device`: the same bits for the same case, device kind and torch."""
     generator = torch.Generator(device=device).manual_seed(case.seed + 1)
 
-    def normal(*shape: int) -> Tensor:
+    def draw_normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, device=device)
 
-    q = _distributed(case, normal, case.batch, case.seqlen_q, case.num_heads, case.head_dim)
-    k = _distributed(case, normal, case.batch, case.seqlen_k, case.num_kv_heads, case.head_dim)
-    v = _distributed(case, normal, case.batch, case.seqlen_k, case.num_kv_heads, case.v_head_dim)
-    dout = _distributed(case, normal, case.batch, case.seqlen_q, case.num_heads, case.v_head_dim)
-    q, k, v = _shaped(case, q, k, v)
+    q = _draw_values(case, draw_normal, case.batch, case.seqlen_q, case.num_heads, case.head_dim)
+    k = _draw_values(case, draw_normal, case.batch, case.seqlen_k, case.num_kv_heads, case.head_dim)
+    v = _draw_values(case, draw_normal, case.batch, case.seqlen_k, case.num_kv_heads, case.v_head_dim)
+    dout = _draw_values(case, draw_normal, case.batch, case.seqlen_q, case.num_heads, case.v_head_dim)
+    q, k, v = _scale_values(case, q, k, v)
     if case.values == "small":
         dout = dout * 0.05
     if not case.every_row:
-        kept = torch.zeros(case.seqlen_q, dtype=torch.bool, device=device)
-        kept[list(sampled_rows(case))] = True
-        dout = dout * kept[None, :, None, None]
+        is_sampled = torch.zeros(case.seqlen_q, dtype=torch.bool, device=device)
+        is_sampled[list(sampled_rows(case))] = True
+        dout = dout * is_sampled[None, :, None, None]
     # Some kernels take sinks in bfloat16 only: such values are the same to all.
-    sinks = normal(case.num_heads).to(torch.bfloat16).float() if case.sinks else None
+    sinks = draw_normal(case.num_heads).to(torch.bfloat16).float() if case.sinks else None
     slopes = alibi_slopes(case.num_heads, device) if case.alibi else None
     dtype = getattr(torch, case.dtype)
     inputs = Inputs(case, device, q.to(dtype), k.to(dtype), v.to(dtype), dout.to(dtype), sinks, slopes)
-    return strided(silent_padding(inputs))
+    return apply_strides(zero_padding_dout(inputs))
 
 
-def _distributed(case: Case, normal: object, *shape: int) -> Tensor:
-    assert callable(normal)
-    values: Tensor = normal(*shape)
+def _draw_values(case: Case, draw_normal: object, *shape: int) -> Tensor:
+    """Return random values of the case's distribution, in float32."""
+    assert callable(draw_normal)
+    values: Tensor = draw_normal(*shape)
     if case.values == "outlier":
-        spikes: Tensor = 10.0 * normal(*shape) * (normal(*shape).abs() > 3.2905)  # one in a thousand
+        spikes: Tensor = 10.0 * draw_normal(*shape) * (draw_normal(*shape).abs() > 3.2905)  # one in a thousand
         return values + spikes
     if case.values == "long_tail":
-        chi: Tensor = sum(normal(*shape).square() for _ in range(3))
-        return values / (chi / 3.0).sqrt()
+        chi_square: Tensor = sum(draw_normal(*shape).square() for _ in range(3))
+        return values / (chi_square / 3.0).sqrt()
     return values
 
 
-def _shaped(case: Case, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _scale_values(case: Case, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return q, k, v scaled as the case's `values` name it."""
     if case.values == "large":
         return q * 4.0, k * 2.0, v
     if case.values == "constant_v":
@@ -84,37 +86,37 @@ def _shaped(case: Case, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor
     return q, k, v
 
 
-def silent_padding(inputs: Inputs) -> Inputs:
-    """Return `inputs` with no gradient flowing into padding and into rows that see no key: a loss ignores them.
+def zero_padding_dout(inputs: Inputs) -> Inputs:
+    """Return `inputs` with dout zero in padding and in rows that see no key: a loss ignores them.
 
     What attention to nothing is, is a convention (0, NaN, or the mean of v); no verdict rests on it.
     """
     case = inputs.case
-    kept = torch.zeros(case.batch, case.seqlen_q, dtype=torch.bool, device=inputs.device)
+    has_keys = torch.zeros(case.batch, case.seqlen_q, dtype=torch.bool, device=inputs.device)
     for segment in segments(case):
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
         low, high = visible_bounds(case, q, k)
-        kept[segment.batch, segment.q_start + max(0, -high) : segment.q_start + max(0, min(q, k - low))] = k > 0
-    if bool(kept.all()):
+        has_keys[segment.batch, segment.q_start + max(0, -high) : segment.q_start + max(0, min(q, k - low))] = k > 0
+    if bool(has_keys.all()):
         return inputs
-    return replace(inputs, dout=inputs.dout * kept[:, :, None, None])
+    return replace(inputs, dout=inputs.dout * has_keys[:, :, None, None])
 
 
-def strided(inputs: Inputs) -> Inputs:
-    """Return `inputs` with the same values in the memory layout that the case asks for."""
+def apply_strides(inputs: Inputs) -> Inputs:
+    """Return `inputs` with the same values in the memory layout of the case's `strides`."""
     case = inputs.case
     if case.strides == "transposed":  # (batch, heads, seqlen, head_dim) in memory, as SDPA callers have it
-        q, k, v, dout = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in _tensors(inputs))
+        q, k, v, dout = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in _input_tensors(inputs))
         return replace(inputs, q=q, k=k, v=v, dout=dout)
     if case.strides == "sliced":  # slices of one fused projection
-        whole = torch.cat((inputs.q, inputs.k, inputs.v), dim=2)
-        q, k, v = whole.split((case.num_heads, case.num_kv_heads, case.num_kv_heads), dim=2)
+        qkv = torch.cat((inputs.q, inputs.k, inputs.v), dim=2)
+        q, k, v = qkv.split((case.num_heads, case.num_kv_heads, case.num_kv_heads), dim=2)
         return replace(inputs, q=q, k=k, v=v)
-    if case.strides == "expanded":  # one kv head seen as many, and one gradient row seen as all
+    if case.strides == "expanded":  # one kv head viewed as many, and one head of dout as all
         k, v = (x[:, :, :1].expand(-1, -1, case.num_kv_heads, -1) for x in (inputs.k, inputs.v))
         return replace(inputs, k=k, v=v, dout=inputs.dout[:, :, :1].expand_as(inputs.dout))
     return inputs
 
 
-def _tensors(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _input_tensors(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return inputs.q, inputs.k, inputs.v, inputs.dout

@@ -1,4 +1,4 @@
-"""What really ran: names of kernels on a GPU, of operators on the CPU, and whose they are."""
+"""What really ran: names of kernels on a GPU, of operators on the CPU, and the backend that they belong to."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from attncheck.attention.backend import Backend
 
 T = TypeVar("T")
-OVERHEAD = (
+OVERHEAD_PREFIXES = (
     *("cuda", "cuLaunch", "Memcpy", "Memset"),
     *("Activity Buffer", "Lazy Function", "Command Buffer", "Runtime Trig"),
 )
 
 
-class _Listener(TorchDispatchMode):
-    """Writes down every operator that is dispatched, in forward and backward."""
+class _OperatorRecorder(TorchDispatchMode):
+    """Records the name of every operator that is dispatched, in forward and backward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,30 +31,30 @@ class _Listener(TorchDispatchMode):
 
 
 def watch(call: Callable[[], T], device: str) -> tuple[T, tuple[str, ...]]:
-    """Return what `call` returns, and the names of the kernels (CUDA) or operators (CPU) it ran."""
+    """Return what `call` returns, and the names of the kernels (CUDA) or operators (CPU) that it ran."""
     if torch.device(device).type != "cuda":
-        with _Listener() as listener:
-            answer = call()
-        return answer, tuple(sorted(listener.names))
+        with _OperatorRecorder() as recorder:
+            result = call()
+        return result, tuple(sorted(recorder.names))
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        answer = call()
+        result = call()
         torch.cuda.synchronize()
-    names = {event.key for event in profiler.key_averages() if not event.key.startswith(OVERHEAD)}
-    return answer, tuple(sorted(names))
+    names = {event.key for event in profiler.key_averages() if not event.key.startswith(OVERHEAD_PREFIXES)}
+    return result, tuple(sorted(names))
 
 
-def another(backend: Backend, names: Iterable[str], others: Iterable[Backend], everything: bool = True) -> str:
-    """Return what ran in place of `backend`, or "": another's names are there, or its own are missing.
+def foreign_kernels(backend: Backend, names: Iterable[str], others: Iterable[Backend], complete: bool = True) -> str:
+    """Return what ran in place of `backend`, or "": another backend's kernels ran, or its own did not.
 
-    Its own can be missed only where `names` is `everything` that ran, not just an autograd node; a profiler that saw
-    nothing at all proves nothing. Backends of one package share their kernels.
+    That its own did not run can be told only where `names` is the `complete` trace, not just an autograd node; an empty
+    trace proves nothing. Backends of one package share their kernels.
     """
-    seen = tuple(names)
-    if not seen:
+    kernel_names = tuple(names)
+    if not kernel_names:
         return ""
-    if backend.kernel_pattern and any(re.search(backend.kernel_pattern, name) for name in seen):
+    if backend.kernel_pattern and any(re.search(backend.kernel_pattern, name) for name in kernel_names):
         return ""
     for other in others:
         if (
@@ -62,16 +62,18 @@ def another(backend: Backend, names: Iterable[str], others: Iterable[Backend], e
             and not other.compiles
             and other.package + other.kernel_pattern != backend.package + backend.kernel_pattern
         ):
-            strange = next((name for name in seen if re.search(other.kernel_pattern, name)), None)
-            if strange is not None:
-                return f"{other.name} ({strange[:80]})"
-    if backend.kernel_pattern and everything:
-        return f"something else ({', '.join(name[:60] for name in seen[:3])})"
+            foreign = next((name for name in kernel_names if re.search(other.kernel_pattern, name)), None)
+            if foreign is not None:
+                return f"{other.name} ({foreign[:80]})"
+    if backend.kernel_pattern and complete:
+        return f"something else ({', '.join(name[:60] for name in kernel_names[:3])})"
     return ""
 
 
-def own(backend: Backend, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names worth showing: the backend's own, or the first few."""
-    seen = tuple(names)
-    mine = tuple(name for name in seen if backend.kernel_pattern and re.search(backend.kernel_pattern, name))
-    return tuple(name[:120] for name in (mine or seen)[:4])
+def own_kernels(backend: Backend, names: Iterable[str]) -> tuple[str, ...]:
+    """Return up to four kernel names worth showing: the backend's own, or the first ones."""
+    kernel_names = tuple(names)
+    matching = tuple(
+        name for name in kernel_names if backend.kernel_pattern and re.search(backend.kernel_pattern, name)
+    )
+    return tuple(name[:120] for name in (matching or kernel_names)[:4])

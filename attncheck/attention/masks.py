@@ -1,4 +1,4 @@
-"""What a query may see, as tensors."""
+"""Masks, cu_seqlens and ALiBi biases of a case, as tensors."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch import Tensor
 from attncheck.core.cases import Case, diagonal_shift, segments, visible_bounds
 
 
-def visible(case: Case, rows: Tensor, seqlen_q: int, seqlen_k: int, first: int, last: int) -> Tensor:
-    """Return which keys first..last-1 of a document its queries `rows` see: bool `(rows, last - first)`."""
+def mask_block(case: Case, rows: Tensor, seqlen_q: int, seqlen_k: int, first: int, last: int) -> Tensor:
+    """Return whether each query in `rows` sees keys first..last-1 of its document: bool `(rows, last - first)`."""
     low, high = visible_bounds(case, seqlen_q, seqlen_k)
     distance = torch.arange(first, last, dtype=torch.int32, device=rows.device)[None, :] - rows.to(torch.int32)[:, None]
     return (distance >= low) & (distance <= high)
 
 
-def whole(case: Case, device: str) -> Tensor:
+def build_mask(case: Case, device: str) -> Tensor:
     """Return the mask of a case: bool `(batch, 1, seqlen_q, seqlen_k)`, True where a key is seen.
 
     A dense case's mask has a batch of 1. Rows of padding see nothing.
@@ -26,51 +26,52 @@ def whole(case: Case, device: str) -> Tensor:
         if segment.batch >= batch:
             break
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
-        block = visible(case, torch.arange(q, device=device), q, k, 0, k)
+        block = mask_block(case, torch.arange(q, device=device), q, k, 0, k)
         mask[segment.batch, 0, segment.q_start : segment.q_stop, segment.k_start : segment.k_stop] = block
     return mask
 
 
-def cu_seqlens(seqlens: tuple[int, ...], device: str) -> Tensor:
+def build_cu_seqlens(seqlens: tuple[int, ...], device: str) -> Tensor:
     """Return int32 `(documents + 1,)`: where each document begins, and the total."""
     lengths = torch.tensor((0, *seqlens), dtype=torch.int32)
     return lengths.cumsum(0, dtype=torch.int32).to(device)
 
 
-def documents(case: Case, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return, for each position of q and k, its document (-1: padding) and its place in it: int32 `(batch, seqlen)`.
+def document_positions(case: Case, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return each token's document (-1 or -2: padding) and its position in it: int32 `(batch, seqlen)`, for q and k.
 
-    In the order q's document, q's place, k's document, k's place; places are shifted so that one rule of distance
-    serves every document: a key is seen where low <= k's place - q's place <= high with `bounds(case, 0, 0)`.
+    In the order q's document, q's position, k's document, k's position; positions are shifted so that one rule of
+    distance serves every document: a key is seen where low <= k's position - q's position <= high, with
+    `visible_bounds(case, 0, 0)`.
     """
     q_document = torch.full((case.batch, case.seqlen_q), -1, dtype=torch.int32)
     k_document = torch.full((case.batch, case.seqlen_k), -2, dtype=torch.int32)
-    q_place, k_place = torch.zeros_like(q_document), torch.zeros_like(k_document)
+    q_position, k_position = torch.zeros_like(q_document), torch.zeros_like(k_document)
     for segment in segments(case):
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
-        moved = diagonal_shift(case, q, k)
+        shift = diagonal_shift(case, q, k)
         q_document[segment.batch, segment.q_start : segment.q_stop] = segment.index
         k_document[segment.batch, segment.k_start : segment.k_stop] = segment.index
-        q_place[segment.batch, segment.q_start : segment.q_stop] = torch.arange(q, dtype=torch.int32) + moved
-        k_place[segment.batch, segment.k_start : segment.k_stop] = torch.arange(k, dtype=torch.int32)
-    return q_document.to(device), q_place.to(device), k_document.to(device), k_place.to(device)
+        q_position[segment.batch, segment.q_start : segment.q_stop] = torch.arange(q, dtype=torch.int32) + shift
+        k_position[segment.batch, segment.k_start : segment.k_stop] = torch.arange(k, dtype=torch.int32)
+    return q_document.to(device), q_position.to(device), k_document.to(device), k_position.to(device)
 
 
 def alibi_slopes(num_heads: int, device: str) -> Tensor:
-    """Return slopes for ALiBi: float32 `(num_heads,)`, 2^(-8 h / heads), h from 1.
+    """Return ALiBi's slopes: float32 `(num_heads,)`, 2^(-8 h / heads), h from 1.
 
     Those of Press et al. 2021 (arXiv 2108.12409) where the number of heads is a power of two.
     """
     return torch.tensor([2.0 ** (-8.0 * (head + 1) / num_heads) for head in range(num_heads)], device=device)
 
 
-def whole_bias(case: Case, slopes: Tensor) -> Tensor:
-    """Return ALiBi's bias of a case `(heads, seqlen_q, seqlen_k)`, in slopes' dtype."""
+def build_alibi_bias(case: Case, slopes: Tensor) -> Tensor:
+    """Return ALiBi's bias of a case: `(heads, seqlen_q, seqlen_k)`, in slopes' dtype."""
     rows = torch.arange(case.seqlen_q, device=slopes.device)
-    return alibi_bias(slopes, rows, diagonal_shift(case, case.seqlen_q, case.seqlen_k), 0, case.seqlen_k)
+    return alibi_bias_block(slopes, rows, diagonal_shift(case, case.seqlen_q, case.seqlen_k), 0, case.seqlen_k)
 
 
-def alibi_bias(slopes: Tensor, rows: Tensor, offset: int, first: int, last: int) -> Tensor:
+def alibi_bias_block(slopes: Tensor, rows: Tensor, offset: int, first: int, last: int) -> Tensor:
     """Return flash-attn's ALiBi bias `(heads, rows, last - first)`: -slope · |row + offset - key|, in slopes' dtype."""
     distance = (rows[:, None] + offset - torch.arange(first, last, device=rows.device)[None, :]).abs()
     return -slopes[:, None, None] * distance.to(slopes.dtype)

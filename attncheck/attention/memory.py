@@ -15,18 +15,18 @@ import torch
 from attncheck.attention.backend import Backend
 from attncheck.core.cases import BYTES, Case
 
-CHUNK = {"cpu": 1 << 28, "cuda": 5 << 30}  # what the reference's chunks take at most
-WAIT = 0.02  # seconds between tries for a lock
-WAITING_TOLD = 100  # tries between two words about it
+CHUNK_BYTES = {"cpu": 1 << 28, "cuda": 5 << 30}  # of the reference's chunks at most
+POLL_SECONDS = 0.02  # between tries for a lock
+POLLS_PER_REPORT = 100  # tries between two calls of `on_wait`
 REFERENCE_BYTES = 8 + 4 + 8  # per element: the wide result, its sigma, and what comparing takes
 
 
-def needed(case: Case, kind: str, backend: Backend) -> int:
-    """Return about how many bytes a case takes at its peak: inputs, results, the reference, the kernel's own scores."""
+def estimate_bytes(case: Case, kind: str, backend: Backend) -> int:
+    """Return about how many bytes a case takes at its peak: inputs, results, reference, the kernel's own scores."""
     q = case.batch * case.seqlen_q * case.num_heads * (case.head_dim + case.v_head_dim)
     k = case.batch * case.seqlen_k * case.num_kv_heads * (case.head_dim + case.v_head_dim)
     judged = (q if case.every_row else 0) + k
-    chunk = min(CHUNK[kind], 80 * case.scores)
+    chunk = min(CHUNK_BYTES[kind], 80 * case.scores)
     mask = case.batch * case.seqlen_q * case.seqlen_k * (5 if case.needs_mask else 0)
     return math.ceil(
         (q + k) * (BYTES[case.dtype] * 4 + 4)
@@ -37,26 +37,27 @@ def needed(case: Case, kind: str, backend: Backend) -> int:
     )
 
 
-def free(kind: str) -> int:
-    """Return the bytes that can be had: on the GPU as the driver says, with what torch holds in reserve."""
+def free_bytes(kind: str) -> int:
+    """Return the bytes that can be allocated: on the GPU what the driver reports plus what torch has reserved."""
     if kind == "cuda":
         unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         return int(torch.cuda.mem_get_info()[0]) + unused
-    return min(_available(), _cgroup())
+    return min(_available_host_bytes(), _cgroup_free_bytes())
 
 
-def give_back(kind: str) -> None:
-    """Return what torch holds in reserve to the driver, for the other workers."""
+def release_cached_memory(kind: str) -> None:
+    """Return torch's unused reserved memory to the driver, for the other workers."""
     if kind == "cuda":
         torch.cuda.empty_cache()
 
 
-def told(size: int) -> str:
-    """Return a size as people say it."""
+def format_bytes(size: int) -> str:
+    """Return a number of bytes in GiB or MiB, as text."""
     return f"{size / (1 << 30):.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):.0f} MiB"
 
 
-def _available() -> int:
+def _available_host_bytes() -> int:
+    """Return the host's MemAvailable, 2^62 where it cannot be read."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -66,8 +67,8 @@ def _available() -> int:
     return 1 << 62
 
 
-def _cgroup() -> int:
-    """Return what a container's limit (cgroup v2) leaves."""
+def _cgroup_free_bytes() -> int:
+    """Return the bytes that a container's limit (cgroup v2) leaves."""
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
         used = int(Path("/sys/fs/cgroup/memory.current").read_text())
@@ -79,36 +80,37 @@ def _cgroup() -> int:
 
 
 @contextlib.contextmanager
-def turn(
-    folder: str, case: Case, kind: str, backend: Backend, slots: int, waiting: Callable[[], None]
+def wait_for_memory(
+    folder: str, case: Case, kind: str, backend: Backend, slots: int, on_wait: Callable[[], None]
 ) -> Iterator[None]:
-    """Wait until a case may run beside the other workers' ones; `waiting` is called every few seconds meanwhile.
+    """Wait until a case may run beside the other workers' cases, and hold its lock for the block.
 
-    A case that needs more than its share of what is free runs alone. The locks are the kernel's, so that a worker that
-    dies gives them back; everyone passes the gate, so that small cases cannot keep a large one out for ever.
+    `on_wait` is called every few seconds meanwhile. A case that needs more than its share of what is free runs alone.
+    The locks are the operating system's, so that a worker that dies releases them; every case passes the gate, so that
+    small cases cannot keep a large one out for ever.
     """
-    large = slots > 1 and needed(case, kind, backend) > free(kind) / (2 * slots)
+    large = slots > 1 and estimate_bytes(case, kind, backend) > free_bytes(kind) / (2 * slots)
     with open(Path(folder) / "gate", "ab") as gate, open(Path(folder) / "turn", "ab") as stream:
-        _lock(gate, fcntl.LOCK_EX, kind, waiting)
-        _lock(stream, fcntl.LOCK_EX if large else fcntl.LOCK_SH, kind, waiting)
+        _acquire_lock(gate, fcntl.LOCK_EX, kind, on_wait)
+        _acquire_lock(stream, fcntl.LOCK_EX if large else fcntl.LOCK_SH, kind, on_wait)
         fcntl.flock(gate, fcntl.LOCK_UN)
         try:
             yield
         finally:
             if large:
-                give_back(kind)
+                release_cached_memory(kind)
 
 
-def _lock(stream: IO[bytes], mode: int, kind: str, waiting: Callable[[], None]) -> None:
-    tries = 0
+def _acquire_lock(stream: IO[bytes], mode: int, kind: str, on_wait: Callable[[], None]) -> None:
+    polls = 0
     while True:
         try:
             fcntl.flock(stream, mode | fcntl.LOCK_NB)
             return
         except OSError:
-            if tries == 0:
-                give_back(kind)
-            if tries % WAITING_TOLD == 0:
-                waiting()
-            tries += 1
-            time.sleep(WAIT)
+            if polls == 0:
+                release_cached_memory(kind)
+            if polls % POLLS_PER_REPORT == 0:
+                on_wait()
+            polls += 1
+            time.sleep(POLL_SECONDS)

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 CALLS: list[dict[str, Any]] = []
-Answer = tuple[Tensor, Tensor]
+OutAndLse = tuple[Tensor, Tensor]
 
 
-def attention(
+def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -31,7 +31,7 @@ def attention(
     sinks: Tensor | None = None,
     added: Tensor | None = None,
     bottom_right: bool = True,
-) -> Answer:
+) -> OutAndLse:
     """Return out in q's dtype and the float32 LSE (batch, heads, seqlen) of (batch, seqlen, heads, head_dim)."""
     query, key, value = (x.float().transpose(1, 2) for x in (q, k, v))
     key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
@@ -43,14 +43,14 @@ def attention(
     shift = k.shape[1] - q.shape[1] if bottom_right else 0
     distance = torch.arange(k.shape[1])[None, :] - torch.arange(q.shape[1])[:, None] - shift
     left, right = (side if side is not None and side >= 0 else None for side in window)
-    seen = torch.ones_like(distance, dtype=torch.bool)
+    visible = torch.ones_like(distance, dtype=torch.bool)
     if causal:
-        seen &= distance <= 0
+        visible &= distance <= 0
     if left is not None:
-        seen &= distance >= -left
+        visible &= distance >= -left
     if right is not None:
-        seen &= distance <= right
-    scores = scores.masked_fill(~seen, -math.inf)
+        visible &= distance <= right
+    scores = scores.masked_fill(~visible, -math.inf)
     if sinks is not None:
         scores = torch.cat((scores, sinks.float()[None, :, None, None].expand(*scores.shape[:3], 1)), -1)
     lse = torch.logsumexp(scores, -1)
@@ -59,13 +59,15 @@ def attention(
     return out.transpose(1, 2).to(q.dtype), lse
 
 
-def documents(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *rest: Any, **more: Any) -> Answer:
+def attend_documents(
+    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *args: Any, **kwargs: Any
+) -> OutAndLse:
     """Return out (tokens, heads, head_dim) and LSE (heads, tokens) of documents packed one after another."""
     assert cu_q.dtype == cu_k.dtype == torch.int32
     outs, lses = [], []
     for i in range(len(cu_q) - 1):
         a, b, c, d = (int(x) for x in (cu_q[i], cu_q[i + 1], cu_k[i], cu_k[i + 1]))
-        out, lse = attention(q[None, a:b], k[None, c:d], v[None, c:d], *rest, **more)
+        out, lse = attend(q[None, a:b], k[None, c:d], v[None, c:d], *args, **kwargs)
         outs.append(out[0])
         lses.append(lse[0])
     return torch.cat(outs), torch.cat(lses, -1)
@@ -95,77 +97,79 @@ FA4_LENGTHS = (
     "qv=None, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, min_seqlen_k=None, "
     "seqused_q=None, seqused_k=None, gather_kv_indices=None, page_table=None"
 )
-WHOLE = "seqused_q=None, seqused_k=None"
+SEQUSED = "seqused_q=None, seqused_k=None"
 
 
-def fa3_old() -> ModuleType:
-    """Return v2.7.0's: no soft-cap, (out, lse)."""
-    return _module("flash_attn_interface", FA3_27, f"{LENGTHS}, {FA3_27}", always_lse=True)
+def fa3_v27() -> ModuleType:
+    """Return v2.7.0's module: no soft-cap, (out, lse)."""
+    return _make_module("flash_attn_interface", FA3_27, f"{LENGTHS}, {FA3_27}", always_lse=True)
 
 
-def fa3(with_lse: bool) -> ModuleType:
-    """Return v2.8.0's, with LSE, or v2.8.3's, which has the same signature and returns out alone."""
-    return _module("flash_attn_interface", FA3_28, f"{LENGTHS}, {WHOLE}, {FA3_28}", always_lse=with_lse)
+def fa3_v28(with_lse: bool) -> ModuleType:
+    """Return v2.8.0's module, with LSE, or v2.8.3's, which has the same signature and returns out alone."""
+    return _make_module("flash_attn_interface", FA3_28, f"{LENGTHS}, {SEQUSED}, {FA3_28}", always_lse=with_lse)
 
 
 def fa3_main(name: str = "flash_attn_interface") -> ModuleType:
-    """Return main's, which refuses to be deterministic beyond a head_dim of 192."""
-    return _module(name, FA3_MAIN, f"{LENGTHS}, {WHOLE}, {FA3_MAIN}", limit=192)
+    """Return main's module, which refuses to be deterministic beyond a head_dim of 192."""
+    return _make_module(name, FA3_MAIN, f"{LENGTHS}, {SEQUSED}, {FA3_MAIN}", limit=192)
 
 
-def vllm_fa3() -> ModuleType:
-    """Return vLLM's build of the Hub."""
-    return _module("vllm_flash_attn3", FA3_VLLM, f"{LENGTHS}, {WHOLE}, {FA3_VLLM}", always_lse=True)
+def fa3_vllm() -> ModuleType:
+    """Return the module of vLLM's build of the Hub."""
+    return _make_module("vllm_flash_attn3", FA3_VLLM, f"{LENGTHS}, {SEQUSED}, {FA3_VLLM}", always_lse=True)
 
 
-def fa2() -> ModuleType:
-    """Return the Hub's build of flash-attn 2."""
-    return _module("flash_attn2", FA2, f"{LENGTHS}, {FA2}")
+def fa2_hub() -> ModuleType:
+    """Return the module of the Hub's build of flash-attn 2."""
+    return _make_module("flash_attn2", FA2, f"{LENGTHS}, {FA2}")
 
 
 def fa4() -> ModuleType:
-    """Return flash-attn-4's, which returns (out, lse) always."""
-    return _module(
+    """Return flash-attn-4's module, whose functions always return (out, lse)."""
+    return _make_module(
         "flash_attn.cute", f"qv=None, gather_kv_indices=None, {FA4}", f"{FA4_LENGTHS}, {FA4}", always_lse=True
     )
 
 
-def _module(name: str, dense: str, packed: str, always_lse: bool = False, limit: int = 1 << 30) -> ModuleType:
+def _make_module(name: str, dense: str, packed: str, always_lse: bool = False, limit: int = 1 << 30) -> ModuleType:
     """Return a module with the two functions of the given parameters behind q, k, v."""
 
-    def answer(given: dict[str, Any]) -> Any:
-        CALLS.append({word: value for word, value in given.items() if word not in ("q", "k", "v")})
-        if given.get("deterministic") and given["q"].shape[-1] > limit:
+    def call_stub(arguments: dict[str, Any]) -> Any:
+        CALLS.append({name: value for name, value in arguments.items() if name not in ("q", "k", "v")})
+        if arguments.get("deterministic") and arguments["q"].shape[-1] > limit:
             raise RuntimeError("Deterministic backward not supported for hdim 256.")
-        out, lse = _answered(given)
-        return (out, lse, None) if given.get("return_attn_probs") else (out, lse) if always_lse else out
+        out, lse = _attend_arguments(arguments)
+        return (out, lse, None) if arguments.get("return_attn_probs") else (out, lse) if always_lse else out
 
     module = ModuleType(name)
     for function, parameters in (("flash_attn_func", dense), ("flash_attn_varlen_func", packed)):
         exec(
-            f"def {function}(q, k, v, {parameters}):\n    return answer(locals())", {"answer": answer}, module.__dict__
+            f"def {function}(q, k, v, {parameters}):\n    return answer(locals())",
+            {"answer": call_stub},
+            module.__dict__,
         )
     return module
 
 
-def _answered(given: dict[str, Any]) -> Answer:
-    q, k, v = given["q"], given["k"], given["v"]
-    sinks = given.get("learnable_sink")
-    if given.get("s_aux") is not None:
-        sinks = given["s_aux"].detach()
+def _attend_arguments(arguments: dict[str, Any]) -> OutAndLse:
+    q, k, v = arguments["q"], arguments["k"], arguments["v"]
+    sinks = arguments.get("learnable_sink")
+    if arguments.get("s_aux") is not None:
+        sinks = arguments["s_aux"].detach()
         assert sinks.dtype == torch.bfloat16
-    words = {name: given.get(name, default) for name, default in (("causal", False), ("softcap", 0.0))}
-    scale = given["softmax_scale"] or q.shape[-1] ** -0.5
-    words |= {"scale": scale, "window": given["window_size"], "sinks": sinks}
-    if given.get("cu_seqlens_q") is None:
-        return attention(q, k, v, added=_slopes(given.get("alibi_slopes"), q.shape[1], k.shape[1]), **words)
-    cu_q, cu_k = given["cu_seqlens_q"], given["cu_seqlens_k"]
-    assert given["max_seqlen_q"] == int((cu_q[1:] - cu_q[:-1]).max())
-    assert given["max_seqlen_k"] == int((cu_k[1:] - cu_k[:-1]).max())
-    return documents(q, k, v, cu_q, cu_k, **words)
+    kwargs = {name: arguments.get(name, default) for name, default in (("causal", False), ("softcap", 0.0))}
+    scale = arguments["softmax_scale"] or q.shape[-1] ** -0.5
+    kwargs |= {"scale": scale, "window": arguments["window_size"], "sinks": sinks}
+    if arguments.get("cu_seqlens_q") is None:
+        return attend(q, k, v, added=_alibi_bias(arguments.get("alibi_slopes"), q.shape[1], k.shape[1]), **kwargs)
+    cu_q, cu_k = arguments["cu_seqlens_q"], arguments["cu_seqlens_k"]
+    assert arguments["max_seqlen_q"] == int((cu_q[1:] - cu_q[:-1]).max())
+    assert arguments["max_seqlen_k"] == int((cu_k[1:] - cu_k[:-1]).max())
+    return attend_documents(q, k, v, cu_q, cu_k, **kwargs)
 
 
-def _slopes(slopes: Tensor | None, rows: int, keys: int) -> Tensor | None:
+def _alibi_bias(slopes: Tensor | None, rows: int, keys: int) -> Tensor | None:
     if slopes is None:
         return None
     distance = torch.arange(rows)[:, None] + keys - rows - torch.arange(keys)[None, :]
@@ -207,12 +211,12 @@ class Operator:
     reasons: tuple[str, ...] = ()
 
     @classmethod
-    def not_supported_reasons(cls, asked: Any) -> list[str]:
+    def not_supported_reasons(cls, inputs: Any) -> list[str]:
         return list(cls.reasons)
 
 
 @dataclass
-class Asked:
+class FmhaInputs:
     query: Tensor
     key: Tensor
     value: Tensor
@@ -221,21 +225,23 @@ class Asked:
     scale: float | None = None
 
 
-def _efficient(query: Tensor, key: Tensor, value: Tensor, attn_bias: Any, scale: float, packed_lse: bool) -> Answer:
+def _attend_fmha(
+    query: Tensor, key: Tensor, value: Tensor, attn_bias: Any, scale: float, packed_lse: bool
+) -> OutAndLse:
     assert query.shape[2] == key.shape[2] == value.shape[2]
     if isinstance(attn_bias, Tensor):
         assert attn_bias.stride(2) % 8 == 0 and attn_bias.shape[:2] == (query.shape[0], query.shape[2])
-        return attention(query, key, value, scale, added=attn_bias)
-    found = attn_bias or Bias()
-    mask: dict[str, Any] = {"causal": found.causal, "window": found.window, "bottom_right": found.bottom_right}
-    if not found.q:
-        return attention(query, key, value, scale, **mask)
-    cu_q, cu_k = (torch.tensor([0, *x]).cumsum(0, dtype=torch.int32) for x in (found.q, found.k))
-    out, lse = documents(query[0], key[0], value[0], cu_q, cu_k, scale, **mask)
+        return attend(query, key, value, scale, added=attn_bias)
+    bias = attn_bias or Bias()
+    mask: dict[str, Any] = {"causal": bias.causal, "window": bias.window, "bottom_right": bias.bottom_right}
+    if not bias.q:
+        return attend(query, key, value, scale, **mask)
+    cu_q, cu_k = (torch.tensor([0, *x]).cumsum(0, dtype=torch.int32) for x in (bias.q, bias.k))
+    out, lse = attend_documents(query[0], key[0], value[0], cu_q, cu_k, scale, **mask)
     if packed_lse:
         return out[None], lse[None]
-    rows = torch.full((len(found.q), query.shape[2], -max(found.q) // 32 * -32), math.inf)
-    for i, part in enumerate(lse.split(list(found.q), -1)):
+    rows = torch.full((len(bias.q), query.shape[2], -max(bias.q) // 32 * -32), math.inf)
+    for i, part in enumerate(lse.split(list(bias.q), -1)):
         rows[i, :, : part.shape[-1]] = part
     return out[None], rows
 
@@ -251,9 +257,9 @@ def memory_efficient_attention(
     op: tuple[type[Operator], type[Operator]],
     output_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Answer as xformers does with its operators pinned."""
+    """Return out as xformers does with its operators pinned."""
     CALLS.append({"attn_bias": attn_bias, "p": p, "scale": scale, "op": op})
-    return _efficient(query, key, value, attn_bias, scale, op[0].VARLEN_LSE_PACKED)[0]
+    return _attend_fmha(query, key, value, attn_bias, scale, op[0].VARLEN_LSE_PACKED)[0]
 
 
 def memory_efficient_attention_forward_requires_grad(
@@ -265,21 +271,21 @@ def memory_efficient_attention_forward_requires_grad(
     scale: float = 1.0,
     *,
     op: type[Operator],
-) -> Answer:
-    """Answer with LSE."""
-    return _efficient(query, key, value, attn_bias, scale, op.VARLEN_LSE_PACKED)
+) -> OutAndLse:
+    """Return out and LSE."""
+    return _attend_fmha(query, key, value, attn_bias, scale, op.VARLEN_LSE_PACKED)
 
 
-def xformers() -> dict[str, ModuleType]:
-    """Return the modules of a stand-in, by the names that they are imported by."""
+def xformers_modules() -> dict[str, ModuleType]:
+    """Return the stand-in's modules by the names that they are imported by."""
     names = ("xformers", "xformers.ops", "xformers.ops.fmha", "xformers.ops.fmha.common")
     modules = {name: ModuleType(name) for name in names}
     fmha = modules["xformers.ops.fmha"]
     members = {
         "memory_efficient_attention": memory_efficient_attention,
         "memory_efficient_attention_forward_requires_grad": memory_efficient_attention_forward_requires_grad,
-        "cutlass": _operators(packed=False, deterministic=True),
-        "flash": _operators(packed=True, deterministic=False),
+        "cutlass": _make_operators(packed=False, deterministic=True),
+        "flash": _make_operators(packed=True, deterministic=False),
         "attn_bias": SimpleNamespace(
             BlockDiagonalMask=SimpleNamespace(from_seqlens=lambda q, k: Bias(q=q, k=k)),
             LowerTriangularMask=lambda: Bias(True),
@@ -290,11 +296,11 @@ def xformers() -> dict[str, ModuleType]:
     }
     fmha.__dict__.update(members)
     modules["xformers.ops"].__dict__["fmha"] = fmha
-    modules["xformers.ops.fmha.common"].__dict__["Inputs"] = Asked
+    modules["xformers.ops.fmha.common"].__dict__["Inputs"] = FmhaInputs
     return modules
 
 
-def _operators(packed: bool, deterministic: bool) -> SimpleNamespace:
+def _make_operators(packed: bool, deterministic: bool) -> SimpleNamespace:
     forward = type("FwOp", (Operator,), {"VARLEN_LSE_PACKED": packed})
     backward = type("BwOp", (Operator,), {"VARLEN_LSE_PACKED": packed, "IS_DETERMINISTIC": deterministic})
     return SimpleNamespace(FwOp=forward, BwOp=backward)

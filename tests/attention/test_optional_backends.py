@@ -81,40 +81,44 @@ CASES = (
 
 
 @pytest.fixture(autouse=True)
-def _stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+def _stub_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
     stubs.CALLS.clear()
-    modules = {"flash_attn": ModuleType("flash_attn"), "flash_attn_interface": stubs.fa3_main(), **stubs.xformers()}
+    modules = {
+        "flash_attn": ModuleType("flash_attn"),
+        "flash_attn_interface": stubs.fa3_main(),
+        **stubs.xformers_modules(),
+    }
     modules["flash_attn.cute"] = stubs.fa4()
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     kernels = {
-        hub_flash_attn_2.REPOSITORY: stubs.fa2(),
+        hub_flash_attn_2.REPOSITORY: stubs.fa2_hub(),
         hub_flash_attn_3.REPOSITORY: stubs.fa3_main("flash_attn3"),
-        hub_vllm_flash_attn_3.REPOSITORY: stubs.vllm_fa3(),
+        hub_vllm_flash_attn_3.REPOSITORY: stubs.fa3_vllm(),
     }
     monkeypatch.setattr(hub_kernels, "load", kernels.__getitem__)
 
 
-def verdict(backend: Backend, case: Case) -> str:
+def judge_backend(backend: Backend, case: Case) -> str:
     inputs = make(case, "cpu")
     outputs = backend.run(inputs, False)
-    found = scores(outputs, reference(inputs, backend.noise, backend.rounded_bias))
-    wanted = {"out", "dq", "dk", "dv"} if case.backward else {"out"}
-    assert wanted <= {score.tensor for score in found}
-    answer = judge(Run(backend.name, case, "ok", scores=tuple(found)))
-    return "pass" if answer.answer == "pass" else f"{answer.answer}: {answer.reason}"
+    tensor_scores = scores(outputs, reference(inputs, backend.noise, backend.rounded_bias))
+    expected = {"out", "dq", "dk", "dv"} if case.backward else {"out"}
+    assert expected <= {score.tensor for score in tensor_scores}
+    verdict = judge(Run(backend.name, case, "ok", scores=tuple(tensor_scores)))
+    return "pass" if verdict.answer == "pass" else f"{verdict.answer}: {verdict.reason}"
 
 
-def accepted() -> list[Any]:
+def accepted_params() -> list[Any]:
     pairs = [(backend, with_name(case)) for backend in BACKENDS.values() for case in CASES]
     runs = [(backend, case) for backend, case in pairs if not backend.refuse(case, HOPPER)]
     return [pytest.param(backend, case, id=f"{backend.name}-{case.name}") for backend, case in runs]
 
 
-@pytest.mark.parametrize(("backend", "case"), accepted())
+@pytest.mark.parametrize(("backend", "case"), accepted_params())
 def test_a_case_that_is_not_refused_is_called_as_it_is_meant(backend: Backend, case: Case) -> None:
-    assert verdict(backend, case) == "pass"
+    assert judge_backend(backend, case) == "pass"
 
 
 def test_every_kind_of_case_reaches_the_backends_that_can_run_it() -> None:
@@ -132,19 +136,19 @@ def test_every_kind_of_case_reaches_the_backends_that_can_run_it() -> None:
     }
 
 
-def lse_is_judged(backend: Backend, case: Case) -> bool:
+def returns_lse(backend: Backend, case: Case) -> bool:
     return backend.run(make(case, "cpu"), False).lse is not None
 
 
 @pytest.mark.parametrize("backend", [b for b in BACKENDS.values() if b is not hub_vllm_flash_attn_3.BACKEND])
 def test_lse_is_compared_where_the_call_returns_it(backend: Backend) -> None:
-    assert lse_is_judged(backend, PLAIN)
+    assert returns_lse(backend, PLAIN)
 
 
 def test_sinks_are_values_that_bfloat16_holds_so_that_every_lse_can_be_compared() -> None:
     case = Case("test", (70,), (70,), sinks=True)
-    assert lse_is_judged(hub_vllm_flash_attn_3.BACKEND, case)
-    assert lse_is_judged(flash_attention_4.BACKEND, case)
+    assert returns_lse(hub_vllm_flash_attn_3.BACKEND, case)
+    assert returns_lse(flash_attention_4.BACKEND, case)
 
 
 def test_sinks_get_their_gradient_where_the_kernel_gives_one() -> None:
@@ -160,10 +164,10 @@ def test_the_arguments_are_the_ones_of_the_release() -> None:
     three, four = stubs.CALLS
     assert three["window_size"] == (32, -1)
     assert four["window_size"] == (32, None)
-    for given in (three, four):
-        assert given["softcap"] == 20.0
-        assert given["softmax_scale"] == 0.125
-        assert given["causal"] is given["deterministic"] is True
+    for arguments in (three, four):
+        assert arguments["softcap"] == 20.0
+        assert arguments["softmax_scale"] == 0.125
+        assert arguments["causal"] is arguments["deterministic"] is True
 
 
 # --- releases
@@ -174,15 +178,15 @@ def test_the_arguments_are_the_ones_of_the_release() -> None:
 def test_flash_attention_3_returns_lse_or_does_not(
     backend: Backend, with_lse: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "flash_attn_interface", stubs.fa3(with_lse))
-    assert verdict(backend, with_name(PLAIN)) == "pass"
-    assert lse_is_judged(backend, PLAIN) == with_lse
+    monkeypatch.setitem(sys.modules, "flash_attn_interface", stubs.fa3_v28(with_lse))
+    assert judge_backend(backend, with_name(PLAIN)) == "pass"
+    assert returns_lse(backend, PLAIN) == with_lse
 
 
 @pytest.mark.parametrize("backend", [flash_attention_3.BACKEND, flash_attention_3_varlen.BACKEND])
 def test_what_an_old_release_lacks_is_refused_by_name(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "flash_attn_interface", stubs.fa3_old())
-    assert verdict(backend, with_name(PLAIN)) == "pass"
+    monkeypatch.setitem(sys.modules, "flash_attn_interface", stubs.fa3_v27())
+    assert judge_backend(backend, with_name(PLAIN)) == "pass"
     with pytest.raises(Refused, match="this release of FlashAttention-3 has no argument softcap"):
         backend.run(make(replace(PLAIN, softcap=20.0), "cpu"), False)
 
@@ -207,7 +211,7 @@ def test_what_a_function_itself_cannot_do_is_a_refusal() -> None:
     ],
 )
 def test_only_an_admitted_limit_is_a_refusal(error: Exception, refused: bool) -> None:
-    with pytest.raises(Refused if refused else type(error)), flash_attn.limits("it"):
+    with pytest.raises(Refused if refused else type(error)), flash_attn.limits_as_refusals("it"):
         raise error
 
 
@@ -215,92 +219,92 @@ def test_arguments_that_change_nothing_are_left_out() -> None:
     def function(q: int, causal: bool = False) -> None: ...
 
     idle = {"window_size": (-1, -1), "softcap": 0.0, "alibi_slopes": None, "deterministic": False, "return_lse": True}
-    assert flash_attn.fitted(function, "it", causal=True, **idle) == {"causal": True}
+    assert flash_attn.supported_kwargs(function, "it", causal=True, **idle) == {"causal": True}
     for name, value in (("window_size", (0, 0)), ("softcap", 1.0), ("deterministic", True), ("sinks", torch.zeros(2))):
         with pytest.raises(Refused, match=name):
-            flash_attn.fitted(function, "it", **{name: value})
+            flash_attn.supported_kwargs(function, "it", **{name: value})
 
 
 # --- refusals
 
 
-def on(major: int, minor: int = 0) -> Device:
+def make_gpu(major: int, minor: int = 0) -> Device:
     return Device("cuda", "GPU", (major, minor), (2, 11))
 
 
 SHORT = Case("test", (70,), (70,))
 
 
-def sized(size: int, v_size: int = 0, **more: Any) -> Case:
-    return replace(SHORT, head_dim=size, v_head_dim=v_size or size, **more)
+def with_head_dim(size: int, v_size: int = 0, **changes: Any) -> Case:
+    return replace(SHORT, head_dim=size, v_head_dim=v_size or size, **changes)
 
 
 @pytest.mark.parametrize(
-    ("name", "case", "device", "words"),
+    ("name", "case", "device", "expected"),
     [
         ("flash_attention_3", SHORT, Device("cpu"), "CUDA only"),
-        ("flash_attention_3", SHORT, on(7, 5), "needs sm_80"),
-        ("flash_attention_3", SHORT, on(8), ""),
-        ("flash_attention_3", SHORT, on(8, 9), ""),
-        ("flash_attention_3", SHORT, on(9), ""),
-        ("flash_attention_3", SHORT, on(10), "nothing newer"),
-        ("flash_attention_3", SHORT, on(12), "nothing newer"),
-        ("flash_attention_3", replace(SHORT, dtype="float32"), on(9), "16-bit"),
-        ("flash_attention_3", replace(SHORT, sinks=True), on(9), "no sinks"),
-        ("flash_attention_3", replace(SHORT, alibi=True), on(9), "no ALiBi"),
-        ("flash_attention_3", replace(SHORT, dropout=0.1), on(9), "no dropout"),
-        ("flash_attention_3", replace(SHORT, layout="packed"), on(9), "flash_attention_3_varlen's"),
-        ("flash_attention_3_varlen", replace(SHORT, layout="packed"), on(9), ""),
-        ("flash_attention_3", sized(256), on(9), ""),
-        ("flash_attention_3", sized(264), on(9), "up to 256"),
-        ("flash_attention_3", sized(36), on(9), "multiple of 8"),
-        ("flash_attention_3", sized(192, 128), on(9), ""),
-        ("flash_attention_3", sized(192, 128), on(8), "Hopper only"),
-        ("flash_attention_3", sized(128, 64), on(9), "129 to 192"),
-        ("flash_attention_3", sized(64, 256), on(9), ""),
-        ("flash_attention_3", sized(64, 512), on(9), "no backward"),
-        ("flash_attention_3", sized(64, 512, backward=False), on(9), ""),
-        ("flash_attention_4", SHORT, on(8), "no backward on sm_8x"),
-        ("flash_attention_4", replace(SHORT, backward=False), on(8), ""),
-        ("flash_attention_4", replace(SHORT, backward=False, sinks=True), on(8), "no sinks on sm_8x"),
-        ("flash_attention_4", replace(SHORT, sinks=True), on(9), ""),
-        ("flash_attention_4", replace(SHORT, sinks=True), on(12), "no sinks on sm_12x"),
-        ("flash_attention_4", SHORT, on(12), ""),
-        ("flash_attention_4", SHORT, on(13), "stops at"),
-        ("flash_attention_4", sized(192), on(9), ""),
-        ("flash_attention_4", sized(192), on(10), "up to 128 on Blackwell"),
-        ("flash_attention_4", sized(192, 128), on(10), ""),
-        ("flash_attention_4", sized(256), on(10), ""),
-        ("flash_attention_4", sized(256, softcap=20.0), on(10), "no backward at a head_dim of 256"),
-        ("flash_attention_4", sized(256, softcap=20.0), on(9), ""),
-        ("flash_attention_4", sized(264), on(9), "8 to 256"),
-        ("flash_attention_4", replace(SHORT, alibi=True), on(9), "score_mod"),
-        ("flash_attention_4", replace(SHORT, layout="packed"), on(9), "flash_attention_4_varlen's"),
+        ("flash_attention_3", SHORT, make_gpu(7, 5), "needs sm_80"),
+        ("flash_attention_3", SHORT, make_gpu(8), ""),
+        ("flash_attention_3", SHORT, make_gpu(8, 9), ""),
+        ("flash_attention_3", SHORT, make_gpu(9), ""),
+        ("flash_attention_3", SHORT, make_gpu(10), "nothing newer"),
+        ("flash_attention_3", SHORT, make_gpu(12), "nothing newer"),
+        ("flash_attention_3", replace(SHORT, dtype="float32"), make_gpu(9), "16-bit"),
+        ("flash_attention_3", replace(SHORT, sinks=True), make_gpu(9), "no sinks"),
+        ("flash_attention_3", replace(SHORT, alibi=True), make_gpu(9), "no ALiBi"),
+        ("flash_attention_3", replace(SHORT, dropout=0.1), make_gpu(9), "no dropout"),
+        ("flash_attention_3", replace(SHORT, layout="packed"), make_gpu(9), "flash_attention_3_varlen's"),
+        ("flash_attention_3_varlen", replace(SHORT, layout="packed"), make_gpu(9), ""),
+        ("flash_attention_3", with_head_dim(256), make_gpu(9), ""),
+        ("flash_attention_3", with_head_dim(264), make_gpu(9), "up to 256"),
+        ("flash_attention_3", with_head_dim(36), make_gpu(9), "multiple of 8"),
+        ("flash_attention_3", with_head_dim(192, 128), make_gpu(9), ""),
+        ("flash_attention_3", with_head_dim(192, 128), make_gpu(8), "Hopper only"),
+        ("flash_attention_3", with_head_dim(128, 64), make_gpu(9), "129 to 192"),
+        ("flash_attention_3", with_head_dim(64, 256), make_gpu(9), ""),
+        ("flash_attention_3", with_head_dim(64, 512), make_gpu(9), "no backward"),
+        ("flash_attention_3", with_head_dim(64, 512, backward=False), make_gpu(9), ""),
+        ("flash_attention_4", SHORT, make_gpu(8), "no backward on sm_8x"),
+        ("flash_attention_4", replace(SHORT, backward=False), make_gpu(8), ""),
+        ("flash_attention_4", replace(SHORT, backward=False, sinks=True), make_gpu(8), "no sinks on sm_8x"),
+        ("flash_attention_4", replace(SHORT, sinks=True), make_gpu(9), ""),
+        ("flash_attention_4", replace(SHORT, sinks=True), make_gpu(12), "no sinks on sm_12x"),
+        ("flash_attention_4", SHORT, make_gpu(12), ""),
+        ("flash_attention_4", SHORT, make_gpu(13), "stops at"),
+        ("flash_attention_4", with_head_dim(192), make_gpu(9), ""),
+        ("flash_attention_4", with_head_dim(192), make_gpu(10), "up to 128 on Blackwell"),
+        ("flash_attention_4", with_head_dim(192, 128), make_gpu(10), ""),
+        ("flash_attention_4", with_head_dim(256), make_gpu(10), ""),
+        ("flash_attention_4", with_head_dim(256, softcap=20.0), make_gpu(10), "no backward at a head_dim of 256"),
+        ("flash_attention_4", with_head_dim(256, softcap=20.0), make_gpu(9), ""),
+        ("flash_attention_4", with_head_dim(264), make_gpu(9), "8 to 256"),
+        ("flash_attention_4", replace(SHORT, alibi=True), make_gpu(9), "score_mod"),
+        ("flash_attention_4", replace(SHORT, layout="packed"), make_gpu(9), "flash_attention_4_varlen's"),
         ("hub_flash_attn_2", SHORT, Device("cpu"), "CUDA only"),
-        ("hub_flash_attn_2", replace(SHORT, alibi=True), on(9), ""),
-        ("hub_vllm_flash_attn_3", replace(SHORT, sinks=True), on(9), ""),
-        ("hub_vllm_flash_attn_3", sized(192, 128), on(9), "cuts dq and dk"),
-        ("hub_vllm_flash_attn_3", sized(192, 128, backward=False), on(9), ""),
-        ("xformers_cutlass", replace(SHORT, dtype="float32"), on(9), ""),
-        ("xformers_cutlass", SHORT, on(10), "stops at sm_90"),
-        ("xformers_cutlass", SHORT, on(7, 5), "bfloat16 from sm_80"),
-        ("xformers_cutlass", sized(36), on(9), "multiple of 8"),
-        ("xformers_cutlass", sized(36, dtype="float32"), on(9), ""),
-        ("xformers_cutlass", sized(192, 128), on(9), ""),
-        ("xformers_cutlass", replace(SHORT, window_size=(9, 9), causal=False), on(9), "causal windows only"),
-        ("xformers_cutlass", replace(SHORT, alibi=True), on(9), ""),
-        ("xformers_flash", replace(SHORT, alibi=True), on(9), "no ALiBi"),
-        ("xformers_flash", sized(192, 128), on(9), "equal head_dim"),
-        ("xformers_flash", sized(264), on(9), "up to 256"),
-        ("xformers_flash", replace(SHORT, window_size=(9, 9), causal=False), on(9), ""),
-        ("xformers_flash", replace(SHORT, window_size=(9, -1), causal=False), on(9), "closed on both sides"),
-        ("xformers_flash", replace(SHORT, softcap=20.0), on(9), "no soft-cap"),
-        ("xformers_flash", replace(SHORT, seqlens_q=(70,), seqlens_k=(33,)), on(9), "at least as many keys"),
+        ("hub_flash_attn_2", replace(SHORT, alibi=True), make_gpu(9), ""),
+        ("hub_vllm_flash_attn_3", replace(SHORT, sinks=True), make_gpu(9), ""),
+        ("hub_vllm_flash_attn_3", with_head_dim(192, 128), make_gpu(9), "cuts dq and dk"),
+        ("hub_vllm_flash_attn_3", with_head_dim(192, 128, backward=False), make_gpu(9), ""),
+        ("xformers_cutlass", replace(SHORT, dtype="float32"), make_gpu(9), ""),
+        ("xformers_cutlass", SHORT, make_gpu(10), "stops at sm_90"),
+        ("xformers_cutlass", SHORT, make_gpu(7, 5), "bfloat16 from sm_80"),
+        ("xformers_cutlass", with_head_dim(36), make_gpu(9), "multiple of 8"),
+        ("xformers_cutlass", with_head_dim(36, dtype="float32"), make_gpu(9), ""),
+        ("xformers_cutlass", with_head_dim(192, 128), make_gpu(9), ""),
+        ("xformers_cutlass", replace(SHORT, window_size=(9, 9), causal=False), make_gpu(9), "causal windows only"),
+        ("xformers_cutlass", replace(SHORT, alibi=True), make_gpu(9), ""),
+        ("xformers_flash", replace(SHORT, alibi=True), make_gpu(9), "no ALiBi"),
+        ("xformers_flash", with_head_dim(192, 128), make_gpu(9), "equal head_dim"),
+        ("xformers_flash", with_head_dim(264), make_gpu(9), "up to 256"),
+        ("xformers_flash", replace(SHORT, window_size=(9, 9), causal=False), make_gpu(9), ""),
+        ("xformers_flash", replace(SHORT, window_size=(9, -1), causal=False), make_gpu(9), "closed on both sides"),
+        ("xformers_flash", replace(SHORT, softcap=20.0), make_gpu(9), "no soft-cap"),
+        ("xformers_flash", replace(SHORT, seqlens_q=(70,), seqlens_k=(33,)), make_gpu(9), "at least as many keys"),
     ],
 )
-def test_refusals_begin_where_the_release_ends(name: str, case: Case, device: Device, words: str) -> None:
+def test_refusals_begin_where_the_release_ends(name: str, case: Case, device: Device, expected: str) -> None:
     reason = BACKENDS[name].refuse(case, device)
-    assert words in reason if words else not reason
+    assert expected in reason if expected else not reason
 
 
 def test_xformers_own_reasons_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,13 +330,13 @@ def test_xformers_operators_are_pinned() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS.values())
 def test_nothing_heavy_is_imported_to_look(backend: Backend) -> None:
-    look = (
+    source = (
         "import sys\n"
         f"from attncheck.attention.backends.{backend.name} import BACKEND\n"
-        "BACKEND.find()\n"
+        "BACKEND.installed()\n"
         "print([name for name in ('torch', 'kernels', 'flash_attn', 'xformers') if name in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
@@ -370,7 +374,7 @@ def test_the_copy_of_four_inside_flash_attn_2_is_not_flash_attention_4(
 # --- Hub kernels
 
 
-def cached(cache: Path, kind: str, repository: str, ref: str, commit: str, built: bool = True) -> Path:
+def write_snapshot(cache: Path, kind: str, repository: str, ref: str, commit: str, built: bool = True) -> Path:
     home = cache / f"{kind}--{repository.replace('/', '--')}"
     folder = home / "snapshots" / commit
     variant = folder / "build" / "torch-universal"
@@ -385,21 +389,21 @@ def cached(cache: Path, kind: str, repository: str, ref: str, commit: str, built
 def test_the_newest_cached_version_with_a_build_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELS_CACHE", str(tmp_path))
     repository = "kernels-community/flash-attn2"
-    assert hub_kernels.snapshot(repository) == ("", None)
-    main = cached(tmp_path, "models", repository, "main", "a" * 40)
-    assert hub_kernels.snapshot(repository) == ("main (aaaaaaa)", main)
-    second = cached(tmp_path, "kernels", repository, "v2", "b" * 40)
-    cached(tmp_path, "kernels", repository, "v3", "c" * 40, built=False)
-    assert hub_kernels.snapshot(repository) == ("v2", second)
-    cached(tmp_path, "kernels", "kernels-community/flash-attn3", "v9", "d" * 40)
-    tenth = cached(tmp_path, "kernels", repository, "v10", "e" * 40)
-    assert hub_kernels.snapshot(repository) == ("v10", tenth)
+    assert hub_kernels.newest_snapshot(repository) == ("", None)
+    main = write_snapshot(tmp_path, "models", repository, "main", "a" * 40)
+    assert hub_kernels.newest_snapshot(repository) == ("main (aaaaaaa)", main)
+    second = write_snapshot(tmp_path, "kernels", repository, "v2", "b" * 40)
+    write_snapshot(tmp_path, "kernels", repository, "v3", "c" * 40, built=False)
+    assert hub_kernels.newest_snapshot(repository) == ("v2", second)
+    write_snapshot(tmp_path, "kernels", "kernels-community/flash-attn3", "v9", "d" * 40)
+    tenth = write_snapshot(tmp_path, "kernels", repository, "v10", "e" * 40)
+    assert hub_kernels.newest_snapshot(repository) == ("v10", tenth)
 
 
 def test_a_kernel_without_the_package_that_loads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELS_CACHE", str(tmp_path))
     backend = hub_flash_attn_2.BACKEND
-    cached(tmp_path, "kernels", hub_flash_attn_2.REPOSITORY, "v3", "a" * 40)
+    write_snapshot(tmp_path, "kernels", hub_flash_attn_2.REPOSITORY, "v3", "a" * 40)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert "kernels, which loads Hub kernels, is not installed" in backend.installed().missing
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
@@ -415,25 +419,25 @@ def test_a_kernel_is_loaded_with_the_network_switched_off(
     monkeypatch.setattr(hub_kernels, "load", LOAD)
     monkeypatch.setenv("KERNELS_CACHE", str(tmp_path))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    folder = cached(tmp_path, "kernels", hub_flash_attn_2.REPOSITORY, "v3", "a" * 40)
+    folder = write_snapshot(tmp_path, "kernels", hub_flash_attn_2.REPOSITORY, "v3", "a" * 40)
     constants: Any = SimpleNamespace(HF_HUB_OFFLINE=False)
-    told: list[Any] = []
+    calls: list[Any] = []
 
     def old(repo_path: Path, package_name: str) -> ModuleType:
-        told.append((repo_path, package_name, constants.HF_HUB_OFFLINE))
-        return stubs.fa2()
+        calls.append((repo_path, package_name, constants.HF_HUB_OFFLINE))
+        return stubs.fa2_hub()
 
     def new(repo_path: Path, *, backend: str | None = None, trust_remote_code: bool = False) -> ModuleType:
-        told.append((repo_path, "flash_attn2", constants.HF_HUB_OFFLINE))
-        return stubs.fa2()
+        calls.append((repo_path, "flash_attn2", constants.HF_HUB_OFFLINE))
+        return stubs.fa2_hub()
 
     kernels: Any = ModuleType("kernels")
     kernels.get_local_kernel = old if release == "0.9" else new
     monkeypatch.setitem(sys.modules, "kernels", kernels)
     monkeypatch.setitem(sys.modules, "huggingface_hub", ModuleType("huggingface_hub"))
     monkeypatch.setitem(sys.modules, "huggingface_hub.constants", constants)
-    assert verdict(hub_flash_attn_2.BACKEND, with_name(PLAIN)) == "pass"
-    assert told == [(folder, "flash_attn2", True)]
+    assert judge_backend(hub_flash_attn_2.BACKEND, with_name(PLAIN)) == "pass"
+    assert calls == [(folder, "flash_attn2", True)]
     assert not constants.HF_HUB_OFFLINE and "HF_HUB_OFFLINE" not in os.environ
 
 
@@ -441,7 +445,7 @@ def test_a_cached_kernel_built_for_another_torch_is_refused(tmp_path: Path, monk
     LOAD.cache_clear()
     monkeypatch.setattr(hub_kernels, "load", LOAD)
     monkeypatch.setenv("KERNELS_CACHE", str(tmp_path))
-    cached(tmp_path, "kernels", hub_flash_attn_3.REPOSITORY, "v1", "a" * 40)
+    write_snapshot(tmp_path, "kernels", hub_flash_attn_3.REPOSITORY, "v1", "a" * 40)
 
     def loader(repo_path: Path) -> ModuleType:
         raise FileNotFoundError("Cannot find a build variant for this system in here:\n\nlong")
@@ -483,22 +487,22 @@ def test_kernels_are_known_by_name(name: str) -> None:
         assert [other for other in KERNELS if re.search(BACKENDS[other].kernel_pattern, kernel)] == [name]
 
 
-@pytest.mark.parametrize(("backend", "case"), accepted())
+@pytest.mark.parametrize(("backend", "case"), accepted_params())
 def test_the_script_calls_the_backend_alike(backend: Backend, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     assert backend.script_lines is not None
     lines = "\n".join(backend.script_lines(case))
     ast.parse(lines)
     inputs = make(case, "cpu")
-    out = ran(lines, inputs, monkeypatch)
-    want = reference(inputs, backend.noise, backend.rounded_bias)
-    assert want.judged is not None
-    error = (out.double() - want.out) * want.judged[..., None, None]
+    out = run_script(lines, inputs, monkeypatch)
+    exact = reference(inputs, backend.noise, backend.rounded_bias)
+    assert exact.judged is not None
+    error = (out.double() - exact.out) * exact.judged[..., None, None]
     assert float(error.abs().max()) < 0.05
 
 
-def ran(lines: str, inputs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def run_script(lines: str, inputs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the script's `out`, with the names that attncheck gives a script."""
-    from attncheck.attention.masks import whole, whole_bias
+    from attncheck.attention.masks import build_alibi_bias, build_mask
     from attncheck.core.cases import segments
 
     case = inputs.case
@@ -507,18 +511,18 @@ def ran(lines: str, inputs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(sys.modules, "kernels", kernels)
     names: dict[str, Any] = {"torch": torch, "math": math, "device": "cpu", "scale": case.softmax_scale}
     names |= {"B": case.batch, "H": case.num_heads, "HK": case.num_kv_heads, "DV": case.v_head_dim}
-    names |= {"SQ": case.seqlen_q, "SK": case.seqlen_k, "mask": whole(case, "cpu")}
+    names |= {"SQ": case.seqlen_q, "SK": case.seqlen_k, "mask": build_mask(case, "cpu")}
     names |= {name: getattr(inputs, name) for name in ("q", "k", "v", "sinks", "slopes")}
     names |= {"seqlens_q": list(case.seqlens_q), "seqlens_k": list(case.seqlens_k)}
     names["at_q"] = [(s.batch, slice(s.q_start, s.q_stop)) for s in segments(case)]
     names["at_k"] = [(s.batch, slice(s.k_start, s.k_stop)) for s in segments(case)]
     if case.alibi:
         assert inputs.slopes is not None
-        names["bias"] = whole_bias(case, inputs.slopes)[None]
+        names["bias"] = build_alibi_bias(case, inputs.slopes)[None]
     exec(lines, names)
     return names["out"]
 
 
 def test_stand_ins_have_the_signatures_that_were_read() -> None:
-    taken = inspect.signature(stubs.fa4().flash_attn_varlen_func).parameters
-    assert list(taken)[:5] == ["q", "k", "v", "qv", "cu_seqlens_q"]
+    parameters = inspect.signature(stubs.fa4().flash_attn_varlen_func).parameters
+    assert list(parameters)[:5] == ["q", "k", "v", "qv", "cu_seqlens_q"]

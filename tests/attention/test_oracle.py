@@ -20,32 +20,32 @@ from attncheck.core.cases import DTYPES, Case, Dtype, sampled_rows, segments, vi
 from attncheck.measure.suites import VALUES
 
 
-def a(seqlens_q: tuple[int, ...], seqlens_k: tuple[int, ...] | None = None, **changes: object) -> Case:
+def make_case(seqlens_q: tuple[int, ...], seqlens_k: tuple[int, ...] | None = None, **changes: object) -> Case:
     return with_name(replace(Case("oracle", seqlens_q, seqlens_k or seqlens_q), **changes))  # type: ignore[arg-type]
 
 
 CASES = (
-    a((70,), num_kv_heads=2),
-    a((70, 70), causal=False),
-    a((30,), (70,)),
-    a((70,), (30,)),
-    a((30,), (70,), alignment="top_left"),
-    a((70,), window_size=(9, 0)),
-    a((70,), window_size=(9, 4), causal=False),
-    a((70,), softcap=5.0, values="large"),
-    a((70,), sinks=True, num_kv_heads=1),
-    a((70,), alibi=True),
-    a((70, 20, 1), layout="right_padded"),
-    a((70, 20, 1), layout="left_padded", causal=False),
-    a((20, 0, 33, 1, 7), layout="packed", num_kv_heads=2),
-    a((20, 33), (40, 10), layout="packed"),
-    a((70,), head_dim=48, v_head_dim=32),
+    make_case((70,), num_kv_heads=2),
+    make_case((70, 70), causal=False),
+    make_case((30,), (70,)),
+    make_case((70,), (30,)),
+    make_case((30,), (70,), alignment="top_left"),
+    make_case((70,), window_size=(9, 0)),
+    make_case((70,), window_size=(9, 4), causal=False),
+    make_case((70,), softcap=5.0, values="large"),
+    make_case((70,), sinks=True, num_kv_heads=1),
+    make_case((70,), alibi=True),
+    make_case((70, 20, 1), layout="right_padded"),
+    make_case((70, 20, 1), layout="left_padded", causal=False),
+    make_case((20, 0, 33, 1, 7), layout="packed", num_kv_heads=2),
+    make_case((20, 33), (40, 10), layout="packed"),
+    make_case((70,), head_dim=48, v_head_dim=32),
 )
 IDS = [case.name for case in CASES]
 
 
 def brute_force(inputs: Inputs) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Return out, LSE and gradients by one whole float64 autograd pass."""
+    """Return out, LSE and gradients by one float64 autograd pass over the whole case."""
     case = inputs.case
     q, k, v = (x.detach().double().requires_grad_() for x in (inputs.q, inputs.k, inputs.v))
     sinks = None if inputs.sinks is None else inputs.sinks.double().requires_grad_()
@@ -58,7 +58,7 @@ def brute_force(inputs: Inputs) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         offset = case.seqlen_k - case.seqlen_q
         distance = torch.arange(case.seqlen_q)[:, None] + offset - torch.arange(case.seqlen_k)
         s = s - inputs.slopes.double()[:, None, None] * distance.abs()
-    s = s.masked_fill(~masks.whole(case, "cpu"), -math.inf)
+    s = s.masked_fill(~masks.build_mask(case, "cpu"), -math.inf)
     if sinks is not None:
         s = torch.cat((s, sinks[None, :, None, None].expand(*s.shape[:3], 1)), -1)
     p = torch.softmax(s, -1).nan_to_num(0.0)
@@ -70,24 +70,24 @@ def brute_force(inputs: Inputs) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_the_chunked_reference_is_the_whole_one(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(oracle.CELLS, "cpu", 700)  # several chunks
+    monkeypatch.setitem(oracle.CHUNK_SCORES, "cpu", 700)  # several chunks
     inputs = make(case, "cpu")
-    found = reference(inputs)
+    chunked = reference(inputs)
     out, lse, grads = brute_force(inputs)
-    assert found.judged is not None
-    seen = masks.whole(case, "cpu").any(-1)[:, 0].expand(case.batch, -1)
-    assert torch.equal(found.judged, seen)
-    for got, want in zip((found.out, found.dq, found.dk, found.dv), (out, *grads)):
+    assert chunked.judged is not None
+    sees_keys = masks.build_mask(case, "cpu").any(-1)[:, 0].expand(case.batch, -1)
+    assert torch.equal(chunked.judged, sees_keys)
+    for got, want in zip((chunked.out, chunked.dq, chunked.dk, chunked.dv), (out, *grads)):
         torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-10)
-    judged = seen[:, None, :].expand_as(found.lse)
-    torch.testing.assert_close(found.lse[judged], lse[judged], rtol=1e-10, atol=1e-10)
+    judged = sees_keys[:, None, :].expand_as(chunked.lse)
+    torch.testing.assert_close(chunked.lse[judged], lse[judged], rtol=1e-10, atol=1e-10)
     if case.sinks:
-        torch.testing.assert_close(found.dsinks, grads[3], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(chunked.dsinks, grads[3], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_the_mask_is_what_its_words_say(case: Case) -> None:
-    mask = masks.whole(case, "cpu").expand(case.batch, -1, -1, -1)[:, 0]
+    mask = masks.build_mask(case, "cpu").expand(case.batch, -1, -1, -1)[:, 0]
     want = torch.zeros_like(mask)
     for s in segments(case):
         low, high = visible_bounds(case, s.q_stop - s.q_start, s.k_stop - s.k_start)
@@ -95,75 +95,75 @@ def test_the_mask_is_what_its_words_say(case: Case) -> None:
             for j in range(s.k_stop - s.k_start):
                 want[s.batch, s.q_start + i, s.k_start + j] = low <= j - i <= high
     assert torch.equal(mask, want)
-    q_document, q_place, k_document, k_place = masks.documents(case, "cpu")
+    q_document, q_position, k_document, k_position = masks.document_positions(case, "cpu")
     low, high = visible_bounds(case, 0, 0)
-    distance = k_place[:, None, :] - q_place[:, :, None]
+    distance = k_position[:, None, :] - q_position[:, :, None]
     same = q_document[:, :, None] == k_document[:, None, :]
     assert torch.equal(mask, same & (distance >= low) & (distance <= high)), "as flex_attention builds it"
 
 
-def worst(outputs: Outputs, exact: Reference) -> dict[str, float]:
+def z_rms_by_tensor(outputs: Outputs, exact: Reference) -> dict[str, float]:
     return {score.tensor: score.z_rms for score in scores(outputs, exact) if score.tensor != "lse"}
 
 
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_correct_implementations_make_the_noise_that_is_predicted(dtype: Dtype, values: str) -> None:
-    case = a((300,), num_kv_heads=2, dtype=dtype, values=values)
+    case = make_case((300,), num_kv_heads=2, dtype=dtype, values=values)
     inputs = make(case, "cpu")
-    for z in worst(eager.BACKEND.run(inputs, False), reference(inputs, "eager")).values():
+    for z in z_rms_by_tensor(eager.BACKEND.run(inputs, False), reference(inputs, "eager")).values():
         assert 0.1 < z < (4.0 if dtype == "float32" else 1.5)
     exact = reference(inputs)
-    for z in worst(sdpa_math.BACKEND.run(inputs, False), exact).values():
+    for z in z_rms_by_tensor(sdpa_math.BACKEND.run(inputs, False), exact).values():
         assert 0.005 < z < (4.0 if dtype == "float32" else 1.5)
     limit = {"bfloat16": 2.0, "float16": 3.0, "float32": 4.0}[dtype]
-    for z in worst(sdpa_flash.BACKEND.run(inputs, False), exact).values():
+    for z in z_rms_by_tensor(sdpa_flash.BACKEND.run(inputs, False), exact).values():
         assert 0.1 < z < limit
 
 
 def test_noise_does_not_depend_on_length() -> None:
-    found = []
+    z_rms = []
     for seqlen in (128, 512, 1500):
-        inputs = make(a((seqlen,), num_heads=2, num_kv_heads=2), "cpu")
-        found.append(worst(sdpa_math.BACKEND.run(inputs, False), reference(inputs))["out"])
-    assert max(found) / min(found) < 1.1
+        inputs = make(make_case((seqlen,), num_heads=2, num_kv_heads=2), "cpu")
+        z_rms.append(z_rms_by_tensor(sdpa_math.BACKEND.run(inputs, False), reference(inputs))["out"])
+    assert max(z_rms) / min(z_rms) < 1.1
 
 
 def test_sampled_rows_have_the_same_answer() -> None:
-    case = a((700,), num_kv_heads=2, every_row=False)
+    case = make_case((700,), num_kv_heads=2, every_row=False)
     inputs = make(case, "cpu")
-    some = reference(inputs)
-    whole = reference(replace(inputs, case=replace(case, every_row=True)))
-    assert some.rows is not None
-    assert some.rows.tolist() == list(sampled_rows(case))
-    assert {0, 1, 698, 699} <= set(some.rows.tolist())
-    torch.testing.assert_close(some.out, whole.out[:, some.rows])
-    torch.testing.assert_close(some.dq, whole.dq[:, some.rows])
-    torch.testing.assert_close(some.dk, whole.dk)
-    torch.testing.assert_close(some.dv, whole.dv)
-    assert not bool(inputs.dout[:, [r for r in range(700) if r not in some.rows.tolist()]].any())
+    sampled = reference(inputs)
+    every_row = reference(replace(inputs, case=replace(case, every_row=True)))
+    assert sampled.rows is not None
+    assert sampled.rows.tolist() == list(sampled_rows(case))
+    assert {0, 1, 698, 699} <= set(sampled.rows.tolist())
+    torch.testing.assert_close(sampled.out, every_row.out[:, sampled.rows])
+    torch.testing.assert_close(sampled.dq, every_row.dq[:, sampled.rows])
+    torch.testing.assert_close(sampled.dk, every_row.dk)
+    torch.testing.assert_close(sampled.dv, every_row.dv)
+    assert not bool(inputs.dout[:, [r for r in range(700) if r not in sampled.rows.tolist()]].any())
 
 
 def test_a_narrow_reference_serves_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a GPU's float64 is slow the reference is float32: it must judge bfloat16 alike."""
-    inputs = make(a((300,), num_kv_heads=2), "cpu")
+    inputs = make(make_case((300,), num_kv_heads=2), "cpu")
     outputs = sdpa_math.BACKEND.run(inputs, False)
-    wide = worst(outputs, reference(inputs))
+    wide = z_rms_by_tensor(outputs, reference(inputs))
     monkeypatch.setattr(oracle, "wide_dtype", lambda device, dtype: torch.float32)
-    narrow = worst(outputs, reference(inputs))
+    narrow = z_rms_by_tensor(outputs, reference(inputs))
     assert all(abs(wide[name] - narrow[name]) < 0.01 for name in wide)
 
 
 def test_memory_grows_with_the_inputs_and_not_with_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
+    sizes: list[int] = []
     real = torch.matmul
 
-    def spy(*args: Tensor, **more: Tensor) -> Tensor:
-        result = real(*args, **more)
-        seen.append(result.numel())
+    def spy(*args: Tensor, **kwargs: Tensor) -> Tensor:
+        result = real(*args, **kwargs)
+        sizes.append(result.numel())
         return result
 
     monkeypatch.setattr(torch, "matmul", spy)
-    case = a((4096,), num_heads=1, num_kv_heads=1)
+    case = make_case((4096,), num_heads=1, num_kv_heads=1)
     reference(make(case, "cpu"))
-    assert max(seen) <= oracle.CELLS["cpu"] < 4096 * 4096 / 8
+    assert max(sizes) <= oracle.CHUNK_SCORES["cpu"] < 4096 * 4096 / 8

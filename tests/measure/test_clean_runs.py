@@ -19,7 +19,7 @@ from tests.measure.planted import emulated, ring
 CPU = Device("cpu", torch=(99, 0))
 
 
-def emulation(run: Callable[[Inputs, bool], Outputs], name: str) -> Backend:
+def make_backend(run: Callable[[Inputs, bool], Outputs], name: str) -> Backend:
     return Backend(name, "", "", Installed, lambda case, device: "", run, lambda case: ())
 
 
@@ -27,29 +27,29 @@ CORRECT = (
     (eager.BACKEND, 1.0),
     (sdpa_math.BACKEND, 1.0),
     (sdpa_flash.BACKEND, 1.0),
-    (emulation(emulated.run_blocks_of_64, "blocks of 64"), 1.0),
-    (emulation(emulated.run_blocks_of_128, "blocks of 128"), 1.0),
-    (emulation(emulated.run_split_kv, "split-KV"), 1.0),
-    (emulation(ring.run_ring, "ring of 4"), 1.25),
+    (make_backend(emulated.run_blocks_of_64, "blocks of 64"), 1.0),
+    (make_backend(emulated.run_blocks_of_128, "blocks of 128"), 1.0),
+    (make_backend(emulated.run_split_kv, "split-KV"), 1.0),
+    (make_backend(ring.run_ring, "ring of 4"), 1.25),
 )
 
 
-def clean(cases: list[Case]) -> Iterator[Verdict]:
+def iter_verdicts(cases: list[Case]) -> Iterator[Verdict]:
     for case in cases:
         inputs = make(case, "cpu")
         for backend, factor in CORRECT:
             if backend.refuse(case, CPU):
                 continue
             exact = reference(inputs, backend.noise, backend.rounded_bias, backend.roundings(case, CPU))
-            found = tuple(scores(backend.run(inputs, False), exact, judge_lse=backend.noise == "fused"))
-            yield judge(Run(backend.name, case, "ok", scores=found, class_factor=factor))
+            tensor_scores = tuple(scores(backend.run(inputs, False), exact, judge_lse=backend.noise == "fused"))
+            yield judge(Run(backend.name, case, "ok", scores=tensor_scores, class_factor=factor))
 
 
-def short(seed: int) -> list[Case]:
+def short_cases(seed: int) -> list[Case]:
     return [c for c in suite("standard", seed) if c.dtype == "bfloat16" and not c.probe and c.seqlen_q <= 650]
 
 
-def counted(verdicts: list[Verdict], capsys: pytest.CaptureFixture[str]) -> tuple[list[Verdict], list[Verdict]]:
+def split_verdicts(verdicts: list[Verdict], capsys: pytest.CaptureFixture[str]) -> tuple[list[Verdict], list[Verdict]]:
     wrong = [verdict for verdict in verdicts if verdict.answer == "fail"]
     warned = [verdict for verdict in verdicts if verdict.answer == "warn"]
     with capsys.disabled():
@@ -61,15 +61,15 @@ def counted(verdicts: list[Verdict], capsys: pytest.CaptureFixture[str]) -> tupl
 
 
 def test_a_few_hundred_clean_runs_raise_no_alarm(capsys: pytest.CaptureFixture[str]) -> None:
-    wrong, warned = counted(list(clean(short(0)[::2])), capsys)
+    wrong, warned = split_verdicts(list(iter_verdicts(short_cases(0)[::2])), capsys)
     assert not wrong
     assert not warned
 
 
 @pytest.mark.nightly
 def test_thousands_of_clean_runs_raise_hardly_any(capsys: pytest.CaptureFixture[str]) -> None:
-    verdicts = list(clean([case for seed in (1, 2, 3) for case in short(seed)]))
-    wrong, warned = counted(verdicts, capsys)
+    verdicts = list(iter_verdicts([case for seed in (1, 2, 3) for case in short_cases(seed)]))
+    wrong, warned = split_verdicts(verdicts, capsys)
     assert len(verdicts) >= 2000
     assert not wrong
     assert len(warned) < len(verdicts) / 1000

@@ -32,71 +32,71 @@ CORRECT: dict[str, tuple[Kernel, float]] = {  # and the class factor by which ea
 }
 
 
-def a(seqlens_q: tuple[int, ...], seqlens_k: tuple[int, ...] | None = None, **changes: object) -> Case:
+def make_case(seqlens_q: tuple[int, ...], seqlens_k: tuple[int, ...] | None = None, **changes: object) -> Case:
     return with_name(replace(Case("planted", seqlens_q, seqlens_k or seqlens_q), **changes))  # type: ignore[arg-type]
 
 
 CASES = (
-    a((256,), num_kv_heads=2),
-    a((193, 193), strides="transposed"),
-    a((140,), (256,)),
-    a((256,), (140,), alignment="top_left"),
-    a((256,), window_size=(63, 0), num_kv_heads=2, values="outlier"),
-    a((200,), window_size=(40, 20), causal=False),
-    a((200, 70, 1), layout="right_padded", causal=False),
-    a((200, 70, 1), layout="left_padded"),
-    a((130, 0, 65, 1, 40), layout="packed", num_kv_heads=1),
-    a((100, 60), (70, 129), layout="packed"),
-    a((200,), alibi=True, strides="sliced"),
-    a((200,), softcap=20.0, values="large", causal=False),
-    a((200,), sinks=True, num_kv_heads=2, head_dim=80, v_head_dim=48),
-    a((200,), strides="expanded", values="long_tail"),
-    a((512,), num_heads=2, num_kv_heads=2, head_dim=32, v_head_dim=32, values="ramp"),
-    a((200,), values="small", causal=False, num_kv_heads=1),
+    make_case((256,), num_kv_heads=2),
+    make_case((193, 193), strides="transposed"),
+    make_case((140,), (256,)),
+    make_case((256,), (140,), alignment="top_left"),
+    make_case((256,), window_size=(63, 0), num_kv_heads=2, values="outlier"),
+    make_case((200,), window_size=(40, 20), causal=False),
+    make_case((200, 70, 1), layout="right_padded", causal=False),
+    make_case((200, 70, 1), layout="left_padded"),
+    make_case((130, 0, 65, 1, 40), layout="packed", num_kv_heads=1),
+    make_case((100, 60), (70, 129), layout="packed"),
+    make_case((200,), alibi=True, strides="sliced"),
+    make_case((200,), softcap=20.0, values="large", causal=False),
+    make_case((200,), sinks=True, num_kv_heads=2, head_dim=80, v_head_dim=48),
+    make_case((200,), strides="expanded", values="long_tail"),
+    make_case((512,), num_heads=2, num_kv_heads=2, head_dim=32, v_head_dim=32, values="ramp"),
+    make_case((200,), values="small", causal=False, num_kv_heads=1),
 )
 IDS = [case.name for case in CASES]
 
 
 @functools.cache
-def inputs(case: Case) -> Inputs:
+def cached_inputs(case: Case) -> Inputs:
     return make(case, "cpu")
 
 
 @functools.cache
-def oracle(case: Case) -> Reference:
-    return reference(inputs(case))
+def cached_reference(case: Case) -> Reference:
+    return reference(cached_inputs(case))
 
 
 @functools.cache
-def right(run: Kernel, case: Case) -> Outputs:
-    return run(inputs(case), False)
+def cached_outputs(run: Kernel, case: Case) -> Outputs:
+    return run(cached_inputs(case), False)
 
 
-def of(outputs: Outputs) -> dict[str, Tensor]:
+def tensors_of(outputs: Outputs) -> dict[str, Tensor]:
     names = ("out", "lse", "dq", "dk", "dv", "dsinks")
     return {name: x for name in names if (x := getattr(outputs, name)) is not None}
 
 
-def same(one: Outputs, other: Outputs) -> bool:
-    return all(torch.equal(x, of(other)[name]) for name, x in of(one).items())
+def has_equal_tensors(first: Outputs, second: Outputs) -> bool:
+    return all(torch.equal(x, tensors_of(second)[name]) for name, x in tensors_of(first).items())
 
 
-def in_dtype(case: Case, dtype: Dtype) -> Case:
+def with_dtype(case: Case, dtype: Dtype) -> Case:
     return with_name(replace(case, dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_a_correct_emulation_passes(case: Case, dtype: Dtype) -> None:
-    case = in_dtype(case, dtype)
+    case = with_dtype(case, dtype)
     for name, (run, factor) in CORRECT.items():
         if name == "split_kv" and dtype == "float32" and case.values == "ramp":
             continue  # LSEs in the hundreds: merging by them costs float32 more than a kernel's own rounding
-        found = scores(right(run, case), oracle(case))
-        verdict = judge(Run(name, case, "ok", scores=tuple(found), class_factor=factor))
+        tensor_scores = scores(cached_outputs(run, case), cached_reference(case))
+        verdict = judge(Run(name, case, "ok", scores=tuple(tensor_scores), class_factor=factor))
         assert verdict.answer == "pass", (name, verdict.reason)
         if dtype != "float32" and not case.padded and case.values != "small":  # float16's subnormals: up to sqrt(8)
-            noise = {score.tensor: score.z_rms for score in found if score.tensor in ("out", "dq", "dk", "dv")}
+            noise = {score.tensor: score.z_rms for score in tensor_scores if score.tensor in ("out", "dq", "dk", "dv")}
             assert all(0.3 < z < 1.5 for z in noise.values()), (name, noise)
 
 
@@ -106,21 +106,23 @@ ORDINARY = [fault for fault in FAULTS if not fault.long and fault.family not in 
 @pytest.mark.parametrize("fault", ORDINARY, ids=lambda fault: fault.name)
 def test_a_fault_changes_the_result_where_it_applies_and_nowhere_else(fault: Fault) -> None:
     dtypes: tuple[Dtype, ...] = ("bfloat16",) if fault.logic else DTYPES
-    tried = [in_dtype(case, dtype) for dtype in dtypes for case in CASES]
-    applying = [case for case in tried if fault.applies(case)]
+    cases = [with_dtype(case, dtype) for dtype in dtypes for case in CASES]
+    applying = [case for case in cases if fault.applies(case)]
     assert applying
     for case in applying[:4]:
-        assert not same(fault.run(inputs(case), False), right(fault.right, case)), case.name
-    for case in [case for case in tried if case not in applying][:4]:
-        assert same(fault.run(inputs(case), False), right(fault.right, case)), case.name
+        assert not has_equal_tensors(fault.run(cached_inputs(case), False), cached_outputs(fault.right, case)), (
+            case.name
+        )
+    for case in [case for case in cases if case not in applying][:4]:
+        assert has_equal_tensors(fault.run(cached_inputs(case), False), cached_outputs(fault.right, case)), case.name
 
 
 @pytest.mark.parametrize("fault", [f for f in ORDINARY if f.logic], ids=lambda fault: fault.name)
 def test_scores_alone_fail_a_fault_of_logic(fault: Fault) -> None:
     factor = 1.25 if fault.family == "ring" else 1.0
     for case in filter(fault.applies, CASES):
-        found = tuple(scores(fault.run(inputs(case), False), oracle(case)))
-        if judge(Run(fault.name, case, "ok", scores=found, class_factor=factor)).answer == "fail":
+        tensor_scores = tuple(scores(fault.run(cached_inputs(case), False), cached_reference(case)))
+        if judge(Run(fault.name, case, "ok", scores=tensor_scores, class_factor=factor)).answer == "fail":
             return
     pytest.fail("no case shows it")
 
@@ -128,21 +130,21 @@ def test_scores_alone_fail_a_fault_of_logic(fault: Fault) -> None:
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f.family == "determinism"], ids=lambda fault: fault.name)
 def test_chance_strikes_once_in_twenty_calls(fault: Fault) -> None:
     case = CASES[0]
-    answers = [fault.run(inputs(case), False) for _ in range(40)]
-    assert sum(not same(answer, right(fault.right, case)) for answer in answers) == 2
+    answers = [fault.run(cached_inputs(case), False) for _ in range(40)]
+    assert sum(not has_equal_tensors(answer, cached_outputs(fault.right, case)) for answer in answers) == 2
 
 
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f.family == "cache"], ids=lambda fault: fault.name)
 def test_a_cache_answers_with_what_it_was_asked_before(fault: Fault) -> None:
     before, case = with_name(replace(CASES[1], seed=7)), CASES[1]
-    fault.run(inputs(before), False)
-    answer, stale = of(fault.run(inputs(case), False)), of(right(fault.right, before))
+    fault.run(cached_inputs(before), False)
+    answer, stale = tensors_of(fault.run(cached_inputs(case), False)), tensors_of(cached_outputs(fault.right, before))
     assert torch.equal(answer["dq"], stale["dq"])
-    assert not same(right(fault.right, before), right(fault.right, case))
+    assert not has_equal_tensors(cached_outputs(fault.right, before), cached_outputs(fault.right, case))
 
 
-LONG = a((4160,), num_heads=1, num_kv_heads=1, head_dim=16, v_head_dim=16)
-LONGER = a((32832,), num_heads=1, num_kv_heads=1, head_dim=16, v_head_dim=16)
+LONG = make_case((4160,), num_heads=1, num_kv_heads=1, head_dim=16, v_head_dim=16)
+LONGER = make_case((32832,), num_heads=1, num_kv_heads=1, head_dim=16, v_head_dim=16)
 FAR = [fault for fault in FAULTS if fault.long]
 
 
@@ -151,7 +153,7 @@ def test_a_distant_fault_spares_shorter_cases(fault: Fault) -> None:
     assert not any(fault.applies(case) for case in CASES)
     assert fault.applies(LONGER)
     if "4096" in fault.name:
-        assert not same(fault.run(inputs(LONG), False), right(fault.right, LONG))
+        assert not has_equal_tensors(fault.run(cached_inputs(LONG), False), cached_outputs(fault.right, LONG))
     else:
         assert not fault.applies(LONG)
 
@@ -169,7 +171,7 @@ def cuda() -> None:
 @pytest.mark.parametrize("fault", FAR, ids=lambda fault: fault.name)
 def test_a_distant_fault_shows_in_a_long_case(fault: Fault) -> None:
     far = make(LONGER, "cuda")
-    assert not same(fault.run(far, False), fault.right(far, False))
+    assert not has_equal_tensors(fault.run(far, False), fault.right(far, False))
 
 
 @pytest.mark.gpu
@@ -177,13 +179,13 @@ def test_a_distant_fault_shows_in_a_long_case(fault: Fault) -> None:
 @pytest.mark.parametrize("fault", KERNEL_FAULTS, ids=lambda fault: fault.name)
 def test_a_triton_kernel_fails_with_its_fault_and_passes_without(fault: Fault) -> None:
     pytest.importorskip("triton")
-    full = a((200, 200), causal=False)
+    full = make_case((200, 200), causal=False)
     case = next(case for case in (CASES[0], full) if fault.applies(case))
-    given = make(case, "cuda")
-    exact = reference(given)
+    case_inputs = make(case, "cuda")
+    exact = reference(case_inputs)
     for run, answer in ((fault.right, "pass"), (fault.run, "fail")):
-        found = tuple(scores(run(given, False), exact))
-        assert judge(Run(fault.name, case, "ok", scores=found)).answer == answer
+        tensor_scores = tuple(scores(run(case_inputs, False), exact))
+        assert judge(Run(fault.name, case, "ok", scores=tensor_scores)).answer == answer
 
 
 def test_names_are_unique_and_there_are_enough() -> None:

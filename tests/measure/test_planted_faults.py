@@ -18,12 +18,12 @@ PRECISION = [fault for fault in FAULTS if fault.family == "precision"]
 CHANCE = [fault for fault in FAULTS if fault.family == "determinism"]
 
 
-def short(cases: tuple[Case, ...]) -> list[Case]:
+def short_cases(cases: tuple[Case, ...]) -> list[Case]:
     return [case for case in cases if max(case.seqlen_q, case.seqlen_k) <= CPU_LENGTH]
 
 
 def test_the_standard_suite_catches_every_fault_of_logic(capsys: pytest.CaptureFixture[str]) -> None:
-    caught, missed = hunt(LOGIC, short(suite("standard")), "cpu")
+    caught, missed = hunt(LOGIC, short_cases(suite("standard")), "cpu")
     with capsys.disabled():
         print(f"\ncaught {len(caught)} of {len(LOGIC)} planted faults of logic")
         for item in caught:
@@ -32,7 +32,7 @@ def test_the_standard_suite_catches_every_fault_of_logic(capsys: pytest.CaptureF
 
 
 def test_the_standard_suite_sees_every_loss_of_precision(capsys: pytest.CaptureFixture[str]) -> None:
-    caught, missed = hunt(PRECISION, short(suite("standard")), "cpu")
+    caught, missed = hunt(PRECISION, short_cases(suite("standard")), "cpu")
     with capsys.disabled():
         print(f"\nseen {len(caught)} of {len(PRECISION)} planted losses of precision")
         for item in caught:
@@ -45,7 +45,7 @@ def test_determinism_catches_what_differs_once_in_twenty_calls(fault: object) ->
     run = fault.run  # type: ignore[attr-defined]
     backend = Backend("chance", "", "", Installed, lambda case, device: "", run, lambda case: ())
     case = with_name(Case("repeats", (300,), (300,)))
-    found = Repeater(backend, Device("cpu"), repeats=32).measure(case, "default")
-    varied = [difference for difference in found.differences if difference.distinct > 1]
+    repeats = Repeater(backend, Device("cpu"), repeats=32).measure(case, "default")
+    varied = [difference for difference in repeats.differences if difference.distinct > 1]
     assert varied
     assert all(difference.elements == 1 and difference.max_abs > 0 for difference in varied)

@@ -30,12 +30,12 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES)
 def test_visible_pairs_are_those_of_the_mask(case: Case) -> None:
-    seen = 0
+    visible_pairs = 0
     for s in segments(case):
         q, k = s.q_stop - s.q_start, s.k_stop - s.k_start
         low, high = visible_bounds(case, q, k)
-        seen += sum(low <= j - i <= high for i in range(q) for j in range(k))
-    assert visible(case) == seen
+        visible_pairs += sum(low <= j - i <= high for i in range(q) for j in range(k))
+    assert visible(case) == visible_pairs
 
 
 def test_runs_of_tokens_with_a_step_are_counted_too() -> None:
@@ -76,11 +76,11 @@ def test_the_interval_of_the_median_is_the_tables(count: int, low: int) -> None:
 def test_the_interval_holds_the_true_median_as_often_as_it_says(count: int) -> None:
     chance = random.Random(3)
     tries = 600
-    held = 0
+    hits = 0
     for _ in range(tries):
         low, high = interval([chance.expovariate(1.0) for _ in range(count)])
-        held += low <= 0.6931 <= high
-    assert held / tries > 0.93
+        hits += low <= 0.6931 <= high
+    assert hits / tries > 0.93
 
 
 def test_quantiles_and_the_half_width() -> None:
@@ -113,11 +113,11 @@ def test_the_clock_leaves_the_cold_start_out() -> None:
         calls += 1
         time.sleep(0.1 if calls <= 2 else 0.004)
 
-    found = measure(call, "cpu", Budget(3.0, 3.0))
-    assert found.settled
-    assert 4.0 <= found.median < 8.0
-    assert max(found.times) < 90.0
-    assert found.precise == (half_width(found.times) <= 0.01 * found.median)
+    call_times = measure(call, "cpu", Budget(3.0, 3.0))
+    assert call_times.settled
+    assert 4.0 <= call_times.median < 8.0
+    assert max(call_times.times_ms) < 90.0
+    assert call_times.is_precise == (half_width(call_times.times_ms) <= 0.01 * call_times.median)
 
 
 def test_the_clock_stops_in_time_and_says_that_it_knows_too_little() -> None:
@@ -126,28 +126,28 @@ def test_the_clock_stops_in_time_and_says_that_it_knows_too_little() -> None:
 
     chance = random.Random(1)
     began = time.monotonic()
-    found = measure(lambda: time.sleep(chance.choice((0.002, 0.02))), "cpu", Budget(0.5, 1.0))
+    call_times = measure(lambda: time.sleep(chance.choice((0.002, 0.02))), "cpu", Budget(0.5, 1.0))
     assert time.monotonic() - began < 3.0
-    assert not found.precise
-    assert half_width(found.times) > 0.1 * found.median
+    assert not call_times.is_precise
+    assert half_width(call_times.times_ms) > 0.1 * call_times.median
 
 
 def test_no_more_calls_are_made_than_the_interval_needs() -> None:
     pytest.importorskip("torch")
     from attncheck.measure.worker.clock import Budget, measure
 
-    found = measure(lambda: time.sleep(0.02), "cpu", Budget(2.0, 30.0))
-    assert found.precise
-    assert len(found.times) <= 60
+    call_times = measure(lambda: time.sleep(0.02), "cpu", Budget(2.0, 30.0))
+    assert call_times.is_precise
+    assert len(call_times.times_ms) <= 60
 
 
-def counted(backend: str, case: Case) -> dict[str, int]:
+def count_operators(backend: str, case: Case) -> dict[str, int]:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
     from attncheck.attention import backends
     from attncheck.attention.inputs import make
-    from attncheck.measure.worker.training_calls import steady
+    from attncheck.measure.worker.training_calls import training_step_calls
 
     counts: dict[str, int] = {}
 
@@ -158,19 +158,19 @@ def counted(backend: str, case: Case) -> dict[str, int]:
 
     run = backends.load()[0][backend].run
     inputs = make(case, "cpu")
-    with steady():
-        once = run(inputs, False)
+    with training_step_calls():
+        first = run(inputs, False)
         with Listener():
-            again = run(inputs, False)
-    assert once.lse is again.lse is None
-    assert torch.equal(once.out, again.out)
-    assert torch.equal(run(inputs, False).out, again.out)
+            second = run(inputs, False)
+    assert first.lse is second.lse is None
+    assert torch.equal(first.out, second.out)
+    assert torch.equal(run(inputs, False).out, second.out)
     return counts
 
 
 def test_a_timed_call_makes_no_second_forward_for_the_lse() -> None:
     pytest.importorskip("torch")
-    counts = counted("sdpa_flash", replace(PLAIN, backward=False))
+    counts = count_operators("sdpa_flash", replace(PLAIN, backward=False))
     assert sum(count for name, count in counts.items() if "flash_attention_for_cpu" in name) == 1
     assert not any("equal" in name for name in counts)
 
@@ -178,15 +178,15 @@ def test_a_timed_call_makes_no_second_forward_for_the_lse() -> None:
 @pytest.mark.parametrize("backend", ["eager", "sdpa_math", "sdpa_flash"])
 def test_a_timed_call_makes_no_mask(backend: str) -> None:
     pytest.importorskip("torch")
-    counts = counted(backend, replace(PLAIN, window_size=(7, 0)))
+    counts = count_operators(backend, replace(PLAIN, window_size=(7, 0)))
     assert not any("arange" in name for name in counts)
 
 
 def test_the_device_does_plain_work() -> None:
     pytest.importorskip("torch")
-    from attncheck.measure.worker.device_rates import rates
+    from attncheck.measure.worker.device_rates import measure_rates
 
-    found = rates("cpu", "float32")
-    assert found.matmul_tflops == pytest.approx(2 * found.matmul_size**3 / found.matmul_ms / 1e9)
-    assert found.matmul_tflops > 0.001
-    assert found.copy_gb_per_s > 0.1
+    device_rates = measure_rates("cpu", "float32")
+    assert device_rates.matmul_tflops == pytest.approx(2 * device_rates.matmul_size**3 / device_rates.matmul_ms / 1e9)
+    assert device_rates.matmul_tflops > 0.001
+    assert device_rates.copy_gb_per_s > 0.1

@@ -1,4 +1,4 @@
-"""ring-flash-attn's schemes as backends: what they refuse, and what their own rounding legitimately costs."""
+"""ring-flash-attn's schemes as backends: what they refuse, and how much more they may legitimately round."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Outputs
-from attncheck.attention.backends.flash_attention_2 import DETERMINISTIC, SEEN
+from attncheck.attention.backends.flash_attention_2 import DETERMINISTIC, KERNEL_PATTERN
 from attncheck.attention.calls import flash_attn_package, ring_package
 from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding, indivisible
@@ -15,38 +15,43 @@ from attncheck.core.sharding import Sharding, indivisible
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
-BLOCKS = 1.25  # 16-bit results of blocks, merged in float32: sqrt(3/2), measured 1.18 to 1.34
+BLOCK_FACTOR = 1.25  # 16-bit results of blocks, merged in float32: sqrt(3/2), measured 1.18 to 1.34
 
 
 def block_factor(case: Case) -> float:
-    """Return what 16-bit results of blocks cost, whatever the number of ranks beyond one."""
-    return BLOCKS if case.context_parallel_size > 1 else 1.0
+    """Return the class factor of merging 16-bit results of blocks, whatever the number of ranks beyond one."""
+    return BLOCK_FACTOR if case.context_parallel_size > 1 else 1.0
 
 
 def reduce_scatter_factor(case: Case) -> float:
-    """Return what adding dk and dv up over n ranks in the io dtype costs: 1.25 · sqrt(1 + n/5)."""
+    """Return the class factor of adding dk and dv up over n ranks in the io dtype: 1.25 · sqrt(1 + n/5)."""
     n = case.context_parallel_size
-    return BLOCKS * math.sqrt(1.0 + n / 5.0) if n > 1 else 1.0
+    return BLOCK_FACTOR * math.sqrt(1.0 + n / 5.0) if n > 1 else 1.0
 
 
-def refuse(case: Case, device: Device, sharding: Sharding, packed: bool) -> str:
+def refuse_ring_flash_attn(case: Case, device: Device, sharding: Sharding, packed: bool) -> str:
     """Return why no function of ring-flash-attn with this sharding can run the case, or ""."""
-    return alone(device) or _kernels(case, device) or _shape(case, sharding, packed) or _features(case)
+    return (
+        refuse_single_device(device)
+        or _refuse_kernels(case, device)
+        or _refuse_shape(case, sharding, packed)
+        or _refuse_features(case)
+    )
 
 
-def sends_to_itself(case: Case, device: Device) -> str:
-    """Return why a single rank cannot run the ring's backward: its gradients travel n steps, to itself, on gloo."""
+def refuse_single_rank(case: Case, device: Device) -> str:
+    """Return why a single rank cannot run the ring's backward on gloo, which cannot send gradients to itself, or ""."""
     if device.kind == "cpu" and device.ranks == 1 and case.backward:
         return "its backward sends to itself on a ring of one rank, which gloo cannot"
     return ""
 
 
-def alone(device: Device) -> str:
-    """Return why a device that is not one of a group cannot run a context-parallel scheme."""
+def refuse_single_device(device: Device) -> str:
+    """Return why a device that is not one of a group cannot run a context-parallel scheme, or ""."""
     return "" if device.ranks else "runs over ranks: attncheck parity --ring-size 2"
 
 
-def _kernels(case: Case, device: Device) -> str:
+def _refuse_kernels(case: Case, device: Device) -> str:
     if case.dtype == "float32":
         return "takes 16-bit dtypes only (with float32 its own buffers alias, and gradients are wrong)"
     if device.emulated:
@@ -56,7 +61,7 @@ def _kernels(case: Case, device: Device) -> str:
     return flash_attn_package.refuse(case, device)
 
 
-def _shape(case: Case, sharding: Sharding, packed: bool) -> str:
+def _refuse_shape(case: Case, sharding: Sharding, packed: bool) -> str:
     if case.seqlens_q != case.seqlens_k:
         return "shards queries and keys alike: seqlens_q and seqlens_k must be the same"
     if case.padded:
@@ -70,7 +75,7 @@ def _shape(case: Case, sharding: Sharding, packed: bool) -> str:
     return indivisible(sharding, case)
 
 
-def _features(case: Case) -> str:
+def _refuse_features(case: Case) -> str:
     if case.dropout:
         return "does not support dropout (its README: the random states of all blocks would have to be kept)"
     if case.softcap:
@@ -82,47 +87,53 @@ def _features(case: Case) -> str:
     return ""
 
 
-def scheme(
-    name: str, title: str, sharding: Sharding, *, packed: bool = False, causal: bool = False, strided: bool = False
+def ring_backend(
+    name: str,
+    title: str,
+    sharding: Sharding,
+    *,
+    packed: bool = False,
+    causal: bool = False,
+    takes_heads_k_stride: bool = False,
 ) -> Backend:
     """Return the backend of the function `<name>_func` and its variants.
 
-    `causal` where it asserts that the mask is; `strided` for llama3's, which gathers `heads_k_stride` kv heads at a
-    time and adds dk and dv up by a reduce-scatter.
+    `causal` where it asserts that the mask is; `takes_heads_k_stride` for llama3's, which gathers that many kv heads at
+    a time and adds dk and dv up by a reduce-scatter.
     """
 
-    def refuses(case: Case, device: Device) -> str:
+    def refuse(case: Case, device: Device) -> str:
         if causal and not case.causal:
             return "asserts that the mask is causal"
-        if strided:
-            return _stride(case) or refuse(case, device, sharding, packed)
+        if takes_heads_k_stride:
+            return _refuse_stride(case) or refuse_ring_flash_attn(case, device, sharding, packed)
         if case.heads_k_stride:
             return "has no heads_k_stride"
-        return refuse(case, device, sharding, packed) or sends_to_itself(case, device)
+        return refuse_ring_flash_attn(case, device, sharding, packed) or refuse_single_rank(case, device)
 
     def run(inputs: Inputs, deterministic: bool) -> Outputs:
         from attncheck.attention.calls import ring_flash_attn
 
-        if strided:
-            return ring_flash_attn.llama3(inputs, deterministic)
-        return (ring_flash_attn.packed if packed else ring_flash_attn.dense)(name, inputs, deterministic)
+        if takes_heads_k_stride:
+            return ring_flash_attn.run_llama3(inputs, deterministic)
+        return (ring_flash_attn.run_packed if packed else ring_flash_attn.run_dense)(name, inputs, deterministic)
 
     return Backend(
         name=name,
         title=title,
         package=ring_package.NAME,
         installed=ring_package.find,
-        refuse=refuses,
+        refuse=refuse,
         run=run,
-        kernel_pattern=SEEN,
+        kernel_pattern=KERNEL_PATTERN,
         deterministic=DETERMINISTIC,
         deterministic_switch="argument",
         sharding=sharding,
-        class_factor=reduce_scatter_factor if strided else block_factor,
+        class_factor=reduce_scatter_factor if takes_heads_k_stride else block_factor,
     )
 
 
-def _stride(case: Case) -> str:
+def _refuse_stride(case: Case) -> str:
     if case.heads_k_stride and case.num_kv_heads % case.heads_k_stride:
         return f"heads_k_stride {case.heads_k_stride} does not divide {case.num_kv_heads} kv heads"
     return ""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
 
-def find() -> Installed:
+def installed() -> Installed:
     """Return that eager comes with torch."""
     return Installed()
 
@@ -31,18 +31,18 @@ def refuse(case: Case, device: Device) -> str:
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case by matrix products and a softmax."""
-    from attncheck.attention.calls.common import finish, leaves
+    from attncheck.attention.calls.common import backward, make_leaves
 
-    q, k, v = leaves(inputs)
+    q, k, v = make_leaves(inputs)
     sinks = None
     if inputs.sinks is not None:
         sinks = inputs.sinks.to(q.dtype).detach().requires_grad_(inputs.case.backward)
-    out = attend(inputs, q, k, v, sinks)
-    taken = (q, k, v) if sinks is None else (q, k, v, sinks)
-    return finish(inputs, out, taken)
+    out = compute_attention(inputs, q, k, v, sinks)
+    leaves = (q, k, v) if sinks is None else (q, k, v, sinks)
+    return backward(inputs, out, leaves)
 
 
-def attend(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> Tensor:
+def compute_attention(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None) -> Tensor:
     """Return the output `(batch, seqlen_q, num_heads, v_head_dim)` in the dtype of q."""
     import torch
 
@@ -54,7 +54,7 @@ def attend(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None
     scores = torch.matmul(q.transpose(1, 2), key.transpose(2, 3)) * case.softmax_scale
     if case.softcap:
         scores = torch.tanh(scores / case.softcap) * case.softcap
-    scores = masked(inputs, scores)
+    scores = mask_scores(inputs, scores)
     if sinks is not None:
         column = sinks[None, :, None, None].expand(case.batch, -1, case.seqlen_q, -1)
         scores = torch.cat((scores, column), -1)
@@ -66,7 +66,7 @@ def attend(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None
     return torch.matmul(weights, value).transpose(1, 2)
 
 
-def masked(inputs: Inputs, scores: Tensor) -> Tensor:
+def mask_scores(inputs: Inputs, scores: Tensor) -> Tensor:
     """Return scores with ALiBi added and with the dtype's lowest number where a key is not seen."""
     import torch
 
@@ -74,10 +74,10 @@ def masked(inputs: Inputs, scores: Tensor) -> Tensor:
 
     case = inputs.case
     if inputs.slopes is not None:
-        scores = scores + masks.whole_bias(case, inputs.slopes).to(scores.dtype)
+        scores = scores + masks.build_alibi_bias(case, inputs.slopes).to(scores.dtype)
     if not case.causal and not case.needs_mask:
         return scores
-    return scores.masked_fill(~masks.whole(case, inputs.device), torch.finfo(scores.dtype).min)
+    return scores.masked_fill(~masks.build_mask(case, inputs.device), torch.finfo(scores.dtype).min)
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ BACKEND = Backend(
     name="eager",
     title="matrix products and a softmax, as transformers' eager",
     package="torch",
-    installed=find,
+    installed=installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,

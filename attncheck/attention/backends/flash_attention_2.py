@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
 
-def find() -> Installed:
+def installed() -> Installed:
     """Return the installed flash-attn."""
-    from attncheck.attention.calls import flash_attn_package as flash_call
+    from attncheck.attention.calls import flash_attn_package
 
-    return flash_call.find("flash_attn", "flash-attn")
+    return flash_attn_package.find_distribution("flash_attn", "flash-attn")
 
 
 def refuse(case: Case, device: Device) -> str:
     """Return why the dense function cannot run the case on `device`, or ""."""
     if case.layout != "dense":
         return "padding and packed documents are flash_attention_2_varlen's"
-    return refuse_either(case, device)
+    return refuse_any_layout(case, device)
 
 
-def refuse_either(case: Case, device: Device) -> str:
+def refuse_any_layout(case: Case, device: Device) -> str:
     """Return why neither function of flash-attn 2 can run the case on `device`, or ""."""
-    from attncheck.attention.calls import flash_attn_package as flash_call
+    from attncheck.attention.calls import flash_attn_package
 
     if case.sinks:
         return "flash-attn 2 has no sinks"
@@ -43,21 +43,21 @@ def refuse_either(case: Case, device: Device) -> str:
         return "flash-attn 2 takes a head_dim up to 256"
     if case.softcap and case.dropout:
         return "flash-attn 2 has no soft-cap with dropout"
-    return flash_call.refuse(case, device)
+    return flash_attn_package.refuse(case, device)
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case with flash_attn_func."""
     from flash_attn import flash_attn_func
 
-    from attncheck.attention.calls import flash_attn as fitted_call
+    from attncheck.attention.calls.flash_attn import run_dense
 
-    words = keywords(inputs, deterministic)
-    return comparable(inputs.case, fitted_call.dense(flash_attn_func, inputs, "flash-attn 2", None, **words))
+    kwargs = call_kwargs(inputs, deterministic)
+    return drop_shifted_lse(inputs.case, run_dense(flash_attn_func, inputs, "flash-attn 2", None, **kwargs))
 
 
-def keywords(inputs: Inputs, deterministic: bool) -> dict[str, object]:
-    """Return the keywords of a call beyond scale and causal."""
+def call_kwargs(inputs: Inputs, deterministic: bool) -> dict[str, object]:
+    """Return the keyword arguments of a call beyond softmax_scale and causal."""
     case = inputs.case
     return {
         "dropout_p": case.dropout,
@@ -69,8 +69,8 @@ def keywords(inputs: Inputs, deterministic: bool) -> dict[str, object]:
     }
 
 
-def comparable(case: Case, outputs: Outputs) -> Outputs:
-    """Return the outputs with LSE where it is softmax's own.
+def drop_shifted_lse(case: Case, outputs: Outputs) -> Outputs:
+    """Return the outputs without LSE where that is not the softmax's own.
 
     With ALiBi and a causal mask flash-attn adds slope × key instead of the relative bias (csrc/flash_attn/src/alibi.h):
     the softmax is the same, its LSE is shifted by a multiple of the row.
@@ -80,23 +80,23 @@ def comparable(case: Case, outputs: Outputs) -> Outputs:
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
-    from attncheck.attention.calls import flash_attn as fitted_call
+    from attncheck.attention.calls.flash_attn import dense_script_lines, format_kwargs
 
-    return fitted_call.dense_script("from flash_attn import flash_attn_func", fitted_call.arguments(case))
+    return dense_script_lines("from flash_attn import flash_attn_func", format_kwargs(case))
 
 
-SEEN = r"\bflash::flash_|flash_attn::_flash_attn"  # not pytorch_flash::, which is torch's own build
+KERNEL_PATTERN = r"\bflash::flash_|flash_attn::_flash_attn"  # not pytorch_flash::, which is torch's own build
 DETERMINISTIC = "deterministic=True (transformers: FLASH_ATTENTION_DETERMINISTIC=1)"
 
 BACKEND = Backend(
     name="flash_attention_2",
     title="flash-attn 2, dense",
     package="flash-attn",
-    installed=find,
+    installed=installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    kernel_pattern=SEEN,
+    kernel_pattern=KERNEL_PATTERN,
     deterministic=DETERMINISTIC,
     deterministic_switch="argument",
 )

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from attncheck.attention.backend import Backend, Device, Outputs
 from attncheck.attention.backends.flash_attention_2 import (
     DETERMINISTIC,
-    SEEN,
-    comparable,
-    find,
-    keywords,
-    refuse_either,
+    KERNEL_PATTERN,
+    call_kwargs,
+    drop_shifted_lse,
+    installed,
+    refuse_any_layout,
 )
 from attncheck.core.cases import Case
 
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
 
 def refuse(case: Case, device: Device) -> str:
     """Return why the packed function cannot run the case on `device`, or ""."""
-    return refuse_either(case, device)
+    return refuse_any_layout(case, device)
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case with flash_attn_varlen_func."""
     from flash_attn import flash_attn_varlen_func
 
-    from attncheck.attention.calls import flash_attn as fitted_call
+    from attncheck.attention.calls.flash_attn import run_packed
 
-    words = keywords(inputs, deterministic)
-    return comparable(inputs.case, fitted_call.packed(flash_attn_varlen_func, inputs, "flash-attn 2", None, **words))
+    kwargs = call_kwargs(inputs, deterministic)
+    return drop_shifted_lse(inputs.case, run_packed(flash_attn_varlen_func, inputs, "flash-attn 2", None, **kwargs))
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it on the documents' tokens."""
-    from attncheck.attention.calls import flash_attn as fitted_call
+    from attncheck.attention.calls.flash_attn import format_kwargs, packed_script_lines
 
-    return fitted_call.packed_script("from flash_attn import flash_attn_varlen_func", fitted_call.arguments(case))
+    return packed_script_lines("from flash_attn import flash_attn_varlen_func", format_kwargs(case))
 
 
 BACKEND = Backend(
     name="flash_attention_2_varlen",
     title="flash-attn 2, packed",
     package="flash-attn",
-    installed=find,
+    installed=installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    kernel_pattern=SEEN,
+    kernel_pattern=KERNEL_PATTERN,
     indexes_by_cu_seqlens=True,
     deterministic=DETERMINISTIC,
     deterministic_switch="argument",

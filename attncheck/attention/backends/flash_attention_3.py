@@ -22,24 +22,24 @@ MODULE = "flash_attn_interface"
 DISTRIBUTIONS = ("flash-attn-3", "flashattn-hopper")
 
 
-def find() -> Installed:
+def installed() -> Installed:
     """Return the installed FlashAttention-3; v2.7's was distributed as flashattn-hopper."""
-    from attncheck.attention.calls import flash_attn_package as flash_call
+    from attncheck.attention.calls import flash_attn_package
 
-    found = [flash_call.find(MODULE, name) for name in DISTRIBUTIONS]
-    return next((one for one in found if one.version not in ("", "unknown")), found[0])
+    candidates = [flash_attn_package.find_distribution(MODULE, name) for name in DISTRIBUTIONS]
+    return next((candidate for candidate in candidates if candidate.version not in ("", "unknown")), candidates[0])
 
 
 def refuse(case: Case, device: Device) -> str:
     """Return why the dense function cannot run the case on `device`, or ""."""
     if case.layout != "dense":
         return "padding and packed documents are flash_attention_3_varlen's"
-    return refuse_either(case, device)
+    return refuse_any_layout(case, device)
 
 
-def refuse_either(case: Case, device: Device, sinks: bool = False) -> str:
+def refuse_any_layout(case: Case, device: Device, sinks: bool = False) -> str:
     """Return why neither function can run the case on `device`, or ""; `sinks` where this build has them."""
-    from attncheck.attention.calls import flash_attn_package as flash_call
+    from attncheck.attention.calls import flash_attn_package
 
     if case.sinks and not sinks:
         return f"{TITLE} has no sinks"
@@ -47,10 +47,10 @@ def refuse_either(case: Case, device: Device, sinks: bool = False) -> str:
         return f"{TITLE} has no ALiBi" if case.alibi else f"{TITLE} has no dropout"
     if device.compute_capability >= (10, 0):
         return f"{TITLE} is built for sm_90 and sm_80, nothing newer"
-    return flash_call.refuse(case, device) or _sizes(case, device)
+    return flash_attn_package.refuse(case, device) or _refuse_head_dim(case, device)
 
 
-def _sizes(case: Case, device: Device) -> str:
+def _refuse_head_dim(case: Case, device: Device) -> str:
     size, v_size = case.head_dim, case.v_head_dim
     if size % 8 or v_size % 8:
         return f"{TITLE} takes a head_dim that is a multiple of 8"
@@ -71,13 +71,13 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case with flash_attn_func."""
     from flash_attn_interface import flash_attn_func
 
-    from attncheck.attention.calls import flash_attn as fitted_call
+    from attncheck.attention.calls.flash_attn import run_dense
 
-    return fitted_call.dense(flash_attn_func, inputs, TITLE, None, **words(inputs.case, deterministic))
+    return run_dense(flash_attn_func, inputs, TITLE, None, **call_kwargs(inputs.case, deterministic))
 
 
-def words(case: Case, deterministic: bool) -> dict[str, object]:
-    """Return the keywords of a call beyond scale and causal."""
+def call_kwargs(case: Case, deterministic: bool) -> dict[str, object]:
+    """Return the keyword arguments of a call beyond softmax_scale and causal."""
     return {
         "window_size": case.window_size,
         "softcap": case.softcap,
@@ -88,23 +88,23 @@ def words(case: Case, deterministic: bool) -> dict[str, object]:
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
-    from attncheck.attention.calls import flash_attn as fitted_call
+    from attncheck.attention.calls.flash_attn import dense_script_lines, format_kwargs
 
-    return fitted_call.dense_script("from flash_attn_interface import flash_attn_func", fitted_call.arguments(case))
+    return dense_script_lines("from flash_attn_interface import flash_attn_func", format_kwargs(case))
 
 
-SEEN = r"\bflash::(enable_sm\d+|FlashAttn(Fwd|Bwd)|prepare_varlen)|\bflash_attn_3::"
+KERNEL_PATTERN = r"\bflash::(enable_sm\d+|FlashAttn(Fwd|Bwd)|prepare_varlen)|\bflash_attn_3::"
 DETERMINISTIC = "deterministic=True, up to a head_dim of 192"
 
 BACKEND = Backend(
     name="flash_attention_3",
     title="FlashAttention-3, dense",
     package="flash-attn-3",
-    installed=find,
+    installed=installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    kernel_pattern=SEEN,
+    kernel_pattern=KERNEL_PATTERN,
     deterministic=DETERMINISTIC,
     deterministic_switch="argument",
 )

@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Outputs
-from attncheck.attention.backends.flash_attention_3 import DETERMINISTIC, SEEN, TITLE, find, refuse_either, words
+from attncheck.attention.backends.flash_attention_3 import (
+    DETERMINISTIC,
+    KERNEL_PATTERN,
+    TITLE,
+    call_kwargs,
+    installed,
+    refuse_any_layout,
+)
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -18,36 +25,38 @@ if TYPE_CHECKING:
 
 def refuse(case: Case, device: Device) -> str:
     """Return why the packed function cannot run the case on `device`, or ""."""
-    return refuse_either(case, device)
+    return refuse_any_layout(case, device)
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case with flash_attn_varlen_func."""
     from flash_attn_interface import flash_attn_varlen_func
 
-    from attncheck.attention.calls import flash_attn as fitted_call
+    from attncheck.attention.calls.flash_attn import run_packed
 
-    whole = {"seqused_q": None, "seqused_k": None}
-    return fitted_call.packed(flash_attn_varlen_func, inputs, TITLE, None, **words(inputs.case, deterministic), **whole)
+    whole_documents = {"seqused_q": None, "seqused_k": None}
+    return run_packed(
+        flash_attn_varlen_func, inputs, TITLE, None, **call_kwargs(inputs.case, deterministic), **whole_documents
+    )
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it on the documents' tokens."""
-    from attncheck.attention.calls import flash_attn as fitted_call
+    from attncheck.attention.calls.flash_attn import format_kwargs, packed_script_lines
 
-    origin = "from flash_attn_interface import flash_attn_varlen_func"
-    return fitted_call.packed_script(origin, fitted_call.arguments(case))
+    import_line = "from flash_attn_interface import flash_attn_varlen_func"
+    return packed_script_lines(import_line, format_kwargs(case))
 
 
 BACKEND = Backend(
     name="flash_attention_3_varlen",
     title="FlashAttention-3, packed",
     package="flash-attn-3",
-    installed=find,
+    installed=installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    kernel_pattern=SEEN,
+    kernel_pattern=KERNEL_PATTERN,
     indexes_by_cu_seqlens=True,
     deterministic=DETERMINISTIC,
     deterministic_switch="argument",

@@ -17,15 +17,15 @@ from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.core.cases import ANY, Case
 
 if TYPE_CHECKING:
-    from attncheck.attention.calls.flash_attn import Sinks
+    from attncheck.attention.calls.flash_attn import SinksArgument
     from attncheck.attention.inputs import Inputs
 
 TITLE = "FlashAttention-4"
 DISTRIBUTION = "flash-attn-4"
 
 
-def find() -> Installed:
-    """Return the installed flash-attn-4, by its record: looking for `flash_attn.cute` would import flash_attn."""
+def installed() -> Installed:
+    """Return the installed flash-attn-4 by its metadata: looking for `flash_attn.cute` would import flash_attn."""
     try:
         return Installed(version=importlib.metadata.version(DISTRIBUTION))
     except importlib.metadata.PackageNotFoundError:
@@ -36,18 +36,18 @@ def refuse(case: Case, device: Device) -> str:
     """Return why the dense function cannot run the case on `device`, or ""."""
     if case.layout != "dense":
         return "padding and packed documents are flash_attention_4_varlen's"
-    return refuse_either(case, device)
+    return refuse_any_layout(case, device)
 
 
-def refuse_either(case: Case, device: Device) -> str:
+def refuse_any_layout(case: Case, device: Device) -> str:
     """Return why neither function can run the case on `device`, or ""."""
     from attncheck.attention.calls import flash_attn_package
 
     if case.alibi or case.dropout:
         return f"{TITLE} takes ALiBi only as a score_mod" if case.alibi else f"{TITLE} has no dropout"
-    general = flash_attn_package.refuse(case, device)
-    if general:
-        return general
+    reason = flash_attn_package.refuse(case, device)
+    if reason:
+        return reason
     major = device.compute_capability[0]
     if major > 12:
         return f"{TITLE} stops at compute capability 12.x"
@@ -55,10 +55,10 @@ def refuse_either(case: Case, device: Device) -> str:
         return f"{TITLE} has no sinks on sm_{major}x"
     if case.backward and major == 8:
         return f"{TITLE} has no backward on sm_8x"
-    return _sizes(case, major)
+    return _refuse_head_dim(case, major)
 
 
-def _sizes(case: Case, major: int) -> str:
+def _refuse_head_dim(case: Case, major: int) -> str:
     size, v_size = case.head_dim, case.v_head_dim
     if size % 8 or v_size % 8:
         return f"{TITLE} takes a head_dim that is a multiple of 8"
@@ -73,15 +73,15 @@ def _sizes(case: Case, major: int) -> str:
     return ""
 
 
-def sinks() -> Sinks:
-    """Return how it takes sinks."""
-    from attncheck.attention.calls.flash_attn import Sinks
+def sinks_argument() -> SinksArgument:
+    """Return how the functions take sinks."""
+    from attncheck.attention.calls.flash_attn import SinksArgument
 
-    return Sinks("learnable_sink")
+    return SinksArgument("learnable_sink")
 
 
-def words(case: Case, deterministic: bool) -> dict[str, object]:
-    """Return the keywords of a call beyond scale, causal and sinks; an open side of a window is None."""
+def call_kwargs(case: Case, deterministic: bool) -> dict[str, object]:
+    """Return the keyword arguments beyond softmax_scale, causal and sinks; an open side of a window is None."""
     return {
         "window_size": tuple(None if side == ANY else side for side in case.window_size),
         "softcap": case.softcap,
@@ -94,30 +94,30 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case with flash_attn_func."""
     from flash_attn.cute import flash_attn_func
 
-    from attncheck.attention.calls import flash_attn as fitted_call
+    from attncheck.attention.calls.flash_attn import run_dense
 
-    return fitted_call.dense(flash_attn_func, inputs, TITLE, sinks(), **words(inputs.case, deterministic))
+    return run_dense(flash_attn_func, inputs, TITLE, sinks_argument(), **call_kwargs(inputs.case, deterministic))
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
-    from attncheck.attention.calls import flash_attn as fitted_call
+    from attncheck.attention.calls.flash_attn import dense_script_lines, format_kwargs
 
-    origin = "from flash_attn.cute import flash_attn_func"
-    return fitted_call.dense_script(origin, fitted_call.arguments(case, None, sinks()))
+    import_line = "from flash_attn.cute import flash_attn_func"
+    return dense_script_lines(import_line, format_kwargs(case, None, sinks_argument()))
 
 
-SEEN = r"flash_attncute|FlashAttention(Forward|Backward)\w*Sm\d+"
+KERNEL_PATTERN = r"flash_attncute|FlashAttention(Forward|Backward)\w*Sm\d+"
 
 BACKEND = Backend(
     name="flash_attention_4",
     title="FlashAttention-4, dense",
     package=DISTRIBUTION,
-    installed=find,
+    installed=installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    kernel_pattern=SEEN,
+    kernel_pattern=KERNEL_PATTERN,
     compiles=True,
     deterministic="deterministic=True",
     deterministic_switch="argument",

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from attncheck.attention.backend import Backend, Device, Outputs
 from attncheck.attention.backends.flash_attention_4 import (
     DISTRIBUTION,
-    SEEN,
+    KERNEL_PATTERN,
     TITLE,
-    find,
-    refuse_either,
-    sinks,
-    words,
+    call_kwargs,
+    installed,
+    refuse_any_layout,
+    sinks_argument,
 )
 from attncheck.core.cases import Case
 
@@ -26,35 +26,37 @@ if TYPE_CHECKING:
 
 def refuse(case: Case, device: Device) -> str:
     """Return why the packed function cannot run the case on `device`, or ""."""
-    return refuse_either(case, device)
+    return refuse_any_layout(case, device)
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case with flash_attn_varlen_func."""
     from flash_attn.cute import flash_attn_varlen_func
 
-    from attncheck.attention.calls import flash_attn as fitted_call
+    from attncheck.attention.calls.flash_attn import run_packed
 
-    return fitted_call.packed(flash_attn_varlen_func, inputs, TITLE, sinks(), **words(inputs.case, deterministic))
+    return run_packed(
+        flash_attn_varlen_func, inputs, TITLE, sinks_argument(), **call_kwargs(inputs.case, deterministic)
+    )
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it on the documents' tokens."""
-    from attncheck.attention.calls import flash_attn as fitted_call
+    from attncheck.attention.calls.flash_attn import format_kwargs, packed_script_lines
 
-    origin = "from flash_attn.cute import flash_attn_varlen_func"
-    return fitted_call.packed_script(origin, fitted_call.arguments(case, None, sinks()))
+    import_line = "from flash_attn.cute import flash_attn_varlen_func"
+    return packed_script_lines(import_line, format_kwargs(case, None, sinks_argument()))
 
 
 BACKEND = Backend(
     name="flash_attention_4_varlen",
     title="FlashAttention-4, packed",
     package=DISTRIBUTION,
-    installed=find,
+    installed=installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    kernel_pattern=SEEN,
+    kernel_pattern=KERNEL_PATTERN,
     compiles=True,
     indexes_by_cu_seqlens=True,
     deterministic="deterministic=True",

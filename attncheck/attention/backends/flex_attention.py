@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from attncheck.attention.inputs import Inputs
 
-FITS = ("out of resource", "NoValidChoicesError", "No valid triton configs", "shared memory")
+SHARED_MEMORY_ERRORS = ("out of resource", "NoValidChoicesError", "No valid triton configs", "shared memory")
 
 
-def find() -> Installed:
+def installed() -> Installed:
     """Return that flex comes with torch."""
     return Installed()
 
@@ -49,37 +49,37 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case with compiled flex_attention."""
     import torch
 
-    from attncheck.attention.calls.common import finish, leaves
+    from attncheck.attention.calls.common import backward, make_leaves
 
     case = inputs.case
-    q, k, v = leaves(inputs)
+    q, k, v = make_leaves(inputs)
     sinks = None if inputs.sinks is None else inputs.sinks.detach().requires_grad_(case.backward)
-    wants_lse = inputs.device != "cpu"
+    returns_lse = inputs.device != "cpu"
     try:
-        found = compiled()(
+        result = compiled_flex_attention()(
             *(x.transpose(1, 2) for x in (q, k, v)),
-            score_mod=_score_mod(inputs),
-            block_mask=_block_mask(inputs),
+            score_mod=_build_score_mod(inputs),
+            block_mask=_build_block_mask(inputs),
             scale=case.softmax_scale,
             enable_gqa=case.num_heads != case.num_kv_heads,
-            return_lse=wants_lse,
+            return_lse=returns_lse,
         )
-        out, lse = found if wants_lse else (found, None)
+        out, lse = result if returns_lse else (result, None)
         if sinks is not None and lse is not None:
-            share = torch.sigmoid(lse - sinks[None, :, None])
-            out = (out * share[..., None]).to(out.dtype)
+            kept_weight = torch.sigmoid(lse - sinks[None, :, None])
+            out = (out * kept_weight[..., None]).to(out.dtype)
             lse = torch.logaddexp(lse, sinks[None, :, None].expand_as(lse))
-        taken = (q, k, v) if sinks is None else (q, k, v, sinks)
-        return finish(inputs, out.transpose(1, 2), taken, lse)
+        leaves = (q, k, v) if sinks is None else (q, k, v, sinks)
+        return backward(inputs, out.transpose(1, 2), leaves, lse)
     except Exception as error:
-        if any(word in f"{type(error).__name__} {error}" for word in FITS):
+        if any(text in f"{type(error).__name__} {error}" for text in SHARED_MEMORY_ERRORS):
             raise Refused("no configuration of flex_attention's kernel fits this GPU's shared memory") from None
         raise
 
 
 @cache
-def compiled() -> Any:
-    """Return torch.compile(flex_attention), one graph a shape."""
+def compiled_flex_attention() -> Any:
+    """Return torch.compile(flex_attention), one graph for each shape."""
     import torch
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -89,7 +89,7 @@ def compiled() -> Any:
     return torch.compile(flex_attention, dynamic=False)
 
 
-def _score_mod(inputs: Inputs) -> Any:
+def _build_score_mod(inputs: Inputs) -> Any:
     import torch
 
     case, slopes = inputs.case, inputs.slopes
@@ -99,18 +99,18 @@ def _score_mod(inputs: Inputs) -> Any:
     if not softcap and slopes is None:
         return None
 
-    def changed(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         if softcap:
             score = softcap * torch.tanh(score / softcap)
         return score if slopes is None else score - slopes[h] * (q + offset - k).abs()
 
-    return changed
+    return score_mod
 
 
-def _block_mask(inputs: Inputs) -> Any:
+def _build_block_mask(inputs: Inputs) -> Any:
     from torch.nn.attention.flex_attention import create_block_mask
 
-    from attncheck.attention.masks import documents
+    from attncheck.attention.masks import document_positions
     from attncheck.core.cases import visible_bounds
 
     case = inputs.case
@@ -119,29 +119,29 @@ def _block_mask(inputs: Inputs) -> Any:
     if case.layout == "dense":
         low, high = visible_bounds(case, case.seqlen_q, case.seqlen_k)
 
-        def plain(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        def dense_mask(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
             return (k - q >= low) & (k - q <= high)
 
-        return create_block_mask(plain, None, None, case.seqlen_q, case.seqlen_k, device=inputs.device)
+        return create_block_mask(dense_mask, None, None, case.seqlen_q, case.seqlen_k, device=inputs.device)
     low, high = visible_bounds(case, 0, 0)
-    q_document, q_place, k_document, k_place = documents(case, inputs.device)
+    q_document, q_position, k_document, k_position = document_positions(case, inputs.device)
 
-    def within(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        distance = k_place[b, k] - q_place[b, q]
+    def document_mask(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        distance = k_position[b, k] - q_position[b, q]
         return (q_document[b, q] == k_document[b, k]) & (distance >= low) & (distance <= high)
 
-    return create_block_mask(within, case.batch, None, case.seqlen_q, case.seqlen_k, device=inputs.device)
+    return create_block_mask(document_mask, case.batch, None, case.seqlen_q, case.seqlen_k, device=inputs.device)
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
     score = f"{case.softcap} * torch.tanh(s / {case.softcap})" if case.softcap else "s"
-    mod = f"lambda s, b, h, i, j: {score}" + (" + bias[0, h, i, j]" if case.alibi else "")
+    score_mod = f"lambda s, b, h, i, j: {score}" + (" + bias[0, h, i, j]" if case.alibi else "")
     return (
         "from torch.nn.attention.flex_attention import create_block_mask, flex_attention",
         "block_mask = create_block_mask(lambda b, h, i, j: mask[b % mask.shape[0], 0, i, j], B, None, SQ, SK, device)",
         "out, lse = torch.compile(flex_attention)(*(x.transpose(1, 2) for x in (q, k, v)), block_mask=block_mask,",
-        f"    score_mod={mod}, scale=scale, enable_gqa=H != HK, return_lse=True)",
+        f"    score_mod={score_mod}, scale=scale, enable_gqa=H != HK, return_lse=True)",
         *(("out = (out * torch.sigmoid(lse - sinks[None, :, None])[..., None]).to(q.dtype)",) * case.sinks),
         "out = out.transpose(1, 2)",
     )
@@ -151,7 +151,7 @@ BACKEND = Backend(
     name="flex_attention",
     title="torch flex_attention, compiled",
     package="torch",
-    installed=find,
+    installed=installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,

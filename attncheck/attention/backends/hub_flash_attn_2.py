@@ -1,9 +1,9 @@
 """The Hugging Face Hub's build of flash-attn 2, `kernels-community/flash-attn2`, where it is in the local cache.
 
-transformers takes it for `flash_attention_2` where flash-attn is not installed. Nothing is downloaded; loading it runs
+transformers uses it for `flash_attention_2` where flash-attn is not installed. Nothing is downloaded; loading it runs
 the code that the repository published, from the cache. Its functions are flash-attn's own (kernels-community of
 2026-08-21, flash-attn2/torch-ext/flash_attn2/flash_attn_interface.py). It has CPU and XPU builds as well, which are not
-looked at here.
+used here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
-from attncheck.attention.backends.flash_attention_2 import DETERMINISTIC, SEEN, comparable, keywords, refuse_either
+from attncheck.attention.backends.flash_attention_2 import (
+    DETERMINISTIC,
+    KERNEL_PATTERN,
+    call_kwargs,
+    drop_shifted_lse,
+    refuse_any_layout,
+)
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -20,44 +26,44 @@ if TYPE_CHECKING:
 REPOSITORY = "kernels-community/flash-attn2"
 
 
-def find() -> Installed:
+def installed() -> Installed:
     """Return the kernel's version in the cache."""
-    from attncheck.attention.calls import hub_kernels as hub_call
+    from attncheck.attention.calls import hub_kernels
 
-    return hub_call.find(REPOSITORY)
+    return hub_kernels.find_repository(REPOSITORY)
 
 
 def refuse(case: Case, device: Device) -> str:
     """Return why the kernel cannot run the case on `device`, or ""."""
     if device.kind == "cpu":
         return "attncheck runs Hub kernels on CUDA only"
-    return refuse_either(case, device)
+    return refuse_any_layout(case, device)
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case with the kernel."""
-    from attncheck.attention.calls import hub_kernels as hub_call
+    from attncheck.attention.calls import hub_kernels
 
-    return comparable(inputs.case, hub_call.run(inputs, REPOSITORY, None, **keywords(inputs, deterministic)))
+    outputs = hub_kernels.run(inputs, REPOSITORY, None, **call_kwargs(inputs, deterministic))
+    return drop_shifted_lse(inputs.case, outputs)
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
-    from attncheck.attention.calls import flash_attn
-    from attncheck.attention.calls import hub_kernels as hub_call
+    from attncheck.attention.calls import flash_attn, hub_kernels
 
-    return hub_call.call(case, REPOSITORY, flash_attn.arguments(case))
+    return hub_kernels.script_lines(case, REPOSITORY, flash_attn.format_kwargs(case))
 
 
 BACKEND = Backend(
     name="hub_flash_attn_2",
     title="flash-attn 2 from the Hugging Face Hub",
     package="kernels",
-    installed=find,
+    installed=installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    kernel_pattern=SEEN,
+    kernel_pattern=KERNEL_PATTERN,
     indexes_by_cu_seqlens=True,
     deterministic=DETERMINISTIC,
     deterministic_switch="argument",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
-from attncheck.attention.backends.flash_attention_3 import DETERMINISTIC, SEEN, refuse_either, words
+from attncheck.attention.backends.flash_attention_3 import DETERMINISTIC, KERNEL_PATTERN, call_kwargs, refuse_any_layout
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -19,42 +19,41 @@ if TYPE_CHECKING:
 REPOSITORY = "kernels-community/flash-attn3"
 
 
-def find() -> Installed:
+def installed() -> Installed:
     """Return the kernel's version in the cache."""
-    from attncheck.attention.calls import hub_kernels as hub_call
+    from attncheck.attention.calls import hub_kernels
 
-    return hub_call.find(REPOSITORY)
+    return hub_kernels.find_repository(REPOSITORY)
 
 
 def refuse(case: Case, device: Device) -> str:
     """Return why the kernel cannot run the case on `device`, or ""."""
-    return refuse_either(case, device)
+    return refuse_any_layout(case, device)
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case with the kernel."""
-    from attncheck.attention.calls import hub_kernels as hub_call
+    from attncheck.attention.calls import hub_kernels
 
-    return hub_call.run(inputs, REPOSITORY, None, **words(inputs.case, deterministic))
+    return hub_kernels.run(inputs, REPOSITORY, None, **call_kwargs(inputs.case, deterministic))
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
-    from attncheck.attention.calls import flash_attn
-    from attncheck.attention.calls import hub_kernels as hub_call
+    from attncheck.attention.calls import flash_attn, hub_kernels
 
-    return hub_call.call(case, REPOSITORY, flash_attn.arguments(case))
+    return hub_kernels.script_lines(case, REPOSITORY, flash_attn.format_kwargs(case))
 
 
 BACKEND = Backend(
     name="hub_flash_attn_3",
     title="FlashAttention-3 from the Hugging Face Hub",
     package="kernels",
-    installed=find,
+    installed=installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    kernel_pattern=SEEN,
+    kernel_pattern=KERNEL_PATTERN,
     indexes_by_cu_seqlens=True,
     deterministic=DETERMINISTIC,
     deterministic_switch="argument",

@@ -11,61 +11,60 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
-from attncheck.attention.backends.flash_attention_3 import DETERMINISTIC, SEEN, refuse_either, words
+from attncheck.attention.backends.flash_attention_3 import DETERMINISTIC, KERNEL_PATTERN, call_kwargs, refuse_any_layout
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
-    from attncheck.attention.calls.flash_attn import Sinks
+    from attncheck.attention.calls.flash_attn import SinksArgument
     from attncheck.attention.inputs import Inputs
 
 REPOSITORY = "kernels-community/vllm-flash-attn3"
 
 
-def find() -> Installed:
+def installed() -> Installed:
     """Return the kernel's version in the cache."""
-    from attncheck.attention.calls import hub_kernels as hub_call
+    from attncheck.attention.calls import hub_kernels
 
-    return hub_call.find(REPOSITORY)
+    return hub_kernels.find_repository(REPOSITORY)
 
 
 def refuse(case: Case, device: Device) -> str:
     """Return why the kernel cannot run the case on `device`, or ""."""
     if case.backward and case.head_dim > case.v_head_dim:
         return "vllm-flash-attn3 cuts dq and dk to v's head_dim, so it has no backward where that is smaller"
-    return refuse_either(case, device, sinks=True)
+    return refuse_any_layout(case, device, sinks=True)
 
 
-def sinks() -> Sinks:
-    """Return how it takes sinks."""
-    from attncheck.attention.calls.flash_attn import Sinks
+def sinks_argument() -> SinksArgument:
+    """Return how the functions take sinks."""
+    from attncheck.attention.calls.flash_attn import SinksArgument
 
-    return Sinks("s_aux", "bfloat16", learned=False)
+    return SinksArgument("s_aux", "bfloat16", has_gradient=False)
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case with the kernel."""
-    from attncheck.attention.calls import hub_kernels as hub_call
+    from attncheck.attention.calls import hub_kernels
 
-    return hub_call.run(inputs, REPOSITORY, sinks(), **words(inputs.case, deterministic))
+    return hub_kernels.run(inputs, REPOSITORY, sinks_argument(), **call_kwargs(inputs.case, deterministic))
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
-    from attncheck.attention.calls import flash_attn
-    from attncheck.attention.calls import hub_kernels as hub_call
+    from attncheck.attention.calls import flash_attn, hub_kernels
 
-    return hub_call.call(case, REPOSITORY, flash_attn.arguments(case, sinks=sinks()))
+    return hub_kernels.script_lines(case, REPOSITORY, flash_attn.format_kwargs(case, sinks=sinks_argument()))
 
 
 BACKEND = Backend(
     name="hub_vllm_flash_attn_3",
     title="vLLM's FlashAttention-3 from the Hugging Face Hub",
     package="kernels",
-    installed=find,
+    installed=installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,
-    kernel_pattern=SEEN,
+    kernel_pattern=KERNEL_PATTERN,
     indexes_by_cu_seqlens=True,
     deterministic=DETERMINISTIC,
     deterministic_switch="argument",

@@ -8,6 +8,8 @@ Source: zhuzilin/ring-flash-attention 0.1.8, ring_flash_attn/llama3_flash_attn_v
 
 from __future__ import annotations
 
-from attncheck.attention.backends._ring_schemes import scheme
+from attncheck.attention.backends._ring_schemes import ring_backend
 
-BACKEND = scheme("llama3_flash_attn_varlen", "ring-flash-attn, llama3, packed", "contiguous", packed=True, strided=True)
+BACKEND = ring_backend(
+    "llama3_flash_attn_varlen", "ring-flash-attn, llama3, packed", "contiguous", packed=True, takes_heads_k_stride=True
+)

@@ -7,6 +7,6 @@ Source: zhuzilin/ring-flash-attention 0.1.8, ring_flash_attn/ring_flash_attn_var
 
 from __future__ import annotations
 
-from attncheck.attention.backends._ring_schemes import scheme
+from attncheck.attention.backends._ring_schemes import ring_backend
 
-BACKEND = scheme("ring_flash_attn_varlen", "ring-flash-attn, ring, packed", "contiguous_documents", packed=True)
+BACKEND = ring_backend("ring_flash_attn_varlen", "ring-flash-attn, ring, packed", "contiguous_documents", packed=True)

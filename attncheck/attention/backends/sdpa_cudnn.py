@@ -30,7 +30,7 @@ def refuse(case: Case, device: Device) -> str:
     return ""
 
 
-def lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def compute_lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return out and LSE of the operator behind the backend."""
     import torch
 
@@ -44,16 +44,16 @@ def lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) ->
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case with CUDNN_ATTENTION pinned."""
-    from attncheck.attention.calls import sdpa as sdpa_call
+    from attncheck.attention.calls import sdpa
 
-    return sdpa_call.run(inputs, deterministic, "CUDNN_ATTENTION", native_gqa=True, lse=lse)
+    return sdpa.run(inputs, deterministic, "CUDNN_ATTENTION", native_gqa=True, compute_lse=compute_lse)
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
-    from attncheck.attention.calls import sdpa as sdpa_call
+    from attncheck.attention.calls import sdpa
 
-    return sdpa_call.call(case, "CUDNN_ATTENTION", native_gqa=True)
+    return sdpa.script_lines(case, "CUDNN_ATTENTION", native_gqa=True)
 
 
 BACKEND = Backend(

@@ -26,7 +26,7 @@ def refuse(case: Case, device: Device) -> str:
     return ""
 
 
-def lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def compute_lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return out and LSE of the operator behind the backend. SDPA pads a mask's rows; such cases raise here."""
     import torch
 
@@ -40,16 +40,16 @@ def lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) ->
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case with EFFICIENT_ATTENTION pinned."""
-    from attncheck.attention.calls import sdpa as sdpa_call
+    from attncheck.attention.calls import sdpa
 
-    return sdpa_call.run(inputs, deterministic, "EFFICIENT_ATTENTION", native_gqa=False, lse=lse)
+    return sdpa.run(inputs, deterministic, "EFFICIENT_ATTENTION", native_gqa=False, compute_lse=compute_lse)
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
-    from attncheck.attention.calls import sdpa as sdpa_call
+    from attncheck.attention.calls import sdpa
 
-    return sdpa_call.call(case, "EFFICIENT_ATTENTION", native_gqa=False)
+    return sdpa.script_lines(case, "EFFICIENT_ATTENTION", native_gqa=False)
 
 
 BACKEND = Backend(

@@ -40,7 +40,7 @@ def refuse(case: Case, device: Device) -> str:
 
 
 def roundings(case: Case, device: Device) -> tuple[float, float]:
-    """Return how often the CPU kernel rounds its sums: once for each block, and once for each head of a group.
+    """Return how often the CPU kernel rounds its sums of dq, and of dk and dv: once a block, once a head of a group.
 
     It adds up dq over blocks of 512 keys, dk and dv over blocks of 32, 64 or 256 queries, in the io dtype (torch 2.13,
     aten/src/ATen/native/cpu/FlashAttentionKernel.cpp, `cpu_flash_attention_backward`: gemm with beta = 1); the
@@ -49,12 +49,12 @@ def roundings(case: Case, device: Device) -> tuple[float, float]:
     if device.kind != "cpu":
         return 0.0, 0.0
     seqlen = case.seqlen_q
-    queries = 256 if seqlen >= 768 else 64 if seqlen >= 192 else 32
+    block_q = 256 if seqlen >= 768 else 64 if seqlen >= 192 else 32
     group = case.num_heads / case.num_kv_heads
-    return math.ceil(case.seqlen_k / 512) - 1.0, math.ceil(seqlen / queries) - 1.0 + group - 1.0
+    return math.ceil(case.seqlen_k / 512) - 1.0, math.ceil(seqlen / block_q) - 1.0 + group - 1.0
 
 
-def lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def compute_lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return out and LSE of the operator behind the backend."""
     import torch
 
@@ -70,22 +70,22 @@ def lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) ->
     size = q.shape[-1]
     if size % 8:  # SDPA pads too
         q, k, v = (torch.nn.functional.pad(x, (0, 8 - size % 8)) for x in (q, k, v))
-    out, found = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, False, scale=scale)[:2]
-    return out[..., :size], found
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, False, scale=scale)[:2]
+    return out[..., :size], lse
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case with FLASH_ATTENTION pinned."""
-    from attncheck.attention.calls import sdpa as sdpa_call
+    from attncheck.attention.calls import sdpa
 
-    return sdpa_call.run(inputs, deterministic, "FLASH_ATTENTION", native_gqa=True, lse=lse)
+    return sdpa.run(inputs, deterministic, "FLASH_ATTENTION", native_gqa=True, compute_lse=compute_lse)
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
-    from attncheck.attention.calls import sdpa as sdpa_call
+    from attncheck.attention.calls import sdpa
 
-    return sdpa_call.call(case, "FLASH_ATTENTION", native_gqa=True)
+    return sdpa.script_lines(case, "FLASH_ATTENTION", native_gqa=True)
 
 
 BACKEND = Backend(

@@ -22,16 +22,16 @@ def refuse(case: Case, device: Device) -> str:
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case with MATH pinned."""
-    from attncheck.attention.calls import sdpa as sdpa_call
+    from attncheck.attention.calls import sdpa
 
-    return sdpa_call.run(inputs, deterministic, "MATH", native_gqa=True, lse=None)
+    return sdpa.run(inputs, deterministic, "MATH", native_gqa=True, compute_lse=None)
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
-    from attncheck.attention.calls import sdpa as sdpa_call
+    from attncheck.attention.calls import sdpa
 
-    return sdpa_call.call(case, "MATH", native_gqa=True)
+    return sdpa.script_lines(case, "MATH", native_gqa=True)
 
 
 BACKEND = Backend(

@@ -7,6 +7,6 @@ Attention, arXiv 2311.09431.
 
 from __future__ import annotations
 
-from attncheck.attention.backends._ring_schemes import scheme
+from attncheck.attention.backends._ring_schemes import ring_backend
 
-BACKEND = scheme("stripe_flash_attn", "ring-flash-attn, stripe", "stripe", causal=True)
+BACKEND = ring_backend("stripe_flash_attn", "ring-flash-attn, stripe", "stripe", causal=True)

@@ -21,23 +21,28 @@ if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
 
-def refuse_either(case: Case, device: Device) -> str:
+def refuse_ring(case: Case, device: Device) -> str:
     """Return why torch's ring cannot run the case, by its public interface or its templates, or ""."""
-    return _ring_schemes.alone(device) or _mask(case) or _shape(case) or indivisible(SHARDING, case)
+    return (
+        _ring_schemes.refuse_single_device(device)
+        or _refuse_mask(case)
+        or _refuse_shape(case)
+        or indivisible(SHARDING, case)
+    )
 
 
-def _mask(case: Case) -> str:
+def _refuse_mask(case: Case) -> str:
     if not case.causal:
         return 'torch: "Load balancing requires `is_causal=True`", and it is on unless a private option is changed'
     if case.layout == "packed" or case.windowed or case.alibi:
-        what = "packed documents" if case.layout == "packed" else "window" if case.windowed else "ALiBi"
-        return f'knows no {what}: its ring takes no mask (torch: "attn_bias is not supported yet")'
+        feature = "packed documents" if case.layout == "packed" else "window" if case.windowed else "ALiBi"
+        return f'knows no {feature}: its ring takes no mask (torch: "attn_bias is not supported yet")'
     if case.dropout:
         return "keeps the random state of a ring's last block only, so that dropout's gradients would be wrong"
     return ""
 
 
-def _shape(case: Case) -> str:
+def _refuse_shape(case: Case) -> str:
     if case.operands != "split" or case.heads_k_stride:
         return "takes q, k and v apart" if case.operands != "split" else "has no heads_k_stride"
     if case.seqlens_q != case.seqlens_k:
@@ -52,14 +57,14 @@ def refuse(case: Case, device: Device) -> str:
             "torch has no sharding strategy for the CPU's operator (_scaled_dot_product_flash_attention_for_cpu); "
             "torch_ring_templates runs the ring beneath it"
         )
-    return refuse_either(case, device) or sdpa_flash.refuse(case, device)
+    return refuse_ring(case, device) or sdpa_flash.refuse(case, device)
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run this rank's shard."""
     from attncheck.attention.calls import torch_context_parallel
 
-    return torch_context_parallel.public(inputs, deterministic)
+    return torch_context_parallel.run_context_parallel(inputs, deterministic)
 
 
 SHARDING: Sharding = "zigzag"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import _ring_schemes, sdpa_flash
-from attncheck.attention.backends.torch_context_parallel import SHARDING, refuse_either
+from attncheck.attention.backends.torch_context_parallel import SHARDING, refuse_ring
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ def refuse(case: Case, device: Device) -> str:
         return "torch_context_parallel runs the same ring by its public interface on CUDA"
     if device.torch < SINCE:
         return "torch's templates are private; attncheck knows those of torch 2.11 and newer"
-    return refuse_either(case, device) or sdpa_flash.refuse(case, device)
+    return refuse_ring(case, device) or sdpa_flash.refuse(case, device)
 
 
 def roundings(case: Case, device: Device) -> tuple[float, float]:
-    """Return those of the CPU's operator on a rank's block, and one for the sum over a group of repeated kv heads."""
+    """Return the roundings of the CPU's operator on a rank's block, and one for the sum over repeated kv heads."""
     length = case.seqlen_q // case.context_parallel_size
     block = replace(case, seqlens_q=(length,), seqlens_k=(length,), num_kv_heads=case.num_heads)
     dq, dkv = sdpa_flash.roundings(block, device)
@@ -44,7 +44,7 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run this rank's shard."""
     from attncheck.attention.calls import torch_context_parallel
 
-    return torch_context_parallel.templates(inputs)
+    return torch_context_parallel.run_templates(inputs)
 
 
 BACKEND = Backend(

@@ -1,7 +1,7 @@
 """Ulysses around flash-attn 2: an all-to-all gives each rank all tokens of some heads, flash-attn attends, and back.
 
 Packed rows go to `flash_attn_varlen_func` with the cu_seqlens of the whole row, as verl does; dense ones to
-`flash_attn_func`. The all-to-alls are those of `ulysses_sdpa`, where the sources are.
+`flash_attn_func`. The all-to-alls are those of `ulysses_sdpa`, which names the sources.
 """
 
 from __future__ import annotations
@@ -10,26 +10,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Outputs
-from attncheck.attention.backends import flash_attention_2 as dense
-from attncheck.attention.backends.ulysses_sdpa import SHARDING, refuse_either
-from attncheck.attention.calls.ulysses_heads import local
+from attncheck.attention.backends import flash_attention_2
+from attncheck.attention.backends.ulysses_sdpa import SHARDING, refuse_ulysses
+from attncheck.attention.calls.ulysses_heads import local_case
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
-
-EMULATED = (9, 0)  # the emulated kernels run what the genuine ones run on this GPU
+EMULATED_CAPABILITY = (9, 0)  # the emulated kernels accept what the genuine ones accept on this GPU
 
 
 def refuse(case: Case, device: Device) -> str:
     """Return why the scheme cannot run the case on `device`, or ""."""
-    gpu = replace(device, kind="cuda", compute_capability=EMULATED) if device.emulated else device
-    return refuse_either(case, device) or dense.refuse_either(local(case), gpu)
+    gpu = replace(device, kind="cuda", compute_capability=EMULATED_CAPABILITY) if device.emulated else device
+    return refuse_ulysses(case, device) or flash_attention_2.refuse_any_layout(local_case(case), gpu)
 
 
 def roundings(case: Case, device: Device) -> tuple[float, float]:
-    """Return one more for kv heads that were repeated: the repeats' sum is rounded."""
+    """Return one further rounding of dk and dv where kv heads were repeated: the repeats' sum is rounded."""
     return 0.0, float(case.context_parallel_size > case.num_kv_heads)
 
 
@@ -37,20 +36,20 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run this rank's shard."""
     from attncheck.attention.calls import ulysses
 
-    return ulysses.flash_attn(inputs, deterministic)
+    return ulysses.run_flash_attn(inputs, deterministic)
 
 
 BACKEND = Backend(
     name="ulysses_flash_attn",
     title="Ulysses around flash-attn 2",
     package="flash-attn",
-    installed=dense.find,
+    installed=flash_attention_2.installed,
     refuse=refuse,
     run=run,
-    kernel_pattern=dense.SEEN,
+    kernel_pattern=flash_attention_2.KERNEL_PATTERN,
     roundings=roundings,
     indexes_by_cu_seqlens=True,
-    deterministic=dense.DETERMINISTIC,
+    deterministic=flash_attention_2.DETERMINISTIC,
     deterministic_switch="argument",
     sharding=SHARDING,
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import _ring_schemes, sdpa_efficient, sdpa_flash
-from attncheck.attention.calls.ulysses_heads import kernel, local
+from attncheck.attention.calls.ulysses_heads import kernel, local_case
 from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding, indivisible
 
@@ -23,12 +23,17 @@ if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
 
-def refuse_either(case: Case, device: Device) -> str:
+def refuse_ulysses(case: Case, device: Device) -> str:
     """Return why Ulysses cannot run the case, whatever attends between its all-to-alls, or ""."""
-    return _ring_schemes.alone(device) or _heads(case) or _shape(case) or indivisible(SHARDING, case)
+    return (
+        _ring_schemes.refuse_single_device(device)
+        or _refuse_heads(case)
+        or _refuse_shape(case)
+        or indivisible(SHARDING, case)
+    )
 
 
-def _heads(case: Case) -> str:
+def _refuse_heads(case: Case) -> str:
     n, heads, kv_heads = case.context_parallel_size, case.num_heads, case.num_kv_heads
     if heads % n:
         return f"spreads heads over ranks: {heads} heads do not divide by {n} ranks"
@@ -37,7 +42,7 @@ def _heads(case: Case) -> str:
     return ""
 
 
-def _shape(case: Case) -> str:
+def _refuse_shape(case: Case) -> str:
     if case.operands != "split" or case.heads_k_stride:
         return "takes q, k and v apart" if case.operands != "split" else "has no heads_k_stride"
     if case.seqlens_q != case.seqlens_k:
@@ -53,13 +58,13 @@ def _shape(case: Case) -> str:
 
 def refuse(case: Case, device: Device) -> str:
     """Return why the scheme cannot run the case on `device`, or ""."""
-    within = sdpa_flash if kernel(case, device.kind) == "FLASH_ATTENTION" else sdpa_efficient
-    return refuse_either(case, device) or within.refuse(local(case), device)
+    attending = sdpa_flash if kernel(case, device.kind) == "FLASH_ATTENTION" else sdpa_efficient
+    return refuse_ulysses(case, device) or attending.refuse(local_case(case), device)
 
 
 def roundings(case: Case, device: Device) -> tuple[float, float]:
-    """Return SDPA's own on the CPU, and once more for kv heads that were repeated: the repeats' sum is rounded."""
-    dq, dkv = sdpa_flash.roundings(local(case), device)
+    """Return SDPA's own roundings on the CPU, and one more of dk and dv where kv heads were repeated and summed."""
+    dq, dkv = sdpa_flash.roundings(local_case(case), device)
     return dq, dkv + (case.context_parallel_size > case.num_kv_heads)
 
 
@@ -67,7 +72,7 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run this rank's shard."""
     from attncheck.attention.calls import ulysses
 
-    return ulysses.sdpa(inputs, deterministic)
+    return ulysses.run_sdpa(inputs, deterministic)
 
 
 SHARDING: Sharding = "contiguous"

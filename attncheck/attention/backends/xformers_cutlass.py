@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
 
-def find() -> Installed:
+def installed() -> Installed:
     """Return the installed xformers."""
     from attncheck.attention.calls import flash_attn_package
 
-    return flash_attn_package.find("xformers", "xformers")
+    return flash_attn_package.find_distribution("xformers", "xformers")
 
 
 def refuse(case: Case, device: Device) -> str:
@@ -42,33 +42,33 @@ def refuse(case: Case, device: Device) -> str:
 
 
 def _refuse_bias(case: Case) -> str:
-    from attncheck.attention.calls import xformers as xformers_call
+    from attncheck.attention.calls import xformers
 
-    return xformers_call.refuse(case)
+    return xformers.refuse(case)
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
-    """Run the case with fmha.cutlass; windows are run row by row as documents, whose mask has a backward."""
+    """Run the case with fmha.cutlass; rows with windows are run as documents, whose mask has a backward."""
     from xformers.ops.fmha import cutlass
 
-    from attncheck.attention.calls import xformers as xformers_call
+    from attncheck.attention.calls import xformers
 
-    apart = inputs.case.windowed and not inputs.case.alibi
-    return xformers_call.run(inputs, deterministic, (cutlass.FwOp, cutlass.BwOp), rows_apart=apart)
+    rows_as_documents = inputs.case.windowed and not inputs.case.alibi
+    return xformers.run(inputs, deterministic, (cutlass.FwOp, cutlass.BwOp), rows_as_documents=rows_as_documents)
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it."""
-    from attncheck.attention.calls import xformers as xformers_call
+    from attncheck.attention.calls import xformers
 
-    return xformers_call.call(case, "cutlass")
+    return xformers.script_lines(case, "cutlass")
 
 
 BACKEND = Backend(
     name="xformers_cutlass",
     title="xformers, CUTLASS operator",
     package="xformers",
-    installed=find,
+    installed=installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,

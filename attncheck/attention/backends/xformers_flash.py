@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Outputs
-from attncheck.attention.backends.xformers_cutlass import find
+from attncheck.attention.backends.xformers_cutlass import installed
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -19,42 +19,41 @@ if TYPE_CHECKING:
 
 def refuse(case: Case, device: Device) -> str:
     """Return why the operator cannot run the case on `device`, or ""."""
-    from attncheck.attention.calls import flash_attn_package
-    from attncheck.attention.calls import xformers as xformers_call
+    from attncheck.attention.calls import flash_attn_package, xformers
 
-    general = flash_attn_package.refuse(case, device)
-    if general:
-        return general
+    reason = flash_attn_package.refuse(case, device)
+    if reason:
+        return reason
     if case.head_dim != case.v_head_dim:
         return "xformers' flash operator needs equal head_dim for q, k and v"
     if case.head_dim > 256 or case.head_dim % 8:
         return "xformers' flash operator takes a head_dim up to 256 that is a multiple of 8"
     if case.alibi:
         return "xformers' flash operator takes no bias, so no ALiBi"
-    return xformers_call.refuse(case)
+    return xformers.refuse(case)
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run the case with fmha.flash."""
     from xformers.ops.fmha import flash
 
-    from attncheck.attention.calls import xformers as xformers_call
+    from attncheck.attention.calls import xformers
 
-    return xformers_call.run(inputs, deterministic, (flash.FwOp, flash.BwOp))
+    return xformers.run(inputs, deterministic, (flash.FwOp, flash.BwOp))
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
     """Return the lines of a script that calls it, without a mask where it can say so itself."""
-    from attncheck.attention.calls import xformers as xformers_call
+    from attncheck.attention.calls import xformers
 
-    return xformers_call.call(case, "flash")
+    return xformers.script_lines(case, "flash")
 
 
 BACKEND = Backend(
     name="xformers_flash",
     title="xformers, FlashAttention-2 operator",
     package="xformers",
-    installed=find,
+    installed=installed,
     refuse=refuse,
     run=run,
     script_lines=script_lines,

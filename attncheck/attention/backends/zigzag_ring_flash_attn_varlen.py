@@ -7,8 +7,8 @@ Source: zhuzilin/ring-flash-attention 0.1.8, ring_flash_attn/zigzag_ring_flash_a
 
 from __future__ import annotations
 
-from attncheck.attention.backends._ring_schemes import scheme
+from attncheck.attention.backends._ring_schemes import ring_backend
 
-BACKEND = scheme(
+BACKEND = ring_backend(
     "zigzag_ring_flash_attn_varlen", "ring-flash-attn, zigzag, packed", "zigzag_documents", packed=True, causal=True
 )

@@ -1,4 +1,4 @@
-"""What calling a backend takes: leaves, gradients, the layouts that kernels want."""
+"""Steps that calls of backends share: leaves, backward, the layouts that kernels take."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import segments
 
 
-def leaves(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
+def make_leaves(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
     """Return q, k, v as leaves that take gradients where the case has a backward; their strides are kept."""
-    wanted = inputs.case.backward
-    return tuple(x.detach().requires_grad_(wanted) for x in (inputs.q, inputs.k, inputs.v))  # type: ignore[return-value]
+    requires_grad = inputs.case.backward
+    return tuple(x.detach().requires_grad_(requires_grad) for x in (inputs.q, inputs.k, inputs.v))  # type: ignore[return-value]
 
 
-def finish(inputs: Inputs, out: Tensor, taken: tuple[Tensor, ...], lse: Tensor | None = None) -> Outputs:
-    """Return the outputs of a call: `out` (batch, seqlen_q, num_heads, v_head_dim) and the gradients of `taken`.
+def backward(inputs: Inputs, out: Tensor, leaves: tuple[Tensor, ...], lse: Tensor | None = None) -> Outputs:
+    """Return the outputs of a call: `out` (batch, seqlen_q, num_heads, v_head_dim) and the gradients of `leaves`.
 
-    A fourth tensor in `taken` is the sinks.
+    A fourth tensor in `leaves` is the sinks.
     """
-    ran = (out.grad_fn.name(),) if out.grad_fn is not None else ()
+    operators = (out.grad_fn.name(),) if out.grad_fn is not None else ()
     if not inputs.case.backward:
-        return Outputs(out.detach(), _detached(lse), ran=ran)
-    dq, dk, dv, *more = torch.autograd.grad(out, taken, inputs.dout)
-    return Outputs(out.detach(), _detached(lse), dq, dk, dv, more[0] if more else None, ran)
+        return Outputs(out.detach(), _detach(lse), operators=operators)
+    dq, dk, dv, *dsinks = torch.autograd.grad(out, leaves, inputs.dout)
+    return Outputs(out.detach(), _detach(lse), dq, dk, dv, dsinks[0] if dsinks else None, operators)
 
 
-def _detached(x: Tensor | None) -> Tensor | None:
+def _detach(x: Tensor | None) -> Tensor | None:
     return None if x is None else x.detach()
 
 
 def repeat_kv(x: Tensor, times: int) -> Tensor:
-    """Return each kv head of `(batch, heads, seqlen, d)` `times` times, as transformers' repeat_kv does.
+    """Return `(batch, heads, seqlen, d)` with each kv head repeated `times` times, as transformers' repeat_kv does.
 
-    Expanded and laid out anew, not repeat_interleave: whose backward adds the group up in the io dtype, key by key.
+    Expanded and copied, not by repeat_interleave, whose backward adds the group up in the io dtype, key by key.
     """
     if times == 1:
         return x
@@ -47,14 +47,14 @@ def repeat_kv(x: Tensor, times: int) -> Tensor:
     return x[:, :, None].expand(batch, heads, times, seqlen, d).reshape(batch, heads * times, seqlen, d)
 
 
-def unpadded(inputs: Inputs) -> Inputs:
+def unpad(inputs: Inputs) -> Inputs:
     """Return the same documents packed into one row without padding; dense rows become documents."""
     case = inputs.case
     if case.layout == "packed":
         return inputs
-    rows = list(segments(case))
-    parts = {
-        name: torch.cat([getattr(inputs, name)[s.batch, start(s) : stop(s)] for s in rows])[None]
+    documents = list(segments(case))
+    tensors = {
+        name: torch.cat([getattr(inputs, name)[s.batch, start(s) : stop(s)] for s in documents])[None]
         for name, start, stop in (
             ("q", lambda s: s.q_start, lambda s: s.q_stop),
             ("k", lambda s: s.k_start, lambda s: s.k_stop),
@@ -63,47 +63,47 @@ def unpadded(inputs: Inputs) -> Inputs:
         )
     }
     packed = replace(case, layout="packed")
-    return replace(inputs, case=packed, q=parts["q"], k=parts["k"], v=parts["v"], dout=parts["dout"])
+    return replace(inputs, case=packed, q=tensors["q"], k=tensors["k"], v=tensors["v"], dout=tensors["dout"])
 
 
-def padded(inputs: Inputs, outputs: Outputs) -> Outputs:
-    """Return the outputs of `unpadded(inputs)` where the tokens of `inputs` lie; padding is zero."""
+def repad(inputs: Inputs, outputs: Outputs) -> Outputs:
+    """Return the outputs of `unpad(inputs)` where the tokens of `inputs` lie; padding is zero."""
     case = inputs.case
     if case.layout == "packed":
         return outputs
     packed = list(segments(replace(case, layout="packed")))
 
-    def laid(x: Tensor | None, like: Tensor, side: str) -> Tensor | None:
+    def pad_tokens(x: Tensor | None, padded_like: Tensor, side: str) -> Tensor | None:
         if x is None:
             return None
-        whole = torch.zeros(*like.shape[:3], x.shape[-1], dtype=x.dtype, device=x.device)
+        padded = torch.zeros(*padded_like.shape[:3], x.shape[-1], dtype=x.dtype, device=x.device)
         for s, p in zip(segments(case), packed):
-            place = slice(getattr(s, f"{side}_start"), getattr(s, f"{side}_stop"))
-            whole[s.batch, place] = x[0, getattr(p, f"{side}_start") : getattr(p, f"{side}_stop")]
-        return whole
+            tokens = slice(getattr(s, f"{side}_start"), getattr(s, f"{side}_stop"))
+            padded[s.batch, tokens] = x[0, getattr(p, f"{side}_start") : getattr(p, f"{side}_stop")]
+        return padded
 
     lse = outputs.lse
     if lse is not None:
-        flat = laid(lse.transpose(1, 2)[..., None], inputs.q, "q")
-        assert flat is not None
-        lse = flat[..., 0].transpose(1, 2)
-    out = laid(outputs.out, inputs.q, "q")
+        padded_lse = pad_tokens(lse.transpose(1, 2)[..., None], inputs.q, "q")
+        assert padded_lse is not None
+        lse = padded_lse[..., 0].transpose(1, 2)
+    out = pad_tokens(outputs.out, inputs.q, "q")
     assert out is not None
     return replace(
         outputs,
         out=out,
         lse=lse,
-        dq=laid(outputs.dq, inputs.q, "q"),
-        dk=laid(outputs.dk, inputs.k, "k"),
-        dv=laid(outputs.dv, inputs.v, "k"),
+        dq=pad_tokens(outputs.dq, inputs.q, "q"),
+        dk=pad_tokens(outputs.dk, inputs.k, "k"),
+        dv=pad_tokens(outputs.dv, inputs.v, "k"),
     )
 
 
 @contextlib.contextmanager
-def deterministic_algorithms(wanted: bool, warn_only: bool = False) -> Iterator[None]:
-    """Switch torch.use_deterministic_algorithms on for a block."""
+def deterministic_algorithms(enabled: bool, warn_only: bool = False) -> Iterator[None]:
+    """Turn torch.use_deterministic_algorithms on for a block, where `enabled`."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    if wanted:
+    if enabled:
         torch.use_deterministic_algorithms(True, warn_only=warn_only)
     try:
         yield

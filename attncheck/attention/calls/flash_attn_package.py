@@ -1,4 +1,4 @@
-"""What the flash-attn family shares: finding the installed package, and what no version of it runs."""
+"""What the flash-attn family shares: looking its packages up, and the cases that no version of them runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from attncheck.attention.backend import Device, Installed
 from attncheck.core.cases import Case
 
 
-def find(module: str, distribution: str) -> Installed:
-    """Return the version of the package of the top-level `module` without importing it, or why there is none."""
+def find_distribution(module: str, distribution: str) -> Installed:
+    """Return the version of the distribution of the top-level `module` without importing it, or why it is missing."""
     try:
         if importlib.util.find_spec(module) is None:
             return Installed(missing=f"{distribution} is not installed")

@@ -6,7 +6,7 @@ Read in kernels 0.17.2 (`load.py` `get_local_kernel(path)`, `_versions.py`: vers
 `resolver.py`: a snapshot's folder build/ holds a variant for each torch, CUDA and platform), 0.9.0 and 0.12.3
 (`get_local_kernel(path, package)`; repositories of type "model") and huggingface_hub 2.4.0 (`constants.HF_HUB_OFFLINE`,
 read anew at each use). transformers 5.17 asks for version 3 of flash-attn2 and version 1 of the others
-(integrations/hub_kernels.py `get_attn_kernel_version`); here the newest version in the cache is taken.
+(integrations/hub_kernels.py `get_attn_kernel_version`); here the newest version in the cache is used.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from attncheck.attention.backend import Installed, Outputs, Refused
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
-    from attncheck.attention.calls.flash_attn import Sinks
+    from attncheck.attention.calls.flash_attn import SinksArgument
     from attncheck.attention.inputs import Inputs
 
 
-def find(repository: str) -> Installed:
-    """Return the version of a kernel repository in the cache, or why it cannot be had; nothing is imported."""
+def find_repository(repository: str) -> Installed:
+    """Return the version of a kernel repository in the cache, or why it is missing; nothing is imported."""
     if importlib.util.find_spec("kernels") is None:
         return Installed(missing="kernels, which loads Hub kernels, is not installed")
-    name, folder = snapshot(repository)
-    return Installed(version=name) if folder else Installed(missing=f"no {repository} in the local Hub cache")
+    version, folder = newest_snapshot(repository)
+    return Installed(version=version) if folder else Installed(missing=f"no {repository} in the local Hub cache")
 
 
-def snapshot(repository: str) -> tuple[str, Path | None]:
-    """Return the newest version's name, such as "v3", and the folder of its snapshot; None where there is none."""
+def newest_snapshot(repository: str) -> tuple[str, Path | None]:
+    """Return the newest version's name, such as "v3", and its snapshot's folder; ("", None) where there is none."""
     best: tuple[int, str, Path | None] = (-2, "", None)
     for kind in ("models", "kernels"):
-        home = _cache() / f"{kind}--{repository.replace('/', '--')}"
-        for name, commit in _refs(home / "refs"):
+        home = _cache_folder() / f"{kind}--{repository.replace('/', '--')}"
+        for name, commit in _iter_refs(home / "refs"):
             folder = home / "snapshots" / commit
             number = re.fullmatch(r"v(\d+)", name)
-            rank = int(number[1]) if number else -1
-            if rank >= best[0] and _built(folder):
-                best = (rank, name if number else f"{name} ({commit[:7]})", folder)
+            order = int(number[1]) if number else -1
+            if order >= best[0] and _has_build(folder):
+                best = (order, name if number else f"{name} ({commit[:7]})", folder)
     return best[1], best[2]
 
 
-def _cache() -> Path:
+def _cache_folder() -> Path:
     """Return the folder of kernels, as huggingface_hub 2.4.0 (constants.py) and kernels 0.17.2 find it."""
     default = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.join("~", ".cache")), "huggingface")
     home = os.path.expanduser(os.path.expandvars(os.environ.get("HF_HOME", default)))
@@ -60,7 +60,8 @@ def _cache() -> Path:
     return Path(os.environ.get("KERNELS_CACHE") or os.path.expanduser(os.path.expandvars(hub)))
 
 
-def _refs(folder: Path) -> Iterator[tuple[str, str]]:
+def _iter_refs(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield (ref, commit) of each file in a repository's refs folder."""
     with contextlib.suppress(OSError, UnicodeError):
         for path in sorted(folder.iterdir()):
             commit = path.read_text().strip() if path.is_file() else ""
@@ -68,8 +69,8 @@ def _refs(folder: Path) -> Iterator[tuple[str, str]]:
                 yield path.name, commit
 
 
-def _built(folder: Path) -> bool:
-    """Say whether the snapshot holds a build of any kind: a cache may have looked at a repository's metadata only."""
+def _has_build(folder: Path) -> bool:
+    """Return whether the snapshot holds a build: a cache may hold a repository's metadata only."""
     with contextlib.suppress(OSError):
         return any(next(variant.rglob("*.py"), None) for variant in (folder / "build").iterdir())
     return False
@@ -78,17 +79,17 @@ def _built(folder: Path) -> bool:
 @cache
 def load(repository: str) -> Any:
     """Return the kernel's module. Raises `Refused` where the cache holds no build for this torch, CUDA and platform."""
-    _, folder = snapshot(repository)
+    _, folder = newest_snapshot(repository)
     if folder is None:
         raise Refused(f"no {repository} in the local Hub cache")
-    with offline():
+    with hub_offline():
         import kernels
 
         loader = getattr(kernels, "get_local_kernel", None)
         if loader is None:
             raise Refused("this release of kernels cannot load from a folder")
-        named = "package_name" in inspect.signature(loader).parameters
-        arguments = (folder, repository.partition("/")[2].replace("-", "_")) if named else (folder,)
+        takes_package_name = "package_name" in inspect.signature(loader).parameters
+        arguments = (folder, repository.partition("/")[2].replace("-", "_")) if takes_package_name else (folder,)
         try:
             return loader(*arguments)
         except FileNotFoundError as error:
@@ -98,37 +99,37 @@ def load(repository: str) -> Any:
 
 
 @contextlib.contextmanager
-def offline() -> Iterator[None]:
-    """Keep huggingface_hub off the network for a block: its switch is read from the environment once, at its import."""
+def hub_offline() -> Iterator[None]:
+    """Keep huggingface_hub off the network for a block: it reads its switch from the environment at import only."""
     constants: Any = importlib.import_module("huggingface_hub.constants")
-    before, switch = os.environ.get("HF_HUB_OFFLINE"), constants.HF_HUB_OFFLINE
+    variable, constant = os.environ.get("HF_HUB_OFFLINE"), constants.HF_HUB_OFFLINE
     os.environ["HF_HUB_OFFLINE"], constants.HF_HUB_OFFLINE = "1", True
     try:
         yield
     finally:
-        constants.HF_HUB_OFFLINE = switch
+        constants.HF_HUB_OFFLINE = constant
         os.environ.pop("HF_HUB_OFFLINE")
-        if before is not None:
-            os.environ["HF_HUB_OFFLINE"] = before
+        if variable is not None:
+            os.environ["HF_HUB_OFFLINE"] = variable
 
 
-def run(inputs: Inputs, repository: str, sinks: Sinks | None, **words: Any) -> Outputs:
+def run(inputs: Inputs, repository: str, sinks: SinksArgument | None, **kwargs: Any) -> Outputs:
     """Run a dense case with the kernel's flash_attn_func, any other with its flash_attn_varlen_func."""
-    from attncheck.attention.calls import flash_attn as fitted_call
+    from attncheck.attention.calls import flash_attn
 
     kernel = load(repository)
     if inputs.case.layout == "dense":
-        return fitted_call.dense(kernel.flash_attn_func, inputs, repository, sinks, **words)
-    return fitted_call.packed(kernel.flash_attn_varlen_func, inputs, repository, sinks, **words)
+        return flash_attn.run_dense(kernel.flash_attn_func, inputs, repository, sinks, **kwargs)
+    return flash_attn.run_packed(kernel.flash_attn_varlen_func, inputs, repository, sinks, **kwargs)
 
 
-def call(case: Case, repository: str, words: str) -> tuple[str, ...]:
+def script_lines(case: Case, repository: str, kwargs: str) -> tuple[str, ...]:
     """Return the lines of a script that loads the same revision of the kernel and calls it."""
-    from attncheck.attention.calls import flash_attn as fitted_call
+    from attncheck.attention.calls import flash_attn
 
-    _, folder = snapshot(repository)
+    _, folder = newest_snapshot(repository)
     version = folder.name if folder else "main"
-    origin = f'kernel = kernels.get_kernel("{repository}", revision="{version}")'
+    load_line = f'kernel = kernels.get_kernel("{repository}", revision="{version}")'
     name = "flash_attn_func" if case.layout == "dense" else "flash_attn_varlen_func"
-    script = fitted_call.dense_script if case.layout == "dense" else fitted_call.packed_script
-    return ("import kernels", origin, *script(f"{name} = kernel.{name}", words))
+    format_script = flash_attn.dense_script_lines if case.layout == "dense" else flash_attn.packed_script_lines
+    return ("import kernels", load_line, *format_script(f"{name} = kernel.{name}", kwargs))

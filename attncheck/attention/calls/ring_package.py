@@ -1,10 +1,10 @@
-"""ring-flash-attn in a worker: the genuine package, with what its adapter misses in transformers put back first.
+"""Imports ring-flash-attn in a worker, after putting back what its adapter misses in transformers.
 
 `import ring_flash_attn` runs `ring_flash_attn/adapters/hf_adapter.py`, which imports private names of
 `transformers.modeling_flash_attention_utils` that come and go
 (`attncheck/doctor/rules/ring_flash_attn/ring_flash_attn_import.py` has the versions); where that fails, every scheme is
 lost, though none of them needs transformers. OpenRLHF 0.11.2 and axolotl put the names back, as is done here: in this
-process only, and said in the report.
+process only, and the report names them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from attncheck.attention.backend import Installed
 
 NAME = "ring-flash-attn"
 UTILITIES = "transformers.modeling_flash_attention_utils"
-NAMES = (
+SHIMMABLE_NAMES = (
     "is_flash_attn_greater_or_equal_2_10",
     "is_flash_attn_greater_or_equal",
     "_flash_supports_window",
     "_flash_supports_window_size",
 )
-_put_back: list[str] = []
+_shimmed_names: list[str] = []
 
 
 def find() -> Installed:
@@ -41,40 +41,40 @@ def find() -> Installed:
 
 
 def load() -> ModuleType:
-    """Return the package, imported. Raises what its import raises where putting names back does not help."""
+    """Return the imported package. Raises what its import raises where shimming transformers does not help."""
     if "ring_flash_attn" in sys.modules:
         return sys.modules["ring_flash_attn"]
-    for _ in NAMES:
+    for _ in SHIMMABLE_NAMES:
         try:
             return importlib.import_module("ring_flash_attn")
         except ImportError as error:
-            name = _wanted(error)
+            name = _missing_name(error)
             if not name:
                 raise
-        _put_name_back(name)
-        for loaded in [loaded for loaded in sys.modules if loaded.split(".")[0] == "ring_flash_attn"]:
-            del sys.modules[loaded]
+        _shim_name(name)
+        for module in [module for module in sys.modules if module.split(".")[0] == "ring_flash_attn"]:
+            del sys.modules[module]
     return importlib.import_module("ring_flash_attn")
 
 
-def _wanted(error: ImportError) -> str:
-    """Return the name that the adapter misses in transformers, "" where it is something else."""
-    found = re.search(rf"cannot import name '(\w+)' from '{re.escape(UTILITIES)}'", str(error))
-    return found[1] if found and found[1] in NAMES and found[1] not in _put_back else ""
+def _missing_name(error: ImportError) -> str:
+    """Return the name that the adapter misses in transformers, "" where the import fails for another reason."""
+    match = re.search(rf"cannot import name '(\w+)' from '{re.escape(UTILITIES)}'", str(error))
+    return match[1] if match and match[1] in SHIMMABLE_NAMES and match[1] not in _shimmed_names else ""
 
 
 def put_back() -> tuple[str, ...]:
     """Return the names that were put back into transformers in this process."""
-    return tuple(_put_back)
+    return tuple(_shimmed_names)
 
 
-def _put_name_back(name: str) -> None:
-    setattr(importlib.import_module(UTILITIES), name, _stand_in(importlib.import_module("transformers.utils"), name))
-    _put_back.append(name)
+def _shim_name(name: str) -> None:
+    setattr(importlib.import_module(UTILITIES), name, _make_shim(importlib.import_module("transformers.utils"), name))
+    _shimmed_names.append(name)
 
 
-def _stand_in(public: ModuleType, name: str) -> Any:
-    """Return the name as transformers has it elsewhere, or what it said of every flash-attn since 2.4.1."""
+def _make_shim(public: ModuleType, name: str) -> Any:
+    """Return the name as transformers has it elsewhere, or its answer for every flash-attn since 2.4.1."""
     if hasattr(public, name):
         return getattr(public, name)
     return (lambda *version: True) if name.startswith("is_") else True

@@ -1,4 +1,4 @@
-"""Calls torch's scaled_dot_product_attention with one of its backends pinned, and asks that backend for its LSE."""
+"""Calls torch's scaled_dot_product_attention with one of its backends pinned, and the operator behind it for LSE."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from attncheck.attention import masks
 from attncheck.attention.backend import Outputs, Refused
-from attncheck.attention.calls.common import deterministic_algorithms, finish, leaves, repeat_kv
+from attncheck.attention.calls.common import backward, deterministic_algorithms, make_leaves, repeat_kv
 from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import Case
 
-Lse = Callable[[Inputs, Tensor, Tensor, Tensor, "Tensor | None"], "tuple[Tensor, Tensor]"]
+LseFunction = Callable[[Inputs, Tensor, Tensor, Tensor, "Tensor | None"], "tuple[Tensor, Tensor]"]
 
 
-def attention_mask(inputs: Inputs) -> Tensor | None:
-    """Return the mask that SDPA needs beyond `is_causal`: bool, or ALiBi's bias in the dtype of q."""
+def build_attn_mask(inputs: Inputs) -> Tensor | None:
+    """Return the `attn_mask` that SDPA needs beyond `is_causal`: bool, or ALiBi's bias in the dtype of q."""
     case = inputs.case
     if inputs.slopes is not None:
-        bias = masks.whole_bias(case, inputs.slopes)[None]
+        bias = masks.build_alibi_bias(case, inputs.slopes)[None]
         if case.causal or case.needs_mask:
-            bias = bias.masked_fill(~masks.whole(case, inputs.device), float("-inf"))
+            bias = bias.masked_fill(~masks.build_mask(case, inputs.device), float("-inf"))
         return bias.to(inputs.q.dtype).contiguous()
-    return masks.whole(case, inputs.device) if case.needs_mask else None
+    return masks.build_mask(case, inputs.device) if case.needs_mask else None
 
 
-def run(inputs: Inputs, deterministic: bool, kernel: str, native_gqa: bool, lse: Lse | None) -> Outputs:
+def run(inputs: Inputs, deterministic: bool, kernel: str, native_gqa: bool, compute_lse: LseFunction | None) -> Outputs:
     """Run the case with the SDPA backend named `kernel` and no other.
 
     Where the kernel cannot share kv heads itself (`native_gqa`), they are repeated first, as transformers does. The
     operator behind the backend is called once more for its LSE; it must return the same bits for out.
     """
     case = inputs.case
-    q, k, v = leaves(inputs)
+    q, k, v = make_leaves(inputs)
     heads = [x.transpose(1, 2) for x in (q, k, v)]
     grouped = case.num_heads != case.num_kv_heads
     if grouped and not native_gqa:
         heads[1:] = [repeat_kv(x, case.num_heads // case.num_kv_heads) for x in heads[1:]]
-    mask = attention_mask(inputs)
-    with warnings.catch_warnings(record=True) as told, deterministic_algorithms(deterministic):
+    mask = build_attn_mask(inputs)
+    with warnings.catch_warnings(record=True) as caught, deterministic_algorithms(deterministic):
         warnings.simplefilter("always")
         try:
             with sdpa_kernel([getattr(SDPBackend, kernel)]):
@@ -59,42 +59,49 @@ def run(inputs: Inputs, deterministic: bool, kernel: str, native_gqa: bool, lse:
                     scale=case.softmax_scale,
                     enable_gqa=grouped and native_gqa,
                 )
-                outputs = finish(inputs, out.transpose(1, 2), (q, k, v))
+                outputs = backward(inputs, out.transpose(1, 2), (q, k, v))
         except RuntimeError as error:
             if re.search("No available kernel|No viable backend", str(error)):
-                raise Refused(_reasons(told) or str(error).splitlines()[0]) from None
+                raise Refused(_refusal_reasons(caught) or str(error).splitlines()[0]) from None
             raise
-    ran = (out.grad_fn.name(),) if out.grad_fn is not None else ()
-    found = _lse(inputs, heads, mask, out.detach(), lse) if lse is not None and not case.dropout else None
-    return replace(outputs, lse=found, ran=ran)
+    operators = (out.grad_fn.name(),) if out.grad_fn is not None else ()
+    lse = (
+        _recompute_lse(inputs, heads, mask, out.detach(), compute_lse)
+        if compute_lse is not None and not case.dropout
+        else None
+    )
+    return replace(outputs, lse=lse, operators=operators)
 
 
-def _lse(inputs: Inputs, heads: list[Tensor], mask: Tensor | None, out: Tensor, lse: Lse) -> Tensor | None:
+def _recompute_lse(
+    inputs: Inputs, heads: list[Tensor], mask: Tensor | None, out: Tensor, compute_lse: LseFunction
+) -> Tensor | None:
+    """Return LSE (batch, heads, seqlen_q) of a second forward, None where that fails or has other bits for out."""
     q, k, v = (x.detach() for x in heads)
     try:
-        again, found = lse(inputs, q, k, v, mask)
-    except (RuntimeError, TypeError, AttributeError):  # these operators are torch's own business and change
+        second_out, lse = compute_lse(inputs, q, k, v, mask)
+    except (RuntimeError, TypeError, AttributeError):  # these operators are private to torch and change
         return None
-    if again.shape != out.shape or not torch.equal(again, out):
+    if second_out.shape != out.shape or not torch.equal(second_out, out):
         return None
-    return found.reshape(found.shape[0], found.shape[1], -1)[:, :, : inputs.case.seqlen_q].float()
+    return lse.reshape(lse.shape[0], lse.shape[1], -1)[:, :, : inputs.case.seqlen_q].float()
 
 
-def _reasons(told: list[warnings.WarningMessage]) -> str:
-    """Return torch's own warnings on why the pinned backend was not to be had, without those on the other ones."""
-    texts = [re.sub(r" \(Triggered internally.*", "", str(w.message).strip()) for w in told]
-    wanted = [
+def _refusal_reasons(caught: list[warnings.WarningMessage]) -> str:
+    """Return torch's own warnings on why the pinned backend cannot run, without those on the other backends."""
+    texts = [re.sub(r" \(Triggered internally.*", "", str(w.message).strip()) for w in caught]
+    relevant = [
         text for text in texts if not re.search("because:$|backend is disabled|not enabled|has been runtime", text)
     ]
-    return " ".join(dict.fromkeys(text.rstrip(".") + "." for text in wanted)).rstrip(".")
+    return " ".join(dict.fromkeys(text.rstrip(".") + "." for text in relevant)).rstrip(".")
 
 
-def call(case: Case, kernel: str, native_gqa: bool) -> tuple[str, ...]:
+def script_lines(case: Case, kernel: str, native_gqa: bool) -> tuple[str, ...]:
     """Return the lines of a script that calls it on q, k, v, `mask` and `bias`."""
     grouped = case.num_heads != case.num_kv_heads
     repeat = grouped and not native_gqa
-    biased = "bias.masked_fill(~mask, -math.inf).to(q.dtype)"
-    mask = biased if case.alibi else "mask" if case.needs_mask else "None"
+    alibi_mask = "bias.masked_fill(~mask, -math.inf).to(q.dtype)"
+    mask = alibi_mask if case.alibi else "mask" if case.needs_mask else "None"
     causal = case.causal and mask == "None"
     gqa = ", enable_gqa=True" if grouped and native_gqa else ""
     return (

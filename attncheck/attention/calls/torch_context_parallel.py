@@ -12,43 +12,45 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.backend import Outputs, Refused
-from attncheck.attention.calls.common import deterministic_algorithms, finish, leaves, repeat_kv
+from attncheck.attention.calls.common import backward, deterministic_algorithms, make_leaves, repeat_kv
 from attncheck.attention.inputs import Inputs
 from attncheck.core.sharding import shards
 
 
-def public(inputs: Inputs, deterministic: bool) -> Outputs:
+def run_context_parallel(inputs: Inputs, deterministic: bool) -> Outputs:
     """Run a rank's shard with SDPA inside `context_parallel`, forward and backward."""
     try:
         from torch.distributed.tensor.experimental import context_parallel
     except ImportError:
         raise Refused("this torch has no torch.distributed.tensor.experimental.context_parallel") from None
     case = inputs.case
-    q, k, v = leaves(inputs)
-    places = torch.arange(case.seqlen_q, device=inputs.device)  # becomes the tokens that torch holds to be ours
+    q, k, v = make_leaves(inputs)
+    positions = torch.arange(case.seqlen_q, device=inputs.device)  # becomes the tokens that torch assigns to this rank
     with (
         deterministic_algorithms(deterministic),
-        context_parallel(_mesh(inputs.group, inputs.device), buffers=[places], buffer_seq_dims=[0]),
+        context_parallel(_device_mesh(inputs.group, inputs.device), buffers=[positions], buffer_seq_dims=[0]),
     ):
-        if places.tolist() != list(chain(*shards("zigzag", case, inputs.rank))):
-            raise ValueError(f"this torch shards otherwise than by zigzag: rank {inputs.rank} holds {_told(places)}")
-        return replace(finish(inputs, _attend(inputs, q, k, v), (q, k, v)), ran=())
+        if positions.tolist() != list(chain(*shards("zigzag", case, inputs.rank))):
+            raise ValueError(
+                f"this torch shards otherwise than by zigzag: rank {inputs.rank} holds {_format_positions(positions)}"
+            )
+        return replace(backward(inputs, _call_sdpa(inputs, q, k, v), (q, k, v)), operators=())
 
 
 @cache
-def _mesh(group: Any, device: str) -> Any:
+def _device_mesh(group: Any, device: str) -> Any:
     from torch.distributed.device_mesh import DeviceMesh
 
     return DeviceMesh.from_group(group, device)
 
 
-def _told(places: Tensor) -> str:
-    tokens = places.tolist()
+def _format_positions(positions: Tensor) -> str:
+    tokens = positions.tolist()
     return f"tokens {', '.join(map(str, tokens[:4]))}, … {tokens[-1]}"
 
 
-def _attend(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return SDPA's answer: looked up anew, for `context_parallel` replaces it in its module."""
+def _call_sdpa(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Return SDPA's output; the function is looked up at each call, since `context_parallel` replaces it in torch."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     case = inputs.case
@@ -69,18 +71,18 @@ def _attend(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return out.transpose(1, 2)
 
 
-def templates(inputs: Inputs) -> Outputs:
-    """Run a rank's shard with the templates around the CPU's flash operator."""
+def run_templates(inputs: Inputs) -> Outputs:
+    """Run a rank's shard with torch's ring templates around the CPU's flash operator."""
     case = inputs.case
-    q, k, v = leaves(inputs)
+    q, k, v = make_leaves(inputs)
     heads = [x.transpose(1, 2) for x in (q, k, v)]
     heads[1:] = [repeat_kv(x, case.num_heads // case.num_kv_heads) for x in heads[1:]]
-    out, lse = _Ring.apply(*heads, inputs.group, case.softmax_scale)
-    return replace(finish(inputs, out.transpose(1, 2), (q, k, v), lse), ran=())
+    out, lse = _TemplatedRing.apply(*heads, inputs.group, case.softmax_scale)
+    return replace(backward(inputs, out.transpose(1, 2), (q, k, v), lse), operators=())
 
 
-class _Ring(torch.autograd.Function):
-    """The templates' forward and backward, (batch, heads, tokens, head_dim), as torch's dispatcher joins them."""
+class _TemplatedRing(torch.autograd.Function):
+    """The templates' forward and backward on (batch, heads, tokens, head_dim), joined as torch's dispatcher does."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: Any, scale: float) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """Calls xformers' memory_efficient_attention with one of its operators pinned, never letting it dispatch.
 
 Read in xformers 0.0.35, ops/fmha: `__init__.py` (an operator that is named is not checked again for backward, so its
-own `not_supported_reasons` are asked here; kv heads are shared in forward only, so they are repeated first),
+own `not_supported_reasons` are called here; kv heads are shared in forward only, so they are repeated first),
 `attn_bias.py` (`LowerTriangularMask` is aligned top left; a window of w sees w keys, the query's own included; a block
 that is causal from the bottom right needs at least as many keys as queries), `common.py` (LSE is longer than the
 sequence for cutlass, and one row a document where `VARLEN_LSE_PACKED` is False).
@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.backend import Outputs, Refused
-from attncheck.attention.calls.common import deterministic_algorithms, finish, leaves, padded, repeat_kv, unpadded
-from attncheck.attention.calls.sdpa import attention_mask
+from attncheck.attention.calls.common import backward, deterministic_algorithms, make_leaves, repad, repeat_kv, unpad
+from attncheck.attention.calls.sdpa import build_attn_mask
 from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import ANY, Case
 
 
 def refuse(case: Case) -> str:
-    """Return what no bias of xformers can say, or ""."""
+    """Return what no bias of xformers can express, or ""."""
     if case.softcap or case.sinks:
         return "xformers has no soft-cap" if case.softcap else "xformers has no sinks"
     left, right = case.window_size
@@ -31,7 +31,7 @@ def refuse(case: Case) -> str:
     if case.windowed and not case.causal:
         if case.layout != "dense" or left == ANY or right == ANY:
             return "xformers has windows around a query for dense cases only, and closed on both sides"
-    elif left != ANY and _crossed(case) and case.alignment == "top_left":
+    elif left != ANY and _has_unequal_lengths(case) and case.alignment == "top_left":
         return "xformers has windows of unequal lengths aligned bottom right only"
     if masked and case.alignment == "bottom_right" and any(k < q for q, k in zip(case.seqlens_q, case.seqlens_k)):
         return "xformers wants at least as many keys as queries where the mask is aligned bottom right"
@@ -40,11 +40,11 @@ def refuse(case: Case) -> str:
     return ""
 
 
-def _crossed(case: Case) -> bool:
+def _has_unequal_lengths(case: Case) -> bool:
     return case.seqlens_q != case.seqlens_k
 
 
-def run(inputs: Inputs, deterministic: bool, operators: tuple[Any, Any], rows_apart: bool = False) -> Outputs:
+def run(inputs: Inputs, deterministic: bool, operators: tuple[Any, Any], rows_as_documents: bool = False) -> Outputs:
     """Run the case with `operators`, forward and backward.
 
     `rows_apart` runs a dense case's rows as documents, where an operator has a mask only for these.
@@ -52,90 +52,92 @@ def run(inputs: Inputs, deterministic: bool, operators: tuple[Any, Any], rows_ap
     case = inputs.case
     if deterministic and case.backward and not operators[1].IS_DETERMINISTIC:
         raise Refused("xformers counts this operator's backward among those that are not deterministic")
-    flat = unpadded(inputs) if rows_apart or case.layout != "dense" else inputs
-    taken = leaves(flat)
+    packed = unpad(inputs) if rows_as_documents or case.layout != "dense" else inputs
+    leaves = make_leaves(packed)
     group = case.num_heads // case.num_kv_heads
-    heads = [taken[0], *(repeat_kv(x.transpose(1, 2), group).transpose(1, 2) for x in taken[1:])]
-    told = {"attn_bias": bias(flat), "p": case.dropout, "scale": case.softmax_scale}
-    _ask(operators if case.backward else operators[:1], heads, told)
+    heads = [leaves[0], *(repeat_kv(x.transpose(1, 2), group).transpose(1, 2) for x in leaves[1:])]
+    kwargs = {"attn_bias": build_attn_bias(packed), "p": case.dropout, "scale": case.softmax_scale}
+    _check_supported(operators if case.backward else operators[:1], heads, kwargs)
     with deterministic_algorithms(deterministic):
         from xformers.ops import fmha
 
-        out = fmha.memory_efficient_attention(*heads, **told, op=operators)
-        outputs = finish(flat, out, taken)
-    found = None if case.dropout else _lse(flat, operators[0], heads, told, outputs.out)
-    outputs = replace(outputs, lse=found)
-    return outputs if flat is inputs else padded(inputs, outputs)
+        out = fmha.memory_efficient_attention(*heads, **kwargs, op=operators)
+        outputs = backward(packed, out, leaves)
+    lse = None if case.dropout else _recompute_lse(packed, operators[0], heads, kwargs, outputs.out)
+    outputs = replace(outputs, lse=lse)
+    return outputs if packed is inputs else repad(inputs, outputs)
 
 
-def _ask(operators: tuple[Any, ...], heads: list[Tensor], told: dict[str, Any]) -> None:
+def _check_supported(operators: tuple[Any, ...], heads: list[Tensor], kwargs: dict[str, Any]) -> None:
     """Raise `Refused` with the operators' own reasons why they cannot take these inputs."""
-    from xformers.ops.fmha.common import Inputs as Asked
+    from xformers.ops.fmha.common import Inputs as FmhaInputs
 
-    asked = Asked(*(x.detach() for x in heads), **told)
-    reasons = [reason for operator in operators for reason in operator.not_supported_reasons(asked)]
+    fmha_inputs = FmhaInputs(*(x.detach() for x in heads), **kwargs)
+    reasons = [reason for operator in operators for reason in operator.not_supported_reasons(fmha_inputs)]
     if reasons:
         raise Refused("; ".join(dict.fromkeys(reason.splitlines()[0] for reason in reasons)))
 
 
-def bias(inputs: Inputs) -> Any:
+def build_attn_bias(inputs: Inputs) -> Any:
     """Return xformers' bias of a dense or packed case."""
     from xformers.ops.fmha import attn_bias
 
     case = inputs.case
     if inputs.slopes is not None:
-        return alibi(inputs)
+        return build_alibi_bias(inputs)
     window = case.window_size[0] + 1 if case.window_size[0] != ANY else 0
-    low = case.alignment == "bottom_right" and _crossed(case)
+    is_bottom_right = case.alignment == "bottom_right" and _has_unequal_lengths(case)
     if case.layout == "packed":
         blocks = attn_bias.BlockDiagonalMask.from_seqlens(list(case.seqlens_q), list(case.seqlens_k))
         if not case.causal:
             return blocks
         if window:
-            name = "make_local_attention_from_bottomright" if low else "make_local_attention"
+            name = "make_local_attention_from_bottomright" if is_bottom_right else "make_local_attention"
             return getattr(blocks, name)(window)
-        return blocks.make_causal_from_bottomright() if low else blocks.make_causal()
+        return blocks.make_causal_from_bottomright() if is_bottom_right else blocks.make_causal()
     if case.windowed and not case.causal:
         return attn_bias.LocalAttentionFromBottomRightMask(*case.window_size)
     if not case.causal:
         return None
     if window:
         return attn_bias.LowerTriangularFromBottomRightLocalAttentionMask(window)
-    return attn_bias.LowerTriangularFromBottomRightMask() if low else attn_bias.LowerTriangularMask()
+    return attn_bias.LowerTriangularFromBottomRightMask() if is_bottom_right else attn_bias.LowerTriangularMask()
 
 
-def alibi(inputs: Inputs) -> Tensor:
+def build_alibi_bias(inputs: Inputs) -> Tensor:
     """Return ALiBi and the mask as one tensor of (batch, heads, seqlen_q, seqlen_k), its rows aligned to 16 bytes."""
     case = inputs.case
-    found = attention_mask(inputs)
-    assert found is not None
-    wide = torch.nn.functional.pad(found, (0, -case.seqlen_k % 8)).contiguous()
-    return wide[..., : case.seqlen_k].expand(case.batch, -1, -1, -1)
+    mask = build_attn_mask(inputs)
+    assert mask is not None
+    padded = torch.nn.functional.pad(mask, (0, -case.seqlen_k % 8)).contiguous()
+    return padded[..., : case.seqlen_k].expand(case.batch, -1, -1, -1)
 
 
-def _lse(inputs: Inputs, operator: Any, heads: list[Tensor], told: dict[str, Any], out: Tensor) -> Tensor | None:
-    """Return (batch, heads, seqlen_q) of a second forward call, which must return the same bits for out."""
+def _recompute_lse(
+    inputs: Inputs, operator: Any, heads: list[Tensor], kwargs: dict[str, Any], out: Tensor
+) -> Tensor | None:
+    """Return LSE (batch, heads, seqlen_q) of a second forward call, None where that returns other bits for out."""
     from xformers.ops import fmha
 
     detached = [x.detach() for x in heads]
-    again: Tensor
-    found: Tensor
-    again, found = fmha.memory_efficient_attention_forward_requires_grad(*detached, **told, op=operator)
-    if not torch.equal(again, out):
+    second_out: Tensor
+    lse: Tensor
+    second_out, lse = fmha.memory_efficient_attention_forward_requires_grad(*detached, **kwargs, op=operator)
+    if not torch.equal(second_out, out):
         return None
     case = inputs.case
     if case.layout == "packed" and not operator.VARLEN_LSE_PACKED:
-        found = torch.cat([found[i : i + 1, :, :size] for i, size in enumerate(case.seqlens_q)], -1)
-    return found[:, :, : case.seqlen_q].float()
+        lse = torch.cat([lse[i : i + 1, :, :size] for i, size in enumerate(case.seqlens_q)], -1)
+    return lse[:, :, : case.seqlen_q].float()
 
 
-def call(case: Case, operator: str) -> tuple[str, ...]:
+def script_lines(case: Case, operator: str) -> tuple[str, ...]:
     """Return the lines of a script that calls the operator of module `operator`, with a mask for its bias."""
-    added = "bias" if case.alibi else "torch.zeros(1, 1, 1, 1, device=device)"
+    bias = "bias" if case.alibi else "torch.zeros(1, 1, 1, 1, device=device)"
     return (
         "from xformers.ops import fmha",
         "heads = [q, *(x.repeat_interleave(H // HK, 2) for x in (k, v))]",
-        f"added = {added}.masked_fill(~mask, -math.inf).to(q.dtype).expand(B, H, SQ, SK)",
+        f"added = {bias}.masked_fill(~mask, -math.inf).to(q.dtype).expand(B, H, SQ, SK)",
         "added = torch.nn.functional.pad(added, (0, -SK % 8)).contiguous()[..., :SK]",
         f"operators = (fmha.{operator}.FwOp, fmha.{operator}.BwOp)",
         "out = fmha.memory_efficient_attention(*heads, attn_bias=added, scale=scale, op=operators)",

@@ -1,4 +1,4 @@
-"""What the errors of a failing run have in common, in words: a factor, a shift, some heads, rows, documents."""
+"""Describes what the errors of a failing run have in common: a factor, a shift, some heads, rows, documents."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from torch import Tensor
 
 from attncheck.attention.backend import Outputs
 from attncheck.attention.reference.oracle import Reference
-from attncheck.attention.reference.score import TENSORS, row_errors, taken
+from attncheck.attention.reference.score import TENSORS, row_errors, select_rows
 from attncheck.core.cases import Case, segments
 from attncheck.core.sharding import Sharding, shards
 
-BAD = 20.0  # a row's error in sigma beyond which it is plainly wrong
+WRONG_ROW_Z = 20.0  # a row's error in sigmas beyond which it counts as wrong
 
 
-def patterns(
+def describe_patterns(
     outputs: Outputs, reference: Reference, tensors: tuple[str, ...], sharding: Sharding | None = None
 ) -> tuple[str, ...]:
-    """Return what is telling about the errors of `tensors`, the ones over budget, at most a few lines.
+    """Return at most six lines on what the errors of `tensors`, those over budget, have in common.
 
     `sharding` is how tokens lie on ranks, where the case was computed by several.
     """
-    found: list[str] = []
+    lines: list[str] = []
     if outputs.lse is not None:
-        found += _lse(outputs.lse, reference)
+        lines += _lse_patterns(outputs.lse, reference)
     for name in TENSORS:
         got = getattr(outputs, name)
         if name in tensors and got is not None and bool(torch.isfinite(got).all()):
-            found += (f"{name}: {line}" for line in _tensor(name, got, reference, sharding))
-    return tuple(dict.fromkeys(found))[:6]
+            lines += (f"{name}: {line}" for line in _tensor_patterns(name, got, reference, sharding))
+    return tuple(dict.fromkeys(lines))[:6]
 
 
-def _lse(got: Tensor, reference: Reference) -> Iterator[str]:
+def _lse_patterns(got: Tensor, reference: Reference) -> Iterator[str]:
     want = reference.lse
-    got = taken("lse", got, reference).to(want.dtype)
-    kept = torch.isfinite(want) & torch.isfinite(got)
-    if not bool(kept.any()):
+    got = select_rows("lse", got, reference).to(want.dtype)
+    is_finite = torch.isfinite(want) & torch.isfinite(got)
+    if not bool(is_finite.any()):
         return
-    want, got, logit = want[kept], got[kept], reference.expected_logit[kept].to(want.dtype)
+    want, got, logit = want[is_finite], got[is_finite], reference.expected_logit[is_finite].to(want.dtype)
     error = got - want
     size = float(error.norm())
     if size <= 1e-3 * math.sqrt(error.numel()):
@@ -55,120 +55,122 @@ def _lse(got: Tensor, reference: Reference) -> Iterator[str]:
             yield f"the softmax scale is off by about {100 * slope:+.2g} %"
 
 
-def _tensor(name: str, got: Tensor, reference: Reference, sharding: Sharding | None) -> Iterator[str]:
+def _tensor_patterns(name: str, got: Tensor, reference: Reference, sharding: Sharding | None) -> Iterator[str]:
     want = getattr(reference, name)
     rows, error = row_errors(name, got, reference)
-    got = taken(name, got, reference).to(want.dtype)
+    got = select_rows(name, got, reference).to(want.dtype)
     size = float(error.norm())
     factor = float((got * want).sum() / want.square().sum().clamp_min(1e-30))
     if abs(factor - 1.0) > 3e-3 and float((got - factor * want).norm()) < 0.3 * size:
         yield f"{factor:.4g} times what it should be"
         return
-    bad = rows > BAD
-    if not bool(bad.any()):
+    wrong_rows = rows > WRONG_ROW_Z
+    if not bool(wrong_rows.any()):
         return
     if sharding is not None:
-        yield from _ranks(name, bad, reference, sharding)
-    yield from _swapped(got, want)
-    yield from _heads(bad)
-    yield from _columns(error, bad)
-    yield from _rows(name, bad, reference)
+        yield from _wrong_ranks(name, wrong_rows, reference, sharding)
+    yield from _swapped_heads(got, want)
+    yield from _wrong_heads(wrong_rows)
+    yield from _wrong_columns(error, wrong_rows)
+    yield from _wrong_positions(name, wrong_rows, reference)
 
 
-def _swapped(got: Tensor, want: Tensor) -> Iterator[str]:
-    """Name heads that hold another head's result."""
+def _swapped_heads(got: Tensor, want: Tensor) -> Iterator[str]:
+    """Yield a line naming the heads that hold another head's result."""
     heads = got.shape[2]
     if heads == 1:
         return
-    ours = torch.nn.functional.normalize(got.float().transpose(0, 2).reshape(heads, -1), dim=-1)
-    theirs = torch.nn.functional.normalize(want.float().transpose(0, 2).reshape(heads, -1), dim=-1)
-    alike = ours @ theirs.T
-    best, holder = alike.max(-1)
+    got_heads = torch.nn.functional.normalize(got.float().transpose(0, 2).reshape(heads, -1), dim=-1)
+    want_heads = torch.nn.functional.normalize(want.float().transpose(0, 2).reshape(heads, -1), dim=-1)
+    similarity = got_heads @ want_heads.T
+    best, holder = similarity.max(-1)
     pairs = [(h, int(holder[h])) for h in range(heads) if int(holder[h]) != h and float(best[h]) > 0.98]
     if pairs:
         yield "; ".join(f"head {h} holds head {other}'s result" for h, other in pairs[:3])
 
 
-def _heads(bad: Tensor) -> Iterator[str]:
-    wrong = bad.any(1).any(0)
-    count, heads = int(wrong.sum()), len(wrong)
+def _wrong_heads(wrong_rows: Tensor) -> Iterator[str]:
+    wrong_heads = wrong_rows.any(1).any(0)
+    count, heads = int(wrong_heads.sum()), len(wrong_heads)
     if count < heads:
-        yield f"errors only in head{_listed(wrong.nonzero()[:, 0].tolist())} of {heads}"
+        yield f"errors only in head{_format_numbers(wrong_heads.nonzero()[:, 0].tolist())} of {heads}"
 
 
-def _ranks(name: str, bad: Tensor, reference: Reference, sharding: Sharding) -> Iterator[str]:
-    """Name the ranks that hold the wrong rows, where others hold none."""
+def _wrong_ranks(name: str, wrong_rows: Tensor, reference: Reference, sharding: Sharding) -> Iterator[str]:
+    """Yield a line naming the ranks that hold the wrong rows, where others hold none."""
     case = reference.case
-    places = bad.any(-1).any(0).nonzero()[:, 0]
-    tokens = places if reference.rows is None or name in ("dk", "dv") else reference.rows[places]
-    wrong = set(tokens.tolist())
+    row_indices = wrong_rows.any(-1).any(0).nonzero()[:, 0]
+    tokens = row_indices if reference.rows is None or name in ("dk", "dv") else reference.rows[row_indices]
+    wrong_tokens = set(tokens.tolist())
     ranks = range(case.context_parallel_size)
-    holders = [r for r in ranks if any(not wrong.isdisjoint(part) for part in shards(sharding, case, r))]
+    holders = [r for r in ranks if any(not wrong_tokens.isdisjoint(part) for part in shards(sharding, case, r))]
     if len(holders) < len(ranks):
-        yield f"errors only on rank{_listed(holders)} of {len(ranks)}"
+        yield f"errors only on rank{_format_numbers(holders)} of {len(ranks)}"
 
 
-def _columns(error: Tensor, bad: Tensor) -> Iterator[str]:
-    size = error[bad].square().mean(0).sqrt()
-    wrong = size > 0.1 * size.max()
-    if wrong.any() and not wrong.all():
-        first, last = int(wrong.nonzero()[0]), int(wrong.nonzero()[-1])
-        if int(wrong.sum()) == last - first + 1:
+def _wrong_columns(error: Tensor, wrong_rows: Tensor) -> Iterator[str]:
+    size = error[wrong_rows].square().mean(0).sqrt()
+    wrong_columns = size > 0.1 * size.max()
+    if wrong_columns.any() and not wrong_columns.all():
+        first, last = int(wrong_columns.nonzero()[0]), int(wrong_columns.nonzero()[-1])
+        if int(wrong_columns.sum()) == last - first + 1:
             yield f"errors only in head_dim elements {first} to {last}"
 
 
-def _rows(name: str, bad: Tensor, reference: Reference) -> Iterator[str]:
-    """Say where along the batch and the sequence the wrong rows lie."""
+def _wrong_positions(name: str, wrong_rows: Tensor, reference: Reference) -> Iterator[str]:
+    """Yield lines saying where along the batch and the sequence the wrong rows lie."""
     case = reference.case
-    keys = name in ("dk", "dv")
-    by_token = bad.any(-1)  # (batch, rows)
-    wrong_batches = by_token.any(1)
+    of_keys = name in ("dk", "dv")
+    wrong_by_token = wrong_rows.any(-1)  # (batch, rows)
+    wrong_batches = wrong_by_token.any(1)
     if int(wrong_batches.sum()) < len(wrong_batches):
-        numbers = wrong_batches.nonzero()[:, 0].tolist()
-        yield f"errors only in batch row{_listed(numbers)} of {len(wrong_batches)}"
-    places = by_token.any(0).nonzero()[:, 0]
-    tokens = places if reference.rows is None or keys else reference.rows[places]
-    found = sorted(int(token) for token in tokens.tolist())
-    what, total = ("key", case.seqlen_k) if keys else ("query", case.seqlen_q)
-    edges = {edge for s in segments(case) for edge in _edges(s.k_start, s.k_stop, s.q_start, s.q_stop, keys)}
+        batches = wrong_batches.nonzero()[:, 0].tolist()
+        yield f"errors only in batch row{_format_numbers(batches)} of {len(wrong_batches)}"
+    row_indices = wrong_by_token.any(0).nonzero()[:, 0]
+    tokens = row_indices if reference.rows is None or of_keys else reference.rows[row_indices]
+    wrong_tokens = sorted(int(token) for token in tokens.tolist())
+    unit, total = ("key", case.seqlen_k) if of_keys else ("query", case.seqlen_q)
+    boundaries = {
+        token for s in segments(case) for token in _boundary_tokens(s.k_start, s.k_stop, s.q_start, s.q_stop, of_keys)
+    }
     documents = [s for s in segments(case) if s.k_stop - s.k_start > 4]
-    if len(documents) > 1 and len(found) > 1 and all(token in edges for token in found):
+    if len(documents) > 1 and len(wrong_tokens) > 1 and all(token in boundaries for token in wrong_tokens):
         yield "errors only on document boundaries"
         return
     if case.layout == "packed":
-        yield from _documents(case, found, keys)
-    if len(found) == 1:
-        yield f"errors only in {what} {found[0]}"
-    elif found[0] > 0 and found[-1] == total - 1 and _dense(found, reference, keys):
-        yield f"errors in every {what} from {found[0]} on"
-    elif found[0] == 0 and found[-1] < total - 1 and _dense(found, reference, keys):
-        yield f"errors in the first {found[-1] + 1} {what} rows only"
+        yield from _wrong_documents(case, wrong_tokens, of_keys)
+    if len(wrong_tokens) == 1:
+        yield f"errors only in {unit} {wrong_tokens[0]}"
+    elif wrong_tokens[0] > 0 and wrong_tokens[-1] == total - 1 and _is_dense(wrong_tokens, reference, of_keys):
+        yield f"errors in every {unit} from {wrong_tokens[0]} on"
+    elif wrong_tokens[0] == 0 and wrong_tokens[-1] < total - 1 and _is_dense(wrong_tokens, reference, of_keys):
+        yield f"errors in the first {wrong_tokens[-1] + 1} {unit} rows only"
 
 
-def _edges(k_start: int, k_stop: int, q_start: int, q_stop: int, keys: bool) -> set[int]:
-    start, stop = (k_start, k_stop) if keys else (q_start, q_stop)
+def _boundary_tokens(k_start: int, k_stop: int, q_start: int, q_stop: int, of_keys: bool) -> set[int]:
+    start, stop = (k_start, k_stop) if of_keys else (q_start, q_stop)
     return {start, start + 1, stop - 1, stop - 2, start - 1}
 
 
-def _documents(case: Case, found: list[int], keys: bool) -> Iterator[str]:
-    spans = [(s.index, s.k_start if keys else s.q_start, s.k_stop if keys else s.q_stop) for s in segments(case)]
-    wrong = [index for index, start, stop in spans if any(start <= token < stop for token in found)]
-    alive = sum(stop > start for _, start, stop in spans)
-    if 0 < len(wrong) < alive:
-        yield f"errors only in document{_listed(wrong)} of {len(spans)}"
+def _wrong_documents(case: Case, wrong_tokens: list[int], of_keys: bool) -> Iterator[str]:
+    spans = [(s.index, s.k_start if of_keys else s.q_start, s.k_stop if of_keys else s.q_stop) for s in segments(case)]
+    wrong = [index for index, start, stop in spans if any(start <= token < stop for token in wrong_tokens)]
+    nonempty = sum(stop > start for _, start, stop in spans)
+    if 0 < len(wrong) < nonempty:
+        yield f"errors only in document{_format_numbers(wrong)} of {len(spans)}"
 
 
-def _listed(numbers: list[int]) -> str:
-    """Return "s 1, 2, 3 … (8)": a plural where there are several, and their count where not all are named."""
-    more = f" … ({len(numbers)} in all)" if len(numbers) > 6 else ""
-    return "s" * (len(numbers) > 1) + " " + ", ".join(map(str, numbers[:6])) + more
+def _format_numbers(numbers: list[int]) -> str:
+    """Return " 1" or "s 1, 2, 3": with a plural s for several numbers, and their count where not all are shown."""
+    rest = f" … ({len(numbers)} in all)" if len(numbers) > 6 else ""
+    return "s" * (len(numbers) > 1) + " " + ", ".join(map(str, numbers[:6])) + rest
 
 
-def _dense(found: list[int], reference: Reference, keys: bool) -> bool:
-    """Say whether nearly every looked-at row between the first and the last is wrong."""
-    if reference.rows is None or keys:
-        span = found[-1] - found[0] + 1
+def _is_dense(wrong_tokens: list[int], reference: Reference, of_keys: bool) -> bool:
+    """Return whether nearly every compared row between the first and the last wrong token is wrong."""
+    if reference.rows is None or of_keys:
+        span = wrong_tokens[-1] - wrong_tokens[0] + 1
     else:
         rows = reference.rows.tolist()
-        span = sum(found[0] <= row <= found[-1] for row in rows)
-    return len(found) >= 0.8 * span
+        span = sum(wrong_tokens[0] <= row <= wrong_tokens[-1] for row in rows)
+    return len(wrong_tokens) >= 0.8 * span

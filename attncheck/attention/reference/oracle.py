@@ -16,17 +16,24 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.inputs import Inputs
-from attncheck.attention.masks import alibi_bias, visible
-from attncheck.attention.reference.rounding_noise import TANH, Exact, Noise, Rounding, Variances, rounding
+from attncheck.attention.masks import alibi_bias_block, mask_block
+from attncheck.attention.reference.rounding_noise import (
+    TANH_ERROR,
+    ExactChunk,
+    Noise,
+    RoundingModel,
+    Variances,
+    rounding_model,
+)
 from attncheck.core.cases import Case, Segment, diagonal_shift, sampled_rows, segments, visible_bounds
 
 FAST_FLOAT64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
-CELLS = {"cpu": 1 << 20, "cuda": 1 << 26}  # score entries of a chunk: the CPU's cache, the GPU's occupancy
+CHUNK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 26}  # score entries of a chunk: the CPU's cache, the GPU's occupancy
 
 
 @dataclass
 class Reference:
-    """The exact answer of a case and its noise; rows of q that are not looked at are zero and not `judged`."""
+    """The exact results of a case and their rounding noise; rows of q outside the sample are zero and not `judged`."""
 
     case: Case
     out: Tensor  # (batch, rows, num_heads, v_head_dim), wide
@@ -56,25 +63,25 @@ def wide_dtype(device: str, dtype: str) -> torch.dtype:
 def reference(
     inputs: Inputs, noise: Noise = "fused", rounded_bias: bool = False, roundings: tuple[float, float] = (0.0, 0.0)
 ) -> Reference:
-    """Return the reference of `inputs`, with the noise of a kernel of class `noise`.
+    """Return the reference of `inputs`, with the rounding noise of a kernel of class `noise`.
 
     `rounded_bias` says that the kernel takes ALiBi as a mask in the case's dtype; `roundings` how often it rounds its
     sums for dq, and for dk and dv, beyond the last time.
     """
     case = inputs.case
-    model = rounding(case, inputs.device, noise, rounded_bias)
+    model = rounding_model(case, inputs.device, noise, rounded_bias)
     wide = wide_dtype(inputs.device, case.dtype)
-    result = _empty(inputs, wide)
-    for together in _batches(case):
-        _document(inputs, together, model, result, wide)
-    _finish(result, model, roundings)
+    result = _allocate_reference(inputs, wide)
+    for segment_run in _group_equal_segments(case):
+        _add_documents(inputs, segment_run, model, result, wide)
+    _finish_sigma(result, model, roundings)
     return result
 
 
-def _empty(inputs: Inputs, wide: torch.dtype) -> Reference:
+def _allocate_reference(inputs: Inputs, wide: torch.dtype) -> Reference:
     case, device = inputs.case, inputs.device
-    chosen = None if case.every_row else torch.tensor(sampled_rows(case), device=device)
-    rows = case.seqlen_q if chosen is None else len(chosen)
+    sampled = None if case.every_row else torch.tensor(sampled_rows(case), device=device)
+    rows = case.seqlen_q if sampled is None else len(sampled)
     q_shape = (case.batch, rows, case.num_heads)
     k_shape = (case.batch, case.seqlen_k, case.num_kv_heads)
     shapes = {"out": (*q_shape, case.v_head_dim), "dq": (*q_shape, case.head_dim)}
@@ -88,63 +95,65 @@ def _empty(inputs: Inputs, wide: torch.dtype) -> Reference:
         lse_slack=torch.zeros(case.batch, case.num_heads, rows, device=device),
         sigma={name: torch.zeros(*shape, device=device) for name, shape in (*shapes.items(), *sinks)},
         dsinks=torch.zeros(case.num_heads, dtype=wide, device=device) if case.sinks else None,
-        rows=chosen,
+        rows=sampled,
         judged=torch.zeros(case.batch, rows, dtype=torch.bool, device=device),
         **zeros,
     )
 
 
-def _batches(case: Case) -> Iterator[list[Segment]]:
-    """Yield runs of documents of equal shape and place: the rows of a dense batch are computed together."""
-    alive = [s for s in segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
-    placed = enumerate(alive)
+def _group_equal_segments(case: Case) -> Iterator[list[Segment]]:
+    """Yield runs of documents of equal shape and position: the rows of a dense batch are computed together."""
+    nonempty = [s for s in segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
+    numbered = enumerate(nonempty)
     for _, run in itertools.groupby(
-        placed, key=lambda p: (p[1].batch - p[0], p[1].q_start, p[1].q_stop, p[1].k_start, p[1].k_stop)
+        numbered, key=lambda p: (p[1].batch - p[0], p[1].q_start, p[1].q_stop, p[1].k_start, p[1].k_stop)
     ):
         yield [segment for _, segment in run]
 
 
-def _document(inputs: Inputs, run: list[Segment], model: Rounding, result: Reference, wide: torch.dtype) -> None:
-    """Compute one document, or the same rows of several sequences, chunk by chunk."""
-    case, first = inputs.case, run[0]
-    batches = slice(run[0].batch, run[-1].batch + 1)
+def _add_documents(
+    inputs: Inputs, segment_run: list[Segment], model: RoundingModel, result: Reference, wide: torch.dtype
+) -> None:
+    """Add one document, or the same rows of several sequences, to `result`, chunk by chunk."""
+    case, first = inputs.case, segment_run[0]
+    batches = slice(segment_run[0].batch, segment_run[-1].batch + 1)
     seqlen_q, seqlen_k = first.q_stop - first.q_start, first.k_stop - first.k_start
     keys = slice(first.k_start, first.k_stop)
     k = inputs.k[batches, keys].to(wide).permute(0, 2, 3, 1)  # (n, kv heads, head_dim, seqlen_k)
     v = inputs.v[batches, keys].to(wide).transpose(1, 2)
-    sums = _KeySums.zeros(k, v)
-    for places, rows in _chunks(result, first, len(run) * case.num_heads, seqlen_k, inputs.device):
+    sums = _KeyGradients.zeros(k, v)
+    for result_rows, rows in _iter_chunks(result, first, len(segment_run) * case.num_heads, seqlen_k, inputs.device):
         low, high = visible_bounds(case, seqlen_q, seqlen_k)
         begin = max(0, int(rows.min()) + low)
         end = min(seqlen_k, int(rows.max()) + high + 1)
         if begin >= end:
             continue
-        chunk = _Chunk(inputs, model, batches, rows + first.q_start, rows, places, begin, end, seqlen_q, seqlen_k)
-        chunk.compute(k, v, sums, result)
+        chunk = _Chunk(inputs, model, batches, rows + first.q_start, rows, result_rows, begin, end, seqlen_q, seqlen_k)
+        chunk.accumulate(k, v, sums, result)
     result.dk[batches, keys] += sums.dk.transpose(1, 2)
     result.dv[batches, keys] += sums.dv.transpose(1, 2)
     result.sigma["dk"][batches, keys] += sums.var_dk.transpose(1, 2)
     result.sigma["dv"][batches, keys] += sums.var_dv.transpose(1, 2)
 
 
-def _chunks(
+def _iter_chunks(
     result: Reference, segment: Segment, heads: int, seqlen_k: int, device: str
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (places in the result's rows, rows within the document) chunk by chunk."""
+    """Yield (indices of the result's rows, rows within the document) chunk by chunk."""
     if result.rows is None:
-        places = torch.arange(segment.q_start, segment.q_stop, device=device)
-        rows = places - segment.q_start
+        result_rows = torch.arange(segment.q_start, segment.q_stop, device=device)
+        rows = result_rows - segment.q_start
     else:
-        inside = (result.rows >= segment.q_start) & (result.rows < segment.q_stop)
-        places = inside.nonzero()[:, 0]
-        rows = result.rows[places] - segment.q_start
-    size = max(1, CELLS[torch.device(device).type] // (heads * seqlen_k))
-    yield from zip(places.split(size), rows.split(size))
+        is_inside = (result.rows >= segment.q_start) & (result.rows < segment.q_stop)
+        result_rows = is_inside.nonzero()[:, 0]
+        rows = result.rows[result_rows] - segment.q_start
+    size = max(1, CHUNK_SCORES[torch.device(device).type] // (heads * seqlen_k))
+    yield from zip(result_rows.split(size), rows.split(size))
 
 
 @dataclass
-class _KeySums:
-    """What the keys of a document gather from the queries, kv heads first."""
+class _KeyGradients:
+    """Sums of dk, dv and their variances over a document's queries: `(n, kv heads, seqlen_k, d)`."""
 
     dk: Tensor
     dv: Tensor
@@ -152,11 +161,11 @@ class _KeySums:
     var_dv: Tensor
 
     @classmethod
-    def zeros(cls, k: Tensor, v: Tensor) -> _KeySums:
+    def zeros(cls, k: Tensor, v: Tensor) -> _KeyGradients:
         n, heads, head_dim, seqlen = k.shape
         dk = torch.zeros(n, heads, seqlen, head_dim, dtype=k.dtype, device=k.device)
-        narrow = torch.float32
-        return cls(dk, torch.zeros_like(v), torch.zeros_like(dk, dtype=narrow), torch.zeros_like(v, dtype=narrow))
+        var_dk, var_dv = (torch.zeros_like(x, dtype=torch.float32) for x in (dk, v))
+        return cls(dk, torch.zeros_like(v), var_dk, var_dv)
 
 
 @dataclass
@@ -164,121 +173,123 @@ class _Chunk:
     """Some query rows of a document against the keys begin..end-1 that any of them sees."""
 
     inputs: Inputs
-    model: Rounding
+    model: RoundingModel
     batches: slice
-    global_rows: Tensor
-    rows: Tensor
-    places: Tensor
+    token_indices: Tensor  # in the batch row
+    rows: Tensor  # in the document
+    result_rows: Tensor  # in the result's tensors
     begin: int
     end: int
     seqlen_q: int
     seqlen_k: int
 
-    def compute(self, whole_k: Tensor, whole_v: Tensor, sums: _KeySums, result: Reference) -> None:
+    def accumulate(self, document_k: Tensor, document_v: Tensor, sums: _KeyGradients, result: Reference) -> None:
         """Add this chunk's part to `sums` and `result`."""
         span = slice(self.begin, self.end)
-        exact, lse, delta = self._exact(whole_k[..., span], whole_v[:, :, span])
+        exact, lse, delta = self._compute_exact(document_k[..., span], document_v[:, :, span])
         sums.dk[:, :, span] += torch.matmul(exact.ds.transpose(-1, -2), exact.q).mul_(exact.scale)
         sums.dv[:, :, span] += torch.matmul(exact.p.transpose(-1, -2), exact.dout)
         variances = Variances(self.model, exact)
-        var_out, var_dq = variances.queries()
-        var_dk, var_dv = variances.keys()
+        var_out, var_dq = variances.query_variances()
+        var_dk, var_dv = variances.key_variances()
         sums.var_dk[:, :, span] += var_dk
         sums.var_dv[:, :, span] += var_dv
-        self._put(result.out, exact.out)
-        self._put(result.dq, exact.dq)
-        self._put(result.sigma["out"], var_out)
-        self._put(result.sigma["dq"], var_dq)
-        self._put_lse(result, exact, lse)
+        self._store_rows(result.out, exact.out)
+        self._store_rows(result.dq, exact.dq)
+        self._store_rows(result.sigma["out"], var_out)
+        self._store_rows(result.sigma["dq"], var_dq)
+        self._store_lse(result, exact, lse)
         assert result.judged is not None
-        result.judged[self.batches, self.places] = exact.seen.any(-1)
+        result.judged[self.batches, self.result_rows] = exact.visible.any(-1)
         if result.dsinks is not None:
-            share = torch.exp(self._sink(lse) - lse)
-            result.dsinks -= self._spread(share * delta).sum((0, 3, 4)).reshape(-1)
-            result.sigma["dsinks"] += self._spread(variances.sinks(share, delta)).sum((0, 3, 4)).reshape(-1)
+            sink_weight = torch.exp(self._expand_sinks(lse) - lse)
+            result.dsinks -= self._split_group(sink_weight * delta).sum((0, 3, 4)).reshape(-1)
+            variance = self._split_group(variances.sink_variance(sink_weight, delta))
+            result.sigma["dsinks"] += variance.sum((0, 3, 4)).reshape(-1)
 
-    def _exact(self, k: Tensor, v: Tensor) -> tuple[Exact, Tensor, Tensor]:
-        """Return the exact tensors, LSE and D, each row's last dimension kept."""
+    def _compute_exact(self, k: Tensor, v: Tensor) -> tuple[ExactChunk, Tensor, Tensor]:
+        """Return the exact tensors, LSE and D; LSE and D keep the rows' last dimension as 1."""
         case, scale = self.inputs.case, self.inputs.case.softmax_scale
-        q, dout = self._taken(self.inputs.q, k), self._taken(self.inputs.dout, k)
+        q, dout = self._select_rows(self.inputs.q, k), self._select_rows(self.inputs.dout, k)
         s = torch.matmul(q, k).mul_(scale)
         tanh = torch.tanh(s / case.softcap) if case.softcap else None
         s = s if tanh is None else tanh * case.softcap
-        bias = self._bias(s)
+        bias = self._expand_alibi_bias(s)
         s = s if bias is None else s + bias
-        seen = visible(case, self.rows, self.seqlen_q, self.seqlen_k, self.begin, self.end)
-        s = self._spread(s).masked_fill(~seen, -math.inf).view_as(s)
+        visible = mask_block(case, self.rows, self.seqlen_q, self.seqlen_k, self.begin, self.end)
+        s = self._split_group(s).masked_fill(~visible, -math.inf).view_as(s)
         lse = torch.logsumexp(s, -1, keepdim=True)
         if self.inputs.sinks is not None:
-            lse = torch.logaddexp(lse, self._sink(lse))
+            lse = torch.logaddexp(lse, self._expand_sinks(lse))
         p = torch.exp(s - lse.masked_fill(lse == -math.inf, 0.0))
         out = torch.matmul(p, v)
         dp = torch.matmul(dout, v.transpose(-1, -2))
         delta = (dout * out).sum(-1, keepdim=True)
-        full = p * (dp - delta)
-        ds = full if tanh is None else full * (1.0 - tanh.square())
+        ds_capped = p * (dp - delta)
+        ds = ds_capped if tanh is None else ds_capped * (1.0 - tanh.square())
         dq = torch.matmul(ds, k.transpose(-1, -2)).mul_(scale)
-        finite = s.masked_fill(s == -math.inf, 0.0)
-        return Exact(scale, q, k, v, dout, finite, p, dp, ds, out, dq, seen, bias, tanh, full), lse, delta
+        finite_s = s.masked_fill(s == -math.inf, 0.0)
+        exact = ExactChunk(scale, q, k, v, dout, finite_s, p, dp, ds, out, dq, visible, bias, tanh, ds_capped)
+        return exact, lse, delta
 
-    def _taken(self, x: Tensor, like: Tensor) -> Tensor:
+    def _select_rows(self, x: Tensor, like: Tensor) -> Tensor:
         """Return this chunk's rows of `(batch, seqlen, heads, d)` as `(n, kv heads, group · rows, d)`."""
-        rows = x[self.batches, self.global_rows].to(like.dtype).transpose(1, 2)
+        rows = x[self.batches, self.token_indices].to(like.dtype).transpose(1, 2)
         return rows.reshape(*like.shape[:2], -1, x.shape[-1])
 
-    def _spread(self, x: Tensor) -> Tensor:
+    def _split_group(self, x: Tensor) -> Tensor:
         """Return `(n, kv heads, group · rows, m)` as `(n, kv heads, group, rows, m)`, a view."""
         return x.view(*x.shape[:2], -1, len(self.rows), x.shape[-1])
 
-    def _bias(self, s: Tensor) -> Tensor | None:
+    def _expand_alibi_bias(self, s: Tensor) -> Tensor | None:
         """Return ALiBi's bias in the shape of the scores."""
         case, slopes = self.inputs.case, self.inputs.slopes
         if slopes is None:
             return None
         offset = diagonal_shift(case, self.seqlen_q, self.seqlen_k)
-        bias = alibi_bias(slopes.to(s.dtype), self.rows, offset, self.begin, self.end)
+        bias = alibi_bias_block(slopes.to(s.dtype), self.rows, offset, self.begin, self.end)
         return bias.reshape(1, s.shape[1], s.shape[2], -1).expand_as(s)
 
-    def _sink(self, like: Tensor) -> Tensor:
+    def _expand_sinks(self, like: Tensor) -> Tensor:
         """Return each row's sink in the shape of its LSE."""
         assert self.inputs.sinks is not None
         sinks = self.inputs.sinks.to(like.dtype).view(1, like.shape[1], -1, 1, 1)
-        return sinks.expand_as(self._spread(like)).reshape_as(like)
+        return sinks.expand_as(self._split_group(like)).reshape_as(like)
 
-    def _put(self, target: Tensor, x: Tensor) -> None:
+    def _store_rows(self, target: Tensor, x: Tensor) -> None:
         """Write `(n, kv heads, group · rows, d)` to this chunk's rows of `(batch, rows, heads, d)`."""
         heads = x.reshape(x.shape[0], target.shape[2], len(self.rows), -1)
-        target[self.batches, self.places] = heads.transpose(1, 2).to(target.dtype)
+        target[self.batches, self.result_rows] = heads.transpose(1, 2).to(target.dtype)
 
-    def _put_lse(self, result: Reference, exact: Exact, lse: Tensor) -> None:
-        """Write LSE, how it moves with the scale, and what rounded or approximated scores may move it by."""
-        index = (self.batches, slice(None), self.places)
+    def _store_lse(self, result: Reference, exact: ExactChunk, lse: Tensor) -> None:
+        """Store LSE, how it moves with the softmax scale, and how far rounded or approximated scores may move it."""
+        index = (self.batches, slice(None), self.result_rows)
         shape = (lse.shape[0], result.lse.shape[1], len(self.rows))
         result.lse[index] = lse.view(shape)
         result.expected_logit[index] = (exact.p * exact.s).sum(-1).view(shape).float()
         if self.model.rounded_bias and exact.bias is not None:
-            moved = (exact.p * exact.bias.abs()).sum(-1)
-            result.lse_slack[index] += 2.4 * self.model.kappa * moved.view(shape).float()
+            bias_shift = (exact.p * exact.bias.abs()).sum(-1)
+            result.lse_slack[index] += 2.4 * self.model.kappa * bias_shift.view(shape).float()
         if self.model.tanh:
-            result.lse_slack[index] += TANH * (exact.p * exact.s.abs()).sum(-1).view(shape).float()
+            result.lse_slack[index] += TANH_ERROR * (exact.p * exact.s.abs()).sum(-1).view(shape).float()
 
 
-def _finish(result: Reference, model: Rounding, roundings: tuple[float, float]) -> None:
-    """Add the rounding of dk and dv, and of sums; turn variances into floored standard deviations.
+def _finish_sigma(result: Reference, model: RoundingModel, roundings: tuple[float, float]) -> None:
+    """Add the rounding of dk and dv, and of sums; turn variances into standard deviations with a floor.
 
     A sum of n parts that is rounded after each passes through partial sums. They are a random walk that ends in the
     result: their mean square is a third of the result's own and a third of what such a walk wanders, taken as the mean
-    square of the row, so that a sum that cancels is charged for where it has been.
+    square of the row, so that a sum that cancels is charged for the sizes it passed through.
     """
     case = result.case
-    times = 2.0 if case.num_kv_heads < case.num_heads else 1.0
-    once = {"dq": 0.0, "dk": times, "dv": times}
+    roundings_dkv = 2.0 if case.num_kv_heads < case.num_heads else 1.0
+    final_roundings = {"dq": 0.0, "dk": roundings_dkv, "dv": roundings_dkv}
     for name, exact in (("dq", result.dq), ("dk", result.dk), ("dv", result.dv)):
-        walked = roundings[0 if name == "dq" else 1] * (
+        walk = roundings[0 if name == "dq" else 1] * (
             exact.float().square() / 3.0 + exact.float().square().mean(-1, keepdim=True) / 3.0
         )
-        result.sigma[name] += model.kappa**2 * walked
-        result.sigma[name] += once[name] * ((model.kappa * exact.float()).square() + model.eta**2)
+        result.sigma[name] += model.kappa**2 * walk
+        result.sigma[name] += final_roundings[name] * ((model.kappa * exact.float()).square() + model.eta**2)
     if result.dsinks is not None:  # the sum's own rounding, and that of the sinks' dtype
         result.sigma["dsinks"] += 2.0 * (model.kappa * result.dsinks.float()).square()
     for name, variance in result.sigma.items():

@@ -1,4 +1,4 @@
-"""Scores what a backend returned against the reference, and finds the worst place."""
+"""Scores the outputs of a backend against the reference, and finds the worst position."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ TENSORS = ("out", "dq", "dk", "dv")
 
 
 def scores(outputs: Outputs, reference: Reference, eager: Outputs | None = None, judge_lse: bool = True) -> list[Score]:
-    """Return one score for each tensor that was returned; `eager` is the same-dtype yardstick's answer."""
-    found = []
+    """Return one score for each tensor that was returned; `eager` holds the same-dtype yardstick's outputs."""
+    tensor_scores = []
     for name in TENSORS:
         got = getattr(outputs, name)
         if got is not None:
             yardstick = getattr(eager, name) if eager is not None else None
-            found.append(_score(name, got, reference, yardstick))
+            tensor_scores.append(_score_tensor(name, got, reference, yardstick))
     if outputs.lse is not None and judge_lse:
-        found.append(_lse_score(outputs.lse, reference))
+        tensor_scores.append(_score_lse(outputs.lse, reference))
     if outputs.dsinks is not None and reference.dsinks is not None:
-        found.append(_sinks_score(outputs.dsinks, reference))
-    return found
+        tensor_scores.append(_score_sinks(outputs.dsinks, reference))
+    return tensor_scores
 
 
 def row_errors(name: str, got: Tensor, reference: Reference) -> tuple[Tensor, Tensor]:
     """Return z_row of every (token, head), `(batch, rows, heads)` float32, and the error, `(batch, rows, heads, d)`."""
     want, sigma = getattr(reference, name), reference.sigma[name]
-    got = taken(name, got, reference)
+    got = select_rows(name, got, reference)
     error = (got.to(want.dtype) - want).float()
     if name in ("out", "dq"):
         assert reference.judged is not None
@@ -41,65 +41,65 @@ def row_errors(name: str, got: Tensor, reference: Reference) -> tuple[Tensor, Te
     return error.square().mean(-1).sqrt() / sigma.square().mean(-1).sqrt(), error
 
 
-def taken(name: str, got: Tensor, reference: Reference) -> Tensor:
-    """Return the rows of `got` that the reference looked at; those of LSE lie along its last dimension."""
+def select_rows(name: str, got: Tensor, reference: Reference) -> Tensor:
+    """Return the rows of `got` that the reference sampled; those of LSE lie along its last dimension."""
     if reference.rows is None or name in ("dk", "dv"):
         return got
     return got[..., reference.rows] if name == "lse" else got[:, reference.rows]
 
 
-def _score(name: str, got: Tensor, reference: Reference, eager: Tensor | None) -> Score:
-    nonfinite = _nonfinite(name, got, reference)
+def _score_tensor(name: str, got: Tensor, reference: Reference, eager: Tensor | None) -> Score:
+    nonfinite = _count_nonfinite(name, got, reference)
     if nonfinite:
         got = got.nan_to_num(0.0, 0.0, 0.0)
     rows, error = row_errors(name, got, reference)
     want, sigma = getattr(reference, name), reference.sigma[name]
-    count = _judged_rows(name, reference) * want.shape[-2] * want.shape[-1]
+    count = _count_judged_rows(name, reference) * want.shape[-2] * want.shape[-1]
     z_rms = math.sqrt(float((error / sigma).square().sum(dtype=torch.float64)) / max(1, count))
     largest = float(error.abs().max()) if error.numel() else 0.0
-    batch, row, head = _place(rows)
-    token = _token(name, row, reference)
+    batch, row, head = _find_worst_row(rows)
+    token = _token_of_row(name, row, reference)
     yardstick = 0.0
     if eager is not None and error.numel():
         yardstick = float(row_errors(name, eager.nan_to_num(0.0, 0.0, 0.0), reference)[1].abs().max())
-    norm, size = float(want.norm()), float(error.norm())
+    norm, error_norm = float(want.norm()), float(error.norm())
     return Score(
         tensor=name,
-        z_rms=_finite(z_rms),
-        z_row=_finite(float(rows.max()) if rows.numel() else 0.0),
+        z_rms=_clamp_to_finite(z_rms),
+        z_row=_clamp_to_finite(float(rows.max()) if rows.numel() else 0.0),
         nonfinite=nonfinite,
-        relative_error=_finite(size / norm) if norm else 0.0,
-        cosine=_cosine(got, want, name, reference),
-        max_abs=_finite(largest),
-        eager_ratio=_finite(largest / yardstick) if yardstick else 0.0,
+        relative_error=_clamp_to_finite(error_norm / norm) if norm else 0.0,
+        cosine=_cosine_similarity(got, want, name, reference),
+        max_abs=_clamp_to_finite(largest),
+        eager_ratio=_clamp_to_finite(largest / yardstick) if yardstick else 0.0,
         batch=batch,
         head=head,
         token=token,
-        document=_document(reference.case, name, batch, token),
+        document=_document_of_token(reference.case, name, batch, token),
     )
 
 
-def _nonfinite(name: str, got: Tensor, reference: Reference) -> int:
+def _count_nonfinite(name: str, got: Tensor, reference: Reference) -> int:
     """Count NaN and infinity anywhere: in all rows that belong to a sequence, sampled or not."""
     case = reference.case
-    bad = ~torch.isfinite(got)
-    if case.padded and name in ("out", "dq"):  # what a kernel leaves in padding's own rows is nobody's
+    nonfinite = ~torch.isfinite(got)
+    if case.padded and name in ("out", "dq"):  # what a kernel leaves in padding's own rows does not matter
         for s in segments(case):
-            bad[s.batch, : s.q_start] = False
-            bad[s.batch, s.q_stop :] = False
+            nonfinite[s.batch, : s.q_start] = False
+            nonfinite[s.batch, s.q_stop :] = False
     if reference.rows is None and name in ("out", "dq") and reference.judged is not None:
-        bad &= reference.judged[:, :, None, None]
-    return int(bad.sum())
+        nonfinite &= reference.judged[:, :, None, None]
+    return int(nonfinite.sum())
 
 
-def _judged_rows(name: str, reference: Reference) -> int:
+def _count_judged_rows(name: str, reference: Reference) -> int:
     if name in ("out", "dq"):
         assert reference.judged is not None
         return int(reference.judged.sum())
     return int(reference.dk.shape[0] * reference.dk.shape[1])
 
 
-def _place(rows: Tensor) -> tuple[int, int, int]:
+def _find_worst_row(rows: Tensor) -> tuple[int, int, int]:
     """Return (batch, row, head) of the worst row."""
     if not rows.numel():
         return 0, 0, 0
@@ -108,13 +108,13 @@ def _place(rows: Tensor) -> tuple[int, int, int]:
     return index // (heads * tokens), index // heads % tokens, index % heads
 
 
-def _token(name: str, row: int, reference: Reference) -> int:
+def _token_of_row(name: str, row: int, reference: Reference) -> int:
     if reference.rows is None or name in ("dk", "dv"):
         return row
     return int(reference.rows[row])
 
 
-def _document(case: Case, name: str, batch: int, token: int) -> int:
+def _document_of_token(case: Case, name: str, batch: int, token: int) -> int:
     for s in segments(case):
         start, stop = (s.q_start, s.q_stop) if name in ("out", "dq", "lse") else (s.k_start, s.k_stop)
         if s.batch == batch and start <= token < stop:
@@ -122,43 +122,43 @@ def _document(case: Case, name: str, batch: int, token: int) -> int:
     return -1
 
 
-def _cosine(got: Tensor, want: Tensor, name: str, reference: Reference) -> float:
-    got = taken(name, got, reference).to(want.dtype)
+def _cosine_similarity(got: Tensor, want: Tensor, name: str, reference: Reference) -> float:
+    got = select_rows(name, got, reference).to(want.dtype)
     if name in ("out", "dq") and reference.judged is not None:
         got = torch.where(reference.judged[:, :, None, None], got, 0.0)
     scale = float(got.norm() * want.norm())
     return float((got * want).sum()) / scale if scale and math.isfinite(scale) else 1.0
 
 
-def _lse_score(got: Tensor, reference: Reference) -> Score:
+def _score_lse(got: Tensor, reference: Reference) -> Score:
     want = reference.lse
-    got = taken("lse", got, reference).to(want.dtype)
+    got = select_rows("lse", got, reference).to(want.dtype)
     assert reference.judged is not None
     judged = torch.isfinite(want) & reference.judged[:, None, :]
     nonfinite = int((~torch.isfinite(got) & judged).sum())
     error = torch.where(judged, (got - want).abs(), 0.0).nan_to_num(0.0, 0.0, 0.0)
-    beyond = (error - 1e-5 * torch.where(judged, want.abs(), 0.0) - reference.lse_slack).clamp_min(0.0)
-    batch, row, head = _place(beyond.transpose(1, 2))
-    token = _token("lse", row, reference)
+    excess = (error - 1e-5 * torch.where(judged, want.abs(), 0.0) - reference.lse_slack).clamp_min(0.0)
+    batch, row, head = _find_worst_row(excess.transpose(1, 2))
+    token = _token_of_row("lse", row, reference)
     norm = float(torch.where(judged, want, 0.0).norm())
-    largest = float(beyond.max()) if beyond.numel() else 0.0
+    largest = float(excess.max()) if excess.numel() else 0.0
     return Score(
         tensor="lse",
         z_rms=0.0,
-        z_row=_finite(largest),
+        z_row=_clamp_to_finite(largest),
         nonfinite=nonfinite,
-        relative_error=_finite(float(error.norm()) / norm) if norm else 0.0,
+        relative_error=_clamp_to_finite(float(error.norm()) / norm) if norm else 0.0,
         cosine=1.0,
-        max_abs=_finite(float(error.max()) if error.numel() else 0.0),
+        max_abs=_clamp_to_finite(float(error.max()) if error.numel() else 0.0),
         eager_ratio=0.0,
         batch=batch,
         head=head,
         token=token,
-        document=_document(reference.case, "lse", batch, token),
+        document=_document_of_token(reference.case, "lse", batch, token),
     )
 
 
-def _sinks_score(got: Tensor, reference: Reference) -> Score:
+def _score_sinks(got: Tensor, reference: Reference) -> Score:
     """Score the sinks' gradient, one number a head."""
     want, sigma = reference.dsinks, reference.sigma["dsinks"]
     assert want is not None
@@ -168,12 +168,12 @@ def _sinks_score(got: Tensor, reference: Reference) -> Score:
     head = int(z.abs().argmax())
     return Score(
         tensor="dsinks",
-        z_rms=_finite(float(z.square().mean().sqrt())),
-        z_row=_finite(float(z.abs().max())),
+        z_rms=_clamp_to_finite(float(z.square().mean().sqrt())),
+        z_row=_clamp_to_finite(float(z.abs().max())),
         nonfinite=nonfinite,
-        relative_error=_finite(float(error.norm()) / max(float(want.norm()), 1e-30)),
+        relative_error=_clamp_to_finite(float(error.norm()) / max(float(want.norm()), 1e-30)),
         cosine=1.0,
-        max_abs=_finite(float(error.abs().max())),
+        max_abs=_clamp_to_finite(float(error.abs().max())),
         eager_ratio=0.0,
         batch=0,
         head=head,
@@ -182,5 +182,5 @@ def _sinks_score(got: Tensor, reference: Reference) -> Score:
     )
 
 
-def _finite(value: float) -> float:
+def _clamp_to_finite(value: float) -> float:
     return min(value, HUGE) if not math.isnan(value) else HUGE

@@ -1,4 +1,4 @@
-"""What structured probes share: plain inputs to dress up, what each query sees, and how violations are told."""
+"""What structured probes share: normal inputs to overwrite, the keys that each query sees, lists of violations."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.backend import Outputs
-from attncheck.attention.inputs import Inputs, make, silent_padding, strided
+from attncheck.attention.inputs import Inputs, apply_strides, make, zero_padding_dout
 from attncheck.core.cases import Case, Segment, visible_bounds
 
-Call = Callable[[Inputs], Outputs]
-Examined = tuple[tuple[str, ...], Outputs]  # what contradicts the expectation, and the (first) outputs
-SHOWN = 4  # violations told; the first names the place
+BackendCall = Callable[[Inputs], Outputs]
+ProbeResult = tuple[tuple[str, ...], Outputs]  # what contradicts the expectation, and the (first) outputs
+MAX_SHOWN = 4  # violations; the first one names the position
 
 
-def blank(case: Case, device: str) -> Inputs:
+def make_normal_inputs(case: Case, device: str) -> Inputs:
     """Return normal inputs of the case's shape, to be overwritten."""
     return make(replace(case, probe="", values="normal", strides="contiguous", every_row=True), device)
 
 
-def dressed(inputs: Inputs, case: Case) -> Inputs:
-    """Return `inputs` in the case's dtype and strides."""
+def cast_to_case(inputs: Inputs, case: Case) -> Inputs:
+    """Return `inputs` in the case's dtype and strides, with dout zero in padding."""
     dtype = getattr(torch, case.dtype)
     q, k, v, dout = (x.to(dtype) for x in (inputs.q, inputs.k, inputs.v, inputs.dout))
-    return strided(silent_padding(replace(inputs, case=case, q=q, k=k, v=v, dout=dout)))
+    return apply_strides(zero_padding_dout(replace(inputs, case=case, q=q, k=k, v=v, dout=dout)))
 
 
-def spans(case: Case, segment: Segment, device: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the queries' rows in the batch row, and the first and one past the last key that each sees there."""
+def visible_spans(case: Case, segment: Segment, device: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a document's queries, and the first and one past the last key that each sees, as indices in the row."""
     q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
     low, high = visible_bounds(case, q, k)
     rows = torch.arange(q, device=device)
@@ -39,22 +39,22 @@ def spans(case: Case, segment: Segment, device: str) -> tuple[Tensor, Tensor, Te
     return rows + segment.q_start, first + segment.k_start, torch.maximum(first, last) + segment.k_start
 
 
-def first_few(faults: Iterator[str]) -> Iterator[str]:
-    """Yield the first few faults, then how the list goes on."""
-    for count, fault in enumerate(faults):
-        if count == SHOWN:
+def limit_violations(violations: Iterator[str]) -> Iterator[str]:
+    """Yield the first few violations, then that there are more."""
+    for count, violation in enumerate(violations):
+        if count == MAX_SHOWN:
             yield "… and more"
             return
-        yield fault
+        yield violation
 
 
-def places(wrong: Tensor) -> list[tuple[int, ...]]:
-    """Return the first few places where a bool tensor is True."""
-    return [tuple(place) for place in wrong.nonzero()[: SHOWN + 1].tolist()] if bool(wrong.any()) else []
+def first_indices(is_wrong: Tensor) -> list[tuple[int, ...]]:
+    """Return the indices of the first few elements of a bool tensor that are True."""
+    return [tuple(index) for index in is_wrong.nonzero()[: MAX_SHOWN + 1].tolist()] if bool(is_wrong.any()) else []
 
 
-def where(case: Case, segment: Segment) -> str:
-    """Return in words which document or row of the batch a segment is, where there are several."""
+def describe_segment(case: Case, segment: Segment) -> str:
+    """Return " (document 1)" or " (batch 1)", "" where there is only one."""
     if case.layout == "packed":
         return f" (document {segment.index})"
     return f" (batch {segment.batch})" if case.batch > 1 else ""

@@ -1,4 +1,4 @@
-"""What structured probes aim at: keys, multiples, documents; no torch, so that a script can be written anywhere."""
+"""The keys, factors and documents of structured probes; no torch, so that a script can be written anywhere."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from attncheck.core.cases import Case, Segment, segments, visible_bounds
 
 
 def targets(case: Case) -> list[list[int]]:
-    """Return the key that each query asks for: itself and its neighbours, edges of window and document, chance."""
-    chance = random.Random(case.seed)
+    """Return each query's target key `[batch][seqlen_q]`: its own, a neighbour, a window's or document's edge, any."""
+    rng = random.Random(case.seed)
     table = [[0] * case.seqlen_q for _ in range(case.batch)]
     for segment in segments(case):
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
@@ -17,8 +17,20 @@ def targets(case: Case) -> list[list[int]]:
         for row in range(q):
             last = min(k - 1, row + high)
             first = max(0, row + low)
-            places = (row, row + 1, row - 1, first, last, first - 1, last + 1, 0, -1, k, chance.randrange(max(1, k)))
-            key = segment.k_start + chance.choice(places)
+            candidates = (
+                row,
+                row + 1,
+                row - 1,
+                first,
+                last,
+                first - 1,
+                last + 1,
+                0,
+                -1,
+                k,
+                rng.randrange(max(1, k)),
+            )
+            key = segment.k_start + rng.choice(candidates)
             table[segment.batch][segment.q_start + row] = min(max(key, 0), case.seqlen_k - 1)
     return table
 
@@ -34,15 +46,15 @@ def gentle_factor(case: Case) -> float:
 
 
 def middle(case: Case) -> int:
-    """Return the first key of the second half, as prefix has it."""
+    """Return the first key of the second half, as the prefix probe splits it."""
     return case.seqlen_k // 2 + 1
 
 
 def watched(case: Case) -> list[list[Segment]]:
     """Return the documents that must not change, group by group: of a padded case all, else one at a time."""
-    alive = [s for s in segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
+    nonempty = [s for s in segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
     if case.padded:
-        return [alive]
-    longest = max(alive, key=lambda s: s.k_stop - s.k_start)
-    chosen = (longest, alive[len(alive) // 2], alive[-1])
-    return [[s] for s in dict.fromkeys(chosen)]
+        return [nonempty]
+    longest = max(nonempty, key=lambda s: s.k_stop - s.k_start)
+    tested = (longest, nonempty[len(nonempty) // 2], nonempty[-1])
+    return [[s] for s in dict.fromkeys(tested)]

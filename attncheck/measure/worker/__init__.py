@@ -1,1 +1,1 @@
-"""worker."""
+"""Measuring inside a worker process: parity, repeats and timings of one backend on one device."""

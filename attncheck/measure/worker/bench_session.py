@@ -1,4 +1,4 @@
-"""Times one backend on one case in one mode: is it right there, are its bits the same every time, how fast is it.
+"""Times one backend on one case in one mode: whether it is right, whether its bits repeat, how fast it is.
 
 A backend that is wrong is timed too: that it is fast and wrong is worth knowing. One that refuses the case, or raises,
 is not.
@@ -20,26 +20,26 @@ from attncheck.core.cases import Case
 from attncheck.core.results.timings import TimedMode, Timing, passes_of
 from attncheck.core.results.verdicts import Run, judge
 from attncheck.measure.statistics import half_width, quantile
-from attncheck.measure.worker.clock import BUDGETS, Measured, measure
-from attncheck.measure.worker.device_rates import Reference
+from attncheck.measure.worker.clock import BUDGETS, CallTimes, measure
+from attncheck.measure.worker.device_rates import DriftMatmul
 from attncheck.measure.worker.gpu_clocks import observed
-from attncheck.measure.worker.repeats import TENSORS, load, same_bits
+from attncheck.measure.worker.repeats import TENSORS, background_load, has_same_bits
 from attncheck.measure.worker.session import Session
-from attncheck.measure.worker.training_calls import steady
+from attncheck.measure.worker.training_calls import training_step_calls
 
-REPEATS = {"cuda": 32, "cpu": 8}  # calls whose bits are compared, half of them under load
+COMPARED_CALLS = {"cuda": 32, "cpu": 8}  # calls whose bits are compared, half of them under load
 
 
 class BenchSession:
-    """One backend, timed on one device, beside a product of matrices by which drift is told."""
+    """One backend, timed on one device, beside a matrix product whose times show how the device drifts."""
 
     def __init__(self, backend: Backend, device: Device, others: Sequence[Backend], seconds: float, dtype: str) -> None:
         self.backend, self.device, self.others, self.seconds = backend, device, others, seconds
-        self._reference = Reference(device.kind, dtype)
+        self._drift_matmul = DriftMatmul(device.kind, dtype)
 
     def measure(self, case: Case, mode: TimedMode) -> tuple[Run, Timing]:
-        """Return parity's run of `case` in `mode`, and how long the backend takes. Raises nothing it raised."""
-        run = self._parity(case, mode)
+        """Return parity's run of `case` in `mode`, and its timing. Raises nothing that the backend raised."""
+        run = self._run_parity(case, mode)
         verdict = judge(run)
         blank = Timing(
             self.backend.name,
@@ -55,40 +55,40 @@ class BenchSession:
         if run.outcome != "ok":
             return run, blank
         try:
-            return run, self._timed(case, mode, blank)
-        except BaseException as error:  # whatever a kernel raises is its verdict, not our end
+            return run, self._time_case(case, mode, blank)
+        except BaseException as error:  # whatever a kernel raises is its verdict and must not end the worker
             if not out_of_memory(error):
-                lost = replace(run, outcome="raised", reason=f"while it was timed: {message(error)}")
-                return lost, replace(
-                    blank, outcome="raised", reason=lost.reason, answer="fail", answer_reason=lost.reason
+                raised = replace(run, outcome="raised", reason=f"while it was timed: {message(error)}")
+                return raised, replace(
+                    blank, outcome="raised", reason=raised.reason, answer="fail", answer_reason=raised.reason
                 )
-            free = memory.told(memory.free(self.device.kind))
+            free = memory.format_bytes(memory.free_bytes(self.device.kind))
             return run, replace(blank, outcome="out_of_memory", reason=f"out of memory, {free} are free")
 
-    def _parity(self, case: Case, mode: TimedMode) -> Run:
+    def _run_parity(self, case: Case, mode: TimedMode) -> Run:
         strict = mode == "deterministic"
 
-        def chosen(inputs: Inputs, deterministic: bool) -> Outputs:
+        def run_in_mode(inputs: Inputs, deterministic: bool) -> Outputs:
             return self.backend.run(inputs, strict)
 
-        session = Session(replace(self.backend, run=chosen), self.device, self.others, self.seconds)
+        session = Session(replace(self.backend, run=run_in_mode), self.device, self.others, self.seconds)
         run = session.measure(case)
         return replace(run, case=replace(run.case, name=f"{case.name}@{mode}")) if strict else run
 
-    def _timed(self, case: Case, mode: TimedMode, blank: Timing) -> Timing:
+    def _time_case(self, case: Case, mode: TimedMode, blank: Timing) -> Timing:
         kind, strict = self.device.kind, mode == "deterministic"
         gc.collect()
-        memory.give_back(kind)
+        memory.release_cached_memory(kind)
         inputs = make(replace(case, every_row=True), kind)
-        with steady():
-            peak, size = self._sizes(inputs, strict)
-            varied, repeats = self._varied(inputs, strict)
+        with training_step_calls():
+            peak, size = self._measure_sizes(inputs, strict)
+            varied, repeats = self._compare_calls(inputs, strict)
             with observed(kind) as clocks:
-                before = self._reference.ms()
-                found = measure(lambda: self.backend.run(inputs, strict), kind, BUDGETS[kind], size)
-                after = self._reference.ms()
+                before = self._drift_matmul.measure_ms()
+                call_times = measure(lambda: self.backend.run(inputs, strict), kind, BUDGETS[kind], size)
+                after = self._drift_matmul.measure_ms()
         return replace(
-            filled(blank, found),
+            fill_timing(blank, call_times),
             peak_memory_bytes=peak,
             repeats=repeats,
             varied=varied,
@@ -96,8 +96,8 @@ class BenchSession:
             clocks=clocks(),
         )
 
-    def _sizes(self, inputs: Inputs, strict: bool) -> tuple[int, int]:
-        """Return the bytes that a call holds at most beyond its inputs (CUDA only), and those of what goes in and out.
+    def _measure_sizes(self, inputs: Inputs, strict: bool) -> tuple[int, int]:
+        """Return the peak bytes of a call beyond its inputs (CUDA only), and the bytes of its inputs and outputs.
 
         The first call makes the masks, which count: the backend needs them.
         """
@@ -110,31 +110,31 @@ class BenchSession:
         size = sum(x.numel() * x.element_size() for x in tensors if x is not None)
         return torch.cuda.max_memory_allocated() - before if cuda else 0, size
 
-    def _varied(self, inputs: Inputs, strict: bool) -> tuple[tuple[str, ...], int]:
+    def _compare_calls(self, inputs: Inputs, strict: bool) -> tuple[tuple[str, ...], int]:
         """Return the tensors whose bits change from call to call, and how many calls were compared."""
-        count = REPEATS[self.device.kind]
+        count = COMPARED_CALLS[self.device.kind]
         first = self.backend.run(inputs, strict)
-        kept = {name: x.clone() for name in TENSORS if (x := getattr(first, name)) is not None}
+        first_tensors = {name: x.clone() for name in TENSORS if (x := getattr(first, name)) is not None}
         varied: set[str] = set()
-        with load(self.device.kind) as push:
+        with background_load(self.device.kind) as add_load:
             for index in range(1, count):
                 if index >= count // 2:
-                    push()
+                    add_load()
                 outputs = self.backend.run(inputs, strict)
-                varied |= {name for name, x in kept.items() if not same_bits(x, getattr(outputs, name))}
+                varied |= {name for name, x in first_tensors.items() if not has_same_bits(x, getattr(outputs, name))}
         return tuple(name for name in TENSORS if name in varied), count
 
 
-def filled(blank: Timing, found: Measured) -> Timing:
-    """Return a timing with the times that were measured."""
+def fill_timing(blank: Timing, call_times: CallTimes) -> Timing:
+    """Return `blank` with the times that were measured, in milliseconds."""
     return replace(
         blank,
-        median_ms=round(found.median, 5),
-        p10_ms=round(quantile(found.times, 0.1), 5),
-        p90_ms=round(quantile(found.times, 0.9), 5),
-        interval_ms=round(half_width(found.times), 5),
-        calls=len(found.times),
-        stable=found.settled and found.precise,
-        host_ms=round(found.host_ms, 5),
-        flushed=found.flushed,
+        median_ms=round(call_times.median, 5),
+        p10_ms=round(quantile(call_times.times_ms, 0.1), 5),
+        p90_ms=round(quantile(call_times.times_ms, 0.9), 5),
+        interval_ms=round(half_width(call_times.times_ms), 5),
+        calls=len(call_times.times_ms),
+        stable=call_times.settled and call_times.is_precise,
+        host_ms=round(call_times.host_ms, 5),
+        flushed=call_times.flushed,
     )

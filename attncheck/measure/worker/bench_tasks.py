@@ -9,7 +9,7 @@ from typing import Any, cast
 from attncheck.attention import backends
 from attncheck.core import codec
 from attncheck.core.results.timings import TimedMode
-from attncheck.measure.worker.tasks import answer, cases_of
+from attncheck.measure.worker.tasks import make_answer, read_cases
 
 
 def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
@@ -18,13 +18,13 @@ def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
 
     device = open_device(message, send)
     from attncheck.measure.worker.bench_session import BenchSession
-    from attncheck.measure.worker.device_rates import rates
-    from attncheck.measure.worker.session import fatal
+    from attncheck.measure.worker.device_rates import measure_rates
+    from attncheck.measure.worker.session import is_fatal
 
-    known, cases = backends.load()[0], cases_of(message)
+    known, cases = backends.load()[0], read_cases(message)
     if not message["backend"]:
         send({"started": message["items"][0]})
-        send(answer(message["items"][0], codec.plain(rates(device.kind, message["dtype"]))))
+        send(make_answer(message["items"][0], codec.plain(measure_rates(device.kind, message["dtype"]))))
         return
     session = BenchSession(
         known[message["backend"]], device, tuple(known.values()), message["seconds"], message["dtype"]
@@ -33,6 +33,6 @@ def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
         send({"started": item})
         name, _, mode = item.partition("@")
         run, timing = session.measure(cases[name], cast(TimedMode, mode))
-        send(answer(item, {"run": codec.plain(run), "timing": codec.plain(timing)}))
-        if fatal(run):
+        send(make_answer(item, {"run": codec.plain(run), "timing": codec.plain(timing)}))
+        if is_fatal(run):
             sys.exit("the device does not answer any more")

@@ -1,4 +1,4 @@
-"""Times a call honestly: warm until it settles, a device event around each call, repeats until the median is known.
+"""Times a call: warm-up until it settles, a device event around each call, repeats until the median is precise.
 
 On a GPU every call lies between two CUDA events, and calls are launched without waiting for one another, as a training
 step launches its layers. Where a case fits into the L2 cache, the cache is emptied between calls, as triton's
@@ -17,17 +17,17 @@ import torch
 from attncheck.measure.statistics import half_width, quantile
 
 PRECISION = 0.01  # half-width of the 95 % confidence interval of the median, as a share of it
-SETTLED = 0.02  # between the medians of two rounds of warm-up
+SETTLED_CHANGE = 0.02  # between the medians of two rounds of warm-up
 ROUND_MS = {"cuda": 60.0, "cpu": 100.0}  # what one round of calls should take
-FEWEST = 10  # calls; six are the fewest that have a 95 % interval
-MOST = 2000
-LAUNCHES = 5  # calls of a round by which launching is timed: later ones may wait for room in the driver's queue
-ROUNDS = 3  # of warm-up at least: the first holds what is only done once
+MIN_CALLS = 10  # six are the fewest that have a 95 % interval
+MAX_CALLS = 2000
+TIMED_LAUNCHES = 5  # calls of a round by which launching is timed: later ones may wait for room in the driver's queue
+MIN_WARM_UP_ROUNDS = 3  # the first one includes work that is done only once
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Seconds for warming up and for measuring."""
+    """Seconds to spend on warming up and on measuring."""
 
     warm_up: float
     measuring: float
@@ -37,97 +37,97 @@ BUDGETS = {"cuda": Budget(3.0, 4.0), "cpu": Budget(4.0, 8.0)}
 
 
 @dataclass(frozen=True)
-class Measured:
+class CallTimes:
     """The times of one call after another, in milliseconds."""
 
-    times: tuple[float, ...]
-    host_ms: float  # median that the host took to launch one; 0: the host computes itself
-    settled: bool
-    flushed: bool
+    times_ms: tuple[float, ...]
+    host_ms: float  # median time of the host to launch a call; 0: the host computes itself
+    settled: bool  # the last two rounds of warm-up took the same
+    flushed: bool  # the L2 cache was emptied before each call
 
     @property
     def median(self) -> float:
-        """The median."""
-        return quantile(self.times, 0.5)
+        """Median of the times, in milliseconds."""
+        return quantile(self.times_ms, 0.5)
 
     @property
-    def precise(self) -> bool:
-        """Whether the median is known as well as was asked for."""
-        return len(self.times) >= FEWEST and half_width(self.times) <= PRECISION * self.median
+    def is_precise(self) -> bool:
+        """Whether the median's confidence interval is as narrow as `PRECISION` asks."""
+        return len(self.times_ms) >= MIN_CALLS and half_width(self.times_ms) <= PRECISION * self.median
 
 
-def measure(call: Callable[[], object], kind: str, budget: Budget, working_set: int = 0) -> Measured:
+def measure(call: Callable[[], object], kind: str, budget: Budget, working_set: int = 0) -> CallTimes:
     """Return the times of `call` on a device of `kind`; `working_set` is the bytes that it reads and writes."""
-    stopwatch = Stopwatch(call, kind, working_set)
-    count, settled = _warm(stopwatch, kind, budget.warm_up)
-    times: list[float] = []
-    host: list[float] = []
-    until = time.monotonic() + budget.measuring
+    timer = CallTimer(call, kind, working_set)
+    count, settled = _warm_up(timer, kind, budget.warm_up)
+    times_ms: list[float] = []
+    launch_ms: list[float] = []
+    deadline = time.monotonic() + budget.measuring
     while True:
-        taken, launched = stopwatch.round(min(count, MOST - len(times)))
-        times += taken
-        host.append(launched)
-        found = Measured(tuple(times), statistics.median(host), settled, stopwatch.flushed)
-        if found.precise or len(times) >= MOST or time.monotonic() > until:
-            return found
+        round_ms, round_launch_ms = timer.time_round(min(count, MAX_CALLS - len(times_ms)))
+        times_ms += round_ms
+        launch_ms.append(round_launch_ms)
+        call_times = CallTimes(tuple(times_ms), statistics.median(launch_ms), settled, timer.flushes_cache)
+        if call_times.is_precise or len(times_ms) >= MAX_CALLS or time.monotonic() > deadline:
+            return call_times
 
 
-def _warm(stopwatch: Stopwatch, kind: str, seconds: float) -> tuple[int, bool]:
-    """Call until two rounds take the same. Return how many calls make a round, and whether that came to be."""
-    until = time.monotonic() + seconds
+def _warm_up(timer: CallTimer, kind: str, seconds: float) -> tuple[int, bool]:
+    """Call until two rounds take the same time. Return how many calls make a round, and whether they did."""
+    deadline = time.monotonic() + seconds
     medians: list[float] = []
     count = 1
     while True:
-        medians.append(statistics.median(stopwatch.round(count)[0]))
-        count = max(1, min(MOST // 10, round(ROUND_MS[kind] / max(medians[-1], 1e-3))))
-        if len(medians) >= ROUNDS and abs(medians[-1] - medians[-2]) <= SETTLED * medians[-2]:
+        medians.append(statistics.median(timer.time_round(count)[0]))
+        count = max(1, min(MAX_CALLS // 10, round(ROUND_MS[kind] / max(medians[-1], 1e-3))))
+        if len(medians) >= MIN_WARM_UP_ROUNDS and abs(medians[-1] - medians[-2]) <= SETTLED_CHANGE * medians[-2]:
             return count, True
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             return count, False
 
 
-class Stopwatch:
-    """Times rounds of one call."""
+class CallTimer:
+    """Times rounds of calls of one function."""
 
     def __init__(self, call: Callable[[], object], kind: str, working_set: int) -> None:
         self._call, self._cuda = call, kind == "cuda"
-        self._sweeper = _sweeper(working_set) if self._cuda else None
+        self._flush_buffer = _make_flush_buffer(working_set) if self._cuda else None
 
     @property
-    def flushed(self) -> bool:
+    def flushes_cache(self) -> bool:
         """Whether the L2 cache is emptied before each call."""
-        return self._sweeper is not None
+        return self._flush_buffer is not None
 
-    def round(self, count: int) -> tuple[list[float], float]:
-        """Return the milliseconds of `count` calls, and what the host took to launch one (0: it computes itself)."""
+    def time_round(self, count: int) -> tuple[list[float], float]:
+        """Return the milliseconds of `count` calls, and those of the host to launch one (0: it computes itself)."""
         if not self._cuda:
-            return [self._by_wall_clock() for _ in range(count)], 0.0
+            return [self._time_on_host() for _ in range(count)], 0.0
         events = [tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(count)]
         torch.cuda.synchronize()
-        host = []
+        launch_ms = []
         for first, last in events:
-            if self._sweeper is not None:
-                self._sweeper.zero_()
+            if self._flush_buffer is not None:
+                self._flush_buffer.zero_()
             began = time.perf_counter()
             first.record()
             self._call()
             last.record()
-            host.append(1e3 * (time.perf_counter() - began))
+            launch_ms.append(1e3 * (time.perf_counter() - began))
         torch.cuda.synchronize()
-        return [first.elapsed_time(last) for first, last in events], statistics.median(host[:LAUNCHES])
+        return [first.elapsed_time(last) for first, last in events], statistics.median(launch_ms[:TIMED_LAUNCHES])
 
-    def _by_wall_clock(self) -> float:
+    def _time_on_host(self) -> float:
         began = time.perf_counter()
         self._call()
         return 1e3 * (time.perf_counter() - began)
 
 
-def _sweeper(working_set: int) -> torch.Tensor | None:
-    """Return what is written to empty the L2 cache, None where a call of this size leaves nothing in it."""
+def _make_flush_buffer(working_set: int) -> torch.Tensor | None:
+    """Return the buffer to overwrite so that the L2 cache is empty, None where a call's working set fills it anyway."""
     size = l2_bytes()
     return torch.empty(2 * size, dtype=torch.int8, device="cuda") if 0 < working_set < size else None
 
 
 def l2_bytes() -> int:
-    """Return the size of the GPU's L2 cache, 0 where torch does not tell (before 2.2)."""
+    """Return the size of the GPU's L2 cache in bytes, 0 where torch does not report it (before 2.2)."""
     return int(getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0))

@@ -1,4 +1,4 @@
-"""What the device does with plain work: a large product of matrices and a large copy, on normal random numbers.
+"""The device's rates of plain work: a large matrix product and a large copy, on normal random numbers.
 
 Zeros would not do: on an H200 a product of 8192 × 8192 × 8192 in bfloat16 ran at 788 TFLOP/s on random numbers and at
 894 on zeros, because power depends on the bits that change (Horace He, "Strangely, Matrix Multiplications on GPUs Run
@@ -13,45 +13,45 @@ from attncheck.core.results.timings import DeviceRates
 from attncheck.measure.flops import tflops
 from attncheck.measure.worker.clock import Budget, l2_bytes, measure
 
-SIZE = {"cuda": 8192, "cpu": 768}
-COPIED = {"cuda": 1 << 30, "cpu": 1 << 27}  # bytes
-THOROUGH = Budget(1.0, 1.0)
-BRIEF = Budget(0.2, 0.3)
+MATMUL_SIZE = {"cuda": 8192, "cpu": 768}
+COPIED_BYTES = {"cuda": 1 << 30, "cpu": 1 << 27}
+LONG_BUDGET = Budget(1.0, 1.0)
+SHORT_BUDGET = Budget(0.2, 0.3)
 
 
-class Reference:
-    """A product of matrices that is timed again and again: its times tell how the device's speed drifts."""
+class DriftMatmul:
+    """A matrix product that is timed again and again: its times show how the device's speed drifts."""
 
     def __init__(self, kind: str, dtype: str) -> None:
-        self.kind, self.dtype, self.size = kind, dtype, SIZE[kind]
+        self.kind, self.dtype, self.size = kind, dtype, MATMUL_SIZE[kind]
         torch.manual_seed(0)
-        wanted = getattr(torch, dtype)
-        self._a, self._b = (torch.randn(self.size, self.size, device=kind).to(wanted) for _ in range(2))
+        torch_dtype = getattr(torch, dtype)
+        self._a, self._b = (torch.randn(self.size, self.size, device=kind).to(torch_dtype) for _ in range(2))
 
-    def ms(self, budget: Budget = BRIEF) -> float:
-        """Return the median milliseconds of a product."""
+    def measure_ms(self, budget: Budget = SHORT_BUDGET) -> float:
+        """Time the product. Return its median milliseconds."""
         return measure(lambda: torch.matmul(self._a, self._b), self.kind, budget).median
 
 
-def rates(kind: str, dtype: str) -> DeviceRates:
-    """Return what the device was measured to do with `dtype`."""
-    reference = Reference(kind, dtype)
-    ms = reference.ms(THOROUGH)
+def measure_rates(kind: str, dtype: str) -> DeviceRates:
+    """Return the device's measured rates of a matrix product in `dtype` and of a copy."""
+    matmul = DriftMatmul(kind, dtype)
+    ms = matmul.measure_ms(LONG_BUDGET)
     return DeviceRates(
         dtype=dtype,
-        matmul_size=reference.size,
+        matmul_size=matmul.size,
         matmul_ms=ms,
-        matmul_tflops=tflops(2.0 * reference.size**3, ms),
-        copy_gb_per_s=_copy(kind),
+        matmul_tflops=tflops(2.0 * matmul.size**3, ms),
+        copy_gb_per_s=_measure_copy(kind),
         l2_bytes=l2_bytes() if kind == "cuda" else 0,
         threads=0 if kind == "cuda" else torch.get_num_threads(),
     )
 
 
-def _copy(kind: str) -> float:
-    """Return GB/s of a copy within the device's memory, counting what is read and what is written."""
-    size = COPIED[kind]
+def _measure_copy(kind: str) -> float:
+    """Return the GB/s of a copy within the device's memory, counting bytes read and bytes written."""
+    size = COPIED_BYTES[kind]
     source = torch.randn(size // 4, device=kind)
     target = torch.empty_like(source)
-    ms = measure(lambda: target.copy_(source), kind, BRIEF).median
+    ms = measure(lambda: target.copy_(source), kind, SHORT_BUDGET).median
     return 2.0 * size / ms / 1e6

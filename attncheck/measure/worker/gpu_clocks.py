@@ -1,4 +1,4 @@
-"""What a GPU does while it is timed: clock, power, temperature and why it is held back, as nvidia-smi tells."""
+"""What a GPU does while it is timed: clock, power, temperature and why it is throttled, as nvidia-smi reports."""
 
 from __future__ import annotations
 
@@ -12,44 +12,50 @@ import torch
 
 from attncheck.core.results.ring_timings import Clocks
 
-TICK = 0.2  # seconds between looks
+POLL_SECONDS = 0.2
 QUERY = "clocks.sm,power.draw,temperature.gpu,clocks_event_reasons.active"
-# nvml.h, nvmlClocksEventReason*: what holds a busy GPU back; idle, application clocks and sync boost are no complaint.
-REASONS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "heat", 0x40: "hardware heat", 0x80: "power brake"}
+# nvml.h, nvmlClocksEventReason*: what throttles a busy GPU; idle, application clocks and sync boost are not counted.
+THROTTLE_REASONS = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "heat",
+    0x40: "hardware heat",
+    0x80: "power brake",
+}
 
 
 @contextlib.contextmanager
 def observed(kind: str) -> Iterator[Callable[[], Clocks]]:
-    """Yield what returns the clocks seen in the block, once it is over; nothing is changed."""
+    """Yield a function that returns the clocks seen during the block, to be called once it is over."""
     rows: list[tuple[float, ...]] = []
-    over = threading.Event()
+    stop = threading.Event()
     program = shutil.which("nvidia-smi") if kind == "cuda" else None
-    watcher = threading.Thread(target=_watch, args=(program, rows, over), daemon=True)
+    poller = threading.Thread(target=_poll_clocks, args=(program, rows, stop), daemon=True)
     if program:
-        watcher.start()
+        poller.start()
     try:
         yield lambda: clocks(rows)
     finally:
-        over.set()
+        stop.set()
         if program:
-            watcher.join(3.0)
+            poller.join(3.0)
 
 
-def _watch(program: str, rows: list[tuple[float, ...]], over: threading.Event) -> None:
-    device = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
-    name = device if device.startswith("GPU-") else f"GPU-{device}"
-    command = [program, f"--query-gpu={QUERY}", "--format=csv,noheader,nounits", "-i", name]
-    while not over.is_set():
+def _poll_clocks(program: str, rows: list[tuple[float, ...]], stop: threading.Event) -> None:
+    uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+    uuid = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+    command = [program, f"--query-gpu={QUERY}", "--format=csv,noheader,nounits", "-i", uuid]
+    while not stop.is_set():
         with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
-            told = subprocess.run(command, capture_output=True, text=True, timeout=3).stdout.split(",")
-            rows.append((*(float(value) for value in told[:3]), float(int(told[3], 16))))
-        over.wait(TICK)
+            values = subprocess.run(command, capture_output=True, text=True, timeout=3).stdout.split(",")
+            rows.append((*(float(value) for value in values[:3]), float(int(values[3], 16))))
+        stop.wait(POLL_SECONDS)
 
 
 def clocks(rows: list[tuple[float, ...]]) -> Clocks:
-    """Return the extremes of what was seen: rows of (MHz, W, °C, reasons as bits)."""
+    """Return the extremes of the polled rows (MHz, W, °C, reasons as bits)."""
     if not rows:
         return Clocks()
     mhz, watts, celsius, bits = zip(*rows)
-    held = tuple(name for bit, name in REASONS.items() if any(int(each) & bit for each in bits))
-    return Clocks(int(min(mhz)), int(max(mhz)), int(max(watts)), int(max(celsius)), held)
+    throttled = tuple(name for bit, name in THROTTLE_REASONS.items() if any(int(mask) & bit for mask in bits))
+    return Clocks(int(min(mhz)), int(max(mhz)), int(max(watts)), int(max(celsius)), throttled)

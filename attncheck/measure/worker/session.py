@@ -1,4 +1,4 @@
-"""Runs one backend on one case and measures it: refusals, memory, what really ran, errors, patterns."""
+"""Runs one backend on one case and measures it: refusals, memory, the kernels that ran, errors, patterns."""
 
 from __future__ import annotations
 
@@ -17,62 +17,64 @@ from attncheck.attention.backend import Backend, Device, Outputs, Refused
 from attncheck.attention.backends.eager import BACKEND as EAGER
 from attncheck.attention.device import message, out_of_memory
 from attncheck.attention.inputs import Inputs, make
-from attncheck.attention.kernel_trace import another, own, watch
-from attncheck.attention.reference.error_patterns import patterns
+from attncheck.attention.kernel_trace import foreign_kernels, own_kernels, watch
+from attncheck.attention.reference.error_patterns import describe_patterns
 from attncheck.attention.reference.oracle import reference
 from attncheck.attention.reference.score import scores
-from attncheck.attention.reference.structured import examine
+from attncheck.attention.reference.structured import run_probe
 from attncheck.core.cases import Case
 from attncheck.core.results.verdicts import Run, budget_ratio
 
-COPIED = 1 << 30  # bytes of inputs that are copied, to see whether a backend writes to them
-CPU_CELLS = 1 << 27  # score entries beyond which the oracle looks at sampled rows on a CPU
-CPU_SECONDS = 6e-9  # per score entry of head_dim 64, forward and backward, one thread
-YARDSTICK_CELLS = 1 << 28  # score entries that eager may hold to be the familiar yardstick
+MAX_COPIED_BYTES = 1 << 30  # of inputs that are copied, to see whether a backend writes to them
+MAX_CPU_CELLS = 1 << 27  # score entries beyond which the oracle samples rows on a CPU
+CPU_SECONDS_PER_SCORE = 6e-9  # per score entry of head_dim 64, forward and backward, one thread
+MAX_YARDSTICK_SCORES = 1 << 28  # up to which eager is run too, as the familiar yardstick
 
 
-def copies(inputs: Inputs) -> dict[str, Tensor]:
-    """Return copies of the inputs, to see whether a backend writes to them; of large ones none."""
-    named = {name: getattr(inputs, name) for name in ("q", "k", "v", "dout")}
-    size = sum(x.numel() * x.element_size() for x in named.values())
-    return {name: x.clone() for name, x in named.items()} if size < COPIED else {}
+def copy_inputs(inputs: Inputs) -> dict[str, Tensor]:
+    """Return copies of the inputs, to see whether a backend writes to them; none of large inputs."""
+    tensors = {name: getattr(inputs, name) for name in ("q", "k", "v", "dout")}
+    size = sum(x.numel() * x.element_size() for x in tensors.values())
+    return {name: x.clone() for name, x in tensors.items()} if size < MAX_COPIED_BYTES else {}
 
 
-def changed(inputs: Inputs, kept: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Return which inputs a backend wrote to."""
+def find_written_inputs(inputs: Inputs, copies: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """Return a violation for each input that a backend wrote to."""
     return tuple(
-        f"it writes to its input {name}" for name, x in kept.items() if not torch.equal(getattr(inputs, name), x)
+        f"it writes to its input {name}" for name, x in copies.items() if not torch.equal(getattr(inputs, name), x)
     )
 
 
-def malformed(inputs: Inputs, outputs: Outputs) -> tuple[str, ...]:
-    """Return what is missing from the outputs, or of another shape or dtype than a training job needs."""
-    case, found = inputs.case, []
-    shape = (case.batch, case.seqlen_q, case.num_heads, case.v_head_dim)
-    wanted = {"out": shape, "dq": tuple(inputs.q.shape), "dk": tuple(inputs.k.shape), "dv": tuple(inputs.v.shape)}
-    for name, size in wanted.items():
+def find_malformed_outputs(inputs: Inputs, outputs: Outputs) -> tuple[str, ...]:
+    """Return violations: outputs that are missing, or of another shape or dtype than a training job needs."""
+    case, violations = inputs.case, []
+    out_shape = (case.batch, case.seqlen_q, case.num_heads, case.v_head_dim)
+    shapes = {"out": out_shape, "dq": tuple(inputs.q.shape), "dk": tuple(inputs.k.shape), "dv": tuple(inputs.v.shape)}
+    for name, expected in shapes.items():
         x = getattr(outputs, name)
         if x is None:
             if name == "out" or case.backward:
-                found.append(f"it returns no {name}")
-        elif tuple(x.shape) != size:
-            found.append(f"{name} has the shape {tuple(x.shape)}, not {size}")
+                violations.append(f"it returns no {name}")
+        elif tuple(x.shape) != expected:
+            violations.append(f"{name} has the shape {tuple(x.shape)}, not {expected}")
         elif x.dtype != inputs.q.dtype:
-            found.append(f"{name} is {str(x.dtype).removeprefix('torch.')}, not {case.dtype}")
+            violations.append(f"{name} is {str(x.dtype).removeprefix('torch.')}, not {case.dtype}")
     if outputs.lse is not None and tuple(outputs.lse.shape) != (case.batch, case.num_heads, case.seqlen_q):
-        found.append(f"lse has the shape {tuple(outputs.lse.shape)}, not {(case.batch, case.num_heads, case.seqlen_q)}")
+        violations.append(
+            f"lse has the shape {tuple(outputs.lse.shape)}, not {(case.batch, case.num_heads, case.seqlen_q)}"
+        )
     if case.sinks and case.backward and outputs.dsinks is None:
-        found.append("it returns no gradient for the sinks, which would then never be trained")
-    return tuple(found)
+        violations.append("it returns no gradient for the sinks, which would then never be trained")
+    return tuple(violations)
 
 
-def fatal(run: Run) -> bool:
-    """Say whether what a kernel raised leaves this process without a device: CUDA's errors do not go away."""
-    return run.outcome == "raised" and any(word in run.reason for word in ("CUDA error", "cudaError", "device-side"))
+def is_fatal(run: Run) -> bool:
+    """Return whether a run's exception leaves this process without a device: CUDA's errors are not recoverable."""
+    return run.outcome == "raised" and any(text in run.reason for text in ("CUDA error", "cudaError", "device-side"))
 
 
 class Session:
-    """One backend at work on one device, case after case."""
+    """Measures parity of one backend on one device, case after case."""
 
     def __init__(
         self,
@@ -83,29 +85,29 @@ class Session:
         judging: bool = True,
         watching: bool = True,
     ) -> None:
-        """`others` are the backends whose kernels must not be seen in its place; `seconds` is a case's deadline.
+        """`others` are the backends whose kernels must not run in its place; `seconds` is a case's deadline.
 
-        A rank whose outputs another rank judges is not `judging`: its runs have no scores. `watching` looks which
-        kernels or operators run.
+        Runs have scores where `judges`: of several ranks, one judges for all. `traces_kernels` records the kernels or
+        operators that run.
         """
         self.backend, self.device, self.others, self.seconds = backend, device, others, seconds
-        self.judging, self.watching = judging, watching
-        self._looked: set[tuple[object, ...]] = set()
+        self.judges, self.traces_kernels = judging, watching
+        self._traced_kinds: set[tuple[object, ...]] = set()
 
     def measure(self, case: Case) -> Run:
-        """Return what the backend does with `case`. Raises nothing that the backend raised."""
+        """Return the backend's run of `case`. Raises nothing that the backend raised."""
         run = self.preflight(case)
         return self.attempt(run) if run.outcome == "ok" else run
 
     def preflight(self, case: Case) -> Run:
-        """Return an empty run of `case`, or why it is refused or left out."""
-        if self.device.kind == "cpu" and case.cells > CPU_CELLS:
+        """Return an empty run of `case`, with outcome "ok" or why it is refused or skipped."""
+        if self.device.kind == "cpu" and case.cells > MAX_CPU_CELLS:
             case = replace(case, every_row=False)  # the oracle would take longer than the deadline
         blank = Run(
             self.backend.name,
             case,
             "ok",
-            memory_bytes=memory.needed(case, self.device.kind, self.backend),
+            memory_bytes=memory.estimate_bytes(case, self.device.kind, self.backend),
             class_factor=self.backend.class_factor(case),
         )
         try:
@@ -116,9 +118,11 @@ class Session:
             reason = "takes a mask, through which NaN spreads by arithmetic (0 × NaN); poison tests it instead"
         if reason:
             return replace(blank, outcome="refused", reason=reason)
-        free = memory.free(self.device.kind)
+        free = memory.free_bytes(self.device.kind)
         if blank.memory_bytes > free:
-            reason = f"the case needs about {memory.told(blank.memory_bytes)}, {memory.told(free)} are free"
+            reason = (
+                f"the case needs about {memory.format_bytes(blank.memory_bytes)}, {memory.format_bytes(free)} are free"
+            )
             return replace(blank, outcome="skipped", reason=reason)
         expected = self._expected_seconds(case)
         if expected > self.seconds:
@@ -129,62 +133,71 @@ class Session:
         return blank
 
     def attempt(self, blank: Run) -> Run:
-        """Return what running the case of an empty run showed."""
+        """Return the measured run of the case of `blank`."""
         case = blank.case
         try:
-            return self._measured(case, blank)
+            return self._measure_case(case, blank)
         except Refused as refusal:
             return replace(blank, outcome="refused", reason=str(refusal))
-        except BaseException as error:  # whatever a kernel raises is its verdict, not our end
+        except BaseException as error:  # whatever a kernel raises is its verdict and must not end the worker
             if not out_of_memory(error):
                 return replace(blank, outcome="raised", reason=message(error))
-            free = memory.told(memory.free(self.device.kind))
-            reason = f"out of memory: about {memory.told(blank.memory_bytes)} expected, {free} are free"
+            free = memory.format_bytes(memory.free_bytes(self.device.kind))
+            reason = f"out of memory: about {memory.format_bytes(blank.memory_bytes)} expected, {free} are free"
             return replace(blank, outcome="out_of_memory", reason=reason)
         finally:
             if blank.memory_bytes > 4 << 30:
                 gc.collect()
-                memory.give_back(self.device.kind)
+                memory.release_cached_memory(self.device.kind)
 
     def _expected_seconds(self, case: Case) -> float:
         """Return about how long a long case takes on a CPU; a GPU is never too slow for what fits on it."""
-        return CPU_SECONDS * case.scores * case.head_dim / 64 if self.device.kind == "cpu" else 0.0
+        return CPU_SECONDS_PER_SCORE * case.scores * case.head_dim / 64 if self.device.kind == "cpu" else 0.0
 
-    def _measured(self, case: Case, blank: Run) -> Run:
-        timed = _Timed(self._caller(case), self.device.kind)
+    def _measure_case(self, case: Case, blank: Run) -> Run:
+        timed_call = _TimedCall(self._make_call(case), self.device.kind)
         if case.probe:
-            violations, outputs = examine(case, self.device.kind, timed)
-            return replace(blank, violations=violations, call_ms=timed.ms, **self._identity(timed, outputs))
+            violations, outputs = run_probe(case, self.device.kind, timed_call)
+            return replace(
+                blank, violations=violations, call_ms=timed_call.ms, **self._identify_kernels(timed_call, outputs)
+            )
         inputs = make(case, self.device.kind)
-        kept = copies(inputs)
-        outputs = timed(inputs)
-        wrong = (*malformed(inputs, outputs), *changed(inputs, kept))
-        if wrong:
-            return replace(blank, violations=wrong, call_ms=timed.ms, **self._identity(timed, outputs))
-        if not self.judging:
+        copies = copy_inputs(inputs)
+        outputs = timed_call(inputs)
+        violations = (*find_malformed_outputs(inputs, outputs), *find_written_inputs(inputs, copies))
+        if violations:
+            return replace(
+                blank, violations=violations, call_ms=timed_call.ms, **self._identify_kernels(timed_call, outputs)
+            )
+        if not self.judges:
             return blank
         began = time.perf_counter()
-        answer = reference(
+        exact = reference(
             inputs, self.backend.noise, self.backend.rounded_bias, self.backend.roundings(case, self.device)
         )
-        yardstick = self._yardstick(inputs)
-        found = scores(outputs, answer, yardstick, judge_lse=self.backend.noise == "fused" or case.dtype == "float32")
-        run = replace(blank, scores=tuple(found), call_ms=timed.ms, **self._identity(timed, outputs))
-        over = tuple(score.tensor for score in found if budget_ratio(case, score, run.class_factor) > 1.0)
-        pattern = patterns(outputs, answer, over, self.backend.sharding) if over else ()
+        yardstick = self._run_yardstick(inputs)
+        tensor_scores = scores(
+            outputs, exact, yardstick, judge_lse=self.backend.noise == "fused" or case.dtype == "float32"
+        )
+        run = replace(
+            blank, scores=tuple(tensor_scores), call_ms=timed_call.ms, **self._identify_kernels(timed_call, outputs)
+        )
+        over_budget = tuple(
+            score.tensor for score in tensor_scores if budget_ratio(case, score, run.class_factor) > 1.0
+        )
+        pattern = describe_patterns(outputs, exact, over_budget, self.backend.sharding) if over_budget else ()
         return replace(run, pattern=pattern, oracle_ms=1e3 * (time.perf_counter() - began))
 
-    def _caller(self, case: Case) -> Callable[[Inputs], tuple[Outputs, tuple[str, ...]]]:
-        """Return the call, watched the first time that a case of this kind comes."""
+    def _make_call(self, case: Case) -> Callable[[Inputs], tuple[Outputs, tuple[str, ...]]]:
+        """Return the call, whose kernels are traced the first time that a case of this kind comes."""
         group = case.num_heads // case.num_kv_heads
         kind = (case.dtype, case.layout, case.backward, case.needs_mask, case.alibi, case.head_dim, group, case.dropout)
-        new = kind not in self._looked or self.device.kind == "cpu"
-        self._looked.add(kind)
+        is_new = kind not in self._traced_kinds or self.device.kind == "cpu"
+        self._traced_kinds.add(kind)
 
         def call(inputs: Inputs) -> tuple[Outputs, tuple[str, ...]]:
-            if (
-                not new or not self.watching or (self.backend.compiles and self.device.kind == "cpu")
-            ):  # watching would stop the compiler
+            # On the CPU, tracing would stop the compiler.
+            if not is_new or not self.traces_kernels or (self.backend.compiles and self.device.kind == "cpu"):
                 return self.backend.run(inputs, False), ()
             if self.backend.compiles:
                 self.backend.run(inputs, False)
@@ -192,34 +205,37 @@ class Session:
 
         return call
 
-    def _identity(self, timed: _Timed, outputs: Outputs) -> dict[str, Any]:
-        names = timed.ran + outputs.ran
-        stranger = another(self.backend, names, self.others, everything=bool(timed.ran))
-        return {"kernels": own(self.backend, names), "foreign_kernels": stranger}
+    def _identify_kernels(self, timed_call: _TimedCall, outputs: Outputs) -> dict[str, Any]:
+        """Return the fields of a run that say which kernels ran: its own and another backend's."""
+        names = timed_call.kernels + outputs.operators
+        foreign = foreign_kernels(self.backend, names, self.others, complete=bool(timed_call.kernels))
+        return {"kernels": own_kernels(self.backend, names), "foreign_kernels": foreign}
 
-    def _yardstick(self, inputs: Inputs) -> Outputs | None:
+    def _run_yardstick(self, inputs: Inputs) -> Outputs | None:
+        """Return eager's outputs, None where the case is too large for it or eager is the backend itself."""
         case = inputs.case
-        small = (
-            case.scores <= YARDSTICK_CELLS and EAGER.bytes_per_score * case.scores < memory.free(self.device.kind) / 4
+        is_small = (
+            case.scores <= MAX_YARDSTICK_SCORES
+            and EAGER.bytes_per_score * case.scores < memory.free_bytes(self.device.kind) / 4
         )
-        if self.backend is EAGER or not small or case.dropout:
+        if self.backend is EAGER or not is_small or case.dropout:
             return None
         return EAGER.run(inputs, False)
 
 
-class _Timed:
-    """A backend's call with the time that its calls took together, and what the first was seen to run."""
+class _TimedCall:
+    """A backend's call, with the milliseconds of all calls together and the kernels that the first one ran."""
 
     def __init__(self, call: Callable[[Inputs], tuple[Outputs, tuple[str, ...]]], kind: str) -> None:
         self._call, self._kind = call, kind
         self.ms = 0.0
-        self.ran: tuple[str, ...] = ()
+        self.kernels: tuple[str, ...] = ()
 
     def __call__(self, inputs: Inputs) -> Outputs:
         began = time.perf_counter()
-        outputs, ran = self._call(inputs)
+        outputs, kernels = self._call(inputs)
         if self._kind == "cuda":
             torch.cuda.synchronize()
         self.ms += 1e3 * (time.perf_counter() - began)
-        self.ran = self.ran or ran
+        self.kernels = self.kernels or kernels
         return outputs

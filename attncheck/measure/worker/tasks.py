@@ -16,27 +16,27 @@ from attncheck.core.results.verdicts import Mode
 
 
 def list_backends(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Say of each backend its title, version, or why it cannot be had; nothing heavy is imported."""
+    """Send each backend's title and version, or why it is missing; nothing heavy is imported."""
     send({"device": {"kind": "none"}})
     known, broken = backends.load()
     states: dict[str, dict[str, Any]] = {}
     for name, backend in known.items():
         try:
-            found = asdict(backend.installed())
+            state = asdict(backend.installed())
         except BaseException as error:  # a damaged installation may raise anything
-            found = {"version": "", "missing": f"looking for it raised {type(error).__name__}: {error}"}
+            state = {"version": "", "missing": f"looking for it raised {type(error).__name__}: {error}"}
         states[name] = {
-            **found,
+            **state,
             "title": backend.title,
             "package": backend.package,
             "over_ranks": backend.sharding is not None,
         }
     for item in broken:
         states[item.name] = {"missing": f"it cannot be loaded: {item.reason}"}
-    send(answer("backends", {"backends": states, "torch": importlib.util.find_spec("torch") is not None}))
+    send(make_answer("backends", {"backends": states, "torch": importlib.util.find_spec("torch") is not None}))
 
 
-def answer(item: str, answer: Any) -> dict[str, Any]:
+def make_answer(item: str, answer: Any) -> dict[str, Any]:
     """Return the document that answers an item."""
     return {"item": item, "answer": answer}
 
@@ -46,21 +46,21 @@ def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> N
     from attncheck.attention.device import open_device
 
     device = open_device(message, send)
-    from attncheck.attention.memory import turn
-    from attncheck.measure.worker.session import Session, fatal
+    from attncheck.attention.memory import wait_for_memory
+    from attncheck.measure.worker.session import Session, is_fatal
 
     known = backends.load()[0]
     backend = known[message["backend"]]
     session = Session(backend, device, tuple(known.values()), message["seconds"])
-    cases = cases_of(message)
+    cases = read_cases(message)
     for name in message["items"]:
         case = cases[name]
-        waiting = partial(send, {"waiting": case.name})
-        with turn(message["folder"], case, device.kind, backend, message["slots"], waiting):
+        report_waiting = partial(send, {"waiting": case.name})
+        with wait_for_memory(message["folder"], case, device.kind, backend, message["slots"], report_waiting):
             send({"started": case.name})
             run = session.measure(case)
-        send(answer(case.name, codec.plain(run)))
-        if fatal(run):
+        send(make_answer(case.name, codec.plain(run)))
+        if is_fatal(run):
             sys.exit("the device does not answer any more")
 
 
@@ -72,15 +72,15 @@ def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None])
     from attncheck.measure.worker.repeats import Repeater
 
     repeater = Repeater(backends.load()[0][message["backend"]], device, message["repeats"])
-    cases = cases_of(message)
+    cases = read_cases(message)
     for item in message["items"]:
         name, _, mode = item.partition("@")
         send({"started": item})
-        send(answer(item, codec.plain(repeater.measure(cases[name], cast(Mode, mode)))))
+        send(make_answer(item, codec.plain(repeater.measure(cases[name], cast(Mode, mode)))))
 
 
 def available(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Say for each backend named in the items whether it runs a plain case on this device, and if not, why."""
+    """Measure a plain case with each backend named in the items: whether it runs on this device."""
     from attncheck.attention.device import open_device
 
     device = open_device(message, send)
@@ -90,9 +90,9 @@ def available(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -
     for name in message["items"]:
         send({"started": name})
         run = Session(known[name], device, tuple(known.values())).measure(codec.read(Case, message["case"]))
-        send(answer(name, codec.plain(run)))
+        send(make_answer(name, codec.plain(run)))
 
 
-def cases_of(message: dict[str, Any]) -> dict[str, Case]:
+def read_cases(message: dict[str, Any]) -> dict[str, Case]:
     """Return the cases of a message by name."""
     return {document["name"]: codec.read(Case, document) for document in message["cases"]}

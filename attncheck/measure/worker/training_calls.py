@@ -1,8 +1,8 @@
-"""Backends as a training step calls them: what parity has them do besides is left out while they are timed.
+"""Backends as a training step calls them: what only parity needs of them is left out while they are timed.
 
 A training step makes masks and cu_seqlens once for all of its layers, and asks for no LSE; backends here make them in
-every call, and SDPA's and xformers' run a second forward for the LSE. Within `steady` they are made once, and the LSE
-is not asked for.
+every call, and SDPA's and xformers' run a second forward for the LSE. Within `training_step_calls` they are made once,
+and no LSE is computed.
 """
 
 from __future__ import annotations
@@ -19,43 +19,44 @@ from attncheck.attention.backends import flex_attention
 from attncheck.attention.calls import flash_attn, sdpa, xformers
 from attncheck.attention.inputs import Inputs
 
-MADE_ONCE: tuple[tuple[ModuleType, str], ...] = (
-    (masks, "whole"),
-    (masks, "whole_bias"),
-    (sdpa, "attention_mask"),
-    (xformers, "bias"),
-    (flash_attn, "cu_seqlens"),
-    (flex_attention, "_block_mask"),
+CACHED_BUILDERS: tuple[tuple[ModuleType, str], ...] = (
+    (masks, "build_mask"),
+    (masks, "build_alibi_bias"),
+    (sdpa, "build_attn_mask"),
+    (xformers, "build_attn_bias"),
+    (flash_attn, "build_cu_seqlens"),
+    (flex_attention, "_build_block_mask"),
 )
-LSE = ((sdpa, "_lse"), (xformers, "_lse"))
+LSE_FUNCTIONS = ((sdpa, "_recompute_lse"), (xformers, "_recompute_lse"))
 
 
 @contextlib.contextmanager
-def steady() -> Iterator[None]:
-    """Let backends do in each call what each layer of a training step does; to be used on one case's inputs."""
+def training_step_calls() -> Iterator[None]:
+    """Let backends do in each call what each layer of a training step does; for one case's inputs."""
     with contextlib.ExitStack() as stack:
-        for module, name in MADE_ONCE:
-            stack.enter_context(_replaced(module, name, _once(getattr(module, name))))
-        for module, name in LSE:
-            stack.enter_context(_replaced(module, name, lambda *given: None))
+        for module, name in CACHED_BUILDERS:
+            stack.enter_context(_patch_attribute(module, name, _memoize(getattr(module, name))))
+        for module, name in LSE_FUNCTIONS:
+            stack.enter_context(_patch_attribute(module, name, lambda *args: None))
         yield
 
 
-def _once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` with its answers kept, by its arguments; tensors among them belong to the case beside them."""
-    kept: dict[tuple[object, ...], Any] = {}
+def _memoize(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` with its results kept by its arguments; tensors belong to the case beside them."""
+    results: dict[tuple[object, ...], Any] = {}
 
-    def again(*given: Any) -> Any:
-        key = tuple(x.case if isinstance(x, Inputs) else x for x in given if not isinstance(x, Tensor))
-        if key not in kept:
-            kept[key] = function(*given)
-        return kept[key]
+    def lookup(*args: Any) -> Any:
+        key = tuple(x.case if isinstance(x, Inputs) else x for x in args if not isinstance(x, Tensor))
+        if key not in results:
+            results[key] = function(*args)
+        return results[key]
 
-    return again
+    return lookup
 
 
 @contextlib.contextmanager
-def _replaced(module: ModuleType, name: str, value: object) -> Iterator[None]:
+def _patch_attribute(module: ModuleType, name: str, value: object) -> Iterator[None]:
+    """Replace an attribute of a module for a block."""
     before = getattr(module, name)
     setattr(module, name, value)
     try:

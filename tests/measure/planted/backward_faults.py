@@ -53,8 +53,8 @@ def _handed(**wrong: str) -> Any:
         for name, other in wrong.items():
             if getattr(answer, name) is None or getattr(answer, name).shape != getattr(answer, other).shape:
                 return answer
-        found: dict[str, Any] = {name: getattr(answer, other) for name, other in wrong.items()}
-        return replace(answer, **found)
+        gradients: dict[str, Any] = {name: getattr(answer, other) for name, other in wrong.items()}
+        return replace(answer, **gradients)
 
     return returned
 

@@ -87,7 +87,7 @@ class Kernel:
 
     def mask(self) -> Tensor:
         """Return where a key is seen."""
-        return masks.whole(self.case, self.inputs.device)
+        return masks.build_mask(self.case, self.inputs.device)
 
     def slopes(self) -> Tensor | None:
         """Return ALiBi's slopes."""
@@ -99,7 +99,7 @@ class Kernel:
         if slopes is None:
             return None
         bias = torch.zeros(case.batch, case.num_heads, case.seqlen_q, case.seqlen_k, device=slopes.device)
-        return bias + masks.whole_bias(case, slopes)
+        return bias + masks.build_alibi_bias(case, slopes)
 
     def scale(self) -> float:
         """Return the softmax scale."""
@@ -184,8 +184,8 @@ class Kernel:
         sinks = self.sinks()
         if sinks is None:
             return out, lse
-        whole = torch.logaddexp(lse, sinks[None, :, None, None].expand_as(lse))
-        return out * torch.exp(lse - whole), whole
+        lse_with_sinks = torch.logaddexp(lse, sinks[None, :, None, None].expand_as(lse))
+        return out * torch.exp(lse - lse_with_sinks), lse_with_sinks
 
     # Backward.
 
@@ -288,8 +288,8 @@ class SplitKV(Kernel):
 
     def attend(self, work: Work) -> tuple[Tensor, Tensor]:
         """Return the merged output and LSE."""
-        places = torch.arange(work.k.shape[2], device=work.k.device)
-        parts = [Kernel.attend(self, work.keys(part)) for part in places.tensor_split(4) if len(part)]
+        positions = torch.arange(work.k.shape[2], device=work.k.device)
+        parts = [Kernel.attend(self, work.keys(part)) for part in positions.tensor_split(4) if len(part)]
         outs, sums = torch.stack([out for out, _ in parts]), torch.stack([lse for _, lse in parts])
         lse = torch.logsumexp(sums, 0)
         weights = torch.exp(sums - lse.masked_fill(lse == -math.inf, 0.0))

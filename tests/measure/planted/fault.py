@@ -76,7 +76,7 @@ def mask_fault(name: str, family: str, what: str, altered: Callable[[Case, Tenso
     def applies(case: Case) -> bool:
         if case.batch * case.seqlen_q * case.seqlen_k > MASKS_COMPARED:
             return False
-        right = masks.whole(case, "cpu")
+        right = masks.build_mask(case, "cpu")
         return bool(((altered(case, right.clone()) != right) & right.any(-1, keepdim=True)).any())
 
     return planted(name, family, what, applies, confined=False, mask=mask)  # where it does not apply, it is right

@@ -9,7 +9,7 @@ from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs, make
 from attncheck.attention.reference.oracle import Reference, reference
 from attncheck.attention.reference.score import scores
-from attncheck.attention.reference.structured import examine
+from attncheck.attention.reference.structured import run_probe
 from attncheck.core.cases import Case
 from attncheck.core.results.verdicts import Run, Verdict, judge
 from tests.measure.planted.fault import Fault
@@ -37,17 +37,17 @@ def hunt(faults: Iterable[Fault], cases: Iterable[Case], device: str) -> tuple[l
 
     A warning catches only a loss of precision; a fault of logic has to fail.
     """
-    free, caught = list(faults), []
-    tried = {fault.name: 0 for fault in free}
+    uncaught, caught = list(faults), []
+    tried = {fault.name: 0 for fault in uncaught}
     for case in cases:
-        if not free:
+        if not uncaught:
             break
-        for fault, verdict in _verdicts([fault for fault in free if fault.applies(case)], case, device):
+        for fault, verdict in _verdicts([fault for fault in uncaught if fault.applies(case)], case, device):
             tried[fault.name] += 1
             if verdict.answer == "fail" or (verdict.answer == "warn" and not fault.logic):
                 caught.append(Caught(fault, case, verdict, tried[fault.name]))
-                free.remove(fault)
-    return caught, free
+                uncaught.remove(fault)
+    return caught, uncaught
 
 
 def _verdicts(faults: list[Fault], case: Case, device: str) -> Iterable[tuple[Fault, Verdict]]:
@@ -58,11 +58,11 @@ def _verdicts(faults: list[Fault], case: Case, device: str) -> Iterable[tuple[Fa
     for fault in faults:
         factor = RING_FACTOR if fault.family == "ring" else 1.0
         if case.probe:
-            violations, _ = examine(case, device, lambda x, run=fault.run: run(x, False))  # type: ignore[misc]
+            violations, _ = run_probe(case, device, lambda x, run=fault.run: run(x, False))  # type: ignore[misc]
             yield fault, judge(Run(fault.name, case, "ok", violations=violations))
             continue
         inputs = inputs or make(case, device)
         exact = exact or reference(inputs)
         outputs: Outputs = fault.run(inputs, False)
-        found = tuple(scores(outputs, exact))
-        yield fault, judge(Run(fault.name, case, "ok", scores=found, class_factor=factor))
+        tensor_scores = tuple(scores(outputs, exact))
+        yield fault, judge(Run(fault.name, case, "ok", scores=tensor_scores, class_factor=factor))

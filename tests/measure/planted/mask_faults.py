@@ -32,13 +32,13 @@ def _as(mask: Tensor, case: Case) -> Tensor:
     return built(case, mask.device, lambda q, k: visible_bounds(case, q, k))
 
 
-def _moved(wanted: str, low: int, high: int) -> Altered:
+def _moved(bound: str, low: int, high: int) -> Altered:
     """Return what moves the diagonals where the causal mask, the left or the right side of a window binds."""
 
     def altered(case: Case, mask: Tensor) -> Tensor:
         left, right = case.window_size
         binds = {"causal": case.causal, "left": left != ANY, "right": right != ANY and not case.causal}
-        return _limited(case, mask, low, high) if binds[wanted] else mask
+        return _limited(case, mask, low, high) if binds[bound] else mask
 
     return altered
 
@@ -47,8 +47,8 @@ def _aligned(case: Case, mask: Tensor) -> Tensor:
     return _as(mask, replace(case, alignment="top_left" if case.alignment == "bottom_right" else "bottom_right"))
 
 
-def _swapped_alignment(asked: str) -> Altered:
-    return lambda case, mask: _aligned(case, mask) if case.alignment == asked else mask
+def _swapped_alignment(alignment: str) -> Altered:
+    return lambda case, mask: _aligned(case, mask) if case.alignment == alignment else mask
 
 
 def _last_block_full(case: Case, mask: Tensor) -> Tensor:
@@ -72,17 +72,17 @@ def _tail_row(case: Case, mask: Tensor) -> Tensor:
 def _one_head(case: Case, mask: Tensor) -> Tensor:
     if not case.causal:
         return mask
-    whole = mask.expand(-1, case.num_heads, -1, -1).clone()
-    whole[:, -1] = _limited(case, mask, 0, 1)[: len(mask), 0]
-    return whole
+    per_head = mask.expand(-1, case.num_heads, -1, -1).clone()
+    per_head[:, -1] = _limited(case, mask, 0, 1)[: len(mask), 0]
+    return per_head
 
 
 def _one_batch_row(case: Case, mask: Tensor) -> Tensor:
     if case.batch == 1 or not case.causal:
         return mask
-    whole = mask.expand(case.batch, -1, -1, -1).clone()
-    whole[-1] = _limited(case, mask, 0, 1)[-1]
-    return whole
+    per_row = mask.expand(case.batch, -1, -1, -1).clone()
+    per_row[-1] = _limited(case, mask, 0, 1)[-1]
+    return per_row
 
 
 def _first_row_for_all(case: Case, mask: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def _documents_ignored(case: Case, mask: Tensor) -> Tensor:
 def _shifted(seqlens: tuple[int, ...], by: int, which: slice) -> tuple[int, ...]:
     edges = [0, *itertools.accumulate(seqlens)]
     inner = range(1, len(edges) - 1)[which]
-    moved = [min(max(edge + by * (place in inner), 0), edges[-1]) for place, edge in enumerate(edges)]
+    moved = [min(max(edge + by * (index in inner), 0), edges[-1]) for index, edge in enumerate(edges)]
     return tuple(stop - start for start, stop in itertools.pairwise(moved))
 
 
@@ -141,8 +141,8 @@ def _clipped(case: Case, mask: Tensor) -> Tensor:
 
 def _after_empty(case: Case, mask: Tensor) -> Tensor:
     """Return the mask of a kernel for which a document begins where the one before the empty one began."""
-    found = list(segments(case))
-    for before, empty, after in zip(found, found[1:], found[2:]):
+    documents = list(segments(case))
+    for before, empty, after in zip(documents, documents[1:], documents[2:]):
         if case.layout == "packed" and empty.k_start == empty.k_stop:
             mask[0, 0, after.q_start : after.q_stop, before.k_start : before.k_stop] = True
     return mask

@@ -86,9 +86,9 @@ def _dv_in_bf16(self: Kernel, p: Tensor, dout: Tensor) -> Tensor:
 def _polynomial(self: Kernel, x: Tensor) -> Tensor:
     """Return exp as 2^n times a parabola: 0.3 % off at worst, as a careless exp2 emulation is."""
     y = (x / math.log(2.0)).clamp_min(-126.0)
-    whole = torch.floor(y)
-    part = y - whole
-    return torch.where(x == -math.inf, 0.0, torch.exp2(whole) * (1.0 + part * (0.6565 + 0.3435 * part)))
+    exponent = torch.floor(y)
+    part = y - exponent
+    return torch.where(x == -math.inf, 0.0, torch.exp2(exponent) * (1.0 + part * (0.6565 + 0.3435 * part)))
 
 
 def _merge_bf16(self: Ring, held: Part, part: Part, step: int) -> Part:

@@ -134,8 +134,8 @@ class Stripe(Ring):
 
     def shards(self, size: int) -> list[Tensor]:
         """Return the positions that each rank holds."""
-        places = torch.arange(size, device=self.inputs.device)
-        return [places[rank :: self.world] for rank in range(self.world)]
+        positions = torch.arange(size, device=self.inputs.device)
+        return [positions[rank :: self.world] for rank in range(self.world)]
 
 
 run_ring = runner(Ring)

@@ -69,9 +69,9 @@ def _stale(first: int, keys: bool, share: float = 1.0, back: int = 1) -> Any:
             return piece
         earlier = self.shards(work.k.shape[2])[self.source(rank, step - back if first >= 0 else 0)]
         size = piece.k.shape[2]
-        taken = earlier[torch.arange(int(size * share), device=earlier.device).clamp_max(len(earlier) - 1)]
-        k = torch.cat((work.k[:, :, taken], piece.k[:, :, len(taken) :]), 2)
-        v = torch.cat((work.v[:, :, taken], piece.v[:, :, len(taken) :]), 2)
+        tokens = earlier[torch.arange(int(size * share), device=earlier.device).clamp_max(len(earlier) - 1)]
+        k = torch.cat((work.k[:, :, tokens], piece.k[:, :, len(tokens) :]), 2)
+        v = torch.cat((work.v[:, :, tokens], piece.v[:, :, len(tokens) :]), 2)
         return replace(piece, k=k if keys else piece.k, v=v)
 
     return fetched
@@ -138,8 +138,8 @@ def _as_contiguous(self: Ring, work: Work, rank: int, step: int, piece: Work) ->
 
 def _wrong_way(self: Ring, work: Work, rank: int, step: int, piece: Work) -> Work:
     keys = self.shards(work.k.shape[2])[(rank + step) % self.world]
-    taken = keys[torch.arange(piece.k.shape[2], device=keys.device) % len(keys)]
-    return replace(piece, k=work.k[:, :, taken], v=work.v[:, :, taken])
+    tokens = keys[torch.arange(piece.k.shape[2], device=keys.device) % len(keys)]
+    return replace(piece, k=work.k[:, :, tokens], v=work.v[:, :, tokens])
 
 
 def _chunk_delta(self: Ring, piece: Work, delta: Tensor) -> Tensor:

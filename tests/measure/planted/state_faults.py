@@ -21,13 +21,13 @@ from tests.measure.planted.fault import Fault, backward, everywhere, planted, se
 def _as_if_contiguous(x: Tensor) -> Tensor:
     """Return what a kernel reads that takes x for contiguous; past the end of memory it begins again."""
     memory = x.as_strided((x.untyped_storage().nbytes() // x.element_size(),), (1,), 0)
-    places = (torch.arange(x.numel(), device=x.device) + x.storage_offset()) % len(memory)
-    return memory[places].view(x.shape)
+    positions = (torch.arange(x.numel(), device=x.device) + x.storage_offset()) % len(memory)
+    return memory[positions].view(x.shape)
 
 
 def _misread(*which: int) -> Any:
     def read(self: Kernel) -> tuple[Tensor, ...]:
-        return tuple(_as_if_contiguous(x) if place in which else x for place, x in enumerate(Kernel.read(self)))
+        return tuple(_as_if_contiguous(x) if index in which else x for index, x in enumerate(Kernel.read(self)))
 
     return read
 
@@ -65,8 +65,8 @@ def _nudged(x: Tensor) -> Tensor:
     """Return x with its largest value one unit in the last place higher."""
     x = x.clone(memory_format=torch.contiguous_format)
     flat = x.view(-1)
-    place = flat.abs().argmax()
-    flat[place] = torch.nextafter(flat[place], torch.full_like(flat[place], torch.inf))
+    largest = flat.abs().argmax()
+    flat[largest] = torch.nextafter(flat[largest], torch.full_like(flat[largest], torch.inf))
     return x
 
 
@@ -136,8 +136,8 @@ def _causal_slips(self: Kernel) -> Tensor:
 def _wrapped(self: Kernel) -> tuple[Tensor, ...]:
     """Return inputs whose keys past 32768 are those of a 16-bit index that wrapped."""
     q, k, v, dout = Kernel.read(self)
-    places = torch.arange(k.shape[1], device=k.device) % FAR_AWAY
-    return q, k[:, places], v[:, places], dout
+    positions = torch.arange(k.shape[1], device=k.device) % FAR_AWAY
+    return q, k[:, positions], v[:, positions], dout
 
 
 def _lost(than: int, name: str) -> Any:

@@ -59,11 +59,11 @@ def run_triton(inputs: Inputs, deterministic: bool, fault: str = "") -> Outputs:
     delta = (out.float() * dout.float()).sum(-1).transpose(1, 2).contiguous()
     dq = torch.empty_like(out)
     dk, dv = (torch.empty(case.batch, case.seqlen_k, *q.shape[2:], dtype=q.dtype, device=q.device) for _ in range(2))
-    taken = (q, k, v, dout, lse, delta)
+    operands = (q, k, v, dout, lse, delta)
     scales = (scale, case.softmax_scale)
     strides = (*strides, *_strides(dout))
-    source.gradients_of_keys[k_grid](*taken, dk, dv, *scales, *strides, *_strides(dk), *sizes, **options)
-    source.gradient_of_queries[q_grid](*taken, dq, *scales, *strides, *_strides(dq), *sizes, **options)
+    source.gradients_of_keys[k_grid](*operands, dk, dv, *scales, *strides, *_strides(dk), *sizes, **options)
+    source.gradient_of_queries[q_grid](*operands, dq, *scales, *strides, *_strides(dq), *sizes, **options)
     return Outputs(out, lse, dq, _group_sum(case, dk), _group_sum(case, dv))
 
 
