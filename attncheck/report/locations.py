@@ -1,14 +1,12 @@
-"""Finds the lines of a project's files that name the packages findings are about: where CI shows a finding.
+"""Finds the lines of pyproject.toml and requirements files that name the packages findings are about.
 
-Files are read by known names only, at the root and one level down; what is declared comes before what is locked. The
-work is bounded in files, bytes and time, and a damaged file holds nothing.
+There CI shows a finding that no launch's line causes. A damaged file holds nothing.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -16,20 +14,21 @@ from pathlib import Path, PurePosixPath
 from attncheck.core.findings import Finding, Fix
 from attncheck.core.launch import COMMAND, SourceLocation
 from attncheck.core.report import Report
-from attncheck.report.requirement_files import READERS, Reader, normalised
+from attncheck.report.requirement_files import normalize_name, read_pyproject, read_requirements
 
-LARGEST = 4 << 20  # bytes of a file
-MOST = 8 << 20  # bytes in all
-MOST_FILES = 64
-MOST_FOLDERS = 64
-SECONDS = 0.05
-NOT_LOOKED_INTO = re.compile(r"\.|__pycache__|node_modules|site-packages|s?env\d*$|venv|build$|dist$|wandb|data$")
+PYPROJECT = "pyproject.toml"
+REQUIREMENTS = re.compile(r".*(?:requirements|constraints).*\.(?:txt|in)", re.IGNORECASE)
+FOLDER = "requirements"  # every .txt and .in file in it is one too
+MAX_BYTES = 1 << 20
+MAX_FILES = 32
 INSTALLS = re.compile(r"\b(?:pip3?|uv|poetry|pdm|pixi|conda|mamba)\s+(?:pip\s+)?(?:install|add)\s+(.*)")
 
 
 def holds_requirements(name: str) -> bool:
     """Say whether a file of this name lists packages to install."""
-    return _reader(PurePosixPath(name.replace("\\", "/"))) is not None
+    path = PurePosixPath(name.replace("\\", "/"))
+    in_folder = path.parent.name == FOLDER and path.suffix in (".txt", ".in")
+    return path.name == PYPROJECT or in_folder or REQUIREMENTS.fullmatch(path.name) is not None
 
 
 def in_checkout(source: str, environ: Mapping[str, str] | None = None) -> str:
@@ -61,49 +60,44 @@ def _top(here: str, environ: Mapping[str, str]) -> str:
     return next((folder for folder in upwards if os.path.exists(os.path.join(folder, ".git"))), here)
 
 
-def add_locations(report: Report, root: Path, seconds: float = SECONDS) -> Report:
+def add_locations(report: Report, root: Path) -> Report:
     """Return `report` with a place for each finding that had none and is about a package that a file here names."""
-    wanted = [name for finding in _placeless(report) for name in packages(finding, report)]
-    if not wanted:
+    findings = (*report.findings, *report.baselined, *report.allowed)
+    names = [name for finding in findings if not finding.locations for name in packages_of(finding, report)]
+    if not names:
         return report
-    found = places(root, frozenset(wanted), seconds)
+    places = find_packages(root, frozenset(names))
 
-    def put(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        return tuple(each if each.locations else replace(each, locations=_of(each, report, found)) for each in findings)
+    def locate(finding: Finding) -> Finding:
+        place = next((places[name] for name in packages_of(finding, report) if name in places), None)
+        return finding if finding.locations or place is None else replace(finding, locations=(place,))
 
-    return replace(report, findings=put(report.findings), baselined=put(report.baselined), allowed=put(report.allowed))
-
-
-def _placeless(report: Report) -> Iterator[Finding]:
-    yield from (each for each in (*report.findings, *report.baselined, *report.allowed) if not each.locations)
-
-
-def _of(finding: Finding, report: Report, found: dict[str, SourceLocation]) -> tuple[SourceLocation, ...]:
-    return next(((found[name],) for name in packages(finding, report) if name in found), ())
+    return replace(
+        report,
+        findings=tuple(map(locate, report.findings)),
+        baselined=tuple(map(locate, report.baselined)),
+        allowed=tuple(map(locate, report.allowed)),
+    )
 
 
-def packages(finding: Finding, report: Report) -> list[str]:
+def packages_of(finding: Finding, report: Report) -> list[str]:
     """Return the packages a finding is about: its subject first, then what its fixes install."""
     words = finding.subject.split()
     names = []
     if words and re.fullmatch(r"[A-Za-z][\w.-]*", words[0]) and _is_package(words, report):
-        names.append(normalised(words[0]))
-    return list(dict.fromkeys([*names, *(name for fix in finding.fixes for name in _installed(fix))]))
+        names.append(normalize_name(words[0]))
+    return list(dict.fromkeys([*names, *(name for fix in finding.fixes for name in _installed_by(fix))]))
 
 
 def _is_package(words: list[str], report: Report) -> bool:
     """Say whether a subject is "flash-attn 2.8.3", or a name alone that is no model's ("falcon" is a package too)."""
     if len(words) == 1:
-        return words[0] not in _models(report)
+        model = getattr(report.snapshot.model, "value", None)
+        return model is None or words[0] not in (model.model_type, model.source)
     return len(words) == 2 and words[1][:1].isdigit()
 
 
-def _models(report: Report) -> tuple[str, ...]:
-    model = getattr(report.snapshot.model, "value", None)
-    return (model.model_type, model.source) if model else ()
-
-
-def _installed(fix: Fix) -> Iterator[str]:
+def _installed_by(fix: Fix) -> Iterator[str]:
     """Yield the packages that a fix's commands install."""
     if fix.kind != "command":
         return
@@ -112,67 +106,39 @@ def _installed(fix: Fix) -> Iterator[str]:
             for word in command.split():
                 name = re.match(r"[A-Za-z][\w.-]*(?=$|[\[<>=!~@;])", word.strip("'\""))
                 if name:
-                    yield normalised(name.group())
+                    yield normalize_name(name.group())
 
 
-def places(root: Path, wanted: frozenset[str], seconds: float = SECONDS) -> dict[str, SourceLocation]:
-    """Return where each of the packages `wanted` is named, the nearest declaration first."""
-    found: dict[str, SourceLocation] = {}
-    until = time.monotonic() + seconds
-    left = MOST
-    for path, reader in _files(root):
-        if time.monotonic() > until or left <= 0 or wanted <= found.keys():
-            break
-        text = _text(path, min(LARGEST, left))
-        left -= len(text)
-        for name, line, column in reader.read(text):
-            if name in wanted and name not in found:
-                found[name] = SourceLocation(path.relative_to(root).as_posix(), line, column)
-    return found
+def find_packages(root: Path, names: frozenset[str]) -> dict[str, SourceLocation]:
+    """Return where each of the packages is named: in pyproject.toml, else in the first requirements file by name."""
+    places: dict[str, SourceLocation] = {}
+    for path in _requirement_files(root):
+        read = read_pyproject if path.name == PYPROJECT else read_requirements
+        for name, line, column in read(_read_text(path)):
+            if name in names:
+                places.setdefault(name, SourceLocation(path.relative_to(root).as_posix(), line, column))
+    return places
 
 
-def _text(path: Path, largest: int) -> str:
+def _requirement_files(root: Path) -> list[Path]:
+    """Return the files that name packages, at the root and in its folder of requirements; no pipe, no device."""
+    paths = []
+    for folder in (root, root / FOLDER):
+        try:
+            with os.scandir(folder) as entries:
+                paths += [Path(entry.path) for entry in entries if entry.is_file()]
+        except OSError:
+            continue
+    held = [path for path in paths if holds_requirements(path.relative_to(root).as_posix())]
+    return sorted(held, key=lambda path: (path.name != PYPROJECT, len(path.parts), path.name))[:MAX_FILES]
+
+
+def _read_text(path: Path) -> str:
     """Return a file's text, "" where it is too large or cannot be read."""
     try:
         with open(path, "rb") as stream:
-            if not 0 < os.fstat(stream.fileno()).st_size <= largest:
+            if not 0 < os.fstat(stream.fileno()).st_size <= MAX_BYTES:
                 return ""
-            return stream.read(largest).decode("utf-8", "replace")
+            return stream.read(MAX_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def _files(root: Path) -> list[tuple[Path, Reader]]:
-    """Return the files that may name packages: what is declared before what is locked, the root before its folders."""
-    ranked = []
-    folders = [root, *_folders(root)]
-    for depth, folder in enumerate(folders):
-        for name, is_file in _entries(folder):
-            reader = _reader(PurePosixPath(folder.name, name) if depth else PurePosixPath(name)) if is_file else None
-            if reader is not None:
-                ranked.append(((reader.locked, depth > 0, READERS.index(reader), str(folder), name), reader))
-    ranked.sort(key=lambda item: item[0])
-    return [(Path(key[3], key[4]), reader) for key, reader in ranked[:MOST_FILES]]
-
-
-def _folders(root: Path) -> list[Path]:
-    inside = [name for name, is_file in _entries(root) if not is_file and not NOT_LOOKED_INTO.match(name)]
-    return [root / name for name in sorted(inside)[:MOST_FOLDERS]]
-
-
-def _entries(folder: Path) -> list[tuple[str, bool]]:
-    """Return what a folder holds, each with whether it is a file; a pipe or a device is neither and left out."""
-    try:
-        with os.scandir(folder) as entries:
-            return [(entry.name, entry.is_file()) for entry in entries if entry.is_file() or entry.is_dir()]
-    except OSError:
-        return []
-
-
-def _reader(path: PurePosixPath) -> Reader | None:
-    return next((reader for reader in READERS if reader.named.fullmatch(path.name) or _inside(reader, path)), None)
-
-
-def _inside(reader: Reader, path: PurePosixPath) -> bool:
-    """Say whether it is a file like requirements/train.txt."""
-    return bool(reader.folder and path.parent.name == reader.folder and path.suffix in (".txt", ".in"))

@@ -1,10 +1,10 @@
-"""Where findings are add_locations: each kind of file, what comes first, what is never read, and at what cost."""
+"""Where findings are located: which files are read, what comes first, what is never read."""
 
 from __future__ import annotations
 
 import os
 import random
-import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +12,13 @@ import pytest
 
 from attncheck.core.findings import Finding, Fix
 from attncheck.core.launch import COMMAND, SourceLocation
-from attncheck.report.locations import add_locations, holds_requirements, in_checkout, packages, places
-from attncheck.report.requirement_files import READERS
+from attncheck.report.locations import add_locations, find_packages, holds_requirements, in_checkout, packages_of
+from attncheck.report.requirement_files import read_pyproject, read_requirements
 from tests import snapshots as s
 from tests.report import reports
 
 FLASH = frozenset({"flash-attn"})
-LONG = 30.0  # seconds: these tests are not about the deadline
+READERS = (read_pyproject, read_requirements)
 FILES = {
     "requirements.txt": (
         "--index-url https://x/flash-attn\n# flash-attn\ntorch==2.9\n  Flash_Attn[x]>=2.8 # why\n",
@@ -34,18 +34,6 @@ FILES = {
         6,
         4,
     ),
-    "sub/pyproject.toml": ('[dependency-groups]\nx = ["torch", {include-group = "y"}, "flash-attn"]\n', 2, 39),
-    "Pipfile": ('[packages]\nflash-attn = "*"\n', 2, 1),
-    "pixi.toml": ('[pypi-dependencies]\n"flash-attn" = "*"\n', 2, 2),
-    "setup.cfg": ("[metadata]\nname = flash-attn\n[options]\ninstall_requires =\n    torch\n    flash-attn>=2\n", 6, 5),
-    "environment.yml": ("name: flash-attn\ndependencies:\n  - pip:\n    - flash-attn==2.8.3\n", 4, 7),
-    "Dockerfile.gpu": (
-        "FROM flash-attn\nRUN echo flash-attn && pip install --no-deps \\\n    'flash-attn==2.8.3'\n",
-        3,
-        5,
-    ),
-    "uv.lock": ('[[package]]\nname = "torch"\n\n[[package]]\nname = "flash-attn"\nversion = "2.8.3"\n', 5, 9),
-    "Pipfile.lock": ('{\n    "default": {\n        "flash-attn": {\n', 3, 10),
 }
 
 
@@ -55,8 +43,8 @@ def test_each_kind_of_file_is_read_to_the_line_and_column(tmp_path: Path, name: 
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    assert places(tmp_path, FLASH, LONG) == {"flash-attn": SourceLocation(name, line, column)}
-    assert holds_requirements(name) or "/" in name
+    assert find_packages(tmp_path, FLASH) == {"flash-attn": SourceLocation(name, line, column)}
+    assert holds_requirements(name)
 
 
 @pytest.mark.parametrize(
@@ -64,28 +52,35 @@ def test_each_kind_of_file_is_read_to_the_line_and_column(tmp_path: Path, name: 
     [
         ("pyproject.toml", '[project]\nname = "flash-attn"\nkeywords = ["flash-attn"]\n[tool.x]\nflash-attn = 1\n'),
         ("requirements.txt", "# flash-attn\nflash-attn-3\n-r flash-attn.txt\n"),
-        ("Dockerfile", "RUN pip install torch && cp flash-attn /x\nCOPY flash-attn /\n# pip install flash-attn\n"),
-        ("environment.yml", "channels:\n  - flash-attn\n"),
+        ("Dockerfile", "RUN pip install flash-attn\n"),
+        ("sub/requirements.txt", "flash-attn\n"),
         ("notes.txt", "flash-attn\n"),
         ("requirements.txt", ""),
     ],
 )
 def test_what_only_looks_like_a_requirement_is_none(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(text, encoding="utf-8")
-    assert places(tmp_path, FLASH, LONG) == {}
+    assert find_packages(tmp_path, FLASH) == {}
 
 
-def test_declared_comes_before_locked_and_the_root_before_its_folders(tmp_path: Path) -> None:
-    order = ["requirements.in", "pyproject.toml", "requirements.txt", "sub/requirements.in", "uv.lock"]
+def test_a_list_of_requirements_in_any_table_of_pyproject(tmp_path: Path) -> None:
+    for text, place in (
+        ('[dependency-groups]\nx = ["torch", {include-group = "y"}, "flash-attn"]\n', (2, 39)),
+        ('[tool.poetry.dependencies]\n"flash-attn" = "*"\n', (2, 2)),
+    ):
+        (tmp_path / "pyproject.toml").write_text(text)
+        assert find_packages(tmp_path, FLASH) == {"flash-attn": SourceLocation("pyproject.toml", *place)}
+
+
+def test_pyproject_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "requirements").mkdir()
+    order = ["pyproject.toml", "requirements.in", "requirements.txt", "requirements/a.txt"]
     for name in order:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(
-            {"pyproject.toml": '[project]\ndependencies = ["flash-attn"]\n', "uv.lock": 'name = "flash-attn"\n'}.get(
-                name, "flash-attn\n"
-            )
-        )
+        (tmp_path / name).write_text("flash-attn\n")
+    (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["flash-attn"]\n')
     for name in order:
-        assert places(tmp_path, FLASH, LONG)["flash-attn"].source == name
+        assert find_packages(tmp_path, FLASH)["flash-attn"].source == name
         (tmp_path / name).unlink()
 
 
@@ -96,8 +91,8 @@ def test_only_what_is_near_and_small_is_read(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_bytes(b"flash-attn\n" + b"#" * (4 << 20))
     os.mkfifo(tmp_path / "constraints.txt")
     (tmp_path / "requirements-x.txt").symlink_to("/dev/zero")
-    assert places(tmp_path, FLASH, LONG) == {}
-    assert places(tmp_path / "gone", FLASH, LONG) == {}
+    assert find_packages(tmp_path, FLASH) == {}
+    assert find_packages(tmp_path / "gone", FLASH) == {}
 
 
 def test_damaged_files_give_places_or_nothing(tmp_path: Path) -> None:
@@ -107,31 +102,18 @@ def test_damaged_files_give_places_or_nothing(tmp_path: Path) -> None:
         text = bytearray(chance.choice(texts).encode())
         for _ in range(chance.randrange(1, 12)):
             text[chance.randrange(len(text))] = chance.choice(b"\x00\xff[]{}\"'\n\\#=-:")
-        reader = READERS[round_ % len(READERS)]
-        for name, line, column in reader.read(bytes(text).decode("utf-8", "replace")):
+        for name, line, column in READERS[round_ % 2](bytes(text).decode("utf-8", "replace")):
             assert name and line >= 1 and column >= 1
 
 
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.named.pattern[:12])
-@pytest.mark.parametrize("lines", [1, 50])
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(
     "piece", ["a", "-", "- ", '"', "[", "=a", "a-1", "//-1.", "#egg=", "pip install ", "a::", "=a-1", "\n", "name\n"]
 )
-def test_no_line_makes_a_pattern_think_for_ever(reader: object, piece: str, lines: int) -> None:
-    started = time.process_time()
-    list(reader.read("\n".join([f"https://{piece * (50_000 // len(piece) // lines)}"] * lines)))  # type: ignore[attr-defined]
-    assert time.process_time() - started < 2
-
-
-def test_a_large_project_costs_little(tmp_path: Path) -> None:
-    lock = "".join(f'[[package]]\nname = "p{n}"\nversion = "1"\n\n' for n in range(20_000))
-    (tmp_path / "uv.lock").write_text(lock)
-    for n in range(200):
-        (tmp_path / f"d{n}").mkdir()
-        (tmp_path / f"d{n}" / "requirements.txt").write_text("torch\n" * 50)
-    started = time.process_time()
-    places(tmp_path, FLASH)
-    assert time.process_time() - started < 0.3, "0.05 s of wall time, and the file that was begun"
+def test_no_line_makes_a_pattern_backtrack_for_ever(reader: Callable[[str], Iterator[object]], piece: str) -> None:
+    """One that does would hang this test."""
+    for lines in (1, 50):
+        list(reader("\n".join([f"https://{piece * (50_000 // len(piece) // lines)}"] * lines)))
 
 
 def about(subject: str, *commands: str) -> Finding:
@@ -140,13 +122,13 @@ def about(subject: str, *commands: str) -> Finding:
 
 def test_what_a_finding_is_about() -> None:
     report = reports.plain(snapshot=s.model(s.h200(), model_type="falcon"))
-    assert packages(about("Flash_Attn 2.8.3"), report) == ["flash-attn"]
-    assert packages(about("falcon"), report) == [], "the model, not the web framework"
-    assert packages(about("GPU 0"), report) == ["gpu"]
-    assert packages(about("no version here"), report) == []
+    assert packages_of(about("Flash_Attn 2.8.3"), report) == ["flash-attn"]
+    assert packages_of(about("falcon"), report) == [], "the model, not the web framework"
+    assert packages_of(about("GPU 0"), report) == ["gpu"]
+    assert packages_of(about("no version here"), report) == []
     command = "uv pip install --python /x/bin/python 'flash-attn>=2.8,<3' https://h/x.whl torch[y]==2.9"
-    assert packages(about("", command), report) == ["flash-attn", "torch"]
-    assert packages(about("", "pip uninstall flash-attn", "nvidia-smi"), report) == []
+    assert packages_of(about("", command), report) == ["flash-attn", "torch"]
+    assert packages_of(about("", "pip uninstall flash-attn", "nvidia-smi"), report) == []
 
 
 def test_findings_that_have_places_keep_them_and_others_get_one(tmp_path: Path) -> None:
@@ -154,14 +136,14 @@ def test_findings_that_have_places_keep_them_and_others_get_one(tmp_path: Path) 
     mine = about("flash-attn 2.8.3")
     placed = replace(mine, locations=(SourceLocation("run.sh", 3, 1),))
     report = reports.plain(findings=(mine, placed, about("driver 550")), baselined=(mine,), allowed=(mine,))
-    told = add_locations(report, tmp_path, LONG)
+    located = add_locations(report, tmp_path)
     here = (SourceLocation("requirements.txt", 1, 1),)
-    assert [finding.locations for finding in told.findings] == [here, placed.locations, ()]
-    assert told.baselined[0].locations == told.allowed[0].locations == here
-    assert add_locations(told, tmp_path, LONG) == told
+    assert [finding.locations for finding in located.findings] == [here, placed.locations, ()]
+    assert located.baselined[0].locations == located.allowed[0].locations == here
+    assert add_locations(located, tmp_path) == located
 
 
-def test_a_source_is_told_from_the_top_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_is_located_from_the_top_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = tmp_path / "work" / "sub"
     inner.mkdir(parents=True)
     monkeypatch.chdir(inner)
