@@ -1,40 +1,57 @@
-"""The README tells the truth: its rule table, its file tree, its commands."""
+"""The README and the pages of docs/ tell the truth: the table of rules, the commands, the links, the rooms."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
+from attncheck.cli.app import command_names
 from attncheck.doctor import rule_list
 from attncheck.doctor.engine import all_rules
-from tests.conftest import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+RULES = ROOT / "docs" / "rules.md"
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")))
 
 
-def block(name: str) -> str:
-    return README.partition(f"<!-- {name} -->\n")[2].partition(f"<!-- /{name} -->")[0]
+def generated_block(page: Path, name: str) -> str:
+    """Return what stands between the marks of a part that is generated."""
+    return page.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")[2].partition(f"<!-- /{name} -->")[0]
 
 
 def test_the_rule_table_is_the_one_of_the_rules() -> None:
-    assert block("rules") == rule_list.as_markdown(all_rules()[0]), "run: python -m tests.update_readme"
+    assert generated_block(RULES, "rules") == rule_list.as_markdown(all_rules()[0]), "run: python -m tests.update_docs"
 
 
-def test_the_file_tree_names_what_is_there() -> None:
-    tree = block("tree")
-    for path in sorted((ROOT / "attncheck").iterdir()):
-        if not path.name.startswith((".", "__")):
-            assert path.name in tree, f"{path.name} is not in the README's tree"
-    for name in re.findall(r"[a-z_]+\.py|[a-z_]+/", tree):
-        found = [path for path in ROOT.rglob(name.rstrip("/")) if ".venv" not in str(path)]
-        assert found, f"the README's tree names {name}, which does not exist"
+def test_the_readme_is_one_page() -> None:
+    assert len(README.splitlines()) <= 250
 
 
-def test_every_command_is_told(attncheck: Run) -> None:
-    listed = attncheck("--help").stdout.partition("Commands:")[2].strip().splitlines()
-    for line in listed:
-        assert f"attncheck {line.split()[0]}" in README
+@pytest.mark.parametrize("name", command_names())
+def test_every_command_is_in_the_table(name: str) -> None:
+    assert re.search(rf"^\| `attncheck {name}\b", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        if "://" not in link:
+            assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_that_are_named_are_there(page: Path) -> None:
+    for path in re.findall(r"`((?:attncheck|tests|benchmarks|docs)/[\w./-]*)`", page.read_text(encoding="utf-8")):
+        assert (ROOT / path).exists(), f"{page.name} names {path}"
+
+
+def test_the_rooms_are_the_ones_that_are_told() -> None:
+    rooms = {path.parent.name for path in (ROOT / "attncheck").glob("*/__init__.py")}
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert rooms == set(re.findall(r"^  (\w+)/ ", text.partition("attncheck/\n")[2].partition("```")[0], re.MULTILINE))
 
 
 def test_there_are_at_least_seventy_rules() -> None:
