@@ -1,7 +1,7 @@
-"""Proves that the checks can fail: plants faults in throwaway places and runs the real checks on them.
+"""Shows that the checks can fail: injects faults into throwaway sandboxes and runs the real checks on them.
 
-family -> control (nothing planted: silent) and faults (planted: the expected codes fire). Every run is attncheck's own
-command line in a child, in a temporary folder that is gone afterwards, whatever happens.
+family -> control (nothing injected: silent) and faults (injected: the expected codes fire). Every run is attncheck's
+own command line in a child, in a temporary folder that is always removed afterwards.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.probes.take import take
 from attncheck.selftest import faults
-from attncheck.selftest.faults import Family, Fault, Ground, running
-from attncheck.selftest.faults.running import Check, Ended
+from attncheck.selftest.faults import Family, Fault, Sandbox, running
+from attncheck.selftest.faults.running import CheckOutcome, CheckProcess
 from attncheck.workers.pool import cores
-from attncheck.workers.process import uninterrupted
+from attncheck.workers.process import defer_signals
 
 Status = Literal["caught", "missed", "skipped"]
-Silence = Literal["silent", "alarm"]
-SECONDS = 150.0  # for one run of a check
-TICK = 0.05  # seconds between looks at what runs
-HEAVY = 2  # runs that fill the machine, at once: much of their time is waiting for deadlines
+ControlStatus = Literal["silent", "alarm"]
+CHECK_SECONDS = 150.0  # for one run of a check
+POLL_SECONDS = 0.05  # between two looks at the running checks
+MAX_HEAVY_CHECKS = 2  # at once, of those that fill the machine: much of their time is waiting for deadlines
 
 
 @dataclass(frozen=True)
-class Result:
-    """What came of one fault; `because` says what fired, what did not, or what is missing here."""
+class FaultResult:
+    """What the check made of one fault; `because` says what fired, what did not, or what is missing here."""
 
     fault: str
     codes: tuple[str, ...]
@@ -49,35 +49,35 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Control:
-    """What a family's check says where nothing is planted; `codes` are those that must not fire."""
+class ControlResult:
+    """What a family's check finds where nothing is injected; `codes` are those that must not fire."""
 
     family: str
     checks: str
-    status: Silence
+    status: ControlStatus
     seconds: float
     codes: tuple[str, ...]
     because: str
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What selftest found out."""
+class SelftestResult:
+    """The results of all faults and controls."""
 
-    results: tuple[Result, ...]
-    controls: tuple[Control, ...]
+    results: tuple[FaultResult, ...]
+    controls: tuple[ControlResult, ...]
     seconds: float
 
-    def count(self, status: Status) -> int:
-        """Return how many faults came to `status`."""
+    def count_status(self, status: Status) -> int:
+        """Return how many faults have this status."""
         return sum(result.status == status for result in self.results)
 
     @property
     def exit_code(self) -> int:
-        """0 where every planted fault was caught and every control silent, 1 where not, 3 where nothing could run."""
-        if self.count("missed") or any(control.status == "alarm" for control in self.controls):
+        """0 where every fault was caught and every control silent, 1 where not, 3 where nothing could run."""
+        if self.count_status("missed") or any(control.status == "alarm" for control in self.controls):
             return FOUND
-        return CLEAN if self.count("caught") else UNANSWERED
+        return CLEAN if self.count_status("caught") else UNANSWERED
 
 
 def chosen(codes: Iterable[str]) -> tuple[Fault, ...]:
@@ -85,59 +85,61 @@ def chosen(codes: Iterable[str]) -> tuple[Fault, ...]:
 
     Raises `BadUsage` for a code that no rule has, `Unanswered` for one that no fault covers.
     """
-    every, broken = faults.load()
+    all_faults, broken = faults.load()
     if broken:
         raise BadUsage(f"the faults of {broken[0].name} cannot be loaded: {broken[0].reason}")
-    asked = tuple(code.strip().upper() for code in codes if code.strip())
-    if not asked or "ALL" in asked:
-        return every
-    engine.check_codes(asked)
-    for prefix in asked:
-        if not any(code.startswith(prefix) for fault in every for code in fault.codes):
+    prefixes = tuple(code.strip().upper() for code in codes if code.strip())
+    if not prefixes or "ALL" in prefixes:
+        return all_faults
+    engine.check_codes(prefixes)
+    for prefix in prefixes:
+        if not any(code.startswith(prefix) for fault in all_faults for code in fault.codes):
             raise Unanswered(f"no fault is planted for {prefix}; `attncheck selftest --list` says which codes have one")
-    return tuple(fault for fault in every if any(code.startswith(asked) for code in fault.codes))
+    return tuple(fault for fault in all_faults if any(code.startswith(prefixes) for code in fault.codes))
 
 
 def uncovered() -> tuple[tuple[str, str], ...]:
-    """Return (code, name) of every rule for which no fault is planted."""
+    """Return (code, name) of every rule for which there is no fault."""
     covered = {code for fault in faults.load()[0] for code in fault.codes}
     return tuple((rule.code, rule.name) for rule in engine.all_rules()[0] if rule.code not in covered)
 
 
-def run(codes: tuple[str, ...], python: str | None, device: str, timeout: float, say: Callable[[str], None]) -> Outcome:
-    """Plant the faults of `codes`, run the checks on them and say whether they fired."""
-    return prove(chosen(codes), python, device, timeout, say)
+def run(
+    codes: tuple[str, ...], python: str | None, device: str, timeout: float, report_progress: Callable[[str], None]
+) -> SelftestResult:
+    """Inject the faults of `codes`, run the checks on them and return whether they fired."""
+    return run_faults(chosen(codes), python, device, timeout, report_progress)
 
 
-def prove(
-    planted: Sequence[Fault], python: str | None, device: str, timeout: float, say: Callable[[str], None]
-) -> Outcome:
-    """Return what the checks make of `planted` and of their families' controls."""
+def run_faults(
+    selected: Sequence[Fault], python: str | None, device: str, timeout: float, report_progress: Callable[[str], None]
+) -> SelftestResult:
+    """Run the checks on `selected` faults and on their families' controls, and return the results."""
     began = time.monotonic()
-    say("looking at the environment")
-    here = _Here(take(python, ("static",)), device)
-    lacking = {fault.name: here.lacks((*fault.family.needs, *fault.needs)) for fault in planted}
-    possible = [fault for fault in planted if not lacking[fault.name]]
+    report_progress("looking at the environment")
+    capabilities = _Capabilities(take(python, ("static",)), device)
+    missing = {fault.name: capabilities.missing_need((*fault.family.needs, *fault.needs)) for fault in selected}
+    possible = [fault for fault in selected if not missing[fault.name]]
     folder: Path | None = None
     try:
-        with uninterrupted():
+        with defer_signals():
             folder = Path(tempfile.mkdtemp(prefix="attncheck-selftest-"))
-        tasks = list(_tasks(possible, folder, python or sys.executable, here))
-        ended = _run(tasks, timeout, say)
+        tasks = list(_plan_tasks(possible, folder, python or sys.executable, capabilities))
+        outcomes = _run_tasks(tasks, timeout, report_progress)
     finally:
-        with uninterrupted():
+        with defer_signals():
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
-    by_fault = {fault.name: (task, ended[task.name]) for task in tasks for fault in task.faults}
+    by_fault = {fault.name: (task, outcomes[task.name]) for task in tasks for fault in task.faults}
     results = [
-        _skipped(fault, lacking[fault.name]) if lacking[fault.name] else _judged(fault, *by_fault[fault.name])
-        for fault in planted
+        _skip_fault(fault, reason) if (reason := missing[fault.name]) else _judge_fault(fault, *by_fault[fault.name])
+        for fault in selected
     ]
-    controls = [_control(task, ended[task.name]) for task in tasks if not task.faults]
-    return Outcome(tuple(results), tuple(controls), round(time.monotonic() - began, 1))
+    controls = [_judge_control(task, outcomes[task.name]) for task in tasks if not task.faults]
+    return SelftestResult(tuple(results), tuple(controls), round(time.monotonic() - began, 1))
 
 
-class _Here:
+class _Capabilities:
     """What the examined environment and this machine offer."""
 
     def __init__(self, snapshot: Snapshot, device: str) -> None:
@@ -145,11 +147,11 @@ class _Here:
         self.device = device
         self.gpus = 0 if device == "cpu" else len(glob.glob("/dev/nvidia[0-9]*"))
 
-    def lacks(self, needs: Iterable[str]) -> str:
-        """Return the first thing of `needs` that is not here, in words; "" for nothing."""
-        return next((reason for need in needs if (reason := self._lacks(need))), "")
+    def missing_need(self, needs: Iterable[str]) -> str:
+        """Return in words the first of `needs` that is missing; "" for none."""
+        return next((reason for need in needs if (reason := self._describe_missing(need))), "")
 
-    def _lacks(self, need: str) -> str:
+    def _describe_missing(self, need: str) -> str:
         if need in ("gpu", "two gpus"):
             return "" if self.gpus >= (2 if need == "two gpus" else 1) else f"needs {need.replace('gpu', 'GPU')}"
         if need == "cpu":
@@ -161,101 +163,106 @@ class _Here:
 
 @dataclass(frozen=True)
 class _Task:
-    """One run of a check: a control, or one planted fault, or several that have a subject each."""
+    """One run of a check: a control, or one fault, or several that have a subject each."""
 
     name: str
     family: Family
     faults: tuple[Fault, ...]
-    ground: Ground
+    sandbox: Sandbox
 
 
-def _tasks(planted: Sequence[Fault], folder: Path, python: str, here: _Here) -> Iterator[_Task]:
+def _plan_tasks(selected: Sequence[Fault], folder: Path, python: str, capabilities: _Capabilities) -> Iterator[_Task]:
     """Yield the runs, the heavy ones last."""
-    families = list(dict.fromkeys(fault.family for fault in planted))
+    families = list(dict.fromkeys(fault.family for fault in selected))
     number = 0
     for family in sorted(families, key=lambda family: family.heavy):
-        mine = [fault for fault in planted if fault.family is family]
-        groups: list[tuple[Fault, ...]] = [(), *([tuple(mine)] if family.together else [(fault,) for fault in mine])]
-        for group in groups:
+        family_faults = [fault for fault in selected if fault.family is family]
+        groups = [tuple(family_faults)] if family.together else [(fault,) for fault in family_faults]
+        for group in ((), *groups):
             number += 1
-            place = folder / str(number)
-            yield _Task(f"{number}", family, group, Ground(place, python, here.device, here.gpus))
+            sandbox = Sandbox(folder / str(number), python, capabilities.device, capabilities.gpus)
+            yield _Task(f"{number}", family, group, sandbox)
 
 
-def _start(task: _Task) -> Check:
-    """Lay the ground, plant, and start the check. Whatever planting raises is the fault's own result."""
-    ground = task.ground
-    ground.folder.mkdir()
-    task.family.lay(ground)
+def _start_task(task: _Task) -> CheckProcess:
+    """Set up the sandbox, inject the faults, and start the check. What injecting raises is not caught."""
+    sandbox = task.sandbox
+    sandbox.folder.mkdir()
+    task.family.setup(sandbox)
     for fault in task.faults:
-        fault.plant(ground)
-    return running.start(ground)
+        fault.inject(sandbox)
+    return running.start_check(sandbox)
 
 
-def _run(tasks: Sequence[_Task], timeout: float, say: Callable[[str], None]) -> dict[str, Ended]:
-    """Return how every run ended."""
+def _run_tasks(
+    tasks: Sequence[_Task], timeout: float, report_progress: Callable[[str], None]
+) -> dict[str, CheckOutcome]:
+    """Return how every run ended, by task name."""
     waiting = list(tasks)
-    active: dict[str, tuple[_Task, Check]] = {}
-    ended: dict[str, Ended] = {}
+    active: dict[str, tuple[_Task, CheckProcess]] = {}
+    outcomes: dict[str, CheckOutcome] = {}
     slots = max(1, cores())
     try:
         while waiting or active:
             interrupts.check()
             for name, (task, check) in list(active.items()):
-                if (found := check.look(timeout)) is not None:
-                    ended[name] = found
+                if (outcome := check.poll(timeout)) is not None:
+                    outcomes[name] = outcome
                     del active[name]
-                    shutil.rmtree(task.ground.folder, ignore_errors=True)
-            while waiting and len(active) < (HEAVY if waiting[0].family.heavy else slots):
+                    shutil.rmtree(task.sandbox.folder, ignore_errors=True)
+            while waiting and len(active) < (MAX_HEAVY_CHECKS if waiting[0].family.heavy else slots):
                 task = waiting.pop(0)
-                say(f"{len(ended)} of {len(tasks)} checks · {task.family.name}")
-                active[task.name] = (task, _start(task))
-            time.sleep(TICK)
+                report_progress(f"{len(outcomes)} of {len(tasks)} checks · {task.family.name}")
+                active[task.name] = (task, _start_task(task))
+            time.sleep(POLL_SECONDS)
     finally:
         for _, check in active.values():
             check.stop()
-    return ended
+    return outcomes
 
 
-def _skipped(fault: Fault, reason: str) -> Result:
-    return _result(fault, "skipped", 0.0, reason)
+def _skip_fault(fault: Fault, reason: str) -> FaultResult:
+    return _make_result(fault, "skipped", 0.0, reason)
 
 
-def _result(fault: Fault, status: Status, seconds: float, because: str) -> Result:
-    return Result(fault.name, fault.codes, status, seconds, fault.title, because, fault.family.name, fault.imitates)
+def _make_result(fault: Fault, status: Status, seconds: float, because: str) -> FaultResult:
+    return FaultResult(
+        fault.name, fault.codes, status, seconds, fault.title, because, fault.family.name, fault.imitates
+    )
 
 
-def _judged(fault: Fault, task: _Task, ended: Ended) -> Result:
-    """Say whether each expected code fired for this fault, and whether the exit code told of it."""
-    if ended.findings is None:
-        return _result(fault, "missed", ended.seconds, ended.reason)
+def _judge_fault(fault: Fault, task: _Task, outcome: CheckOutcome) -> FaultResult:
+    """Return whether each expected code fired for this fault, and whether the exit code showed it."""
+    if outcome.findings is None:
+        return _make_result(fault, "missed", outcome.seconds, outcome.reason)
     fired = []
     for code in fault.codes:
-        found = next((each for each in ended.findings if each["code"] == code and _says(each, fault.says)), None)
-        if found is None:
-            others = ", ".join(dict.fromkeys(str(each["code"]) for each in ended.findings)) or "nothing"
-            return _result(fault, "missed", ended.seconds, f"{code} did not fire; the check found {others}")
-        fired.append(str(found["message"]))
-    if ended.returncode != FOUND and any(each["severity"] == "error" for each in ended.findings):
-        words = f"an error was found, and the check ended with exit status {ended.returncode}"
-        return _result(fault, "missed", ended.seconds, words)
-    return _result(fault, "caught", ended.seconds, "; ".join(fired))
+        findings = [finding for finding in outcome.findings if finding["code"] == code]
+        finding = next((finding for finding in findings if _contains_all(finding, fault.says)), None)
+        if finding is None:
+            others = ", ".join(dict.fromkeys(str(finding["code"]) for finding in outcome.findings)) or "nothing"
+            return _make_result(fault, "missed", outcome.seconds, f"{code} did not fire; the check found {others}")
+        fired.append(str(finding["message"]))
+    if outcome.returncode != FOUND and any(finding["severity"] == "error" for finding in outcome.findings):
+        reason = f"an error was found, and the check ended with exit status {outcome.returncode}"
+        return _make_result(fault, "missed", outcome.seconds, reason)
+    return _make_result(fault, "caught", outcome.seconds, "; ".join(fired))
 
 
-def _says(finding: dict[str, Any], words: Sequence[str]) -> bool:
+def _contains_all(finding: dict[str, Any], words: Sequence[str]) -> bool:
     text = "\n".join((finding["message"], finding["subject"], *finding["evidence"]))
     return all(word in text for word in words)
 
 
-def _control(task: _Task, ended: Ended) -> Control:
-    """Say whether the check is silent where nothing is planted: none of the codes that the family's faults expect."""
+def _judge_control(task: _Task, outcome: CheckOutcome) -> ControlResult:
+    """Return whether the check is silent where nothing is injected: no code that the family's faults expect."""
     codes = tuple(sorted({code for fault in faults.load()[0] if fault.family is task.family for code in fault.codes}))
-    status: Silence = "silent"
+    status: ControlStatus = "silent"
     because = "none of these codes"
-    if ended.findings is None:
-        status, because = "alarm", ended.reason
-    elif alarms := [each for each in ended.findings if each["code"] in codes]:
-        status, because = "alarm", "; ".join(f"{each['code']} {each['message']}" for each in alarms[:3])
-    elif task.family.measures and not ended.passed:
+    if outcome.findings is None:
+        status, because = "alarm", outcome.reason
+    elif alarms := [finding for finding in outcome.findings if finding["code"] in codes]:
+        status, because = "alarm", "; ".join(f"{alarm['code']} {alarm['message']}" for alarm in alarms[:3])
+    elif task.family.measures and not outcome.passed:
         status, because = "alarm", "the check measured nothing that it could find right: its silence proves nothing"
-    return Control(task.family.name, task.family.title, status, ended.seconds, codes, because)
+    return ControlResult(task.family.name, task.family.title, status, outcome.seconds, codes, because)

@@ -1,4 +1,4 @@
-"""Shows what selftest found: one line a fault, one a control, and the counts; and what can be planted at all."""
+"""Formats the results of selftest: one line per fault and control, and the counts; and the list of faults."""
 
 from __future__ import annotations
 
@@ -9,44 +9,46 @@ from attncheck.core import codec
 
 if TYPE_CHECKING:
     from attncheck.selftest.faults import Fault
-    from attncheck.selftest.run import Outcome
+    from attncheck.selftest.run import SelftestResult
 
 
-def as_json(outcome: Outcome) -> str:
-    """Return the outcome as JSON."""
-    return codec.dumps(outcome) + "\n"
+def as_json(selftest: SelftestResult) -> str:
+    """Return the result as JSON."""
+    return codec.dumps(selftest) + "\n"
 
 
-def as_text(outcome: Outcome) -> str:
-    """Return one line a fault, one a control, and the counts."""
+def as_text(selftest: SelftestResult) -> str:
+    """Return one line per fault, one per control, and the counts."""
     lines = []
-    for result in outcome.results:
+    for result in selftest.results:
         lines.append(f"{result.status:8}{'+'.join(result.codes):8} {result.seconds:6.1f} s  {result.planted}")
         if result.status != "caught":
             lines.append(f"{'':26}{result.because}")
-    for control in outcome.controls:
+    for control in selftest.controls:
         lines.append(f"{control.status:8}{'control':8} {control.seconds:6.1f} s  nothing planted: {control.checks}")
         if control.status == "alarm":
             lines.append(f"{'':26}{control.because}")
-    alarms = sum(control.status == "alarm" for control in outcome.controls)
+    alarms = sum(control.status == "alarm" for control in selftest.controls)
+    caught, missed, skipped = (selftest.count_status(status) for status in ("caught", "missed", "skipped"))
     lines.append(
-        f"{len(outcome.results)} faults: {outcome.count('caught')} caught, {outcome.count('missed')} missed, "
-        f"{outcome.count('skipped')} skipped · {len(outcome.controls)} controls: "
-        f"{len(outcome.controls) - alarms} silent, {alarms} raised an alarm · {outcome.seconds:.0f} s"
+        f"{len(selftest.results)} faults: {caught} caught, {missed} missed, {skipped} skipped · "
+        f"{len(selftest.controls)} controls: "
+        f"{len(selftest.controls) - alarms} silent, {alarms} raised an alarm · {selftest.seconds:.0f} s"
     )
     return "\n".join(lines) + "\n"
 
 
-def listing(every: Sequence[Fault], rest: Sequence[tuple[str, str]], form: str = "text") -> str:
-    """Return what can be planted, and `rest`, the (code, name) that no fault covers, as "text" or "json"."""
+def listing(faults: Sequence[Fault], uncovered: Sequence[tuple[str, str]], form: str = "text") -> str:
+    """Return all faults, and `uncovered`, the (code, name) of rules without a fault, as "text" or "json"."""
     if form == "json":
-        known = [
+        documents = [
             {"fault": f.name, "codes": f.codes, "family": f.family.name, "planted": f.title, "imitates": f.imitates}
             | {"needs": (*f.family.needs, *f.needs)}
-            for f in every
+            for f in faults
         ]
-        return codec.dumps({"faults": known, "uncovered": [{"code": code, "name": name} for code, name in rest]}) + "\n"
-    lines = [f"{'+'.join(fault.codes):8} {fault.name:32} {fault.title}" for fault in every]
-    lines.append(f"{len(every)} faults for {len({code for fault in every for code in fault.codes})} codes")
-    lines.append(f"{len(rest)} codes have no fault: {', '.join(f'{code} {name}' for code, name in rest)}")
+        rules = [{"code": code, "name": name} for code, name in uncovered]
+        return codec.dumps({"faults": documents, "uncovered": rules}) + "\n"
+    lines = [f"{'+'.join(fault.codes):8} {fault.name:32} {fault.title}" for fault in faults]
+    lines.append(f"{len(faults)} faults for {len({code for fault in faults for code in fault.codes})} codes")
+    lines.append(f"{len(uncovered)} codes have no fault: {', '.join(f'{code} {name}' for code, name in uncovered)}")
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Runs attncheck's payload under a Python interpreter, in a child with a deadline that leaves nothing behind."""
+"""Runs attncheck's payload under a Python interpreter: a child process with a deadline that leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Literal
 
 from attncheck.core import interrupts
 from attncheck.core.errors import BadUsage, Unanswered
-from attncheck.workers.process import CHILD_ENVIRONMENT, Process, ending, piped, stop_all
+from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream, describe_exit, stop_all
 
 STDOUT_LIMIT = 64 << 20  # bytes; a document is far smaller, a runaway program is not
-TICK = 0.25  # seconds between looks for an interrupt
-# Python 2 must be able to parse this much, to be told that it is too old.
+POLL_SECONDS = 0.25  # between two looks for an interrupt
+# Python 2 must be able to parse this much, so that it can report that it is too old.
 BOOTSTRAP = """\
 import sys
 if sys.version_info < (3, 8):
@@ -30,7 +30,7 @@ from importlib.machinery import ModuleSpec
 message = json.loads(sys.stdin.buffer.read().decode("utf-8"))
 sources, package = message["sources"], message["package"]
 sys.path[:] = [entry for entry in sys.path if entry]
-class Sent:
+class PayloadImporter:
     def find_spec(self, name, path=None, target=None):
         return ModuleSpec(name, self, is_package=not sources[name]) if name in sources else None
     def create_module(self, spec):
@@ -38,7 +38,7 @@ class Sent:
     def exec_module(self, module):
         name = module.__name__
         exec(compile(sources[name], "<" + name + ">", "exec"), module.__dict__)
-sys.meta_path.insert(0, Sent())
+sys.meta_path.insert(0, PayloadImporter())
 answer = __import__(package + ".main", fromlist=["call"]).call(message["call"], message["request"])
 with os.fdopen(out, "wb") as stream:
     stream.write(json.dumps(answer).encode("utf-8", "backslashreplace"))
@@ -49,7 +49,7 @@ with os.fdopen(out, "wb") as stream:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child ended, and what it answered where it did."""
+    """How a child ended, and its answer where it has one."""
 
     outcome: Literal["ok", "died", "timed_out"]
     answer: object = None
@@ -60,11 +60,11 @@ class Ended:
         """Return in a few words why there is no answer."""
         if self.outcome == "timed_out":
             return "it did not answer before its deadline and was stopped"
-        return ending(self.returncode, self.stderr)
+        return describe_exit(self.returncode, self.stderr)
 
 
 class Child(Process):
-    """One interpreter at work on one call of the payload."""
+    """One interpreter that runs one call of the payload."""
 
     def __init__(self, python: str, call: str, message: Mapping[str, object]) -> None:
         """Start `python`. Raises `BadUsage` where it cannot be started."""
@@ -73,42 +73,42 @@ class Child(Process):
         self._stdout: list[bytes] = []
         super().__init__(python, ["-c", BOOTSTRAP], None if call == "static" else CHILD_ENVIRONMENT)
 
-    def _servers(self) -> list[Callable[[], None]]:
-        return [self._write, self._read_answer, *super()._servers()]
+    def _stream_handlers(self) -> list[Callable[[], None]]:
+        return [self._write_message, self._read_answer, *super()._stream_handlers()]
 
     def wait(self, deadline: float) -> Ended:
-        """Return how the child ended; at `deadline` (a time.monotonic() value) it is killed."""
+        """Return the child's result; at `deadline` (a time.monotonic() value) it is killed."""
         try:
             for thread in self._threads:
                 while thread.is_alive() and time.monotonic() < deadline:
-                    thread.join(min(TICK, max(0.0, deadline - time.monotonic())))
+                    thread.join(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
                     interrupts.check()
-            late = any(thread.is_alive() for thread in self._threads)
-            if not late:
+            timed_out = any(thread.is_alive() for thread in self._threads)
+            if not timed_out:
                 try:
                     self._process.wait(max(0.1, deadline - time.monotonic()))
                 except subprocess.TimeoutExpired:
-                    late = True
+                    timed_out = True
         finally:
             self.kill()
-        return self._ended(late)
+        return self._make_result(timed_out)
 
-    def _ended(self, late: bool) -> Ended:
+    def _make_result(self, timed_out: bool) -> Ended:
         try:
             answer = json.loads(b"".join(self._stdout))
         except ValueError:
             answer = None
         if isinstance(answer, dict):
             return Ended("ok", answer, stderr=self.stderr)
-        return Ended("timed_out" if late else "died", None, self._process.returncode or 0, self.stderr)
+        return Ended("timed_out" if timed_out else "died", None, self._process.returncode or 0, self.stderr)
 
-    def _write(self) -> None:
-        with contextlib.suppress(OSError), piped(self._process.stdin) as stream:
+    def _write_message(self) -> None:
+        with contextlib.suppress(OSError), closing_stream(self._process.stdin) as stream:
             stream.write(json.dumps(self._message).encode())
 
     def _read_answer(self) -> None:
         size = 0
-        with contextlib.suppress(OSError, ValueError), piped(self._process.stdout) as stream:
+        with contextlib.suppress(OSError, ValueError), closing_stream(self._process.stdout) as stream:
             while chunk := stream.read1(1 << 16):  # type: ignore[attr-defined]
                 size += len(chunk)
                 if size > STDOUT_LIMIT:
@@ -118,19 +118,19 @@ class Child(Process):
 
 
 def run_together(children: Sequence[Child], deadline: float) -> dict[str, Ended]:
-    """Wait for `children`, by call; whatever stops us, none of them outlives this function."""
+    """Wait for `children` and return their results by call; none of them outlives this function, whatever ends it."""
     try:
         return {child.call: child.wait(deadline) for child in children}
     finally:
         stop_all()
 
 
-def answer_of(ended: Ended, python: str) -> dict[str, object]:
-    """Return a child's answer. Raises `BadUsage` for an interpreter that is no use, `Unanswered` for a lost child."""
-    if isinstance(ended.answer, dict):
-        if "too_old" in ended.answer:
-            raise BadUsage(f"{python} is Python {ended.answer['too_old']}; attncheck can examine Python 3.8 or newer")
-        return ended.answer
-    if ended.outcome == "timed_out":
-        raise Unanswered(f"the interpreter {python} did not answer: {ended.reason()}")
-    raise BadUsage(f"{python} does not answer like a Python interpreter: {ended.reason()}")
+def answer_of(result: Ended, python: str) -> dict[str, object]:
+    """Return a child's answer. Raises `BadUsage` for an unusable interpreter, `Unanswered` for one that timed out."""
+    if isinstance(result.answer, dict):
+        if "too_old" in result.answer:
+            raise BadUsage(f"{python} is Python {result.answer['too_old']}; attncheck can examine Python 3.8 or newer")
+        return result.answer
+    if result.outcome == "timed_out":
+        raise Unanswered(f"the interpreter {python} did not answer: {result.reason()}")
+    raise BadUsage(f"{python} does not answer like a Python interpreter: {result.reason()}")

@@ -1,4 +1,4 @@
-"""What parity and determinism share: the examined interpreter, its backends, progress, and findings."""
+"""What every measuring command shares: the target interpreter and device, progress, and the record of the machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attncheck.workers.pool import Event, Pool, cores
 
 @dataclass(frozen=True)
 class ExecutionTarget:
-    """Where cases run: the interpreter, the device asked for ("auto", "cpu", "cuda"), seconds for each case."""
+    """Where cases run: the interpreter, the requested device ("auto", "cpu", "cuda"), the seconds for each case."""
 
     python: str
     device: str = "auto"
@@ -21,47 +21,49 @@ class ExecutionTarget:
 
     @property
     def gpu(self) -> bool:
-        """Whether a GPU is likely to be used, as far as can be told without opening one."""
+        """Whether a GPU is likely to be used, as far as the device files show; none is opened."""
         return self.device == "cuda" or (self.device == "auto" and bool(glob.glob("/dev/nvidia[0-9]*")))
 
     def threads(self, slots: int) -> int:
-        """Return the CPU threads of one worker among `slots`."""
+        """Return how many CPU threads one worker among `slots` gets."""
         return max(1, cores() // slots)
 
 
 def outcome(event: Event) -> Outcome:
-    """Return the outcome of an item that was not measured; a rank that had no memory raises, and is not at fault."""
+    """Return the outcome of an item that was not measured; a rank out of memory raises, and is not at fault."""
     if event.kind == "raised" and "out of memory" in event.reason.lower():
         return "out_of_memory"
-    lost: dict[str, Outcome] = {"raised": "raised", "died": "died", "timed_out": "timed_out", "given_up": "skipped"}
-    return lost[event.kind]
+    outcomes: dict[str, Outcome] = {"raised": "raised", "died": "died", "timed_out": "timed_out", "given_up": "skipped"}
+    return outcomes[event.kind]
 
 
 def measured_on(pool: Pool, seed: int, began: float, suite: str = "", not_reached: int = 0) -> MeasuredOn:
-    """Return what was measured on; `began` is a time.monotonic() value."""
+    """Return the record of device, torch, suite, seed and elapsed seconds; `began` is a time.monotonic() value."""
     kind, name, torch = (str(pool.device.get(key, "")) for key in ("kind", "name", "torch"))
     return MeasuredOn(kind, name, torch, suite, seed, round(time.monotonic() - began, 3), not_reached)
 
 
 @dataclass
 class Progress:
-    """Says how far the measuring is, and how long the rest will take."""
+    """Reports how many cases are done, and how long the rest will take."""
 
-    say: Callable[[str], None]
+    report_progress: Callable[[str], None]
     total: int
     done: int = 0
     began: float = field(default_factory=time.monotonic)
-    first: float = 0.0  # when the first case was done: what came before was starting up
+    first_done_at: float = 0.0  # when the first case was done: what came before was starting up
 
     def on_event(self, event: Event) -> None:
-        """Take note of an event of the pool."""
+        """Count an event of the pool and report the progress."""
         if event.kind != "started":
             self.done += 1
-            self.first = self.first or time.monotonic()
-        self.say(f"{self.done} of {self.total} cases{self._left()} · {event.job}: {event.item}")
+            self.first_done_at = self.first_done_at or time.monotonic()
+        self.report_progress(
+            f"{self.done} of {self.total} cases{self._describe_time_left()} · {event.job}: {event.item}"
+        )
 
-    def _left(self) -> str:
-        elapsed = time.monotonic() - (self.first or time.monotonic())
+    def _describe_time_left(self) -> str:
+        elapsed = time.monotonic() - (self.first_done_at or time.monotonic())
         if self.done < 5 or elapsed < 1.0:
             return ""
         return f", about {max(1, round(elapsed / self.done * (self.total - self.done)))} s left"

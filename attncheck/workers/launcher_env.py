@@ -1,4 +1,4 @@
-"""The place that a launcher outside gave us: rank, world size and where the ranks meet, under torchrun or srun."""
+"""The rank that an outside launcher assigned to this process: rank, world size and master address (torchrun, srun)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from attncheck.core.errors import BadUsage
 
-PORTS = 20000  # from 10000 on: what a Slurm job's number is folded into, as its users do by hand
+PORT_RANGE = 20000  # from 10000 on: what a Slurm job's number is folded into, as its users do by hand
 
 
 @dataclass(frozen=True)
 class RankEnv:
-    """One rank of a group that somebody else started; `environment` is what torch.distributed's env:// reads."""
+    """One rank of a group that an outside launcher started; `environment` is what torch.distributed's env:// reads."""
 
     rank: int
     world_size: int
@@ -21,32 +21,33 @@ class RankEnv:
 
 
 def rank_env(environ: Mapping[str, str]) -> RankEnv | None:
-    """Return our place among ranks, None where no launcher started us. Raises `BadUsage` for half a place.
+    """Return our rank, None where no launcher started us. Raises `BadUsage` where only some variables are set.
 
     torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT; srun sets SLURM_PROCID, SLURM_NTASKS,
-    SLURM_LOCALID and the list of nodes, whose first is taken as the meeting place. SLURM_STEP_NUM_TASKS tells srun
-    from a batch script, where one process runs whatever the job's size.
+    SLURM_LOCALID and the list of nodes, whose first is taken as the master address. SLURM_STEP_NUM_TASKS distinguishes
+    srun from a batch script, where one process runs whatever the job's size.
     """
     if "RANK" in environ and "WORLD_SIZE" in environ:
-        wanted = ("MASTER_ADDR", "MASTER_PORT")
-        missing = [name for name in wanted if name not in environ]
+        required = ("MASTER_ADDR", "MASTER_PORT")
+        missing = [name for name in required if name not in environ]
         if missing:
             raise BadUsage(f"RANK is set but not {' and '.join(missing)}: unset it, or start with torchrun or srun")
-        return _placed({name: environ[name] for name in ("RANK", "WORLD_SIZE", *wanted)}, environ.get("LOCAL_RANK"))
+        environment = {name: environ[name] for name in ("RANK", "WORLD_SIZE", *required)}
+        return _make_rank_env(environment, environ.get("LOCAL_RANK"))
     if "SLURM_PROCID" in environ and environ.get("SLURM_STEP_NUM_TASKS", "1") != "1":
         nodes = environ.get("SLURM_STEP_NODELIST", environ.get("SLURM_JOB_NODELIST", "localhost"))
-        port = 10000 + int(re.sub(r"\D", "", environ.get("SLURM_JOB_ID", "0")) or 0) % PORTS
-        found = {
+        port = 10000 + int(re.sub(r"\D", "", environ.get("SLURM_JOB_ID", "0")) or 0) % PORT_RANGE
+        environment = {
             "RANK": environ["SLURM_PROCID"],
             "WORLD_SIZE": environ["SLURM_STEP_NUM_TASKS"],
             "MASTER_ADDR": environ.get("MASTER_ADDR", first_node(nodes)),
             "MASTER_PORT": environ.get("MASTER_PORT", str(port)),
         }
-        return _placed(found, environ.get("SLURM_LOCALID"))
+        return _make_rank_env(environment, environ.get("SLURM_LOCALID"))
     return None
 
 
-def _placed(environment: dict[str, str], local_rank: str | None) -> RankEnv:
+def _make_rank_env(environment: dict[str, str], local_rank: str | None) -> RankEnv:
     try:
         rank, world_size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
         return RankEnv(rank, world_size, {**environment, "LOCAL_RANK": str(int(local_rank or 0))})
@@ -56,7 +57,7 @@ def _placed(environment: dict[str, str], local_rank: str | None) -> RankEnv:
 
 def first_node(nodes: str) -> str:
     """Return the first host of Slurm's list: "gpu[03-06,9],login" is gpu03."""
-    matched = re.match(r"([^,\[]+)(?:\[(\d+))?([^,\[\]]*)", nodes)
-    if not matched:
+    match = re.match(r"([^,\[]+)(?:\[(\d+))?([^,\[\]]*)", nodes)
+    if not match:
         return "localhost"
-    return matched[1] + (matched[2] or "") + ("" if matched[2] else matched[3])
+    return match[1] + (match[2] or "") + ("" if match[2] else match[3])

@@ -1,4 +1,4 @@
-"""Packages beside an environment: installed into a temporary folder, for workers that look there first, then removed.
+"""Packages beside an environment: installed into a temporary folder that workers import from first, then removed.
 
 The environment itself is never written to: the installer gets a folder (`--target`), no dependencies and no build.
 """
@@ -19,12 +19,12 @@ from packaging.requirements import InvalidRequirement, Requirement
 from attncheck.core import interrupts
 from attncheck.core.errors import Unanswered
 from attncheck.core.findings import Fix
-from attncheck.workers.process import Process, piped, uninterrupted
+from attncheck.workers.process import Process, closing_stream, defer_signals
 
-SECONDS = 900.0  # torch's wheels are gigabytes
-TICK = 0.2  # seconds between looks for an interrupt
+INSTALL_SECONDS = 900.0  # torch's wheels are gigabytes
+POLL_SECONDS = 0.2  # between two looks for an interrupt
 # `--target` is refused beside `--user`, and a user's pip.conf may ask for either that or a virtual environment.
-ENVIRONMENT = {
+INSTALLER_ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONNOUSERSITE": "1",
     "PIP_USER": "0",
@@ -34,44 +34,49 @@ ENVIRONMENT = {
     "PIP_NO_COLOR": "1",
     "NO_COLOR": "1",
 }
-ONLY = ["--no-deps", "--only-binary", ":all:"]
+INSTALL_OPTIONS = ["--no-deps", "--only-binary", ":all:"]
 # Starts any program as `Process` starts an interpreter: the same process becomes it.
-BECOME = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
+EXEC_SCRIPT = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
 QUIET_OPTIONS = {"--no-deps", "--force-reinstall", "--upgrade", "-U", "--quiet", "-q", "--no-cache-dir"}
-_UNREACHED = re.compile(
+_INDEX_UNREACHABLE = re.compile(
     r"connection broken by|Max retries exceeded|Failed to establish|Temporary failure in name resolution|error sending "
     r"request|Failed to fetch|dns error|tcp connect error|ProxyError|ReadTimeout|ConnectTimeout|operation timed out"
 )
-_UNSATISFIED = re.compile(r"No matching distribution|No solution found|has no usable wheels|Could not find a version")
+_NO_SUCH_VERSION = re.compile(
+    r"No matching distribution|No solution found|has no usable wheels|Could not find a version"
+)
 
 
 @contextlib.contextmanager
 def overlay(
-    python: str, packages: Sequence[str], say: Callable[[str], None], seconds: float = SECONDS
+    python: str, packages: Sequence[str], report_progress: Callable[[str], None], seconds: float = INSTALL_SECONDS
 ) -> Iterator[Path]:
-    """Yield a folder that holds exactly `packages` as `python` can import them; afterwards it is gone, always.
+    """Yield a folder that holds exactly `packages` as `python` can import them; afterwards it is always removed.
 
-    uv installs where it is on PATH, and where it fails or is missing the interpreter's own pip. `say` shows progress.
-    Raises `Unanswered` where the packages cannot be had.
+    uv installs where it is on PATH; where it fails or is missing, the interpreter's own pip does. `report_progress`
+    gets a line of text at each poll. Raises `Unanswered` where the packages cannot be installed.
     """
     folder: Path | None = None
     try:
-        with uninterrupted():  # no interrupt may come between the folder and our knowing it
+        with defer_signals():  # no interrupt may come between the folder and our knowing it
             folder = Path(tempfile.mkdtemp(prefix="attncheck-packages-"))
-        yield _installed(python, packages, folder, say, time.monotonic() + seconds)
+        yield _install_packages(python, packages, folder, report_progress, time.monotonic() + seconds)
     finally:
-        with uninterrupted():
+        with defer_signals():
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _installed(python: str, packages: Sequence[str], folder: Path, say: Callable[[str], None], deadline: float) -> Path:
+def _install_packages(
+    python: str, packages: Sequence[str], folder: Path, report_progress: Callable[[str], None], deadline: float
+) -> Path:
     names, reasons = " ".join(packages), []
-    for number, words in enumerate(_installers(python)):
+    for number, installer in enumerate(_iter_installers(python)):
         target = folder / f"packages-{number}"
         scratch = folder / "scratch"
         scratch.mkdir(exist_ok=True)
-        reason = _run(python, [*words, *ONLY, "--target", str(target), *packages], scratch, names, say, deadline)
+        arguments = [*installer, *INSTALL_OPTIONS, "--target", str(target), *packages]
+        reason = _run_installer(python, arguments, scratch, names, report_progress, deadline)
         shutil.rmtree(scratch, ignore_errors=True)
         if not reason:
             return target
@@ -79,71 +84,77 @@ def _installed(python: str, packages: Sequence[str], folder: Path, say: Callable
     raise Unanswered(f"{names} cannot be installed beside the environment: {reasons[0]}")
 
 
-def _installers(python: str) -> Iterator[list[str]]:
-    """Yield what follows `python -B` for each installer, the better first."""
+def _iter_installers(python: str) -> Iterator[list[str]]:
+    """Yield what follows `python -B` for each installer, the better one first."""
     uv = shutil.which("uv")
     if uv:
         # Copies: a hard link would let a worker write into uv's cache.
-        own = ["--python", python, "--link-mode", "copy", "--no-progress"]
-        yield ["-c", BECOME, uv, "pip", "install", *own]
+        options = ["--python", python, "--link-mode", "copy", "--no-progress"]
+        yield ["-c", EXEC_SCRIPT, uv, "pip", "install", *options]
     yield ["-m", "pip", "install", "--no-compile", "--progress-bar", "off"]
 
 
 class _Installer(Process):
-    """An installer at work; what it says is kept at its end."""
+    """A running installer process; the end of its standard error is kept."""
 
-    def __init__(self, python: str, words: Sequence[str], scratch: Path) -> None:
-        environment = {**ENVIRONMENT, "TMPDIR": str(scratch)}  # what pip leaves when it is killed goes with our folder
-        super().__init__(python, words, environment)
+    def __init__(self, python: str, arguments: Sequence[str], scratch: Path) -> None:
+        # What pip leaves when it is killed goes with our folder.
+        environment = {**INSTALLER_ENVIRONMENT, "TMPDIR": str(scratch)}
+        super().__init__(python, arguments, environment)
 
-    def _servers(self) -> list[Callable[[], None]]:
-        return [self._close_input, self._drop_output, *super()._servers()]
+    def _stream_handlers(self) -> list[Callable[[], None]]:
+        return [self._close_stdin, self._drop_output, *super()._stream_handlers()]
 
     def _drop_output(self) -> None:
-        with contextlib.suppress(OSError, ValueError), piped(self._process.stdout) as stream:
+        with contextlib.suppress(OSError, ValueError), closing_stream(self._process.stdout) as stream:
             while stream.read(1 << 16):
                 pass
 
-    def said(self) -> str:
+    def final_stderr(self) -> str:
         """Return the end of its standard error, once all of it has been read."""
         self._threads[-1].join(1.0)
         return self.stderr
 
 
-def _run(
-    python: str, words: Sequence[str], scratch: Path, names: str, say: Callable[[str], None], deadline: float
+def _run_installer(
+    python: str,
+    arguments: Sequence[str],
+    scratch: Path,
+    names: str,
+    report_progress: Callable[[str], None],
+    deadline: float,
 ) -> str:
-    """Return "" once the installer has done its work, or why it has not."""
+    """Run the installer; return "" where it succeeds, else why it failed."""
     began = time.monotonic()
-    installer = _Installer(python, words, scratch)
+    installer = _Installer(python, arguments, scratch)
     try:
-        while not installer.ended(TICK):
+        while not installer.wait_for_exit(POLL_SECONDS):
             interrupts.check()
             if time.monotonic() > deadline:
                 return f"it took longer than {deadline - began:.0f} s; take a faster index, or install it by hand"
-            say(f"installing {names} into a temporary folder ({time.monotonic() - began:.0f} s)")
-        return _reason(installer.said()) if installer.returncode else ""
+            report_progress(f"installing {names} into a temporary folder ({time.monotonic() - began:.0f} s)")
+        return _explain_failure(installer.final_stderr()) if installer.returncode else ""
     finally:
         installer.kill()
 
 
-def _reason(said: str) -> str:
+def _explain_failure(stderr: str) -> str:
     """Return in one line why an installer failed, from what it wrote to standard error."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    if "No module named pip" in said:
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    if "No module named pip" in stderr:
         return "there is neither uv on PATH nor pip in the environment; install uv"
-    if _UNREACHED.search(said):
+    if _INDEX_UNREACHABLE.search(stderr):
         return "the package index cannot be reached; is there a network, a proxy or a mirror to set?"
-    if _UNSATISFIED.search(said):
-        known = re.search(r"from versions: (.+)\)", said)
-        newest = f"; the newest is {known[1].split(', ')[-1]}" if known and known[1] != "none" else ""
+    if _NO_SUCH_VERSION.search(stderr):
+        versions = re.search(r"from versions: (.+)\)", stderr)
+        newest = f"; the newest is {versions[1].split(', ')[-1]}" if versions and versions[1] != "none" else ""
         return f"the index has no such version, or no wheel of it for this Python and machine (none is built){newest}"
     errors = [line for line in lines if line.lower().startswith("error")]
     return (errors or lines[-1:] or ["the installer says nothing"])[0][:300]
 
 
 def packages_of(fix: Fix) -> tuple[str, ...]:
-    """Return the requirements that a fix installs, or none where an overlay cannot show what its command would do.
+    """Return the requirements that a fix installs, () where an overlay cannot stand in for its command.
 
     Taken are `pip install`, `python -m pip install` and `uv pip install` of requirements that are pinned or have an
     upper bound, and of wheels by their address. Not taken: anything from another index, from a file or from source,
@@ -153,44 +164,44 @@ def packages_of(fix: Fix) -> tuple[str, ...]:
         return ()
     commands = [command for command in fix.text.split("&&") if "-m ensurepip" not in command]
     try:
-        words = shlex.split(commands[0]) if len(commands) == 1 else []
+        arguments = shlex.split(commands[0]) if len(commands) == 1 else []
     except ValueError:
         return ()
-    rest = _arguments(words)
-    named = [word for word in rest if word not in QUIET_OPTIONS]
-    return tuple(named) if named and all(map(_pinned, named)) else ()
+    install_arguments = _pip_install_arguments(arguments)
+    requirements = [word for word in install_arguments if word not in QUIET_OPTIONS]
+    return tuple(requirements) if requirements and all(map(_is_pinned, requirements)) else ()
 
 
-def _arguments(words: Sequence[str]) -> list[str]:
+def _pip_install_arguments(arguments: Sequence[str]) -> list[str]:
     """Return what follows "pip install", without uv's choice of an interpreter; empty for another command."""
-    for before in (1, 2, 3):  # pip; uv pip; python -m pip
-        program, last = words[: before - 1], words[before - 1 : before + 1]
-        if last in (["pip", "install"], ["pip3", "install"]) and _runs_pip(program):
-            rest = list(words[before + 1 :])
+    for position in (1, 2, 3):  # pip; uv pip; python -m pip
+        program, subcommand = arguments[: position - 1], arguments[position - 1 : position + 1]
+        if subcommand in (["pip", "install"], ["pip3", "install"]) and _is_pip_program(program):
+            install_arguments = list(arguments[position + 1 :])
             if program and program[0].endswith("uv"):
-                for index, word in enumerate(rest):
+                for index, word in enumerate(install_arguments):
                     if word == "--python":
-                        del rest[index : index + 2]
+                        del install_arguments[index : index + 2]
                         break
-            return rest
+            return install_arguments
     return []
 
 
-def _runs_pip(program: Sequence[str]) -> bool:
+def _is_pip_program(program: Sequence[str]) -> bool:
     if not program:
         return True
     name = Path(program[0]).name
     return name == "uv" if len(program) == 1 else name.startswith("python") and program[1] == "-m"
 
 
-def _pinned(word: str) -> bool:
-    """Say whether a word names one release, or releases up to one."""
-    if re.fullmatch(r"https?://\S+\.whl(#\S+)?", word):
+def _is_pinned(text: str) -> bool:
+    """Say whether a requirement names one release, or releases up to one."""
+    if re.fullmatch(r"https?://\S+\.whl(#\S+)?", text):
         return True
     try:
-        requirement = Requirement(word)
+        requirement = Requirement(text)
     except InvalidRequirement:
         return False
     if requirement.url:
         return requirement.url.endswith(".whl") and requirement.url.startswith("http")
-    return any(each.operator in ("==", "===", "~=", "<", "<=") for each in requirement.specifier)
+    return any(specifier.operator in ("==", "===", "~=", "<", "<=") for specifier in requirement.specifier)

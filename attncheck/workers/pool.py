@@ -1,7 +1,7 @@
-"""Workers: interpreters that measure one item after another, each item with its own deadline.
+"""A pool of workers: interpreters that measure one item after another, each item with its own deadline.
 
-A worker that dies or hangs costs the item it was at; another is started for the rest, until that has happened too
-often. Workers tell what they do as lines of JSON; their pool is the one loop that listens.
+A worker that dies or hangs costs the item it was working on; another is started for the rest, until that has happened
+too often. Workers send messages as lines of JSON; their pool is the one loop that reads them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any, Literal
 
 from attncheck.core import interrupts
 from attncheck.core.errors import Unanswered
-from attncheck.workers.process import CHILD_ENVIRONMENT, Process, ending, piped, stop_all
+from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream, describe_exit, stop_all
 
-PACKAGE = Path(__file__).resolve().parents[1]
-TICK = 0.2  # seconds between looks at deadlines and interrupts
+PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
+POLL_SECONDS = 0.2  # between two looks at deadlines and interrupts
 START_SECONDS = 180.0  # importing torch and opening the device, on a cold disk
-LOSSES = 3  # lost items after which a worker's remaining items are given up
+MAX_LOSSES = 3  # lost items after which a job's remaining items are given up
 LINE_LIMIT = 64 << 20
 # Only attncheck is taken from our folder: whatever else lies beside it is not the examined environment's.
 BOOTSTRAP = """\
@@ -47,7 +47,7 @@ main(out)
 
 @dataclass(frozen=True)
 class Job:
-    """What one worker is for: its name, the message it starts with, its items by name, and seconds for each.
+    """The work of one worker: its name, the message it starts with, its items by name, and the seconds for each item.
 
     `extra_path` is a folder of packages that its interpreter, and all that it starts, finds before the environment's.
     """
@@ -61,9 +61,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to an item of a job. `answer` is a document where it was measured, else `reason` says.
+    """Something that happened to an item of a job; `answer` is a document where it was measured, else `reason` is set.
 
-    A "step" says in `answer` how far a long item has come.
+    A "step" holds in `answer` how far a long item has come.
     """
 
     job: str
@@ -74,36 +74,36 @@ class Event:
 
 
 class Worker(Process):
-    """One interpreter at work on the items of a job; what it says arrives in a queue as (worker, document or None)."""
+    """One interpreter working on the items of a job; its messages arrive in a queue as (worker, document or None)."""
 
-    def __init__(self, python: str, job: Job, folder: str, said: queue.Queue[tuple[Worker, Any]]) -> None:
-        """Start it. Raises `BadUsage` where the interpreter cannot be started."""
-        self.job, self._said = job, said
+    def __init__(self, python: str, job: Job, folder: str, messages: queue.Queue[tuple[Worker, Any]]) -> None:
+        """Start the interpreter. Raises `BadUsage` where it cannot be started."""
+        self.job, self._messages = job, messages
         caches = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
         environment = {**CHILD_ENVIRONMENT, **caches, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": folder}
-        environment |= beside(job.extra_path)
-        super().__init__(python, ["-c", BOOTSTRAP, str(PACKAGE)], environment)
+        environment |= overlay_environment(job.extra_path)
+        super().__init__(python, ["-c", BOOTSTRAP, str(PACKAGE_FOLDER)], environment)
 
-    def _servers(self) -> list[Callable[[], None]]:
-        return [self._send, self._read_lines, *super()._servers()]
+    def _stream_handlers(self) -> list[Callable[[], None]]:
+        return [self._send_job, self._read_messages, *super()._stream_handlers()]
 
-    def _send(self) -> None:
-        """Send the message, and keep standard input open: its end tells the worker that we are gone."""
+    def _send_job(self) -> None:
+        """Send the job's message, and keep standard input open: its end shows the worker that we are gone."""
         line = json.dumps({**self.job.message, "items": self.job.items}).encode() + b"\n"
         with contextlib.suppress(OSError, ValueError):
             assert self._process.stdin is not None
             self._process.stdin.write(line)
             self._process.stdin.flush()
 
-    def _read_lines(self) -> None:
-        with contextlib.suppress(OSError, ValueError), piped(self._process.stdout) as stream:
+    def _read_messages(self) -> None:
+        with contextlib.suppress(OSError, ValueError), closing_stream(self._process.stdout) as stream:
             while line := stream.readline(LINE_LIMIT):
                 with contextlib.suppress(ValueError):
-                    self._said.put((self, json.loads(line)))
-        self._said.put((self, None))
+                    self._messages.put((self, json.loads(line)))
+        self._messages.put((self, None))
 
-    def end(self) -> str:
-        """Kill it, and return in a few words how it ended."""
+    def stop(self) -> str:
+        """Kill the worker, and return in a few words how it ended."""
         with contextlib.suppress(Exception):
             self._process.wait(1.0)
         code = self._process.returncode
@@ -112,151 +112,154 @@ class Worker(Process):
         with contextlib.suppress(OSError, ValueError):
             if self._process.stdin is not None:
                 self._process.stdin.close()
-        return ending(code if code is not None else self._process.returncode or 0, self.stderr)
+        return describe_exit(code if code is not None else self._process.returncode or 0, self.stderr)
 
 
 @dataclass
-class _Running:
+class _RunningWorker:
     """A worker with what is left of its job."""
 
     worker: Worker
-    left: list[str]
+    remaining: list[str]
     deadline: float
-    at: str = ""
+    current_item: str = ""
     losses: int = 0
     ready: bool = False
 
 
 @dataclass
 class Pool:
-    """Runs jobs, up to `slots` workers at once. `device` is what the first ready worker said of its device."""
+    """Runs jobs, up to `slots` workers at once. `device` is what the first ready worker reports of its device."""
 
     python: str
     slots: int
     device: dict[str, Any] = field(default_factory=dict)
 
-    def run(self, jobs: Sequence[Job], tell: Callable[[Event], None], until: float | None = None) -> tuple[str, ...]:
-        """Run every job, telling what happens; stop at `until` (time.monotonic()). Return the items not reached.
+    def run(
+        self, jobs: Sequence[Job], on_event: Callable[[Event], None], until: float | None = None
+    ) -> tuple[str, ...]:
+        """Run every job, passing each event to `on_event`, and return the items not reached at `until`.
 
-        Each is named "job item". Whatever stops us, no worker outlives this function. Raises `Unanswered` where a
-        worker finds no device to work on.
+        `until` is a time.monotonic() value; an item is named "job item". Whatever stops us, no worker outlives this
+        function. Raises `Unanswered` where a worker finds no device to work on.
         """
         waiting = [(job, list(job.items), 0) for job in jobs if job.items]
-        running: list[_Running] = []
-        said: queue.Queue[tuple[Worker, Any]] = queue.Queue()
+        running: list[_RunningWorker] = []
+        messages: queue.Queue[tuple[Worker, Any]] = queue.Queue()
         with tempfile.TemporaryDirectory(prefix="attncheck-", ignore_cleanup_errors=True) as folder:
             try:
                 while waiting or running:
                     while waiting and len(running) < self.slots:
-                        running.append(self._start(*waiting.pop(0), folder, said))
-                    self._hear(running, waiting, said, tell)
+                        running.append(self._start_worker(*waiting.pop(0), folder, messages))
+                    self._poll_workers(running, waiting, messages, on_event)
                     if until is not None and time.monotonic() > until:
                         break
             finally:
                 stop_all()
-        left = [(r.worker.job, r.left) for r in running] + [(job, items) for job, items, _ in waiting]
-        return tuple(f"{job.name} {item}" for job, items in left for item in items)
+        unfinished = [(r.worker.job, r.remaining) for r in running] + [(job, items) for job, items, _ in waiting]
+        return tuple(f"{job.name} {item}" for job, items in unfinished for item in items)
 
-    def _start(
-        self, job: Job, left: list[str], losses: int, folder: str, said: queue.Queue[tuple[Worker, Any]]
-    ) -> _Running:
-        rest = replace(job, message={**job.message, "folder": folder}, items=tuple(left))
-        worker = Worker(self.python, rest, folder, said)
-        return _Running(worker, left, time.monotonic() + START_SECONDS, losses=losses)
+    def _start_worker(
+        self, job: Job, remaining: list[str], losses: int, folder: str, messages: queue.Queue[tuple[Worker, Any]]
+    ) -> _RunningWorker:
+        rest_of_job = replace(job, message={**job.message, "folder": folder}, items=tuple(remaining))
+        worker = Worker(self.python, rest_of_job, folder, messages)
+        return _RunningWorker(worker, remaining, time.monotonic() + START_SECONDS, losses=losses)
 
-    def _hear(
+    def _poll_workers(
         self,
-        running: list[_Running],
+        running: list[_RunningWorker],
         waiting: list[tuple[Job, list[str], int]],
-        said: queue.Queue[tuple[Worker, Any]],
-        tell: Callable[[Event], None],
+        messages: queue.Queue[tuple[Worker, Any]],
+        on_event: Callable[[Event], None],
     ) -> None:
-        """Take what workers say for a tick, and end those whose time is up."""
+        """Handle the messages that arrive within one poll, and stop the workers whose deadline has passed."""
         with contextlib.suppress(queue.Empty):
-            worker, document = said.get(timeout=TICK)
-            one = next((r for r in running if r.worker is worker), None)
-            if one is not None:
-                self._take(one, document, running, waiting, tell)
+            worker, document = messages.get(timeout=POLL_SECONDS)
+            sender = next((r for r in running if r.worker is worker), None)
+            if sender is not None:
+                self._handle_message(sender, document, running, waiting, on_event)
         interrupts.check()
-        for one in [r for r in running if time.monotonic() > r.deadline]:
-            self._lose(one, "timed_out", running, waiting, tell)
+        for late in [r for r in running if time.monotonic() > r.deadline]:
+            self._record_loss(late, "timed_out", running, waiting, on_event)
 
-    def _take(
+    def _handle_message(
         self,
-        one: _Running,
+        sender: _RunningWorker,
         document: Any,
-        running: list[_Running],
+        running: list[_RunningWorker],
         waiting: list[tuple[Job, list[str], int]],
-        tell: Callable[[Event], None],
+        on_event: Callable[[Event], None],
     ) -> None:
-        job = one.worker.job
+        job = sender.worker.job
         if document is not None and not isinstance(document, dict):
             return  # a backend wrote to our channel
         if document is None:
-            if one.left:
-                self._lose(one, "died", running, waiting, tell)
+            if sender.remaining:
+                self._record_loss(sender, "died", running, waiting, on_event)
             else:
-                one.worker.end()
-                running.remove(one)
+                sender.worker.stop()
+                running.remove(sender)
             return
         if "unanswered" in document:
             raise Unanswered(document["unanswered"])
         if "device" in document:
-            one.ready = True
+            sender.ready = True
             self.device = self.device or document["device"]
-            one.deadline = time.monotonic() + job.seconds
+            sender.deadline = time.monotonic() + job.seconds
         elif "started" in document:
-            one.at = document["started"]
-            one.deadline = time.monotonic() + job.seconds
-            tell(Event(job.name, one.at, "started"))
-        elif "step" in document and one.at:
-            one.deadline = time.monotonic() + job.seconds
-            tell(Event(job.name, one.at, "step", document))
+            sender.current_item = document["started"]
+            sender.deadline = time.monotonic() + job.seconds
+            on_event(Event(job.name, sender.current_item, "started"))
+        elif "step" in document and sender.current_item:
+            sender.deadline = time.monotonic() + job.seconds
+            on_event(Event(job.name, sender.current_item, "step", document))
         elif "waiting" in document:
-            one.deadline = time.monotonic() + job.seconds
-        elif "answer" in document and document.get("item") in one.left:
-            one.left.remove(document["item"])
-            one.at = ""
-            one.deadline = time.monotonic() + job.seconds
-            tell(Event(job.name, document["item"], "answer", document["answer"]))
+            sender.deadline = time.monotonic() + job.seconds
+        elif "answer" in document and document.get("item") in sender.remaining:
+            sender.remaining.remove(document["item"])
+            sender.current_item = ""
+            sender.deadline = time.monotonic() + job.seconds
+            on_event(Event(job.name, document["item"], "answer", document["answer"]))
 
-    def _lose(
+    def _record_loss(
         self,
-        one: _Running,
-        how: Literal["died", "timed_out"],
-        running: list[_Running],
+        lost: _RunningWorker,
+        kind: Literal["died", "timed_out"],
+        running: list[_RunningWorker],
         waiting: list[tuple[Job, list[str], int]],
-        tell: Callable[[Event], None],
+        on_event: Callable[[Event], None],
     ) -> None:
-        """Tell of the item that was lost with its worker, and put the others back in the queue."""
-        job = one.worker.job
-        told = one.worker.end()
-        running.remove(one)
-        seconds = job.seconds if one.ready else START_SECONDS
-        reason = told if how == "died" else f"no answer within {seconds:g} s; it was stopped"
-        if not one.ready:
-            for item in one.left:
-                tell(Event(job.name, item, how, reason=f"the worker did not start: {reason}"))
+        """Report the item that was lost with its worker, and put the others back in the queue."""
+        job = lost.worker.job
+        exit_description = lost.worker.stop()
+        running.remove(lost)
+        seconds = job.seconds if lost.ready else START_SECONDS
+        reason = exit_description if kind == "died" else f"no answer within {seconds:g} s; it was stopped"
+        if not lost.ready:
+            for item in lost.remaining:
+                on_event(Event(job.name, item, kind, reason=f"the worker did not start: {reason}"))
             return
-        if one.at:  # else it ended between two items, by its own decision, and none is at fault
-            one.left.remove(one.at)
-            tell(Event(job.name, one.at, how, reason=reason))
-        if one.losses + 1 >= LOSSES:
-            for other in one.left:
-                tell(Event(job.name, other, "given_up", reason=f"given up after {LOSSES} lost workers: {reason}"))
-        elif one.left:
-            waiting.insert(0, (job, one.left, one.losses + 1))
+        if lost.current_item:  # else it ended between two items, by its own decision, and none is at fault
+            lost.remaining.remove(lost.current_item)
+            on_event(Event(job.name, lost.current_item, kind, reason=reason))
+        if lost.losses + 1 >= MAX_LOSSES:
+            given_up = f"given up after {MAX_LOSSES} lost workers: {reason}"
+            for item in lost.remaining:
+                on_event(Event(job.name, item, "given_up", reason=given_up))
+        elif lost.remaining:
+            waiting.insert(0, (job, lost.remaining, lost.losses + 1))
 
 
-def beside(extra_path: str) -> dict[str, str]:
-    """Return the environment in which a Python looks into `extra_path` first; empty without one."""
+def overlay_environment(extra_path: str) -> dict[str, str]:
+    """Return the variables with which a Python imports from `extra_path` first; empty without one."""
     if not extra_path:
         return {}
     return {"PYTHONPATH": os.pathsep.join(filter(None, (extra_path, os.environ.get("PYTHONPATH"))))}
 
 
 def default_slots(gpu: bool) -> int:
-    """Return how many workers run at once: on a GPU a few share it; on the CPU one for each core."""
+    """Return how many workers run at once: on a GPU up to ten share it; on the CPU one per core, up to eight."""
     return min(10, cores()) if gpu else min(8, cores())
 
 

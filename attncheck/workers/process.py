@@ -1,4 +1,4 @@
-"""A child process with its own group, which no interrupt and no error of ours leaves behind."""
+"""A child process in its own process group, which no interrupt and no error of ours leaves behind."""
 
 from __future__ import annotations
 
@@ -20,52 +20,52 @@ CHILD_ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "VLLM_NO_USAGE_STATS": "1",
 }
-_running: list[Process] = []
+_started: list[Process] = []
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Hold Ctrl-C and SIGTERM back until the end of the block, so that no child starts or ends half known to us."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    held: list[int] = []
-    before = {
-        number: signal.signal(number, lambda received, frame: held.append(received))
+    received_signals: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda received, frame: received_signals.append(received))
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-    if held:
+    if received_signals:
         raise KeyboardInterrupt
 
 
 def stop_all() -> None:
     """Kill every child that was started and may still run."""
-    with uninterrupted():
-        while _running:
-            _running.pop().kill()
+    with defer_signals():
+        while _started:
+            _started.pop().kill()
 
 
 class Process:
-    """An interpreter at work; its process group dies with it, or in `stop_all`."""
+    """A running interpreter; its process group is killed with it, at the latest by `kill_all`."""
 
     def __init__(
-        self, python: str, words: Sequence[str], environment: Mapping[str, str] | None, folder: str | None = None
+        self, python: str, arguments: Sequence[str], environment: Mapping[str, str] | None, folder: str | None = None
     ) -> None:
-        """Start `python` with `words` in `folder`, or where we are. Raises `BadUsage` where it cannot be started."""
-        with uninterrupted():
-            self._start(python, words, environment, folder)
+        """Start `python` with `arguments` in `folder` (default: here). Raises `BadUsage` where it cannot be started."""
+        with defer_signals():
+            self._start(python, arguments, environment, folder)
 
     def _start(
-        self, python: str, words: Sequence[str], environment: Mapping[str, str] | None, folder: str | None
+        self, python: str, arguments: Sequence[str], environment: Mapping[str, str] | None, folder: str | None
     ) -> None:
         try:
             self._process = subprocess.Popen(
-                [python, "-B", *words],  # -B: write no byte code into the environment
+                [python, "-B", *arguments],  # -B: write no byte code into the environment
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -76,19 +76,19 @@ class Process:
         except OSError as error:
             raise BadUsage(f"cannot start the interpreter {python}: {error.strerror or error}") from None
         self._killed = False
-        _running.append(self)
+        _started.append(self)
         self._stderr = b""
-        self._threads = [threading.Thread(target=serve, daemon=True) for serve in self._servers()]
+        self._threads = [threading.Thread(target=handler, daemon=True) for handler in self._stream_handlers()]
         for thread in self._threads:
             thread.start()
 
-    def _servers(self) -> list[Callable[[], None]]:
-        """Return what serves the child's streams, each in a thread of its own; the last one reads its errors."""
-        return [self._read_errors]
+    def _stream_handlers(self) -> list[Callable[[], None]]:
+        """Return what handles the child's streams, each in a thread of its own; the last one reads standard error."""
+        return [self._read_stderr]
 
-    def _close_input(self) -> None:
-        """Serve a child that is told nothing."""
-        with contextlib.suppress(OSError), piped(self._process.stdin):
+    def _close_stdin(self) -> None:
+        """Close the standard input of a child that is sent nothing."""
+        with contextlib.suppress(OSError), closing_stream(self._process.stdin):
             pass
 
     @property
@@ -98,11 +98,11 @@ class Process:
 
     @property
     def returncode(self) -> int | None:
-        """How it ended, None while it runs."""
+        """Its exit status (negative: a signal), None while it runs."""
         return self._process.poll()
 
-    def ended(self, seconds: float) -> bool:
-        """Wait for its end, and say whether it came."""
+    def wait_for_exit(self, seconds: float) -> bool:
+        """Wait up to `seconds` for the child to end, and return whether it has."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         return self._process.returncode is not None
@@ -117,25 +117,25 @@ class Process:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2)
 
-    def _read_errors(self) -> None:
-        with contextlib.suppress(OSError, ValueError), piped(self._process.stderr) as stream:
+    def _read_stderr(self) -> None:
+        with contextlib.suppress(OSError, ValueError), closing_stream(self._process.stderr) as stream:
             while chunk := stream.read1(1 << 16):  # type: ignore[attr-defined]
                 self._stderr = (self._stderr + chunk)[-STDERR_TAIL:]
 
 
-def ending(returncode: int, stderr: str) -> str:
-    """Return in a few words how a child ended."""
+def describe_exit(returncode: int, stderr: str) -> str:
+    """Return in a few words how a child ended: signal or exit status, and the last line of its standard error."""
     how = f"exit status {returncode}"
     if returncode < 0:
         with contextlib.suppress(ValueError):
             how = signal.Signals(-returncode).name
-    last = stderr.strip().splitlines()[-1:] or ["no message"]
-    return f"it ended with {how}: {last[0][:300]}"
+    last_line = stderr.strip().splitlines()[-1:] or ["no message"]
+    return f"it ended with {how}: {last_line[0][:300]}"
 
 
 @contextlib.contextmanager
-def piped(stream: IO[bytes] | None) -> Iterator[IO[bytes]]:
-    """Yield a child's stream, which is there because it was asked for, and close it."""
+def closing_stream(stream: IO[bytes] | None) -> Iterator[IO[bytes]]:
+    """Yield a child's stream, which was opened as a pipe, and close it."""
     assert stream is not None
     with stream:
         yield stream

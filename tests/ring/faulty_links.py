@@ -1,4 +1,4 @@
-"""Faults of communication, planted in torch.distributed itself: a folder for PYTHONPATH that each rank starts with."""
+"""Faults of communication injected into torch.distributed itself: a folder for the PYTHONPATH of every rank."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if "RANK" in os.environ:
 """
 
 
-def plant(folder: Path, source: str) -> str:
-    """Write `source`, which may replace functions of `dist` and knows its RANK; return what PYTHONPATH must be."""
+def write_fault(folder: Path, source: str) -> str:
+    """Write `source`, which may replace functions of `dist` and knows its RANK; return the PYTHONPATH to set."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sitecustomize.py").write_text(HEAD + textwrap.indent(textwrap.dedent(source), "    "))
     return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))

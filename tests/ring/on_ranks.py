@@ -15,10 +15,10 @@ from attncheck.workers.ranks import Ranks, RanksJob
 
 
 def heard(ranks: int, items: Iterable[tuple[str, str]], **message: Any) -> list[Event]:
-    """Return what one job's items came to, in the order in which it was told."""
+    """Return the events of one job's items in their order, without the "started" ones."""
     events: list[Event] = []
-    whole = {"device": "cpu", "threads": 1, "emulate": "2.8", **message}
-    Ranks(sys.executable).run(RanksJob(ranks, RANK, whole, tuple(items), 60.0), events.append)
+    document = {"device": "cpu", "threads": 1, "emulate": "2.8", **message}
+    Ranks(sys.executable).run(RanksJob(ranks, RANK, document, tuple(items), 60.0), events.append)
     return [event for event in events if event.kind != "started"]
 
 
@@ -27,10 +27,9 @@ def measured(
 ) -> dict[tuple[str, str], Run]:
     """Return the run of each item, (backend, case's name)."""
     by_name = {case.name: case for case in cases}
-    found = {}
-    for event in heard(
-        ranks, items, task="attncheck.ring.worker.tasks:parity", cases=codec.plain(tuple(by_name.values())), **message
-    ):
+    documents = codec.plain(tuple(by_name.values()))
+    runs = {}
+    for event in heard(ranks, items, task="attncheck.ring.worker.tasks:parity", cases=documents, **message):
         lost = Run(event.job, by_name[event.item], "raised", event.reason)
-        found[event.job, event.item] = codec.read(Run, event.answer) if event.kind == "answer" else lost
-    return found
+        runs[event.job, event.item] = codec.read(Run, event.answer) if event.kind == "answer" else lost
+    return runs

@@ -1,4 +1,4 @@
-"""Context-parallel backends as outside plugins: a plain scheme that is right, to be spoilt by a test.
+"""Context-parallel backends as plugins from outside: a plain scheme that is right, for a test to break.
 
 `right` gathers every rank's keys and values, attends with its own queries, and adds the gradients of keys and values
 up over the ranks, in float32.
@@ -14,10 +14,10 @@ from tests.plugins import declare
 HEAD = """
 import os, signal, sys, time
 from dataclasses import replace
-from attncheck.attention.backend import Backend, Found, Outputs
+from attncheck.attention.backend import Backend, Installed, Outputs
 from attncheck.core.sharding import indivisible
 
-MORE = {}
+SETTINGS = {}
 
 def call(case):
     return ()
@@ -29,7 +29,7 @@ def refuse(case, device):
         return "takes plain dense rows only"
     return indivisible("contiguous", case)
 
-def gathered(x, group):
+def all_gather(x, group):
     import torch
     import torch.distributed as dist
 
@@ -56,23 +56,23 @@ def attend(inputs, k, v):
 def right(inputs, deterministic):
     import torch.distributed as dist
 
-    out, lse, (dq, dk, dv) = attend(inputs, gathered(inputs.k, inputs.group), gathered(inputs.v, inputs.group))
+    out, lse, (dq, dk, dv) = attend(inputs, all_gather(inputs.k, inputs.group), all_gather(inputs.v, inputs.group))
     dtype, length = inputs.q.dtype, inputs.q.shape[1]
     if dk is None:
         return Outputs(out.to(dtype), lse)
-    mine = slice(inputs.rank * length, (inputs.rank + 1) * length)
+    shard = slice(inputs.rank * length, (inputs.rank + 1) * length)
     for x in (dk, dv):
         dist.all_reduce(x, group=inputs.group)
-    return Outputs(out.to(dtype), lse, dq.to(dtype), dk[:, mine].to(dtype), dv[:, mine].to(dtype))
+    return Outputs(out.to(dtype), lse, dq.to(dtype), dk[:, shard].to(dtype), dv[:, shard].to(dtype))
 
 """
 TAIL = """
 BACKEND = Backend(
-    "{name}", "a planted scheme", "planted", Found, refuse, run, call, sharding="contiguous", **MORE
+    "{name}", "a planted scheme", "planted", Installed, refuse, run, call, sharding="contiguous", **SETTINGS
 )
 """
 
 
-def plant_ring(folder: Path, name: str, source: str) -> dict[str, str]:
+def write_ring_plugin(folder: Path, name: str, source: str) -> dict[str, str]:
     """Write the scheme `name`, whose `run` is in `source`, and return the environment that makes it known."""
     return declare(folder, name, HEAD + textwrap.dedent(source) + TAIL.format(name=name))

@@ -1,4 +1,4 @@
-"""The check of communication: real gloo ranks, right and with planted faults; and its judging, from recorded data."""
+"""The check of communication: real gloo ranks, right and with injected faults; and its judging, from recorded data."""
 
 from __future__ import annotations
 
@@ -25,63 +25,64 @@ from tests.ring import faulty_links
 pytest.importorskip("torch")
 
 
-def checked(ranks: int, seconds: float = 30.0) -> Communication:
+def check_communication(ranks: int, seconds: float = 30.0) -> Communication:
     return communication.run(ranks, ExecutionTarget(sys.executable, "cpu"), s.laptop(), lambda text: None, seconds)
 
 
-def exchange(found: Communication, operation: str, ranks: tuple[int, ...] | None = None) -> CollectiveResult:
-    return next(e for e in found.exchanges if e.operation == operation and ranks in (None, e.ranks))
+def get_exchange(result: Communication, operation: str, ranks: tuple[int, ...] | None = None) -> CollectiveResult:
+    return next(e for e in result.exchanges if e.operation == operation and ranks in (None, e.ranks))
 
 
-def codes(found: Communication) -> list[str]:
-    return [finding.code for finding in communication_findings.findings(found)]
+def finding_codes(result: Communication) -> list[str]:
+    return [finding.code for finding in communication_findings.findings(result)]
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_healthy_ranks_are_right(ranks: int, marker: str) -> None:
-    found = checked(ranks)
-    assert [e.outcome for e in found.exchanges] == ["ok"] * (ranks * (ranks - 1) // 2 + 3)
-    for each in found.exchanges:
-        assert each.wrong == 0 and each.places == ()
-        assert each.compared > 1 << 20
-        assert each.bytes == 8 << 20 and each.gb_per_s > 0
-        assert each.dtypes == ("uint8", "bfloat16", "float32")
-    assert found.transport == "gloo"
-    assert {route.kind for route in found.routes} == {"host"}
-    assert communication_findings.findings(found) == ()
-    assert [facts.rank for facts in found.ranks] == list(range(ranks))
-    assert socket.gethostname() not in codec.dumps(found)
-    assert codec.loads(Communication, codec.dumps(found)) == found
+    result = check_communication(ranks)
+    assert [e.outcome for e in result.exchanges] == ["ok"] * (ranks * (ranks - 1) // 2 + 3)
+    for exchange in result.exchanges:
+        assert exchange.wrong == 0 and exchange.places == ()
+        assert exchange.compared > 1 << 20
+        assert exchange.bytes == 8 << 20 and exchange.gb_per_s > 0
+        assert exchange.dtypes == ("uint8", "bfloat16", "float32")
+    assert result.transport == "gloo"
+    assert {route.kind for route in result.routes} == {"host"}
+    assert communication_findings.findings(result) == ()
+    assert [facts.rank for facts in result.ranks] == list(range(ranks))
+    assert socket.gethostname() not in codec.dumps(result)
+    assert codec.loads(Communication, codec.dumps(result)) == result
     for width in (110, 80, 50):
         lines = [
-            "".join(text for text, _ in line.head) + line.text for line in communication_table.rows(found, False, width)
+            "".join(text for text, _ in line.head) + line.text
+            for line in communication_table.rows(result, False, width)
         ]
-        assert sum("right" in line for line in lines) == len(found.exchanges)
+        assert sum("right" in line for line in lines) == len(result.exchanges)
         assert all(len(line) <= width for line in lines[2:])
 
 
 def test_one_rank_has_nobody_to_talk_to(marker: str) -> None:
-    assert checked(1).exchanges == ()
+    assert check_communication(1).exchanges == ()
 
 
 WRONG = """
 gather, batch, send, scatter = (
     dist.all_gather_into_tensor, dist.batch_isend_irecv, dist.send, dist.reduce_scatter_tensor)
 
-def swaps_two_senders(got, sent, group=None):
-    gather(got, sent, group=group)
+def swaps_two_senders(output, sent, group=None):
+    gather(output, sent, group=group)
     if RANK == 1:
-        parts = got.chunk(4)
+        parts = output.chunk(4)
         kept = parts[2].clone()
         parts[2].copy_(parts[3])
         parts[3].copy_(kept)
 
 def loses_the_tail(operations):
-    for each in operations:
-        cut = each.tensor.nbytes // 4
-        if RANK == 3 and each.op is dist.isend and cut:
-            each.tensor = each.tensor.clone()
-            each.tensor.view(torch.uint8)[-cut:] = 0
+    for operation in operations:
+        cut = operation.tensor.nbytes // 4
+        if RANK == 3 and operation.op is dist.isend and cut:
+            operation.tensor = operation.tensor.clone()
+            operation.tensor.view(torch.uint8)[-cut:] = 0
     return batch(operations)
 
 kept = {}
@@ -91,8 +92,8 @@ def sends_what_it_sent_first(tensor, dst, group=None):
         tensor = kept.setdefault((tensor.numel(), tensor.dtype), tensor.clone())
     send(tensor, dst, group=group)
 
-def forgets_a_rank(got, given, group=None):
-    scatter(got, given.new_zeros(given.shape) if RANK == 1 else given, group=group)
+def forgets_a_rank(output, contribution, group=None):
+    scatter(output, contribution.new_zeros(contribution.shape) if RANK == 1 else contribution, group=group)
 
 dist.all_gather_into_tensor, dist.batch_isend_irecv = swaps_two_senders, loses_the_tail
 dist.send, dist.reduce_scatter_tensor = sends_what_it_sent_first, forgets_a_rank
@@ -102,26 +103,26 @@ dist.send, dist.reduce_scatter_tensor = sends_what_it_sent_first, forgets_a_rank
 def test_wrong_data_are_told_apart_and_their_rank_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", faulty_links.plant(tmp_path / "site", WRONG))
-    found = checked(4)
-    assert {e.outcome for e in found.exchanges} == {"ok"}
+    monkeypatch.setenv("PYTHONPATH", faulty_links.write_fault(tmp_path / "site", WRONG))
+    result = check_communication(4)
+    assert {e.outcome for e in result.exchanges} == {"ok"}
 
-    (swapped,) = exchange(found, "all_gather").places
+    (swapped,) = get_exchange(result, "all_gather").places
     assert (swapped.rank, swapped.sender, swapped.got, swapped.expected) == (1, 2, "rank 3's data", "rank 2's data")
-    (cut,) = exchange(found, "ring").places
+    (cut,) = get_exchange(result, "ring").places
     assert (cut.rank, cut.sender, cut.got) == (0, 3, "zeros")
     assert cut.index == 1021 - 1021 // 4, "the first of two tensors of 1021 bytes loses its tail"
     for pair in ((0, 1), (0, 3), (1, 3)):
-        assert exchange(found, "send_recv", pair).wrong == 0
+        assert get_exchange(result, "send_recv", pair).wrong == 0
     for pair in ((0, 2), (1, 2), (2, 3)):
-        (stale,) = exchange(found, "send_recv", pair).places
+        (stale,) = get_exchange(result, "send_recv", pair).places
         assert (stale.sender, stale.got) == (2, "rank 2's data of the exchange before")
         assert stale.rank in pair and stale.rank != 2
-    sums = exchange(found, "reduce_scatter").places
+    sums = get_exchange(result, "reduce_scatter").places
     assert {place.rank for place in sums} == {0, 1, 2, 3}
     assert {place.got for place in sums} == {"the sum without rank 1"}
 
-    (finding,) = communication_findings.findings(found)
+    (finding,) = communication_findings.findings(result)
     assert finding.code == "ATN520"
     assert "send_recv, ring, all_gather, reduce_scatter" in finding.message
     assert "the sum without rank 1" in str(finding.evidence)
@@ -132,10 +133,10 @@ gather, batch, recv, scatter = (
     dist.all_gather_into_tensor, dist.batch_isend_irecv, dist.recv, dist.reduce_scatter_tensor)
 
 def writes_three_quarters(tensor, src, group=None):
-    whole = torch.empty_like(tensor)
-    recv(whole, src, group=group)
+    received = torch.empty_like(tensor)
+    recv(received, src, group=group)
     size = tensor.numel() * 3 // 4 if RANK == 1 and tensor.numel() > 1 else tensor.numel()
-    tensor[:size] = whole[:size]
+    tensor[:size] = received[:size]
 
 def flips_one_byte_of_a_large_message(operations):
     requests = batch(operations)
@@ -145,11 +146,11 @@ def flips_one_byte_of_a_large_message(operations):
         operations[1].tensor.view(torch.uint8)[12345] ^= 0xFF
     return []
 
-def puts_a_chunk_elsewhere(got, sent, group=None):
-    gather(got, sent.roll(1 << 16) if RANK == 1 and sent.numel() > 1 << 16 else sent, group=group)
+def puts_a_chunk_elsewhere(output, sent, group=None):
+    gather(output, sent.roll(1 << 16) if RANK == 1 and sent.numel() > 1 << 16 else sent, group=group)
 
-def adds_a_rank_twice(got, given, group=None):
-    scatter(got, 2 * given if RANK == 0 else given, group=group)
+def adds_a_rank_twice(output, contribution, group=None):
+    scatter(output, 2 * contribution if RANK == 0 else contribution, group=group)
 
 dist.all_gather_into_tensor, dist.batch_isend_irecv = puts_a_chunk_elsewhere, flips_one_byte_of_a_large_message
 dist.recv, dist.reduce_scatter_tensor = writes_three_quarters, adds_a_rank_twice
@@ -159,37 +160,37 @@ dist.recv, dist.reduce_scatter_tensor = writes_three_quarters, adds_a_rank_twice
 def test_a_single_byte_a_lost_chunk_and_a_doubled_rank_are_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", faulty_links.plant(tmp_path / "site", SUBTLE))
-    found = checked(2)
-    (unwritten,) = exchange(found, "send_recv").places
+    monkeypatch.setenv("PYTHONPATH", faulty_links.write_fault(tmp_path / "site", SUBTLE))
+    result = check_communication(2)
+    (unwritten,) = get_exchange(result, "send_recv").places
     assert (unwritten.rank, unwritten.index, unwritten.got) == (1, 1021 * 3 // 4, "nothing: it was never written")
-    flipped = exchange(found, "ring")
+    flipped = get_exchange(result, "ring")
     assert [(place.rank, place.index) for place in flipped.places] == [(0, 12345 // 4)]
     assert "that nobody sent" in flipped.places[0].got
     assert flipped.wrong <= 3, "two turns and the timed one: one element each"
-    moved = exchange(found, "all_gather").places
+    moved = get_exchange(result, "all_gather").places
     assert {(place.rank, place.sender) for place in moved} == {(0, 1), (1, 1)}
     assert all("bytes from where they belong" in place.got for place in moved)
-    doubled = exchange(found, "reduce_scatter").places
+    doubled = get_exchange(result, "reduce_scatter").places
     assert {place.got for place in doubled} == {"the sum with rank 0 twice"}
-    assert codes(found) == ["ATN520"]
+    assert finding_codes(result) == ["ATN520"]
 
 
 FAILING = """
-def raises(got, sent, group=None):
+def raises(output, sent, group=None):
     if RANK == 1:
         raise ValueError("no luck")
-    gather(got, sent, group=group)
+    gather(output, sent, group=group)
 
 def dies(operations):
     if RANK == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return batch(operations)
 
-def hangs(got, given, group=None):
+def hangs(output, contribution, group=None):
     if RANK == 3:
         time.sleep(1000)
-    scatter(got, given, group=group)
+    scatter(output, contribution, group=group)
 
 gather, batch, scatter = dist.all_gather_into_tensor, dist.batch_isend_irecv, dist.reduce_scatter_tensor
 dist.all_gather_into_tensor, dist.batch_isend_irecv, dist.reduce_scatter_tensor = raises, dies, hangs
@@ -207,27 +208,27 @@ def test_the_one_that_hangs_is_told_from_those_who_wait(
 
     batch, dist.batch_isend_irecv = dist.batch_isend_irecv, hangs
     """
-    monkeypatch.setenv("PYTHONPATH", faulty_links.plant(tmp_path / "site", source))
-    hung = exchange(checked(2, seconds=5.0), "ring")
+    monkeypatch.setenv("PYTHONPATH", faulty_links.write_fault(tmp_path / "site", source))
+    hung = get_exchange(check_communication(2, seconds=5.0), "ring")
     assert hung.outcome == "timed_out" and "rank 0 hangs in hangs" in hung.reason
 
 
 def test_a_rank_that_raises_dies_or_hangs_is_named_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", faulty_links.plant(tmp_path / "site", FAILING))
-    found = checked(4, seconds=6.0)
-    assert {e.outcome for e in found.exchanges if e.operation == "send_recv"} == {"ok"}
-    dead, raised, hung = (exchange(found, name) for name in ("ring", "all_gather", "reduce_scatter"))
+    monkeypatch.setenv("PYTHONPATH", faulty_links.write_fault(tmp_path / "site", FAILING))
+    result = check_communication(4, seconds=6.0)
+    assert {e.outcome for e in result.exchanges if e.operation == "send_recv"} == {"ok"}
+    dead, raised, hung = (get_exchange(result, name) for name in ("ring", "all_gather", "reduce_scatter"))
     assert dead.outcome == "died" and "rank 2" in dead.reason and "SIGKILL" in dead.reason
     assert raised.outcome == "raised" and raised.reason == "rank 1: ValueError: no luck"
     assert hung.outcome == "timed_out" and "rank 3 hangs in hangs" in hung.reason
     assert "within 6 s" in hung.reason
-    (finding,) = communication_findings.findings(found)
+    (finding,) = communication_findings.findings(result)
     assert finding.code == "ATN521"
     assert finding.message == "3 of 9 exchanges among 4 ranks did not come to an end"
     shown = "\n".join(
-        "".join(text for text, _ in line.head) + line.text for line in communication_table.rows(found, True, 80)
+        "".join(text for text, _ in line.head) + line.text for line in communication_table.rows(result, True, 80)
     )
     assert "died" in shown and "raised" in shown and "timed_out" in shown
 
@@ -247,12 +248,12 @@ def gpus() -> ExecutionTarget:
 @pytest.mark.multigpu
 def test_gpus_are_right_and_as_fast_as_their_link(gpus: ExecutionTarget, marker: str) -> None:
     snapshot = take(None, ("static", "device"), None, None, 60.0)
-    found = communication.run(2, gpus, snapshot, lambda text: None)
-    assert found.transport == "nccl"
-    assert [e.outcome for e in found.exchanges] == ["ok"] * 4
-    assert all(e.wrong == 0 and e.bytes == 64 << 20 for e in found.exchanges)
-    assert communication_findings.findings(found) == ()
-    assert found.routes[0].kind, "the link between the two GPUs is found again in the snapshot"
+    result = communication.run(2, gpus, snapshot, lambda text: None)
+    assert result.transport == "nccl"
+    assert [e.outcome for e in result.exchanges] == ["ok"] * 4
+    assert all(e.wrong == 0 and e.bytes == 64 << 20 for e in result.exchanges)
+    assert communication_findings.findings(result) == ()
+    assert result.routes[0].kind, "the link between the two GPUs is found again in the snapshot"
 
 
 @pytest.mark.multigpu
@@ -261,21 +262,21 @@ def test_without_peer_access_nvlink_is_found_slow(
 ) -> None:
     snapshot = take(None, ("static", "device"), None, None, 60.0)
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
-    found = communication.run(2, gpus, snapshot, lambda text: None)
-    if not found.routes[0].kind.startswith("NV"):
+    result = communication.run(2, gpus, snapshot, lambda text: None)
+    if not result.routes[0].kind.startswith("NV"):
         pytest.skip("no NVLink here")
-    assert codes(found) == ["ATN524"]
+    assert finding_codes(result) == ["ATN524"]
 
 
 @pytest.mark.multigpu
 def test_wrong_data_of_gpus_are_seen(
     gpus: ExecutionTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", faulty_links.plant(tmp_path / "site", SUBTLE))
-    found = communication.run(2, gpus, s.h200x2(), lambda text: None)
-    assert all(e.outcome == "ok" and e.wrong for e in found.exchanges)
-    assert exchange(found, "send_recv").places[0].got == "nothing: it was never written"
-    assert exchange(found, "reduce_scatter").places[0].got == "the sum with rank 0 twice"
+    monkeypatch.setenv("PYTHONPATH", faulty_links.write_fault(tmp_path / "site", SUBTLE))
+    result = communication.run(2, gpus, s.h200x2(), lambda text: None)
+    assert all(e.outcome == "ok" and e.wrong for e in result.exchanges)
+    assert get_exchange(result, "send_recv").places[0].got == "nothing: it was never written"
+    assert get_exchange(result, "reduce_scatter").places[0].got == "the sum with rank 0 twice"
 
 
 @pytest.mark.multigpu
@@ -283,10 +284,10 @@ def test_lost_gpus_are_named(
     gpus: ExecutionTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
 ) -> None:
     source = FAILING.replace("RANK == 2", "RANK == 0").replace("RANK == 3", "RANK == 1")
-    monkeypatch.setenv("PYTHONPATH", faulty_links.plant(tmp_path / "site", source))
-    found = communication.run(2, gpus, s.h200x2(), lambda text: None, 15.0)
-    dead, raised, hung = (exchange(found, name) for name in ("ring", "all_gather", "reduce_scatter"))
-    assert exchange(found, "send_recv").outcome == "ok"
+    monkeypatch.setenv("PYTHONPATH", faulty_links.write_fault(tmp_path / "site", source))
+    result = communication.run(2, gpus, s.h200x2(), lambda text: None, 15.0)
+    dead, raised, hung = (get_exchange(result, name) for name in ("ring", "all_gather", "reduce_scatter"))
+    assert get_exchange(result, "send_recv").outcome == "ok"
     assert dead.outcome == "died" and "rank 0" in dead.reason
     assert raised.outcome == "raised" and raised.reason == "rank 1: ValueError: no luck"
     assert hung.outcome == "timed_out" and "rank 1 hangs in hangs" in hung.reason
@@ -312,121 +313,154 @@ H200 = RankFacts(
 MEASURED = {"send_recv": (0.219, 306.43), "ring": (0.276, 243.61), "all_gather": (0.159, 210.68)}
 
 
-def rank(number: int, **fields: Any) -> RankFacts:
+def make_rank(number: int, **fields: Any) -> RankFacts:
     return replace(H200, **{"rank": number, "card": number, "gpu": number, **fields})
 
 
-def nvlink(**rates: float) -> Communication:
-    """Two H200s with NVLink; `rates` replace the measured GB/s."""
+def nvlink_result(**rates: float) -> Communication:
+    """Return the result of two H200s with NVLink; `rates` replace the measured GB/s."""
     exchanges = tuple(
         CollectiveResult(name, (0, 1), "ok", "", 64 << 20, ms, rates.get(name, rate), ("uint8",), 1000)  # type: ignore[arg-type]
         for name, (ms, rate) in MEASURED.items()
     )
-    ranks = (rank(0), rank(1))
+    ranks = (make_rank(0), make_rank(1))
     return Communication(2, "nccl", ranks, exchanges, topology.routes([(0, 1)], ranks, s.h200x2()), 9.7)
 
 
-def over(link: Link, rate: float, capability: tuple[int, int] = (9, 0), operation: str = "send_recv") -> Communication:
-    """Two GPUs joined by `link`, whose exchange reached `rate` GB/s."""
+def link_result(
+    link: Link, rate: float, capability: tuple[int, int] = (9, 0), operation: str = "send_recv"
+) -> Communication:
+    """Return the result of two GPUs joined by `link`, whose exchange reached `rate` GB/s."""
     snapshot = replace(s.gpus(s.h200(), capability, capability), topology=s.Known(Topology((link,), (0, 0))))
-    ranks = (rank(0), rank(1))
+    ranks = (make_rank(0), make_rank(1))
     exchanges = (CollectiveResult(operation, (0, 1), "ok", "", 64 << 20, 1.0, rate, ("uint8",), 1000),)  # type: ignore[arg-type]
     return Communication(2, "nccl", ranks, exchanges, topology.routes([(0, 1)], ranks, snapshot))
 
 
-def nodes(**second: Any) -> Communication:
-    """Two nodes with a GPU each; `second` changes what the rank of the second is made of."""
-    other = rank(1, **{"node": 1, "gpu": -1, **second})
-    return replace(nvlink(), ranks=(H200, other), routes=topology.routes([(0, 1)], (H200, other), s.h200()))
+def two_node_result(**second: Any) -> Communication:
+    """Return the result of two nodes with a GPU each; `second` changes the facts of the second node's rank."""
+    second_rank = make_rank(1, **{"node": 1, "gpu": -1, **second})
+    ranks = (H200, second_rank)
+    return replace(nvlink_result(), ranks=ranks, routes=topology.routes([(0, 1)], ranks, s.h200()))
 
 
-def spoilt(**fields: Any) -> Communication:
-    found = nvlink()
-    return replace(found, exchanges=(replace(found.exchanges[0], **fields), *found.exchanges[1:]))
+def exchange_result(**fields: Any) -> Communication:
+    result = nvlink_result()
+    return replace(result, exchanges=(replace(result.exchanges[0], **fields), *result.exchanges[1:]))
 
 
-PLACE = WrongPlace(1, 0, 7, 1021, "uint8", "zeros", "rank 0's data")
+WRONG_PLACE = WrongPlace(1, 0, 7, 1021, "uint8", "zeros", "rank 0's data")
 FIRES: dict[str, list[tuple[Communication, str, str]]] = {
     "ATN520": [
-        (spoilt(wrong=3, places=(PLACE,)), "error", "rank 1, element 7 of 1021 (uint8): zeros, in place of rank 0's")
+        (
+            exchange_result(wrong=3, places=(WRONG_PLACE,)),
+            "error",
+            "rank 1, element 7 of 1021 (uint8): zeros, in place of rank 0's",
+        )
     ],
     "ATN521": [
-        (spoilt(outcome="raised", reason="rank 1: no luck"), "error", "send_recv 0-1: rank 1: no luck"),
-        (spoilt(outcome="died", reason="rank 1 ended with SIGKILL"), "error", "SIGKILL"),
-        (spoilt(outcome="timed_out", reason="no answer within 30 s"), "error", "within 30 s"),
+        (exchange_result(outcome="raised", reason="rank 1: no luck"), "error", "send_recv 0-1: rank 1: no luck"),
+        (exchange_result(outcome="died", reason="rank 1 ended with SIGKILL"), "error", "SIGKILL"),
+        (exchange_result(outcome="timed_out", reason="no answer within 30 s"), "error", "within 30 s"),
     ],
     "ATN522": [
-        (nodes(torch="2.10.0+cu130"), "error", "torch: 2.11.0+cu130 on rank 0 (node 0); 2.10.0+cu130 on rank 1"),
-        (nodes(nccl="2.27.5"), "error", "NCCL"),
-        (nodes(packages={**PACKAGES, "flash-attn": "2.8.2"}), "error", "flash-attn"),
-        (nodes(packages={"transformers": "5.17.0", "ring-flash-attn": "0.1.8"}), "error", "not installed on rank 1"),
-        (nodes(driver="570.86.15"), "warning", "driver"),
-        (nodes(packages={**PACKAGES, "transformers": "5.16.0"}), "warning", "transformers: 5.17.0 on rank 0 (node 0)"),
-        (nodes(packages={**PACKAGES, "ring-flash-attn": "0.1.7"}), "warning", "ring-flash-attn"),
-        (nodes(python="3.11.9"), "warning", "Python"),
+        (
+            two_node_result(torch="2.10.0+cu130"),
+            "error",
+            "torch: 2.11.0+cu130 on rank 0 (node 0); 2.10.0+cu130 on rank 1",
+        ),
+        (two_node_result(nccl="2.27.5"), "error", "NCCL"),
+        (two_node_result(packages={**PACKAGES, "flash-attn": "2.8.2"}), "error", "flash-attn"),
+        (
+            two_node_result(packages={"transformers": "5.17.0", "ring-flash-attn": "0.1.8"}),
+            "error",
+            "not installed on rank 1",
+        ),
+        (two_node_result(driver="570.86.15"), "warning", "driver"),
+        (
+            two_node_result(packages={**PACKAGES, "transformers": "5.16.0"}),
+            "warning",
+            "transformers: 5.17.0 on rank 0 (node 0)",
+        ),
+        (two_node_result(packages={**PACKAGES, "ring-flash-attn": "0.1.7"}), "warning", "ring-flash-attn"),
+        (two_node_result(python="3.11.9"), "warning", "Python"),
     ],
     "ATN523": [
-        (nodes(environ={**SETTINGS, "NCCL_ALGO": "Ring"}), "warning", "NCCL_ALGO: not set on rank 0 (node 0); Ring on"),
-        (nodes(environ={**SETTINGS, "NCCL_NVLS_ENABLE": "1"}), "warning", "NCCL_NVLS_ENABLE: 0 on rank 0"),
+        (
+            two_node_result(environ={**SETTINGS, "NCCL_ALGO": "Ring"}),
+            "warning",
+            "NCCL_ALGO: not set on rank 0 (node 0); Ring on",
+        ),
+        (two_node_result(environ={**SETTINGS, "NCCL_NVLS_ENABLE": "1"}), "warning", "NCCL_NVLS_ENABLE: 0 on rank 0"),
     ],
     "ATN524": [
-        (nvlink(send_recv=112.0), "warning", "send_recv 0-1: 112.0 GB/s, 25 % of what NV18 carries one way (450 GB/s)"),
-        (nvlink(send_recv=36.48, ring=23.9, all_gather=24.91), "warning", "3 exchanges are far slower"),
-        (over(Link(0, 1, "NV18"), 44.0, operation="all_gather"), "warning", "all_gather all of 2: 44.0 GB/s"),
-        (over(Link(0, 1, "NV4"), 14.0, (8, 6)), "warning", "56.25 GB/s"),
-        (over(Link(0, 1, "NV18"), 220.0, (10, 0)), "warning", "900 GB/s"),
-        (over(Link(0, 1, "PIX"), 12.0, (8, 0)), "warning", "31.5 GB/s"),
-        (over(Link(0, 1, "PHB"), 6.0, (7, 5)), "warning", "15.75 GB/s"),
-    ],
-    "ATN525": [(replace(nvlink(), ranks=(rank(0), replace(rank(1), card=0))), "error", "2 ranks share 1 GPU")],
-}  # fmt: skip
-SILENT: dict[str, list[Communication]] = {
-    "ATN520": [nvlink()],
-    "ATN521": [nvlink(), spoilt(outcome="refused", reason="gloo cannot"), spoilt(outcome="skipped", reason="given up")],
-    "ATN522": [nvlink(), nodes()],
-    "ATN523": [nvlink(), nodes()],
-    "ATN524": [
-        nvlink(),
-        nvlink(send_recv=113.0, ring=46.0),
-        over(Link(0, 1, "NV4"), 14.1, (8, 6)),
-        over(Link(0, 1, "PIX"), 12.7, (8, 0)),
-        over(Link(0, 1, "PHB"), 6.4, (7, 5)),
-        over(Link(0, 1, "PIX"), 3.2, (8, 0), "all_gather"),
-        over(Link(0, 1, "SYS"), 1.0),
-        over(Link(0, 1, "NV18"), 1.0, (13, 0)),
-        over(Link(0, 1, "PIX", s.Known(False)), 1.0, (8, 9)),
-        replace(over(Link(0, 1, "NV18"), 1.0), transport="gloo"),
-        replace(nvlink(send_recv=1.0), routes=()),
-        replace(nvlink(send_recv=1.0), routes=nodes().routes),
+        (
+            nvlink_result(send_recv=112.0),
+            "warning",
+            "send_recv 0-1: 112.0 GB/s, 25 % of what NV18 carries one way (450 GB/s)",
+        ),
+        (nvlink_result(send_recv=36.48, ring=23.9, all_gather=24.91), "warning", "3 exchanges are far slower"),
+        (link_result(Link(0, 1, "NV18"), 44.0, operation="all_gather"), "warning", "all_gather all of 2: 44.0 GB/s"),
+        (link_result(Link(0, 1, "NV4"), 14.0, (8, 6)), "warning", "56.25 GB/s"),
+        (link_result(Link(0, 1, "NV18"), 220.0, (10, 0)), "warning", "900 GB/s"),
+        (link_result(Link(0, 1, "PIX"), 12.0, (8, 0)), "warning", "31.5 GB/s"),
+        (link_result(Link(0, 1, "PHB"), 6.0, (7, 5)), "warning", "15.75 GB/s"),
     ],
     "ATN525": [
-        nvlink(),
-        nodes(),
-        replace(nvlink(), ranks=(replace(rank(0), card=-1), replace(rank(1), card=-1))),
+        (replace(nvlink_result(), ranks=(make_rank(0), replace(make_rank(1), card=0))), "error", "2 ranks share 1 GPU")
+    ],
+}
+SILENT: dict[str, list[Communication]] = {
+    "ATN520": [nvlink_result()],
+    "ATN521": [
+        nvlink_result(),
+        exchange_result(outcome="refused", reason="gloo cannot"),
+        exchange_result(outcome="skipped", reason="given up"),
+    ],
+    "ATN522": [nvlink_result(), two_node_result()],
+    "ATN523": [nvlink_result(), two_node_result()],
+    "ATN524": [
+        nvlink_result(),
+        nvlink_result(send_recv=113.0, ring=46.0),
+        link_result(Link(0, 1, "NV4"), 14.1, (8, 6)),
+        link_result(Link(0, 1, "PIX"), 12.7, (8, 0)),
+        link_result(Link(0, 1, "PHB"), 6.4, (7, 5)),
+        link_result(Link(0, 1, "PIX"), 3.2, (8, 0), "all_gather"),
+        link_result(Link(0, 1, "SYS"), 1.0),
+        link_result(Link(0, 1, "NV18"), 1.0, (13, 0)),
+        link_result(Link(0, 1, "PIX", s.Known(False)), 1.0, (8, 9)),
+        replace(link_result(Link(0, 1, "NV18"), 1.0), transport="gloo"),
+        replace(nvlink_result(send_recv=1.0), routes=()),
+        replace(nvlink_result(send_recv=1.0), routes=two_node_result().routes),
+    ],
+    "ATN525": [
+        nvlink_result(),
+        two_node_result(),
+        replace(nvlink_result(), ranks=(replace(make_rank(0), card=-1), replace(make_rank(1), card=-1))),
     ],
 }
 
 
-def of(code: str, found: Communication) -> list[Finding]:
-    return [finding for finding in communication_findings.findings(found) if finding.code == code]
+def findings_of_code(code: str, result: Communication) -> list[Finding]:
+    return [finding for finding in communication_findings.findings(result) if finding.code == code]
 
 
-def cases(table: dict[str, list[Any]]) -> list[Any]:
-    return [pytest.param(code, case, id=f"{code}-{i}") for code, each in table.items() for i, case in enumerate(each)]
+def parametrize_cases(table: dict[str, list[Any]]) -> list[Any]:
+    return [pytest.param(code, case, id=f"{code}-{i}") for code, row in table.items() for i, case in enumerate(row)]
 
 
-@pytest.mark.parametrize(("code", "case"), cases(FIRES))
+@pytest.mark.parametrize(("code", "case"), parametrize_cases(FIRES))
 def test_a_fault_is_found(code: str, case: tuple[Communication, str, str]) -> None:
-    (finding,) = of(code, case[0])
+    (finding,) = findings_of_code(code, case[0])
     assert finding.severity == case[1]
     assert case[2] in "\n".join((finding.message, *finding.evidence))
     assert "\n" not in finding.message and not finding.message.endswith(".")
     assert all(fix.title and fix.text for fix in finding.fixes)
 
 
-@pytest.mark.parametrize(("code", "case"), cases(SILENT))
+@pytest.mark.parametrize(("code", "case"), parametrize_cases(SILENT))
 def test_what_is_sound_is_not_blamed(code: str, case: Communication) -> None:
-    assert of(code, case) == []
+    assert findings_of_code(code, case) == []
 
 
 def test_every_rule_has_both_sides() -> None:
@@ -434,20 +468,20 @@ def test_every_rule_has_both_sides() -> None:
 
 
 def test_a_healthy_machine_has_no_finding() -> None:
-    assert communication_findings.findings(nvlink()) == ()
+    assert communication_findings.findings(nvlink_result()) == ()
     assert communication_findings.findings(Communication()) == ()
 
 
-def document(number: int, host: str, **fields: Any) -> dict[str, Any]:
-    """Return what a rank tells of itself."""
-    plain = {"rank": number, "host": host, "device": "NVIDIA H200", "torch": "2.11.0", "python": "3.12.3"}
-    plain |= {"nccl": "2.28.9", "driver": "580", "packages": {}, "environ": {}, "bus": f"00000000:{number:02x}:00"}
-    return {**plain, "gpu": number, **fields}
+def make_facts(number: int, host: str, **fields: Any) -> dict[str, Any]:
+    """Return the facts that a rank reports of itself."""
+    facts = {"rank": number, "host": host, "device": "NVIDIA H200", "torch": "2.11.0", "python": "3.12.3"}
+    facts |= {"nccl": "2.28.9", "driver": "580", "packages": {}, "environ": {}, "bus": f"00000000:{number:02x}:00"}
+    return {**facts, "gpu": number, **fields}
 
 
 def test_hosts_become_numbers_and_gpus_are_found_again() -> None:
-    told = [document(1, "b", gpu=0), document(0, "a"), document(2, "a", gpu=1), document(3, "b", gpu=1)]
-    facts = topology.ranks_of(told, s.h200x2())
+    documents = [make_facts(1, "b", gpu=0), make_facts(0, "a"), make_facts(2, "a", gpu=1), make_facts(3, "b", gpu=1)]
+    facts = topology.ranks_of(documents, s.h200x2())
     assert [(f.rank, f.node, f.gpu) for f in facts] == [(0, 0, 0), (1, 1, -1), (2, 0, 1), (3, 1, -1)]
     assert len({f.card for f in facts}) == 4
     kinds = {(r.first, r.second): r.kind for r in topology.routes(communication.pairs(4), facts, s.h200x2())}
@@ -463,20 +497,20 @@ def test_hosts_become_numbers_and_gpus_are_found_again() -> None:
 
 def test_the_same_address_on_two_hosts_is_two_gpus() -> None:
     same = "00000000:18:00"
-    facts = topology.ranks_of([document(0, "a", bus=same), document(1, "b", bus=same)], s.h200x2())
+    facts = topology.ranks_of([make_facts(0, "a", bus=same), make_facts(1, "b", bus=same)], s.h200x2())
     assert facts[0].card != facts[1].card
-    facts = topology.ranks_of([document(0, "a", bus=same), document(1, "a", bus=same)], s.h200x2())
+    facts = topology.ranks_of([make_facts(0, "a", bus=same), make_facts(1, "a", bus=same)], s.h200x2())
     assert facts[0].card == facts[1].card
 
 
 def test_visible_devices_are_counted_not_all() -> None:
-    facts = topology.ranks_of([document(0, "a", gpu=0)], s.hide(s.h200x2(), 0))
+    facts = topology.ranks_of([make_facts(0, "a", gpu=0)], s.hide(s.h200x2(), 0))
     assert facts[0].gpu == 1
 
 
 def test_what_names_a_host_is_not_told() -> None:
     (facts,) = topology.ranks_of(
-        [document(0, "a", environ={"NCCL_COMM_ID": "10.0.0.1:5", "NCCL_ALGO": "Ring"})], s.h200()
+        [make_facts(0, "a", environ={"NCCL_COMM_ID": "10.0.0.1:5", "NCCL_ALGO": "Ring"})], s.h200()
     )
     assert facts.environ == {"NCCL_ALGO": "Ring"}
 
@@ -502,12 +536,12 @@ def test_bandwidth_is_that_of_the_link() -> None:
 def test_every_parcel_is_its_own() -> None:
     import torch
 
-    from attncheck.ring.worker.data_check import compare, parcel
+    from attncheck.ring.worker.data_check import compare_pattern, fill_pattern
 
     for dtype in (torch.uint8, torch.bfloat16, torch.float32):
         for length in (1, 3, 1021):
             raw = {
-                (sender, turn): bytes(parcel(sender, turn, length, dtype, "cpu").view(torch.uint8).tolist())
+                (sender, turn): bytes(fill_pattern(sender, turn, length, dtype, "cpu").view(torch.uint8).tolist())
                 for sender in range(32)
                 for turn in (1, 2)
             }
@@ -515,43 +549,44 @@ def test_every_parcel_is_its_own() -> None:
             for content in raw.values():
                 assert any(content) and any(byte != 0xFF for byte in content)
             for (sender, turn), content in raw.items():
-                got = torch.tensor(list(content), dtype=torch.uint8).view(dtype)
-                assert compare(got, sender, turn, 0, 32).wrong == 0
-                other = compare(got, (sender + 1) % 32, turn, 0, 32)
-                assert other.wrong > 0 and other.place is not None and other.place.got == f"rank {sender}'s data"
-                stale = compare(got, sender, 3 - turn, 0, 32)
-                assert stale.place is not None and stale.place.got.startswith(f"rank {sender}'s data of the exchange")
+                received = torch.tensor(list(content), dtype=torch.uint8).view(dtype)
+                assert compare_pattern(received, sender, turn, 0, 32).wrong == 0
+                wrong_sender = compare_pattern(received, (sender + 1) % 32, turn, 0, 32)
+                assert wrong_sender.wrong > 0 and wrong_sender.first_wrong is not None
+                assert wrong_sender.first_wrong.got == f"rank {sender}'s data"
+                stale = compare_pattern(received, sender, 3 - turn, 0, 32).first_wrong
+                assert stale is not None and stale.got.startswith(f"rank {sender}'s data of the exchange")
 
 
 def test_chunks_of_round_sizes_do_not_bear_each_others_marks() -> None:
     import torch
 
-    from attncheck.ring.worker.data_check import compare, parcel
+    from attncheck.ring.worker.data_check import compare_pattern, fill_pattern
 
-    whole = parcel(3, 1, 1 << 22, torch.float32, "cpu")
+    pattern = fill_pattern(3, 1, 1 << 22, torch.float32, "cpu")
     for power in range(22):
-        found = compare(whole.view(torch.uint8).roll(4 << power).view(torch.float32), 3, 1, 0, 4)
-        assert found.wrong == 1 << 22, f"moved by 2**{power} elements"
+        comparison = compare_pattern(pattern.view(torch.uint8).roll(4 << power).view(torch.float32), 3, 1, 0, 4)
+        assert comparison.wrong == 1 << 22, f"moved by 2**{power} elements"
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 7, 8, 61])
 def test_sums_are_exact_and_mistakes_explained(ranks: int) -> None:
     import torch
 
-    from attncheck.ring.worker.data_check import compare_sums, share
+    from attncheck.ring.worker.data_check import compare_sums, sum_contribution
 
     for dtype in (torch.uint8, torch.bfloat16, torch.float32):
-        given = [share(rank, ranks, 1, 509, dtype, "cpu") for rank in range(ranks)]
-        whole = given[0].clone()
-        for each in given[1:]:
-            whole += each  # in the dtype itself: nothing may be rounded
-        for at, part in enumerate(whole.chunk(ranks)):
-            assert compare_sums(part, at, ranks, 1).wrong == 0
-            stale = compare_sums(part, at, ranks, 2)
-            assert stale.place is not None and stale.place.got == "the sum of the exchange before"
-        without = compare_sums((whole - given[1]).chunk(ranks)[0], 0, ranks, 1)
-        assert without.wrong and without.place is not None and without.place.got == "the sum without rank 1"
-        largest = torch.stack(given).amax(0).chunk(ranks)[0]
+        contributions = [sum_contribution(rank, ranks, 1, 509, dtype, "cpu") for rank in range(ranks)]
+        sums = contributions[0].clone()
+        for contribution in contributions[1:]:
+            sums += contribution  # in the dtype itself: nothing may be rounded
+        for rank, part in enumerate(sums.chunk(ranks)):
+            assert compare_sums(part, rank, ranks, 1).wrong == 0
+            stale = compare_sums(part, rank, ranks, 2)
+            assert stale.first_wrong is not None and stale.first_wrong.got == "the sum of the exchange before"
+        without = compare_sums((sums - contributions[1]).chunk(ranks)[0], 0, ranks, 1)
+        assert without.wrong and without.first_wrong is not None and without.first_wrong.got == "the sum without rank 1"
+        largest = torch.stack(contributions).amax(0).chunk(ranks)[0]
         assert compare_sums(largest, 0, ranks, 1).wrong == 509
-        elsewhere = compare_sums(whole.chunk(ranks)[1], 0, ranks, 1)
+        elsewhere = compare_sums(sums.chunk(ranks)[1], 0, ranks, 1)
         assert elsewhere.wrong > 400

@@ -1,4 +1,4 @@
-"""ring-flash-attn's own Hugging Face adapter over real gloo ranks: what it does under each implementation, and spoilt.
+"""ring-flash-attn's own Hugging Face adapter over real gloo ranks: its effect under each implementation, and broken.
 
 flash-attn's kernels are emulated; the adapter, the scheme beneath it and transformers' models are the genuine ones.
 """
@@ -29,19 +29,19 @@ Runs = dict[tuple[str, str], AdapterRun]
 HOOK = "flash_attention_2"
 
 
-def measured(ranks: int, items: tuple[tuple[str, str], ...]) -> Runs:
+def measure_adapter(ranks: int, items: tuple[tuple[str, str], ...]) -> Runs:
     events = heard(ranks, items, task="attncheck.ring.worker.hf_adapter:adapter")
     runs = [codec.read(AdapterRun, e.answer) if e.kind == "answer" else hf_adapter._lost(e, ranks) for e in events]
     return {(run.implementation, run.shape): run for run in runs}
 
 
-def findings(request: Request, runs: Runs) -> dict[str, Finding]:
-    found = hf_adapter.findings(snapshots.h200(), request, tuple(runs.values()))
-    assert len({finding.code for finding in found}) == len(found)
-    return {finding.code: finding for finding in found}
+def findings_by_code(request: Request, runs: Runs) -> dict[str, Finding]:
+    findings = hf_adapter.findings(snapshots.h200(), request, tuple(runs.values()))
+    assert len({finding.code for finding in findings}) == len(findings)
+    return {finding.code: finding for finding in findings}
 
 
-def llama(**fields: object) -> Request:
+def llama_request(**fields: object) -> Request:
     model = snapshots.model(snapshots.h200(), **fields).model
     assert isinstance(model, Known)
     return Request(model=model.value)
@@ -50,7 +50,7 @@ def llama(**fields: object) -> Request:
 @pytest.fixture(scope="module")
 def genuine() -> Runs:
     """Return the whole matrix, on two ranks."""
-    return measured(2, Request().items)
+    return measure_adapter(2, Request().items)
 
 
 def test_the_implementation_it_replaces_is_right(genuine: Runs) -> None:
@@ -63,7 +63,7 @@ def test_the_implementation_it_replaces_is_right(genuine: Runs) -> None:
 
 @pytest.mark.nightly
 def test_four_ranks_are_right_too() -> None:
-    run = measured(4, ((HOOK, "plain"),))[HOOK, "plain"]
+    run = measure_adapter(4, ((HOOK, "plain"),))[HOOK, "plain"]
     assert run.ranks == 4 and hf_adapter.row(run).answer == "pass", run
 
 
@@ -93,34 +93,34 @@ def test_windows_and_sinks_are_named_for_what_is_lost(genuine: Runs) -> None:
 
 
 def test_who_trains_a_plain_model_with_flash_attention_2_hears_nothing(genuine: Runs) -> None:
-    request = llama()
-    assert request.shapes == ("plain",) and findings(request, {k: genuine[k] for k in request.items}) == {}
+    request = llama_request()
+    assert request.shapes == ("plain",) and findings_by_code(request, {k: genuine[k] for k in request.items}) == {}
 
 
 def test_findings_are_as_grave_as_they_concern(genuine: Runs) -> None:
-    unnamed = findings(Request(), genuine)
+    unnamed = findings_by_code(Request(), genuine)
     assert {code: finding.severity for code, finding in unnamed.items()} == {"ATN532": "warning", "ATN533": "warning"}
-    windowed = llama(sliding_window=Known(4096), layer_types=("sliding_attention",) * 2, model_type="mistral")
+    windowed = llama_request(sliding_window=Known(4096), layer_types=("sliding_attention",) * 2, model_type="mistral")
     assert windowed.shapes == ("plain", "short_window", "long_window")
-    found = findings(windowed, {k: genuine[k] for k in windowed.items})
-    assert {code: finding.severity for code, finding in found.items()} == {"ATN532": "error"}
-    assert any("without its window" in line for line in found["ATN532"].evidence)
-    assert any("one token wider" in line for line in found["ATN532"].evidence)
-    sinks = llama(sinks=True, sliding_window=Absent(), model_type="gpt_oss")
-    found = findings(sinks, {k: genuine[k] for k in sinks.items})
-    assert {code: finding.severity for code, finding in found.items()} == {"ATN533": "error"}
+    findings = findings_by_code(windowed, {k: genuine[k] for k in windowed.items})
+    assert {code: finding.severity for code, finding in findings.items()} == {"ATN532": "error"}
+    assert any("without its window" in line for line in findings["ATN532"].evidence)
+    assert any("one token wider" in line for line in findings["ATN532"].evidence)
+    sinks = llama_request(sinks=True, sliding_window=Absent(), model_type="gpt_oss")
+    findings = findings_by_code(sinks, {k: genuine[k] for k in sinks.items})
+    assert {code: finding.severity for code, finding in findings.items()} == {"ATN533": "error"}
 
 
 def test_who_asks_for_sdpa_is_told_that_the_ring_is_off(genuine: Runs) -> None:
-    found = findings(replace(llama(), asked="sdpa"), genuine)
-    assert {code: finding.severity for code, finding in found.items()} == {"ATN530": "error"}
-    assert 'attn_implementation="flash_attention_2"' in found["ATN530"].fixes[0].text
+    findings = findings_by_code(replace(llama_request(), asked="sdpa"), genuine)
+    assert {code: finding.severity for code, finding in findings.items()} == {"ATN530": "error"}
+    assert 'attn_implementation="flash_attention_2"' in findings["ATN530"].fixes[0].text
 
 
 def test_names_put_back_are_told(genuine: Runs) -> None:
     run = genuine[HOOK, "plain"]
-    told = any("put back into transformers" in line for line in hf_adapter.row(run).evidence)
-    assert told == bool(run.shimmed_names)
+    reported = any("put back into transformers" in line for line in hf_adapter.row(run).evidence)
+    assert reported == bool(run.shimmed_names)
 
 
 PREPARE = "llama3_flash_attn_prepare_cu_seqlens(cu_seqlens{}, True"
@@ -140,7 +140,7 @@ FAULTS: dict[str, tuple[tuple[str, str], str, str]] = {
 }
 
 
-def spoilt(folder: Path, old: str, new: str) -> str:
+def break_adapter(folder: Path, old: str, new: str) -> str:
     """Copy the installed package with one line of its adapter changed; return the folder."""
     spec = importlib.util.find_spec("ring_flash_attn")
     assert spec is not None and spec.origin is not None
@@ -154,20 +154,20 @@ def spoilt(folder: Path, old: str, new: str) -> str:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_spoilt_adapter_is_seen(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    edit, code, told = FAULTS[name]
-    monkeypatch.setenv("PYTHONPATH", spoilt(tmp_path, *edit))
-    runs = measured(2, ((HOOK, "plain"),))
-    found = findings(Request(), runs)
-    assert list(found) == [code] and found[code].severity == "error", runs
-    assert told in found[code].message + str(found[code].evidence)
+    edit, code, message = FAULTS[name]
+    monkeypatch.setenv("PYTHONPATH", break_adapter(tmp_path, *edit))
+    runs = measure_adapter(2, ((HOOK, "plain"),))
+    findings = findings_by_code(Request(), runs)
+    assert list(findings) == [code] and findings[code].severity == "error", runs
+    assert message in findings[code].message + str(findings[code].evidence)
 
 
 def test_an_adapter_that_keeps_the_window_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = spoilt(tmp_path, "and key_states.shape[1] > sliding_window", "")
+    folder = break_adapter(tmp_path, "and key_states.shape[1] > sliding_window", "")
     path = Path(folder, "ring_flash_attn/adapters/hf_adapter.py")
     path.write_text(path.read_text().replace("(sliding_window, sliding_window)", "(sliding_window - 1, 0)"))
     monkeypatch.setenv("PYTHONPATH", folder)
-    runs = measured(2, ((HOOK, "short_window"), (HOOK, "long_window")))
+    runs = measure_adapter(2, ((HOOK, "short_window"), (HOOK, "long_window")))
     assert {hf_adapter.row(run).answer for run in runs.values()} == {"pass"}, runs
 
 
@@ -206,4 +206,4 @@ def test_judging(changed: dict[str, object], answer: str, code: str) -> None:
     run = replace(RIGHT, **changed)  # type: ignore[arg-type]
     assert hf_adapter.row(run).answer == answer
     request = Request(asked=run.implementation)
-    assert list(findings(request, {(run.implementation, run.shape): run})) == ([code] if code else [])
+    assert list(findings_by_code(request, {(run.implementation, run.shape): run})) == ([code] if code else [])

@@ -1,4 +1,4 @@
-"""The genuine ring-flash-attn over gloo ranks: right as it is, and every planted fault is seen where it must be.
+"""The genuine ring-flash-attn over gloo ranks: right as it is, and every injected fault is detected where it must be.
 
 flash-attn's kernels are emulated in plain torch here; `tests/ring/test_gpu_ring.py` runs the same with the real ones.
 """
@@ -25,7 +25,7 @@ SCHEMES = {
 
 
 def cases(ranks: int = RANKS) -> tuple[Case, ...]:
-    """Return a dense problem and a packed one, small and telling."""
+    """Return a dense case and two packed ones, small and sensitive to faults."""
     shape = {"num_heads": 4, "num_kv_heads": 2, "context_parallel_size": ranks}
     seqlens = (16 * ranks, 64 * ranks, 48 * ranks)
     dense = Case("dense", (128 * ranks,), (128 * ranks,), **shape)  # type: ignore[arg-type]
@@ -33,29 +33,29 @@ def cases(ranks: int = RANKS) -> tuple[Case, ...]:
     return with_name(dense), with_name(packed), with_name(replace(packed, heads_k_stride=1))
 
 
-def measure(items: list[tuple[str, str]], of: tuple[Case, ...], ranks: int = RANKS, **message: object) -> list[Run]:
+def measure(items: list[tuple[str, str]], cases: tuple[Case, ...], ranks: int = RANKS, **message: object) -> list[Run]:
     """Return the runs of items on real ranks; what is lost has no scores."""
-    return list(measured(ranks, items, of, **message).values())
+    return list(measured(ranks, items, cases, **message).values())
 
 
-def fitting(scheme: str, of: tuple[Case, ...], name: str = "") -> list[str]:
+def fitting(scheme: str, cases: tuple[Case, ...], name: str = "") -> list[str]:
     stride = "stride" in name or "reduced" in name
     layout = "dense" if scheme in SCHEMES["dense"] else "packed"
-    return [case.name for case in of if case.layout == layout and bool(case.heads_k_stride) == stride]
+    return [case.name for case in cases if case.layout == layout and bool(case.heads_k_stride) == stride]
 
 
 @pytest.fixture(scope="module")
-def spoilt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
+def faulty_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
     """Return the runs of every fault."""
-    of = cases()
-    items = [(name, case) for name, fault in FAULTS.items() for case in fitting(fault.scheme, of, name)]
+    all_cases = cases()
+    items = [(name, case) for name, fault in FAULTS.items() for case in fitting(fault.scheme, all_cases, name)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", plant(tmp_path_factory.mktemp("faults"))["PYTHONPATH"])
-        runs = measure(items, of)
-    found: dict[str, list[Run]] = {}
+        runs = measure(items, all_cases)
+    by_fault: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(run.backend, []).append(run)
-    return found
+        by_fault.setdefault(run.backend, []).append(run)
+    return by_fault
 
 
 def errors(run: Run) -> dict[str, float]:
@@ -64,8 +64,8 @@ def errors(run: Run) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_seen_where_it_was_planted(name: str, spoilt: dict[str, list[Run]]) -> None:
-    runs = spoilt[name]
+def test_a_fault_is_seen_where_it_was_planted(name: str, faulty_runs: dict[str, list[Run]]) -> None:
+    runs = faulty_runs[name]
     assert all(run.outcome == "ok" for run in runs), [run.reason for run in runs]
     assert any(judge(run).answer == "fail" for run in runs), [errors(run) for run in runs]
     worst = {tensor: max(errors(run)[tensor] for run in runs) for tensor in errors(runs[0])}
@@ -77,26 +77,26 @@ def test_a_fault_is_seen_where_it_was_planted(name: str, spoilt: dict[str, list[
         assert max(worst["dq"], worst["dk"], worst["dv"]) > FAIL_FACTOR, worst
 
 
-def test_a_fault_of_one_rank_names_it(spoilt: dict[str, list[Run]]) -> None:
+def test_a_fault_of_one_rank_names_it(faulty_runs: dict[str, list[Run]]) -> None:
     for name in ("fault_zero_dk_on_one_rank", "fault_cu_seqlens_off_by_one"):
-        evidence = " ".join(line for run in spoilt[name] for line in judge(run).evidence)
+        evidence = " ".join(line for run in faulty_runs[name] for line in judge(run).evidence)
         assert "on rank 1" in evidence, evidence
-    verdict = judge(spoilt["fault_nan_dq_on_one_rank"][0])
+    verdict = judge(faulty_runs["fault_nan_dq_on_one_rank"][0])
     assert verdict.budget_ratio == HUGE and "NaN" in verdict.reason
 
 
 @pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_every_scheme_is_right_as_it_is(ranks: int) -> None:
-    of = suites.suite("standard" if ranks == 4 else "quick", ranks)
+    cases = suites.suite("standard" if ranks == 4 else "quick", ranks)
     schemes = [scheme for group in SCHEMES.values() for scheme in group]
-    runs = measure([(scheme, case.name) for scheme in schemes for case in of], of, ranks)
+    runs = measure([(scheme, case.name) for scheme in schemes for case in cases], cases, ranks)
     judged = [(run, judge(run)) for run in runs]
     for scheme in schemes:
         assert any(verdict.answer == "pass" for run, verdict in judged if run.backend == scheme)
     for run, verdict in judged:
-        # dq comes back with bfloat16's precision: seen, and told (numerics: 8 times fp16's rounding)
-        known = run.case.dtype == "float16" and run.backend in ("ring_flash_attn", "ring_flash_attn_varlen")
-        if known and verdict.answer == "warn":
+        # dq comes back with bfloat16's precision: detected, and reported (numerics: 8 times fp16's rounding)
+        known_warning = run.case.dtype == "float16" and run.backend in ("ring_flash_attn", "ring_flash_attn_varlen")
+        if known_warning and verdict.answer == "warn":
             assert "dq has z_rms" in verdict.reason
         else:
             assert verdict.answer in ("pass", "refused"), (run.backend, run.case.name, verdict)
@@ -106,9 +106,9 @@ def test_every_scheme_is_right_as_it_is(ranks: int) -> None:
 
 
 def test_a_window_is_applied_to_each_block_by_itself_and_parity_sees_it() -> None:
-    of = tuple(case for case in suites.suite("full", 4) if case.family == "window")
+    cases = tuple(case for case in suites.suite("full", 4) if case.family == "window")
     schemes = ("ring_flash_attn", "zigzag_ring_flash_attn", "stripe_flash_attn", "llama3_flash_attn_varlen")
-    runs = [run for run in measure([(s, c.name) for s in schemes for c in of], of) if run.outcome != "refused"]
+    runs = [run for run in measure([(s, c.name) for s in schemes for c in cases], cases) if run.outcome != "refused"]
     answers = {run.backend: judge(run).answer for run in runs}
     assert {answers[scheme] for scheme in schemes[:3]} == {"fail"}
     assert answers["llama3_flash_attn_varlen"] == "pass"  # it gathers whole keys: its windows are right
@@ -116,7 +116,7 @@ def test_a_window_is_applied_to_each_block_by_itself_and_parity_sees_it() -> Non
 
 def test_what_a_scheme_cannot_do_is_refused_with_the_reason() -> None:
     dense, packed, _ = cases()
-    asked = {
+    refused = {
         "dropout": (replace(dense, dropout=0.1), "dropout"),
         "softcap": (replace(dense, softcap=30.0), "softcap"),
         "sinks": (replace(dense, sinks=True), "sinks"),
@@ -126,13 +126,13 @@ def test_what_a_scheme_cannot_do_is_refused_with_the_reason() -> None:
         "odd": (replace(dense, seqlens_q=(510,), seqlens_k=(510,)), "does not divide"),
         "stride": (replace(packed, heads_k_stride=3), "does not divide 2 kv heads"),
     }
-    of = tuple(replace(case, name=name) for name, (case, _) in asked.items())
-    every = [scheme for group in SCHEMES.values() for scheme in group]
-    runs = measure([(scheme, case.name) for scheme in every for case in of], of)
-    assert len(runs) == len(every) * len(of)
+    refused_cases = tuple(replace(case, name=name) for name, (case, _) in refused.items())
+    schemes = [scheme for group in SCHEMES.values() for scheme in group]
+    runs = measure([(scheme, case.name) for scheme in schemes for case in refused_cases], refused_cases)
+    assert len(runs) == len(schemes) * len(refused_cases)
     assert {run.outcome for run in runs} == {"refused"}
-    for name, (case, told) in asked.items():
-        said = [run.reason for run in runs if run.case.name == name and (run.backend in SCHEMES[case.layout])]
-        assert any(told in reason for reason in said), (name, said)
+    for name, (case, message) in refused.items():
+        reasons = [run.reason for run in runs if run.case.name == name and (run.backend in SCHEMES[case.layout])]
+        assert any(message in reason for reason in reasons), (name, reasons)
     causal = measure([("zigzag_ring_flash_attn", dense.name)], (replace(dense, causal=False),))
     assert causal[0].reason == "asserts that the mask is causal"

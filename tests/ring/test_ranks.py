@@ -1,4 +1,4 @@
-"""Groups of ranks as a user meets them: what raises, dies and hangs is told apart, and nothing is left behind."""
+"""Groups of ranks as a user runs them: raising, dying and hanging ranks are told apart, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ import pytest
 
 from attncheck.core.errors import BadUsage
 from attncheck.workers.launcher_env import first_node, rank_env
-from attncheck.workers.stacks import waiting_for_peers
+from attncheck.workers.stacks import is_waiting_for_peers
 from tests.conftest import Run, all_gone, processes_marked
-from tests.ring.ring_plugins import plant_ring
+from tests.ring.ring_plugins import write_ring_plugin
 
 pytest.importorskip("torch")
 CASE = "dense-causal-s1024-h4kv2-d64-bf16-cp{}-normal"
 LAUNCHER = (sys.executable, "-m", "torch.distributed.run")
 
 
-def words(name: str, size: int = 2, *more: str) -> tuple[str, ...]:
-    ring = ("--ring-size", str(size), "--no-emulate", "--no-communication", "--device", "cpu", "--suite", "quick")
-    return ("parity", *ring, "--timeout", "6", "--backend", name, "--case", CASE.format(size), *more)
+def parity_arguments(name: str, world_size: int = 2, *options: str) -> tuple[str, ...]:
+    ring = ("--ring-size", str(world_size), "--no-emulate", "--no-communication", "--device", "cpu", "--suite", "quick")
+    return ("parity", *ring, "--timeout", "6", "--backend", name, "--case", CASE.format(world_size), *options)
 
 
-def report(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+def read_report(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
 
 
-OTHERWISE = "\n    return right(inputs, deterministic)"
+ELSE_RIGHT = "\n    return right(inputs, deterministic)"
 ON_ONE = "def run(inputs, deterministic):\n    if inputs.rank == 1:\n        "
 FAULTS = {
-    "raises": (ON_ONE + "raise ValueError('no luck')" + OTHERWISE, "ATN604", "fail", "rank 1: ValueError: no luck"),
+    "raises": (ON_ONE + "raise ValueError('no luck')" + ELSE_RIGHT, "ATN604", "fail", "rank 1: ValueError: no luck"),
     "all_raise": (
         "def run(inputs, deterministic):\n    raise ValueError('no luck')",
         "ATN604",
@@ -48,25 +48,25 @@ FAULTS = {
         "every rank: ValueError: no luck",
     ),
     "dies": (
-        ON_ONE + "os.kill(os.getpid(), signal.SIGSEGV)" + OTHERWISE,
+        ON_ONE + "os.kill(os.getpid(), signal.SIGSEGV)" + ELSE_RIGHT,
         "ATN604",
         "lost",
         "rank 1 ended with SIGSEGV",
     ),
     "leaves": (
-        ON_ONE + "print('out of here', file=sys.stderr, flush=True)\n        os._exit(7)" + OTHERWISE,
+        ON_ONE + "print('out of here', file=sys.stderr, flush=True)\n        os._exit(7)" + ELSE_RIGHT,
         "ATN604",
         "lost",
         "rank 1 ended with exit status 7: out of here",
     ),
-    "vanishes": (ON_ONE + "os._exit(0)" + OTHERWISE, "ATN604", "lost", "rank 1 ended by itself, before its peers"),
+    "vanishes": (ON_ONE + "os._exit(0)" + ELSE_RIGHT, "ATN604", "lost", "rank 1 ended by itself, before its peers"),
     "stops": (
-        ON_ONE + "os.kill(os.getpid(), signal.SIGSTOP)" + OTHERWISE,
+        ON_ONE + "os.kill(os.getpid(), signal.SIGSTOP)" + ELSE_RIGHT,
         "ATN604",
         "lost",
         "rank 1 does not even say where it is",
     ),
-    "hangs": (ON_ONE + "time.sleep(1000)" + OTHERWISE, "ATN604", "lost", "rank 1 hangs in run (pl/hangs_plugin.py:"),
+    "hangs": (ON_ONE + "time.sleep(1000)" + ELSE_RIGHT, "ATN604", "lost", "rank 1 hangs in run (pl/hangs_plugin.py:"),
     "mismatched": (
         "def run(inputs, deterministic):\n"
         "    outputs = right(inputs, deterministic)\n"
@@ -90,15 +90,15 @@ FAULTS = {
 def test_what_goes_wrong_on_one_rank_is_told_with_its_rank(
     name: str, attncheck: Run, tmp_path: Path, marker: str
 ) -> None:
-    source, code, answer, told = FAULTS[name]
-    env = {**plant_ring(tmp_path / "pl", name, source), "ATTNCHECK_TEST_RUN": marker}
-    done = attncheck(*words(name), "--format", "json", env=env)
+    source, code, answer, message = FAULTS[name]
+    env = {**write_ring_plugin(tmp_path / "pl", name, source), "ATTNCHECK_TEST_RUN": marker}
+    done = attncheck(*parity_arguments(name), "--format", "json", env=env)
     assert done.returncode == 1, done.stderr
-    found = report(done)
-    assert [finding["code"] for finding in found["findings"]] == [code]
-    assert any(told in line for line in found["findings"][0]["evidence"]), found["findings"][0]["evidence"]
-    assert [verdict["answer"] for verdict in found["parity"]["verdicts"]] == [answer]
-    assert "--ring-size 2 --case" in found["findings"][0]["fixes"][-1]["text"]
+    report = read_report(done)
+    assert [finding["code"] for finding in report["findings"]] == [code]
+    assert any(message in line for line in report["findings"][0]["evidence"]), report["findings"][0]["evidence"]
+    assert [verdict["answer"] for verdict in report["parity"]["verdicts"]] == [answer]
+    assert "--ring-size 2 --case" in report["findings"][0]["fixes"][-1]["text"]
 
 
 def test_a_scheme_that_is_right_passes_and_another_group_takes_up_the_rest(
@@ -113,64 +113,64 @@ def test_a_scheme_that_is_right_passes_and_another_group_takes_up_the_rest(
         "        os._exit(9)\n"
         "    return right(inputs, deterministic)"
     )
-    env = plant_ring(tmp_path / "pl", "stumbles", source)
+    env = write_ring_plugin(tmp_path / "pl", "stumbles", source)
     ring = ("--ring-size", "2", "--no-emulate", "--device", "cpu", "--suite", "quick")
     done = attncheck("parity", *ring, "--backend", "stumbles", "--case", "ring", "--format", "json", env=env)
-    found = report(done)
-    answers = [verdict["answer"] for verdict in found["parity"]["verdicts"]]
+    report = read_report(done)
+    answers = [verdict["answer"] for verdict in report["parity"]["verdicts"]]
     assert answers == ["lost", "pass"]
-    assert found["ring"]["communication"]["world_size"] == 2, "it is checked first that ranks can talk"
-    assert found["parity"]["measured_on"]["ring_size"] == 2 and not found["parity"]["measured_on"]["emulated"]
+    assert report["ring"]["communication"]["world_size"] == 2, "it is checked first that ranks can talk"
+    assert report["parity"]["measured_on"]["ring_size"] == 2 and not report["parity"]["measured_on"]["emulated"]
 
 
 def test_the_smaller_rings_are_measured_too_and_the_slope_is_told(attncheck: Run, tmp_path: Path) -> None:
-    env = plant_ring(tmp_path / "pl", "flat", "run = right")
+    env = write_ring_plugin(tmp_path / "pl", "flat", "run = right")
     ring = ("--ring-size", "4", "--no-emulate", "--no-communication", "--device", "cpu", "--suite", "quick")
     done = attncheck("parity", *ring, "--backend", "flat", "-v", env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 ranks" in done.stdout
-    told = re.search(r"flat \(dense\) \w+: z_rms (\S+) on 1, (\S+) on 2, (\S+) on 4; ×(\S+) for each", done.stdout)
-    assert told is not None, done.stdout
-    assert 0.9 < float(told[4]) < 1.1, "what is gathered whole does not grow"
+    slope = re.search(r"flat \(dense\) \w+: z_rms (\S+) on 1, (\S+) on 2, (\S+) on 4; ×(\S+) for each", done.stdout)
+    assert slope is not None, done.stdout
+    assert 0.9 < float(slope[4]) < 1.1, "what is gathered whole does not grow"
 
 
 def test_ctrl_c_and_a_killed_parent_leave_no_rank_behind(tmp_path: Path, marker: str) -> None:
-    env = {**plant_ring(tmp_path / "pl", "hangs", FAULTS["hangs"][0]), "ATTNCHECK_TEST_RUN": marker}
+    env = {**write_ring_plugin(tmp_path / "pl", "hangs", FAULTS["hangs"][0]), "ATTNCHECK_TEST_RUN": marker}
     for number in (signal.SIGINT, signal.SIGKILL):
-        command = [sys.executable, "-m", "attncheck", *words("hangs", 2, "--timeout", "100")]
-        started = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+        command = [sys.executable, "-m", "attncheck", *parity_arguments("hangs", 2, "--timeout", "100")]
+        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
         deadline = time.monotonic() + 60
         while len(processes_marked(marker)) < 4 and time.monotonic() < deadline:  # attncheck, the launcher, two ranks
             time.sleep(0.05)
         time.sleep(1.0)
-        started.send_signal(number)
-        _, errors = started.communicate(timeout=20)
-        assert started.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
         assert all_gone(marker), f"left after {number.name}"
         if number == signal.SIGINT:
             assert b"interrupted; nothing is left running" in errors
 
 
 def test_under_torchrun_every_process_is_a_rank_and_rank_0_reports(tmp_path: Path) -> None:
-    env = plant_ring(tmp_path / "pl", "fine", "run = right")
-    launched = [*LAUNCHER, "--standalone", "--nproc-per-node=2", "-m", "attncheck", *words("fine")]
+    env = write_ring_plugin(tmp_path / "pl", "fine", "run = right")
+    launched = [*LAUNCHER, "--standalone", "--nproc-per-node=2", "-m", "attncheck", *parity_arguments("fine")]
     done = subprocess.run(launched, env=env, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("2 ranks") == 1 and done.stdout.count("nothing found") == 1
 
 
 def test_under_torchrun_the_whole_of_parity_ends_by_itself(tmp_path: Path) -> None:
-    """Nothing that comes after the schemes, the adapter's proof least of all, waits for ranks that have ended."""
-    asked = ("parity", "--ring-size", "2", "--device", "cpu", "--suite", "quick", "--rendezvous-timeout", "40")
-    launched = [*LAUNCHER, "--standalone", "--nproc-per-node=2", "-m", "attncheck", *asked]
+    """Nothing that comes after the schemes, such as the adapter's check, waits for ranks that have ended."""
+    arguments = ("parity", "--ring-size", "2", "--device", "cpu", "--suite", "quick", "--rendezvous-timeout", "40")
+    launched = [*LAUNCHER, "--standalone", "--nproc-per-node=2", "-m", "attncheck", *arguments]
     done = subprocess.run(launched, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("2 ranks") == 1 and "ulysses_sdpa" in done.stdout
 
 
 def test_under_torchrun_a_rank_that_raises_is_named_by_rank_0(tmp_path: Path) -> None:
-    env = plant_ring(tmp_path / "pl", "raises", FAULTS["raises"][0])
-    launched = [*LAUNCHER, "--standalone", "--nproc-per-node=2", "-m", "attncheck", *words("raises")]
+    env = write_ring_plugin(tmp_path / "pl", "raises", FAULTS["raises"][0])
+    launched = [*LAUNCHER, "--standalone", "--nproc-per-node=2", "-m", "attncheck", *parity_arguments("raises")]
     done = subprocess.run(launched, env=env, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode != 0
     assert "rank 1: ValueError: no luck" in done.stdout
@@ -180,16 +180,16 @@ def test_a_rank_that_never_comes_is_named(attncheck: Run, tmp_path: Path, marker
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    env = {**plant_ring(tmp_path / "pl", "fine", "run = right"), "ATTNCHECK_TEST_RUN": marker}
+    env = {**write_ring_plugin(tmp_path / "pl", "fine", "run = right"), "ATTNCHECK_TEST_RUN": marker}
     env |= {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    done = attncheck(*words("fine", 2, "--rendezvous-timeout", "3"), env=env)
+    done = attncheck(*parity_arguments("fine", 2, "--rendezvous-timeout", "3"), env=env)
     assert done.returncode == 3
     assert "after 3 s rank 1 of 2 had not come" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_wrong_words_are_one_line(attncheck: Run, tmp_path: Path) -> None:
-    for command, told in (
+    for command, message in (
         (("parity", "--emulate"), "--emulate is for --ring-size"),
         (("determinism", "--rendezvous-timeout", "5"), "--rendezvous-timeout is for --ring-size"),
         (("parity", "--ring-size", "2", "--backend", "sdpa_math"), "sdpa_math runs on one device: leave --ring-size 2"),
@@ -198,7 +198,7 @@ def test_wrong_words_are_one_line(attncheck: Run, tmp_path: Path) -> None:
     ):
         done = attncheck(*command)
         assert done.returncode in (2, 3), (command, done.stdout)
-        assert told in done.stderr and "Traceback" not in done.stderr
+        assert message in done.stderr and "Traceback" not in done.stderr
     env = {**os.environ, "RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     done = attncheck("parity", "--ring-size", "2", "--suite", "quick", env=env)
     assert done.returncode == 2 and "the launcher started 4 ranks; a ring of 2 needs as many" in done.stderr
@@ -207,13 +207,13 @@ def test_wrong_words_are_one_line(attncheck: Run, tmp_path: Path) -> None:
 def test_the_place_that_a_launcher_gives() -> None:
     assert rank_env({}) is None
     torchrun = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "5"}
-    found = rank_env(torchrun)
-    assert found is not None and (found.rank, found.world_size) == (3, 8)
-    assert found.environment["LOCAL_RANK"] == "1"
+    env = rank_env(torchrun)
+    assert env is not None and (env.rank, env.world_size) == (3, 8)
+    assert env.environment["LOCAL_RANK"] == "1"
     slurm = {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "123456"}
-    found = rank_env({**slurm, "SLURM_STEP_NODELIST": "gpu[03-06,9],login"})
-    assert found is not None and found.rank == 2 and found.world_size == 4
-    assert found.environment["MASTER_ADDR"] == "gpu03" and found.environment["MASTER_PORT"] == "13456"
+    env = rank_env({**slurm, "SLURM_STEP_NODELIST": "gpu[03-06,9],login"})
+    assert env is not None and env.rank == 2 and env.world_size == 4
+    assert env.environment["MASTER_ADDR"] == "gpu03" and env.environment["MASTER_PORT"] == "13456"
     assert rank_env({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) is None, "a batch script is one process"
     for broken in ({"RANK": "0", "WORLD_SIZE": "2"}, {**torchrun, "RANK": "first"}):
         with pytest.raises(BadUsage):
@@ -231,8 +231,9 @@ def test_the_first_node_of_a_list(nodes: str, first: str) -> None:
 def test_a_stack_tells_who_waits() -> None:
     waits = '  File "torch/distributed/distributed_c10d.py", line 1 in all_gather\n  File "x.py", line 2 in run'
     works = '  File "planted.py", line 1 in run\n  File "attncheck/ring/worker/gathered.py", line 2 in run'
-    assert waiting_for_peers(waits) and not waiting_for_peers(works)
-    assert waiting_for_peers('  File "attncheck/ring/worker/rank.py", line 70 in shared\n  File "x.py", line 2 in run')
+    assert is_waiting_for_peers(waits) and not is_waiting_for_peers(works)
+    at_store = '  File "attncheck/ring/worker/rank.py", line 70 in all_gather_text\n  File "x.py", line 2 in run'
+    assert is_waiting_for_peers(at_store)
 
 
 HOSTS = ("attnchecka", "attncheckb")
@@ -264,20 +265,20 @@ def hosts(tmp_path: Path) -> Any:
 
 
 def test_two_hosts_under_torchrun(hosts: tuple[str, str], tmp_path: Path) -> None:
-    env = plant_ring(tmp_path / "pl", "fine", "run = right")
-    started = []
+    env = write_ring_plugin(tmp_path / "pl", "fine", "run = right")
+    processes = []
     for index, host in enumerate(hosts):
         launcher = [*LAUNCHER, "--nnodes=2", "--nproc-per-node=2", "--rdzv-id=two", "--rdzv-backend=c10d"]
         launcher += [f"--rdzv-conf=is_host={int(index == 0)}"]
         launcher += ["--rdzv-endpoint=10.77.0.1:29411", f"--local-addr=10.77.0.{index + 1}", "-m", "attncheck"]
-        command = ["ip", "netns", "exec", host, *launcher, *words("fine", 4)]
+        command = ["ip", "netns", "exec", host, *launcher, *parity_arguments("fine", 4)]
         local = {**env, "GLOO_SOCKET_IFNAME": f"atnv{index}"}
-        started.append(
+        processes.append(
             subprocess.Popen(
                 command, env=local, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
             )
         )
-    told = [process.communicate(timeout=150) for process in started]
-    assert [process.returncode for process in started] == [0, 0], told
-    output = "".join(out for out, _ in told)
+    outputs = [process.communicate(timeout=150) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    output = "".join(out for out, _ in outputs)
     assert output.count("4 ranks") == 1 and output.count("nothing found") == 1

@@ -1,4 +1,4 @@
-"""The launcher: deadlines kept, outcomes told apart, nothing left running."""
+"""The child process: deadlines kept, outcomes distinguished, nothing left running."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ENDLESS = "import os, time\nos.fork()\ntime.sleep(600)\n"
 PACKAGE = "planted"
 
 
-def ask(body: str, seconds: float = 20.0) -> Ended:
-    """Return how a payload whose `call` has this body ends."""
+def run_payload(body: str, seconds: float = 20.0) -> Ended:
+    """Return the result of a payload whose `call` has this body."""
     lines = "\n".join("    " + line for line in body.splitlines())
     sources = {PACKAGE: "", f"{PACKAGE}.main": f"def call(name, request):\n{lines}\n"}
     child = Child(sys.executable, "it", {"package": PACKAGE, "sources": sources, "call": "it", "request": {"x": 1}})
@@ -22,9 +22,9 @@ def ask(body: str, seconds: float = 20.0) -> Ended:
 
 
 def test_an_answer_comes_back_whatever_is_printed(marker: str) -> None:
-    ended = ask("print('noise' * 100000)\nimport os\nos.write(1, b'more noise')\nreturn {'got': request['x']}")
-    assert ended.answer == {"got": 1}
-    assert answer_of(ended, "python") == {"got": 1}
+    result = run_payload("print('noise' * 100000)\nimport os\nos.write(1, b'more noise')\nreturn {'got': request['x']}")
+    assert result.answer == {"got": 1}
+    assert answer_of(result, "python") == {"got": 1}
 
 
 def test_a_sibling_module_can_be_imported(marker: str) -> None:
@@ -39,8 +39,8 @@ def test_a_sibling_module_can_be_imported(marker: str) -> None:
 
 def test_a_hang_ends_at_its_deadline_with_its_children(marker: str) -> None:
     started = time.monotonic()
-    ended = ask(ENDLESS, seconds=1.0)
-    assert ended.outcome == "timed_out"
+    result = run_payload(ENDLESS, seconds=1.0)
+    assert result.outcome == "timed_out"
     assert time.monotonic() - started < 5
 
 
@@ -55,17 +55,17 @@ def test_a_hang_ends_at_its_deadline_with_its_children(marker: str) -> None:
     ],
 )
 def test_a_death_says_how(marker: str, body: str, says: str) -> None:
-    ended = ask(body)
-    assert ended.outcome == "died"
-    assert says in ended.reason()
+    result = run_payload(body)
+    assert result.outcome == "died"
+    assert says in result.reason()
 
 
 def test_an_answer_is_kept_from_a_child_that_leaves_others_behind(marker: str) -> None:
     body = "import os, time\nif os.fork() == 0:\n    time.sleep(600)\nreturn {'got': 1}"
-    assert ask(body, seconds=3.0).answer == {"got": 1}
+    assert run_payload(body, seconds=3.0).answer == {"got": 1}
 
 
 def test_a_flood_of_errors_is_cut(marker: str) -> None:
-    ended = ask("import sys\nsys.stderr.write('x' * (1 << 24))\nreturn {'got': 1}")
-    assert ended.answer == {"got": 1}
-    assert len(ended.stderr) <= 1 << 13
+    result = run_payload("import sys\nsys.stderr.write('x' * (1 << 24))\nreturn {'got': 1}")
+    assert result.answer == {"got": 1}
+    assert len(result.stderr) <= 1 << 13

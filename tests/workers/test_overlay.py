@@ -20,11 +20,11 @@ import pytest
 from attncheck.core.errors import Unanswered
 from attncheck.core.findings import Fix
 from attncheck.workers.overlay import overlay, packages_of
-from attncheck.workers.pool import Event, Job, Pool, Worker, beside
+from attncheck.workers.pool import Event, Job, Pool, Worker, overlay_environment
 from attncheck.workers.process import stop_all
 
-TINY, VERSION = "iniconfig", "2.1.0"
-ASK = f"import importlib.metadata as m, iniconfig; print(m.version({TINY!r}), iniconfig.__file__)"
+PACKAGE, VERSION = "iniconfig", "2.1.0"
+PRINT_VERSION = f"import importlib.metadata as m, iniconfig; print(m.version({PACKAGE!r}), iniconfig.__file__)"
 INSTALLERS = ["uv", "pip"]
 
 
@@ -39,23 +39,26 @@ def installer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Keep temporary folders in one place, and fail the test where one is left."""
+def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Keep temporary folders below one folder, and fail the test where one is left."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     yield tmp_path
     assert list(tmp_path.glob("attncheck-*")) == []
 
 
-def seen(extra_path: str = "") -> list[str]:
-    """Return the version and the place of the tiny package, as a child of this interpreter finds them."""
+def imported_package(extra_path: str = "") -> list[str]:
+    """Return the version and the path of the small package, as a child of this interpreter finds them."""
     answer = subprocess.run(
-        [sys.executable, "-B", "-c", ASK], env={**os.environ, **beside(extra_path)}, capture_output=True, check=True
+        [sys.executable, "-B", "-c", PRINT_VERSION],
+        env={**os.environ, **overlay_environment(extra_path)},
+        capture_output=True,
+        check=True,
     )
     return answer.stdout.decode().split()
 
 
-def state() -> dict[str, float]:
+def environment_files() -> dict[str, float]:
     """Return the files of the environment's site-packages and when each was written."""
     import iniconfig
 
@@ -64,35 +67,39 @@ def state() -> dict[str, float]:
 
 
 @pytest.mark.slow
-def test_a_child_sees_the_overlay_and_the_environment_is_as_it_was(installer: str, room: Path, marker: str) -> None:
-    own, before = seen(), state()
-    said: list[str] = []
-    assert own[0] != VERSION, "the environment happens to have the version that is tried"
-    with overlay(sys.executable, [f"{TINY}=={VERSION}"], said.append) as folder:
-        version, place = seen(str(folder))
-        assert version == VERSION and Path(place).is_relative_to(folder)
-        assert {path.name for path in folder.iterdir()} <= {TINY, f"{TINY}-{VERSION}.dist-info", ".lock"}
+def test_a_child_sees_the_overlay_and_the_environment_is_as_it_was(
+    installer: str, temporary_folder: Path, marker: str
+) -> None:
+    own_package, own_files = imported_package(), environment_files()
+    progress: list[str] = []
+    assert own_package[0] != VERSION, "the environment happens to have the version that is tried"
+    with overlay(sys.executable, [f"{PACKAGE}=={VERSION}"], progress.append) as folder:
+        version, path = imported_package(str(folder))
+        assert version == VERSION and Path(path).is_relative_to(folder)
+        assert {path.name for path in folder.iterdir()} <= {PACKAGE, f"{PACKAGE}-{VERSION}.dist-info", ".lock"}
     assert not folder.exists() and not folder.parent.exists()
-    assert seen() == own and state() == before
-    assert all(line.startswith(f"installing {TINY}=={VERSION} into a temporary folder") for line in said)
+    assert imported_package() == own_package and environment_files() == own_files
+    assert all(line.startswith(f"installing {PACKAGE}=={VERSION} into a temporary folder") for line in progress)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("package", "told"),
+    ("package", "message"),
     [
         ("iniconfig==99.0", "no such version"),
         ("iniconfig==0.1", "no such version, or no wheel"),  # released as source alone
         ("no such name", "cannot be installed beside the environment: "),
     ],
 )
-def test_what_cannot_be_had_is_one_line(installer: str, package: str, told: str, room: Path, marker: str) -> None:
-    with pytest.raises(Unanswered, match=told) as caught, overlay(sys.executable, [package], print):
+def test_what_cannot_be_had_is_one_line(
+    installer: str, package: str, message: str, temporary_folder: Path, marker: str
+) -> None:
+    with pytest.raises(Unanswered, match=message) as caught, overlay(sys.executable, [package], print):
         pytest.fail("there is no such package")
     assert "\n" not in str(caught.value) and str(caught.value).startswith(f"{package} cannot be installed")
 
 
-def test_an_error_inside_leaves_no_folder(room: Path, marker: str) -> None:
+def test_an_error_inside_leaves_no_folder(temporary_folder: Path, marker: str) -> None:
     with pytest.raises(Unanswered), overlay(sys.executable, [], print):
         pytest.fail("nothing was to be installed")
 
@@ -101,11 +108,11 @@ def test_an_error_inside_leaves_no_folder(room: Path, marker: str) -> None:
 def silent_index(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give the installers an index that takes requests and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        index(monkeypatch, server.getsockname()[1])
+        set_index(monkeypatch, server.getsockname()[1])
         yield
 
 
-def index(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+def set_index(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     for name in ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{port}/simple")
     for name, value in {"UV_NO_CACHE": "1", "PIP_NO_CACHE_DIR": "1", "UV_HTTP_RETRIES": "0"}.items():
@@ -115,20 +122,22 @@ def index(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
 
 
-def test_a_deadline_is_kept(installer: str, room: Path, marker: str, silent_index: None) -> None:
+def test_a_deadline_is_kept(installer: str, temporary_folder: Path, marker: str, silent_index: None) -> None:
     began = time.monotonic()
-    said: list[str] = []
+    progress: list[str] = []
     with (
         pytest.raises(Unanswered, match="it took longer than 2 s"),
-        overlay(sys.executable, ["iniconfig==2.1.0"], said.append, 2.0),
+        overlay(sys.executable, ["iniconfig==2.1.0"], progress.append, 2.0),
     ):
         pytest.fail("the index never answers")
-    assert time.monotonic() - began < 5 and any(line.endswith("(1 s)") for line in said)
+    assert time.monotonic() - began < 5 and any(line.endswith("(1 s)") for line in progress)
 
 
-def test_no_network_is_said_so(installer: str, room: Path, marker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    index(monkeypatch, 9)
-    monkeypatch.setenv("PIP_RETRIES", "1")  # pip tells of a broken connection only where it tries again
+def test_no_network_is_said_so(
+    installer: str, temporary_folder: Path, marker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_index(monkeypatch, 9)
+    monkeypatch.setenv("PIP_RETRIES", "1")  # pip reports a broken connection only where it retries
     with (
         pytest.raises(Unanswered, match="the package index cannot be reached"),
         overlay(sys.executable, ["iniconfig==2.1.0"], print),
@@ -150,8 +159,8 @@ with overlay(sys.executable, ["iniconfig==2.1.0"], lambda text: print(text, flus
 """
 
 
-def interrupted(installer: str, number: int, at: str) -> int:
-    """Start an overlay in a process of its own, and signal it when it has said `at`; return how it ended."""
+def run_interrupted(installer: str, number: int, at: str) -> int:
+    """Start an overlay in a process of its own, and signal it when it prints `at`; return its exit status."""
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, installer], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -170,20 +179,24 @@ def interrupted(installer: str, number: int, at: str) -> int:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_while_it_installs_leaves_nothing(
-    installer: str, number: int, room: Path, marker: str, silent_index: None
+    installer: str, number: int, temporary_folder: Path, marker: str, silent_index: None
 ) -> None:
-    assert interrupted(installer, number, "installing") != 0
-    assert list(room.iterdir()) == []
+    assert run_interrupted(installer, number, "installing") != 0
+    assert list(temporary_folder.iterdir()) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_while_it_is_used_leaves_nothing(installer: str, number: int, room: Path, marker: str) -> None:
-    assert interrupted(installer, number, "inside") != 0
-    assert list(room.iterdir()) == []
+def test_an_interrupt_while_it_is_used_leaves_nothing(
+    installer: str, number: int, temporary_folder: Path, marker: str
+) -> None:
+    assert run_interrupted(installer, number, "inside") != 0
+    assert list(temporary_folder.iterdir()) == []
 
 
-def test_without_any_installer(room: Path, marker: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_any_installer(
+    temporary_folder: Path, marker: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with (
@@ -193,8 +206,8 @@ def test_without_any_installer(room: Path, marker: str, monkeypatch: pytest.Monk
         pytest.fail("nothing can install here")
 
 
-def package(folder: Path, name: str, version: str) -> Path:
-    """Lay a package down as an installer would."""
+def write_package(folder: Path, name: str, version: str) -> Path:
+    """Write a package as an installer would."""
     (folder / name).mkdir(parents=True)
     (folder / name / "__init__.py").write_text(f"__version__ = {version!r}\n")
     data = folder / f"{name}-{version}.dist-info"
@@ -204,38 +217,36 @@ def package(folder: Path, name: str, version: str) -> Path:
 
 
 def test_a_worker_finds_its_extra_path_first(tmp_path: Path, marker: str) -> None:
-    extra, other = package(tmp_path / "a", "iniconfig", "9.9"), package(tmp_path / "b", "pluggy", "8.8")
-    assert seen(str(extra)) == ["9.9", str(extra / "iniconfig/__init__.py")]
+    extra, other = write_package(tmp_path / "a", "iniconfig", "9.9"), write_package(tmp_path / "b", "pluggy", "8.8")
+    assert imported_package(str(extra)) == ["9.9", str(extra / "iniconfig/__init__.py")]
     os.environ["PYTHONPATH"], before = str(other), os.environ.get("PYTHONPATH")
     try:
-        assert beside(str(extra))["PYTHONPATH"] == f"{extra}{os.pathsep}{other}" and beside("") == {}
-        assert paths(
-            Job("it", {"task": "attncheck.measure.worker.tasks:list_backends"}, ("backends",), 30, str(extra))
-        )[:2] == [str(extra), str(other)]
-        assert paths(Job("it", {"task": "attncheck.measure.worker.tasks:list_backends"}, ("backends",), 30))[:1] == [
-            str(other)
-        ]
+        assert overlay_environment(str(extra))["PYTHONPATH"] == f"{extra}{os.pathsep}{other}"
+        assert overlay_environment("") == {}
+        message = {"task": "attncheck.measure.worker.tasks:list_backends"}
+        assert worker_python_path(Job("it", message, ("backends",), 30, str(extra)))[:2] == [str(extra), str(other)]
+        assert worker_python_path(Job("it", message, ("backends",), 30))[:1] == [str(other)]
     finally:
         os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
 
 
-def paths(job: Job) -> list[str]:
-    """Return what a worker of this job was told of its folders, from the process itself."""
+def worker_python_path(job: Job) -> list[str]:
+    """Return the PYTHONPATH that a worker of this job got, read from the process itself."""
     with tempfile.TemporaryDirectory() as folder:
         worker = Worker(sys.executable, job, folder, queue.Queue())
         try:
             environ = Path(f"/proc/{worker._process.pid}/environ")
             deadline = time.monotonic() + 5
             while b"TORCHINDUCTOR_CACHE_DIR" not in environ.read_bytes() and time.monotonic() < deadline:
-                time.sleep(0.01)  # it has not become the interpreter yet
-            told = dict(entry.partition(b"=")[::2] for entry in environ.read_bytes().split(b"\0"))
-            return told.get(b"PYTHONPATH", b"").decode().split(os.pathsep)
+                time.sleep(0.01)  # the interpreter is not running yet
+            variables = dict(entry.partition(b"=")[::2] for entry in environ.read_bytes().split(b"\0"))
+            return variables.get(b"PYTHONPATH", b"").decode().split(os.pathsep)
         finally:
             stop_all()
 
 
 def test_a_pool_gives_the_extra_path_to_its_workers(tmp_path: Path, marker: str) -> None:
-    extra = package(tmp_path, "xformers", "9.9.9")
+    extra = write_package(tmp_path, "xformers", "9.9.9")
     versions = []
     for path in ("", str(extra)):
         events: list[Event] = []

@@ -1,6 +1,6 @@
-"""The room of emulated kernels: flash-attn in plain torch, so that the schedules built on it run without a GPU.
+"""flash-attn's kernels emulated in plain torch, so that the ring schedules built on them run without a GPU.
 
-`install` puts it in the place of the package `flash_attn`, in this process only, which is a child that measures. The
+`install` puts it in the place of the package `flash_attn`, in this process only, which is a measuring child. The
 genuine ring-flash-attn then runs its own sharding, communication and merging over it; the kernels' own faults do not
 show, and the report says that they were emulated.
 
@@ -21,24 +21,24 @@ from types import ModuleType
 
 
 def install(generation: str = "2.8") -> None:
-    """Put the emulated flash-attn of a generation, "2.5" to "2.8", in the place of `flash_attn`. Raises ValueError."""
-    from attncheck.ring.emulated_flash_attn.interface import block_functions
-    from attncheck.ring.emulated_flash_attn.public import public_functions
+    """Install the emulated flash-attn of a generation, "2.5" to "2.8", as package `flash_attn`. Raises ValueError."""
+    from attncheck.ring.emulated_flash_attn.interface import make_block_functions
+    from attncheck.ring.emulated_flash_attn.public import make_public_functions
     from attncheck.ring.emulated_flash_attn.signatures import GENERATIONS
 
     if generation not in GENERATIONS:
         raise ValueError(f"flash-attn {generation} is not one of {', '.join(GENERATIONS)}")
     for name in [name for name in sys.modules if name.split(".")[0] == "flash_attn"]:
         del sys.modules[name]
-    package, module = _module("flash_attn"), _module("flash_attn.flash_attn_interface")
+    package, module = _add_module("flash_attn"), _add_module("flash_attn.flash_attn_interface")
     package.__path__ = []
-    blocks = block_functions(generation)
-    public = public_functions(generation, blocks)
-    vars(module).update(**blocks, **public)
-    vars(package).update(**public, __version__=f"{generation}.0+emulated", flash_attn_interface=module)
+    blocks = make_block_functions(generation)
+    public_functions = make_public_functions(generation, blocks)
+    vars(module).update(**blocks, **public_functions)
+    vars(package).update(**public_functions, __version__=f"{generation}.0+emulated", flash_attn_interface=module)
 
 
-def _module(name: str) -> ModuleType:
+def _add_module(name: str) -> ModuleType:
     module = ModuleType(name)
     module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=name == "flash_attn")
     sys.modules[name] = module

@@ -3,7 +3,7 @@
 Before 2.7 they are functions; a forward returns 8 values and a backward its gradients with softmax_d. Since 2.7 they
 are custom operators of torch, whose function ring-flash-attn finds as `_init_fn`; a forward returns 4 values, a
 backward softmax_d. Gradients are written into the given buffers, whatever their strides; softmax_lse is read as it lies
-in memory, for its strides are not looked at (csrc/flash_attn/flash_api.cpp, `mha_bwd`, 2.5.9.post1 and 2.8.3). What the
+in memory, for its strides are ignored (csrc/flash_attn/flash_api.cpp, `mha_bwd`, 2.5.9.post1 and 2.8.3). What the
 kernels leave unwritten of an LSE is NaN.
 """
 
@@ -15,95 +15,102 @@ from typing import Any
 
 import torch
 
-from attncheck.ring.emulated_flash_attn.block import Mask, backward, forward
+from attncheck.ring.emulated_flash_attn.block import ScoreSettings, backward, forward
 from attncheck.ring.emulated_flash_attn.refusals import refuse
-from attncheck.ring.emulated_flash_attn.signatures import BLOCKS, signature
+from attncheck.ring.emulated_flash_attn.signatures import BLOCKS, make_signature
 
-Place = tuple[Any, Any, Any]  # a document's queries, its keys, its LSE: each an index
-ROUNDED = 128  # softmax_d has room for blocks of queries
-
-
-def block_functions(generation: str) -> dict[str, Any]:
-    """Return the four functions of a generation, by name; operators take the place of those made before."""
-    return {name: _function(name, generation) for name in BLOCKS}
+DocumentIndex = tuple[Any, Any, Any]  # a document's queries, its keys, its LSE: each an index
+QUERY_BLOCK = 128  # softmax_d has room for blocks of queries
 
 
-def _function(name: str, generation: str) -> Any:
-    told, body = signature(name, generation), _backward if "backward" in name else _forward
+def make_block_functions(generation: str) -> dict[str, Any]:
+    """Return the four functions of a generation, by name; new custom operators replace those registered before."""
+    return {name: _make_function(name, generation) for name in BLOCKS}
 
-    def function(*args: Any, **words: Any) -> Any:
-        bound = told.bind(*args, **words)
+
+def _make_function(name: str, generation: str) -> Any:
+    function_signature, body = make_signature(name, generation), _run_backward if "backward" in name else _run_forward
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        bound = function_signature.bind(*args, **kwargs)
         bound.apply_defaults()
         refuse(bound.arguments, generation)
         return body(bound.arguments, generation)
 
-    function.__name__, function.__signature__ = name, told  # type: ignore[attr-defined]
+    function.__name__, function.__signature__ = name, function_signature  # type: ignore[attr-defined]
     if generation < "2.7":
         return function
-    written = ("dq", "dk", "dv") if body is _backward else ()
-    operator: Callable[..., Any] = torch.library.custom_op
-    return operator(f"flash_attn::{name}", function, mutates_args=written)
+    mutated = ("dq", "dk", "dv") if body is _run_backward else ()
+    custom_op: Callable[..., Any] = torch.library.custom_op
+    return custom_op(f"flash_attn::{name}", function, mutates_args=mutated)
 
 
-def _forward(words: dict[str, Any], generation: str) -> tuple[Any, ...]:
-    q, k, v = words["q"], words["k"], words["v"]
-    out, lse = torch.zeros_like(q), q.new_full(_lse_shape(words, generation), torch.nan, dtype=torch.float32)
-    for index, (rows, keys, own) in enumerate(_documents(words, generation)):
-        out[rows], lse[own] = forward(q[rows], k[keys], v[keys], _mask(words, index))
-    dropped, state = q.new_empty(0), torch.zeros(2, dtype=torch.int64, device=q.device)
+def _run_forward(arguments: dict[str, Any], generation: str) -> tuple[Any, ...]:
+    q, k, v = arguments["q"], arguments["k"], arguments["v"]
+    out, lse = torch.zeros_like(q), q.new_full(_lse_shape(arguments, generation), torch.nan, dtype=torch.float32)
+    for index, (rows, keys, lse_index) in enumerate(_iter_documents(arguments, generation)):
+        out[rows], lse[lse_index] = forward(q[rows], k[keys], v[keys], _make_settings(arguments, index))
+    dropped, rng_state = q.new_empty(0), torch.zeros(2, dtype=torch.int64, device=q.device)
     if generation < "2.7":
-        return out, q, k, v, out, lse, dropped, state
-    return out, lse, dropped, state
+        return out, q, k, v, out, lse, dropped, rng_state
+    return out, lse, dropped, rng_state
 
 
-def _backward(words: dict[str, Any], generation: str) -> Any:
-    dout, q, k, v, out = (words[name] for name in ("dout", "q", "k", "v", "out"))
+def _run_backward(arguments: dict[str, Any], generation: str) -> Any:
+    dout, q, k, v, out = (arguments[name] for name in ("dout", "q", "k", "v", "out"))
     dq, dk, dv = (
-        torch.zeros_like(x) if words[name] is None else words[name] for name, x in (("dq", q), ("dk", k), ("dv", v))
+        torch.zeros_like(x) if arguments[name] is None else arguments[name]
+        for name, x in (("dq", q), ("dk", k), ("dv", v))
     )
-    shape = _lse_shape(words, generation)
-    lse = words["softmax_lse"].as_strided(shape, torch.empty(shape, device="meta").stride())
-    softmax_d = torch.zeros(_softmax_d_shape(words, shape), device=q.device)
-    for index, (rows, keys, own) in enumerate(_documents(words, generation)):
-        mask = _mask(words, index)
-        dq[rows], dk[keys], dv[keys], delta = backward(dout[rows], q[rows], k[keys], v[keys], out[rows], lse[own], mask)
-        begin = own[1].start + ROUNDED * index if len(shape) == 2 else 0
-        where = (*own[:-1], slice(begin, begin + delta.shape[1]))
-        softmax_d[where] = delta
+    shape = _lse_shape(arguments, generation)
+    lse = arguments["softmax_lse"].as_strided(shape, torch.empty(shape, device="meta").stride())
+    softmax_d = torch.zeros(_softmax_d_shape(arguments, shape), device=q.device)
+    for index, (rows, keys, lse_index) in enumerate(_iter_documents(arguments, generation)):
+        settings = _make_settings(arguments, index)
+        dq[rows], dk[keys], dv[keys], delta = backward(
+            dout[rows], q[rows], k[keys], v[keys], out[rows], lse[lse_index], settings
+        )
+        begin = lse_index[1].start + QUERY_BLOCK * index if len(shape) == 2 else 0
+        delta_index = (*lse_index[:-1], slice(begin, begin + delta.shape[1]))
+        softmax_d[delta_index] = delta
     return (dq, dk, dv, softmax_d) if generation < "2.7" else softmax_d
 
 
-def _mask(words: dict[str, Any], index: int) -> Mask:
-    window = words["window_size"] if "window_size" in words else (words["window_size_left"], words["window_size_right"])
-    slopes = words["alibi_slopes"]
-    if slopes is not None and slopes.dim() == 2:
-        slopes = slopes[index]
-    right = 0 if words["causal"] else window[1]
-    return Mask(words["softmax_scale"], (window[0], right), words.get("softcap", 0.0), slopes)
+def _make_settings(arguments: dict[str, Any], index: int) -> ScoreSettings:
+    if "window_size" in arguments:
+        left, right = arguments["window_size"]
+    else:
+        left, right = arguments["window_size_left"], arguments["window_size_right"]
+    if arguments["causal"]:
+        right = 0
+    alibi_slopes = arguments["alibi_slopes"]
+    if alibi_slopes is not None and alibi_slopes.dim() == 2:
+        alibi_slopes = alibi_slopes[index]
+    return ScoreSettings(arguments["softmax_scale"], (left, right), arguments.get("softcap", 0.0), alibi_slopes)
 
 
-def _documents(words: dict[str, Any], generation: str) -> Iterator[Place]:
-    """Yield where each document, or each row of a batch, has its queries, its keys and its LSE."""
-    if "cu_seqlens_q" not in words:
-        for row in range(len(words["q"])):
+def _iter_documents(arguments: dict[str, Any], generation: str) -> Iterator[DocumentIndex]:
+    """Yield the indices of the queries, the keys and the LSE of each document, or of each row of a batch."""
+    if "cu_seqlens_q" not in arguments:
+        for row in range(len(arguments["q"])):
             yield row, row, (row, slice(None), slice(None))
         return
-    ends = zip(*(pairwise(words[name].tolist()) for name in ("cu_seqlens_q", "cu_seqlens_k")))
-    for index, (rows, keys) in enumerate(ends):
+    boundaries = zip(*(pairwise(arguments[name].tolist()) for name in ("cu_seqlens_q", "cu_seqlens_k")))
+    for index, (rows, keys) in enumerate(boundaries):
         padded = (index, slice(None), slice(0, rows[1] - rows[0]))
         yield slice(*rows), slice(*keys), padded if generation < "2.6" else (slice(None), slice(*rows))
 
 
-def _lse_shape(words: dict[str, Any], generation: str) -> tuple[int, ...]:
-    q = words["q"]
-    if "cu_seqlens_q" not in words:
+def _lse_shape(arguments: dict[str, Any], generation: str) -> tuple[int, ...]:
+    q = arguments["q"]
+    if "cu_seqlens_q" not in arguments:
         return len(q), q.shape[2], q.shape[1]
     if generation < "2.6":
-        return len(words["cu_seqlens_q"]) - 1, q.shape[1], words["max_seqlen_q"]
+        return len(arguments["cu_seqlens_q"]) - 1, q.shape[1], arguments["max_seqlen_q"]
     return q.shape[1], len(q)
 
 
-def _softmax_d_shape(words: dict[str, Any], lse: tuple[int, ...]) -> tuple[int, ...]:
-    if len(lse) == 2:
-        return lse[0], lse[1] + ROUNDED * (len(words["cu_seqlens_q"]) - 1)
-    return *lse[:-1], -(-lse[-1] // ROUNDED) * ROUNDED
+def _softmax_d_shape(arguments: dict[str, Any], lse_shape: tuple[int, ...]) -> tuple[int, ...]:
+    if len(lse_shape) == 2:
+        return lse_shape[0], lse_shape[1] + QUERY_BLOCK * (len(arguments["cu_seqlens_q"]) - 1)
+    return *lse_shape[:-1], -(-lse_shape[-1] // QUERY_BLOCK) * QUERY_BLOCK

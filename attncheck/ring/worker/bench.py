@@ -1,4 +1,4 @@
-"""Times the schemes of context parallelism on all ranks, as ring-flash-attn's own benchmark calls them.
+"""Times context-parallel schemes on all ranks, with the same calls as ring-flash-attn's own benchmark.
 
 The batch table calls `…_kvpacked_func` on a row of `seqlen` tokens per rank; the varlen table calls
 `…_varlen_kvpacked_func` with four packings in turn. The local call, `flash_attn_kvpacked_func` on one rank's tokens,
@@ -25,194 +25,203 @@ from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.results.ring_timings import FLASH, FULL, RingRates, Stopwatch
 from attncheck.measure.worker.gpu_clocks import observed
-from attncheck.ring.worker.clock import timed
+from attncheck.ring.worker.clock import time_call
 from attncheck.ring.worker.rank import Member
 from attncheck.ring.worker.session import RankSession
-from attncheck.ring.worker.tasks import measured
+from attncheck.ring.worker.tasks import measure_case
 
-SECONDS = {"cuda": 1.8, "cpu": 1.0}  # of measuring for one scheme and pass, about
+MEASURING_SECONDS = {"cuda": 1.8, "cpu": 1.0}  # of measuring for one scheme and pass, about
 SILENT_SECONDS = 0.4
-MATMUL = {"cuda": 8192, "cpu": 512}
-COPY = {"cuda": 1 << 30, "cpu": 1 << 24}  # bytes
+MATMUL_SIZE = {"cuda": 8192, "cpu": 512}
+COPY_BYTES = {"cuda": 1 << 30, "cpu": 1 << 24}
 
 
-def bench(member: Member) -> None:
+def bench(context: Member) -> None:
     """Measure every item: a scheme and "parity@case" or "table@passes@seqlen@stride", or ("rates", "rates")."""
-    known = backends.load()[0]
-    cases = {document["name"]: codec.read(Case, document) for document in member.message["cases"]}
-    for index, (backend, name) in enumerate(member.message["items"]):
-        member.say({"started": index})
+    backends_by_name = backends.load()[0]
+    cases = {document["name"]: codec.read(Case, document) for document in context.message["cases"]}
+    for index, (backend, name) in enumerate(context.message["items"]):
+        context.say({"started": index})
         if backend == "rates":
-            answer = codec.plain(rates(member))
+            answer = codec.plain(measure_rates(context))
         elif name.startswith("parity@"):
-            answer = codec.plain(measured(RankSession(known[backend], member), cases[name.removeprefix("parity@")]))
+            session = RankSession(backends_by_name[backend], context)
+            answer = codec.plain(measure_case(session, cases[name.removeprefix("parity@")]))
         else:
             table, passes, seqlen, stride = name.split("@")
             answer = codec.plain(
-                _timing(member, backend, table, passes == "forward_backward", int(seqlen), int(stride))
+                _time_scheme(context, backend, table, passes == "forward_backward", int(seqlen), int(stride))
             )
-        member.say({"item": index, "answer": answer})
+        context.say({"item": index, "answer": answer})
 
 
-def _timing(member: Member, backend: str, table: str, backward: bool, seqlen: int, stride: int) -> Stopwatch:
-    make = _batch if table == "batch" else _varlen
-    call = make(member, backend, backward, seqlen, stride)
-    cycle = 1 if table == "batch" else len(member.message["packings"])
-    watch = timed(call, member.device.kind, member.group, SECONDS[member.device.kind], cycle)
-    if backend in (FLASH, FULL) or member.world_size == 1:
-        return watch
-    with silence(backend):
-        silent = timed(call, member.device.kind, member.group, SILENT_SECONDS, cycle)
-    return replace(watch, silent_ms=silent.ms)
+def _time_scheme(context: Member, backend: str, table: str, backward: bool, seqlen: int, stride: int) -> Stopwatch:
+    make_call = _make_batch_call if table == "batch" else _make_varlen_call
+    call = make_call(context, backend, backward, seqlen, stride)
+    cycle = 1 if table == "batch" else len(context.message["packings"])
+    timing = time_call(call, context.device.kind, context.group, MEASURING_SECONDS[context.device.kind], cycle)
+    if backend in (FLASH, FULL) or context.world_size == 1:
+        return timing
+    with without_communication(backend):
+        silent_timing = time_call(call, context.device.kind, context.group, SILENT_SECONDS, cycle)
+    return replace(timing, silent_ms=silent_timing.ms)
 
 
-def _tensors(member: Member, *lead: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return q, kv and dout of this rank, `lead` being what comes before the heads."""
-    shape, device = member.message["shape"], member.device.kind
+def _make_tensors(context: Member, *leading_sizes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return q, kv and dout of this rank; `leading_sizes` are the dimensions before the heads."""
+    shape, device = context.message["shape"], context.device.kind
     dtype = getattr(torch, shape["dtype"])
-    generator = torch.Generator(device=device).manual_seed(member.rank)
+    generator = torch.Generator(device=device).manual_seed(context.rank)
 
-    def normal(*size: int) -> Tensor:
+    def randn(*size: int) -> Tensor:
         return torch.randn(*size, generator=generator, device=device).to(dtype)
 
-    q = normal(*lead, shape["num_heads"], shape["head_dim"]).requires_grad_()
-    kv = normal(*lead, 2, shape["num_kv_heads"], shape["head_dim"]).requires_grad_()
-    return q, kv, normal(*lead, shape["num_heads"], shape["head_dim"])
+    q = randn(*leading_sizes, shape["num_heads"], shape["head_dim"]).requires_grad_()
+    kv = randn(*leading_sizes, 2, shape["num_kv_heads"], shape["head_dim"]).requires_grad_()
+    return q, kv, randn(*leading_sizes, shape["num_heads"], shape["head_dim"])
 
 
-def _batch(member: Member, backend: str, backward: bool, seqlen: int, stride: int) -> Callable[[], Any]:
-    q, kv, dout = _tensors(member, 1, seqlen)
+def _make_batch_call(context: Member, backend: str, backward: bool, seqlen: int, stride: int) -> Callable[[], Any]:
+    q, kv, dout = _make_tensors(context, 1, seqlen)
     if backend in (FLASH, FULL):
-        local = importlib.import_module("flash_attn").flash_attn_kvpacked_func
-        return _pass(lambda: local(q, kv, causal=backend == FLASH), (q, kv), dout, backward)
+        local_attention = importlib.import_module("flash_attn").flash_attn_kvpacked_func
+        return _make_pass(lambda: local_attention(q, kv, causal=backend == FLASH), (q, kv), dout, backward)
     scheme = getattr(ring_package.load(), f"{backend}_kvpacked_func")
-    return _pass(lambda: scheme(q, kv, causal=True), (q, kv), dout, backward)
+    return _make_pass(lambda: scheme(q, kv, causal=True), (q, kv), dout, backward)
 
 
-def _varlen(member: Member, backend: str, backward: bool, seqlen: int, stride: int) -> Callable[[], Any]:
-    q, kv, dout = _tensors(member, seqlen)
+def _make_varlen_call(context: Member, backend: str, backward: bool, seqlen: int, stride: int) -> Callable[[], Any]:
+    q, kv, dout = _make_tensors(context, seqlen)
     function: Any
     if backend == FLASH:
         function = importlib.import_module("flash_attn").flash_attn_varlen_kvpacked_func
     else:
         function = getattr(ring_package.load(), f"{backend}_kvpacked_func")
-    places = itertools.cycle([_place(member, backend, lengths, stride) for lengths in member.message["packings"]])
+    packings = itertools.cycle(
+        [_packing_arguments(context, backend, lengths, stride) for lengths in context.message["packings"]]
+    )
 
     def call() -> Any:
-        arguments, words = next(places)
-        return function(q, kv, *arguments, causal=True, **words)
+        args, kwargs = next(packings)
+        return function(q, kv, *args, causal=True, **kwargs)
 
-    return _pass(call, (q, kv), dout, backward)
+    return _make_pass(call, (q, kv), dout, backward)
 
 
-def _place(member: Member, backend: str, lengths: list[int], stride: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return how one packing is told to a function: its positional and its named arguments."""
-    ends = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=member.device.kind)
+def _packing_arguments(
+    context: Member, backend: str, lengths: list[int], stride: int
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the positional and the keyword arguments by which a function gets one packing of documents."""
+    cu_seqlens = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=context.device.kind)
     if backend == FLASH:
-        return (ends, ends, max(lengths), max(lengths)), {}
+        return (cu_seqlens, cu_seqlens, max(lengths), max(lengths)), {}
     if backend == "llama3_flash_attn_varlen":
         prepare = ring_package.load().llama3_flash_attn_prepare_cu_seqlens
-        *found, kept = prepare(ends * member.world_size, True, member.rank, member.world_size)
-        return tuple(found), {"heads_k_stride": stride, "local_k_slice": kept}
-    return (ends, max(lengths)), {}
+        global_cu_seqlens = cu_seqlens * context.world_size
+        *arguments, local_k_slice = prepare(global_cu_seqlens, True, context.rank, context.world_size)
+        return tuple(arguments), {"heads_k_stride": stride, "local_k_slice": local_k_slice}
+    return (cu_seqlens, max(lengths)), {}
 
 
-def _pass(forward: Callable[[], Tensor], leaves: tuple[Tensor, ...], dout: Tensor, backward: bool) -> Callable[[], Any]:
+def _make_pass(
+    forward: Callable[[], Tensor], leaves: tuple[Tensor, ...], dout: Tensor, backward: bool
+) -> Callable[[], Any]:
     if not backward:
 
-        def alone() -> None:
+        def run_forward() -> None:
             with torch.no_grad():
                 forward()
 
-        return alone
+        return run_forward
 
-    def together() -> None:
+    def run_forward_backward() -> None:
         for leaf in leaves:
             leaf.grad = None
         forward().backward(dout)
 
-    return together
+    return run_forward_backward
 
 
 @contextlib.contextmanager
-def silence(backend: str) -> Iterator[None]:
-    """Let a scheme of ring-flash-attn compute as it does, and send nothing: what is left of its time is its own."""
+def without_communication(backend: str) -> Iterator[None]:
+    """Let a scheme of ring-flash-attn compute as ever but send nothing: what is left of its time is its computation."""
     package = ring_package.load()
     module = importlib.import_module(f"{package.__name__}.{backend}")
-    holder, name, silent = (
-        (module, "RingComm", _SilentRing) if hasattr(module, "RingComm") else (module, "Comm", _Silent)
+    holder, name, replacement = (
+        (module, "RingComm", _SilentRingComm) if hasattr(module, "RingComm") else (module, "Comm", _SilentAllGatherComm)
     )
-    before, scatter = getattr(holder, name), dist.reduce_scatter_tensor
+    original, reduce_scatter = getattr(holder, name), dist.reduce_scatter_tensor
 
-    def keep(output: Tensor, given: Tensor, *more: Any, **words: Any) -> None:
-        output.copy_(given[: len(output)])
+    def keep_first_part(output_tensor: Tensor, input_tensor: Tensor, *args: Any, **kwargs: Any) -> None:
+        output_tensor.copy_(input_tensor[: len(output_tensor)])
 
-    setattr(holder, name, silent)
-    dist.reduce_scatter_tensor = keep  # type: ignore[assignment]
+    setattr(holder, name, replacement)
+    dist.reduce_scatter_tensor = keep_first_part  # type: ignore[assignment]
     try:
         yield
     finally:
-        setattr(holder, name, before)
-        dist.reduce_scatter_tensor = scatter
+        setattr(holder, name, original)
+        dist.reduce_scatter_tensor = reduce_scatter
 
 
-class _SilentRing:
-    """ring-flash-attn's RingComm, from which everything arrives at once: what was to be sent."""
+class _SilentRingComm:
+    """ring-flash-attn's RingComm without communication: the tensors to be sent arrive at once as received ones."""
 
     def __init__(self, group: Any) -> None:
         self.rank, self.world_size = dist.get_rank(group), dist.get_world_size(group)
 
     def send_recv_kv(self, k: Tensor, v: Tensor, *buffers: Any) -> tuple[Tensor, Tensor]:
-        """Return what was given, in tensors of their own where gradients are added to them."""
+        """Return k and v as they are; copies of them where gradients (float32) are added to them."""
         return (k.clone(), v.clone()) if k.dtype == torch.float32 else (k, v)
 
     def wait(self) -> None:
         """Wait for nothing."""
 
 
-class _Silent:
-    """ring-flash-attn's AllGatherComm, which leaves what the buffer holds."""
+class _SilentAllGatherComm:
+    """ring-flash-attn's AllGatherComm without communication: other ranks' parts stay as the buffer holds them."""
 
     def __init__(self, group: Any = None) -> None:
         pass
 
-    def all_gather(self, output: Tensor, given: Tensor) -> None:
-        """Put our own part in its place, and nothing else."""
-        output[: len(given)].copy_(given)
+    def all_gather(self, output: Tensor, part: Tensor) -> None:
+        """Copy this rank's part to the start of the output, and nothing else."""
+        output[: len(part)].copy_(part)
 
     def wait(self) -> None:
         """Wait for nothing."""
 
 
-def rates(member: Member) -> RingRates:
-    """Return what this machine does at its best: a matrix product, a copy, an exchange between neighbours."""
-    kind, group, shape = member.device.kind, member.group, member.message["shape"]
-    dtype, size = getattr(torch, shape["dtype"]), MATMUL[member.device.kind]
+def measure_rates(context: Member) -> RingRates:
+    """Return this machine's peak rates: matrix product (TFLOP/s), memory copy and exchange with a neighbour (GB/s)."""
+    kind, group, shape = context.device.kind, context.group, context.message["shape"]
+    dtype, size = getattr(torch, shape["dtype"]), MATMUL_SIZE[context.device.kind]
     a, b = (torch.randn(size, size, device=kind).to(dtype) for _ in range(2))
     with observed(kind) as clocks:
-        product = timed(lambda: torch.matmul(a, b), kind, group, SILENT_SECONDS)
-    source = torch.empty(COPY[kind], dtype=torch.uint8, device=kind).random_()
+        matmul_timing = time_call(lambda: torch.matmul(a, b), kind, group, SILENT_SECONDS)
+    source = torch.empty(COPY_BYTES[kind], dtype=torch.uint8, device=kind).random_()
     target = torch.empty_like(source)
-    copied = timed(lambda: target.copy_(source), kind, group, SILENT_SECONDS)
-    sent = _exchange(member)
-    return RingRates(2.0 * size**3 / product.ms / 1e9, 2.0 * COPY[kind] / copied.ms / 1e6, sent, clocks())
+    copy_timing = time_call(lambda: target.copy_(source), kind, group, SILENT_SECONDS)
+    exchange_rate = _measure_exchange(context)
+    tflops, copy_rate = 2.0 * size**3 / matmul_timing.ms / 1e9, 2.0 * COPY_BYTES[kind] / copy_timing.ms / 1e6
+    return RingRates(tflops, copy_rate, exchange_rate, clocks())
 
 
-def _exchange(member: Member) -> float:
-    """Return GB/s one way while every rank sends a shard's keys and values to the next, as a step of the ring does."""
-    if member.world_size == 1:
+def _measure_exchange(context: Member) -> float:
+    """Return GB/s one way while every rank sends its shard of k and v to the next, as one step of the ring does."""
+    if context.world_size == 1:
         return 0.0
-    shape, n = member.message["shape"], member.world_size
-    size = (member.message["seqlen"], shape["num_kv_heads"], shape["head_dim"])
+    shape, world_size = context.message["shape"], context.world_size
+    size = (context.message["seqlen"], shape["num_kv_heads"], shape["head_dim"])
     dtype = getattr(torch, shape["dtype"])
-    sent, got = ([torch.randn(*size, device=member.device.kind).to(dtype) for _ in range(2)] for _ in range(2))
-    target, source = (member.rank + 1) % n, (member.rank - 1) % n
+    sent, received = ([torch.randn(*size, device=context.device.kind).to(dtype) for _ in range(2)] for _ in range(2))
+    target, source = (context.rank + 1) % world_size, (context.rank - 1) % world_size
 
     def exchange() -> None:
-        pairs = [(dist.isend, x, target) for x in sent] + [(dist.irecv, x, source) for x in got]
-        operations = [dist.P2POp(operation, x, peer, group=member.group) for operation, x, peer in pairs]
+        pairs = [(dist.isend, x, target) for x in sent] + [(dist.irecv, x, source) for x in received]
+        operations = [dist.P2POp(operation, x, peer, group=context.group) for operation, x, peer in pairs]
         for request in dist.batch_isend_irecv(operations):
             request.wait()
 
-    watch = timed(exchange, member.device.kind, member.group, SILENT_SECONDS)
-    return sum(x.numel() * x.element_size() for x in sent) / watch.ms / 1e6
+    timing = time_call(exchange, context.device.kind, context.group, SILENT_SECONDS)
+    return sum(x.numel() * x.element_size() for x in sent) / timing.ms / 1e6

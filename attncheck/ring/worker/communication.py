@@ -1,8 +1,8 @@
-"""Ranks talk to each other: pair by pair, then all at once; every byte is compared, and the largest message timed.
+"""Exchanges data between ranks: pair by pair, then all at once; compares every byte, and times the largest message.
 
 The ring is ring-flash-attn's: two tensors, k's and v's, to the next rank and two from the one before, in one
-`batch_isend_irecv` (zhuzilin/ring-flash-attention 0.1.8, ring_flash_attn/utils.py, RingComm). Only those who take part
-in an exchange are in a collective; the others wait at the store, so that a fault has its place.
+`batch_isend_irecv` (zhuzilin/ring-flash-attention 0.1.8, ring_flash_attn/utils.py, RingComm). Only the ranks that take
+part in an exchange are in a collective; the others wait at the store, so that a fault is located.
 """
 
 from __future__ import annotations
@@ -20,24 +20,33 @@ import torch.distributed as dist
 
 from attncheck.core import codec
 from attncheck.core.results.collectives import CollectiveResult, Operation, WrongPlace, bandwidth
-from attncheck.ring.worker.data_check import TURNS, Compared, compare, compare_sums, parcel, share, unwritten
+from attncheck.ring.worker.data_check import (
+    TURNS,
+    Comparison,
+    compare_pattern,
+    compare_sums,
+    fill_pattern,
+    make_unwritten,
+    sum_contribution,
+)
 
 if TYPE_CHECKING:
     from attncheck.ring.worker.rank import Member
 
-BYTES = {"cuda": 64 << 20, "cpu": 8 << 20}  # of the largest message; gloo takes eight times as long for no more news
+# Of the largest message; gloo would take eight times as long on the larger one and show nothing more.
+MESSAGE_BYTES = {"cuda": 64 << 20, "cpu": 8 << 20}
 REPEATS = {"cuda": 10, "cpu": 3}  # timed
-TIMED = torch.float32
-DTYPES = (torch.uint8, torch.bfloat16, TIMED)
-ODD = 1021  # elements: no multiple of any number of ranks, of a warp or of a cache line
+TIMED_DTYPE = torch.float32
+DTYPES = (torch.uint8, torch.bfloat16, TIMED_DTYPE)
+ODD_LENGTH = 1021  # elements: no multiple of any number of ranks, of a warp or of a cache line
 UNSUPPORTED = ("does not support", "not supported", "Invalid scalar type")
 
-Prepared = tuple[Callable[[], None], Callable[[], list[Compared]]]
+PreparedExchange = tuple[Callable[[], None], Callable[[], list[Comparison]]]
 
 
 @dataclass(frozen=True)
-class Party:
-    """Those who take part in an exchange, seen from one of them. `rank` is ours among all."""
+class Subgroup:
+    """The ranks that take part in an exchange, seen from one of them; `rank` is ours in the whole group."""
 
     rank: int
     world_size: int
@@ -47,35 +56,36 @@ class Party:
 
     @property
     def size(self) -> int:
-        """How many take part."""
+        """How many ranks take part."""
         return len(self.ranks)
 
 
-def communication(member: Member) -> None:
-    """Do every exchange of the message; rank 0 answers for all who took part."""
-    for index, (operation, over) in enumerate(member.message["items"]):
-        member.say({"started": index})
-        ranks = tuple(range(member.world_size)) if over == "all" else tuple(map(int, over.split("-")))
-        party = Party(member.rank, member.world_size, ranks, member.group, member.device.kind)
-        mine = _taken_part(operation, party) if member.rank in ranks else {}
-        parts = [json.loads(part) for part in member.shared(f"exchange/{index}", json.dumps(mine))]
-        if member.leads:
-            member.say({"item": index, "answer": codec.plain(joined(operation, party, [p for p in parts if p]))})
+def communication(context: Member) -> None:
+    """Run every exchange of the message; rank 0 answers for all ranks that take part."""
+    for index, (operation, over) in enumerate(context.message["items"]):
+        context.say({"started": index})
+        ranks = tuple(range(context.world_size)) if over == "all" else tuple(map(int, over.split("-")))
+        subgroup = Subgroup(context.rank, context.world_size, ranks, context.group, context.device.kind)
+        local_part = _run_exchange(operation, subgroup) if context.rank in ranks else {}
+        parts = [json.loads(part) for part in context.shared(f"exchange/{index}", json.dumps(local_part))]
+        if context.leads:
+            result = merge_parts(operation, subgroup, [part for part in parts if part])
+            context.say({"item": index, "answer": codec.plain(result)})
 
 
-def joined(operation: Operation, party: Party, parts: Sequence[dict[str, Any]]) -> CollectiveResult:
-    """Return the exchange that the `parts`, what each rank measured, make together."""
+def merge_parts(operation: Operation, subgroup: Subgroup, parts: Sequence[dict[str, Any]]) -> CollectiveResult:
+    """Return the result of an exchange from its `parts`, the measurements of each rank."""
     reason = next((part["refused"] for part in parts if part["refused"]), "")
     if reason:
-        return CollectiveResult(operation, party.ranks, "refused", reason)
+        return CollectiveResult(operation, subgroup.ranks, "refused", reason)
     size, ms = parts[0]["bytes"], max(part["ms"] for part in parts)
     return CollectiveResult(
         operation,
-        party.ranks,
+        subgroup.ranks,
         "ok",
         bytes=size,
         ms=round(ms, 4),
-        gb_per_s=round(bandwidth(operation, party.size, size, ms), 3),
+        gb_per_s=round(bandwidth(operation, subgroup.size, size, ms), 3),
         dtypes=tuple(parts[0]["dtypes"]),
         compared=sum(part["compared"] for part in parts),
         wrong=sum(part["wrong"] for part in parts),
@@ -84,140 +94,143 @@ def joined(operation: Operation, party: Party, parts: Sequence[dict[str, Any]]) 
 
 
 def wait(requests: Sequence[Any]) -> None:
-    """Wait for every request; by this name a hanging rank's stack is known to wait for others (launch/stacks.py)."""
+    """Wait for every request; workers/stacks.py knows by this function's name that a rank waits for its peers."""
     for request in requests:
         request.wait()
 
 
-def _taken_part(operation: Operation, party: Party) -> dict[str, Any]:
-    """Exchange, compare and time; return this rank's part of the answer."""
-    found: list[Compared] = []
-    names: list[str] = []
-    refused, ms, size = "", 0.0, 0
+def _run_exchange(operation: Operation, subgroup: Subgroup) -> dict[str, Any]:
+    """Exchange, compare and time one operation; return this rank's part of the result."""
+    comparisons: list[Comparison] = []
+    dtypes: list[str] = []
+    refusal, ms, size = "", 0.0, 0
     for dtype in DTYPES:
         try:
-            for length in _lengths(operation, party, dtype):
-                size = length * dtype.itemsize * _parts(operation, party)
+            for length in _message_lengths(operation, subgroup, dtype):
+                size = length * dtype.itemsize * _tensors_per_message(operation, subgroup)
                 for turn in TURNS:
-                    call, check = _PREPARED[operation](party, turn, length, dtype)
+                    call, check = _PREPARE[operation](subgroup, turn, length, dtype)
                     call()
-                    _settle(party)
-                    found += check()
+                    _synchronize(subgroup)
+                    comparisons += check()
         except RuntimeError as error:
-            if party.device == "cuda" or not any(words in str(error) for words in UNSUPPORTED):
+            if subgroup.device == "cuda" or not any(phrase in str(error) for phrase in UNSUPPORTED):
                 raise
-            refused = str(error).splitlines()[0][:200]
+            refusal = str(error).splitlines()[0][:200]
             continue
-        names.append(str(dtype).removeprefix("torch."))
-        if dtype == TIMED:
-            ms = _timed(call, party) / (2 if operation == "send_recv" else 1)
-            found += check()
-    place = next((item.place for item in found if item.place is not None), None)
+        dtypes.append(str(dtype).removeprefix("torch."))
+        if dtype == TIMED_DTYPE:
+            ms = _time_exchange(call, subgroup) / (2 if operation == "send_recv" else 1)
+            comparisons += check()
+    first_wrong = next(
+        (comparison.first_wrong for comparison in comparisons if comparison.first_wrong is not None), None
+    )
     return {
-        "refused": "" if names else refused,
+        "refused": "" if dtypes else refusal,
         "bytes": size,
         "ms": ms,
-        "dtypes": names,
-        "compared": sum(item.elements for item in found),
-        "wrong": sum(item.wrong for item in found),
-        "place": None if place is None else asdict(place),
+        "dtypes": dtypes,
+        "compared": sum(comparison.elements for comparison in comparisons),
+        "wrong": sum(comparison.wrong for comparison in comparisons),
+        "place": None if first_wrong is None else asdict(first_wrong),
     }
 
 
-def _parts(operation: Operation, party: Party) -> int:
-    """Return how many tensors of one length make up a message: one for each rank of a group, k and v of a ring."""
-    return {"send_recv": 1, "ring": 2}.get(operation, party.size)
+def _tensors_per_message(operation: Operation, subgroup: Subgroup) -> int:
+    """Return how many tensors of one length make up a message: k and v of a ring, one per rank of a collective."""
+    return {"send_recv": 1, "ring": 2}.get(operation, subgroup.size)
 
 
-def _lengths(operation: Operation, party: Party, dtype: torch.dtype) -> Iterator[int]:
+def _message_lengths(operation: Operation, subgroup: Subgroup, dtype: torch.dtype) -> Iterator[int]:
     yield 1
-    yield ODD
-    if dtype == TIMED or (dtype == torch.bfloat16 and party.device == "cuda"):
-        yield BYTES[party.device] // dtype.itemsize // _parts(operation, party)
+    yield ODD_LENGTH
+    if dtype == TIMED_DTYPE or (dtype == torch.bfloat16 and subgroup.device == "cuda"):
+        yield MESSAGE_BYTES[subgroup.device] // dtype.itemsize // _tensors_per_message(operation, subgroup)
 
 
-def _settle(party: Party) -> None:
-    if party.device == "cuda":
+def _synchronize(subgroup: Subgroup) -> None:
+    if subgroup.device == "cuda":
         torch.cuda.synchronize()
 
 
-def _timed(call: Callable[[], None], party: Party) -> float:
-    """Return the median of the milliseconds that `call` takes."""
-    if party.device != "cuda":
-        taken = []
-        for _ in range(REPEATS[party.device]):
+def _time_exchange(call: Callable[[], None], subgroup: Subgroup) -> float:
+    """Return the median of the milliseconds of `call`."""
+    if subgroup.device != "cuda":
+        elapsed_ms = []
+        for _ in range(REPEATS[subgroup.device]):
             began = time.perf_counter()
             call()
-            taken.append((time.perf_counter() - began) * 1e3)
-        return statistics.median(taken)
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(REPEATS[party.device] + 1)]
-    marks[0].record()
-    for mark in marks[1:]:
+            elapsed_ms.append((time.perf_counter() - began) * 1e3)
+        return statistics.median(elapsed_ms)
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(REPEATS[subgroup.device] + 1)]
+    events[0].record()
+    for event in events[1:]:
         call()
-        mark.record()
+        event.record()
     torch.cuda.synchronize()
-    return statistics.median([float(before.elapsed_time(after)) for before, after in pairwise(marks)])
+    return statistics.median([float(before.elapsed_time(after)) for before, after in pairwise(events)])
 
 
-def _send_recv(party: Party, turn: int, length: int, dtype: torch.dtype) -> Prepared:
-    """There and back: the first of the pair sends, then the second."""
-    first, second = party.ranks
-    peer = second if party.rank == first else first
-    sent, got = parcel(party.rank, turn, length, dtype, party.device), unwritten(length, dtype, party.device)
+def _prepare_send_recv(subgroup: Subgroup, turn: int, length: int, dtype: torch.dtype) -> PreparedExchange:
+    """Prepare a message there and back: the first of the pair sends, then the second."""
+    first, second = subgroup.ranks
+    peer = second if subgroup.rank == first else first
+    sent = fill_pattern(subgroup.rank, turn, length, dtype, subgroup.device)
+    received = make_unwritten(length, dtype, subgroup.device)
 
     def call() -> None:
-        if party.rank == first:
-            dist.send(sent, peer, group=party.group)
-            dist.recv(got, peer, group=party.group)
+        if subgroup.rank == first:
+            dist.send(sent, peer, group=subgroup.group)
+            dist.recv(received, peer, group=subgroup.group)
         else:
-            dist.recv(got, peer, group=party.group)
-            dist.send(sent, peer, group=party.group)
+            dist.recv(received, peer, group=subgroup.group)
+            dist.send(sent, peer, group=subgroup.group)
 
-    return call, lambda: [compare(got, peer, turn, party.rank, party.world_size)]
+    return call, lambda: [compare_pattern(received, peer, turn, subgroup.rank, subgroup.world_size)]
 
 
-def _ring(party: Party, turn: int, length: int, dtype: torch.dtype) -> Prepared:
-    place = party.ranks.index(party.rank)
-    after, before = party.ranks[(place + 1) % party.size], party.ranks[place - 1]
-    sent = parcel(party.rank, turn, 2 * length, dtype, party.device).chunk(2)
-    got = unwritten(2 * length, dtype, party.device)
+def _prepare_ring(subgroup: Subgroup, turn: int, length: int, dtype: torch.dtype) -> PreparedExchange:
+    position = subgroup.ranks.index(subgroup.rank)
+    next_rank, previous_rank = subgroup.ranks[(position + 1) % subgroup.size], subgroup.ranks[position - 1]
+    sent = fill_pattern(subgroup.rank, turn, 2 * length, dtype, subgroup.device).chunk(2)
+    received = make_unwritten(2 * length, dtype, subgroup.device)
 
     def call() -> None:
         operations = []
-        for out, back in zip(sent, got.chunk(2)):
-            operations.append(dist.P2POp(dist.isend, out, after, group=party.group))
-            operations.append(dist.P2POp(dist.irecv, back, before, group=party.group))
+        for outgoing, incoming in zip(sent, received.chunk(2)):
+            operations.append(dist.P2POp(dist.isend, outgoing, next_rank, group=subgroup.group))
+            operations.append(dist.P2POp(dist.irecv, incoming, previous_rank, group=subgroup.group))
         wait(dist.batch_isend_irecv(operations))
 
-    return call, lambda: [compare(got, before, turn, party.rank, party.world_size)]
+    return call, lambda: [compare_pattern(received, previous_rank, turn, subgroup.rank, subgroup.world_size)]
 
 
-def _all_gather(party: Party, turn: int, length: int, dtype: torch.dtype) -> Prepared:
-    sent = parcel(party.rank, turn, length, dtype, party.device)
-    got = unwritten(party.size * length, dtype, party.device)
+def _prepare_all_gather(subgroup: Subgroup, turn: int, length: int, dtype: torch.dtype) -> PreparedExchange:
+    sent = fill_pattern(subgroup.rank, turn, length, dtype, subgroup.device)
+    received = make_unwritten(subgroup.size * length, dtype, subgroup.device)
 
     def call() -> None:
-        dist.all_gather_into_tensor(got, sent, group=party.group)
+        dist.all_gather_into_tensor(received, sent, group=subgroup.group)
 
     return call, lambda: [
-        compare(part, sender, turn, party.rank, party.world_size)
-        for part, sender in zip(got.chunk(party.size), party.ranks)
+        compare_pattern(part, sender, turn, subgroup.rank, subgroup.world_size)
+        for part, sender in zip(received.chunk(subgroup.size), subgroup.ranks)
     ]
 
 
-def _reduce_scatter(party: Party, turn: int, length: int, dtype: torch.dtype) -> Prepared:
-    given = share(party.rank, party.size, turn, length, dtype, party.device)
-    got = unwritten(length, dtype, party.device)
+def _prepare_reduce_scatter(subgroup: Subgroup, turn: int, length: int, dtype: torch.dtype) -> PreparedExchange:
+    contribution = sum_contribution(subgroup.rank, subgroup.size, turn, length, dtype, subgroup.device)
+    received = make_unwritten(length, dtype, subgroup.device)
 
     def call() -> None:
-        dist.reduce_scatter_tensor(got, given, group=party.group)
+        dist.reduce_scatter_tensor(received, contribution, group=subgroup.group)
 
-    return call, lambda: [compare_sums(got, party.rank, party.size, turn)]
+    return call, lambda: [compare_sums(received, subgroup.rank, subgroup.size, turn)]
 
 
-_PREPARED: dict[Operation, Callable[[Party, int, int, torch.dtype], Prepared]] = {
-    "send_recv": _send_recv,
-    "ring": _ring,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
+_PREPARE: dict[Operation, Callable[[Subgroup, int, int, torch.dtype], PreparedExchange]] = {
+    "send_recv": _prepare_send_recv,
+    "ring": _prepare_ring,
+    "all_gather": _prepare_all_gather,
+    "reduce_scatter": _prepare_reduce_scatter,
 }

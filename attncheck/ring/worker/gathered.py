@@ -1,7 +1,7 @@
-"""Makes a context-parallel backend look like one of a single device: shards the inputs, gathers the outputs.
+"""Makes a context-parallel backend look like a single-device one: shards the inputs, gathers the outputs.
 
-Every rank makes the same inputs from the seed, takes its shard, runs, and gets everybody's outputs back in the order of
-the row, so that what measures one device measures a group. Outputs travel as bytes: whatever they hold arrives.
+Every rank makes the same inputs from the seed, takes its shard, runs, and gets all ranks' outputs back in the order of
+the row, so that what measures one device measures a group. Outputs travel as bytes: any bit pattern arrives unchanged.
 """
 
 from __future__ import annotations
@@ -19,50 +19,50 @@ from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding, shards
 
-NAMES = ("out", "lse", "dq", "dk", "dv")
+OUTPUT_NAMES = ("out", "lse", "dq", "dk", "dv")
 
 
-def gathered(backend: Backend, rank: int, group: Any) -> Backend:
-    """Return `backend` with a `run` that takes and returns whole rows; all ranks of `group` must call it alike."""
+def as_single_device(backend: Backend, rank: int, group: Any) -> Backend:
+    """Return `backend` with a `run` that takes and returns complete rows; all ranks of `group` must call it alike."""
     assert backend.sharding is not None
     sharding = backend.sharding
 
     def run(inputs: Inputs, deterministic: bool) -> Outputs:
-        outputs = backend.run(shard(inputs, sharding, rank, group), deterministic)
-        return _whole(inputs, outputs, sharding, group)
+        outputs = backend.run(shard_inputs(inputs, sharding, rank, group), deterministic)
+        return _gather_outputs(inputs, outputs, sharding, group)
 
     return replace(backend, run=run)
 
 
-def shard(inputs: Inputs, sharding: Sharding, rank: int, group: Any) -> Inputs:
+def shard_inputs(inputs: Inputs, sharding: Sharding, rank: int, group: Any) -> Inputs:
     """Return the tokens of `inputs` that lie on `rank`, as tensors of their own."""
-    kept = _places(sharding, inputs.case, rank, inputs.q.device)
-    q, k, v, dout = (x[:, kept].contiguous() for x in (inputs.q, inputs.k, inputs.v, inputs.dout))
+    tokens = _token_indices(sharding, inputs.case, rank, inputs.q.device)
+    q, k, v, dout = (x[:, tokens].contiguous() for x in (inputs.q, inputs.k, inputs.v, inputs.dout))
     return replace(inputs, q=q, k=k, v=v, dout=dout, rank=rank, group=group)
 
 
-def _places(sharding: Sharding, case: Case, rank: int, device: torch.device) -> Tensor:
+def _token_indices(sharding: Sharding, case: Case, rank: int, device: torch.device) -> Tensor:
     return torch.tensor(list(chain(*shards(sharding, case, rank))), dtype=torch.int64, device=device)
 
 
-def _whole(inputs: Inputs, outputs: Outputs, sharding: Sharding, group: Any) -> Outputs:
+def _gather_outputs(inputs: Inputs, outputs: Outputs, sharding: Sharding, group: Any) -> Outputs:
     case = inputs.case
-    world = case.context_parallel_size
-    order = torch.cat([_places(sharding, case, rank, inputs.q.device) for rank in range(world)])
-    found: dict[str, Tensor | None] = {}
-    for name in NAMES:
+    world_size = case.context_parallel_size
+    order = torch.cat([_token_indices(sharding, case, rank, inputs.q.device) for rank in range(world_size)])
+    gathered: dict[str, Tensor | None] = {}
+    for name in OUTPUT_NAMES:
         local = getattr(outputs, name)
         if local is None:
-            found[name] = None
+            gathered[name] = None
             continue
-        tokens = 2 if name == "lse" else 1
-        whole = torch.cat(_exchanged(_fitting(name, local, inputs, tokens), group), tokens)
-        found[name] = torch.empty_like(whole).index_copy_(tokens, order, whole)
-    return replace(outputs, **found)  # type: ignore[arg-type]
+        token_dim = 2 if name == "lse" else 1
+        rows = torch.cat(_all_gather_bytes(_check_shape(name, local, inputs, token_dim), group), token_dim)
+        gathered[name] = torch.empty_like(rows).index_copy_(token_dim, order, rows)
+    return replace(outputs, **gathered)  # type: ignore[arg-type]
 
 
-def _fitting(name: str, local: Tensor, inputs: Inputs, tokens: int) -> Tensor:
-    """Return a rank's output. Raises ValueError where its shape would keep the others waiting for more."""
+def _check_shape(name: str, local: Tensor, inputs: Inputs, token_dim: int) -> Tensor:
+    """Return a rank's output, contiguous. Raises ValueError for a shape that would leave the other ranks waiting."""
     case = inputs.case
     length = case.seqlen_q // case.context_parallel_size
     heads = case.num_kv_heads if name in ("dk", "dv") else case.num_heads
@@ -72,7 +72,7 @@ def _fitting(name: str, local: Tensor, inputs: Inputs, tokens: int) -> Tensor:
     return local.contiguous()
 
 
-def _exchanged(local: Tensor, group: Any) -> list[Tensor]:
+def _all_gather_bytes(local: Tensor, group: Any) -> list[Tensor]:
     sent = local.view(torch.uint8)
     parts = [torch.empty_like(sent) for _ in range(dist.get_world_size(group))]
     dist.all_gather(parts, sent, group=group)

@@ -1,7 +1,7 @@
-"""Ranks under a launcher outside watch each other through the store, for nobody sees all of them from outside.
+"""A heartbeat between ranks under an outside launcher, through the store: no parent process sees all of them.
 
-A rank that cannot go on says so there, and the first rank passes it on; the first rank's beat tells the others that it
-still works: when that stops they end, whatever they wait for.
+A rank that cannot go on writes so there, and rank 0 passes it on to its parent; rank 0's heartbeat shows the others
+that it still runs: when it stops they end, whatever they wait for.
 """
 
 from __future__ import annotations
@@ -12,42 +12,43 @@ import threading
 import time
 from typing import Any
 
-from attncheck.workers.inside.mailbox import Board
+from attncheck.workers.inside.mailbox import Mailbox
 
-TICK = 0.5  # seconds between looks
-SILENCE = 30.0  # seconds without a beat after which the first rank is gone
-FAULT, BEAT = "fault", "beat"
-
-
-def tell(store: Any, rank: int, message: str) -> None:
-    """Say to all ranks that `rank` cannot go on."""
-    store.set(FAULT, json.dumps({"rank": rank, "message": message}))
+POLL_SECONDS = 0.5
+SILENCE_SECONDS = 30.0  # without a beat, after which rank 0 is taken to be gone
+FAULT_KEY, HEARTBEAT_KEY = "fault", "beat"
 
 
-def watch(store: Any, rank: int, board: Board) -> None:
-    """Start watching, in a thread that ends with us."""
-    threading.Thread(target=_lead if rank == 0 else _follow, args=(store, board), daemon=True).start()
+def report_fault(store: Any, rank: int, message: str) -> None:
+    """Write to the store that `rank` cannot go on, for rank 0 to pass on."""
+    store.set(FAULT_KEY, json.dumps({"rank": rank, "message": message}))
 
 
-def _lead(store: Any, board: Board) -> None:
+def start_heartbeat(store: Any, rank: int, mailbox: Mailbox) -> None:
+    """Start the heartbeat (rank 0), or watch it (others), in a daemon thread."""
+    run = _send_heartbeat if rank == 0 else _watch_heartbeat
+    threading.Thread(target=run, args=(store, mailbox), daemon=True).start()
+
+
+def _send_heartbeat(store: Any, mailbox: Mailbox) -> None:
     beat = 0
     while True:
-        store.set(BEAT, str(beat := beat + 1))
-        if store.check([FAULT]):
-            found = json.loads(store.get(FAULT))
-            board.fault(found["message"], found["rank"])
+        store.set(HEARTBEAT_KEY, str(beat := beat + 1))
+        if store.check([FAULT_KEY]):
+            fault = json.loads(store.get(FAULT_KEY))
+            mailbox.post_fault(fault["message"], fault["rank"])
             return
-        time.sleep(TICK)
+        time.sleep(POLL_SECONDS)
 
 
-def _follow(store: Any, board: Board) -> None:
-    heard, since = b"", time.monotonic()
-    while time.monotonic() - since < SILENCE:
+def _watch_heartbeat(store: Any, mailbox: Mailbox) -> None:
+    last_beat, changed_at = b"", time.monotonic()
+    while time.monotonic() - changed_at < SILENCE_SECONDS:
         try:
-            now = store.get(BEAT) if store.check([BEAT]) else b""
-        except Exception:  # the store went with the first rank
+            beat = store.get(HEARTBEAT_KEY) if store.check([HEARTBEAT_KEY]) else b""
+        except Exception:  # the store ended with rank 0
             break
-        if now != heard:
-            heard, since = now, time.monotonic()
-        time.sleep(TICK)
+        if beat != last_beat:
+            last_beat, changed_at = beat, time.monotonic()
+        time.sleep(POLL_SECONDS)
     os._exit(0)

@@ -1,9 +1,9 @@
-"""Puts ring-flash-attn's Hugging Face adapter to the proof inside a rank: small models, sharded, against whole ones.
+"""Checks ring-flash-attn's Hugging Face adapter inside a rank: small models on shards, against the same on full rows.
 
 Every rank builds the same model from the same seed, substitutes the attention as its users do, and runs its shard of
-one packed row forward and backward. Rank 0 has the whole model in float32 with eager attention, one document after the
-other, so that nothing rests on transformers' own handling of packed rows; and the same in the sharded model's dtype,
-whose error is what rounding alone makes.
+one packed row forward and backward. Rank 0 runs the reference: the complete row in float32 with eager attention, one
+document after the other, so that nothing rests on transformers' own handling of packed rows; and the same in the
+sharded model's dtype, whose error is that of rounding alone.
 Source: zhuzilin/ring-flash-attention 0.1.8, ring_flash_attn/adapters/hf_adapter.py.
 """
 
@@ -26,7 +26,7 @@ from attncheck.core import codec
 from attncheck.core.results.hf_adapter import SHARD, AdapterRun, Shape
 from attncheck.core.results.verdicts import Outcome
 from attncheck.ring.worker import packed_row, small_models
-from attncheck.ring.worker.packed_row import Packed
+from attncheck.ring.worker.packed_row import PackedRow
 
 if TYPE_CHECKING:
     from attncheck.ring.worker.rank import Member
@@ -34,142 +34,145 @@ if TYPE_CHECKING:
 DTYPE = torch.bfloat16
 
 
-def adapter(member: Member) -> None:
+def adapter(context: Member) -> None:
     """Measure every item, (attn_implementation, shape of model), over all ranks; rank 0 judges."""
     from attncheck.ring.worker.rank import Lost
 
     _stay_offline()
-    proof = Proof(member)
-    for index, (implementation, shape) in enumerate(member.message["items"]):
-        member.say({"started": index})
+    check = AdapterCheck(context)
+    for index, (implementation, shape) in enumerate(context.message["items"]):
+        context.say({"started": index})
         try:
-            found = proof.measure(implementation, shape)
+            run = check.measure(implementation, shape)
         except Exception as error:  # the peers may wait for us in a collective
             raise Lost(message(error)) from error
-        member.say({"item": index, "answer": codec.plain(found)})
+        context.say({"item": index, "answer": codec.plain(run)})
 
 
 def _stay_offline() -> None:
-    """Keep transformers from looking for kernels on the Hub; those in its cache are found."""
+    """Keep transformers from downloading kernels from the Hub; those in its cache are used."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     constants = sys.modules.get("huggingface_hub.constants")
     if constants is not None:
         constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
 
 
-class Proof:
+class AdapterCheck:
     """The adapter in this process, substituted once: a second substitution raises."""
 
-    def __init__(self, member: Member) -> None:
-        self.member, self.entered = member, 0
-        self.missing = member.agree(ring_package.find().missing)
-        self.broken = member.agree("" if self.missing else self._substitute())
-        self.device = torch.device("cuda", torch.cuda.current_device()) if member.device.kind == "cuda" else "cpu"
-        self.first, self.last = member.rank * SHARD, (member.rank + 1) * SHARD
+    def __init__(self, context: Member) -> None:
+        self.context, self.adapter_calls = context, 0
+        self.missing = context.agree(ring_package.find().missing)
+        self.substitution_error = context.agree("" if self.missing else self._substitute())
+        self.device = torch.device("cuda", torch.cuda.current_device()) if context.device.kind == "cuda" else "cpu"
+        self.first_token, self.end_token = context.rank * SHARD, (context.rank + 1) * SHARD
 
     def _substitute(self) -> str:
-        """Substitute transformers' flash attention, and count the adapter's calls. Return what it raises, or ""."""
+        """Substitute transformers' flash attention and count the adapter's calls. Return the error of it, or ""."""
         try:
-            ring_package.load().substitute_hf_flash_attn(self.member.group, 1)
+            ring_package.load().substitute_hf_flash_attn(self.context.group, 1)
             module: Any = sys.modules["ring_flash_attn.adapters.hf_adapter"]
-            inner = module.llama3_flash_attn_varlen_func
+            attention = module.llama3_flash_attn_varlen_func
         except BaseException as error:  # a damaged package may raise anything
-            hidden = message(error.__context__) if error.__context__ is not None else ""
-            return message(error) + (f"; it hides {hidden}" if hidden not in ("", message(error)) else "")
+            cause = message(error.__context__) if error.__context__ is not None else ""
+            return message(error) + (f"; it hides {cause}" if cause not in ("", message(error)) else "")
 
-        def counted(*arguments: Any, **words: Any) -> Any:
-            self.entered += 1
-            return inner(*arguments, **words)
+        def counting_attention(*args: Any, **kwargs: Any) -> Any:
+            self.adapter_calls += 1
+            return attention(*args, **kwargs)
 
-        module.llama3_flash_attn_varlen_func = counted
+        module.llama3_flash_attn_varlen_func = counting_attention
         return ""
 
     def measure(self, implementation: str, shape: Shape) -> AdapterRun:
-        """Return what the adapter does to a model; every rank of the group must ask for the same."""
-        ranks = self.member.world_size
-        blank = AdapterRun(implementation, shape, "ok", ranks=ranks, shimmed_names=ring_package.put_back())
-        if self.missing or self.broken:
+        """Return what the adapter does to a model; every rank of the group must call it with the same arguments."""
+        ranks = self.context.world_size
+        run = AdapterRun(implementation, shape, "ok", ranks=ranks, shimmed_names=ring_package.put_back())
+        if self.missing or self.substitution_error:
             outcome: Outcome = "skipped" if self.missing else "raised"
-            return replace(blank, outcome=outcome, reason=self.missing or self.broken)
-        model, selected, reason = small_models.selected(
-            shape, implementation, DTYPE, self.device, self.member.device.emulated
+            return replace(run, outcome=outcome, reason=self.missing or self.substitution_error)
+        model, selected, reason = small_models.select_model(
+            shape, implementation, DTYPE, self.device, self.context.device.emulated
         )
-        reason = self.member.agree(reason)
+        reason = self.context.agree(reason)
         if reason or model is None:
-            return replace(blank, outcome="skipped", reason=reason)
-        blank = replace(blank, selected=selected, layers=model.config.num_hidden_layers)
-        row = self._row()
-        logits, gradients = self._sharded(model, row, backward=True)
-        entered = self._fewest(self.entered)
-        elsewhere, _ = self._sharded(model, self._changed(row, row.edges[1], SHARD))
-        document, _ = self._sharded(model, self._changed(row, 0, row.edges[1]))
-        beyond = slice((ranks - 1) * SHARD, row.edges[2])
-        found = replace(
-            blank,
-            entered=entered,
-            reaches=not torch.equal(logits[beyond], elsewhere[beyond]),
-            leaks=not torch.equal(logits[row.edges[1] :], document[row.edges[1] :]),
+            return replace(run, outcome="skipped", reason=reason)
+        run = replace(run, selected=selected, layers=model.config.num_hidden_layers)
+        row = self._make_row()
+        logits, gradients = self._run_sharded(model, row, backward=True)
+        fewest_calls = self._min_over_ranks(self.adapter_calls)
+        with_other_shard, _ = self._run_sharded(model, self._change_tokens(row, row.cu_seqlens[1], SHARD))
+        with_other_document, _ = self._run_sharded(model, self._change_tokens(row, 0, row.cu_seqlens[1]))
+        last_shard = slice((ranks - 1) * SHARD, row.cu_seqlens[2])
+        run = replace(
+            run,
+            entered=fewest_calls,
+            reaches=not torch.equal(logits[last_shard], with_other_shard[last_shard]),
+            leaks=not torch.equal(logits[row.cu_seqlens[1] :], with_other_document[row.cu_seqlens[1] :]),
         )
-        return self._judged(found, row, logits, gradients) if self.member.leads else found
+        return self._judge_errors(run, row, logits, gradients) if self.context.leads else run
 
-    def _row(self) -> Packed:
-        """Return a short document, one that reaches from the first shard into the last, and another short one."""
-        size, generator = self.member.world_size * SHARD, torch.Generator().manual_seed(1)
+    def _make_row(self) -> PackedRow:
+        """Return a row of three documents: a short one, one from the first shard into the last, another short one."""
+        size, generator = self.context.world_size * SHARD, torch.Generator().manual_seed(1)
         short = SHARD // 8
         tokens, labels = torch.randint(small_models.VOCABULARY, (2, size), generator=generator).to(self.device)
-        return Packed(tokens, labels, tuple(accumulate((0, short, size - 2 * short, short))))
+        return PackedRow(tokens, labels, tuple(accumulate((0, short, size - 2 * short, short))))
 
-    def _changed(self, row: Packed, start: int, stop: int) -> Packed:
+    def _change_tokens(self, row: PackedRow, start: int, stop: int) -> PackedRow:
         tokens = row.tokens.clone()
         tokens[start:stop] = (tokens[start:stop] + 1) % small_models.VOCABULARY
         return replace(row, tokens=tokens)
 
-    def _sharded(self, model: Any, row: Packed, backward: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Return the logits of the whole row, (tokens, vocabulary), and the gradients summed over the ranks."""
-        package, group = ring_package.load(), self.member.group
-        edges = torch.tensor(row.edges, dtype=torch.int32, device=self.device)
-        package.update_ring_flash_attn_params(edges, group)
-        positions = packed_row.positions(row.pieces(self.first, self.last), self.device)
-        self.entered = 0
-        mine = slice(self.first, self.last)
+    def _run_sharded(self, model: Any, row: PackedRow, backward: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Return the logits of the complete row, (tokens, vocabulary), and the gradients summed over the ranks."""
+        package, group = ring_package.load(), self.context.group
+        cu_seqlens = torch.tensor(row.cu_seqlens, dtype=torch.int32, device=self.device)
+        package.update_ring_flash_attn_params(cu_seqlens, group)
+        positions = packed_row.position_ids(row.pieces(self.first_token, self.end_token), self.device)
+        self.adapter_calls = 0
+        shard = slice(self.first_token, self.end_token)
         with torch.set_grad_enabled(backward):
-            logits = model(input_ids=row.tokens[None, mine], position_ids=positions[None], use_cache=False).logits[0]
+            logits = model(input_ids=row.tokens[None, shard], position_ids=positions[None], use_cache=False).logits[0]
         local = logits.detach().float().contiguous()
-        parts = [torch.empty_like(local) for _ in range(self.member.world_size)]
+        parts = [torch.empty_like(local) for _ in range(self.context.world_size)]
         dist.all_gather(parts, local, group=group)
         if not backward:
             return torch.cat(parts), None
-        gradients = packed_row.gradients(model, logits, row.labels[mine], len(row.tokens))
+        gradients = packed_row.compute_gradients(model, logits, row.labels[shard], len(row.tokens))
         dist.all_reduce(gradients, group=group)
         return torch.cat(parts), gradients
 
-    def _fewest(self, count: int) -> int:
-        found = torch.tensor([count], device=self.device)
-        dist.all_reduce(found, dist.ReduceOp.MIN, group=self.member.group)
-        return int(found)
+    def _min_over_ranks(self, count: int) -> int:
+        minimum = torch.tensor([count], device=self.device)
+        dist.all_reduce(minimum, dist.ReduceOp.MIN, group=self.context.group)
+        return int(minimum)
 
-    def _judged(self, found: AdapterRun, row: Packed, logits: Tensor, gradients: Tensor | None) -> AdapterRun:
-        """Return the errors against the whole model, and which wrong one the logits are nearest to."""
+    def _judge_errors(self, run: AdapterRun, row: PackedRow, logits: Tensor, gradients: Tensor | None) -> AdapterRun:
+        """Return the run with its errors against the reference, and which wrong model the logits are nearest to."""
         assert gradients is not None
-        exact, exact_gradients = packed_row.whole(small_models.eager(found.shape, DTYPE, self.device).float(), row)
-        same, same_gradients = packed_row.whole(small_models.eager(found.shape, DTYPE, self.device), row)
-        wrong = {name: packed_row.relative(logits, other) for name, other in self._wrong(found.shape, row)}
-        nearest = min(wrong, key=lambda name: wrong[name])
+        model = small_models.make_eager_model(run.shape, DTYPE, self.device).float()
+        exact, exact_gradients = packed_row.run_row(model, row)
+        model = small_models.make_eager_model(run.shape, DTYPE, self.device)
+        rounded, rounded_gradients = packed_row.run_row(model, row)
+        wrong_logits = self._iter_wrong_logits(run.shape, row)
+        wrong_errors = {name: packed_row.relative_error(logits, wrong) for name, wrong in wrong_logits}
+        nearest = min(wrong_errors, key=lambda name: wrong_errors[name])
         return replace(
-            found,
-            error=packed_row.relative(logits, exact),
-            rounding=packed_row.relative(same, exact),
-            gradient_error=packed_row.relative(gradients, exact_gradients),
-            gradient_rounding=packed_row.relative(same_gradients, exact_gradients),
+            run,
+            error=packed_row.relative_error(logits, exact),
+            rounding=packed_row.relative_error(rounded, exact),
+            gradient_error=packed_row.relative_error(gradients, exact_gradients),
+            gradient_rounding=packed_row.relative_error(rounded_gradients, exact_gradients),
             nearest=nearest,
-            nearest_error=wrong[nearest],
+            nearest_error=wrong_errors[nearest],
         )
 
-    def _wrong(self, shape: Shape, row: Packed) -> Iterator[tuple[str, Tensor]]:
-        """Yield models that attend wrongly, in words, and their logits."""
-        ranks = range(self.member.world_size)
-        apart = [piece for rank in ranks for piece in row.pieces(rank * SHARD, (rank + 1) * SHARD)]
-        whole = small_models.eager(shape, DTYPE, self.device).float()
-        yield "each shard by itself", packed_row.logits(whole, row, apart).detach()
-        for words, model in small_models.spoilt(shape, DTYPE, self.device):
-            yield words, packed_row.logits(model.float(), row, row.documents()).detach()
+    def _iter_wrong_logits(self, shape: Shape, row: PackedRow) -> Iterator[tuple[str, Tensor]]:
+        """Yield the ways to attend wrongly, in words, and the logits each gives."""
+        ranks = range(self.context.world_size)
+        shard_pieces = [piece for rank in ranks for piece in row.pieces(rank * SHARD, (rank + 1) * SHARD)]
+        reference = small_models.make_eager_model(shape, DTYPE, self.device).float()
+        yield "each shard by itself", packed_row.compute_logits(reference, row, shard_pieces).detach()
+        for description, model in small_models.iter_damaged_models(shape, DTYPE, self.device):
+            yield description, packed_row.compute_logits(model.float(), row, row.documents()).detach()

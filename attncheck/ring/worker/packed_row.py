@@ -1,4 +1,4 @@
-"""One packed row through a model: its documents one after the other, logits, and gradients of every parameter."""
+"""One packed row through a model: its documents one by one, their logits, and the gradients of every parameter."""
 
 from __future__ import annotations
 
@@ -11,60 +11,60 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-Span = tuple[int, int, int]  # first token, last token + 1, position of the first in its document
+Piece = tuple[int, int, int]  # first token, last token + 1, position of the first in its document
 
 
 @dataclass(frozen=True)
-class Packed:
-    """A packed row: its tokens, what they are to predict, and where its documents begin and end."""
+class PackedRow:
+    """A packed row: its tokens and labels, `(tokens,)`, and where its documents begin and end."""
 
     tokens: Tensor
     labels: Tensor
-    edges: tuple[int, ...]
+    cu_seqlens: tuple[int, ...]
 
-    def documents(self) -> list[Span]:
-        """Return the documents."""
-        return [(start, stop, 0) for start, stop in pairwise(self.edges)]
+    def documents(self) -> list[Piece]:
+        """Return the documents, each from its first token to its last."""
+        return [(start, stop, 0) for start, stop in pairwise(self.cu_seqlens)]
 
-    def pieces(self, start: int, stop: int) -> list[Span]:
+    def pieces(self, start: int, stop: int) -> list[Piece]:
         """Return the pieces of documents that lie between two tokens, with their positions."""
         cut = [(max(a, start), min(b, stop), max(a, start) - a) for a, b, _ in self.documents()]
         return [piece for piece in cut if piece[0] < piece[1]]
 
 
-def positions(pieces: Sequence[Span], device: Any) -> Tensor:
-    """Return the position of each token of the pieces in its document."""
+def position_ids(pieces: Sequence[Piece], device: Any) -> Tensor:
+    """Return the position of each token of the pieces in its document, `(tokens,)`."""
     return torch.cat([torch.arange(first, first + stop - start, device=device) for start, stop, first in pieces])
 
 
-def logits(model: Any, row: Packed, pieces: Sequence[Span]) -> Tensor:
-    """Return the logits of pieces of a row, each by itself, in float32: (tokens, vocabulary)."""
-    found = []
+def compute_logits(model: Any, row: PackedRow, pieces: Sequence[Piece]) -> Tensor:
+    """Return the logits of pieces of a row, each run by itself, in float32: `(tokens, vocabulary)`."""
+    parts = []
     for piece in pieces:
-        tokens, places = row.tokens[None, piece[0] : piece[1]], positions([piece], row.tokens.device)[None]
-        found.append(model(input_ids=tokens, position_ids=places, use_cache=False).logits[0])
-    return torch.cat(found).float()
+        tokens, positions = row.tokens[None, piece[0] : piece[1]], position_ids([piece], row.tokens.device)[None]
+        parts.append(model(input_ids=tokens, position_ids=positions, use_cache=False).logits[0])
+    return torch.cat(parts).float()
 
 
-def whole(model: Any, row: Packed) -> tuple[Tensor, Tensor]:
-    """Return the logits and the gradients of the model on the whole row."""
-    found = logits(model, row, row.documents())
-    return found.detach(), gradients(model, found, row.labels, len(row.tokens))
+def run_row(model: Any, row: PackedRow) -> tuple[Tensor, Tensor]:
+    """Return the logits and the gradients of the model on a complete row, document by document."""
+    logits = compute_logits(model, row, row.documents())
+    return logits.detach(), compute_gradients(model, logits, row.labels, len(row.tokens))
 
 
-def gradients(model: Any, predicted: Tensor, labels: Tensor, count: int) -> Tensor:
+def compute_gradients(model: Any, logits: Tensor, labels: Tensor, count: int) -> Tensor:
     """Return the gradients of the loss, a sum over `labels` by `count`, as one float32 vector over all parameters.
 
     A parameter that is not used has zeros.
     """
-    loss = cross_entropy(predicted.float(), labels, reduction="sum") / count
+    loss = cross_entropy(logits.float(), labels, reduction="sum") / count
     parameters = list(model.parameters())
-    found = torch.autograd.grad(loss, parameters, allow_unused=True)
-    pairs = zip(parameters, found, strict=True)
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    pairs = zip(parameters, gradients, strict=True)
     return torch.cat([(torch.zeros_like(p) if g is None else g).flatten().float() for p, g in pairs])
 
 
-def relative(got: Tensor, wanted: Tensor) -> float:
-    """Return the Frobenius norm of the error over that of what was wanted; a NaN counts as 1e30."""
-    error = float((got.double() - wanted.double()).norm() / wanted.double().norm())
+def relative_error(actual: Tensor, expected: Tensor) -> float:
+    """Return the Frobenius norm of the error over that of the expected tensor; a NaN counts as 1e30."""
+    error = float((actual.double() - expected.double()).norm() / expected.double().norm())
     return error if error < 1e30 else 1e30

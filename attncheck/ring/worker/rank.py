@@ -1,4 +1,4 @@
-"""The inside of a rank: meets its peers, then runs the task of its job together with them."""
+"""The inside of a rank process: joins the group of its peers, then runs its job's task together with them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attncheck.attention.backend import Device
-from attncheck.workers.inside.mailbox import Board
+from attncheck.workers.inside.mailbox import Mailbox
 from attncheck.workers.inside.worker import die_with_parent, load_task
 
 if TYPE_CHECKING:
     pass
 
-FOREVER = 3600.0  # whoever has said that it cannot go on waits to be stopped, so that its peers do not fail after it
+LINGER_SECONDS = 3600.0  # a failed rank waits to be stopped, so that its peers do not fail after it
 
 
 @dataclass
 class Member:
-    """One rank of a group: where it stands, what it was told, and the board it writes to."""
+    """What a task gets on one rank: its rank, process group, store, device, the job's message and the mailbox."""
 
     rank: int
     world_size: int
@@ -35,32 +35,33 @@ class Member:
     store: Any
     device: Device
     message: dict[str, Any]
-    board: Board
+    mailbox: Mailbox
     agreed: int = 0  # how often the ranks have agreed on something
 
     @property
     def leads(self) -> bool:
-        """Whether this rank speaks for the group."""
+        """Whether this is rank 0, which sends documents for the group."""
         return self.rank == 0
 
     def say(self, document: dict[str, Any]) -> None:
-        """Say something to attncheck, if we lead."""
+        """Send a document to the parent process, on rank 0 alone."""
         if self.leads:
-            self.board.say(document)
+            self.mailbox.post(document)
 
     def agree(self, reason: str) -> str:
-        """Return the first reason against an item that any rank has, "" where none: all ranks must do alike.
+        """Return the first reason against an item that any rank has, "" where none: all ranks must act alike.
 
         Through the store, not by a collective of objects, which wants numpy.
         """
         self.agreed += 1
-        return next((found for found in self.shared(f"agree/{self.agreed}", reason) if found), "")
+        reasons = self.shared(f"agree/{self.agreed}", reason)
+        return next((reason for reason in reasons if reason), "")
 
     def shared(self, key: str, text: str) -> list[str]:
-        """Return what every rank says under `key`; none goes on before all have said it."""
+        """Return every rank's `text` under `key`, in the order of ranks; returns when all ranks have set it."""
         names = [f"{key}/{rank}" for rank in range(self.world_size)]
         self.store.set(names[self.rank], text)
-        while not self.store.check(names):  # a blocking get would keep the watching thread from the store
+        while not self.store.check(names):  # a blocking get would keep the heartbeat's thread from the store
             time.sleep(0.001)
         return [self.store.get(name).decode() for name in names]
 
@@ -70,97 +71,98 @@ class Lost(Exception):
 
 
 def main(folder: str) -> None:
-    """Serve the job in `folder`; ends the process."""
+    """Run the job in `folder`; ends the process."""
     os.dup2(2, 1)
     die_with_parent()
-    threading.Thread(target=_end_with_input, args=(folder,), daemon=True).start()
+    threading.Thread(target=_exit_when_stdin_closes, args=(folder,), daemon=True).start()
     warnings.simplefilter("ignore")
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    stream = open(Path(folder) / f"stack-{rank}.txt", "w")  # noqa: SIM115 - open for as long as we live
+    stream = open(Path(folder) / f"stack-{rank}.txt", "w")  # noqa: SIM115 - open until the process ends
     faulthandler.register(signal.SIGUSR1, file=stream, all_threads=True)
-    board = Board(folder, rank)
+    mailbox = Mailbox(folder, rank)
     message = json.loads((Path(folder) / "job.json").read_text())
-    member = None
+    context = None
     try:
-        member = _join(rank, world_size, message, board)
-        load_task(message["task"])(member)
+        context = _join_group(rank, world_size, message, mailbox)
+        load_task(message["task"])(context)
     except BaseException as error:
-        _lost(error, board, member)
-        time.sleep(FOREVER)
+        _report_failure(error, mailbox, context)
+        time.sleep(LINGER_SECONDS)
     sys.stderr.flush()
     os._exit(0)
 
 
-def _lost(error: BaseException, board: Board, member: Member | None) -> None:
-    """Say why this rank cannot go on: to attncheck, and under a launcher outside to the first rank."""
+def _report_failure(error: BaseException, mailbox: Mailbox, context: Member | None) -> None:
+    """Report why this rank cannot go on: to the parent, and under an outside launcher to rank 0."""
     from attncheck.attention.device import message
-    from attncheck.ring.worker.heartbeat import tell
+    from attncheck.ring.worker.heartbeat import report_fault
 
-    told = str(error) if isinstance(error, Lost) else message(error)
-    board.fault(told)
-    if member is not None and member.message["joined"]:
-        tell(member.store, member.rank, told)
+    reason = str(error) if isinstance(error, Lost) else message(error)
+    mailbox.post_fault(reason)
+    if context is not None and context.message["joined"]:
+        report_fault(context.store, context.rank, reason)
 
 
-def _end_with_input(folder: str) -> None:
-    """End when standard input does, the launcher with us: attncheck is gone, whatever took it."""
+def _exit_when_stdin_closes(folder: str) -> None:
+    """End when standard input does, and the launcher too: attncheck is gone, for whatever reason."""
     parent = os.getppid()
     while sys.stdin.buffer.read(1):
         pass
     shutil.rmtree(folder, ignore_errors=True)
-    if parent > 1 and "TORCHELASTIC_RUN_ID" in os.environ and os.getppid() == parent and _launched_by_us(folder):
+    if parent > 1 and "TORCHELASTIC_RUN_ID" in os.environ and os.getppid() == parent and _is_launched_by_us(folder):
         os.kill(parent, signal.SIGKILL)
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
-def _launched_by_us(folder: str) -> bool:
+def _is_launched_by_us(folder: str) -> bool:
     return os.environ.get("TORCHELASTIC_RUN_ID") == Path(folder).name
 
 
-def _join(rank: int, world_size: int, message: dict[str, Any], board: Board) -> Member:
-    """Open the device and meet the others. Raises `Lost`."""
+def _join_group(rank: int, world_size: int, message: dict[str, Any], mailbox: Mailbox) -> Member:
+    """Open the device and join the group of all ranks. Raises `RankFailed`."""
     import torch
 
     from attncheck.attention.device import device_of
-    from attncheck.ring.worker.rendezvous import NotMet, meet
+    from attncheck.ring.worker.rendezvous import RendezvousFailed, rendezvous
 
     torch.set_num_threads(message["threads"])
     kind = message["device"]
     if kind == "auto":
         kind = "cuda" if torch.cuda.is_available() else "cpu"
     if kind == "cuda":
-        local, visible = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-        if local >= visible:
-            board.say({"unanswered": f"a ring of {world_size} needs a GPU for each rank here; {visible} can be seen"})
-            time.sleep(FOREVER)
-        torch.cuda.set_device(local)
+        local_rank, visible_gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+        if local_rank >= visible_gpus:
+            reason = f"a ring of {world_size} needs a GPU for each rank here; {visible_gpus} can be seen"
+            mailbox.post({"unanswered": reason})
+            time.sleep(LINGER_SECONDS)
+        torch.cuda.set_device(local_rank)
     if message.get("emulate"):
         from attncheck.ring import emulated_flash_attn
 
         emulated_flash_attn.install(message["emulate"])
     try:
-        group, store, facts = meet(
+        group, store, facts = rendezvous(
             kind, rank, world_size, message["rendezvous_seconds"], message["seconds"], message["sequence"]
         )
-    except NotMet as error:
+    except RendezvousFailed as error:
         raise Lost(str(error)) from None
     if message["joined"]:
-        from attncheck.ring.worker.heartbeat import watch
+        from attncheck.ring.worker.heartbeat import start_heartbeat
 
-        watch(store, rank, board)
+        start_heartbeat(store, rank, mailbox)
     device = replace(device_of(kind), ranks=world_size, emulated=bool(message.get("emulate")))
-    member = Member(rank, world_size, group, store, device, message, board)
-    told = {"kind": kind, "name": device.name, "torch": torch.__version__}
-    told["shimmed_names"] = _put_back() if message.get("shim", True) else []
-    member.say({"ready": told, "facts": facts})
-    return member
+    context = Member(rank, world_size, group, store, device, message, mailbox)
+    device_document = {"kind": kind, "name": device.name, "torch": torch.__version__}
+    device_document["shimmed_names"] = _shimmed_names() if message.get("shim", True) else []
+    context.say({"ready": device_document, "facts": facts})
+    return context
 
 
-def _put_back() -> list[str]:
+def _shimmed_names() -> list[str]:
     from attncheck.attention.calls import ring_package
 
     try:
         ring_package.load()
-    except Exception:  # its own backends will say so
+    except Exception:  # the package's own backends report it
         return []
     return list(ring_package.put_back())

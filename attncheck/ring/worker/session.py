@@ -1,4 +1,4 @@
-"""A backend that computes over ranks, measured: each rank does its part, rank 0 has the reference and judges."""
+"""Measures a context-parallel backend: each rank computes its part, rank 0 has the reference and judges."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from attncheck.core.cases import Case
 from attncheck.core.results.verdicts import Run
 from attncheck.core.sharding import owner
 from attncheck.measure.worker.session import Session
-from attncheck.ring.worker.gathered import gathered
+from attncheck.ring.worker.gathered import as_single_device
 
 if TYPE_CHECKING:
     from attncheck.ring.worker.rank import Member
 
 
-def _unimportable(backend: Backend) -> str:
-    """Return why the package of a backend cannot be imported here: every case would lose a group over it."""
+def _import_error(backend: Backend) -> str:
+    """Return why the package of a backend cannot be imported here ("": it can); each case would lose a group by it."""
     if backend.package != ring_package.NAME:
         return ""
     try:
@@ -32,29 +32,29 @@ def _unimportable(backend: Backend) -> str:
 
 
 class RankSession:
-    """One backend at work on a group of ranks, case after case."""
+    """One backend that a group of ranks measures, case after case."""
 
-    def __init__(self, backend: Backend, member: Member, others: Sequence[Backend] = ()) -> None:
-        self.backend, self.member = backend, member
-        self.broken = member.agree(_unimportable(backend))
-        whole = gathered(backend, member.rank, member.group)
+    def __init__(self, backend: Backend, context: Member, others: Sequence[Backend] = ()) -> None:
+        self.backend, self.context = backend, context
+        self.import_error = context.agree(_import_error(backend))
+        single_device = as_single_device(backend, context.rank, context.group)
+        if context.device.kind != "cuda":
+            single_device = replace(single_device, kernel_pattern="")  # plain torch has no backend's kernels
         self._session = Session(
-            whole
-            if member.device.kind == "cuda"
-            else replace(whole, kernel_pattern=""),  # plain torch has nobody's kernels
-            member.device,
+            single_device,
+            context.device,
             others,
             math.inf,
-            judging=member.leads,
-            watching=member.device.kind == "cuda",
+            judging=context.leads,
+            watching=context.device.kind == "cuda",
         )
 
     def measure(self, case: Case) -> Run:
-        """Return what the backend does with `case`; every rank of the group must ask for the same."""
+        """Return what the backend does with `case`; every rank of the group must call it with the same case."""
         run = self._session.preflight(case)
-        if self.broken and run.outcome == "ok":
-            return replace(run, outcome="raised", reason=self.broken)
-        reason = self.member.agree("" if run.outcome == "ok" else run.reason)
+        if self.import_error and run.outcome == "ok":
+            return replace(run, outcome="raised", reason=self.import_error)
+        reason = self.context.agree("" if run.outcome == "ok" else run.reason)
         if reason:
             return replace(run, outcome=run.outcome if run.outcome != "ok" else "skipped", reason=reason)
         run = self._session.attempt(run)

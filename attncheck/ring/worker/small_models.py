@@ -30,10 +30,10 @@ SIZES: dict[str, Any] = {
 }
 
 
-def selected(
+def select_model(
     shape: Shape, implementation: str, dtype: torch.dtype, device: Any, emulated: bool
 ) -> tuple[Any, str, str]:
-    """Return the model with the implementation, how it came by it, and why it cannot have it ("": it has).
+    """Return the model with the implementation, how it got it, and why it cannot have it ("": it has).
 
     transformers gives flash_attention_2 only where flash-attn is installed, and not to a model with sinks; there it is
     written into the configuration after construction, as a training script can do.
@@ -42,48 +42,48 @@ def selected(
 
     if shape == "sinks" and not hasattr(transformers, "GptOssConfig"):
         return None, "", f"transformers {transformers.__version__} has no model with sinks"
-    refused = ""
+    refusal = ""
     if not (emulated and implementation == HOOKED):
         try:
-            model = made(shape, implementation, dtype, device)
-            got = model.config._attn_implementation
-            return model, "" if got == implementation else f"transformers made it {got}", ""
+            model = make_model(shape, implementation, dtype, device)
+            actual = model.config._attn_implementation
+            return model, "" if actual == implementation else f"transformers made it {actual}", ""
         except (ImportError, ValueError, OSError, RuntimeError) as error:
-            refused = message(error)
+            refusal = message(error)
             if implementation != HOOKED or shape != "sinks":
-                return None, "", refused
+                return None, "", refusal
     if not hasattr(transformers.modeling_utils, "ALL_ATTENTION_FUNCTIONS"):
         return None, "", f"transformers {transformers.__version__} chooses the attention's class at construction only"
-    model = made(shape, "eager", dtype, device)
+    model = make_model(shape, "eager", dtype, device)
     model.config._attn_implementation = implementation
-    why = refused or "flash-attn is emulated"
-    return model, f"written into the configuration after construction ({why})", ""
+    reason = refusal or "flash-attn is emulated"
+    return model, f"written into the configuration after construction ({reason})", ""
 
 
-def eager(shape: Shape, dtype: torch.dtype, device: Any) -> Any:
+def make_eager_model(shape: Shape, dtype: torch.dtype, device: Any) -> Any:
     """Return the model with transformers' eager attention."""
-    return made(shape, "eager", dtype, device)
+    return make_model(shape, "eager", dtype, device)
 
 
-def spoilt(shape: Shape, dtype: torch.dtype, device: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the ways in which an adapter may drop what a model has, in words, and the model without it."""
+def iter_damaged_models(shape: Shape, dtype: torch.dtype, device: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each part of a model that an adapter may drop, in words, and the model without it."""
     if shape in WINDOWS:
-        yield "without its window", made(shape, "eager", dtype, device, sliding_window=None)
-        wider = WINDOWS[shape] + 1
-        yield "with a window one token wider", made(shape, "eager", dtype, device, sliding_window=wider)
+        yield "without its window", make_model(shape, "eager", dtype, device, sliding_window=None)
+        wider_window = WINDOWS[shape] + 1
+        yield "with a window one token wider", make_model(shape, "eager", dtype, device, sliding_window=wider_window)
     elif shape == "sinks":
-        model = made(shape, "eager", dtype, device)
+        model = make_model(shape, "eager", dtype, device)
         for layer in model.model.layers:
             layer.self_attn.sinks.data.fill_(-1e4)  # in bfloat16's and float16's range; e^-10000 is nothing
         yield "without its sinks", model
 
 
-def made(shape: Shape, implementation: str, dtype: torch.dtype, device: Any, **changed: Any) -> Any:
-    """Return a model in eval mode; the same weights for the same shape, whatever `changed`."""
+def make_model(shape: Shape, implementation: str, dtype: torch.dtype, device: Any, **changes: Any) -> Any:
+    """Return a model in eval mode; the same weights for the same shape, whatever its configuration's `changes`."""
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(SEED)
-    model = AutoModelForCausalLM.from_config(_configuration(shape, changed), attn_implementation=implementation)
+    model = AutoModelForCausalLM.from_config(_make_config(shape, changes), attn_implementation=implementation)
     if shape == "sinks":
         generator = torch.Generator().manual_seed(SEED)
         for layer in model.model.layers:
@@ -92,12 +92,12 @@ def made(shape: Shape, implementation: str, dtype: torch.dtype, device: Any, **c
     return model.to(dtype).to(device).eval()
 
 
-def _configuration(shape: Shape, changed: dict[str, Any]) -> Any:
+def _make_config(shape: Shape, changes: dict[str, Any]) -> Any:
     import transformers
 
     if shape == "plain":
         return transformers.LlamaConfig(**SIZES)
     if shape in WINDOWS:
-        return transformers.MistralConfig(**{**SIZES, "sliding_window": WINDOWS[shape], **changed})
+        return transformers.MistralConfig(**{**SIZES, "sliding_window": WINDOWS[shape], **changes})
     experts = {"num_local_experts": 2, "num_experts_per_tok": 2, "layer_types": ["full_attention"] * 2}
-    return transformers.GptOssConfig(**{**SIZES, **experts, **changed})
+    return transformers.GptOssConfig(**{**SIZES, **experts, **changes})

@@ -1,4 +1,4 @@
-"""The tasks of a rank: measure parity over all ranks, repeat."""
+"""Two tasks of a rank: measure parity over all ranks, and determinism of repeated calls."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ from attncheck.ring.worker.rank import Lost, Member
 
 # ring-flash-attn merges blocks in a torch.jit.script function (ring_flash_attn/utils.py), which is compiled anew after
 # its first calls: those have other bits than all later ones, in every process alike.
-SETTLING = 3
+WARM_UP_CALLS = 3
 
 
-def parity(member: Member) -> None:
+def parity(context: Member) -> None:
     """Measure every item with its backend, over all ranks; rank 0 judges."""
     from attncheck.ring.worker.session import RankSession
 
-    known = backends.load()[0]
+    backends_by_name = backends.load()[0]
     sessions: dict[str, RankSession] = {}
-    for index, case, backend in _items(member, known):
-        session = sessions.setdefault(backend.name, RankSession(backend, member, tuple(known.values())))
-        member.say({"item": index, "answer": codec.plain(measured(session, case))})
+    for index, case, backend in _iter_items(context, backends_by_name):
+        session = sessions.setdefault(backend.name, RankSession(backend, context, tuple(backends_by_name.values())))
+        context.say({"item": index, "answer": codec.plain(measure_case(session, case))})
 
 
-def measured(session: RankSession, case: Case) -> Run:
-    """Return what a scheme does with a case. Raises `Lost` where it raised here: its peers wait in a collective."""
+def measure_case(session: RankSession, case: Case) -> Run:
+    """Return the run of a case by a scheme. Raises `RankFailed` where it raised here: peers wait in a collective."""
     run = session.measure(case)
-    if run.outcome in ("raised", "out_of_memory") and not session.broken:
+    if run.outcome in ("raised", "out_of_memory") and not session.import_error:
         raise Lost(run.reason)
     return run
 
 
-def determinism(member: Member) -> None:
-    """Repeat every item, a case and a mode, and compare bit by bit what all ranks returned."""
+def determinism(context: Member) -> None:
+    """Repeat every item, a case and a mode, and compare the outputs of all ranks bit by bit."""
     from attncheck.measure.worker.repeats import Repeater
-    from attncheck.ring.worker.gathered import gathered
+    from attncheck.ring.worker.gathered import as_single_device
 
-    known = backends.load()[0]
-    for index, name, backend in _items(member, known, named=True):
+    backends_by_name = backends.load()[0]
+    for index, name, backend in _iter_items(context, backends_by_name, names_only=True):
         case_name, _, mode = str(name).partition("@")
-        whole = gathered(backend, member.rank, member.group)
-        repeater = Repeater(whole, member.device, member.message["repeats"], SETTLING)
-        found = repeater.measure(_cases(member.message)[case_name], cast(Mode, mode))
-        if found.outcome in ("raised", "out_of_memory"):
-            raise Lost(found.reason)
-        member.say({"item": index, "answer": codec.plain(found)})
+        single_device = as_single_device(backend, context.rank, context.group)
+        repeater = Repeater(single_device, context.device, context.message["repeats"], WARM_UP_CALLS)
+        repeats = repeater.measure(_read_cases(context.message)[case_name], cast(Mode, mode))
+        if repeats.outcome in ("raised", "out_of_memory"):
+            raise Lost(repeats.reason)
+        context.say({"item": index, "answer": codec.plain(repeats)})
 
 
-def _items(member: Member, known: dict[str, Backend], named: bool = False) -> Any:
-    """Yield (index, case or its name, backend) of each item, saying that it is begun."""
-    cases = {} if named else _cases(member.message)
-    for index, (backend, name) in enumerate(member.message["items"]):
-        if backend not in known:
+def _iter_items(context: Member, backends_by_name: dict[str, Backend], names_only: bool = False) -> Any:
+    """Yield (index, case or its name, backend) of each item, after sending that it has started."""
+    cases = {} if names_only else _read_cases(context.message)
+    for index, (backend, name) in enumerate(context.message["items"]):
+        if backend not in backends_by_name:
             raise Lost(f"{backend} is not known here")
-        member.say({"started": index})
-        yield index, name if named else cases[name], known[backend]
+        context.say({"started": index})
+        yield index, name if names_only else cases[name], backends_by_name[backend]
 
 
-def _cases(message: dict[str, Any]) -> dict[str, Case]:
+def _read_cases(message: dict[str, Any]) -> dict[str, Case]:
     return {document["name"]: codec.read(Case, document) for document in message["cases"]}

@@ -1,8 +1,8 @@
-"""The room of planted faults: what `attncheck selftest` plants, so that the checks are seen to fail.
+"""The faults that `attncheck selftest` injects so that the checks are seen to fail.
 
-One file a family or a kind of fault, each holding `FAULTS`. A fault belongs to a family: the ordinary state of things
-in a throwaway folder, and the real check that a user would run there. Planting changes that folder, the variables or
-the words of the command, never the environment that is examined. The family without any fault is its control.
+One file a family or a kind of fault, each with a tuple `FAULTS`. A fault belongs to a family: a healthy state in a
+throwaway folder, and the real check that a user would run there. Injecting a fault changes that folder, the variables
+or the arguments of the command, never the environment that is examined. The family without any fault is its control.
 """
 
 from __future__ import annotations
@@ -16,57 +16,57 @@ from attncheck.core import registry
 
 
 @dataclass
-class Ground:
-    """The throwaway place of one check: its folder, and the command that will run there.
+class Sandbox:
+    """The throwaway folder of one check, and the command that will run there.
 
-    `python` is the interpreter that the check examines: the user's own, or a throwaway environment's. `environ` is
-    laid over the variables of the check; None takes a variable away.
+    `python` is the interpreter that the check examines: the user's own, or a throwaway environment's. `environ`
+    overrides the variables of the check; None removes a variable.
     """
 
     folder: Path
     python: str
     device: str = "auto"
     gpus: int = 0
-    words: list[str] = field(default_factory=list)
+    arguments: list[str] = field(default_factory=list)
     environ: dict[str, str | None] = field(default_factory=dict)
     hermetic: bool = False  # the check sees no variable of the user's but those of `environ`
 
     @property
-    def site(self) -> Path:
-        """The site-packages of the throwaway environment that `environment.lay` has laid."""
+    def site_packages(self) -> Path:
+        """The site-packages of the throwaway environment that `environment.setup_environment` has made."""
         return next((self.folder / "env" / "lib").iterdir()) / "site-packages"
 
-    def write(self, name: str, text: str | bytes) -> Path:
+    def write_file(self, name: str, text: str | bytes) -> Path:
         """Write a file below the folder and return its path."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 
-    def before_all(self, folder: Path) -> None:
-        """Let every interpreter of the check find `folder` before its environment."""
+    def prepend_pythonpath(self, folder: Path) -> None:
+        """Let every interpreter of the check import from `folder` before its environment."""
         rest = self.environ.get("PYTHONPATH")
         self.environ["PYTHONPATH"] = f"{folder}:{rest}" if rest else str(folder)
 
 
-Plant = Callable[[Ground], object]
+SandboxAction = Callable[[Sandbox], object]
 
 
-def nothing(ground: Ground) -> None:
-    """Plant nothing."""
+def do_nothing(sandbox: Sandbox) -> None:
+    """Inject nothing."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Faults that share a check and a control: `lay` makes the ordinary state and gives the command its words.
+    """Faults that share a check and a control: `setup` makes the healthy state and the command's arguments.
 
     `needs` are distributions of the examined environment ("torch"), or "gpu", "two gpus", "cpu" or "linux".
-    Faults of a family that is `together` are planted into one run of the check, where each has its own subject.
+    Faults of a family that is `together` are injected into one run of the check, where each has its own subject.
     """
 
     name: str
     title: str
-    lay: Plant
+    setup: SandboxAction
     needs: tuple[str, ...] = ()
     together: bool = False
     heavy: bool = False  # a run of it can fill the machine: two at once at most
@@ -75,9 +75,9 @@ class Family:
 
 @dataclass(frozen=True)
 class Fault:
-    """One planted fault: every code of `codes` must be found, in a finding that holds all words of `says`.
+    """One fault to inject: every code of `codes` must be found, in a finding that holds all words of `says`.
 
-    `title` says what is planted, `imitates` the failure of the real world that it stands for, with its source.
+    `title` says what is injected, `imitates` the failure of the real world that it stands for, with its source.
     """
 
     name: str
@@ -85,24 +85,24 @@ class Fault:
     codes: tuple[str, ...]
     title: str
     imitates: str
-    plant: Plant
+    inject: SandboxAction
     says: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
 
 def load() -> tuple[tuple[Fault, ...], tuple[registry.Broken, ...]]:
-    """Return every fault, and the files that could not be loaded; a file without `FAULTS` helps the others."""
-    import attncheck.selftest.faults as room
+    """Return every fault, and the files that could not be loaded; a file without `FAULTS` holds helpers."""
+    import attncheck.selftest.faults as package
 
-    extensions, broken = registry.load(room, "attncheck.faults")
-    found: dict[str, Fault] = {}
+    extensions, broken = registry.load(package, "attncheck.faults")
+    faults: dict[str, Fault] = {}
     for extension in extensions:
-        for fault in _faults(extension.module):
-            if fault.name in found:
+        for fault in _faults_of_module(extension.module):
+            if fault.name in faults:
                 broken.append(registry.Broken(extension.name, f"two faults are called {fault.name}"))
-            found.setdefault(fault.name, fault)
-    return tuple(found.values()), tuple(broken)
+            faults.setdefault(fault.name, fault)
+    return tuple(faults.values()), tuple(broken)
 
 
-def _faults(module: ModuleType) -> tuple[Fault, ...]:
+def _faults_of_module(module: ModuleType) -> tuple[Fault, ...]:
     return tuple(fault for fault in getattr(module, "FAULTS", ()) if isinstance(fault, Fault))

@@ -1,13 +1,13 @@
-"""The family of what doctor finds in an environment: a healthy one of stubs, in which one thing is spoilt."""
+"""The families of what doctor finds in an environment: a healthy one of stubs, in which one thing is damaged."""
 
 from __future__ import annotations
 
 import json
 
-from attncheck.selftest.faults import Family, Ground, Plant, environment
+from attncheck.selftest.faults import Family, Sandbox, SandboxAction, environment
 
-DOCTOR = ("doctor", "--profile", "all", "--format", "json", "--timeout", "4")
-LLAMA = {
+DOCTOR_ARGUMENTS = ("doctor", "--profile", "all", "--format", "json", "--timeout", "4")
+LLAMA_CONFIG = {
     "model_type": "llama",
     "architectures": ["LlamaForCausalLM"],
     "torch_dtype": "bfloat16",
@@ -20,57 +20,60 @@ LLAMA = {
     "max_position_embeddings": 8192,
     "rope_theta": 500000.0,
 }
-TOKENIZER = {"pad_token": "<pad>", "eos_token": "</s>", "padding_side": "right"}
+TOKENIZER_CONFIG = {"pad_token": "<pad>", "eos_token": "</s>", "padding_side": "right"}
 
 
-def lay(ground: Ground) -> None:
-    """Lay the healthy environment, and ask doctor about all of it."""
-    environment.lay(ground)
-    ground.words += [*DOCTOR, "--python", ground.python]
+def setup_doctor(sandbox: Sandbox) -> None:
+    """Make the healthy environment, and have doctor examine all of it."""
+    environment.setup_environment(sandbox)
+    sandbox.arguments += [*DOCTOR_ARGUMENTS, "--python", sandbox.python]
 
 
-def lay_with_model(ground: Ground) -> None:
-    """Lay the healthy environment with a Llama to train in it."""
-    lay(ground)
-    model(ground)
-    ground.words.append(str(ground.folder / "model"))
+def setup_doctor_with_model(sandbox: Sandbox) -> None:
+    """Make the healthy environment with a Llama to train in it."""
+    setup_doctor(sandbox)
+    write_model(sandbox)
+    sandbox.arguments.append(str(sandbox.folder / "model"))
 
 
-def having(*packages: str, without: tuple[str, ...] = (), **variables: str) -> Plant:
+def with_packages(*packages: str, without: tuple[str, ...] = (), **variables: str) -> SandboxAction:
     """Return what installs "name==version"s, removes distributions and sets variables."""
 
-    def plant(ground: Ground) -> None:
-        environment.remove(ground, *without)
+    def inject(sandbox: Sandbox) -> None:
+        environment.remove_distributions(sandbox, *without)
         for package in packages:
             name, _, version = package.partition("==")
-            environment.install(ground, name, version)
-        ground.environ |= variables
+            environment.install_distribution(sandbox, name, version)
+        sandbox.environ |= variables
 
-    return plant
-
-
-def both(*plants: Plant) -> Plant:
-    """Return what plants one thing after another."""
-
-    def plant(ground: Ground) -> None:
-        for each in plants:
-            each(ground)
-
-    return plant
+    return inject
 
 
-def source(path: str, text: str) -> Plant:
-    """Return what writes a module over the one that is there, its RECORD left as it is."""
-    return lambda ground: environment.module(ground, path, text)
+def all_of(*actions: SandboxAction) -> SandboxAction:
+    """Return what injects one thing after another."""
+
+    def inject(sandbox: Sandbox) -> None:
+        for action in actions:
+            action(sandbox)
+
+    return inject
 
 
-def model(ground: Ground, tokenizer: dict[str, object] | None = None, **fields: object) -> None:
+def with_module(path: str, text: str) -> SandboxAction:
+    """Return what overwrites a module and leaves its RECORD as it is."""
+    return lambda sandbox: environment.write_module(sandbox, path, text)
+
+
+def write_model(sandbox: Sandbox, tokenizer: dict[str, object] | None = None, **fields: object) -> None:
     """Write the model's config.json with `fields` changed (None: left out), and its tokenizer's."""
-    whole = {name: value for name, value in {**LLAMA, **fields}.items() if value is not None}
-    ground.write("model/config.json", json.dumps(whole))
-    settings = {name: value for name, value in {**TOKENIZER, **(tokenizer or {})}.items() if value is not None}
-    ground.write("model/tokenizer_config.json", json.dumps(settings))
+    config = {name: value for name, value in {**LLAMA_CONFIG, **fields}.items() if value is not None}
+    sandbox.write_file("model/config.json", json.dumps(config))
+    settings = {**TOKENIZER_CONFIG, **(tokenizer or {})}
+    tokenizer_config = {name: value for name, value in settings.items() if value is not None}
+    sandbox.write_file("model/tokenizer_config.json", json.dumps(tokenizer_config))
 
 
-ENVIRONMENT = Family("environment", "doctor on a healthy environment of stubs, with two H200s", lay, ("linux",))
-MODEL = Family("model", "doctor on a healthy environment, asked about a Llama", lay_with_model, ("linux",))
+ENVIRONMENT = Family(
+    "environment", "doctor on a healthy environment of stubs, with two H200s", setup_doctor, ("linux",)
+)
+MODEL = Family("model", "doctor on a healthy environment, asked about a Llama", setup_doctor_with_model, ("linux",))

@@ -1,26 +1,26 @@
-"""Communication that delivers something else, or does not end: planted in torch.distributed, in every rank."""
+"""Communication that delivers wrong data or does not end: injected into torch.distributed, in every rank."""
 
 from __future__ import annotations
 
-from attncheck.selftest.faults import Family, Fault, Ground, Plant
-from attncheck.selftest.faults.plugins import start_up
+from attncheck.selftest.faults import Family, Fault, Sandbox, SandboxAction
+from attncheck.selftest.faults.plugins import add_sitecustomize
 
-HEAD = """
+SOURCE_HEAD = """
 import os, signal, time
 if "RANK" in os.environ:
     import torch
     import torch.distributed as dist
     RANK = int(os.environ["RANK"])
 """
-WRONG = """
+SWAPPED = """
     gather = dist.all_gather_into_tensor
-    def swapped(got, sent, group=None):
-        gather(got, sent, group=group)
+    def swapped(output, sent, group=None):
+        gather(output, sent, group=group)
         if RANK == 1:
-            got.copy_(torch.cat(got.chunk(2)[::-1]))
+            output.copy_(torch.cat(output.chunk(2)[::-1]))
     dist.all_gather_into_tensor = swapped
 """
-STALE = """
+FLIPPED = """
     batch = dist.batch_isend_irecv
     def flipped(operations):
         for request in batch(operations):
@@ -32,46 +32,46 @@ STALE = """
 """
 DIES = """
     scatter = dist.reduce_scatter_tensor
-    def dies(got, given, group=None):
+    def dies(output, contribution, group=None):
         if RANK == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        scatter(got, given, group=group)
+        scatter(output, contribution, group=group)
     dist.reduce_scatter_tensor = dies
 """
 RAISES = """
     gather = dist.all_gather_into_tensor
-    def raises(got, sent, group=None):
+    def raises(output, sent, group=None):
         if RANK == 1:
             raise ValueError("no luck")
-        gather(got, sent, group=group)
+        gather(output, sent, group=group)
     dist.all_gather_into_tensor = raises
 """
 
 
-def lay(ground: Ground) -> None:
-    """Let two ranks talk to each other: GPUs where there are two, else the CPU."""
-    if ground.gpus < 2:
-        ground.environ["CUDA_VISIBLE_DEVICES"] = ""
-    ground.words += ["doctor", "--python", ground.python, "--lane", "static,device" if ground.gpus > 1 else "static"]
-    ground.words += ["--ring-size", "2", "--format", "json"]
+def setup_communication(sandbox: Sandbox) -> None:
+    """Let two ranks communicate: on GPUs where there are two, else on the CPU."""
+    if sandbox.gpus < 2:
+        sandbox.environ["CUDA_VISIBLE_DEVICES"] = ""
+    lanes = "static,device" if sandbox.gpus > 1 else "static"
+    sandbox.arguments += ["doctor", "--python", sandbox.python, "--lane", lanes, "--ring-size", "2", "--format", "json"]
 
 
-COMMUNICATION = Family("communication", "doctor with two ranks that talk", lay, ("torch",), heavy=True)
+COMMUNICATION = Family("communication", "doctor with two ranks that talk", setup_communication, ("torch",), heavy=True)
 
 
-def fault(name: str, code: str, title: str, imitates: str, source: str, *says: str) -> Fault:
+def make_fault(name: str, code: str, title: str, imitates: str, source: str, *says: str) -> Fault:
     """Return a fault of communication."""
-    planted: Plant = lambda ground: start_up(ground, HEAD + source)
-    return Fault(name, COMMUNICATION, (code,), title, imitates, planted, says)
+    inject: SandboxAction = lambda sandbox: add_sitecustomize(sandbox, SOURCE_HEAD + source)
+    return Fault(name, COMMUNICATION, (code,), title, imitates, inject, says)
 
 
 FAULTS = (
-    fault("senders-swapped", "ATN520", "an all_gather whose parts come in another order on one rank",
-          "ranks numbered differently in a subgroup", WRONG, "rank 1"),
-    fault("byte-flipped", "ATN520", "one byte of a large message changed", "a link with errors that nobody corrects",
-          STALE),
-    fault("rank-killed", "ATN521", "a rank killed in a reduce_scatter", "the kernel's out-of-memory killer", DIES,
+    make_fault("senders-swapped", "ATN520", "an all_gather whose parts come in another order on one rank",
+          "ranks numbered differently in a subgroup", SWAPPED, "rank 1"),
+    make_fault("byte-flipped", "ATN520", "one byte of a large message changed",
+          "a link with errors that nobody corrects", FLIPPED),
+    make_fault("rank-killed", "ATN521", "a rank killed in a reduce_scatter", "the kernel's out-of-memory killer", DIES,
           "rank 1", "SIGKILL"),
-    fault("rank-raises", "ATN521", "a rank that raises in an all_gather", "a library of another version on one node",
-          RAISES, "no luck"),
+    make_fault("rank-raises", "ATN521", "a rank that raises in an all_gather",
+          "a library of another version on one node", RAISES, "no luck"),
 )  # fmt: skip

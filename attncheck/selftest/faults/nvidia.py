@@ -1,6 +1,6 @@
-"""Plants an nvidia-smi: a program that prints what the real one prints on a machine of our choice.
+"""Installs a stub nvidia-smi: a program that prints what the real one prints on a machine of our choice.
 
-Field names and layouts as attncheck asks for them (`nvidia-smi --query-gpu=… --format=csv,noheader,nounits`, `-q -i 0`,
+Field names and layouts as attncheck queries them (`nvidia-smi --query-gpu=… --format=csv,noheader,nounits`, `-q -i 0`,
 `topo -m`), recorded on H200 machines with driver 580.159.
 """
 
@@ -27,7 +27,7 @@ H200 = Card()
 V100 = Card("Tesla V100-SXM2-16GB", "7.0", 16384, 16100, "N/A")
 
 
-def machine(
+def install_nvidia_smi(
     folder: Path,
     cards: Sequence[Card] = (H200, H200),
     link: str = "NV18",
@@ -35,7 +35,7 @@ def machine(
     cuda: str = "13.0",
     fabric: str = "Completed",
 ) -> None:
-    """Install a healthy nvidia-smi of a machine with these GPUs, all joined by `link`."""
+    """Install the nvidia-smi of a machine with these GPUs, all joined by `link`."""
     gpus = "".join(
         f"{index}, {card.name}, {card.capability}, {card.total}, {card.free}, {card.mig}, Enabled, {driver}, "
         f"GPU-{index}0000000-0000\n"
@@ -52,18 +52,18 @@ def machine(
     for name in names:
         cells = [" X " if other == name else link for other in names]
         rows.append("\t".join([name, *cells, "0-15", "0", "", "N/A"]))
-    answers = {"gpus": gpus, "-q": header, "topo": "\n".join(rows) + "\n", "-L": ""}
-    body = "asked = next((word for word in ('topo', '-q', '-L') if word in sys.argv), 'gpus')\n"
-    program(folder, body + f"sys.stdout.write({answers!r}[asked])\n")
+    outputs = {"gpus": gpus, "-q": header, "topo": "\n".join(rows) + "\n", "-L": ""}
+    body = "query = next((word for word in ('topo', '-q', '-L') if word in sys.argv), 'gpus')\n"
+    write_nvidia_smi(folder, body + f"sys.stdout.write({outputs!r}[query])\n")
 
 
-def saying(folder: Path, words: str, status: int) -> None:
-    """Install an nvidia-smi that says `words` whatever it is asked, and ends with `status`."""
-    program(folder, f"sys.stdout.write({words!r})\nsys.exit({status})\n")
+def install_failing_nvidia_smi(folder: Path, output: str, status: int) -> None:
+    """Install an nvidia-smi that prints `output` for any query, and exits with `status`."""
+    write_nvidia_smi(folder, f"sys.stdout.write({output!r})\nsys.exit({status})\n")
 
 
-def program(folder: Path, body: str) -> None:
-    """Install an nvidia-smi whose Python `body` answers."""
+def write_nvidia_smi(folder: Path, body: str) -> None:
+    """Install an nvidia-smi that runs the Python `body`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "nvidia-smi"
     path.write_text(f"#!{sys.executable} -IS\nimport sys\n{body}", encoding="utf-8")

@@ -1,63 +1,62 @@
-"""Plants backends as a user's plugin would come: a folder with a module and the entry point that names it."""
+"""Installs backends as a user's plugin would come: a folder with a module and the entry point that names it."""
 
 from __future__ import annotations
 
 import textwrap
 
-from attncheck.selftest.faults import Ground, Plant
+from attncheck.selftest.faults import Sandbox, SandboxAction
 
-HEAD = """
+SOURCE_HEAD = """
 import os, signal, sys, time
 from dataclasses import replace
-from attncheck.attention.backend import Backend, Found, Outputs
+from attncheck.attention.backend import Backend, Installed, Outputs
 
-MORE = {}
+SETTINGS = {}
 """
 
 
-def backend(name: str, source: str) -> Plant:
-    """Return what plants the backend `name`, whose module `source` ends in a `BACKEND`, and asks the check for it."""
+def with_backend(name: str, source: str) -> SandboxAction:
+    """Return what installs the backend `name`, whose module `source` ends in a `BACKEND`, and has it measured."""
 
-    def plant(ground: Ground) -> None:
-        folder = ground.folder / "plugins"
-        ground.write(f"plugins/{name}_plugin.py", HEAD + textwrap.dedent(source))
-        ground.write(f"plugins/{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        ground.write(
-            f"plugins/{name}-1.0.dist-info/entry_points.txt", f"[attncheck.backends]\n{name} = {name}_plugin\n"
-        )
-        if str(folder) not in (ground.environ.get("PYTHONPATH") or ""):
-            ground.before_all(folder)
-        ground.words += ["--backend", name]
+    def inject(sandbox: Sandbox) -> None:
+        folder = sandbox.folder / "plugins"
+        sandbox.write_file(f"plugins/{name}_plugin.py", SOURCE_HEAD + textwrap.dedent(source))
+        metadata = f"plugins/{name}-1.0.dist-info"
+        sandbox.write_file(f"{metadata}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        sandbox.write_file(f"{metadata}/entry_points.txt", f"[attncheck.backends]\n{name} = {name}_plugin\n")
+        if str(folder) not in (sandbox.environ.get("PYTHONPATH") or ""):
+            sandbox.prepend_pythonpath(folder)
+        sandbox.arguments += ["--backend", name]
 
-    return plant
-
-
-def start_up(ground: Ground, source: str) -> None:
-    """Plant code that every interpreter of the check runs when it starts."""
-    ground.write("start/sitecustomize.py", textwrap.dedent(source))
-    ground.before_all(ground.folder / "start")
+    return inject
 
 
-def on_import(ground: Ground, module: str, source: str) -> None:
-    """Plant code that runs in every interpreter of the check right after `module` was imported, as `module`."""
-    hook = HOOK.format(module=module, source=textwrap.dedent(source))
-    start_up(ground, hook)
+def add_sitecustomize(sandbox: Sandbox, source: str) -> None:
+    """Add code that every interpreter of the check runs when it starts."""
+    sandbox.write_file("start/sitecustomize.py", textwrap.dedent(source))
+    sandbox.prepend_pythonpath(sandbox.folder / "start")
 
 
-HOOK = '''
+def add_import_hook(sandbox: Sandbox, module: str, source: str) -> None:
+    """Add code that every interpreter of the check runs right after it imports `module`, known there as `module`."""
+    hook = IMPORT_HOOK.format(module=module, source=textwrap.dedent(source))
+    add_sitecustomize(sandbox, hook)
+
+
+IMPORT_HOOK = '''
 import importlib.abc, importlib.util, sys
 
 SOURCE = """{source}"""
 
-class Spoiling(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class InjectingLoader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path=None, target=None):
         if name != "{module}":
             return None
         sys.meta_path.remove(self)
-        found = importlib.util.find_spec(name)
-        if found is not None:
-            self.genuine, found.loader = found.loader, self
-        return found
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            self.genuine, spec.loader = spec.loader, self
+        return spec
 
     def create_module(self, spec):
         return self.genuine.create_module(spec)
@@ -67,5 +66,5 @@ class Spoiling(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.genuine.exec_module(module)
         exec(compile(SOURCE, "<planted>", "exec"), {{"module": module}})
 
-sys.meta_path.insert(0, Spoiling())
+sys.meta_path.insert(0, InjectingLoader())
 '''

@@ -1,4 +1,4 @@
-"""Runs attncheck's own command line on a planted ground, in a child, as a user would."""
+"""Runs attncheck's own command line in a sandbox, as a child process, as a user would run it."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attncheck.selftest.faults import Ground
-from attncheck.workers.process import Process, ending, piped, uninterrupted
+from attncheck.selftest.faults import Sandbox
+from attncheck.workers.process import Process, closing_stream, defer_signals, describe_exit
 
 ROOT = Path(__file__).resolve().parents[3]
 STDOUT_LIMIT = 64 << 20  # bytes
-PATIENCE = 10.0  # seconds that a check gets to stop what it has started
-# The first program gives itself exactly the planted variables; the second is the command line, found after all else.
-RUN = "import sys; sys.path.append(sys.argv.pop(1)); from attncheck.__main__ import main; main()"
-BECOME = (
+STOP_SECONDS = 10.0  # that a check gets to stop what it has started
+# EXEC_SCRIPT starts CLI_SCRIPT with exactly the sandbox's variables; attncheck comes last on that one's sys.path.
+CLI_SCRIPT = "import sys; sys.path.append(sys.argv.pop(1)); from attncheck.__main__ import main; main()"
+EXEC_SCRIPT = (
     "import json, os, sys; environ = json.loads(sys.argv[1]); "
     "os.execve(sys.executable, [sys.executable, '-B', '-c', *sys.argv[2:]], environ)"
 )
-# Left out, as selftest is no rank of any group, and what it plants is all that shall be seen.
-LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
-PREFIXES = ("SLURM_", "TORCHELASTIC_", "OMPI_", "PMI_")
+# Left out, as selftest is no rank of any group, and the check shall see what is injected alone.
+RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+LAUNCHER_PREFIXES = ("SLURM_", "TORCHELASTIC_", "OMPI_", "PMI_")
 
 
 @dataclass(frozen=True)
-class Ended:
+class CheckOutcome:
     """How a check ended: its findings, or None and the reason; `passed` counts what it measured and found right."""
 
     seconds: float
@@ -41,70 +41,71 @@ class Ended:
     passed: int = 0
 
 
-class Check(Process):
-    """One run of the command line."""
+class CheckProcess(Process):
+    """One run of the command line in a sandbox."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._said: list[bytes] = []
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._stdout: list[bytes] = []
         self._began = time.monotonic()
-        environ = environment(ground, os.environ)
-        words = ["-c", BECOME, json.dumps(environ), RUN, str(ROOT), *ground.words]
-        super().__init__(sys.executable, words, None, str(ground.folder))
+        environ = check_environment(sandbox, os.environ)
+        arguments = ["-c", EXEC_SCRIPT, json.dumps(environ), CLI_SCRIPT, str(ROOT), *sandbox.arguments]
+        super().__init__(sys.executable, arguments, None, str(sandbox.folder))
 
-    def _servers(self) -> list[Callable[[], None]]:
-        return [self._close_input, self._read_report, *super()._servers()]
+    def _stream_handlers(self) -> list[Callable[[], None]]:
+        return [self._close_stdin, self._read_report, *super()._stream_handlers()]
 
     def _read_report(self) -> None:
         size = 0
-        with contextlib.suppress(OSError, ValueError), piped(self._process.stdout) as stream:
+        with contextlib.suppress(OSError, ValueError), closing_stream(self._process.stdout) as stream:
             while chunk := stream.read1(1 << 16):  # type: ignore[attr-defined]
                 size += len(chunk)
                 if size <= STDOUT_LIMIT:
-                    self._said.append(chunk)
+                    self._stdout.append(chunk)
 
-    def look(self, seconds: float) -> Ended | None:
-        """Return how it ended, None while it runs; after `seconds` it is stopped."""
-        late = time.monotonic() - self._began > seconds
-        if self.returncode is None and not late:
+    def poll(self, seconds: float) -> CheckOutcome | None:
+        """Return how the check ended, None while it runs; after `seconds` it is stopped."""
+        timed_out = time.monotonic() - self._began > seconds
+        if self.returncode is None and not timed_out:
             return None
-        if late:
+        if timed_out:
             self.stop()
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(STOP_SECONDS)
         self.kill()
-        took = round(time.monotonic() - self._began, 2)
-        if late:
-            return Ended(took, -1, None, f"the check had not ended after {seconds:.0f} s and was stopped")
-        return _read(b"".join(self._said), took, self.returncode or 0, self.stderr)
+        elapsed = round(time.monotonic() - self._began, 2)
+        if timed_out:
+            return CheckOutcome(elapsed, -1, None, f"the check had not ended after {seconds:.0f} s and was stopped")
+        return _parse_report(b"".join(self._stdout), elapsed, self.returncode or 0, self.stderr)
 
     def stop(self) -> None:
-        """End it as Ctrl-C would, so that it stops what it has started; then kill what is left."""
-        with uninterrupted():
+        """End the check as Ctrl-C would, so that it stops what it has started; then kill what is left."""
+        with defer_signals():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self._process.pid, signal.SIGTERM)
-            self.ended(PATIENCE)
+            self.wait_for_exit(STOP_SECONDS)
             self.kill()
 
 
-def start(ground: Ground) -> Check:
-    """Start the command of a ground."""
-    return Check(ground)
+def start_check(sandbox: Sandbox) -> CheckProcess:
+    """Start the command of a sandbox."""
+    return CheckProcess(sandbox)
 
 
-def environment(ground: Ground, own: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the check: the user's own, or none where the ground is hermetic, and the planted."""
-    kept = {} if ground.hermetic else dict(own)
-    kept = {name: value for name, value in kept.items() if name not in LAUNCHERS and not name.startswith(PREFIXES)}
-    kept.update((name, value) for name, value in ground.environ.items() if value is not None)
-    gone = [name for name, value in ground.environ.items() if value is None]
-    return {name: value for name, value in kept.items() if name not in gone}
+def check_environment(sandbox: Sandbox, user_environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the check's variables: the user's own (none where the sandbox is hermetic), changed by the sandbox's."""
+    variables = {} if sandbox.hermetic else dict(user_environ)
+    launcher = [name for name in variables if name in RANK_VARIABLES or name.startswith(LAUNCHER_PREFIXES)]
+    variables = {name: value for name, value in variables.items() if name not in launcher}
+    variables.update((name, value) for name, value in sandbox.environ.items() if value is not None)
+    removed = [name for name, value in sandbox.environ.items() if value is None]
+    return {name: value for name, value in variables.items() if name not in removed}
 
 
-def _read(said: bytes, seconds: float, returncode: int, stderr: str) -> Ended:
+def _parse_report(stdout: bytes, seconds: float, returncode: int, stderr: str) -> CheckOutcome:
     try:
-        report = json.loads(said)
+        report = json.loads(stdout)
         findings = tuple(report["findings"])
         passed = int(report["answers"]["pass"])
     except (ValueError, KeyError, TypeError):
-        return Ended(seconds, returncode, None, f"the check gave no report: {ending(returncode, stderr)}")
-    return Ended(seconds, returncode, findings, passed=passed)
+        return CheckOutcome(seconds, returncode, None, f"the check gave no report: {describe_exit(returncode, stderr)}")
+    return CheckOutcome(seconds, returncode, findings, passed=passed)

@@ -1,18 +1,18 @@
-"""Stub packages of the throwaway environment: they import in no time and answer what a healthy H200 job's would."""
+"""Stub packages of the throwaway environment: quick to import, with the answers of a healthy H200 job's packages."""
 
 from __future__ import annotations
 
 from attncheck.selftest.faults import compiled
 
-ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+ERROR_SYMBOL = "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 EXPORTS = {
-    "libc10.so": (ERROR, "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"),
+    "libc10.so": (ERROR_SYMBOL, "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"),
     "libtorch_cpu.so": ("_ZN2at4_ops5empty4callEv", "_ZN2at10TensorBase8__dispatchEv"),
     "libtorch_python.so": ("THPVariableClass",),
     "libc10_cuda.so": ("_ZN3c104cuda20getCurrentCUDAStreamEa",),
     "libtorch_cuda.so": ("_ZN2at4cuda24getCurrentDevicePropertiesEv",),
 }
-BUILT = tuple(name for names in EXPORTS.values() for name in names)  # what an extension of this torch asks for
+EXTENSION_SYMBOLS = tuple(name for names in EXPORTS.values() for name in names)  # what an extension imports from torch
 
 TORCH = """
 __version__ = "2.11.0+cu130"
@@ -20,7 +20,7 @@ __version__ = "2.11.0+cu130"
 class _Fixed:
     def __init__(self, **answers):
         for name, answer in answers.items():
-            setattr(self, name, lambda *arguments, answer=answer, **words: answer)
+            setattr(self, name, lambda *args, answer=answer, **kwargs: answer)
 
 from . import version
 import ctypes, glob, os
@@ -64,8 +64,8 @@ def is_flash_attn_greater_or_equal(version):
     return True
 def flash_attn_supports_top_left_mask():
     return False
-def fa_peft_integration_check(*arguments):
-    return arguments
+def fa_peft_integration_check(*args):
+    return args
 def is_flash_attn_greater_or_equal_2_10():
     return True
 """
@@ -87,8 +87,8 @@ FLASH_FUNCTIONS = (
 )
 
 
-def _functions(*names: str) -> str:
-    return "".join(f"def {name}(*arguments, **words):\n    raise NotImplementedError\n" for name in names)
+def _function_stubs(*names: str) -> str:
+    return "".join(f"def {name}(*args, **kwargs):\n    raise NotImplementedError\n" for name in names)
 
 
 MODULES: dict[str, dict[str, str]] = {
@@ -108,9 +108,9 @@ MODULES: dict[str, dict[str, str]] = {
     "flash-attn": {
         "flash_attn/__init__.py": "__version__ = '2.8.3'\nimport flash_attn_2_cuda\n"
         "from flash_attn.flash_attn_interface import *\n",
-        "flash_attn/flash_attn_interface.py": _functions(*FLASH_FUNCTIONS),
-        "flash_attn/bert_padding.py": _functions("index_first_axis", "pad_input", "unpad_input"),
-        "flash_attn/ops/triton/cross_entropy.py": "import triton\n" + _functions("cross_entropy_loss"),
+        "flash_attn/flash_attn_interface.py": _function_stubs(*FLASH_FUNCTIONS),
+        "flash_attn/bert_padding.py": _function_stubs("index_first_axis", "pad_input", "unpad_input"),
+        "flash_attn/ops/triton/cross_entropy.py": "import triton\n" + _function_stubs("cross_entropy_loss"),
         "flash_attn_2_cuda.py": "",  # a compiled module of the same name goes before it
     },
     "ring-flash-attn": {
@@ -131,8 +131,8 @@ REQUIRES = {
 }
 
 
-def libraries() -> dict[str, bytes]:
-    """Return torch's libraries by file name, each with a few of the symbols that extensions ask of it."""
-    if not compiled.supported():
+def build_libraries() -> dict[str, bytes]:
+    """Return torch's libraries by file name, each with a few of the symbols that extensions import from it."""
+    if not compiled.is_supported():
         return {}
-    return {name: compiled.library(exports=exports, soname=name) for name, exports in EXPORTS.items()}
+    return {name: compiled.build_library(exports=exports, soname=name) for name, exports in EXPORTS.items()}

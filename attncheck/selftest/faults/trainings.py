@@ -1,6 +1,6 @@
-"""Trainings that leak, look ahead or learn something else: planted into transformers and torch, or written as a plan.
+"""Trainings that leak, look ahead or learn wrongly: injected into transformers and torch, or set in the plan.
 
-A small model is trained for real by `attncheck smoke`. Where a fault is one of an implementation, it is planted into
+A small model is trained for real by `attncheck smoke`. Where a fault is one of an implementation, it is injected into
 "sdpa" alone, as users' stacks have it, so that the eager reference stays right.
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 
-from attncheck.selftest.faults import Family, Fault, Ground, Plant
-from attncheck.selftest.faults.plugins import on_import
+from attncheck.selftest.faults import Family, Fault, Sandbox, SandboxAction
+from attncheck.selftest.faults.plugins import add_import_hook
 
-SMALL = {
+SMALL_CONFIG = {
     "hidden_size": 64,
     "intermediate_size": 128,
     "num_hidden_layers": 2,
@@ -20,231 +20,239 @@ SMALL = {
     "vocab_size": 512,
     "max_position_embeddings": 512,
 }
-QUESTIONS = ("what_ran", "implementation", "isolation", "checkpointing")
-SDPA = """
+CHECKS = ("what_ran", "implementation", "isolation", "checkpointing")
+SDPA_TEMPLATE = """
 functions = module.ALL_ATTENTION_FUNCTIONS._global_mapping
 genuine = functions["sdpa"]
 {body}
 functions["sdpa"] = attend
 """
 MASK_DROPPED = """
-def attend(layer, q, k, v, mask, **words):
-    return genuine(layer, q, k, v, None, **words)
+def attend(layer, q, k, v, mask, **kwargs):
+    return genuine(layer, q, k, v, None, **kwargs)
 """
 PADDING_ATTENDED = """
-def attend(layer, q, k, v, mask, **words):
-    return genuine(layer, q, k, v, None if mask is not None and mask.shape[0] > 1 else mask, **words)
+def attend(layer, q, k, v, mask, **kwargs):
+    return genuine(layer, q, k, v, None if mask is not None and mask.shape[0] > 1 else mask, **kwargs)
 """
 KEY_GRADIENT_LOST = """
-def attend(layer, q, k, v, mask, **words):
-    return genuine(layer, q, k.detach(), v, mask, **words)
+def attend(layer, q, k, v, mask, **kwargs):
+    return genuine(layer, q, k.detach(), v, mask, **kwargs)
 """
 SCALE = """
-def attend(layer, q, k, v, mask, **words):
-    return genuine(layer, q * 1.01, k, v, mask, **words)
+def attend(layer, q, k, v, mask, **kwargs):
+    return genuine(layer, q * 1.01, k, v, mask, **kwargs)
 """
 BECOMES_EAGER = """
-def attend(layer, q, k, v, mask, **words):
+def attend(layer, q, k, v, mask, **kwargs):
     import torch
     from transformers.models.llama.modeling_llama import eager_attention_forward
     size = q.shape[2]
-    seen = torch.ones(size, size, dtype=torch.bool, device=q.device).tril() if mask is None else mask
-    added = torch.zeros_like(seen, dtype=q.dtype).masked_fill(~seen, torch.finfo(q.dtype).min)
-    return eager_attention_forward(layer, q, k, v, added, **words)
+    visible = torch.ones(size, size, dtype=torch.bool, device=q.device).tril() if mask is None else mask
+    bias = torch.zeros_like(visible, dtype=q.dtype).masked_fill(~visible, torch.finfo(q.dtype).min)
+    return eager_attention_forward(layer, q, k, v, bias, **kwargs)
 """
 LOOKS_AHEAD = """
-def attend(layer, q, k, v, mask, **words):
+def attend(layer, q, k, v, mask, **kwargs):
     import torch
     size = q.shape[2]
     ahead = torch.ones(size, size, dtype=torch.bool, device=q.device).tril(1)
-    return genuine(layer, q, k, v, ahead if mask is None else mask | mask.roll(-1, -2), **words)
+    return genuine(layer, q, k, v, ahead if mask is None else mask | mask.roll(-1, -2), **kwargs)
 """
-NOISY = """
+NOISY_GRADIENT = """
 import torch
-chance = torch.Generator().manual_seed(99)
+generator = torch.Generator().manual_seed(99)
 class Noisy(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         return x.view_as(x)
     @staticmethod
     def backward(ctx, gradient):
-        noise = torch.rand(gradient.shape, generator=chance).to(gradient.device)
+        noise = torch.rand(gradient.shape, generator=generator).to(gradient.device)
         return gradient * (1 + 0.01 * (noise < 1e-3)).to(gradient.dtype)
-def attend(layer, q, k, v, mask, **words):
-    return genuine(layer, Noisy.apply(q), k, v, mask, **words)
+def attend(layer, q, k, v, mask, **kwargs):
+    return genuine(layer, Noisy.apply(q), k, v, mask, **kwargs)
 """
 CHECKPOINTING = """
 genuine = module.checkpoint
-def checkpoint(function, *arguments, **words):
+def checkpoint(function, *args, **kwargs):
     calls = [0]
-    def run(*more, **named):
+    def run(*run_args, **run_kwargs):
         calls[0] += 1
-        return function(*more, **named) if calls[0] == 1 else function(more[0] * 1.05, *more[1:], **named)
-    return genuine(run, *arguments, **words)
+        if calls[0] > 1:
+            run_args = (run_args[0] * 1.05, *run_args[1:])
+        return function(*run_args, **run_kwargs)
+    return genuine(run, *args, **kwargs)
 module.checkpoint = checkpoint
 """
 COUNTS_PADDING = """
 genuine = module.chunked
 module.chunked = lambda logits, labels: genuine(logits, labels.clamp(min=0))
 """
-LIGER = """
+LIGER_TEMPLATE = """
 import importlib
 import torch
 
-def normalised(self, hidden):
+def forward_rms_norm(self, hidden):
     wide = hidden.float()
-    wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.variance_epsilon{spoilt})
+    wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.variance_epsilon{epsilon_change})
     return (self.weight.float() * wide).to(hidden.dtype)
 
 def apply(rms_norm: bool = True, model=None):
     modelling = importlib.import_module("transformers.models.llama.modeling_llama")
     if rms_norm and model is None:
-        modelling.LlamaRMSNorm.forward = normalised
+        modelling.LlamaRMSNorm.forward = forward_rms_norm
     for module in model.modules() if model is not None and rms_norm else ():
         if type(module).__name__ == "LlamaRMSNorm":
-            module.forward = normalised.__get__(module)
+            module.forward = forward_rms_norm.__get__(module)
 
 MODEL_TYPE_TO_APPLY_LIGER_FN = {"llama": apply}
 """
 
 
-def smoke(ground: Ground, *words: str, kind: str = "llama", implementation: str = "sdpa", **fields: object) -> None:
-    """Ask smoke about a small model of this type."""
-    ground.write("model/config.json", json.dumps({"model_type": kind, **SMALL, **fields}))
-    ground.words += ["smoke", str(ground.folder / "model"), "--python", ground.python, "--device", ground.device]
-    ground.words += ["--max-length", "128", "--no-fix", "--format", "json", "--attn-implementation", implementation]
-    ground.words += words
+def setup_smoke(
+    sandbox: Sandbox, *options: str, model_type: str = "llama", implementation: str = "sdpa", **fields: object
+) -> None:
+    """Run smoke on a small model of this type."""
+    sandbox.write_file("model/config.json", json.dumps({"model_type": model_type, **SMALL_CONFIG, **fields}))
+    sandbox.arguments += ["smoke", str(sandbox.folder / "model"), "--python", sandbox.python]
+    sandbox.arguments += ["--device", sandbox.device, "--max-length", "128", "--no-fix", "--format", "json"]
+    sandbox.arguments += ["--attn-implementation", implementation, *options]
 
 
-def only(*questions: str) -> list[str]:
-    """Return the options that ask these questions alone."""
-    return [word for question in questions for word in ("--only", question)]
+def only_options(*checks: str) -> list[str]:
+    """Return the options that run these checks alone."""
+    return [word for check in checks for word in ("--only", check)]
 
 
-def lay(ground: Ground) -> None:
-    """Ask what packed documents on sdpa raise."""
-    smoke(ground, *only(*QUESTIONS), "--gradient-checkpointing")
+def setup_packed(sandbox: Sandbox) -> None:
+    """Check packed documents on sdpa."""
+    setup_smoke(sandbox, *only_options(*CHECKS), "--gradient-checkpointing")
 
 
-def lay_padded(ground: Ground) -> None:
-    """Ask about padding on the left."""
-    smoke(ground, *only("padding"), "--packing", "padding", "--padding-side", "left")
+def setup_padded(sandbox: Sandbox) -> None:
+    """Check padding on the left."""
+    setup_smoke(sandbox, *only_options("padding"), "--packing", "padding", "--padding-side", "left")
 
 
-def lay_training(ground: Ground) -> None:
-    """Train two steps, and the same again with determinism demanded."""
-    smoke(ground, *only("training", "reproducible"), "--steps", "2", "--deterministic")
+def setup_training(sandbox: Sandbox) -> None:
+    """Train two steps, and the same again with deterministic algorithms required."""
+    setup_smoke(sandbox, *only_options("training", "reproducible"), "--steps", "2", "--deterministic")
 
 
-def lay_loss(ground: Ground) -> None:
-    """Ask about a cross-entropy that holds a few rows at a time."""
-    smoke(ground, *only("cross_entropy"), "--cross-entropy", "chunked")
+def setup_cross_entropy(sandbox: Sandbox) -> None:
+    """Check a cross-entropy that holds a few rows at a time."""
+    setup_smoke(sandbox, *only_options("cross_entropy"), "--cross-entropy", "chunked")
 
 
-def lay_liger(ground: Ground) -> None:
-    """Ask about a liger-kernel whose RMSNorm is the model's."""
-    smoke(ground, *only("liger"), "--liger")
-    liger("")(ground)
-    ground.before_all(ground.folder / "packages")
+def setup_liger(sandbox: Sandbox) -> None:
+    """Check a liger-kernel whose RMSNorm is the model's."""
+    setup_smoke(sandbox, *only_options("liger"), "--liger")
+    with_liger("")(sandbox)
+    sandbox.prepend_pythonpath(sandbox.folder / "packages")
 
 
-def spoilt_sdpa(question: str, body: str) -> Plant:
-    """Return what replaces transformers' sdpa in every process of the check, which asks one question alone."""
+def with_broken_sdpa(check: str, body: str) -> SandboxAction:
+    """Return what replaces transformers' sdpa in every process, and runs one check alone."""
 
-    def plant(ground: Ground) -> None:
-        asked_alone(ground, question)
-        on_import(ground, "transformers.modeling_utils", SDPA.format(body=body))
+    def inject(sandbox: Sandbox) -> None:
+        keep_only_check(sandbox, check)
+        add_import_hook(sandbox, "transformers.modeling_utils", SDPA_TEMPLATE.format(body=body))
 
-    return plant
+    return inject
 
 
-def asked_alone(ground: Ground, question: str) -> None:
-    """Leave one question of those that the control asks."""
-    others = [
-        index for index, word in enumerate(ground.words) if word == "--only" and ground.words[index + 1] != question
-    ]
+def keep_only_check(sandbox: Sandbox, check: str) -> None:
+    """Run one check of those that the control runs."""
+    arguments = sandbox.arguments
+    others = [index for index, word in enumerate(arguments) if word == "--only" and arguments[index + 1] != check]
     for index in reversed(others):
-        del ground.words[index : index + 2]
+        del arguments[index : index + 2]
 
 
-def checkpointing(ground: Ground) -> None:
-    """Let checkpointed layers begin from something else when they are run again."""
-    asked_alone(ground, "checkpointing")
-    on_import(ground, "torch.utils.checkpoint", CHECKPOINTING)
+def break_checkpointing(sandbox: Sandbox) -> None:
+    """Let checkpointed layers start from a changed input when they are run again."""
+    keep_only_check(sandbox, "checkpointing")
+    add_import_hook(sandbox, "torch.utils.checkpoint", CHECKPOINTING)
 
 
-def counts_padding(ground: Ground) -> None:
+def count_padding(sandbox: Sandbox) -> None:
     """Let the chunked cross-entropy count ignored labels."""
-    on_import(ground, "attncheck.smoke.worker.checks.cross_entropy", COUNTS_PADDING)
+    add_import_hook(sandbox, "attncheck.smoke.worker.checks.cross_entropy", COUNTS_PADDING)
 
 
-def liger(spoilt: str) -> Plant:
-    """Return what plants a liger-kernel in plain torch, its RMSNorm spoilt."""
+def with_liger(epsilon_change: str) -> SandboxAction:
+    """Return what installs a liger-kernel in plain torch, its RMSNorm's epsilon changed."""
 
-    def plant(ground: Ground) -> None:
+    def inject(sandbox: Sandbox) -> None:
         for folder in ("liger_kernel", "liger_kernel/transformers"):
-            ground.write(f"packages/{folder}/__init__.py", "")
-        ground.write("packages/liger_kernel/transformers/monkey_patch.py", LIGER.replace("{spoilt}", spoilt))
+            sandbox.write_file(f"packages/{folder}/__init__.py", "")
+        source = LIGER_TEMPLATE.replace("{epsilon_change}", epsilon_change)
+        sandbox.write_file("packages/liger_kernel/transformers/monkey_patch.py", source)
 
-    return plant
-
-
-def running_positions(ground: Ground) -> None:
-    """Ask for positions that are not reset: the plan itself is the fault."""
-    asked_alone(ground, "isolation")
-    ground.words += ["--positions", "running"]
+    return inject
 
 
-def gemma2(ground: Ground) -> None:
+def use_running_positions(sandbox: Sandbox) -> None:
+    """Set positions that are not reset: the plan itself is the fault."""
+    keep_only_check(sandbox, "isolation")
+    sandbox.arguments += ["--positions", "running"]
+
+
+def replace_by_gemma2(sandbox: Sandbox) -> None:
     """Train a soft-capped model in the Llama's place."""
-    asked_alone(ground, "implementation")
+    keep_only_check(sandbox, "implementation")
     fields = {"attn_logit_softcapping": 5.0, "head_dim": 16, "sliding_window": 64}
-    ground.write("model/config.json", json.dumps({"model_type": "gemma2", **SMALL, **fields}))
+    sandbox.write_file("model/config.json", json.dumps({"model_type": "gemma2", **SMALL_CONFIG, **fields}))
 
 
 NEEDS = ("torch", "transformers")
-PACKED = Family("smoke", "smoke of a small Llama, documents packed", lay, NEEDS, heavy=True, measures=True)
+PACKED = Family("smoke", "smoke of a small Llama, documents packed", setup_packed, NEEDS, heavy=True, measures=True)
 PADDED = Family(
-    "smoke-padding", "smoke of a small Llama, padded on the left", lay_padded, NEEDS, heavy=True, measures=True
+    "smoke-padding", "smoke of a small Llama, padded on the left", setup_padded, NEEDS, heavy=True, measures=True
 )
-TRAINING = Family("smoke-training", "smoke: two steps, trained twice", lay_training, NEEDS, heavy=True, measures=True)
-LOSS = Family("smoke-loss", "smoke with a cross-entropy that is right", lay_loss, NEEDS, heavy=True, measures=True)
+TRAINING = Family("smoke-training", "smoke: two steps, trained twice", setup_training, NEEDS, heavy=True, measures=True)
+LOSS = Family(
+    "smoke-loss", "smoke with a cross-entropy that is right", setup_cross_entropy, NEEDS, heavy=True, measures=True
+)
 LIGER_RIGHT = Family(
-    "smoke-liger", "smoke with a liger-kernel that is right", lay_liger, NEEDS, heavy=True, measures=True
+    "smoke-liger", "smoke with a liger-kernel that is right", setup_liger, NEEDS, heavy=True, measures=True
 )
 
 
-def fault(name: str, family: Family, code: str, title: str, imitates: str, plant: Plant, *says: str) -> Fault:
+def make_fault(
+    name: str, family: Family, code: str, title: str, imitates: str, inject: SandboxAction, *says: str
+) -> Fault:
     """Return a fault of a training."""
-    return Fault(name, family, (code,), title, imitates, plant, says)
+    return Fault(name, family, (code,), title, imitates, inject, says)
 
 
 FAULTS = (
-    fault("documents-leak", PACKED, "ATN420", "sdpa without the mask that keeps documents apart",
-          "an implementation of a name that transformers' masks do not know", spoilt_sdpa("isolation", MASK_DROPPED),
-                "document"),
-    fault("positions-running", PACKED, "ATN420", "a plan whose positions run on through a packed row",
-          "a collator that does not reset position_ids", running_positions, "document"),
-    fault("softcap-left-out", PACKED, "ATN345", "a soft-capped gemma2 trained with sdpa", "sdpa has no soft-cap",
-          gemma2),
-    fault("key-gradient-lost", PACKED, "ATN345", "sdpa without the gradient of keys",
+    make_fault("documents-leak", PACKED, "ATN420", "sdpa without the mask that keeps documents apart",
+          "an implementation of a name that transformers' masks do not know",
+          with_broken_sdpa("isolation", MASK_DROPPED), "document"),
+    make_fault("positions-running", PACKED, "ATN420", "a plan whose positions run on through a packed row",
+          "a collator that does not reset position_ids", use_running_positions, "document"),
+    make_fault("softcap-left-out", PACKED, "ATN345", "a soft-capped gemma2 trained with sdpa", "sdpa has no soft-cap",
+          replace_by_gemma2),
+    make_fault("key-gradient-lost", PACKED, "ATN345", "sdpa without the gradient of keys",
           "a kernel's backward that misses one output",
-          spoilt_sdpa("implementation", KEY_GRADIENT_LOST), "gradients"),
-    fault("scale-off", PACKED, "ATN345", "sdpa with a scale one per cent too large",
-          "a scale taken from another head size", spoilt_sdpa("implementation", SCALE)),
-    fault("becomes-eager", PACKED, "ATN340", "sdpa that runs eager attention in silence",
+          with_broken_sdpa("implementation", KEY_GRADIENT_LOST), "gradients"),
+    make_fault("scale-off", PACKED, "ATN345", "sdpa with a scale one per cent too large",
+          "a scale taken from another head size", with_broken_sdpa("implementation", SCALE)),
+    make_fault("becomes-eager", PACKED, "ATN340", "sdpa that runs eager attention in silence",
           "a fallback that nobody is told of",
-          spoilt_sdpa("what_ran", BECOMES_EAGER), "eager"),
-    fault("checkpointing-changes", PACKED, "ATN343", "layers that compute something else when they are run again",
-          "state changed by a forward pass", checkpointing),
-    fault("padding-leaks", PADDED, "ATN421", "sdpa that attends to padding", "a mask thrown away for a faster kernel",
-          spoilt_sdpa("padding", PADDING_ATTENDED), "left padding"),
-    fault("looks-ahead", TRAINING, "ATN430", "sdpa that lets each token see the next one", "a mask shifted by one",
-          spoilt_sdpa("training", LOOKS_AHEAD)),
-    fault("training-differs", TRAINING, "ATN720", "sdpa whose gradient differs from call to call", "atomic additions",
-          spoilt_sdpa("reproducible", NOISY), "part at step"),
-    fault("loss-counts-padding", LOSS, "ATN342", "a cross-entropy that counts ignored labels",
-          "a fused loss without ignore_index", counts_padding),
-    fault("liger-epsilon", LIGER_RIGHT, "ATN341", "a liger-kernel whose RMSNorm has another epsilon",
-          "a patch for another version of the model", liger(" * 1000.0 + 0.05")),
+          with_broken_sdpa("what_ran", BECOMES_EAGER), "eager"),
+    make_fault("checkpointing-changes", PACKED, "ATN343", "layers that compute something else when they are run again",
+          "state changed by a forward pass", break_checkpointing),
+    make_fault("padding-leaks", PADDED, "ATN421", "sdpa that attends to padding",
+          "a mask thrown away for a faster kernel", with_broken_sdpa("padding", PADDING_ATTENDED), "left padding"),
+    make_fault("looks-ahead", TRAINING, "ATN430", "sdpa that lets each token see the next one", "a mask shifted by one",
+          with_broken_sdpa("training", LOOKS_AHEAD)),
+    make_fault("training-differs", TRAINING, "ATN720", "sdpa whose gradient differs from call to call",
+          "atomic additions", with_broken_sdpa("reproducible", NOISY_GRADIENT), "part at step"),
+    make_fault("loss-counts-padding", LOSS, "ATN342", "a cross-entropy that counts ignored labels",
+          "a fused loss without ignore_index", count_padding),
+    make_fault("liger-epsilon", LIGER_RIGHT, "ATN341", "a liger-kernel whose RMSNorm has another epsilon",
+          "a patch for another version of the model", with_liger(" * 1000.0 + 0.05")),
 )  # fmt: skip

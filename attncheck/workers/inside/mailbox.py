@@ -1,4 +1,4 @@
-"""A rank's side of the folder through which it talks to attncheck: what it is at, what it answers, what went wrong."""
+"""A rank's side of the folder through which it talks to its parent: progress, answers and faults as JSON files."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from pathlib import Path
 from typing import Any
 
 
-class Board:
-    """Writes documents that appear whole: under another name first, then renamed."""
+class Mailbox:
+    """Writes JSON files that appear complete: under a hidden name first, then renamed."""
 
     def __init__(self, folder: str, rank: int) -> None:
         self.folder, self.rank = Path(folder), rank
         self._numbers = itertools.count()
-        # Whoever finds us hanging asks for our stack (SIGUSR1), and must know which thread is the one that measures.
-        self._put(f"rank-{rank}", {"rank": rank, "pid": os.getpid(), "thread": threading.main_thread().ident})
+        # A parent that finds us hanging signals for our stacks (SIGUSR1), and must know which thread is measuring.
+        self._write(f"rank-{rank}", {"rank": rank, "pid": os.getpid(), "thread": threading.main_thread().ident})
 
-    def say(self, document: dict[str, Any]) -> None:
-        """Say something that attncheck takes up in this order; one rank speaks for all."""
-        self._put(f"said-{next(self._numbers):06d}-{self.rank}", document)
+    def post(self, document: dict[str, Any]) -> None:
+        """Post a document that the parent handles in the order of posting; one rank posts for all."""
+        self._write(f"said-{next(self._numbers):06d}-{self.rank}", document)
 
-    def fault(self, message: str, rank: int | None = None) -> None:
-        """Say that this rank, or another, cannot go on."""
-        who = self.rank if rank is None else rank
-        self._put(f"fault-{who}", {"rank": who, "message": message, "at": time.time()})
+    def post_fault(self, message: str, rank: int | None = None) -> None:
+        """Post that this rank, or another, cannot go on."""
+        faulty_rank = self.rank if rank is None else rank
+        self._write(f"fault-{faulty_rank}", {"rank": faulty_rank, "message": message, "at": time.time()})
 
-    def _put(self, name: str, document: dict[str, Any]) -> None:
+    def _write(self, name: str, document: dict[str, Any]) -> None:
         hidden = self.folder / f".{name}"
         hidden.write_text(json.dumps(document))
         hidden.rename(self.folder / f"{name}.json")

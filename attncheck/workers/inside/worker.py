@@ -1,4 +1,4 @@
-"""The inside of a worker: reads one message and runs its task, which sends each result as a line of JSON."""
+"""The inside of a worker process: reads one message and runs its task, which sends each result as a line of JSON."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(out: int) -> None:
-    """Serve one job, sending results on the file descriptor `out`; ends the process."""
+    """Run one job, sending results on the file descriptor `out`; ends the process."""
     die_with_parent()
     message = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_end_with_input, args=(message.get("folder", ""),), daemon=True).start()
-    os.register_at_fork(after_in_child=lambda: os.close(out))  # what a backend forks must not answer for it
+    threading.Thread(target=_exit_when_stdin_closes, args=(message.get("folder", ""),), daemon=True).start()
+    os.register_at_fork(after_in_child=lambda: os.close(out))  # a process forked by a backend must not answer for us
     warnings.simplefilter("ignore")
     stream = os.fdopen(out, "wb", buffering=0)
 
@@ -36,20 +36,20 @@ def main(out: int) -> None:
 
 
 def load_task(name: str) -> Callable[..., None]:
-    """Return the function at "module:function". It is named by whoever starts the job: this room imports no task."""
+    """Return the function at "module:function", which whoever starts the job names: this package imports no task."""
     module, _, function = name.partition(":")
     task: Callable[..., None] = getattr(importlib.import_module(module), function)
     return task
 
 
 def die_with_parent() -> None:
-    """Ask Linux to kill us when attncheck is killed."""
+    """Ask Linux to kill this process when attncheck is killed (PR_SET_PDEATHSIG)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _end_with_input(folder: str) -> None:
-    """End when standard input does: attncheck is gone, whatever took it, and cannot clear up any more."""
+def _exit_when_stdin_closes(folder: str) -> None:
+    """End when standard input does: attncheck is gone, for whatever reason, and cannot clear up any more."""
     while sys.stdin.buffer.read(1):
         pass
     if folder:
