@@ -28,12 +28,12 @@ BACKEND = Backend(
 """
 
 
-def plant(folder: Path, name: str, source: str) -> dict[str, str]:
+def write_backend(folder: Path, name: str, source: str) -> dict[str, str]:
     """Write a plugin of backend `name` whose `run` is in `source`, and return the environment that makes it known."""
-    return declare(folder, name, HEAD + textwrap.dedent(source) + TAIL.format(name=name))
+    return write_plugin(folder, name, HEAD + textwrap.dedent(source) + TAIL.format(name=name))
 
 
-def declare(folder: Path, name: str, source: str) -> dict[str, str]:
+def write_plugin(folder: Path, name: str, source: str) -> dict[str, str]:
     """Write a module and the entry point that names it, and return the environment that makes it known."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}_plugin.py").write_text(source)

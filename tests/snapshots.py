@@ -45,7 +45,7 @@ def laptop() -> Snapshot:
     return load_snapshot("laptop")
 
 
-def package(snapshot: Snapshot, name: str, version: str, **fields: Any) -> Snapshot:
+def with_package(snapshot: Snapshot, name: str, version: str, **fields: Any) -> Snapshot:
     """Install (or replace) the distribution `name`."""
     others = tuple(d for d in snapshot.distributions if d.name != name)
     location = next((d.location for d in snapshot.distributions), "~/env/lib/python3.12/site-packages")
@@ -53,7 +53,7 @@ def package(snapshot: Snapshot, name: str, version: str, **fields: Any) -> Snaps
     return replace(snapshot, distributions=(*others, new))
 
 
-def without(snapshot: Snapshot, *names: str) -> Snapshot:
+def without_packages(snapshot: Snapshot, *names: str) -> Snapshot:
     """Remove distributions, with their binaries."""
     return replace(
         snapshot,
@@ -81,7 +81,7 @@ def with_torch(snapshot: Snapshot, **fields: Any) -> Snapshot:
     """Change fields of torch (its version in the distribution too)."""
     assert isinstance(snapshot.torch, Known)
     updated = replace(snapshot, torch=Known(replace(snapshot.torch.value, **fields)))
-    return package(updated, "torch", fields["version"]) if "version" in fields else updated
+    return with_package(updated, "torch", fields["version"]) if "version" in fields else updated
 
 
 def with_import(snapshot: Snapshot, module: str, outcome: Any = "ok", **fields: Any) -> Snapshot:
@@ -116,7 +116,7 @@ def with_driver(snapshot: Snapshot, **fields: Any) -> Snapshot:
     return replace(snapshot, driver=Known(replace(snapshot.driver.value, **fields)))
 
 
-def gpus(snapshot: Snapshot, *capabilities: tuple[int, int], **fields: Any) -> Snapshot:
+def with_gpus(snapshot: Snapshot, *capabilities: tuple[int, int], **fields: Any) -> Snapshot:
     """Put GPUs of these compute capabilities into the machine (none: no GPU)."""
     if not capabilities:
         return replace(snapshot, devices=Absent("no GPU"), driver=Absent("no driver"), topology=Absent("no GPU"))
@@ -131,16 +131,16 @@ def gpus(snapshot: Snapshot, *capabilities: tuple[int, int], **fields: Any) -> S
     return replace(snapshot, devices=Known(devices))
 
 
-def hide(snapshot: Snapshot, *indices: int) -> Snapshot:
+def hide_gpus(snapshot: Snapshot, *indices: int) -> Snapshot:
     """Hide GPUs from jobs, as CUDA_VISIBLE_DEVICES does."""
     assert isinstance(snapshot.devices, Known)
     devices = (replace(device, visible=device.index not in indices) for device in snapshot.devices.value)
     return replace(snapshot, devices=Known(tuple(devices)))
 
 
-def model(snapshot: Snapshot, **fields: Any) -> Snapshot:
+def with_model(snapshot: Snapshot, **fields: Any) -> Snapshot:
     """Request a model: a Qwen2.5-7B-like one with the given fields changed."""
-    before = snapshot.model.value if isinstance(snapshot.model, Known) else QWEN2
+    before = snapshot.model.value if isinstance(snapshot.model, Known) else QWEN2_MODEL
     return replace(snapshot, model=Known(replace(before, **fields)))
 
 
@@ -166,7 +166,7 @@ OPENRLHF_JOB = Job(
     locations={"attn_implementation": SourceLocation("run.sh", 7, 5), "ring_size": SourceLocation("run.sh", 8, 5)},
 )
 
-QWEN2 = Model(
+QWEN2_MODEL = Model(
     source="Qwen/Qwen2.5-7B",
     model_type="qwen2",
     architectures=("Qwen2ForCausalLM",),

@@ -23,7 +23,9 @@ def generated_block(page: Path, name: str) -> str:
 
 
 def test_the_rule_table_is_the_one_of_the_rules() -> None:
-    assert generated_block(RULES, "rules") == rule_list.as_markdown(all_rules()[0]), "run: python -m tests.update_docs"
+    assert generated_block(RULES, "rules") == rule_list.render_markdown(all_rules()[0]), (
+        "run: python -m tests.update_docs"
+    )
 
 
 def test_the_readme_is_one_page() -> None:

@@ -8,5 +8,5 @@ from tests.test_readme import RULES, generated_block
 
 if __name__ == "__main__":
     old = f"<!-- rules -->\n{generated_block(RULES, 'rules')}<!-- /rules -->"
-    new = f"<!-- rules -->\n{rule_list.as_markdown(all_rules()[0])}<!-- /rules -->"
+    new = f"<!-- rules -->\n{rule_list.render_markdown(all_rules()[0])}<!-- /rules -->"
     RULES.write_text(RULES.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")

@@ -12,7 +12,7 @@ import torch
 from attncheck.attention.backend import Device
 
 
-def device_of(kind: str) -> Device:
+def prepare_device(kind: str) -> Device:
     """Return the device that cases run on, and turn off what would blur the reference: TF32 and 16-bit sums."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
@@ -28,12 +28,12 @@ def device_of(kind: str) -> Device:
     return Device("cpu", torch=release)
 
 
-def out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Return whether memory ran out, on the device or on the host: the machine's limit, not the backend's."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)[:1000]
 
 
-def message(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """Return an exception's name and the first line of its message, fit to be printed."""
     try:
         first_line = (str(error).strip().splitlines() or ["no message"])[0][:300]
@@ -57,7 +57,7 @@ def open_device(message: dict[str, Any], send: Callable[[dict[str, Any]], None])
         os._exit(0)
     if kind == "auto":
         kind = "cuda" if torch.cuda.is_available() else "cpu"
-    device = device_of(kind)
+    device = prepare_device(kind)
     capability = list(device.compute_capability)
     send({"device": {"kind": kind, "name": device.name, "compute_capability": capability, "torch": torch.__version__}})
     return device

@@ -34,7 +34,7 @@ class Inputs:
     group: Any = None  # …over this process group
 
 
-def make(case: Case, device: str) -> Inputs:
+def make_inputs(case: Case, device: str) -> Inputs:
     """Return the inputs of a case on `device`: the same bits for the same case, device kind and torch."""
     generator = torch.Generator(device=device).manual_seed(case.seed + 1)
 

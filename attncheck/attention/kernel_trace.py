@@ -30,7 +30,7 @@ class _OperatorRecorder(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def watch(call: Callable[[], T], device: str) -> tuple[T, tuple[str, ...]]:
+def trace_kernels(call: Callable[[], T], device: str) -> tuple[T, tuple[str, ...]]:
     """Return what `call` returns, and the names of the kernels (CUDA) or operators (CPU) that it ran."""
     if torch.device(device).type != "cuda":
         with _OperatorRecorder() as recorder:

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 def read_installed_files(python: str | None, model: str | None, config: Config) -> Snapshot:
     """Return what the files report_progress of the environment, and of the model."""
-    from attncheck.doctor.probes.take import take
+    from attncheck.doctor.probes.collect import collect_snapshot
 
-    return take(python, ("static",), model, None, config.timeout)
+    return collect_snapshot(python, ("static",), model, None, config.timeout)
 
 
 def collect(python: str | None, lanes: Sequence[str], model: str | None, online: bool, config: Config) -> Snapshot:
     """Return a snapshot of the environment by the lanes asked for, with a line of progress. Raises `BadUsage`."""
     from attncheck.cli.settings import parse_lanes
-    from attncheck.doctor.probes.take import take
+    from attncheck.doctor.probes.collect import collect_snapshot
 
     chosen = parse_lanes(lanes)
 
@@ -34,8 +34,8 @@ def collect(python: str | None, lanes: Sequence[str], model: str | None, online:
             from attncheck.doctor.probes import hub_download
 
             report_progress(f"fetching the configuration of {model}")
-            documents = hub_download.fetch(model)
-        return take(python, chosen, model, documents, config.timeout, report_progress)
+            documents = hub_download.fetch_config_files(model)
+        return collect_snapshot(python, chosen, model, documents, config.timeout, report_progress)
 
     return with_progress(work)
 

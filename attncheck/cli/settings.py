@@ -15,7 +15,7 @@ from attncheck.gate.policy import FAIL_ON, Config, load, over
 if TYPE_CHECKING:
     from attncheck.cli.options import OutputOptions, PlanOptions, PolicyOptions, RingOptions, RuleOptions
     from attncheck.core.plan import Plan
-    from attncheck.doctor.probes.take import Lane
+    from attncheck.doctor.probes.collect import Lane
     from attncheck.ring.group import Ring
     from attncheck.workers.execution import ExecutionTarget
 
@@ -72,7 +72,7 @@ def split_codes(values: Sequence[str]) -> tuple[str, ...]:
 
 def parse_lanes(values: Sequence[str]) -> tuple[Lane, ...]:
     """Return the lanes asked for; the static one always runs. Raises `BadUsage`."""
-    from attncheck.doctor.probes.take import LANES
+    from attncheck.doctor.probes.collect import LANES
 
     if not values:
         return LANES

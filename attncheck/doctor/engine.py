@@ -47,7 +47,7 @@ def check_codes(codes: Iterable[str]) -> None:
             raise BadUsage(f"no rule's code starts with {code!r}; `attncheck rules` lists them")
 
 
-def page(code: str) -> str:
+def render_rule_page(code: str) -> str:
     """Return the page of the rule with this code or name, as text. Raises `BadUsage`."""
     loaded = all_rules()[0]
     for rule in loaded:
@@ -62,7 +62,7 @@ def _common_prefix_length(first: str, second: str) -> int:
     return sum(1 for _ in itertools.takewhile(lambda characters: characters[0] == characters[1], zip(first, second)))
 
 
-def judge(
+def run_rules(
     snapshot: Snapshot,
     needs: frozenset[Need],
     select: Collection[str] = (),
@@ -133,7 +133,7 @@ def make_finding(rule: Rule, problem: Problem) -> Finding:
 
 def _describe_crash(rule: Rule, error: Exception) -> Finding:
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return stamp_as(
+    return make_finding_by_code(
         "ATN901",
         Problem(
             message=f"attncheck's own rule {rule.code} {rule.name} crashed; the other rules ran",
@@ -144,7 +144,7 @@ def _describe_crash(rule: Rule, error: Exception) -> Finding:
 
 
 def _describe_load_failure(extension: registry.Broken) -> Finding:
-    return stamp_as(
+    return make_finding_by_code(
         "ATN902",
         Problem(
             message=f"the extension {extension.name} cannot be loaded",
@@ -154,7 +154,7 @@ def _describe_load_failure(extension: registry.Broken) -> Finding:
     )
 
 
-def stamp_as(code: str, problem: Problem) -> Finding:
+def make_finding_by_code(code: str, problem: Problem) -> Finding:
     """Return `problem` as a finding of the rule `code`, one that the engine raises by itself."""
     rule = next(rule for rule in all_rules()[0] if rule.code == code)
     return make_finding(rule, problem)

@@ -28,7 +28,7 @@ _PACKAGES_BY_NEED: dict[Need, tuple[str, ...]] = {
 }
 
 
-def needs(profile: Profile, snapshot: Snapshot) -> frozenset[Need]:
+def needs_of_profile(profile: Profile, snapshot: Snapshot) -> frozenset[Need]:
     """Return the needs of `profile`; "auto" infers them from the installed packages."""
     if profile != "auto":
         return _NEEDS_BY_PROFILE[profile]
@@ -41,7 +41,7 @@ def needs(profile: Profile, snapshot: Snapshot) -> frozenset[Need]:
 _NEED_BY_SCHEME: dict[str, Need] = {"llama3": "ring", "ulysses": "ulysses", "torch": "context_parallel"}
 
 
-def needs_of(job: Job) -> frozenset[Need]:
+def needs_of_job(job: Job) -> frozenset[Need]:
     """Return the needs of one launch: no more than what it will use."""
     needed: set[Need] = {"job"}
     if "flash" in job.plan.attn_implementation or "flash_attn" in job.imports:

@@ -13,13 +13,13 @@ def rule_title(rule: Rule) -> str:
     return rule.page.partition("\n")[0].rstrip(".")
 
 
-def as_text(rules: Sequence[Rule]) -> str:
+def render_text(rules: Sequence[Rule]) -> str:
     """Return one line a rule: code, severity, name, defect."""
     width = max(len(rule.name) for rule in rules)
     return "".join(f"{rule.code} {rule.severity:<7} {rule.name:<{width}}  {rule_title(rule)}\n" for rule in rules)
 
 
-def as_json(rules: Sequence[Rule]) -> str:
+def render_json(rules: Sequence[Rule]) -> str:
     """Return the rules with their pages as a JSON array."""
     records = [
         {
@@ -35,7 +35,7 @@ def as_json(rules: Sequence[Rule]) -> str:
     return json.dumps(records, indent=2, ensure_ascii=False) + "\n"
 
 
-def as_markdown(rules: Sequence[Rule]) -> str:
+def render_markdown(rules: Sequence[Rule]) -> str:
     """Return the README's table of rules."""
     rows = ["| code | severity | rule | defect |", "|---|---|---|---|"]
     rows += [f"| {rule.code} | {rule.severity} | `{rule.name}` | {rule_title(rule)} |" for rule in rules]

@@ -33,7 +33,7 @@ class Target:
     versions: dict[str, str] = field(default_factory=dict)  # distribution -> version, or `NOT_INSTALLED`
 
 
-def target(text: str) -> Target:
+def parse_target(text: str) -> Target:
     """Return the target written as comma-separated tokens. Raises `BadUsage` naming the token.
 
     "h100x8" is eight H100; "sm_90" a GPU generation; "cpu" no GPU; "gpus=8"; "driver=580"; "torch=2.9",
@@ -100,7 +100,7 @@ def _gpu_count(target: Target, digits: str | None) -> int:
     return int(digits) if digits else target.gpus_per_node or 1
 
 
-def aimed(snapshot: Snapshot, target: Target) -> Snapshot:
+def apply_target(snapshot: Snapshot, target: Target) -> Snapshot:
     """Return the snapshot as it would be taken on the target: what `--target` names, else what is here."""
     changed = replace(snapshot, imports=Absent(NOT_PROBED), interfaces=Absent(NOT_PROBED))
     if target.gpus_per_node is not None:

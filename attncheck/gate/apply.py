@@ -51,7 +51,7 @@ def expired(allowances: Iterable[Allowance], date: str) -> Iterator[Finding]:
         if allowance.until < date:
             message = f"the ignore of {allowance.code} ended on {allowance.until}"
             evidence = (f"its reason was: {allowance.reason}",)
-            yield engine.stamp_as(EXPIRED, Problem(message, evidence, (), allowance.code))
+            yield engine.make_finding_by_code(EXPIRED, Problem(message, evidence, (), allowance.code))
 
 
 def imprecise(verdicts: Iterable[Verdict], most: float) -> Iterator[Finding]:
@@ -65,7 +65,7 @@ def imprecise(verdicts: Iterable[Verdict], most: float) -> Iterator[Finding]:
         evidence = [f"{verdict.case}: {verdict.budget_ratio:.2g} of its budget; {verdict.reason}" for verdict in found]
         more = [f"… and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
         message = f"{backend} errs by {found[0].budget_ratio:.2g} of its budget, the policy's max-error is {most:g}"
-        yield engine.stamp_as(IMPRECISE, Problem(message, (*evidence[:SHOWN], *more), (), backend))
+        yield engine.make_finding_by_code(IMPRECISE, Problem(message, (*evidence[:SHOWN], *more), (), backend))
 
 
 def _allowance(finding: Finding, live: Iterable[Allowance]) -> bool:

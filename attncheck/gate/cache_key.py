@@ -18,7 +18,7 @@ from pathlib import Path
 from attncheck.core import codec
 from attncheck.core.facts import Absent
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.probes.take import take
+from attncheck.doctor.probes.collect import collect_snapshot
 from attncheck.gate.inputs import digest_file
 from attncheck.gate.policy import Config
 from attncheck.workers.execution import ExecutionTarget
@@ -31,7 +31,7 @@ RANK_VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "MASTER_PORT"
 def answer_key(config: Config, target: ExecutionTarget, argv: Sequence[str], date: str) -> str:
     """Return the key of the answer to `config` about the command `argv` on `date` ("2026-11-21")."""
     python = None if target.python == sys.executable else target.python
-    snapshot = take(python, ("static",), None, None, config.timeout)
+    snapshot = collect_snapshot(python, ("static",), None, None, config.timeout)
     parts = {
         "snapshot": codec.plain(_without_what_varies(snapshot)),
         "policy": codec.plain(asdict(config)),

@@ -18,8 +18,8 @@ from attncheck.core.results.gate import Check
 from attncheck.core.results.lint import launches_of
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine, target
-from attncheck.doctor.probes.take import LANES, Lane, take
-from attncheck.doctor.profile import needs
+from attncheck.doctor.probes.collect import LANES, Lane, collect_snapshot
+from attncheck.doctor.profile import needs_of_profile
 from attncheck.gate.inputs import Inputs
 from attncheck.gate.policy import Config
 from attncheck.measure import bench as timing
@@ -113,10 +113,10 @@ class Asking:
         if model is not None:
             self.inputs.read_model(model)  # remembered: an answer holds as long as the model is the same
         python = None if self.bench.python == sys.executable else self.bench.python
-        return take(python, lanes, model, None, self.asked.timeout, self.say)
+        return collect_snapshot(python, lanes, model, None, self.asked.timeout, self.say)
 
     def _aimed(self, snapshot: Snapshot) -> Snapshot:
-        return target.aimed(snapshot, target.target(self.asked.target)) if self.asked.target else snapshot
+        return target.apply_target(snapshot, target.parse_target(self.asked.target)) if self.asked.target else snapshot
 
     def _with_model(self, model: str | None) -> Snapshot:
         """Return the snapshot with a model as far as files tell; asked of transformers where doctor was."""
@@ -139,7 +139,9 @@ class Asking:
             if model is not None:
                 self._models[model] = aimed
             aimed = self._aimed(aimed)
-            yield engine.judge(aimed, needs(self.asked.profile, aimed), self.asked.select, self.asked.ignore)
+            yield engine.run_rules(
+                aimed, needs_of_profile(self.asked.profile, aimed), self.asked.select, self.asked.ignore
+            )
         ring = self._ring()
         if ring is not None and not self.asked.target:
             self._talked = True
@@ -205,7 +207,7 @@ class Asking:
         return report
 
     def _determinism(self) -> Iterator[Report]:
-        request = determinism.Request(repeats=REPEATS[self.bench.gpu])
+        request = determinism.Request(repeats=REPEATS[self.bench.uses_gpu])
         for model in self._named():
             yield determinism.run(self._with_model(model), request, self.bench, self.say)
         for ring in self._rings():
@@ -225,5 +227,5 @@ class Asking:
         for ring in self._rings():
             here = self._with_model(self._named()[0])
             wanted = ring_bench.Wanted(min_efficiency=self.asked.min_efficiency)
-            asked = ring_bench.request(here, self.bench.gpu, wanted)
+            asked = ring_bench.request(here, self.bench.uses_gpu, wanted)
             yield self._over_ranks(ring_bench.run(here, asked, ring, self.bench, self.say))

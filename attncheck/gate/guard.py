@@ -187,7 +187,7 @@ class _GatedCommand:
         from attncheck.lint import launches
         from attncheck.report import document
 
-        sources = (*gate.policy_sources(self._config), launches.source_of_words(self._argv))
+        sources = (*gate.policy_sources(self._config), launches.source_from_argv(self._argv))
         inputs = Inputs(sources)
         report: Report = self._with_progress(
             lambda report_progress: gate.run(self._config, self._target, report_progress, sources, inputs, self._date)

@@ -43,13 +43,13 @@ class Inputs:
             self._remember(path)  # one that is not there now may be tomorrow
             if path != "-" and os.path.isfile(path):  # standard input may be the command's
                 with suppress(AttncheckError):
-                    return launches.source_of(path)
+                    return launches.read_source(path)
         return None
 
     def read_model(self, name: str) -> Fact[Model]:
         """Return a model by its folder or its name in the local cache; nothing of it is run or fetched."""
         self.models[name] = digest_model(name)
-        return model_probe.look(name)
+        return model_probe.read_model(name)
 
     def _remember(self, path: str) -> None:
         if path not in (COMMAND, "-"):
@@ -76,7 +76,7 @@ def digest_model(name: str) -> str:
     """Return the digest of what is read of a model: its small JSON files and its own code; "" where there is none."""
     from attncheck.doctor.probes.payload.model import files
 
-    folder = files.folder_of(name).get("known")
+    folder = files.find_model_folder(name).get("known")
     if folder is None:
         return ""
     digest = hashlib.blake2b(digest_size=16)

@@ -17,7 +17,7 @@ from attncheck.core import interrupts
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.gate import cache
 from attncheck.gate.cache_key import BOOT_ID
-from attncheck.workers.launcher_env import RankEnv, rank_env
+from attncheck.workers.launcher_env import RankEnv, read_rank_env
 
 TICK_SECONDS = 0.05
 START_SECONDS = 60.0  # for the first rank to begin; after that another one checks for itself
@@ -54,7 +54,7 @@ ALONE = NodeRank(True, True)
 def node_rank(environ: Mapping[str, str], argv: Sequence[str]) -> NodeRank:
     """Return our place; alone where no launcher started us, or one that does not say which ranks there are."""
     try:
-        rank = rank_env(environ)
+        rank = read_rank_env(environ)
     except BadUsage:
         return ALONE
     if rank is None:

@@ -59,7 +59,7 @@ def policy_sources(asked: Config) -> tuple[Source, ...]:
 
     if "-" in asked.launch:  # it may be the command's, which is not ours to read
         raise BadUsage("launch: '-' is standard input; name a file")
-    return tuple(launches.source_of(path) for path in dict.fromkeys(asked.launch))
+    return tuple(launches.read_source(path) for path in dict.fromkeys(asked.launch))
 
 
 def check_policy(asked: Config, lintable: bool) -> None:
@@ -74,7 +74,7 @@ def check_policy(asked: Config, lintable: bool) -> None:
     if asked.target:
         from attncheck.doctor import target
 
-        target.target(asked.target)
+        target.parse_target(asked.target)
     if asked.baseline:
         baseline.load(asked.baseline)
 

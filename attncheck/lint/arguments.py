@@ -37,7 +37,9 @@ def is_option(text: str) -> bool:
     )
 
 
-def options(words: Sequence[Word], nargs: Callable[[str], str], source: Source | None = None) -> tuple[Setting, ...]:
+def parse_options(
+    words: Sequence[Word], nargs: Callable[[str], str], source: Source | None = None
+) -> tuple[Setting, ...]:
     """Return the options in `words`, in their order, with their values joined by blanks.
 
     `nargs(name)` returns how many values an option takes: "none", "one", "many" or "optional". A negative number is
@@ -92,7 +94,7 @@ def find_positionals(words: Sequence[Word], nargs: Callable[[str], str]) -> tupl
     return tuple(positionals)
 
 
-def overrides(words: Sequence[Word], source: Source | None = None) -> tuple[Setting, ...]:
+def parse_overrides(words: Sequence[Word], source: Source | None = None) -> tuple[Setting, ...]:
     """Return Hydra's overrides in `words`: "key=value", "+key=value", "++key=value", "~key", "group@package=value".
 
     The name keeps its "+" or "~"; quotes around the whole value are stripped. Options ("--config-name x") are none.

@@ -25,8 +25,8 @@ def sources(names: tuple[str, ...], command: tuple[str, ...] | None) -> tuple[So
         raise BadUsage(
             "give a launch script, a configuration file, or the command after --: attncheck lint -- torchrun …"
         )
-    found = [launches.source_of(name) for name in dict.fromkeys(names)]
-    return (*found, *([launches.source_of_words(command)] if command else []))
+    found = [launches.read_source(name) for name in dict.fromkeys(names)]
+    return (*found, *([launches.source_from_argv(command)] if command else []))
 
 
 def version(text: str | None) -> str:
@@ -41,11 +41,11 @@ def version(text: str | None) -> str:
 
 def look(python: str | None, target: str | None, seconds: float, say: Callable[[str], None]) -> Snapshot:
     """Return the snapshot to judge launches by: files and the driver here, or the target instead."""
-    from attncheck.doctor.probes.take import take
+    from attncheck.doctor.probes.collect import collect_snapshot
 
-    aim = targets.target(target) if target is not None else None
-    snapshot = take(python, ("static",) if aim else ("static", "device"), None, None, seconds, say)
-    return targets.aimed(snapshot, aim) if aim else snapshot
+    aim = targets.parse_target(target) if target is not None else None
+    snapshot = collect_snapshot(python, ("static",) if aim else ("static", "device"), None, None, seconds, say)
+    return targets.apply_target(snapshot, aim) if aim else snapshot
 
 
 def files(given: tuple[Source, ...]) -> Callable[[str], Source | None]:
@@ -59,7 +59,7 @@ def files(given: tuple[Source, ...]) -> Callable[[str], Source | None]:
             return known[name]
         for folder in dict.fromkeys(folders):
             try:
-                return launches.source_of(str(folder / name))
+                return launches.read_source(str(folder / name))
             except AttncheckError:
                 continue
         return None
@@ -75,9 +75,9 @@ def models(online: bool) -> Callable[[str], Fact[Model]]:
         from attncheck.doctor.probes import model
 
         if not online or Path(name).exists():
-            return model.look(name)
+            return model.read_model(name)
         from attncheck.doctor.probes import hub_download
 
-        return model.look(name, hub_download.fetch(name))
+        return model.read_model(name, hub_download.fetch_config_files(name))
 
     return read

@@ -15,9 +15,9 @@ from attncheck.lint import launchers
 from attncheck.lint.files import configuration
 from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
 from attncheck.lint.shell import commands
-from attncheck.lint.sources import source_of, source_of_words
+from attncheck.lint.sources import read_source, source_from_argv
 
-__all__ = ["launches", "source_of", "source_of_words"]
+__all__ = ["find_launches", "read_source", "source_from_argv"]
 
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
 CONFIG_OPTIONS = options.split_names("--config --config_file --config-file --cfg --training_config -c --recipe")
@@ -31,7 +31,7 @@ NON_JOB_COMMANDS = options.split_names(
 MAX_LAUNCHERS = 12  # nested in one command
 
 
-def launches(source: Source, read_file: Callable[[str], Source | None]) -> list[Launch]:
+def find_launches(source: Source, read_file: Callable[[str], Source | None]) -> list[Launch]:
     """Return every launch of a job that `source` may hold; frameworks decide which are theirs.
 
     `read_file` returns a configuration file that a command names, None where it cannot be read.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attncheck.core.errors import BadUsage
 from attncheck.core.plan import Plan
 from attncheck.lint import frameworks
-from attncheck.lint.fields.plan_writing import since
+from attncheck.lint.fields.plan_writing import make_version_check
 
 
 def settings(plan: Plan, framework: str, version: str = "") -> str:
@@ -16,4 +16,4 @@ def settings(plan: Plan, framework: str, version: str = "") -> str:
     known = {each.name: each for each in frameworks.load()}
     if framework not in known:
         raise BadUsage(f"settings are known for {', '.join(known)}; not for {framework}")
-    return "\n".join(known[framework].plan(plan, since(version)))
+    return "\n".join(known[framework].plan(plan, make_version_check(version)))

@@ -14,9 +14,9 @@ HIDDEN = "…"
 
 def shown(job: Job) -> Job:
     """Return a job without the variables of its environment that decide nothing, and without the values of secrets."""
-    from attncheck.doctor.probes.payload.environ import ALLOWED
+    from attncheck.doctor.probes.payload.environ import ALLOWED_VARIABLES
 
-    environ = tuple((name, value) for name, value in job.plan.environ if name in ALLOWED)
+    environ = tuple((name, value) for name, value in job.plan.environ if name in ALLOWED_VARIABLES)
     return replace(job, plan=replace(job.plan, environ=environ), settings=tuple(map(_setting, job.settings)))
 
 

@@ -21,8 +21,8 @@ from attncheck.core.report import Report, merge
 from attncheck.core.results.lint import LintSection, launches_of
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
-from attncheck.doctor.profile import needs_of
-from attncheck.doctor.queries.launch import HARMLESS
+from attncheck.doctor.profile import needs_of_job
+from attncheck.doctor.queries.launch import SAFE_KEYS
 from attncheck.lint import frameworks, redaction
 from attncheck.lint import launches as launching
 from attncheck.lint.files import editing
@@ -87,7 +87,7 @@ def _check_framework(name: str, known: Iterable[Framework]) -> None:
 
 
 def _found(source: Source, request: Request, known: tuple[Framework, ...], read_file: ReadFile) -> Iterator[Found]:
-    for number, launch in enumerate(launching.launches(source, read_file)):
+    for number, launch in enumerate(launching.find_launches(source, read_file)):
         for framework in known:
             if request.framework in ("", framework.name) and framework.trainer(launch):
                 yield Found(launch, framework, number)
@@ -104,7 +104,7 @@ def _linted(snapshot: Snapshot, found: Found, request: Request, read_model: Read
         job = replace(job, remarks=(*launch.notes, *remark, *job.remarks, *_unread(aimed.model)))
         job = redaction.shown(job)
         here = replace(aimed, job=Known(job))
-        return job, engine.judge(here, needs_of(job), request.select, request.ignore)
+        return job, engine.run_rules(here, needs_of_job(job), request.select, request.ignore)
 
     job, report = judged(found.launch)
     sets: dict[str, str] = {}
@@ -123,10 +123,10 @@ def _linted(snapshot: Snapshot, found: Found, request: Request, read_model: Read
         launch = corrected
         after = judged(launch)[1]
     findings = tuple(_told(finding, found, job, after if edits else None) for finding in report.findings)
-    harmless: dict[str, str] = {key: value for key, value in sets.items() if key in HARMLESS}
+    harmless: dict[str, str] = {key: value for key, value in sets.items() if key in SAFE_KEYS}
     safe = found.framework.write(found.launch, job, harmless) if edits else ()
     said = LintedLaunch(job, _diff(found.launch, edits), _command(launch) if edits else "", edits, safe)
-    section = LintSection((said,), tuple(sorted(needs_of(job))))
+    section = LintSection((said,), tuple(sorted(needs_of_job(job))))
     return replace(report, command="lint", findings=findings, sections={"lint": section})
 
 
@@ -182,14 +182,14 @@ def _again(found: Found, edits: tuple[Edit, ...], read_file: ReadFile) -> Launch
         return replace(source, text=texts.get(source.name, source.text)) if source is not None else None
 
     own = found.launch.source
-    launches = launching.launches(replace(own, text=texts.get(own.name, own.text)), read)
+    launches = launching.find_launches(replace(own, text=texts.get(own.name, own.text)), read)
     return launches[found.number] if found.number < len(launches) else None
 
 
 def _edited(launch: Launch, edits: tuple[Edit, ...]) -> dict[str, str]:
     """Return the text of each source of a launch after the edits."""
     return {
-        name: editing.applied(source, [edit for edit in edits if edit.source == name])
+        name: editing.apply_edits(source, [edit for edit in edits if edit.source == name])
         for name, source in _sources(launch).items()
     }
 
@@ -201,7 +201,7 @@ def _sources(launch: Launch) -> dict[str, Source]:
 
 def _diff(launch: Launch, edits: tuple[Edit, ...]) -> str:
     texts = _edited(launch, edits)
-    return "".join(editing.diff(source, texts[name]) for name, source in _sources(launch).items())
+    return "".join(editing.format_diff(source, texts[name]) for name, source in _sources(launch).items())
 
 
 def _command(launch: Launch) -> str:
@@ -269,7 +269,7 @@ def _plain(sets: Mapping[str, str]) -> str:
 
 
 def _not_recognised(source: Source) -> Finding:
-    return engine.stamp_as(
+    return engine.make_finding_by_code(
         "ATN454",
         Problem(
             message=f"{source.name} starts no training that attncheck knows",
@@ -292,6 +292,6 @@ def write(report: Report, read_file: ReadFile) -> Iterator[str]:
     for name, wanted in edits.items():
         source = None if name in (COMMAND, "-") else read_file(name)
         if source is not None:
-            text = editing.applied(source, sorted(wanted, key=lambda edit: edit.span))
-            editing.written(source, name, text)
+            text = editing.apply_edits(source, sorted(wanted, key=lambda edit: edit.span))
+            editing.write_corrected(source, name, text)
             yield name

@@ -20,7 +20,7 @@ KIND_BY_SUFFIX: Mapping[str, Kind] = {
 }  # fmt: skip
 
 
-def source_of(path: str) -> Source:
+def read_source(path: str) -> Source:
     """Return the file at `path`, "-" for standard input. Raises `BadUsage`, in one line, for what is not text."""
     content = _read_bytes(path)
     if b"\0" in content:
@@ -81,6 +81,6 @@ def _detect_kind(path: str, text: str) -> Kind:
     return "shell"
 
 
-def source_of_words(argv: Sequence[str]) -> Source:
+def source_from_argv(argv: Sequence[str]) -> Source:
     """Return the source of the command `argv`, quoted for a shell."""
     return Source(COMMAND, shlex.join(argv), "command")

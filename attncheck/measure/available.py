@@ -36,12 +36,12 @@ def look(bench: ExecutionTarget, say: Callable[[str], None]) -> tuple[Availabili
         if not state.missing and not discovery.get_backend(state.name).compiles:
             packages.setdefault(state.package, []).append(state)
     ended: dict[str, Event] = {}
-    pool = Pool(bench.python, default_slots(bench.gpu))
+    pool = Pool(bench.python, default_slots(bench.uses_gpu))
     case = codec.plain(with_name(Case("available", (192,), (192,))))
     message = {
         "task": "attncheck.measure.worker.tasks:available",
         "device": bench.device,
-        "threads": bench.threads(2),
+        "threads": bench.threads_per_worker(2),
         "slots": 1,
         "case": case,
     }

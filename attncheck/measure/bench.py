@@ -37,7 +37,7 @@ COMPILES = 4.0
 def run(snapshot: Snapshot, request: Request, bench: ExecutionTarget, say: Callable[[str], None]) -> Report:
     """Return the report on every backend that is here. Raises `Unanswered` where none is."""
     began = time.monotonic()
-    layers = cases(snapshot, request, bench.gpu)
+    layers = cases(snapshot, request, bench.uses_gpu)
     say("looking for backends")
     states = discovery.list_backends(bench)
     chosen = discovery.choose_backends(states, request.backends)
@@ -63,7 +63,7 @@ def run(snapshot: Snapshot, request: Request, bench: ExecutionTarget, say: Calla
     pool.run(jobs, tell)
     if not runs:
         raise Unanswered("no backend could be timed")
-    on = execution.measured_on(pool, request.seed, began)
+    on = execution.make_measured_on(pool, request.seed, began)
     return report(snapshot, tuple(states), tuple(runs), tuple(timings), rates, on)
 
 
@@ -88,7 +88,7 @@ def _message(backend: str, layers: dict[Case, int], bench: ExecutionTarget) -> d
         "task": "attncheck.measure.worker.bench_tasks:bench",
         "backend": backend,
         "device": bench.device,
-        "threads": max(1, bench.threads(1) - 1),  # a thread that waits for its core holds up all others
+        "threads": max(1, bench.threads_per_worker(1) - 1),  # a thread that waits for its core holds up all others
         "seconds": bench.seconds,
         "dtype": next(iter(layers)).dtype,
         "cases": codec.plain(tuple(layers)),
@@ -102,7 +102,7 @@ def _pair(event: Event, layers: dict[Case, int]) -> tuple[Run, Timing]:
     if event.kind == "answer":
         run = codec.read(Run, event.answer["run"])
         return run, replace(codec.read(Timing, event.answer["timing"]), layers=layers[case])
-    lost = execution.outcome(event)
+    lost = execution.unmeasured_outcome(event)
     run = Run(event.job, replace(case, name=event.item) if mode == "deterministic" else case, lost, event.reason)
     verdict = judge(run)
     strict: TimedMode = "deterministic" if mode == "deterministic" else "default"

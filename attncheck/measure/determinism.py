@@ -78,11 +78,11 @@ def _shape(snapshot: Snapshot, gpu: bool) -> dict[str, Any]:
 def run(snapshot: Snapshot, request: Request, bench: ExecutionTarget, say: Callable[[str], None]) -> Report:
     """Return the report on every backend that is here. Raises `Unanswered` where none is."""
     began = time.monotonic()
-    chosen_cases = cases(snapshot, request.seed, bench.gpu)
+    chosen_cases = cases(snapshot, request.seed, bench.uses_gpu)
     say("looking for backends")
     states = discovery.list_backends(bench)
     chosen = discovery.choose_backends(states, request.backends)
-    pool = Pool(bench.python, 2 if bench.gpu else 1)  # times are told too: few at once
+    pool = Pool(bench.python, 2 if bench.uses_gpu else 1)  # times are told too: few at once
     jobs = [_job(state, chosen_cases, request, bench) for state in chosen]
     progress = Progress(say, sum(len(job.items) for job in jobs))
     found: list[Repeats] = []
@@ -95,7 +95,7 @@ def run(snapshot: Snapshot, request: Request, bench: ExecutionTarget, say: Calla
     pool.run(jobs, tell)
     if not found:
         raise Unanswered("no backend could be repeated")
-    on = execution.measured_on(pool, request.seed, began)
+    on = execution.make_measured_on(pool, request.seed, began)
     order = {state.name: index for index, state in enumerate(chosen)}
     found.sort(key=lambda item: (order[item.backend], item.case.layout))
     return report(snapshot, tuple(states), tuple(found), on)
@@ -115,7 +115,7 @@ def _job(state: BackendState, chosen: tuple[Case, ...], request: Request, bench:
         "task": "attncheck.measure.worker.tasks:determinism",
         "backend": state.name,
         "device": bench.device,
-        "threads": bench.threads(2),
+        "threads": bench.threads_per_worker(2),
         "repeats": request.repeats,
         "cases": codec.plain(chosen),
     }
@@ -129,7 +129,7 @@ def repeats_of(event: Event, chosen: tuple[Case, ...]) -> Repeats:
         return codec.read(Repeats, event.answer)
     name, _, mode = event.item.partition("@")
     case = next(case for case in chosen if case.name == name)
-    return Repeats(event.job, case, cast(Mode, mode), execution.outcome(event), event.reason)
+    return Repeats(event.job, case, cast(Mode, mode), execution.unmeasured_outcome(event), event.reason)
 
 
 def report(snapshot: Snapshot, states: tuple[BackendState, ...], found: tuple[Repeats, ...], on: MeasuredOn) -> Report:
@@ -178,15 +178,15 @@ def _findings(backend: str, found: tuple[Repeats, ...]) -> Iterator[Finding]:
     if dead:
         evidence = tuple(f"{item.case.name} ({item.mode}): {item.reason}" for item in dead[:5])
         message = f"{backend} does not survive {len(dead)} of {len(mine)} repeated cases"
-        yield engine.stamp_as("ATN604", Problem(message, evidence, (), backend))
+        yield engine.make_finding_by_code("ATN604", Problem(message, evidence, (), backend))
     if broken:
         evidence = tuple(f"{item.case.name}: {told(item)}" for item in broken)
         message = f"{backend} is not reproducible with {broken[0].deterministic_switch}"
-        yield engine.stamp_as("ATN712", Problem(message, evidence, (), backend))
+        yield engine.make_finding_by_code("ATN712", Problem(message, evidence, (), backend))
     if loose:
-        yield engine.stamp_as("ATN711", _loose(backend, loose, mine, strict))
+        yield engine.make_finding_by_code("ATN711", _loose(backend, loose, mine, strict))
     if batch:
-        yield engine.stamp_as("ATN713", _batch(backend, batch[0]))
+        yield engine.make_finding_by_code("ATN713", _batch(backend, batch[0]))
 
 
 def _loose(backend: str, loose: list[Repeats], mine: list[Repeats], strict: list[Repeats]) -> Problem:

@@ -87,7 +87,7 @@ def run(snapshot: Snapshot, request: Request, bench: ExecutionTarget, say: Calla
     say("looking for backends")
     states = discovery.list_backends(bench)
     chosen = discovery.choose_backends(states, request.backends)
-    pool = Pool(bench.python, default_slots(bench.gpu))
+    pool = Pool(bench.python, default_slots(bench.uses_gpu))
     jobs = [job for state in chosen for job in _jobs(state, cases, request, bench, pool.slots)]
     jobs.sort(key=lambda job: not discovery.get_backend(job.name).compiles)  # the slow ones first
     runs: list[Run] = []
@@ -104,7 +104,7 @@ def run(snapshot: Snapshot, request: Request, bench: ExecutionTarget, say: Calla
     if not runs:
         raise Unanswered("nothing was measured: --budget ended before the first case")
     name = "model" if discovery.readable_model(snapshot) is not None else request.suite
-    on = execution.measured_on(pool, request.seed, began, name, len(left))
+    on = execution.make_measured_on(pool, request.seed, began, name, len(left))
     return report(snapshot, tuple(states), in_order(runs, chosen, cases), on)
 
 
@@ -115,15 +115,15 @@ def _jobs(
     compiles = discovery.get_backend(state.name).compiles
     parts = 1
     if compiles and not request.cases:
-        device = Device("cuda" if bench.gpu else "cpu", compute_capability=(99, 0), torch=(99, 0))
+        device = Device("cuda" if bench.uses_gpu else "cpu", compute_capability=(99, 0), torch=(99, 0))
         accepted = tuple(case for case in cases if not discovery.get_backend(state.name).refuse(case, device))
-        cases = thinned(accepted or cases, (COMPILED if bench.gpu else ON_CPU)[request.suite] * request.repeat)
-        parts = min(COMPILERS, slots, len(cases)) if bench.gpu else 1
+        cases = thinned(accepted or cases, (COMPILED if bench.uses_gpu else ON_CPU)[request.suite] * request.repeat)
+        parts = min(COMPILERS, slots, len(cases)) if bench.uses_gpu else 1
     message = {
         "task": "attncheck.measure.worker.tasks:parity",
         "backend": state.name,
         "device": bench.device,
-        "threads": bench.threads(slots),
+        "threads": bench.threads_per_worker(slots),
         "slots": slots,
         "seconds": bench.seconds,
         "cases": codec.plain(cases),
@@ -137,7 +137,7 @@ def run_of(event: Event, case: Case) -> Run:
     """Return the run that an event answers, or why there is none."""
     if event.kind == "answer":
         return codec.read(Run, event.answer)
-    return Run(event.job, case, execution.outcome(event), event.reason)
+    return Run(event.job, case, execution.unmeasured_outcome(event), event.reason)
 
 
 def in_order(runs: Iterable[Run], states: Sequence[BackendState], cases: Sequence[Case]) -> tuple[Run, ...]:
@@ -166,7 +166,7 @@ def _findings(backend: str, runs: tuple[Run, ...], verdicts: tuple[Verdict, ...]
     ]
     judged = sum(verdict.answer in ("pass", "warn", "fail", "lost") for _, verdict in pairs)
     return [
-        engine.stamp_as(code, _problem(code, backend, found, judged, runs, verdicts, model))
+        engine.make_finding_by_code(code, _problem(code, backend, found, judged, runs, verdicts, model))
         for code, found in kinds
         if found
     ]

@@ -36,7 +36,7 @@ def _backend(request: Request) -> Backend:
 
 
 def _device(bench: ExecutionTarget) -> str:
-    return ("cuda" if bench.gpu else "cpu") if bench.device == "auto" else bench.device
+    return ("cuda" if bench.uses_gpu else "cpu") if bench.device == "auto" else bench.device
 
 
 def _find(snapshot: Snapshot, request: Request, name: str) -> Case:
@@ -148,9 +148,9 @@ def _probe(case: Case) -> Iterator[str]:
         yield "q, k, kv = q * 0, k * 0, torch.arange(HK, device=device)"
         yield "v = torch.stack((1.0 + kv % 16, 1.0 + kv // 16), -1).repeat(1, (DV + 1) // 2)[:, :DV].expand_as(v)"
     else:
-        from attncheck.attention.reference.structured_targets import targets
+        from attncheck.attention.reference.structured_targets import retrieval_targets
 
-        yield f"wanted = torch.tensor({targets(case)}, device=device)  # the key that each query asks for"
+        yield f"wanted = torch.tensor({retrieval_targets(case)}, device=device)  # the key that each query asks for"
         yield "codes = torch.where(k > 0, 1.0, -1.0)"
         yield "picked = codes.gather(1, wanted[:, :, None, None].expand(-1, -1, HK, D))"
         yield "q, k, v = 2.0 * picked.repeat_interleave(H // HK, 2), 2.0 * codes, v.sign()"
@@ -161,14 +161,19 @@ def _probe(case: Case) -> Iterator[str]:
 
 def _edited(case: Case) -> Iterator[str]:
     """Yield what prefix and poison do to the values, in their second run."""
-    from attncheck.attention.reference.structured_targets import factor, gentle_factor, middle, watched
+    from attncheck.attention.reference.structured_targets import (
+        kv_poison_factor,
+        prefix_split,
+        q_poison_factor,
+        tested_documents,
+    )
 
-    times = factor(case)
+    times = kv_poison_factor(case)
     if case.probe == "prefix":
-        yield f"k[:, {middle(case)}:] *= {times}"
-        yield f"v[:, {middle(case)}:] *= {times}"
+        yield f"k[:, {prefix_split(case)}:] *= {times}"
+        yield f"v[:, {prefix_split(case)}:] *= {times}"
     elif case.probe in ("poison", "nan_poison"):
-        tested, gentle = watched(case)[0], gentle_factor(case)
+        tested, gentle = tested_documents(case)[0], q_poison_factor(case)
         yield f"tested = {[s.index for s in tested]}  # the sequences that must not change; the rest is multiplied"
         yield f"for x, at, factor in ((q, at_q, {gentle}), (k, at_k, {times}), (v, at_k, {times})):"
         yield "    inside = torch.zeros(x.shape[:2], dtype=torch.bool, device=device)"

@@ -40,9 +40,9 @@ from attncheck.ring.group import Ring
 from attncheck.ring.roofline import Bound, Rates, Shape
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget, Progress
-from attncheck.workers.launcher_env import rank_env
+from attncheck.workers.launcher_env import read_rank_env
 from attncheck.workers.pool import Event
-from attncheck.workers.ranks import Ranks, RanksJob
+from attncheck.workers.ranks import RankJob, RankRunner
 
 SCHEMES: dict[Table, dict[str, roofline.Scheme]] = {
     "batch": {"ring_flash_attn": "ring", "zigzag_ring_flash_attn": "balanced", "stripe_flash_attn": "balanced"},
@@ -178,7 +178,7 @@ def run(snapshot: Snapshot, asked: Request, ring: Ring, bench: ExecutionTarget, 
     checked = check_communication("bench", snapshot, ring, bench, say)
     if cannot_communicate(checked):
         return checked
-    ranks = Ranks(bench.python, rank_env(os.environ))
+    ranks = RankRunner(bench.python, read_rank_env(os.environ))
     runs, rates, timings = _measured(asked, ring, bench, [state.name for state in chosen], ranks, say)
     group.only_rank_0_speaks(ranks)
     on = group.measured_on(ranks, ring, bench, 0, began, "bench")
@@ -199,12 +199,17 @@ def run(snapshot: Snapshot, asked: Request, ring: Ring, bench: ExecutionTarget, 
 
 
 def _measured(
-    asked: Request, ring: Ring, bench: ExecutionTarget, here: Sequence[str], ranks: Ranks, say: Callable[[str], None]
+    asked: Request,
+    ring: Ring,
+    bench: ExecutionTarget,
+    here: Sequence[str],
+    ranks: RankRunner,
+    say: Callable[[str], None],
 ) -> tuple[list[Run], RingRates, tuple[RingTiming, ...]]:
     """Return parity's runs on the shape that is timed, at a length that the reference can do; rates; timings."""
     cases = suites.for_bench(asked.num_heads, asked.num_kv_heads, asked.head_dim, asked.dtype, ring.size)
     by_case = {f"parity@{case.name}": case for case in cases}
-    by_item = {(item[0], _name(item)): item for item in items(asked, bench.gpu) if item[0] in (FLASH, FULL, *here)}
+    by_item = {(item[0], _name(item)): item for item in items(asked, bench.uses_gpu) if item[0] in (FLASH, FULL, *here)}
     named = [(name, case) for name in here for case in by_case if by_case[case].layout == _layout(name)]
     work = _job(asked, ring, bench, [*named, ("rates", "rates"), *by_item], cases)
     runs: list[Run] = []
@@ -234,7 +239,7 @@ def _layout(backend: str) -> str:
 
 def _job(
     asked: Request, ring: Ring, bench: ExecutionTarget, named: Sequence[tuple[str, str]], cases: tuple[Case, ...]
-) -> RanksJob:
+) -> RankJob:
     shape = asdict(asked.shape) | {"dtype": asked.dtype}
     message = {
         "task": "attncheck.ring.worker.bench:bench",
@@ -256,7 +261,7 @@ def _timing(item: Item, event: Event, ring_size: int) -> RingTiming:
     if event.kind == "answer":
         watch = codec.read(Stopwatch, event.answer)
         return replace(blank, watch=watch, iterations_per_s=round(1e3 / watch.ms, 4))
-    return replace(blank, outcome=execution.outcome(event), reason=event.reason)
+    return replace(blank, outcome=execution.unmeasured_outcome(event), reason=event.reason)
 
 
 def completed(
@@ -397,7 +402,7 @@ def inefficient(timings: Sequence[RingTiming], least: float) -> Iterator[Finding
         best = f"{100 * ranked[0].efficiency:.1f} %" if ranked else "no correct scheme"
         evidence = tuple(f"{t.backend}, {t.passes.replace('_', ' + ')}: {_told(t)}" for t in timed)
         message = f"the {table} ring reaches {best}, --min-efficiency asks for {100 * least:g} %"
-        yield engine.stamp_as("ATN806", Problem(message, evidence, (), f"{timed[0].ring_size} ranks"))
+        yield engine.make_finding_by_code("ATN806", Problem(message, evidence, (), f"{timed[0].ring_size} ranks"))
 
 
 def _told(timing: RingTiming) -> str:

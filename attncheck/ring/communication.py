@@ -18,9 +18,9 @@ from attncheck.ring import topology
 from attncheck.ring.group import RANK
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget
-from attncheck.workers.launcher_env import rank_env
-from attncheck.workers.pool import Event, cores
-from attncheck.workers.ranks import RENDEZVOUS_SECONDS, Ranks, RanksJob
+from attncheck.workers.launcher_env import read_rank_env
+from attncheck.workers.pool import Event, count_cores
+from attncheck.workers.ranks import RENDEZVOUS_SECONDS, RankJob, RankRunner
 
 SECONDS = 30.0  # for one exchange
 WHOLE = 4  # ranks up to which every pair is tried
@@ -41,7 +41,7 @@ def pairs(world_size: int) -> tuple[tuple[int, int], ...]:
 
 def job(
     world_size: int, bench: ExecutionTarget, seconds: float = SECONDS, rendezvous: float = RENDEZVOUS_SECONDS
-) -> RanksJob:
+) -> RankJob:
     """Return the exchanges of `world_size` ranks as work: items ("send_recv", "0-1") and ("ring", "all")."""
     items: list[tuple[str, str]] = [("send_recv", f"{a}-{b}") for a, b in pairs(world_size)]
     if world_size > 1:
@@ -49,9 +49,9 @@ def job(
     message = {
         "task": "attncheck.ring.worker.communication:communication",
         "device": bench.device,
-        "threads": max(1, cores() // world_size),
+        "threads": max(1, count_cores() // world_size),
     }
-    return RanksJob(world_size, RANK, message, tuple(items), seconds, rendezvous)
+    return RankJob(world_size, RANK, message, tuple(items), seconds, rendezvous)
 
 
 def run(
@@ -75,13 +75,13 @@ def run(
         if event.kind != "started":
             found.append(_exchange(event, world_size))
 
-    ranks = Ranks(bench.python, rank_env(os.environ))
+    ranks = RankRunner(bench.python, read_rank_env(os.environ))
     ranks.run(work, tell)
     return assembled(world_size, ranks, tuple(found), snapshot, time.monotonic() - began)
 
 
 def assembled(
-    world_size: int, ranks: Ranks, exchanges: tuple[CollectiveResult, ...], snapshot: Snapshot, seconds: float
+    world_size: int, ranks: RankRunner, exchanges: tuple[CollectiveResult, ...], snapshot: Snapshot, seconds: float
 ) -> Communication:
     """Return the check as data, with what `ranks` told of themselves and how the snapshot says they are joined."""
     facts = topology.ranks_of(ranks.facts, snapshot)
@@ -94,4 +94,4 @@ def _exchange(event: Event, world_size: int) -> CollectiveResult:
     if event.kind == "answer":
         return codec.read(CollectiveResult, event.answer)
     ranks = range(world_size) if event.item == ALL else map(int, event.item.split("-"))
-    return CollectiveResult(cast(Operation, event.job), tuple(ranks), execution.outcome(event), event.reason)
+    return CollectiveResult(cast(Operation, event.job), tuple(ranks), execution.unmeasured_outcome(event), event.reason)

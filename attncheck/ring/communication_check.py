@@ -15,7 +15,7 @@ from attncheck.doctor import engine
 from attncheck.ring import communication, communication_findings
 from attncheck.ring.group import Ring
 from attncheck.workers.execution import ExecutionTarget
-from attncheck.workers.launcher_env import rank_env
+from attncheck.workers.launcher_env import read_rank_env
 
 
 def check_communication(
@@ -39,7 +39,7 @@ def add_communication(
 ) -> Report:
     """Return doctor's report with what ranks find when they talk to each other."""
     checked = check_communication(report.command, report.snapshot, ring, bench, say)
-    if rank_env(os.environ) is not None and not exchanges(checked):
+    if read_rank_env(os.environ) is not None and not exchanges(checked):
         raise Following("")
     merged = replace(report, sections={**report.sections, **checked.sections})
     return engine.add_findings(merged, checked.findings, select, ignore)

@@ -35,7 +35,7 @@ def _wrong(communication: Communication) -> Iterator[Finding]:
         ]
     evidence += _more(wrong)
     names = ", ".join(dict.fromkeys(exchange.operation for exchange in wrong))
-    yield engine.stamp_as(
+    yield engine.make_finding_by_code(
         "ATN520", Problem(f"data arrive wrong by {names}", tuple(evidence), _diagnosis(communication), "communication")
     )
 
@@ -50,7 +50,9 @@ def _failed(communication: Communication) -> Iterator[Finding]:
         evidence.append(f"given up: {', '.join(given_up[:SHOWN])}{' …' * (len(given_up) > SHOWN)}")
     counted = f"{len(failed)} of {len(communication.exchanges)} exchanges"
     message = f"{counted} among {communication.world_size} ranks did not come to an end"
-    yield engine.stamp_as("ATN521", Problem(message, tuple(evidence), _diagnosis(communication), "communication"))
+    yield engine.make_finding_by_code(
+        "ATN521", Problem(message, tuple(evidence), _diagnosis(communication), "communication")
+    )
 
 
 def _more(exchanges: list[CollectiveResult]) -> list[str]:
@@ -72,7 +74,9 @@ def _versions(communication: Communication) -> Iterator[Finding]:
         if found:
             message = f"ranks differ in {' and '.join(found)}"
             fix = Fix("install the same on every node", "manual", "take one image, or one lock file, for all nodes")
-            yield engine.stamp_as("ATN522", Problem(message, _evidence(found), (fix,), ", ".join(found), predicted))
+            yield engine.make_finding_by_code(
+                "ATN522", Problem(message, _evidence(found), (fix,), ", ".join(found), predicted)
+            )
 
 
 def _version(facts: RankFacts, name: str) -> str:
@@ -87,7 +91,7 @@ def _settings(communication: Communication) -> Iterator[Finding]:
     if found:
         message = f"ranks differ in the settings {', '.join(found)}"
         fix = Fix("set them for every rank alike", "manual", "export them in the job's script, not in a node's profile")
-        yield engine.stamp_as("ATN523", Problem(message, _evidence(found), (fix,), ", ".join(found)))
+        yield engine.make_finding_by_code("ATN523", Problem(message, _evidence(found), (fix,), ", ".join(found)))
 
 
 Shares = dict[str, list[RankFacts]]  # the ranks that have each value
@@ -132,7 +136,7 @@ def _slow(communication: Communication) -> Iterator[Finding]:
     look = Fix("see the links as the driver does", "command", "nvidia-smi topo -m && nvidia-smi nvlink --status")
     message = f"{len(slow)} exchange{'s are' if len(slow) > 1 else ' is'} far slower than the link between the GPUs"
     fixes = (look, *_diagnosis(communication))
-    yield engine.stamp_as("ATN524", Problem(message, tuple(evidence), fixes, "communication"))
+    yield engine.make_finding_by_code("ATN524", Problem(message, tuple(evidence), fixes, "communication"))
 
 
 def _too_slow(exchange: CollectiveResult, communication: Communication) -> str:
@@ -169,4 +173,4 @@ def _shared_gpus(communication: Communication) -> Iterator[Finding]:
         evidence = tuple(f"{_where(ranks)}: the same {ranks[0].device}" for ranks in shared)
         message = f"{sum(map(len, shared))} ranks share {len(shared)} GPU{'s' * (len(shared) > 1)}"
         fix = Fix("give each rank its own GPU", "edit", 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))')
-        yield engine.stamp_as("ATN525", Problem(message, evidence, (fix,), "GPUs"))
+        yield engine.make_finding_by_code("ATN525", Problem(message, evidence, (fix,), "GPUs"))

@@ -15,9 +15,9 @@ from attncheck.measure import determinism
 from attncheck.ring.communication_check import cannot_communicate, check_communication
 from attncheck.ring.group import Ring, job, measured_on, only_rank_0_speaks, schemes
 from attncheck.workers.execution import ExecutionTarget, Progress
-from attncheck.workers.launcher_env import rank_env
+from attncheck.workers.launcher_env import read_rank_env
 from attncheck.workers.pool import Event
-from attncheck.workers.ranks import Ranks
+from attncheck.workers.ranks import RankRunner
 
 
 def run(
@@ -25,7 +25,7 @@ def run(
 ) -> Report:
     """Return the report of determinism over ranks. Raises `Unanswered` where nothing can be repeated."""
     began = time.monotonic()
-    cases = determinism.ring_cases(snapshot, request.seed, bench.gpu, ring.size)
+    cases = determinism.ring_cases(snapshot, request.seed, bench.uses_gpu, ring.size)
     say("looking for backends")
     states, chosen = schemes(bench, request.backends)
     checked = check_communication("determinism", snapshot, ring, bench, say)
@@ -52,7 +52,7 @@ def run(
         if event.kind != "started":
             found.append(determinism.repeats_of(event, cases))
 
-    ranks = Ranks(bench.python, rank_env(os.environ))
+    ranks = RankRunner(bench.python, read_rank_env(os.environ))
     ranks.run(work, tell)
     only_rank_0_speaks(ranks)
     order = {state.name: index for index, state in enumerate(chosen)}

@@ -10,8 +10,8 @@ from attncheck.core.errors import Following, Unanswered
 from attncheck.core.results.verdicts import BackendState, MeasuredOn
 from attncheck.measure import discovery
 from attncheck.workers.execution import ExecutionTarget
-from attncheck.workers.pool import cores
-from attncheck.workers.ranks import RENDEZVOUS_SECONDS, Ranks, RanksJob
+from attncheck.workers.pool import count_cores
+from attncheck.workers.ranks import RENDEZVOUS_SECONDS, RankJob, RankRunner
 
 RANK = "attncheck.ring.worker.rank:main"  # what every process of a ring runs
 
@@ -31,20 +31,20 @@ class Ring:
 
     def emulated(self, bench: ExecutionTarget) -> bool:
         """Say whether plain torch stands in for flash-attn's kernels."""
-        return not bench.gpu if self.emulate is None else self.emulate
+        return not bench.uses_gpu if self.emulate is None else self.emulate
 
 
 def job(
     ring: Ring, bench: ExecutionTarget, size: int, items: Sequence[tuple[str, str]], message: dict[str, object]
-) -> RanksJob:
+) -> RankJob:
     """Return the work of `size` ranks on `items`, (backend, name)."""
     whole = {
         "device": bench.device,
-        "threads": 1 if bench.gpu else max(1, cores() // size),  # one, as torchrun leaves a training rank
+        "threads": 1 if bench.uses_gpu else max(1, count_cores() // size),  # one, as torchrun leaves a training rank
         "emulate": EMULATED if ring.emulated(bench) else "",
         **message,
     }
-    return RanksJob(size, RANK, whole, tuple(items), bench.seconds, ring.rendezvous, ring.extra_path)
+    return RankJob(size, RANK, whole, tuple(items), bench.seconds, ring.rendezvous, ring.extra_path)
 
 
 def schemes(bench: ExecutionTarget, names: Sequence[str]) -> tuple[list[BackendState], list[BackendState]]:
@@ -57,14 +57,20 @@ def schemes(bench: ExecutionTarget, names: Sequence[str]) -> tuple[list[BackendS
     return states, chosen
 
 
-def only_rank_0_speaks(ranks: Ranks) -> None:
+def only_rank_0_speaks(ranks: RankRunner) -> None:
     """Raise `Following` on every rank but the first of a launcher outside: rank 0 reports for all."""
-    if ranks.follows:
+    if ranks.is_follower:
         raise Following("")
 
 
 def measured_on(
-    ranks: Ranks, ring: Ring, bench: ExecutionTarget, seed: int, began: float, suite: str = "", not_reached: int = 0
+    ranks: RankRunner,
+    ring: Ring,
+    bench: ExecutionTarget,
+    seed: int,
+    began: float,
+    suite: str = "",
+    not_reached: int = 0,
 ) -> MeasuredOn:
     """Return what was measured on, with the ring; `began` is a time.monotonic() value."""
     kind, name, torch = (str(ranks.device.get(key, "")) for key in ("kind", "name", "torch"))

@@ -24,16 +24,16 @@ from attncheck.core.results.verdicts import FAIL_FACTOR, Answer
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.model import without_ring
+from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.knowledge import ring_flash_attn as knowledge
 from attncheck.doctor.queries import requirements
 from attncheck.ring import group
 from attncheck.ring.group import Ring
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget, Progress
-from attncheck.workers.launcher_env import rank_env
+from attncheck.workers.launcher_env import read_rank_env
 from attncheck.workers.pool import Event
-from attncheck.workers.ranks import Ranks
+from attncheck.workers.ranks import RankRunner
 
 IMPLEMENTATIONS = (HOOKED, "sdpa", "eager", "flash_attention_3", "flash_attention_4")
 TITLE = "ring-flash-attn's adapter"
@@ -71,7 +71,7 @@ def proved(report: Report, ring: Ring, bench: ExecutionTarget, say: Callable[[st
     Not under a launcher outside: by then the other ranks have ended, and rank 0 would wait for them in vain.
     """
     snapshot = report.snapshot
-    if rank_env(os.environ) is not None or ring.size < 2:
+    if read_rank_env(os.environ) is not None or ring.size < 2:
         return report
     if not (snapshot.has("ring-flash-attn") and snapshot.has("transformers")):
         return report
@@ -102,13 +102,13 @@ def measure(request: Request, ring: Ring, bench: ExecutionTarget, say: Callable[
         elif event.kind != "started":
             found.append(_lost(event, size))
 
-    Ranks(bench.python, rank_env(os.environ)).run(work, tell)
+    RankRunner(bench.python, read_rank_env(os.environ)).run(work, tell)
     return tuple(found)
 
 
 def _lost(event: Event, size: int) -> AdapterRun:
     shape = next(shape for shape in SHAPES if shape == event.item)
-    return AdapterRun(event.job, shape, execution.outcome(event), event.reason, ranks=size)
+    return AdapterRun(event.job, shape, execution.unmeasured_outcome(event), event.reason, ranks=size)
 
 
 def rows(runs: Iterable[AdapterRun]) -> tuple[AdapterVerdict, ...]:
@@ -203,15 +203,19 @@ def _finding(snapshot: Snapshot, request: Request, code: str, runs: list[Adapter
     evidence = [f"{_MODELS[run.shape]} on {run.ranks} ranks: {_judged(run)[1]}" for run in runs]
     evidence = list(dict.fromkeys((*evidence, *(line for run in runs for line in _evidence(run)))))
     problem = Problem(message, tuple(evidence), tuple(_fixes(snapshot, code, first)), TITLE)
-    return engine.stamp_as(code, replace(problem, predicted=first.shape != "plain" and request.model is None))
+    return engine.make_finding_by_code(
+        code, replace(problem, predicted=first.shape != "plain" and request.model is None)
+    )
 
 
 def _fixes(snapshot: Snapshot, code: str, run: AdapterRun) -> Iterator[Fix]:
     if code == "ATN530" and run.implementation != HOOKED:
         yield Fix("the implementation that the adapter replaces", "setting", f'attn_implementation="{HOOKED}"')
     elif code == "ATN534" and "transformers" in run.reason:
-        fitting = requirements.transformers_in(snapshot, knowledge.WORKS[knowledge.LAST])
+        fitting = requirements.resolve_transformers(
+            snapshot, knowledge.COMPATIBLE_TRANSFORMERS[knowledge.LAST_RELEASE_READ]
+        )
         if fitting:
-            yield install.install(snapshot, *fitting)
+            yield install.install_packages(snapshot, *fitting)
     if code != "ATN534":
-        yield without_ring(snapshot)
+        yield disable_ring_attention(snapshot)

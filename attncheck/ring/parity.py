@@ -25,9 +25,9 @@ from attncheck.ring import suites
 from attncheck.ring.communication_check import cannot_communicate, check_communication
 from attncheck.ring.group import Ring, job, measured_on, only_rank_0_speaks, schemes
 from attncheck.workers.execution import ExecutionTarget, Progress
-from attncheck.workers.launcher_env import rank_env
+from attncheck.workers.launcher_env import read_rank_env
 from attncheck.workers.pool import Event
-from attncheck.workers.ranks import Ranks, RanksJob
+from attncheck.workers.ranks import RankJob, RankRunner
 
 
 def chosen_cases(request: parity.Request, snapshot: Snapshot, ring: Ring) -> dict[int, tuple[Case, ...]]:
@@ -52,7 +52,7 @@ def chosen_cases(request: parity.Request, snapshot: Snapshot, ring: Ring) -> dic
 
 def _sizes(ring: Ring, request: parity.Request) -> tuple[int, ...]:
     smaller = [1 << power for power in range(10) if 1 << power < ring.size]
-    return (ring.size,) if rank_env(os.environ) is not None or request.cases else (*smaller, ring.size)
+    return (ring.size,) if read_rank_env(os.environ) is not None or request.cases else (*smaller, ring.size)
 
 
 def run(
@@ -76,7 +76,7 @@ def run(
         if event.kind != "started":
             runs.append(parity.run_of(event, by_name[event.item]))
 
-    ranks = Ranks(bench.python, rank_env(os.environ))
+    ranks = RankRunner(bench.python, read_rank_env(os.environ))
     until = None if request.budget is None else began + request.budget
     left = [item for job in jobs for item in ranks.run(job, tell, until)]
     only_rank_0_speaks(ranks)
@@ -90,7 +90,7 @@ def run(
 
 def _parity_job(
     ring: Ring, bench: ExecutionTarget, size: int, cases: tuple[Case, ...], chosen: Sequence[BackendState]
-) -> RanksJob:
+) -> RankJob:
     items = [(state.name, case.name) for state in chosen for case in cases]
     return job(ring, bench, size, items, {"task": "attncheck.ring.worker.tasks:parity", "cases": codec.plain(cases)})
 
@@ -104,4 +104,6 @@ def report(snapshot: Snapshot, states: tuple[BackendState, ...], runs: tuple[Run
 
 
 def _grows(backend: str, words: str) -> Finding:
-    return engine.stamp_as("ATN605", Problem(f"the error of {backend} grows with the ring", (words,), (), backend))
+    return engine.make_finding_by_code(
+        "ATN605", Problem(f"the error of {backend} grows with the ring", (words,), (), backend)
+    )

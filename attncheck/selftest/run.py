@@ -20,11 +20,11 @@ from attncheck.core import interrupts
 from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, BadUsage, Unanswered
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
-from attncheck.doctor.probes.take import take
+from attncheck.doctor.probes.collect import collect_snapshot
 from attncheck.selftest import faults
 from attncheck.selftest.faults import Family, Fault, Sandbox, running
 from attncheck.selftest.faults.running import CheckOutcome, CheckProcess
-from attncheck.workers.pool import cores
+from attncheck.workers.pool import count_cores
 from attncheck.workers.process import defer_signals
 
 Status = Literal["caught", "missed", "skipped"]
@@ -80,7 +80,7 @@ class SelftestResult:
         return CLEAN if self.count_status("caught") else UNANSWERED
 
 
-def chosen(codes: Iterable[str]) -> tuple[Fault, ...]:
+def select_faults(codes: Iterable[str]) -> tuple[Fault, ...]:
     """Return the faults whose codes begin with one of `codes`; "all", or none named, means every one.
 
     Raises `BadUsage` for a code that no rule has, `Unanswered` for one that no fault covers.
@@ -98,7 +98,7 @@ def chosen(codes: Iterable[str]) -> tuple[Fault, ...]:
     return tuple(fault for fault in all_faults if any(code.startswith(prefixes) for code in fault.codes))
 
 
-def uncovered() -> tuple[tuple[str, str], ...]:
+def uncovered_rules() -> tuple[tuple[str, str], ...]:
     """Return (code, name) of every rule for which there is no fault."""
     covered = {code for fault in faults.load()[0] for code in fault.codes}
     return tuple((rule.code, rule.name) for rule in engine.all_rules()[0] if rule.code not in covered)
@@ -108,7 +108,7 @@ def run(
     codes: tuple[str, ...], python: str | None, device: str, timeout: float, report_progress: Callable[[str], None]
 ) -> SelftestResult:
     """Inject the faults of `codes`, run the checks on them and return whether they fired."""
-    return run_faults(chosen(codes), python, device, timeout, report_progress)
+    return run_faults(select_faults(codes), python, device, timeout, report_progress)
 
 
 def run_faults(
@@ -117,7 +117,7 @@ def run_faults(
     """Run the checks on `selected` faults and on their families' controls, and return the results."""
     began = time.monotonic()
     report_progress("looking at the environment")
-    capabilities = _Capabilities(take(python, ("static",)), device)
+    capabilities = _Capabilities(collect_snapshot(python, ("static",)), device)
     missing = {fault.name: capabilities.missing_need((*fault.family.needs, *fault.needs)) for fault in selected}
     possible = [fault for fault in selected if not missing[fault.name]]
     folder: Path | None = None
@@ -201,7 +201,7 @@ def _run_tasks(
     waiting = list(tasks)
     active: dict[str, tuple[_Task, CheckProcess]] = {}
     outcomes: dict[str, CheckOutcome] = {}
-    slots = max(1, cores())
+    slots = max(1, count_cores())
     try:
         while waiting or active:
             interrupts.check()

@@ -38,7 +38,7 @@ def as_text(selftest: SelftestResult) -> str:
     return "\n".join(lines) + "\n"
 
 
-def listing(faults: Sequence[Fault], uncovered: Sequence[tuple[str, str]], form: str = "text") -> str:
+def list_faults(faults: Sequence[Fault], uncovered: Sequence[tuple[str, str]], form: str = "text") -> str:
     """Return all faults, and `uncovered`, the (code, name) of rules without a fault, as "text" or "json"."""
     if form == "json":
         documents = [

@@ -16,9 +16,9 @@ from attncheck.ring.group import Ring
 from attncheck.smoke.trials import OVER_RANKS, PATIENCE
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget
-from attncheck.workers.launcher_env import rank_env
+from attncheck.workers.launcher_env import read_rank_env
 from attncheck.workers.pool import Event
-from attncheck.workers.ranks import Ranks, RanksJob
+from attncheck.workers.ranks import RankJob, RankRunner
 
 
 def measure(model: str, plan: Plan, ring: Ring, bench: ExecutionTarget, say: Callable[[str], None]) -> CheckResult:
@@ -34,7 +34,7 @@ def measure(model: str, plan: Plan, ring: Ring, bench: ExecutionTarget, say: Cal
         if event.kind != "started":
             found.append(proof_of(event))
 
-    ranks = Ranks(bench.python, rank_env(os.environ))
+    ranks = RankRunner(bench.python, read_rank_env(os.environ))
     try:
         ranks.run(job(model, plan, ring, bench), tell)
     except Unanswered as error:  # what other questions found is not lost over it
@@ -43,7 +43,7 @@ def measure(model: str, plan: Plan, ring: Ring, bench: ExecutionTarget, say: Cal
     return replace(found[0], seconds=round(time.monotonic() - began, 3))
 
 
-def job(model: str, plan: Plan, ring: Ring, bench: ExecutionTarget) -> RanksJob:
+def job(model: str, plan: Plan, ring: Ring, bench: ExecutionTarget) -> RankJob:
     """Return the work of the plan's ranks."""
     cases = {model: {"model": model, "plan": codec.plain(plan)}}
     message: dict[str, object] = {"task": "attncheck.smoke.worker.ranks.parallel:smoke", "cases": cases, "shim": False}
@@ -55,4 +55,4 @@ def proof_of(event: Event) -> CheckResult:
     """Return what came of the item: the proof, or how it was lost."""
     if event.kind == "answer":
         return codec.read(CheckResult, event.answer)
-    return CheckResult(OVER_RANKS, execution.outcome(event), event.reason)
+    return CheckResult(OVER_RANKS, execution.unmeasured_outcome(event), event.reason)

@@ -14,11 +14,11 @@ from attncheck.core.findings import Fix
 from attncheck.core.results.smoke import PlanRun, deciding_reason
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
-from attncheck.doctor.profile import needs
+from attncheck.doctor.profile import needs_of_profile
 from attncheck.smoke import fix_search
 from attncheck.smoke.trials import failing, proof_of
 from attncheck.smoke.unmet_requirements import unmet
-from attncheck.workers.overlay import overlay, packages_of
+from attncheck.workers.overlay import package_overlay, parse_fix_requirements
 
 MOST = 4  # sets of packages tried
 
@@ -51,8 +51,13 @@ def tried(before: PlanRun, snapshot: Snapshot, python: str, ask: Ask, say: Calla
 
 def fixes(snapshot: Snapshot) -> list[Fix]:
     """Return doctor's fixes that install packages which an overlay can show, each once."""
-    report = engine.judge(snapshot, needs("all", snapshot))
-    found = {packages_of(fix): fix for finding in report.findings for fix in finding.fixes if packages_of(fix)}
+    report = engine.run_rules(snapshot, needs_of_profile("all", snapshot))
+    found = {
+        parse_fix_requirements(fix): fix
+        for finding in report.findings
+        for fix in finding.fixes
+        if parse_fix_requirements(fix)
+    }
     return list(found.values())
 
 
@@ -60,13 +65,13 @@ def _tried(
     fix: Fix, snapshot: Snapshot, python: str, work: Callable[[str], PlanRun], say: Callable[[str], None]
 ) -> Tried:
     """Return what one fix makes of it: its packages, and what these require that the environment lacks."""
-    packages = packages_of(fix)
+    packages = parse_fix_requirements(fix)
     try:
-        with overlay(python, packages, say) as folder:
+        with package_overlay(python, packages, say) as folder:
             more = unmet(folder, snapshot)
             if not more:
                 return Tried(fix, work(str(folder)))
-        with overlay(python, (*packages, *more), say) as folder:
+        with package_overlay(python, (*packages, *more), say) as folder:
             return Tried(fix, work(str(folder)))
     except Unanswered as error:
         return Tried(fix, None, str(error))

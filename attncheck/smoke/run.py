@@ -37,7 +37,7 @@ from attncheck.smoke.fix_search import Search
 from attncheck.smoke.package_trials import Tried
 from attncheck.smoke.trials import OVER_RANKS, Runner, Trial, failing, proof_of, seconds_since
 from attncheck.workers.execution import ExecutionTarget
-from attncheck.workers.launcher_env import RankEnv, rank_env
+from attncheck.workers.launcher_env import RankEnv, read_rank_env
 
 DEFAULTS = ("llama", "qwen2")  # shapes trained where no model is named
 
@@ -81,7 +81,7 @@ def check(request: Request) -> None:
 def run(snapshot: Snapshot, request: Request, bench: ExecutionTarget, say: Callable[[str], None]) -> Report:
     """Return the report. Raises `Unanswered` where nothing can be run."""
     began = time.monotonic()
-    request = placed(request, rank_env(os.environ))
+    request = placed(request, read_rank_env(os.environ))
     plan = completed(request.plan, snapshot, bench)
     runner = Runner(bench, say, _extra(request))
     before = _attempts(request, runner, [Trial(model, plan, "", request.questions) for model in request.models])
@@ -128,7 +128,7 @@ def completed(plan: Plan, snapshot: Snapshot, bench: ExecutionTarget) -> Plan:
     if plan.attn_implementation:
         return plan
     hooked = plan.ring_size > 1 and plan.scheme == "llama3"
-    if plan.precision != "fp32" and (hooked or (bench.gpu and snapshot.has("flash-attn"))):
+    if plan.precision != "fp32" and (hooked or (bench.uses_gpu and snapshot.has("flash-attn"))):
         return replace(plan, attn_implementation="flash_attention_2")
     return plan
 
@@ -246,7 +246,7 @@ def _findings(
         lines += package_trials.told(others, question.name)
         fixes = (*_fixes(question.name, search), *_package_fixes(question.name, others))
         subject = ", ".join(attempt.model for attempt, _, _ in wrong)
-        yield engine.stamp_as(question.code, Problem(question.message(proof), tuple(lines), fixes, subject))
+        yield engine.make_finding_by_code(question.code, Problem(question.message(proof), tuple(lines), fixes, subject))
 
 
 def _lines(attempt: PlanRun, question: str) -> Iterator[str]:

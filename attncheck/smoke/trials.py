@@ -64,7 +64,7 @@ class Runner:
         message = {
             "task": "attncheck.smoke.worker.tasks:smoke",
             "device": self.bench.device,
-            "threads": self.bench.threads(1),
+            "threads": self.bench.threads_per_worker(1),
             "attempts": [(trial.model, codec.plain(trial.plan)) for trial in mine],
             **self.extra,
         }
@@ -99,7 +99,7 @@ def _by_environment(trials: Sequence[Trial]) -> Iterable[list[int]]:
 def _proof(event: Event, question: str) -> CheckResult:
     if event.kind == "answer":
         return codec.read(CheckResult, event.answer)
-    return CheckResult(question, execution.outcome(event), event.reason)
+    return CheckResult(question, execution.unmeasured_outcome(event), event.reason)
 
 
 def _proofs(trial: Trial, number: int, found: dict[tuple[int, str], CheckResult]) -> tuple[CheckResult, ...]:

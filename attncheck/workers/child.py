@@ -12,7 +12,7 @@ from typing import Literal
 
 from attncheck.core import interrupts
 from attncheck.core.errors import BadUsage, Unanswered
-from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream, describe_exit, stop_all
+from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream, describe_exit, kill_all
 
 STDOUT_LIMIT = 64 << 20  # bytes; a document is far smaller, a runaway program is not
 POLL_SECONDS = 0.25  # between two looks for an interrupt
@@ -48,7 +48,7 @@ with os.fdopen(out, "wb") as stream:
 
 
 @dataclass(frozen=True)
-class Ended:
+class ChildResult:
     """How a child ended, and its answer where it has one."""
 
     outcome: Literal["ok", "died", "timed_out"]
@@ -56,7 +56,7 @@ class Ended:
     returncode: int = 0
     stderr: str = ""
 
-    def reason(self) -> str:
+    def describe_failure(self) -> str:
         """Return in a few words why there is no answer."""
         if self.outcome == "timed_out":
             return "it did not answer before its deadline and was stopped"
@@ -76,7 +76,7 @@ class Child(Process):
     def _stream_handlers(self) -> list[Callable[[], None]]:
         return [self._write_message, self._read_answer, *super()._stream_handlers()]
 
-    def wait(self, deadline: float) -> Ended:
+    def wait(self, deadline: float) -> ChildResult:
         """Return the child's result; at `deadline` (a time.monotonic() value) it is killed."""
         try:
             for thread in self._threads:
@@ -93,14 +93,14 @@ class Child(Process):
             self.kill()
         return self._make_result(timed_out)
 
-    def _make_result(self, timed_out: bool) -> Ended:
+    def _make_result(self, timed_out: bool) -> ChildResult:
         try:
             answer = json.loads(b"".join(self._stdout))
         except ValueError:
             answer = None
         if isinstance(answer, dict):
-            return Ended("ok", answer, stderr=self.stderr)
-        return Ended("timed_out" if timed_out else "died", None, self._process.returncode or 0, self.stderr)
+            return ChildResult("ok", answer, stderr=self.stderr)
+        return ChildResult("timed_out" if timed_out else "died", None, self._process.returncode or 0, self.stderr)
 
     def _write_message(self) -> None:
         with contextlib.suppress(OSError), closing_stream(self._process.stdin) as stream:
@@ -117,20 +117,20 @@ class Child(Process):
                 self._stdout.append(chunk)
 
 
-def run_together(children: Sequence[Child], deadline: float) -> dict[str, Ended]:
+def wait_for_children(children: Sequence[Child], deadline: float) -> dict[str, ChildResult]:
     """Wait for `children` and return their results by call; none of them outlives this function, whatever ends it."""
     try:
         return {child.call: child.wait(deadline) for child in children}
     finally:
-        stop_all()
+        kill_all()
 
 
-def answer_of(result: Ended, python: str) -> dict[str, object]:
+def require_answer(result: ChildResult, python: str) -> dict[str, object]:
     """Return a child's answer. Raises `BadUsage` for an unusable interpreter, `Unanswered` for one that timed out."""
     if isinstance(result.answer, dict):
         if "too_old" in result.answer:
             raise BadUsage(f"{python} is Python {result.answer['too_old']}; attncheck can examine Python 3.8 or newer")
         return result.answer
     if result.outcome == "timed_out":
-        raise Unanswered(f"the interpreter {python} did not answer: {result.reason()}")
-    raise BadUsage(f"{python} does not answer like a Python interpreter: {result.reason()}")
+        raise Unanswered(f"the interpreter {python} did not answer: {result.describe_failure()}")
+    raise BadUsage(f"{python} does not answer like a Python interpreter: {result.describe_failure()}")

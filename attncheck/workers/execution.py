@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from attncheck.core.results.verdicts import MeasuredOn, Outcome
-from attncheck.workers.pool import Event, Pool, cores
+from attncheck.workers.pool import Event, Pool, count_cores
 
 
 @dataclass(frozen=True)
@@ -20,16 +20,16 @@ class ExecutionTarget:
     seconds: float = 60.0
 
     @property
-    def gpu(self) -> bool:
+    def uses_gpu(self) -> bool:
         """Whether a GPU is likely to be used, as far as the device files show; none is opened."""
         return self.device == "cuda" or (self.device == "auto" and bool(glob.glob("/dev/nvidia[0-9]*")))
 
-    def threads(self, slots: int) -> int:
+    def threads_per_worker(self, slots: int) -> int:
         """Return how many CPU threads one worker among `slots` gets."""
-        return max(1, cores() // slots)
+        return max(1, count_cores() // slots)
 
 
-def outcome(event: Event) -> Outcome:
+def unmeasured_outcome(event: Event) -> Outcome:
     """Return the outcome of an item that was not measured; a rank out of memory raises, and is not at fault."""
     if event.kind == "raised" and "out of memory" in event.reason.lower():
         return "out_of_memory"
@@ -37,7 +37,7 @@ def outcome(event: Event) -> Outcome:
     return outcomes[event.kind]
 
 
-def measured_on(pool: Pool, seed: int, began: float, suite: str = "", not_reached: int = 0) -> MeasuredOn:
+def make_measured_on(pool: Pool, seed: int, began: float, suite: str = "", not_reached: int = 0) -> MeasuredOn:
     """Return the record of device, torch, suite, seed and elapsed seconds; `began` is a time.monotonic() value."""
     kind, name, torch = (str(pool.device.get(key, "")) for key in ("kind", "name", "torch"))
     return MeasuredOn(kind, name, torch, suite, seed, round(time.monotonic() - began, 3), not_reached)

@@ -20,7 +20,7 @@ class RankEnv:
     environment: dict[str, str]
 
 
-def rank_env(environ: Mapping[str, str]) -> RankEnv | None:
+def read_rank_env(environ: Mapping[str, str]) -> RankEnv | None:
     """Return our rank, None where no launcher started us. Raises `BadUsage` where only some variables are set.
 
     torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT; srun sets SLURM_PROCID, SLURM_NTASKS,

@@ -48,7 +48,7 @@ _NO_SUCH_VERSION = re.compile(
 
 
 @contextlib.contextmanager
-def overlay(
+def package_overlay(
     python: str, packages: Sequence[str], report_progress: Callable[[str], None], seconds: float = INSTALL_SECONDS
 ) -> Iterator[Path]:
     """Yield a folder that holds exactly `packages` as `python` can import them; afterwards it is always removed.
@@ -153,7 +153,7 @@ def _explain_failure(stderr: str) -> str:
     return (errors or lines[-1:] or ["the installer says nothing"])[0][:300]
 
 
-def packages_of(fix: Fix) -> tuple[str, ...]:
+def parse_fix_requirements(fix: Fix) -> tuple[str, ...]:
     """Return the requirements that a fix installs, () where an overlay cannot stand in for its command.
 
     Taken are `pip install`, `python -m pip install` and `uv pip install` of requirements that are pinned or have an

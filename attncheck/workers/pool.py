@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from attncheck.core import interrupts
 from attncheck.core.errors import Unanswered
-from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream, describe_exit, stop_all
+from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream, describe_exit, kill_all
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 POLL_SECONDS = 0.2  # between two looks at deadlines and interrupts
@@ -155,7 +155,7 @@ class Pool:
                     if until is not None and time.monotonic() > until:
                         break
             finally:
-                stop_all()
+                kill_all()
         unfinished = [(r.worker.job, r.remaining) for r in running] + [(job, items) for job, items, _ in waiting]
         return tuple(f"{job.name} {item}" for job, items in unfinished for item in items)
 
@@ -260,9 +260,9 @@ def overlay_environment(extra_path: str) -> dict[str, str]:
 
 def default_slots(gpu: bool) -> int:
     """Return how many workers run at once: on a GPU up to ten share it; on the CPU one per core, up to eight."""
-    return min(10, cores()) if gpu else min(8, cores())
+    return min(10, count_cores()) if gpu else min(8, count_cores())
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -43,7 +43,7 @@ def defer_signals() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def stop_all() -> None:
+def kill_all() -> None:
     """Kill every child that was started and may still run."""
     with defer_signals():
         while _started:

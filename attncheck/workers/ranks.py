@@ -29,7 +29,7 @@ from attncheck.core import interrupts
 from attncheck.core.errors import BadUsage, Following, Unanswered
 from attncheck.workers.launcher_env import RankEnv
 from attncheck.workers.pool import MAX_LOSSES, PACKAGE_FOLDER, Event, overlay_environment
-from attncheck.workers.process import CHILD_ENVIRONMENT, Process, stop_all
+from attncheck.workers.process import CHILD_ENVIRONMENT, Process, kill_all
 from attncheck.workers.stacks import is_waiting_for_peers
 
 POLL_SECONDS = 0.05  # between two looks at the folder
@@ -64,7 +64,7 @@ FailureKind = Literal["raised", "died", "timed_out"]
 
 
 @dataclass(frozen=True)
-class RanksJob:
+class RankJob:
     """Work for a group: the message it starts with, its items as (backend, name), the seconds for each item.
 
     `entry` is the "module:function" that a rank runs on its folder; the message's "task" is what that calls in turn.
@@ -80,7 +80,7 @@ class RanksJob:
 
 
 @dataclass
-class Ranks:
+class RankRunner:
     """Runs jobs one after another. `device` is what rank 0 reports of its device, `facts` what each rank reports."""
 
     python: str
@@ -88,7 +88,7 @@ class Ranks:
     device: dict[str, Any] = field(default_factory=dict)
     facts: list[dict[str, Any]] = field(default_factory=list)
 
-    def run(self, job: RanksJob, on_event: Callable[[Event], None], until: float | None = None) -> tuple[str, ...]:
+    def run(self, job: RankJob, on_event: Callable[[Event], None], until: float | None = None) -> tuple[str, ...]:
         """Run a job, passing each event to `on_event`, and return the items not reached at `until` (time.monotonic()).
 
         No process outlives this function. Raises `Unanswered` where the ranks cannot start or meet, or find no device.
@@ -102,12 +102,12 @@ class Ranks:
             with tempfile.TemporaryDirectory(prefix="attncheck-", ignore_cleanup_errors=True) as folder:
                 try:
                     group = _RankGroup(self, job, remaining, folder, on_event, until)
-                    if self.follows:
+                    if self.is_follower:
                         group.wait_as_follower()
                         return ()
                     lost_backend = group.collect_answers()
                 finally:
-                    stop_all()
+                    kill_all()
             if lost_backend is None:
                 continue  # `remaining` is what the deadline of the whole run left over, or nothing
             losses[lost_backend] += 1
@@ -115,12 +115,12 @@ class Ranks:
         return tuple(" ".join(item) for item in remaining)
 
     @property
-    def follows(self) -> bool:
+    def is_follower(self) -> bool:
         """Whether we are a rank of an outside launcher that does not report: rank 0 does."""
         return self.rank_env is not None and self.rank_env.rank > 0
 
     def _give_up_items(
-        self, job: RanksJob, remaining: list[tuple[str, str]], losses: Counter[str], on_event: Callable[[Event], None]
+        self, job: RankJob, remaining: list[tuple[str, str]], losses: Counter[str], on_event: Callable[[Event], None]
     ) -> None:
         """Report items that are not tried any more: their backend lost too many, or the group cannot be restarted."""
         for item in list(remaining):
@@ -139,8 +139,8 @@ class _RankGroup:
 
     def __init__(
         self,
-        runner: Ranks,
-        job: RanksJob,
+        runner: RankRunner,
+        job: RankJob,
         remaining: list[tuple[str, str]],
         folder: str,
         on_event: Callable[[Event], None],

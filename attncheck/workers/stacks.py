@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 # Where a rank waits for others: torch's collectives, a request's wait, the all-gather of texts through the store.
-_WAITING = re.compile(r"torch/distributed/(?!run)|in (?:wait|synchronize|all_gather_text|shared)\b")
+_WAITING = re.compile(r"torch/distributed/(?!run)|in (?:wait|synchronize|all_gather_text)\b")
 
 
 def is_waiting_for_peers(stack: str) -> bool:

@@ -32,9 +32,9 @@ from attncheck.attention.backends import (  # noqa: E402
     xformers_flash,
 )
 from attncheck.attention.calls import flash_attn, hub_kernels  # noqa: E402
-from attncheck.attention.inputs import make  # noqa: E402
-from attncheck.attention.reference.oracle import reference  # noqa: E402
-from attncheck.attention.reference.score import scores  # noqa: E402
+from attncheck.attention.inputs import make_inputs  # noqa: E402
+from attncheck.attention.reference.oracle import compute_reference  # noqa: E402
+from attncheck.attention.reference.score import score_outputs  # noqa: E402
 from attncheck.core.cases import Case, with_name  # noqa: E402
 from attncheck.core.results.verdicts import Run, judge  # noqa: E402
 from tests.attention import optional_stubs as stubs  # noqa: E402
@@ -101,9 +101,9 @@ def _stub_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def judge_backend(backend: Backend, case: Case) -> str:
-    inputs = make(case, "cpu")
+    inputs = make_inputs(case, "cpu")
     outputs = backend.run(inputs, False)
-    tensor_scores = scores(outputs, reference(inputs, backend.noise, backend.rounded_bias))
+    tensor_scores = score_outputs(outputs, compute_reference(inputs, backend.noise, backend.rounded_bias))
     expected = {"out", "dq", "dk", "dv"} if case.backward else {"out"}
     assert expected <= {score.tensor for score in tensor_scores}
     verdict = judge(Run(backend.name, case, "ok", scores=tuple(tensor_scores)))
@@ -137,7 +137,7 @@ def test_every_kind_of_case_reaches_the_backends_that_can_run_it() -> None:
 
 
 def returns_lse(backend: Backend, case: Case) -> bool:
-    return backend.run(make(case, "cpu"), False).lse is not None
+    return backend.run(make_inputs(case, "cpu"), False).lse is not None
 
 
 @pytest.mark.parametrize("backend", [b for b in BACKENDS.values() if b is not hub_vllm_flash_attn_3.BACKEND])
@@ -153,14 +153,14 @@ def test_sinks_are_values_that_bfloat16_holds_so_that_every_lse_can_be_compared(
 
 def test_sinks_get_their_gradient_where_the_kernel_gives_one() -> None:
     case = Case("test", (70,), (70,), sinks=True)
-    assert flash_attention_4.BACKEND.run(make(case, "cpu"), False).dsinks is not None
-    assert hub_vllm_flash_attn_3.BACKEND.run(make(case, "cpu"), False).dsinks is None
+    assert flash_attention_4.BACKEND.run(make_inputs(case, "cpu"), False).dsinks is not None
+    assert hub_vllm_flash_attn_3.BACKEND.run(make_inputs(case, "cpu"), False).dsinks is None
 
 
 def test_the_arguments_are_the_ones_of_the_release() -> None:
     case = Case("test", (70,), (70,), window_size=(32, -1), softcap=20.0)
-    flash_attention_3.BACKEND.run(make(case, "cpu"), True)
-    flash_attention_4.BACKEND.run(make(case, "cpu"), True)
+    flash_attention_3.BACKEND.run(make_inputs(case, "cpu"), True)
+    flash_attention_4.BACKEND.run(make_inputs(case, "cpu"), True)
     three, four = stubs.CALLS
     assert three["window_size"] == (32, -1)
     assert four["window_size"] == (32, None)
@@ -188,14 +188,14 @@ def test_what_an_old_release_lacks_is_refused_by_name(backend: Backend, monkeypa
     monkeypatch.setitem(sys.modules, "flash_attn_interface", stubs.fa3_v27())
     assert judge_backend(backend, with_name(PLAIN)) == "pass"
     with pytest.raises(Refused, match="this release of FlashAttention-3 has no argument softcap"):
-        backend.run(make(replace(PLAIN, softcap=20.0), "cpu"), False)
+        backend.run(make_inputs(replace(PLAIN, softcap=20.0), "cpu"), False)
 
 
 def test_what_a_function_itself_cannot_do_is_a_refusal() -> None:
     case = Case("test", (70,), (70,), head_dim=256, v_head_dim=256)
     with pytest.raises(Refused, match="FlashAttention-3: Deterministic backward not supported for hdim 256"):
-        flash_attention_3.BACKEND.run(make(case, "cpu"), True)
-    assert flash_attention_3.BACKEND.run(make(case, "cpu"), False).dq is not None
+        flash_attention_3.BACKEND.run(make_inputs(case, "cpu"), True)
+    assert flash_attention_3.BACKEND.run(make_inputs(case, "cpu"), False).dq is not None
 
 
 @pytest.mark.parametrize(
@@ -312,17 +312,17 @@ def test_xformers_own_reasons_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(fmha.cutlass.BwOp, "reasons", ("query.shape[-1] % 8 != 0\nmore",))
     with pytest.raises(Refused, match=r"^query"):
-        xformers_cutlass.BACKEND.run(make(SHORT, "cpu"), False)
-    assert xformers_cutlass.BACKEND.run(make(replace(SHORT, backward=False), "cpu"), False).dq is None
+        xformers_cutlass.BACKEND.run(make_inputs(SHORT, "cpu"), False)
+    assert xformers_cutlass.BACKEND.run(make_inputs(replace(SHORT, backward=False), "cpu"), False).dq is None
 
 
 def test_xformers_operators_are_pinned() -> None:
     from xformers.ops import fmha
 
-    xformers_flash.BACKEND.run(make(SHORT, "cpu"), False)
+    xformers_flash.BACKEND.run(make_inputs(SHORT, "cpu"), False)
     assert stubs.CALLS[0]["op"] == (fmha.flash.FwOp, fmha.flash.BwOp)
     with pytest.raises(Refused, match="not deterministic"):
-        xformers_flash.BACKEND.run(make(SHORT, "cpu"), True)
+        xformers_flash.BACKEND.run(make_inputs(SHORT, "cpu"), True)
 
 
 # --- finding
@@ -456,7 +456,7 @@ def test_a_cached_kernel_built_for_another_torch_is_refused(tmp_path: Path, monk
     monkeypatch.setitem(sys.modules, "huggingface_hub", ModuleType("huggingface_hub"))
     monkeypatch.setitem(sys.modules, "huggingface_hub.constants", SimpleNamespace(HF_HUB_OFFLINE=False))
     with pytest.raises(Refused, match="no build for this torch: Cannot find a build variant"):
-        hub_flash_attn_3.BACKEND.run(make(SHORT, "cpu"), False)
+        hub_flash_attn_3.BACKEND.run(make_inputs(SHORT, "cpu"), False)
 
 
 # --- what ran, and scripts
@@ -492,9 +492,9 @@ def test_the_script_calls_the_backend_alike(backend: Backend, case: Case, monkey
     assert backend.script_lines is not None
     lines = "\n".join(backend.script_lines(case))
     ast.parse(lines)
-    inputs = make(case, "cpu")
+    inputs = make_inputs(case, "cpu")
     out = run_script(lines, inputs, monkeypatch)
-    exact = reference(inputs, backend.noise, backend.rounded_bias)
+    exact = compute_reference(inputs, backend.noise, backend.rounded_bias)
     assert exact.judged is not None
     error = (out.double() - exact.out) * exact.judged[..., None, None]
     assert float(error.abs().max()) < 0.05

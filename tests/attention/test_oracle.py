@@ -12,10 +12,10 @@ from torch import Tensor
 from attncheck.attention import masks
 from attncheck.attention.backend import Outputs
 from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
-from attncheck.attention.inputs import Inputs, make
+from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.attention.reference import oracle
-from attncheck.attention.reference.oracle import Reference, reference
-from attncheck.attention.reference.score import scores
+from attncheck.attention.reference.oracle import Reference, compute_reference
+from attncheck.attention.reference.score import score_outputs
 from attncheck.core.cases import DTYPES, Case, Dtype, sampled_rows, segments, visible_bounds, with_name
 from attncheck.measure.suites import VALUES
 
@@ -71,8 +71,8 @@ def brute_force(inputs: Inputs) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_the_chunked_reference_is_the_whole_one(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(oracle.CHUNK_SCORES, "cpu", 700)  # several chunks
-    inputs = make(case, "cpu")
-    chunked = reference(inputs)
+    inputs = make_inputs(case, "cpu")
+    chunked = compute_reference(inputs)
     out, lse, grads = brute_force(inputs)
     assert chunked.judged is not None
     sees_keys = masks.build_mask(case, "cpu").any(-1)[:, 0].expand(case.batch, -1)
@@ -103,17 +103,17 @@ def test_the_mask_is_what_its_words_say(case: Case) -> None:
 
 
 def z_rms_by_tensor(outputs: Outputs, exact: Reference) -> dict[str, float]:
-    return {score.tensor: score.z_rms for score in scores(outputs, exact) if score.tensor != "lse"}
+    return {score.tensor: score.z_rms for score in score_outputs(outputs, exact) if score.tensor != "lse"}
 
 
 @pytest.mark.parametrize("values", VALUES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_correct_implementations_make_the_noise_that_is_predicted(dtype: Dtype, values: str) -> None:
     case = make_case((300,), num_kv_heads=2, dtype=dtype, values=values)
-    inputs = make(case, "cpu")
-    for z in z_rms_by_tensor(eager.BACKEND.run(inputs, False), reference(inputs, "eager")).values():
+    inputs = make_inputs(case, "cpu")
+    for z in z_rms_by_tensor(eager.BACKEND.run(inputs, False), compute_reference(inputs, "eager")).values():
         assert 0.1 < z < (4.0 if dtype == "float32" else 1.5)
-    exact = reference(inputs)
+    exact = compute_reference(inputs)
     for z in z_rms_by_tensor(sdpa_math.BACKEND.run(inputs, False), exact).values():
         assert 0.005 < z < (4.0 if dtype == "float32" else 1.5)
     limit = {"bfloat16": 2.0, "float16": 3.0, "float32": 4.0}[dtype]
@@ -124,16 +124,16 @@ def test_correct_implementations_make_the_noise_that_is_predicted(dtype: Dtype, 
 def test_noise_does_not_depend_on_length() -> None:
     z_rms = []
     for seqlen in (128, 512, 1500):
-        inputs = make(make_case((seqlen,), num_heads=2, num_kv_heads=2), "cpu")
-        z_rms.append(z_rms_by_tensor(sdpa_math.BACKEND.run(inputs, False), reference(inputs))["out"])
+        inputs = make_inputs(make_case((seqlen,), num_heads=2, num_kv_heads=2), "cpu")
+        z_rms.append(z_rms_by_tensor(sdpa_math.BACKEND.run(inputs, False), compute_reference(inputs))["out"])
     assert max(z_rms) / min(z_rms) < 1.1
 
 
 def test_sampled_rows_have_the_same_answer() -> None:
     case = make_case((700,), num_kv_heads=2, every_row=False)
-    inputs = make(case, "cpu")
-    sampled = reference(inputs)
-    every_row = reference(replace(inputs, case=replace(case, every_row=True)))
+    inputs = make_inputs(case, "cpu")
+    sampled = compute_reference(inputs)
+    every_row = compute_reference(replace(inputs, case=replace(case, every_row=True)))
     assert sampled.rows is not None
     assert sampled.rows.tolist() == list(sampled_rows(case))
     assert {0, 1, 698, 699} <= set(sampled.rows.tolist())
@@ -146,11 +146,11 @@ def test_sampled_rows_have_the_same_answer() -> None:
 
 def test_a_narrow_reference_serves_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a GPU's float64 is slow the reference is float32: it must judge bfloat16 alike."""
-    inputs = make(make_case((300,), num_kv_heads=2), "cpu")
+    inputs = make_inputs(make_case((300,), num_kv_heads=2), "cpu")
     outputs = sdpa_math.BACKEND.run(inputs, False)
-    wide = z_rms_by_tensor(outputs, reference(inputs))
+    wide = z_rms_by_tensor(outputs, compute_reference(inputs))
     monkeypatch.setattr(oracle, "wide_dtype", lambda device, dtype: torch.float32)
-    narrow = z_rms_by_tensor(outputs, reference(inputs))
+    narrow = z_rms_by_tensor(outputs, compute_reference(inputs))
     assert all(abs(wide[name] - narrow[name]) < 0.01 for name in wide)
 
 
@@ -165,5 +165,5 @@ def test_memory_grows_with_the_inputs_and_not_with_the_scores(monkeypatch: pytes
 
     monkeypatch.setattr(torch, "matmul", spy)
     case = make_case((4096,), num_heads=1, num_kv_heads=1)
-    reference(make(case, "cpu"))
+    compute_reference(make_inputs(case, "cpu"))
     assert max(sizes) <= oracle.CHUNK_SCORES["cpu"] < 4096 * 4096 / 8

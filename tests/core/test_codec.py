@@ -14,7 +14,7 @@ from attncheck.core import codec
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
-from attncheck.doctor.profile import needs
+from attncheck.doctor.profile import needs_of_profile
 from attncheck.report.formats import load_format
 from attncheck.report.schema import schema
 from tests import snapshots as s
@@ -33,9 +33,9 @@ def test_the_schema_checked_in_is_the_one_of_the_types() -> None:
     assert schema() == SCHEMA, "run: python -m attncheck.report.schema > attncheck/report.schema.json"
 
 
-@pytest.mark.parametrize("snapshot", [s.h200(), s.laptop(), s.model(s.h200())])
+@pytest.mark.parametrize("snapshot", [s.h200(), s.laptop(), s.with_model(s.h200())])
 def test_a_report_fits_the_schema_and_a_snapshot_survives_json(snapshot: Snapshot) -> None:
-    report = engine.judge(snapshot, needs("all", snapshot))
+    report = engine.run_rules(snapshot, needs_of_profile("all", snapshot))
     document = json.loads(load_format("json").render(report, False))
     jsonschema.validate(document, SCHEMA)
     assert codec.read(Snapshot, document["snapshot"]) == snapshot

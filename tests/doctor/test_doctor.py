@@ -15,7 +15,7 @@ from attncheck.core.facts import Absent, Known, MissingFact, Unreadable, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
-from attncheck.doctor.profile import needs
+from attncheck.doctor.profile import needs_of_profile
 from attncheck.doctor.rules import Rule
 from tests import snapshots as s
 
@@ -47,21 +47,21 @@ def check_that_skips(snapshot: Snapshot) -> list[Problem]:
 
 def test_one_crash_is_one_finding_and_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
     replace_rules(monkeypatch, make_rule("ATN198", check_that_crashes), make_rule("ATN199", check_that_fires))
-    report = engine.judge(s.laptop(), frozenset())
+    report = engine.run_rules(s.laptop(), frozenset())
     assert [finding.code for finding in report.findings] == ["ATN199", "ATN901"]
     assert "ZeroDivisionError: planted" in report.findings[1].evidence
 
 
 def test_a_missing_fact_is_an_explained_skip(monkeypatch: pytest.MonkeyPatch) -> None:
     replace_rules(monkeypatch, make_rule("ATN199", check_that_skips))
-    report = engine.judge(s.laptop(), frozenset())
+    report = engine.run_rules(s.laptop(), frozenset())
     assert report.findings == ()
     assert [skip.reason for skip in report.skips] == ["the file is unreadable: it is locked"]
 
 
 def test_a_prediction_is_one_step_milder(monkeypatch: pytest.MonkeyPatch) -> None:
     replace_rules(monkeypatch, make_rule("ATN199", lambda snapshot: [Problem("perhaps", predicted=True)]))
-    assert [finding.severity for finding in engine.judge(s.laptop(), frozenset()).findings] == ["warning"]
+    assert [finding.severity for finding in engine.run_rules(s.laptop(), frozenset()).findings] == ["warning"]
 
 
 @pytest.mark.parametrize(
@@ -72,22 +72,22 @@ def test_select_and_ignore(
     monkeypatch: pytest.MonkeyPatch, select: tuple[str, ...], ignore: tuple[str, ...], count: int
 ) -> None:
     replace_rules(monkeypatch, make_rule("ATN199", check_that_fires), make_rule("ATN299", check_that_fires))
-    report = engine.judge(s.laptop(), frozenset(), select, ignore)
+    report = engine.run_rules(s.laptop(), frozenset(), select, ignore)
     assert len(report.findings) == count
     assert len(report.suppressed) == 2 - count
 
 
 def test_a_rule_is_judged_only_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     replace_rules(monkeypatch, make_rule("ATN199", check_that_fires, needs=frozenset({"ring"})))
-    assert engine.judge(s.laptop(), frozenset()).findings == ()
-    assert len(engine.judge(s.laptop(), frozenset({"ring"})).findings) == 1
+    assert engine.run_rules(s.laptop(), frozenset()).findings == ()
+    assert len(engine.run_rules(s.laptop(), frozenset({"ring"})).findings) == 1
 
 
 def test_auto_reads_the_needs_off_what_is_installed() -> None:
-    assert needs("auto", s.laptop()) == NO_NEEDS
-    assert needs("auto", s.h200()) == {"flash", "ring", "ulysses", "context_parallel", "liger"}
-    assert needs("auto", s.package(s.laptop(), "verl", "0.9.1")) == {"flash", "rl"}
-    assert needs("ring", s.laptop()) == {"flash", "ring", "ulysses", "context_parallel"}
+    assert needs_of_profile("auto", s.laptop()) == NO_NEEDS
+    assert needs_of_profile("auto", s.h200()) == {"flash", "ring", "ulysses", "context_parallel", "liger"}
+    assert needs_of_profile("auto", s.with_package(s.laptop(), "verl", "0.9.1")) == {"flash", "rl"}
+    assert needs_of_profile("ring", s.laptop()) == {"flash", "ring", "ulysses", "context_parallel"}
 
 
 def test_what_is_missing_is_said() -> None:
@@ -103,7 +103,7 @@ def test_torchs_local_version_is_kept() -> None:
 
 
 def test_a_version_that_is_no_version_is_unreadable() -> None:
-    assert isinstance(s.package(s.laptop(), "transformers", "N/A").version("transformers"), Unreadable)
+    assert isinstance(s.with_package(s.laptop(), "transformers", "N/A").version("transformers"), Unreadable)
 
 
 PLUGIN = '''"""A planted defect.

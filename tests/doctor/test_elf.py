@@ -20,9 +20,9 @@ def test_what_a_library_needs(tmp_path: Path) -> None:
     library_folder = f"-L{tmp_path}"
     flags = (library_folder, "-l:libc10.so", "-Wl,-rpath,$ORIGIN/../lib:/opt/x", "-Wl,--no-as-needed", "-lc")
     with Elf(str(binary_files.compile_extension(tmp_path / "x.so", "_ZN3c101aEv", flags=flags))) as elf:
-        assert elf.needed() == ["libc10.so", "libc.so.6"]
+        assert elf.needed_libraries() == ["libc10.so", "libc.so.6"]
         assert elf.search_path() == ["$ORIGIN/../lib", "/opt/x"]
-        assert "_ZN3c101aEv" in elf.undefined()
+        assert "_ZN3c101aEv" in elf.undefined_symbols()
         assert elf.machine in ("x86_64", "aarch64")
 
 
@@ -34,8 +34,8 @@ def test_rpath_of_the_old_kind_is_read(tmp_path: Path) -> None:
 
 def test_weak_symbols_are_not_asked_for(tmp_path: Path) -> None:
     with Elf(str(binary_files.compile_extension(tmp_path / "x.so", "strong_symbol", weak=("weak_symbol",)))) as elf:
-        assert "strong_symbol" in elf.undefined()
-        assert "weak_symbol" not in elf.undefined()
+        assert "strong_symbol" in elf.undefined_symbols()
+        assert "weak_symbol" not in elf.undefined_symbols()
 
 
 @pytest.mark.parametrize("style", ["gnu", "sysv", "both"])
@@ -44,21 +44,21 @@ def test_a_library_that_exports_nothing_still_tells_what_it_needs(tmp_path: Path
     hidden.write_text("{ local: *; };")
     flags = (f"-Wl,--version-script={hidden}", f"-Wl,--hash-style={style}")
     with Elf(str(binary_files.compile_extension(tmp_path / "x.so", "_ZN3c101aEv", flags=flags))) as elf:
-        assert "_ZN3c101aEv" in elf.undefined()
+        assert "_ZN3c101aEv" in elf.undefined_symbols()
 
 
 def test_exports_are_found_in_the_hash_table(tmp_path: Path) -> None:
     names = [f"symbol_{number}" for number in range(300)]
     with Elf(str(binary_files.compile_exports(tmp_path / "x.so", *names, flags=("-Wl,--hash-style=gnu",)))) as elf:
-        assert all(elf.defines(name) for name in names)
-        assert not any(elf.defines(name + "x") for name in names)
-        assert not elf.defines("")
+        assert all(elf.defines_symbol(name) for name in names)
+        assert not any(elf.defines_symbol(name + "x") for name in names)
+        assert not elf.defines_symbol("")
 
 
 def test_an_undefined_symbol_is_not_an_export(tmp_path: Path) -> None:
     with Elf(str(binary_files.compile_extension(tmp_path / "x.so", "undefined_symbol"))) as elf:
-        assert elf.defines("PyInit_x")
-        assert not elf.defines("undefined_symbol")
+        assert elf.defines_symbol("PyInit_x")
+        assert not elf.defines_symbol("undefined_symbol")
 
 
 def test_glibc_required_is_the_highest(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_glibc_required_is_the_highest(tmp_path: Path) -> None:
         tmp_path / "x.so", '#include <stdio.h>\nvoid f(void) { puts(""); quick_exit(0); }'
     )
     with Elf(str(path)) as elf:
-        parts = [int(part) for part in elf.glibc_required().split(".")]
+        parts = [int(part) for part in elf.required_glibc().split(".")]
         assert parts >= [2, 10]  # quick_exit came with 2.10 on x86_64
 
 
@@ -205,7 +205,7 @@ def test_it_agrees_with_nm_on_the_installed_torch(name: str) -> None:
         return [line.split() for line in text.splitlines()]
 
     with Elf(str(path)) as elf:
-        assert set(elf.undefined()) == {
+        assert set(elf.undefined_symbols()) == {
             row[-1].split("@")[0] for row in list_symbols("--undefined-only") if row[-2] == "U"
         }
-        assert all(elf.defines(row[-1].split("@")[0]) for row in list_symbols("--defined-only"))
+        assert all(elf.defines_symbol(row[-1].split("@")[0]) for row in list_symbols("--defined-only"))

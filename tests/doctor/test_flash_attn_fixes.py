@@ -22,7 +22,7 @@ def make_host(torch: str, cuda: str, abi: bool = True, **host: object) -> Snapsh
     """Return the recorded H200 host without flash-attn, with this torch and these host fields."""
     base = s.with_torch(s.h200(), version=torch, cuda=s.Known(cuda), hip=s.Absent(), cxx11_abi=s.Known(abi))
     base = s.with_build_tools(base, nvcc=s.Known(cuda), gcc=s.Known("13"), ninja=s.Known("1.13"))
-    return s.with_host(s.without(base, "flash-attn", "kernels"), **host)
+    return s.with_host(s.without_packages(base, "flash-attn", "kernels"), **host)
 
 
 def first_fix(snapshot: Snapshot) -> Fix:
@@ -60,16 +60,16 @@ def test_the_wheel(torch: str, cuda: str, abi: bool, host: dict[str, object], ex
 def test_a_wheel_is_installed_alone_and_over_what_is_there() -> None:
     fix = first_fix(make_host("2.8.0+cu128", "12.8"))
     assert "--no-deps" in fix.text and "--force-reinstall" not in fix.text and fix.safety == "safe"
-    over = first_fix(s.package(make_host("2.8.0+cu128", "12.8"), "flash-attn", "2.8.3"))
+    over = first_fix(s.with_package(make_host("2.8.0+cu128", "12.8"), "flash-attn", "2.8.3"))
     assert "--force-reinstall" in over.text
 
 
 def test_einops_comes_along_where_it_is_missing() -> None:
-    assert first_fix(s.without(make_host("2.8.0+cu128", "12.8"), "einops")).text.endswith(" einops")
+    assert first_fix(s.without_packages(make_host("2.8.0+cu128", "12.8"), "einops")).text.endswith(" einops")
 
 
 def test_a_pin_decides_which_wheel() -> None:
-    pinned = s.package(make_host("2.6.0+cu124", "12.4"), "framework", "1", requires=("flash-attn<2.8",))
+    pinned = s.with_package(make_host("2.6.0+cu124", "12.4"), "framework", "1", requires=("flash-attn<2.8",))
     wheel = find_published_wheel(pinned)
     assert wheel is not None and wheel.version == "2.7.4.post1"
 
@@ -87,7 +87,9 @@ def test_the_estimate_is_what_was_measured() -> None:
 
 
 def test_memory_bounds_the_jobs_and_every_gpu_counts() -> None:
-    small = s.gpus(make_host("2.11.0+cu128", "12.8", memory_available_bytes=s.Known(15 << 30)), (8, 6), (8, 9), (9, 0))
+    small = s.with_gpus(
+        make_host("2.11.0+cu128", "12.8", memory_available_bytes=s.Known(15 << 30)), (8, 6), (8, 9), (9, 0)
+    )
     assert plan_build(small).jobs == 2
     assert plan_build(small).architectures == ("80", "90")
     assert "FLASH_ATTN_CUDA_ARCHS='80;90'" in first_fix(small).text
@@ -95,7 +97,7 @@ def test_memory_bounds_the_jobs_and_every_gpu_counts() -> None:
 
 
 def test_a_pinned_release_under_cuda_13_is_kept_from_taking_a_cuda_12_wheel() -> None:
-    pinned = s.package(make_host("2.11.0+cu130", "13.0"), "openrlhf", "0.11.2", requires=("flash-attn==2.8.3",))
+    pinned = s.with_package(make_host("2.11.0+cu130", "13.0"), "openrlhf", "0.11.2", requires=("flash-attn==2.8.3",))
     assert choose_source_version(pinned) == "2.8.3"
     assert "FLASH_ATTENTION_FORCE_BUILD=TRUE" in first_fix(pinned).text
     assert "FORCE_BUILD" not in first_fix(make_host("2.11.0+cu130", "13.0")).text
@@ -117,7 +119,9 @@ def test_what_needs_no_compiler_comes_first_where_there_is_none() -> None:
 
 @pytest.mark.parametrize(("kernels", "offered"), [("0.16.0", True), ("0.15.2", False), ("0.17.0", False)])
 def test_the_hub_kernel_is_offered_where_the_pair_loads_it(kernels: str, offered: bool) -> None:
-    pair = s.package(s.package(make_host("2.11.0+cu130", "13.0"), "transformers", "5.17.0"), "kernels", kernels)
+    pair = s.with_package(
+        s.with_package(make_host("2.11.0+cu130", "13.0"), "transformers", "5.17.0"), "kernels", kernels
+    )
     texts = str(flash_attn_fixes(replace(pair, hub=replace(pair.hub, offline=False))))
     assert ("kernels-community/flash-attn2" in texts) is offered
     assert "kernels-community" not in str(flash_attn_fixes(replace(pair, hub=replace(pair.hub, offline=True))))
@@ -128,4 +132,4 @@ def test_a_cpu_torch_gets_a_cuda_torch_where_there_is_a_gpu() -> None:
     assert "--index-url https://download.pytorch.org/whl/cu130 torch==2.11.0+cu130" in first_fix(cpu).text
     old = s.with_driver(cpu, version="550.54.15")
     assert "torch==2.11.0+cu129" in first_fix(old).text
-    assert first_fix(s.gpus(cpu)).kind == "setting"
+    assert first_fix(s.with_gpus(cpu)).kind == "setting"

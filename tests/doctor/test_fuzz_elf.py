@@ -61,10 +61,10 @@ def read_everything(path: Path) -> None:
     except ElfError:
         return
     with elf:
-        for reader in (elf.needed, elf.search_path, elf.glibc_required, elf.undefined):
+        for reader in (elf.needed_libraries, elf.search_path, elf.required_glibc, elf.undefined_symbols):
             _call_reader(reader)
         for name in ("PyInit_x", "other", "_ZN3c101aEv", "absent", ""):
-            _call_reader(partial(elf.defines, name))
+            _call_reader(partial(elf.defines_symbol, name))
         _call_reader(partial(fatbin.read_architectures, elf))
 
 
@@ -123,9 +123,9 @@ def test_the_sample_is_read_whole_when_it_is_not_damaged(sample: bytes, tmp_path
     (tmp_path / "x.so").write_bytes(sample)
     with Elf(str(tmp_path / "x.so")) as elf:
         assert fatbin.read_architectures(elf) == (["sm_80", "sm_90a"], ["compute_90"])
-        assert elf.defines("PyInit_x")
-        assert elf.glibc_required()
-        assert "_ZN3c101aEv" in elf.undefined()
+        assert elf.defines_symbol("PyInit_x")
+        assert elf.required_glibc()
+        assert "_ZN3c101aEv" in elf.undefined_symbols()
 
 
 def test_lying_counts_cannot_multiply(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_fetches_what_there_is(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    assert hub_download.fetch("acme/tiny") == {"config.json": '{"model_type": "llama"}'}
+    assert hub_download.fetch_config_files("acme/tiny") == {"config.json": '{"model_type": "llama"}'}
     assert set(HubHandler.authorizations) == {"Bearer hf_secret"}
 
 
@@ -75,14 +75,14 @@ def test_fetches_what_there_is(endpoint: str, monkeypatch: pytest.MonkeyPatch) -
 )
 def test_what_cannot_be_had_is_one_line(endpoint: str, model: str, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
-        hub_download.fetch(model)
+        hub_download.fetch_config_files(model)
 
 
 def test_a_hub_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(Unanswered, match="the Hub cannot be reached"):
-        hub_download.fetch("acme/tiny")
+        hub_download.fetch_config_files("acme/tiny")
 
 
 def test_a_folder_is_left_to_the_probe(tmp_path: object) -> None:
-    assert hub_download.fetch(str(tmp_path)) is None
+    assert hub_download.fetch_config_files(str(tmp_path)) is None

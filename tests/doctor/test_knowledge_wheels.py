@@ -26,7 +26,7 @@ _TRANSFORMERS = """
 TRANSFORMERS = _TRANSFORMERS.split()
 MODULE, FORWARD = ring_flash_attn.FORWARD_FUNCTION.split(":")
 ADAPTER = "ring_flash_attn.adapters.hf_adapter"
-SHIM = f"{MODULE}:{ring_flash_attn.SYMBOL}"
+SHIM = f"{MODULE}:{ring_flash_attn.MOVED_SYMBOL}"
 
 
 def contains_version(specifier: str, version: str) -> bool:
@@ -68,8 +68,8 @@ def test_ring_flash_attn_imports_and_works(ring: str, version: str) -> None:
 @pytest.mark.parametrize("version", TRANSFORMERS)
 def test_the_missing_name_can_be_put_back(version: str) -> None:
     wheel, transformers = wheels.fetch("ring-flash-attn", "0.1.8"), wheels.fetch("transformers", version)
-    in_utils = wheels.defines(transformers, "transformers.utils", ring_flash_attn.SYMBOL)
-    in_old_module = wheels.defines(transformers, MODULE, ring_flash_attn.SYMBOL)
+    in_utils = wheels.defines(transformers, "transformers.utils", ring_flash_attn.MOVED_SYMBOL)
+    in_old_module = wheels.defines(transformers, MODULE, ring_flash_attn.MOVED_SYMBOL)
     fits = ring_flash_attn.forward_parameter_count(Version(version)) in ring_flash_attn.accepted_parameter_counts(
         Version("0.1.8")
     )

@@ -11,7 +11,7 @@ from attncheck.core.facts import Absent, Known, Unreadable
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.needs import Need
-from attncheck.doctor.target import aimed, target
+from attncheck.doctor.target import apply_target, parse_target
 from tests import snapshots as s
 from tests.conftest import Run
 
@@ -19,7 +19,7 @@ NEEDS: frozenset[Need] = frozenset({"flash", "ring"})
 
 
 def finding_codes(text: str, snapshot: Snapshot | None = None) -> set[str]:
-    return {f.code for f in engine.judge(aimed(snapshot or s.laptop(), target(text)), NEEDS).findings}
+    return {f.code for f in engine.run_rules(apply_target(snapshot or s.laptop(), parse_target(text)), NEEDS).findings}
 
 
 @pytest.mark.parametrize(
@@ -35,15 +35,15 @@ def finding_codes(text: str, snapshot: Snapshot | None = None) -> set[str]:
     ],
 )
 def test_words_are_read(text: str, gpus: int, capability: tuple[int, int]) -> None:
-    snapshot = aimed(s.laptop(), target(text))
+    snapshot = apply_target(s.laptop(), parse_target(text))
     assert isinstance(snapshot.devices, Known)
     assert len(snapshot.visible_devices()) == gpus
     assert {device.compute_capability for device in snapshot.devices.value} == {Known(capability)}
 
 
 def test_versions_take_the_place_of_those_here_and_none_removes() -> None:
-    snapshot = aimed(
-        s.h200(), target("a100,torch=2.6,transformers=4.51.3,flash-attn=none,Ring.Flash_Attn=0.1.7,driver=550")
+    snapshot = apply_target(
+        s.h200(), parse_target("a100,torch=2.6,transformers=4.51.3,flash-attn=none,Ring.Flash_Attn=0.1.7,driver=550")
     )
     versions = [snapshot.version(name) for name in ("torch", "transformers", "ring-flash-attn")]
     assert [str(version.value) for version in versions if isinstance(version, Known)] == [
@@ -58,11 +58,11 @@ def test_versions_take_the_place_of_those_here_and_none_removes() -> None:
 
 
 def test_what_is_not_said_stays_as_it_is_here() -> None:
-    snapshot = aimed(s.h200(), target("transformers=5.15.0"))
+    snapshot = apply_target(s.h200(), parse_target("transformers=5.15.0"))
     assert snapshot.devices == s.h200().devices
     assert snapshot.version("flash-attn") == s.h200().version("flash-attn")
-    assert isinstance(aimed(s.h200(), target("cpu")).devices, Absent)
-    assert isinstance(aimed(s.laptop(), target("h100")).driver, Unreadable)
+    assert isinstance(apply_target(s.h200(), parse_target("cpu")).devices, Absent)
+    assert isinstance(apply_target(s.laptop(), parse_target("h100")).driver, Unreadable)
 
 
 def test_rules_judge_the_target() -> None:
@@ -86,7 +86,7 @@ def test_rules_judge_the_target() -> None:
 )
 def test_a_wrong_word_is_one_clear_line(text: str, says: str) -> None:
     with pytest.raises(BadUsage, match=says.replace("?", r"\?")) as caught:
-        target(text)
+        parse_target(text)
     assert "\n" not in str(caught.value)
 
 

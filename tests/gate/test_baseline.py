@@ -11,13 +11,13 @@ import pytest
 from attncheck.core.errors import BadUsage
 from attncheck.core.findings import Finding, Problem
 from attncheck.core.report import Report
-from attncheck.doctor.engine import stamp_as
+from attncheck.doctor.engine import make_finding_by_code
 from attncheck.gate import baseline
 from tests.snapshots import laptop
 
 
 def finding(code: str, message: str = "message", subject: str = "it") -> Finding:
-    return stamp_as(code, Problem(message, (), (), subject))
+    return make_finding_by_code(code, Problem(message, (), (), subject))
 
 
 def report(*findings: Finding) -> Report:

@@ -26,7 +26,7 @@ from attncheck.core.results.lint import LintSection
 from attncheck.core.results.parity import ParitySection
 from attncheck.core.results.verdicts import MeasuredOn, Run, Verdict
 from attncheck.core.snapshot import NOT_ASKED, Snapshot
-from attncheck.doctor.engine import stamp_as
+from attncheck.doctor.engine import make_finding_by_code
 from attncheck.gate import baseline, checks, deadline
 from attncheck.gate import run as gate
 from attncheck.gate.policy import Config
@@ -40,7 +40,7 @@ LAUNCH = Source("run.sh", "", "shell")
 
 
 def finding(code: str, message: str = "message", subject: str = "it") -> Finding:
-    return stamp_as(code, Problem(message, (), (), subject))
+    return make_finding_by_code(code, Problem(message, (), (), subject))
 
 
 def report(*findings: Finding, **fields: Any) -> Report:

@@ -430,7 +430,7 @@ def test_what_an_answer_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         key(CUDA_VISIBLE_DEVICES="1"),
         key(config=Config(plan={"packing": "padding"})),
         key(argv="false"),
-        key(snapshots.without(snapshot, "flash-attn")),
+        key(snapshots.without_packages(snapshot, "flash-attn")),
         key(config=ignoring),
         key(config=ignoring, date="2026-11-22"),
         key(config=Config(baseline="baseline.json")),

@@ -12,7 +12,7 @@ from attncheck.core.findings import Allowance, Finding, Fix, Problem, gravest_fi
 from attncheck.core.report import Report
 from attncheck.core.results.parity import ParitySection
 from attncheck.core.results.verdicts import HUGE, Answer, Verdict
-from attncheck.doctor.engine import stamp_as
+from attncheck.doctor.engine import make_finding_by_code
 from attncheck.gate import apply, init
 from attncheck.gate.policy import Config, load, parse, read_text
 from tests.snapshots import h200x2, laptop
@@ -21,7 +21,9 @@ SHARED = Allowance("ATN211", "shared on Fridays", "2026-12-31")
 
 
 def finding(code: str, subject: str = "it") -> Finding:
-    return stamp_as(code, Problem("message", ("seen",), (Fix("fix", "setting", "x", sets={"a": "b"}),), subject))
+    return make_finding_by_code(
+        code, Problem("message", ("seen",), (Fix("fix", "setting", "x", sets={"a": "b"}),), subject)
+    )
 
 
 def report(*findings: Finding, verdicts: tuple[Verdict, ...] = ()) -> Report:

@@ -13,7 +13,7 @@ from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
-from attncheck.lint.launches import launches
+from attncheck.lint.launches import find_launches
 from tests import snapshots
 
 CORPUS = Path(__file__).parents[1] / "data" / "launch"
@@ -23,13 +23,13 @@ def parse_launch(text: str, kind: Kind, files: Mapping[str, str] | None = None) 
     """Return the first launch in a text; `files` are the configuration files that it may name."""
     sources = {name: Source(name, content, "yaml") for name, content in (files or {}).items()}
     name = {"yaml": "config.yaml", "shell": "run.sh"}.get(kind, "command line")
-    return launches(Source(name, text, kind), sources.get)[0]
+    return find_launches(Source(name, text, kind), sources.get)[0]
 
 
 def load_launch(path: Path) -> Launch:
     """Return the launch in a file of the corpus."""
     kind: Kind = "shell" if path.suffix == ".sh" else "yaml"
-    return launches(Source(path.name, path.read_text(encoding="utf-8"), kind), lambda name: None)[0]
+    return find_launches(Source(path.name, path.read_text(encoding="utf-8"), kind), lambda name: None)[0]
 
 
 def read_corpus_header(path: Path) -> tuple[str, str]:
@@ -61,6 +61,6 @@ def apply_edits(launch: Launch, edits: tuple[Edit, ...]) -> dict[str, str]:
     """Return name -> text of each source of a launch after the edits."""
     sources = {source.name: source for source in (launch.source, launch.file) if source is not None}
     return {
-        name: editing.applied(source, [edit for edit in edits if edit.source == name])
+        name: editing.apply_edits(source, [edit for edit in edits if edit.source == name])
         for name, source in sources.items()
     }

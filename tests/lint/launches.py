@@ -23,15 +23,15 @@ V100 = (7, 0)
 H200 = (9, 0)
 
 
-def environments() -> dict[str, Snapshot]:
+def make_environments() -> dict[str, Snapshot]:
     """Return the four environments: a good stack on one H200, eight V100, a laptop, too new a transformers."""
-    good = s.package(s.h200(), "transformers", "5.15.0")
+    good = s.with_package(s.h200(), "transformers", "5.15.0")
     return {
         "h200": without_imports(good),
-        "v100x8": without_imports(s.gpus(good, *[V100] * 8, name="Tesla V100-SXM2-32GB")),
-        "laptop": without_imports(s.gpus(s.laptop())),
+        "v100x8": without_imports(s.with_gpus(good, *[V100] * 8, name="Tesla V100-SXM2-32GB")),
+        "laptop": without_imports(s.with_gpus(s.laptop())),
         "transformers-5.23": without_imports(
-            s.package(s.gpus(good, *[H200] * 8, name="NVIDIA H200"), "transformers", "5.23.0")
+            s.with_package(s.with_gpus(good, *[H200] * 8, name="NVIDIA H200"), "transformers", "5.23.0")
         ),
     }
 
@@ -47,7 +47,7 @@ def iter_corpus() -> Iterator[Path]:
 
 
 @cache
-def configurations() -> dict[str, dict[str, Any]]:
+def load_model_configs() -> dict[str, dict[str, Any]]:
     """Return the facts of the models that the corpus names: what their config.json says of attention."""
     configs: dict[str, dict[str, Any]] = json.loads((FOLDER / "models.json").read_text(encoding="utf-8"))
     return configs
@@ -55,21 +55,21 @@ def configurations() -> dict[str, dict[str, Any]]:
 
 def read_model(name: str) -> Fact[Model]:
     """Return a model of the corpus as its config.json would be read."""
-    if name not in configurations():
+    if name not in load_model_configs():
         return Absent(f"{name} is not in the cache")
-    return models.look(name, {"config.json": json.dumps(configurations()[name])})
+    return models.read_model(name, {"config.json": json.dumps(load_model_configs()[name])})
 
 
-def nothing(name: str) -> Source | None:
+def read_no_file(name: str) -> Source | None:
     """Read no file."""
     return None
 
 
 def read_launch(path: Path) -> Source:
     """Return a launch of the corpus under its own name."""
-    return replace(launches.source_of(str(path)), name=path.name)
+    return replace(launches.read_source(str(path)), name=path.name)
 
 
 def lint_file(path: Path, snapshot: Snapshot, **fields: Any) -> Report:
     """Return lint's report on one launch of the corpus."""
-    return run.run(snapshot, run.Request((read_launch(path),), **fields), read_model, nothing)
+    return run.run(snapshot, run.Request((read_launch(path),), **fields), read_model, read_no_file)

@@ -10,11 +10,19 @@ import pytest
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Edit, Kind, Launch, Setting, Source, SourceLocation
-from attncheck.lint.arguments import options, overrides
+from attncheck.lint.arguments import parse_options, parse_overrides
 from attncheck.lint.files.configuration import parse_entries
 from attncheck.lint.files.edit_files import find_changed_keys
-from attncheck.lint.files.editing import added, appended, applied, diff, dropped, replaced, written
-from attncheck.lint.launches import launches, source_of
+from attncheck.lint.files.editing import (
+    add_key,
+    append_argument,
+    apply_edits,
+    format_diff,
+    remove_setting,
+    replace_value,
+    write_corrected,
+)
+from attncheck.lint.launches import find_launches, read_source
 
 CONTINUED = "deepspeed --module a.b \\\n   --max_len 4 \\\n   --packing \\\n   --last 1\n"
 ARRAY = "A=(\n   --max_len 4  # why\n   --packing\n   --last 1  # end\n)\npython t.py ${A[@]}\n"
@@ -26,14 +34,14 @@ SCRIPTS = [CONTINUED, ARRAY, HEREDOC, ONE_LINE, STRING, SUBMITTED]
 
 
 def parse_launch(text: str) -> Launch:
-    return launches(Source("run.sh", text, "shell"), lambda _: None)[-1]
+    return find_launches(Source("run.sh", text, "shell"), lambda _: None)[-1]
 
 
 def parse_settings(text: str) -> dict[str, Setting]:
     launch = parse_launch(text)
     settings = [
-        *options(launch.words[1:], lambda _: "optional", launch.source),
-        *overrides(launch.words[1:], launch.source),
+        *parse_options(launch.words[1:], lambda _: "optional", launch.source),
+        *parse_overrides(launch.words[1:], launch.source),
     ]
     return {setting.name.lstrip("-"): setting for setting in settings}
 
@@ -44,7 +52,7 @@ def parse_words(text: str) -> list[str]:
 
 def remove_settings(text: str, *names: str) -> str:
     source, settings = Source("run.sh", text, "shell"), parse_settings(text)
-    return applied(source, [dropped(source, settings[name].span) for name in names])
+    return apply_edits(source, [remove_setting(source, settings[name].span) for name in names])
 
 
 def value_of(text: str, name: str) -> str:
@@ -85,7 +93,7 @@ def test_dropped(text: str, names: list[str], corrected: str) -> None:
 @pytest.mark.parametrize("text", SCRIPTS)
 def test_replaced_changes_the_value_alone(text: str) -> None:
     source = Source("run.sh", text, "shell")
-    corrected = applied(source, [replaced(parse_settings(text)["max_len"], "8")])
+    corrected = apply_edits(source, [replace_value(parse_settings(text)["max_len"], "8")])
     assert corrected == text.replace("max_len 4", "max_len 8").replace("max_len=4", "max_len=8")
 
 
@@ -102,13 +110,13 @@ def test_replaced_changes_the_value_alone(text: str) -> None:
     ],
 )
 def test_replaced(text: str, name: str, value: str, corrected: str) -> None:
-    assert applied(Source("run.sh", text, "shell"), [replaced(parse_settings(text)[name], value)]) == corrected
+    assert apply_edits(Source("run.sh", text, "shell"), [replace_value(parse_settings(text)[name], value)]) == corrected
 
 
 def test_replaced_writes_several_values() -> None:
     source = Source("run.sh", "a --x 0.2 0.27 --y", "shell")
-    (first, _) = options(parse_launch(source.text).words[1:], lambda _: "many", source)
-    assert applied(source, [replaced(first, ["1", "2 3"])]) == "a --x 1 '2 3' --y"
+    (first, _) = parse_options(parse_launch(source.text).words[1:], lambda _: "many", source)
+    assert apply_edits(source, [replace_value(first, ["1", "2 3"])]) == "a --x 1 '2 3' --y"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +136,7 @@ def test_replaced_writes_several_values() -> None:
 )
 def test_appended_follows_the_layout(text: str, corrected: str) -> None:
     launch = parse_launch(text)
-    assert applied(launch.source, [appended(launch, "--new 1")]) == corrected
+    assert apply_edits(launch.source, [append_argument(launch, "--new 1")]) == corrected
     assert sorted(parse_words(corrected)) == sorted([*parse_words(text), "--new", "1"])
 
 
@@ -136,7 +144,9 @@ def test_appended_follows_the_layout(text: str, corrected: str) -> None:
 def test_a_setting_is_put_where_the_last_one_goes(text: str) -> None:
     launch = parse_launch(text)
     last = parse_settings(text)["last"]
-    corrected = applied(launch.source, [dropped(launch.source, last.span), appended(launch, "--new 1")])
+    corrected = apply_edits(
+        launch.source, [remove_setting(launch.source, last.span), append_argument(launch, "--new 1")]
+    )
     assert parse_words(corrected) == [*parse_words(text)[:-2], "--new", "1"]
     assert corrected.count("\n") == text.count("\n")
 
@@ -145,7 +155,9 @@ def test_nothing_is_written_behind_what_is_dropped() -> None:
     text = "a --x 1 \\\n  --y 2    \\\n  $@\n"
     launch = parse_launch(text)
     span = parse_settings(text)["y"].span
-    corrected = applied(launch.source, [dropped(launch.source, span), appended(launch, "--new 1", [span])])
+    corrected = apply_edits(
+        launch.source, [remove_setting(launch.source, span), append_argument(launch, "--new 1", [span])]
+    )
     assert parse_words(corrected) == ["a", "--x", "1", "--new", "1"]
 
 
@@ -154,32 +166,32 @@ def test_nothing_is_written_behind_what_is_dropped() -> None:
 def test_bash_still_reads_what_is_edited(text: str) -> None:
     launch = parse_launch(text)
     for setting in parse_settings(text).values():
-        for edit in (dropped(launch.source, setting.span), appended(launch, "--new 1")):
-            corrected = applied(launch.source, [edit])
+        for edit in (remove_setting(launch.source, setting.span), append_argument(launch, "--new 1")):
+            corrected = apply_edits(launch.source, [edit])
             assert subprocess.run(["bash", "-n", "-c", corrected], timeout=20, check=False).returncode == 0
 
 
 def test_edits_do_not_overlap() -> None:
     source = Source("x", "abcdef")
-    assert applied(source, [Edit("x", (4, 6), "F"), Edit("x", (0, 1), ""), Edit("x", (4, 4), "+")]) == "bcd+F"
+    assert apply_edits(source, [Edit("x", (4, 6), "F"), Edit("x", (0, 1), ""), Edit("x", (4, 4), "+")]) == "bcd+F"
     for edits in ([Edit("x", (0, 3), ""), Edit("x", (2, 4), "")], [Edit("y", (0, 1), "")], [Edit("x", (5, 9), "")]):
         with pytest.raises(ValueError, match=r"overlap|not one of"):
-            applied(source, edits)
+            apply_edits(source, edits)
 
 
 def test_what_stands_nowhere_is_not_edited() -> None:
     setting = Setting("x", "1", SourceLocation("run.sh"), NOWHERE)
     with pytest.raises(ValueError, match="several places"):
-        replaced(setting, "2")
+        replace_value(setting, "2")
     with pytest.raises(ValueError, match="several places"):
-        dropped(Source("run.sh", ""), NOWHERE)
+        remove_setting(Source("run.sh", ""), NOWHERE)
 
 
 def test_the_diff_is_one_that_patch_reads(tmp_path: Path) -> None:
     source = Source("run.sh", CONTINUED, "shell")
     corrected = remove_settings(CONTINUED, "packing")
-    assert diff(source, CONTINUED) == ""
-    text = diff(source, corrected)
+    assert format_diff(source, CONTINUED) == ""
+    text = format_diff(source, corrected)
     assert text.startswith("--- a/run.sh\n+++ b/run.sh\n@@") and "-   --packing \\\n" in text
     if shutil.which("patch"):
         (tmp_path / "run.sh").write_text(CONTINUED)
@@ -207,8 +219,8 @@ def test_every_key_of_a_file_can_be_dropped_and_replaced(text: str, kind: Kind) 
     for name, setting in settings.items():
         siblings = [other for other in settings if other.rsplit(".", 1)[0] == name.rsplit(".", 1)[0]]
         if len(siblings) > 1 or "." not in name:
-            assert find_changed_keys(source, applied(source, [dropped(source, setting.span)])) == (name,)
-        corrected = applied(source, [replaced(setting, "flash_attention_2")])
+            assert find_changed_keys(source, apply_edits(source, [remove_setting(source, setting.span)])) == (name,)
+        corrected = apply_edits(source, [replace_value(setting, "flash_attention_2")])
         assert find_changed_keys(source, corrected) == (name,)
         assert parse_file(corrected, kind)[1][name].value == "flash_attention_2"
 
@@ -217,7 +229,7 @@ def test_every_key_of_a_file_can_be_dropped_and_replaced(text: str, kind: Kind) 
 @pytest.mark.parametrize("name", ["z", "b.z", "z.y.x", "b.z.y"])
 def test_keys_are_added_where_they_belong(text: str, kind: Kind, name: str) -> None:
     source, _ = parse_file(text, kind)
-    corrected = applied(source, [added(source, name, "true")])
+    corrected = apply_edits(source, [add_key(source, name, "true")])
     assert find_changed_keys(source, corrected) == (name,)
     assert parse_file(corrected, kind)[1][name].value == "true"
 
@@ -237,24 +249,25 @@ def test_keys_are_added_where_they_belong(text: str, kind: Kind, name: str) -> N
 )
 def test_values_are_quoted_as_yaml_asks(value: str, yaml: str) -> None:
     source, settings = parse_file("x:\n", "yaml")
-    corrected = applied(source, [replaced(settings["x"], value)])
+    corrected = apply_edits(source, [replace_value(settings["x"], value)])
     assert corrected == f"x: {yaml}\n"
     assert parse_file(corrected, "yaml")[1]["x"].value == value
 
 
 def test_comments_and_layout_of_yaml_stay() -> None:
     source, settings = parse_file(YAML, "yaml")
-    corrected = applied(
-        source, [dropped(source, settings["a"].span), replaced(settings["b.c"], "3"), added(source, "b.z", "4")]
+    corrected = apply_edits(
+        source,
+        [remove_setting(source, settings["a"].span), replace_value(settings["b.c"], "3"), add_key(source, "b.z", "4")],
     )
     assert corrected == YAML.replace("a: 1  # one\n", "").replace("c: 2", "c: 3").replace('"x"\n', '"x"\n  z: 4\n')
     list_source, _ = parse_file("x:\n  - p: 1\n    q: 2\n", "yaml")
-    assert applied(list_source, [dropped(list_source, (7, 11))]) == "x:\n  - q: 2\n"
+    assert apply_edits(list_source, [remove_setting(list_source, (7, 11))]) == "x:\n  - q: 2\n"
 
 
 def test_a_line_is_appended_to_a_file() -> None:
-    (launch,) = launches(Source("c.yaml", "a: 1", "yaml"), lambda _: None)
-    assert applied(launch.source, [appended(launch, "b: 2")]) == "a: 1\nb: 2\n"
+    (launch,) = find_launches(Source("c.yaml", "a: 1", "yaml"), lambda _: None)
+    assert apply_edits(launch.source, [append_argument(launch, "b: 2")]) == "a: 1\nb: 2\n"
 
 
 # Writing.
@@ -264,8 +277,8 @@ def test_written_keeps_mode_newlines_and_mark(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_bytes(b"\xef\xbb\xbf" + ONE_LINE.replace("\n", "\r\n").encode())
     path.chmod(0o751)
-    source = source_of(str(path))
-    written(source, str(path), source.text.replace("4", "8"))
+    source = read_source(str(path))
+    write_corrected(source, str(path), source.text.replace("4", "8"))
     assert path.read_bytes() == b"\xef\xbb\xbf" + ONE_LINE.replace("\n", "\r\n").replace("4", "8").encode()
     assert path.stat().st_mode & 0o777 == 0o751
     assert [file.name for file in tmp_path.iterdir()] == ["run.sh"]
@@ -274,31 +287,31 @@ def test_written_keeps_mode_newlines_and_mark(tmp_path: Path) -> None:
 def test_written_follows_a_link(tmp_path: Path) -> None:
     (tmp_path / "real.sh").write_text("a\n")
     (tmp_path / "link.sh").symlink_to("real.sh")
-    source = source_of(str(tmp_path / "link.sh"))
-    written(source, source.name, "b\n")
+    source = read_source(str(tmp_path / "link.sh"))
+    write_corrected(source, source.name, "b\n")
     assert (tmp_path / "link.sh").is_symlink() and (tmp_path / "real.sh").read_text() == "b\n"
 
 
 def test_a_file_that_changed_meanwhile_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("a: 1\n")
-    source = source_of(str(path))
+    source = read_source(str(path))
     path.write_text("a: 2\n")
     with pytest.raises(BadUsage, match="changed since it was read"):
-        written(source, str(path), "a: 3\n")
+        write_corrected(source, str(path), "a: 3\n")
     path.unlink()
     with pytest.raises(BadUsage, match="cannot write"):
-        written(source, str(path), "a: 3\n")
+        write_corrected(source, str(path), "a: 3\n")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_only_the_intended_keys_change(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("a: 1\nb: 2\n")
-    source = source_of(str(path))
+    source = read_source(str(path))
     for corrected, message in (("a: 3\nb: 3\n", "would touch b too"), ("a: [3\n", "expected")):
         with pytest.raises(BadUsage, match=message):
-            written(source, str(path), corrected, ["a"])
+            write_corrected(source, str(path), corrected, ["a"])
     assert path.read_text() == "a: 1\nb: 2\n"
-    written(source, str(path), "a: 3\nb: 2\n", ["a"])
+    write_corrected(source, str(path), "a: 3\nb: 2\n", ["a"])
     assert path.read_text() == "a: 3\nb: 2\n"

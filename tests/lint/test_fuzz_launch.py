@@ -12,8 +12,8 @@ import pytest
 from attncheck.core.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Kind, Launch, Source
 from attncheck.lint import launches
-from attncheck.lint.arguments import options, overrides
-from attncheck.lint.files.editing import appended, applied, dropped, replaced
+from attncheck.lint.arguments import parse_options, parse_overrides
+from attncheck.lint.files.editing import append_argument, apply_edits, remove_setting, replace_value
 
 COMMANDS = [
     "deepspeed --num_gpus 8 --module openrlhf.cli.train_sft --ds.packing_samples --data.max_len 4096 --eval.steps -1",
@@ -141,7 +141,9 @@ def damage(text: str, chance: random.Random) -> str:
 
 def parse_launches(source: Source) -> list[Launch]:
     try:
-        return launches.launches(source, lambda path: Source(path, YAML, "yaml") if path.endswith("yaml") else None)
+        return launches.find_launches(
+            source, lambda path: Source(path, YAML, "yaml") if path.endswith("yaml") else None
+        )
     except BadUsage as error:
         if len(str(error).splitlines()) != 1:
             raise AssertionError(f"not one line: {error}") from error
@@ -151,14 +153,17 @@ def parse_launches(source: Source) -> list[Launch]:
 def make_edits(launch: Launch) -> None:
     """Make every edit that the settings of a launch allow."""
     source = launch.source
-    settings = [*options(launch.words[1:], lambda _: "optional", source), *overrides(launch.words[1:], source)]
+    settings = [
+        *parse_options(launch.words[1:], lambda _: "optional", source),
+        *parse_overrides(launch.words[1:], source),
+    ]
     for setting in [*settings, *(launch.entries if launch.file is source else ())][:5]:
         if setting.span != NOWHERE:
-            applied(source, [dropped(source, setting.span)])
+            apply_edits(source, [remove_setting(source, setting.span)])
         if NOWHERE not in (setting.span, setting.value_span):
-            applied(source, [replaced(setting, "a b")])
+            apply_edits(source, [replace_value(setting, "a b")])
     if not launch.words or any(word.span != NOWHERE for word in launch.words):
-        applied(source, [appended(launch, "--more 1")])
+        apply_edits(source, [append_argument(launch, "--more 1")])
 
 
 def list_originals() -> list[tuple[str, Kind]]:

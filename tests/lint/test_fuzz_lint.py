@@ -55,9 +55,9 @@ def damage(chance: random.Random, text: str) -> str:
 
 def run_lint(source: Source, version: str) -> str:
     """Return how lint ended: "report", or the class of its error, which is one line."""
-    snapshot = random.Random(source.text).choice(list(launches.environments().values()))
+    snapshot = random.Random(source.text).choice(list(launches.make_environments().values()))
     try:
-        report = run.run(snapshot, run.Request((source,), version=version), launches.read_model, launches.nothing)
+        report = run.run(snapshot, run.Request((source,), version=version), launches.read_model, launches.read_no_file)
     except AttncheckError as error:
         return _check_error(error)
     assert not [finding for finding in report.findings if finding.code.startswith("ATN9")], report.findings

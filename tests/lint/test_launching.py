@@ -14,7 +14,7 @@ from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Absent, Known, Unreadable
 from attncheck.core.launch import NOWHERE, Launch, Source, Word
 from attncheck.lint import launches as launching
-from attncheck.lint.arguments import find_positionals, options, overrides
+from attncheck.lint.arguments import find_positionals, parse_options, parse_overrides
 from attncheck.lint.launchers import torchrun
 from attncheck.lint.launchers.options import EVERY_GPU
 
@@ -33,7 +33,7 @@ def read_file(path: str) -> Source | None:
 
 
 def parse_script(text: str) -> list[Launch]:
-    return launching.launches(Source("run.sh", text, "shell"), read_file)
+    return launching.find_launches(Source("run.sh", text, "shell"), read_file)
 
 
 def parse_single(text: str) -> Launch:
@@ -160,7 +160,7 @@ def test_a_configuration_file_that_does_not_parse_is_bad_usage() -> None:
 
 def test_a_file_is_a_launch_of_its_own() -> None:
     source = Source("c.yaml", "a: 1\n", "yaml")
-    (launch,) = launching.launches(source, read_file)
+    (launch,) = launching.find_launches(source, read_file)
     assert launch.file is source and [entry.name for entry in launch.entries] == ["a"] and not launch.words
 
 
@@ -183,7 +183,7 @@ def nargs(name: str) -> str:
 
 def test_options() -> None:
     text = "--one 1 --switch x --many a b c --maybe --maybe yes --neg -1 --lr -1e-5 --eq=v=w --last -- --not"
-    settings = {(setting.name, setting.value) for setting in options(parse_arguments(text)[1], nargs)}
+    settings = {(setting.name, setting.value) for setting in parse_options(parse_arguments(text)[1], nargs)}
     assert settings == {
         ("--one", "1"), ("--switch", ""), ("--many", "a b c"), ("--maybe", ""), ("--maybe", "yes"), ("--neg", "-1"),
         ("--lr", "-1e-5"), ("--eq", "v=w"), ("--last", ""),
@@ -193,7 +193,7 @@ def test_options() -> None:
 
 def test_the_spans_of_options() -> None:
     source, words = parse_arguments("--one 1 \\\n  --many a 'b c' \\\n  --eq=\"v\" --split \\\n x $(y) --unknown $Z")
-    settings = {setting.name: setting for setting in options(words, nargs, source)}
+    settings = {setting.name: setting for setting in parse_options(words, nargs, source)}
     texts = {
         name: (source.text[slice(*setting.span)], source.text[slice(*setting.value_span)])
         for name, setting in settings.items()
@@ -210,8 +210,8 @@ def test_the_spans_of_options() -> None:
 
 def test_an_option_and_a_value_from_different_places_have_no_span_together() -> None:
     source = Source("x.sh", 'A=(1 2)\nt --one "${A[@]}" --two 2\n', "shell")
-    (launch,) = launching.launches(source, read_file)
-    first, second = options(launch.words[1:], nargs, source)
+    (launch,) = launching.find_launches(source, read_file)
+    first, second = parse_options(launch.words[1:], nargs, source)
     assert first.span == NOWHERE and source.text[slice(*first.value_span)] == "1"
     assert source.text[slice(*second.span)] == "--two 2"
 
@@ -220,7 +220,7 @@ def test_overrides() -> None:
     source, words = parse_arguments(
         "a.b=c +d=1 ++e.f='[\"x\"]' ~g 'h=i j' k=\"${L}\" --config-name n m@n=o p= --flag q=\"'r s'\" word"
     )
-    settings = overrides(words, source)
+    settings = parse_overrides(words, source)
     assert [(setting.name, setting.value) for setting in settings] == [
         ("a.b", "c"), ("+d", "1"), ("++e.f", '["x"]'), ("~g", ""), ("h", "i j"), ("k", "${L}"), ("m@n", "o"), ("p", ""),
         ("q", "r s"),
@@ -252,16 +252,16 @@ def write_file(folder: Path, name: str, data: bytes) -> str:
     ],
 )  # fmt: skip
 def test_the_kind_of_a_file(tmp_path: Path, name: str, text: str, kind: str) -> None:
-    assert launching.source_of(write_file(tmp_path, name, text.encode())).kind == kind
+    assert launching.read_source(write_file(tmp_path, name, text.encode())).kind == kind
 
 
 def test_newlines_and_byte_order_marks_do_not_matter(tmp_path: Path) -> None:
-    assert launching.source_of(write_file(tmp_path, "a.sh", b"\xef\xbb\xbfa \\\r\n b\r\n")).text == "a \\\n b\n"
+    assert launching.read_source(write_file(tmp_path, "a.sh", b"\xef\xbb\xbfa \\\r\n b\r\n")).text == "a \\\n b\n"
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"python t.py")))
-    assert launching.source_of("-") == Source("-", "python t.py", "shell")
+    assert launching.read_source("-") == Source("-", "python t.py", "shell")
 
 
 def test_what_is_no_text_is_one_line(tmp_path: Path) -> None:
@@ -274,14 +274,14 @@ def test_what_is_no_text_is_one_line(tmp_path: Path) -> None:
     ]
     for path in paths:
         with pytest.raises(BadUsage) as raised:
-            launching.source_of(path)
+            launching.read_source(path)
         assert "\n" not in str(raised.value)
 
 
 def test_words_are_quoted_so_that_nothing_is_expanded() -> None:
     argv = ["torchrun", "t.py", "--x", "$HOME 'a' \"b\"", "*", ""]
-    source = launching.source_of_words(argv)
-    (launch,) = launching.launches(source, read_file)
+    source = launching.source_from_argv(argv)
+    (launch,) = launching.find_launches(source, read_file)
     assert [word.text for word in launch.whole] == argv == shlex.split(source.text)
     assert all(word.known for word in launch.whole)
     assert str(launch.words[0].location) == "command line"

@@ -47,7 +47,7 @@ def model(tmp_path: Path) -> Path:
     """A model with 28 query and 4 key/value heads."""
     folder = tmp_path / "model"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(launches.configurations()["Qwen/Qwen2.5-7B"]))
+    (folder / "config.json").write_text(json.dumps(launches.load_model_configs()["Qwen/Qwen2.5-7B"]))
     return folder
 
 
@@ -65,8 +65,8 @@ def document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 def judged(text: str, snapshot: Snapshot | None = None, **fields: Any) -> Report:
     source = Source("run.sh", text, "shell")
-    here = snapshot or launches.environments()["h200"]
-    return run.run(here, run.Request((source,), **fields), launches.read_model, launches.nothing)
+    here = snapshot or launches.make_environments()["h200"]
+    return run.run(here, run.Request((source,), **fields), launches.read_model, launches.read_no_file)
 
 
 def test_a_script_is_judged_and_corrected_and_never_run(attncheck: Run, script: Path) -> None:
@@ -180,10 +180,10 @@ def test_a_fix_that_is_not_kept_is_not_called_proven() -> None:
 
 def test_on_old_gpus_the_way_out_is_whole() -> None:
     text = "deepspeed --module openrlhf.cli.train_sft --ds.packing_samples --ds.param_dtype bf16 --train.batch_size 64"
-    report = judged(text + " --model.model_name_or_path Qwen/Qwen2.5-7B", launches.environments()["v100x8"])
+    report = judged(text + " --model.model_name_or_path Qwen/Qwen2.5-7B", launches.make_environments()["v100x8"])
     command = launches_of(report)[0].command
     assert "--ds.attn_implementation sdpa" in command and "--ds.packing_samples" not in command
-    again = judged(command, launches.environments()["v100x8"])
+    again = judged(command, launches.make_environments()["v100x8"])
     assert not {"ATN206", "ATN442"} & {f.code for f in again.findings}
 
 
@@ -206,7 +206,7 @@ def test_several_launches_of_a_script_are_judged_each() -> None:
 
 
 def test_rules_of_what_a_launch_does_not_use_are_silent() -> None:
-    here = s.without(launches.environments()["h200"], "ring-flash-attn", "liger-kernel")
+    here = s.without_packages(launches.make_environments()["h200"], "ring-flash-attn", "liger-kernel")
     text = "deepspeed --num_gpus 1 --module openrlhf.cli.train_sft --model.model_name_or_path Qwen/Qwen2.5-7B"
     assert not [f for f in judged(text, here).findings if f.code in ("ATN130", "ATN508", "ATN409")]
     ringed = judged(text + " --ds.packing_samples --ds.ring_attn_size 1", here)
@@ -245,9 +245,9 @@ def test_nothing_heavy_is_imported(script: Path) -> None:
 
 
 def test_a_file_that_changed_meanwhile_is_not_written(script: Path) -> None:
-    source = launching.source_of(str(script))
-    here = replace(launches.environments()["h200"], model=Known(s.QWEN2))
-    report = run.run(here, run.Request((source,)), launches.read_model, launches.nothing)
+    source = launching.read_source(str(script))
+    here = replace(launches.make_environments()["h200"], model=Known(s.QWEN2_MODEL))
+    report = run.run(here, run.Request((source,)), launches.read_model, launches.read_no_file)
     script.write_text(script.read_text() + "# one more line\n")
     with pytest.raises(BadUsage, match="changed since it was read"):
         list(run.write(report, lambda name: source))
@@ -255,8 +255,8 @@ def test_a_file_that_changed_meanwhile_is_not_written(script: Path) -> None:
 
 def test_a_framework_may_be_named(tmp_path: Path) -> None:
     source = Source("a.yaml", "model_name_or_path: x\nstage: sft\nfinetuning_type: lora\ntemplate: qwen\n", "yaml")
-    here = launches.environments()["h200"]
-    read = run.run(here, run.Request((source,), framework="llamafactory"), launches.read_model, launches.nothing)
+    here = launches.make_environments()["h200"]
+    read = run.run(here, run.Request((source,), framework="llamafactory"), launches.read_model, launches.read_no_file)
     assert launches_of(read)[0].job.framework == "llamafactory"
     with pytest.raises(Unanswered):
-        run.run(here, run.Request((source,), framework="openrlhf"), launches.read_model, launches.nothing)
+        run.run(here, run.Request((source,), framework="openrlhf"), launches.read_model, launches.read_no_file)

@@ -20,7 +20,7 @@ from tests.lint import launches
 
 EXPECTED = launches.FOLDER / "expected.json"
 CORPUS = list(launches.iter_corpus())
-ENVIRONMENTS = launches.environments()
+ENVIRONMENTS = launches.make_environments()
 
 
 def load_expected() -> dict[str, dict[str, list[str]]]:
@@ -62,7 +62,7 @@ def test_what_is_corrected_is_read_again_without_a_name_that_is_not_known(path: 
                 snapshot,
                 run.Request((apply_corrections(source, launch),)),
                 launches.read_model,
-                launches.nothing,
+                launches.read_no_file,
             )
             unknown = {name.name for job in launches_of(second_report) for name in job.job.unknown_settings}
             before = {name.name for name in launch.job.unknown_settings if not name.now}
@@ -76,7 +76,7 @@ def apply_corrections(source: Any, launch: LintedLaunch) -> Any:
     from attncheck.lint.files import editing
 
     edits = [edit for edit in launch.edits if edit.source == source.name]
-    return replace(source, text=editing.applied(source, edits))
+    return replace(source, text=editing.apply_edits(source, edits))
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=case_name)

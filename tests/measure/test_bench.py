@@ -27,7 +27,7 @@ from attncheck.report.schema import schema
 from attncheck.report.sections import bench as timings
 from tests.conftest import Run as Command
 from tests.conftest import all_gone, processes_marked
-from tests.plugins import plant
+from tests.plugins import write_backend
 from tests.snapshots import laptop
 
 CASE = with_name(Case("bench", (8192,), (8192,), num_heads=32, num_kv_heads=8, head_dim=128, v_head_dim=128))
@@ -226,7 +226,7 @@ def run(inputs, deterministic):
 def test_the_fastest_but_wrong_one_is_never_recommended(attncheck: Command, tmp_path: Path, marker: str) -> None:
     pytest.importorskip("torch")
     words = (*SMALL, "--backend", "hasty", "--backend", "sdpa_math")
-    found = document(attncheck, *words, code=1, env=plant(tmp_path / "site", "hasty", HASTY))
+    found = document(attncheck, *words, code=1, env=write_backend(tmp_path / "site", "hasty", HASTY))
     hasty = [timing for timing in found["bench"]["timings"] if timing["backend"] == "hasty"]
     slowest = max(timing["median_ms"] for timing in hasty)
     assert slowest < min(t["median_ms"] for t in found["bench"]["timings"] if t["backend"] == "sdpa_math")
@@ -256,7 +256,7 @@ def test_the_fastest_right_one_that_varies_is_never_the_deterministic_one(
     MORE = {'noise': 'eager'}
     """
     words = (*SMALL, "--passes", "forward+backward", "--backend", "loose", "--backend", "sdpa_math")
-    found = document(attncheck, *words, env=plant(tmp_path / "site", "loose", source))
+    found = document(attncheck, *words, env=write_backend(tmp_path / "site", "loose", source))
     loose = next(timing for timing in found["bench"]["timings"] if timing["backend"] == "loose")
     assert (loose["answer"], loose["varied"]) == ("pass", ["dv"])
     answers = by_passes(found)
@@ -278,7 +278,7 @@ def test_one_that_dies_while_it_is_timed_costs_nobody_else(attncheck: Command, t
         return right(inputs, deterministic)
     """
     words = (*SMALL, "--passes", "forward", "--backend", "mortal", "--backend", "sdpa_math")
-    found = document(attncheck, *words, code=1, env=plant(tmp_path / "site", "mortal", source))
+    found = document(attncheck, *words, code=1, env=write_backend(tmp_path / "site", "mortal", source))
     outcomes = {timing["backend"]: timing["outcome"] for timing in found["bench"]["timings"]}
     assert outcomes == {"mortal": "died", "sdpa_math": "ok"}
     assert [(f["code"], f["subject"]) for f in found["findings"]] == [("ATN604", "mortal")]
@@ -298,7 +298,7 @@ def test_one_that_raises_while_it_is_timed_is_blamed(attncheck: Command, tmp_pat
         return right(inputs, deterministic)
     """
     words = (*SMALL, "--passes", "forward", "--backend", "tires")
-    found = document(attncheck, *words, code=1, env=plant(tmp_path / "site", "tires", source))
+    found = document(attncheck, *words, code=1, env=write_backend(tmp_path / "site", "tires", source))
     assert found["bench"]["timings"][0]["reason"] == "while it was timed: ValueError: tired"
     assert [finding["code"] for finding in found["findings"]] == ["ATN604"]
     assert {item["choice"] for item in found["bench"]["recommendations"]} == {""}
@@ -319,8 +319,8 @@ def test_a_jittery_backend_is_not_told_apart_from_a_steady_one(attncheck: Comman
         time.sleep(0.014)
         return right(inputs, deterministic)
     """
-    plant(folder, "jittery", jitter)
-    environment = plant(folder, "steady", steady)
+    write_backend(folder, "jittery", jitter)
+    environment = write_backend(folder, "steady", steady)
     words = (*SMALL, "--passes", "forward", "--backend", "jittery", "--backend", "steady")
     found = document(attncheck, *words, env=environment)
     jittery = next(timing for timing in found["bench"]["timings"] if timing["backend"] == "jittery")

@@ -8,9 +8,9 @@ import pytest
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
-from attncheck.attention.inputs import Inputs, make
-from attncheck.attention.reference.oracle import reference
-from attncheck.attention.reference.score import scores
+from attncheck.attention.inputs import Inputs, make_inputs
+from attncheck.attention.reference.oracle import compute_reference
+from attncheck.attention.reference.score import score_outputs
 from attncheck.core.cases import Case
 from attncheck.core.results.verdicts import Run, Verdict, judge
 from attncheck.measure.suites import suite
@@ -36,12 +36,12 @@ CORRECT = (
 
 def iter_verdicts(cases: list[Case]) -> Iterator[Verdict]:
     for case in cases:
-        inputs = make(case, "cpu")
+        inputs = make_inputs(case, "cpu")
         for backend, factor in CORRECT:
             if backend.refuse(case, CPU):
                 continue
-            exact = reference(inputs, backend.noise, backend.rounded_bias, backend.roundings(case, CPU))
-            tensor_scores = tuple(scores(backend.run(inputs, False), exact, judge_lse=backend.noise == "fused"))
+            exact = compute_reference(inputs, backend.noise, backend.rounded_bias, backend.roundings(case, CPU))
+            tensor_scores = tuple(score_outputs(backend.run(inputs, False), exact, judge_lse=backend.noise == "fused"))
             yield judge(Run(backend.name, case, "ok", scores=tensor_scores, class_factor=factor))
 
 

@@ -14,7 +14,7 @@ from attncheck.core.results.verdicts import BackendState, Difference, MeasuredOn
 from attncheck.measure import determinism
 from attncheck.report.schema import schema
 from tests.conftest import Run
-from tests.plugins import plant
+from tests.plugins import write_backend
 from tests.snapshots import laptop
 
 CASE = with_name(Case("repeats", (512,), (512,)))
@@ -90,6 +90,6 @@ def test_chance_is_caught_by_the_command(attncheck: Run, tmp_path: Path, marker:
         return replace(answer, dv=dv)
     """
     words = ("determinism", "--device", "cpu", "--repeat", "16", "--backend", "shaky")
-    done = attncheck(*words, env=plant(tmp_path / "site", "shaky", source))
+    done = attncheck(*words, env=write_backend(tmp_path / "site", "shaky", source))
     assert "ATN711 warning shaky gives other bits for dv from call to call" in done.stdout
     assert done.returncode == 0

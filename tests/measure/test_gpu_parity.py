@@ -60,7 +60,7 @@ def test_the_suites_catch_every_planted_fault_on_the_device(capsys: pytest.Captu
     with capsys.disabled():
         print(f"\ncaught {len(caught) + len(more)} of {len(near) + len(far)} planted faults on the device")
         for item in more:
-            print(item.line())
+            print(item.format_row())
     assert not missed + lost, [fault.name for fault in missed + lost]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from attncheck.report.schema import schema
 from tests.conftest import Run, all_gone, processes_marked
-from tests.plugins import plant
+from tests.plugins import write_backend
 
 pytest.importorskip("torch")
 QUICK = ("parity", "--suite", "quick", "--device", "cpu")
@@ -58,7 +58,7 @@ def test_the_table_is_for_people(attncheck: Run) -> None:
 
 FAULTS = {
     "wrong_scale": (
-        "MORE = {'seen': 'flash_attention_for_cpu|FlashAttention'}\n"
+        "MORE = {'kernel_pattern': 'flash_attention_for_cpu|FlashAttention'}\n"
         "def run(inputs, deterministic):\n    return sdpa_flash.run(replace(inputs, q=inputs.q * 1.05), deterministic)",
         "ATN601",
         "softmax scale",
@@ -79,7 +79,7 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_backend_is_blamed_and_no_other(name: str, attncheck: Run, tmp_path: Path, marker: str) -> None:
     source, code, says = FAULTS[name]
-    environment = plant(tmp_path / "site", name, source)
+    environment = write_backend(tmp_path / "site", name, source)
     words: tuple[str, ...] = ("parity", "--device", "cpu", "--backend", name, "--backend", "sdpa_math")
     words += ("--timeout", "5") if name == "hangs" else ()  # a busy machine is no finding
     report = document(attncheck, *words, "--case", ONE, "--suite", "quick", code=1, env=environment)
@@ -98,7 +98,9 @@ def test_a_loss_costs_one_case_until_it_happens_too_often(attncheck: Run, tmp_pa
             os.abort()
         return right(inputs, deterministic)
     """
-    report = document(attncheck, *QUICK, "--backend", "shaky", code=1, env=plant(tmp_path / "site", "shaky", source))
+    report = document(
+        attncheck, *QUICK, "--backend", "shaky", code=1, env=write_backend(tmp_path / "site", "shaky", source)
+    )
     lost = [verdict for verdict in report["parity"]["verdicts"] if verdict["answer"] == "lost"]
     assert {verdict["family"] for verdict in lost} == {"head_dim", "window"}
     assert answers(report, "shaky") >= {"pass", "lost"}
@@ -216,7 +218,7 @@ def test_ctrl_c_leaves_nothing_behind(moment: float, tmp_path: Path, marker: str
 
 
 def test_a_killed_parent_takes_its_workers_along(tmp_path: Path, marker: str) -> None:
-    environment = plant(tmp_path / "site", "hangs", "def run(inputs, deterministic):\n    time.sleep(1000)")
+    environment = write_backend(tmp_path / "site", "hangs", "def run(inputs, deterministic):\n    time.sleep(1000)")
     command = [sys.executable, "-m", "attncheck", "parity", "--device", "cpu", "--backend", "hangs"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     deadline = time.monotonic() + 30
@@ -246,8 +248,12 @@ def test_a_model_that_cannot_be_is_told(attncheck: Run, tmp_path: Path) -> None:
 
 
 def test_a_plugin_that_prints_or_exits_when_imported_spoils_nothing(attncheck: Run, tmp_path: Path) -> None:
-    environment = plant(tmp_path / "site", "loud", "print('HELLO')\ndef run(inputs, deterministic):\n    return None")
-    environment = plant(tmp_path / "site", "quits", "sys.exit(5)\ndef run(inputs, deterministic):\n    return None")
+    environment = write_backend(
+        tmp_path / "site", "loud", "print('HELLO')\ndef run(inputs, deterministic):\n    return None"
+    )
+    environment = write_backend(
+        tmp_path / "site", "quits", "sys.exit(5)\ndef run(inputs, deterministic):\n    return None"
+    )
     words = ("parity", "--suite", "quick", "--device", "cpu", "--backend", "sdpa_math", "--case", ONE)
     report = document(attncheck, *words, env=environment)
     states = {state["name"]: state for state in report["parity"]["backends"]}

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.backend import Outputs
-from attncheck.attention.inputs import Inputs, make
-from attncheck.attention.reference.oracle import Reference, reference
-from attncheck.attention.reference.score import scores
+from attncheck.attention.inputs import Inputs, make_inputs
+from attncheck.attention.reference.oracle import Reference, compute_reference
+from attncheck.attention.reference.score import score_outputs
 from attncheck.core.cases import DTYPES, Case, Dtype, with_name
 from attncheck.core.results.verdicts import Run, judge
 from tests.measure.planted import emulated, ring
@@ -59,12 +59,12 @@ IDS = [case.name for case in CASES]
 
 @functools.cache
 def cached_inputs(case: Case) -> Inputs:
-    return make(case, "cpu")
+    return make_inputs(case, "cpu")
 
 
 @functools.cache
 def cached_reference(case: Case) -> Reference:
-    return reference(cached_inputs(case))
+    return compute_reference(cached_inputs(case))
 
 
 @functools.cache
@@ -92,7 +92,7 @@ def test_a_correct_emulation_passes(case: Case, dtype: Dtype) -> None:
     for name, (run, factor) in CORRECT.items():
         if name == "split_kv" and dtype == "float32" and case.values == "ramp":
             continue  # LSEs in the hundreds: merging by them costs float32 more than a kernel's own rounding
-        tensor_scores = scores(cached_outputs(run, case), cached_reference(case))
+        tensor_scores = score_outputs(cached_outputs(run, case), cached_reference(case))
         verdict = judge(Run(name, case, "ok", scores=tuple(tensor_scores), class_factor=factor))
         assert verdict.answer == "pass", (name, verdict.reason)
         if dtype != "float32" and not case.padded and case.values != "small":  # float16's subnormals: up to sqrt(8)
@@ -121,7 +121,7 @@ def test_a_fault_changes_the_result_where_it_applies_and_nowhere_else(fault: Fau
 def test_scores_alone_fail_a_fault_of_logic(fault: Fault) -> None:
     factor = 1.25 if fault.family == "ring" else 1.0
     for case in filter(fault.applies, CASES):
-        tensor_scores = tuple(scores(fault.run(cached_inputs(case), False), cached_reference(case)))
+        tensor_scores = tuple(score_outputs(fault.run(cached_inputs(case), False), cached_reference(case)))
         if judge(Run(fault.name, case, "ok", scores=tensor_scores, class_factor=factor)).answer == "fail":
             return
     pytest.fail("no case shows it")
@@ -170,7 +170,7 @@ def cuda() -> None:
 @pytest.mark.usefixtures("cuda")
 @pytest.mark.parametrize("fault", FAR, ids=lambda fault: fault.name)
 def test_a_distant_fault_shows_in_a_long_case(fault: Fault) -> None:
-    far = make(LONGER, "cuda")
+    far = make_inputs(LONGER, "cuda")
     assert not has_equal_tensors(fault.run(far, False), fault.right(far, False))
 
 
@@ -181,10 +181,10 @@ def test_a_triton_kernel_fails_with_its_fault_and_passes_without(fault: Fault) -
     pytest.importorskip("triton")
     full = make_case((200, 200), causal=False)
     case = next(case for case in (CASES[0], full) if fault.applies(case))
-    case_inputs = make(case, "cuda")
-    exact = reference(case_inputs)
+    case_inputs = make_inputs(case, "cuda")
+    exact = compute_reference(case_inputs)
     for run, answer in ((fault.right, "pass"), (fault.run, "fail")):
-        tensor_scores = tuple(scores(run(case_inputs, False), exact))
+        tensor_scores = tuple(score_outputs(run(case_inputs, False), exact))
         assert judge(Run(fault.name, case, "ok", scores=tensor_scores)).answer == answer
 
 

@@ -27,7 +27,7 @@ def test_the_standard_suite_catches_every_fault_of_logic(capsys: pytest.CaptureF
     with capsys.disabled():
         print(f"\ncaught {len(caught)} of {len(LOGIC)} planted faults of logic")
         for item in caught:
-            print(item.line())
+            print(item.format_row())
     assert not missed, [fault.name for fault in missed]
 
 
@@ -36,7 +36,7 @@ def test_the_standard_suite_sees_every_loss_of_precision(capsys: pytest.CaptureF
     with capsys.disabled():
         print(f"\nseen {len(caught)} of {len(PRECISION)} planted losses of precision")
         for item in caught:
-            print(item.line())
+            print(item.format_row())
     assert not missed, [fault.name for fault in missed]
 
 

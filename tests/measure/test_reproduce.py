@@ -15,7 +15,7 @@ import torch
 
 from attncheck.attention.backend import Backend, Device
 from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
-from attncheck.attention.inputs import make
+from attncheck.attention.inputs import make_inputs
 from attncheck.core.cases import Case, with_name
 from attncheck.measure import reproduce
 from attncheck.measure.suites import suite
@@ -52,7 +52,7 @@ def test_a_script_has_the_measured_inputs_and_runs(case: Case) -> None:
     backend = next(b for b in (sdpa_flash.BACKEND, sdpa_math.BACKEND, eager.BACKEND) if not b.refuse(case, CPU))
     names, printed = executed(case, backend)
     if not case.probe:
-        inputs = make(case, "cpu")
+        inputs = make_inputs(case, "cpu")
         for name in ("q", "k", "v", "dout"):
             assert torch.equal(names[name].detach(), getattr(inputs, name)), name
             assert names[name].stride() == getattr(inputs, name).stride(), name

@@ -12,15 +12,15 @@ from torch import Tensor
 from attncheck.attention import masks
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
-from attncheck.attention.device import device_of
+from attncheck.attention.device import prepare_device
 from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import Case, with_name
 from attncheck.core.results.verdicts import Run, judge
 from attncheck.measure.suites import suite
 from attncheck.measure.worker.repeats import Repeater, bit_patterns, digest_bits, has_same_bits
-from attncheck.measure.worker.session import Session
+from attncheck.measure.worker.session import ParitySession
 
-CPU = device_of("cpu")
+CPU = prepare_device("cpu")
 Call = Callable[[Inputs], Outputs]
 
 
@@ -34,7 +34,7 @@ def make_backend(run: Call, **changes: object) -> Backend:
 
 
 def measure_parity(run: Call, case: Case, **changes: object) -> Run:
-    return Session(make_backend(run, **changes), CPU).measure(case)
+    return ParitySession(make_backend(run, **changes), CPU).measure(case)
 
 
 def run_correct(inputs: Inputs) -> Outputs:
@@ -211,15 +211,17 @@ def test_an_impostor_is_named() -> None:
         replace(sdpa_math.BACKEND, name="flash_attention_2", kernel_pattern="flash::flash_fwd"),
     ):
         impostor = replace(claimed, run=sdpa_flash.BACKEND.run)
-        verdict = judge(Session(impostor, CPU, others).measure(PLAIN))
+        verdict = judge(ParitySession(impostor, CPU, others).measure(PLAIN))
         assert verdict.answer == "fail"
         assert "ran" in verdict.reason
     stranger = replace(sdpa_flash.BACKEND, run=sdpa_math.BACKEND.run)
-    assert "something else" in judge(Session(stranger, CPU, others).measure(PLAIN)).reason
+    assert "something else" in judge(ParitySession(stranger, CPU, others).measure(PLAIN)).reason
 
 
 def test_refusals_keep_torchs_own_reason() -> None:
-    run = Session(replace(sdpa_flash.BACKEND, refuse=lambda case, device: ""), CPU).measure(replace(PLAIN, dropout=0.5))
+    run = ParitySession(replace(sdpa_flash.BACKEND, refuse=lambda case, device: ""), CPU).measure(
+        replace(PLAIN, dropout=0.5)
+    )
     assert run.outcome == "refused"
     assert run.reason
 

@@ -104,7 +104,7 @@ def test_what_counts_as_reproducible() -> None:
 
 def test_the_clock_leaves_the_cold_start_out() -> None:
     pytest.importorskip("torch")
-    from attncheck.measure.worker.clock import Budget, measure
+    from attncheck.measure.worker.clock import Budget, time_calls
 
     calls = 0
 
@@ -113,30 +113,30 @@ def test_the_clock_leaves_the_cold_start_out() -> None:
         calls += 1
         time.sleep(0.1 if calls <= 2 else 0.004)
 
-    call_times = measure(call, "cpu", Budget(3.0, 3.0))
+    call_times = time_calls(call, "cpu", Budget(3.0, 3.0))
     assert call_times.settled
-    assert 4.0 <= call_times.median < 8.0
+    assert 4.0 <= call_times.median_ms < 8.0
     assert max(call_times.times_ms) < 90.0
-    assert call_times.is_precise == (half_width(call_times.times_ms) <= 0.01 * call_times.median)
+    assert call_times.is_precise == (half_width(call_times.times_ms) <= 0.01 * call_times.median_ms)
 
 
 def test_the_clock_stops_in_time_and_says_that_it_knows_too_little() -> None:
     pytest.importorskip("torch")
-    from attncheck.measure.worker.clock import Budget, measure
+    from attncheck.measure.worker.clock import Budget, time_calls
 
     chance = random.Random(1)
     began = time.monotonic()
-    call_times = measure(lambda: time.sleep(chance.choice((0.002, 0.02))), "cpu", Budget(0.5, 1.0))
+    call_times = time_calls(lambda: time.sleep(chance.choice((0.002, 0.02))), "cpu", Budget(0.5, 1.0))
     assert time.monotonic() - began < 3.0
     assert not call_times.is_precise
-    assert half_width(call_times.times_ms) > 0.1 * call_times.median
+    assert half_width(call_times.times_ms) > 0.1 * call_times.median_ms
 
 
 def test_no_more_calls_are_made_than_the_interval_needs() -> None:
     pytest.importorskip("torch")
-    from attncheck.measure.worker.clock import Budget, measure
+    from attncheck.measure.worker.clock import Budget, time_calls
 
-    call_times = measure(lambda: time.sleep(0.02), "cpu", Budget(2.0, 30.0))
+    call_times = time_calls(lambda: time.sleep(0.02), "cpu", Budget(2.0, 30.0))
     assert call_times.is_precise
     assert len(call_times.times_ms) <= 60
 
@@ -146,7 +146,7 @@ def count_operators(backend: str, case: Case) -> dict[str, int]:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     from attncheck.attention import backends
-    from attncheck.attention.inputs import make
+    from attncheck.attention.inputs import make_inputs
     from attncheck.measure.worker.training_calls import training_step_calls
 
     counts: dict[str, int] = {}
@@ -157,7 +157,7 @@ def count_operators(backend: str, case: Case) -> dict[str, int]:
             return func(*args, **(kwargs or {}))  # type: ignore[operator, misc, arg-type]
 
     run = backends.load()[0][backend].run
-    inputs = make(case, "cpu")
+    inputs = make_inputs(case, "cpu")
     with training_step_calls():
         first = run(inputs, False)
         with Listener():

@@ -121,7 +121,7 @@ def about(subject: str, *commands: str) -> Finding:
 
 
 def test_what_a_finding_is_about() -> None:
-    report = reports.plain(snapshot=s.model(s.h200(), model_type="falcon"))
+    report = reports.plain(snapshot=s.with_model(s.h200(), model_type="falcon"))
     assert packages_of(about("Flash_Attn 2.8.3"), report) == ["flash-attn"]
     assert packages_of(about("falcon"), report) == [], "the model, not the web framework"
     assert packages_of(about("GPU 0"), report) == ["gpu"]

@@ -35,7 +35,7 @@ def planted() -> Report:
             Fix("use sdpa", "setting", 'attn_implementation="sdpa"\nverl: x', proven="20 steps, loss 5.54 -> 2.1"),
         ),
     )
-    report = engine.judge(s.h200(), frozenset(), select=("ATN201",))
+    report = engine.run_rules(s.h200(), frozenset(), select=("ATN201",))
     return replace(report, findings=(finding,), passed=("ATN202",), suppressed=(), skips=report.skips)
 
 

@@ -28,7 +28,7 @@ class GenuineFault:
     """One fault: the scheme it is injected into, what it breaks, and how."""
 
     scheme: str
-    spoils: str  # "forward", "backward"
+    breaks: str  # "forward", "backward"
     inject: Callable[[Any], Any]  # given the inputs, a context in which the scheme runs broken
     change_outputs: Callable[[Any, Outputs], Outputs] = lambda inputs, outputs: outputs
     change_inputs: Callable[[Any], Any] = lambda inputs: inputs
@@ -225,7 +225,7 @@ def shift_cu_seqlens(inputs: Any) -> Any:
     """One rank's document ends a token late."""
     from attncheck.attention.calls import ring_flash_attn as ring_call
 
-    genuine = ring_call._cumulative
+    genuine = ring_call._build_cu_seqlens
 
     def cumulative(lengths: Any, inputs: Any) -> Any:
         cu_seqlens = genuine(lengths, inputs)
@@ -381,7 +381,7 @@ def make_backend(name: str) -> Backend:
     return replace(genuine, name=name, run=run)
 
 
-def plant(folder: Path) -> dict[str, str]:
+def write_plugins(folder: Path) -> dict[str, str]:
     """Write every fault as a plugin and return the environment that makes them known."""
     info = folder / "genuine_ring-1.0.dist-info"
     info.mkdir(parents=True)

@@ -11,25 +11,25 @@ from attncheck.core.cases import Case
 from attncheck.core.results.verdicts import Run
 from attncheck.ring.group import RANK
 from attncheck.workers.pool import Event
-from attncheck.workers.ranks import Ranks, RanksJob
+from attncheck.workers.ranks import RankJob, RankRunner
 
 
-def heard(ranks: int, items: Iterable[tuple[str, str]], **message: Any) -> list[Event]:
+def run_items(ranks: int, items: Iterable[tuple[str, str]], **message: Any) -> list[Event]:
     """Return the events of one job's items in their order, without the "started" ones."""
     events: list[Event] = []
     document = {"device": "cpu", "threads": 1, "emulate": "2.8", **message}
-    Ranks(sys.executable).run(RanksJob(ranks, RANK, document, tuple(items), 60.0), events.append)
+    RankRunner(sys.executable).run(RankJob(ranks, RANK, document, tuple(items), 60.0), events.append)
     return [event for event in events if event.kind != "started"]
 
 
-def measured(
+def measure_items(
     ranks: int, items: Iterable[tuple[str, str]], cases: Iterable[Case], **message: Any
 ) -> dict[tuple[str, str], Run]:
     """Return the run of each item, (backend, case's name)."""
     by_name = {case.name: case for case in cases}
     documents = codec.plain(tuple(by_name.values()))
     runs = {}
-    for event in heard(ranks, items, task="attncheck.ring.worker.tasks:parity", cases=documents, **message):
+    for event in run_items(ranks, items, task="attncheck.ring.worker.tasks:parity", cases=documents, **message):
         lost = Run(event.job, by_name[event.item], "raised", event.reason)
         runs[event.job, event.item] = codec.read(Run, event.answer) if event.kind == "answer" else lost
     return runs

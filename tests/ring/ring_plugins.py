@@ -9,7 +9,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from tests.plugins import declare
+from tests.plugins import write_plugin
 
 HEAD = """
 import os, signal, sys, time
@@ -75,4 +75,4 @@ BACKEND = Backend(
 
 def write_ring_plugin(folder: Path, name: str, source: str) -> dict[str, str]:
     """Write the scheme `name`, whose `run` is in `source`, and return the environment that makes it known."""
-    return declare(folder, name, HEAD + textwrap.dedent(source) + TAIL.format(name=name))
+    return write_plugin(folder, name, HEAD + textwrap.dedent(source) + TAIL.format(name=name))

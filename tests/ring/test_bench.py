@@ -108,7 +108,7 @@ def test_the_shape_is_named_or_the_models_or_the_usual() -> None:
     here = snapshots.h200()
     usual = bench.request(here, gpu=True)
     assert (usual.seqlen, usual.num_heads, usual.num_kv_heads, usual.head_dim) == (8192, 32, 8, 128)
-    model = snapshots.model(here, num_heads=Known(28), num_kv_heads=Known(4), head_dim=Known(128))
+    model = snapshots.with_model(here, num_heads=Known(28), num_kv_heads=Known(4), head_dim=Known(128))
     assert bench.request(model, gpu=True).num_heads == 28
     assert bench.request(model, gpu=True).stride == 4
     named = bench.request(model, True, bench.Wanted(seqlen=4096, num_heads=16))
@@ -128,9 +128,9 @@ def test_clocks_tell_what_held_the_gpu_back() -> None:
         (1500.0, 699.0, 61.0, float(0x4)),
         (1980.0, 300.0, 55.0, float(0x1)),
     ]
-    assert gpu_clocks.clocks(rows).throttled == ("power cap",)
-    assert gpu_clocks.clocks(rows).sm_mhz_low == 1500 and gpu_clocks.clocks(rows).power_w == 699
-    assert gpu_clocks.clocks([]) == Clocks()
+    assert gpu_clocks.summarize_clocks(rows).throttled == ("power cap",)
+    assert gpu_clocks.summarize_clocks(rows).sm_mhz_low == 1500 and gpu_clocks.summarize_clocks(rows).power_w == 699
+    assert gpu_clocks.summarize_clocks([]) == Clocks()
 
 
 def test_a_local_call_too_short_is_launch_bound_and_has_no_bound() -> None:

@@ -15,7 +15,7 @@ from attncheck.core import codec
 from attncheck.core.devices import Link, Topology
 from attncheck.core.findings import Finding
 from attncheck.core.results.collectives import CollectiveResult, Communication, RankFacts, WrongPlace, bandwidth
-from attncheck.doctor.probes.take import take
+from attncheck.doctor.probes.collect import collect_snapshot
 from attncheck.report import communication_table
 from attncheck.ring import communication, communication_findings, link_rates, topology
 from attncheck.workers.execution import ExecutionTarget
@@ -247,7 +247,7 @@ def gpus() -> ExecutionTarget:
 
 @pytest.mark.multigpu
 def test_gpus_are_right_and_as_fast_as_their_link(gpus: ExecutionTarget, marker: str) -> None:
-    snapshot = take(None, ("static", "device"), None, None, 60.0)
+    snapshot = collect_snapshot(None, ("static", "device"), None, None, 60.0)
     result = communication.run(2, gpus, snapshot, lambda text: None)
     assert result.transport == "nccl"
     assert [e.outcome for e in result.exchanges] == ["ok"] * 4
@@ -260,7 +260,7 @@ def test_gpus_are_right_and_as_fast_as_their_link(gpus: ExecutionTarget, marker:
 def test_without_peer_access_nvlink_is_found_slow(
     gpus: ExecutionTarget, monkeypatch: pytest.MonkeyPatch, marker: str
 ) -> None:
-    snapshot = take(None, ("static", "device"), None, None, 60.0)
+    snapshot = collect_snapshot(None, ("static", "device"), None, None, 60.0)
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
     result = communication.run(2, gpus, snapshot, lambda text: None)
     if not result.routes[0].kind.startswith("NV"):
@@ -331,7 +331,7 @@ def link_result(
     link: Link, rate: float, capability: tuple[int, int] = (9, 0), operation: str = "send_recv"
 ) -> Communication:
     """Return the result of two GPUs joined by `link`, whose exchange reached `rate` GB/s."""
-    snapshot = replace(s.gpus(s.h200(), capability, capability), topology=s.Known(Topology((link,), (0, 0))))
+    snapshot = replace(s.with_gpus(s.h200(), capability, capability), topology=s.Known(Topology((link,), (0, 0))))
     ranks = (make_rank(0), make_rank(1))
     exchanges = (CollectiveResult(operation, (0, 1), "ok", "", 64 << 20, 1.0, rate, ("uint8",), 1000),)  # type: ignore[arg-type]
     return Communication(2, "nccl", ranks, exchanges, topology.routes([(0, 1)], ranks, snapshot))
@@ -504,7 +504,7 @@ def test_the_same_address_on_two_hosts_is_two_gpus() -> None:
 
 
 def test_visible_devices_are_counted_not_all() -> None:
-    facts = topology.ranks_of([make_facts(0, "a", gpu=0)], s.hide(s.h200x2(), 0))
+    facts = topology.ranks_of([make_facts(0, "a", gpu=0)], s.hide_gpus(s.h200x2(), 0))
     assert facts[0].gpu == 1
 
 

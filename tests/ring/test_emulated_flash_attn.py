@@ -17,12 +17,12 @@ from attncheck.attention.backend import Outputs
 from attncheck.core import codec
 from attncheck.core.cases import Case, with_name
 from attncheck.core.results.verdicts import Run, judge
-from tests.ring.on_ranks import heard
+from tests.ring.on_ranks import run_items
 
 torch = pytest.importorskip("torch")
-from attncheck.attention.inputs import Inputs, make  # noqa: E402
-from attncheck.attention.reference.oracle import reference  # noqa: E402
-from attncheck.attention.reference.score import scores  # noqa: E402
+from attncheck.attention.inputs import Inputs, make_inputs  # noqa: E402
+from attncheck.attention.reference.oracle import compute_reference  # noqa: E402
+from attncheck.attention.reference.score import score_outputs  # noqa: E402
 from attncheck.ring.emulated_flash_attn.interface import make_block_functions  # noqa: E402
 from attncheck.ring.emulated_flash_attn.public import make_public_functions  # noqa: E402
 from attncheck.ring.emulated_flash_attn.signatures import GENERATIONS, PUBLIC, REQUIRED, function_parameters  # noqa: E402
@@ -149,12 +149,12 @@ def make_cases() -> list[Case]:
 def test_its_error_is_that_of_an_ideal_kernel(case: Case, generation: str) -> None:
     if case.softcap and generation < "2.6":
         pytest.skip("no softcap before 2.6")
-    inputs = make(case, "cpu")
+    inputs = make_inputs(case, "cpu")
     outputs = run_emulated(inputs, generation)
     if inputs.slopes is not None and case.causal:  # the kernels' bias is slope · key: LSE is moved by slope · query
         shift = inputs.slopes[:, None] * torch.arange(case.seqlen_q)
         outputs = replace(outputs, lse=outputs.lse - shift)
-    case_scores = tuple(scores(outputs, reference(inputs)))
+    case_scores = tuple(score_outputs(outputs, compute_reference(inputs)))
     assert {score.tensor for score in case_scores} == {"out", "lse", "dq", "dk", "dv"}
     verdict = judge(Run("emulated", case, "ok", scores=case_scores))
     assert verdict.answer == "pass" and verdict.budget_ratio < 0.8, verdict
@@ -351,7 +351,7 @@ cu = torch.tensor([0, 6, 16], dtype=torch.int32)
 packed = flash_attn_varlen_kvpacked_func(x[0, :, 0], x[0, :, 1:], cu, cu, 10, 10, causal=True)
 assert torch.equal(packed[6:], flash_attn_func(x[:1, 6:, 0], x[:1, 6:, 1], x[:1, 6:, 2], causal=True)[0])
 from attncheck.attention.calls import ring_package
-print(ring_package.load().__name__, "put back", *ring_package.put_back())
+print(ring_package.load().__name__, "put back", *ring_package.shimmed_names())
 """
 
 
@@ -382,7 +382,7 @@ def test_the_genuine_ring_flash_attn_runs_on_it(generation: str, ranks: int) -> 
     cases = {layout: with_name(case) for layout, case in (("dense", dense), ("packed", packed))}
     items = [(scheme, cases[layout].name) for layout, schemes in SCHEMES.items() for scheme in schemes]
     message = {"task": "attncheck.ring.worker.tasks:parity", "cases": codec.plain(tuple(cases.values()))}
-    events = heard(ranks, items, **message, emulate=generation)
+    events = run_items(ranks, items, **message, emulate=generation)
     assert [event.kind for event in events] == ["answer"] * len(items), [event.reason for event in events]
     for event in events:
         verdict = judge(codec.read(Run, event.answer))

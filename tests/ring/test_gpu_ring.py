@@ -8,8 +8,8 @@ import pytest
 
 from attncheck.core.results.verdicts import FAIL_FACTOR, judge
 from attncheck.ring import suites
-from tests.ring.genuine_ring import FAULTS, plant
-from tests.ring.test_planted_ring import SCHEMES, cases, errors, fitting, measure
+from tests.ring.genuine_ring import FAULTS, write_plugins
+from tests.ring.test_planted_ring import SCHEMES, budget_ratios, fitting_cases, make_cases, measure_runs
 
 torch = pytest.importorskip("torch")
 GPUS = torch.cuda.device_count()
@@ -23,7 +23,7 @@ RANKS = 4 if GPUS >= 4 else 2
 def test_every_scheme_is_right_with_the_real_kernels() -> None:
     of = suites.suite("standard", RANKS)
     schemes = [scheme for group in SCHEMES.values() for scheme in group]
-    runs = measure([(scheme, case.name) for scheme in schemes for case in of], of, RANKS, **CUDA)
+    runs = measure_runs([(scheme, case.name) for scheme in schemes for case in of], of, RANKS, **CUDA)
     assert len(runs) == len(schemes) * len(of)
     for run in runs:
         verdict = judge(run)
@@ -36,16 +36,16 @@ def test_every_scheme_is_right_with_the_real_kernels() -> None:
 
 
 def test_every_planted_fault_is_seen_on_gpus(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", plant(tmp_path / "faults")["PYTHONPATH"])  # type: ignore[operator]
-    of = cases(RANKS)
+    monkeypatch.setenv("PYTHONPATH", write_plugins(tmp_path / "faults")["PYTHONPATH"])  # type: ignore[operator]
+    of = make_cases(RANKS)
     here = {name: fault for name, fault in FAULTS.items() if fault.ranks <= RANKS}
-    items = [(name, case) for name, fault in here.items() for case in fitting(fault.scheme, of, name)]
-    runs = measure(items, of, RANKS, **CUDA)
+    items = [(name, case) for name, fault in here.items() for case in fitting_cases(fault.scheme, of, name)]
+    runs = measure_runs(items, of, RANKS, **CUDA)
     for name, fault in here.items():
         mine = [run for run in runs if run.backend == name]
         assert all(run.outcome == "ok" for run in mine), [run.reason for run in mine]
-        worst = {tensor: max(errors(run)[tensor] for run in mine) for tensor in errors(mine[0])}
+        worst = {tensor: max(budget_ratios(run)[tensor] for run in mine) for tensor in budget_ratios(mine[0])}
         forward = max(worst["out"], worst["lse"])
-        seen = forward if fault.spoils == "forward" else max(worst["dq"], worst["dk"], worst["dv"])
+        seen = forward if fault.breaks == "forward" else max(worst["dq"], worst["dk"], worst["dv"])
         assert seen > FAIL_FACTOR, (name, worst)
-        assert fault.spoils == "forward" or forward <= 1.0, (name, worst)
+        assert fault.breaks == "forward" or forward <= 1.0, (name, worst)

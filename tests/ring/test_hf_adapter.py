@@ -19,7 +19,7 @@ from attncheck.core.results.hf_adapter import SHAPES, AdapterRun
 from attncheck.ring import hf_adapter
 from attncheck.ring.hf_adapter import Request
 from tests import snapshots
-from tests.ring.on_ranks import heard
+from tests.ring.on_ranks import run_items
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -30,7 +30,7 @@ HOOK = "flash_attention_2"
 
 
 def measure_adapter(ranks: int, items: tuple[tuple[str, str], ...]) -> Runs:
-    events = heard(ranks, items, task="attncheck.ring.worker.hf_adapter:adapter")
+    events = run_items(ranks, items, task="attncheck.ring.worker.hf_adapter:adapter")
     runs = [codec.read(AdapterRun, e.answer) if e.kind == "answer" else hf_adapter._lost(e, ranks) for e in events]
     return {(run.implementation, run.shape): run for run in runs}
 
@@ -42,7 +42,7 @@ def findings_by_code(request: Request, runs: Runs) -> dict[str, Finding]:
 
 
 def llama_request(**fields: object) -> Request:
-    model = snapshots.model(snapshots.h200(), **fields).model
+    model = snapshots.with_model(snapshots.h200(), **fields).model
     assert isinstance(model, Known)
     return Request(model=model.value)
 

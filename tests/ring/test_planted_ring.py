@@ -12,8 +12,8 @@ import pytest
 from attncheck.core.cases import Case, with_name
 from attncheck.core.results.verdicts import FAIL_FACTOR, HUGE, Run, budget_ratio, judge
 from attncheck.ring import suites
-from tests.ring.genuine_ring import FAULTS, plant
-from tests.ring.on_ranks import measured
+from tests.ring.genuine_ring import FAULTS, write_plugins
+from tests.ring.on_ranks import measure_items
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -24,7 +24,7 @@ SCHEMES = {
 }
 
 
-def cases(ranks: int = RANKS) -> tuple[Case, ...]:
+def make_cases(ranks: int = RANKS) -> tuple[Case, ...]:
     """Return a dense case and two packed ones, small and sensitive to faults."""
     shape = {"num_heads": 4, "num_kv_heads": 2, "context_parallel_size": ranks}
     seqlens = (16 * ranks, 64 * ranks, 48 * ranks)
@@ -33,12 +33,14 @@ def cases(ranks: int = RANKS) -> tuple[Case, ...]:
     return with_name(dense), with_name(packed), with_name(replace(packed, heads_k_stride=1))
 
 
-def measure(items: list[tuple[str, str]], cases: tuple[Case, ...], ranks: int = RANKS, **message: object) -> list[Run]:
+def measure_runs(
+    items: list[tuple[str, str]], cases: tuple[Case, ...], ranks: int = RANKS, **message: object
+) -> list[Run]:
     """Return the runs of items on real ranks; what is lost has no scores."""
-    return list(measured(ranks, items, cases, **message).values())
+    return list(measure_items(ranks, items, cases, **message).values())
 
 
-def fitting(scheme: str, cases: tuple[Case, ...], name: str = "") -> list[str]:
+def fitting_cases(scheme: str, cases: tuple[Case, ...], name: str = "") -> list[str]:
     stride = "stride" in name or "reduced" in name
     layout = "dense" if scheme in SCHEMES["dense"] else "packed"
     return [case.name for case in cases if case.layout == layout and bool(case.heads_k_stride) == stride]
@@ -47,18 +49,18 @@ def fitting(scheme: str, cases: tuple[Case, ...], name: str = "") -> list[str]:
 @pytest.fixture(scope="module")
 def faulty_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Run]]:
     """Return the runs of every fault."""
-    all_cases = cases()
-    items = [(name, case) for name, fault in FAULTS.items() for case in fitting(fault.scheme, all_cases, name)]
+    all_cases = make_cases()
+    items = [(name, case) for name, fault in FAULTS.items() for case in fitting_cases(fault.scheme, all_cases, name)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", plant(tmp_path_factory.mktemp("faults"))["PYTHONPATH"])
-        runs = measure(items, all_cases)
+        patch.setenv("PYTHONPATH", write_plugins(tmp_path_factory.mktemp("faults"))["PYTHONPATH"])
+        runs = measure_runs(items, all_cases)
     by_fault: dict[str, list[Run]] = {}
     for run in runs:
         by_fault.setdefault(run.backend, []).append(run)
     return by_fault
 
 
-def errors(run: Run) -> dict[str, float]:
+def budget_ratios(run: Run) -> dict[str, float]:
     """Return each tensor's error in units of its budget."""
     return {score.tensor: budget_ratio(run.case, score, run.class_factor) for score in run.scores}
 
@@ -67,10 +69,10 @@ def errors(run: Run) -> dict[str, float]:
 def test_a_fault_is_seen_where_it_was_planted(name: str, faulty_runs: dict[str, list[Run]]) -> None:
     runs = faulty_runs[name]
     assert all(run.outcome == "ok" for run in runs), [run.reason for run in runs]
-    assert any(judge(run).answer == "fail" for run in runs), [errors(run) for run in runs]
-    worst = {tensor: max(errors(run)[tensor] for run in runs) for tensor in errors(runs[0])}
+    assert any(judge(run).answer == "fail" for run in runs), [budget_ratios(run) for run in runs]
+    worst = {tensor: max(budget_ratios(run)[tensor] for run in runs) for tensor in budget_ratios(runs[0])}
     forward = max(worst["out"], worst["lse"])
-    if FAULTS[name].spoils == "forward":
+    if FAULTS[name].breaks == "forward":
         assert forward > FAIL_FACTOR, worst
     else:
         assert forward <= 1.0, worst
@@ -89,7 +91,7 @@ def test_a_fault_of_one_rank_names_it(faulty_runs: dict[str, list[Run]]) -> None
 def test_every_scheme_is_right_as_it_is(ranks: int) -> None:
     cases = suites.suite("standard" if ranks == 4 else "quick", ranks)
     schemes = [scheme for group in SCHEMES.values() for scheme in group]
-    runs = measure([(scheme, case.name) for scheme in schemes for case in cases], cases, ranks)
+    runs = measure_runs([(scheme, case.name) for scheme in schemes for case in cases], cases, ranks)
     judged = [(run, judge(run)) for run in runs]
     for scheme in schemes:
         assert any(verdict.answer == "pass" for run, verdict in judged if run.backend == scheme)
@@ -108,14 +110,16 @@ def test_every_scheme_is_right_as_it_is(ranks: int) -> None:
 def test_a_window_is_applied_to_each_block_by_itself_and_parity_sees_it() -> None:
     cases = tuple(case for case in suites.suite("full", 4) if case.family == "window")
     schemes = ("ring_flash_attn", "zigzag_ring_flash_attn", "stripe_flash_attn", "llama3_flash_attn_varlen")
-    runs = [run for run in measure([(s, c.name) for s in schemes for c in cases], cases) if run.outcome != "refused"]
+    runs = [
+        run for run in measure_runs([(s, c.name) for s in schemes for c in cases], cases) if run.outcome != "refused"
+    ]
     answers = {run.backend: judge(run).answer for run in runs}
     assert {answers[scheme] for scheme in schemes[:3]} == {"fail"}
     assert answers["llama3_flash_attn_varlen"] == "pass"  # it gathers whole keys: its windows are right
 
 
 def test_what_a_scheme_cannot_do_is_refused_with_the_reason() -> None:
-    dense, packed, _ = cases()
+    dense, packed, _ = make_cases()
     refused = {
         "dropout": (replace(dense, dropout=0.1), "dropout"),
         "softcap": (replace(dense, softcap=30.0), "softcap"),
@@ -128,11 +132,11 @@ def test_what_a_scheme_cannot_do_is_refused_with_the_reason() -> None:
     }
     refused_cases = tuple(replace(case, name=name) for name, (case, _) in refused.items())
     schemes = [scheme for group in SCHEMES.values() for scheme in group]
-    runs = measure([(scheme, case.name) for scheme in schemes for case in refused_cases], refused_cases)
+    runs = measure_runs([(scheme, case.name) for scheme in schemes for case in refused_cases], refused_cases)
     assert len(runs) == len(schemes) * len(refused_cases)
     assert {run.outcome for run in runs} == {"refused"}
     for name, (case, message) in refused.items():
         reasons = [run.reason for run in runs if run.case.name == name and (run.backend in SCHEMES[case.layout])]
         assert any(message in reason for reason in reasons), (name, reasons)
-    causal = measure([("zigzag_ring_flash_attn", dense.name)], (replace(dense, causal=False),))
+    causal = measure_runs([("zigzag_ring_flash_attn", dense.name)], (replace(dense, causal=False),))
     assert causal[0].reason == "asserts that the mask is causal"

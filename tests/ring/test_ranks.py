@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from attncheck.core.errors import BadUsage
-from attncheck.workers.launcher_env import first_node, rank_env
+from attncheck.workers.launcher_env import first_node, read_rank_env
 from attncheck.workers.stacks import is_waiting_for_peers
 from tests.conftest import Run, all_gone, processes_marked
 from tests.ring.ring_plugins import write_ring_plugin
@@ -205,19 +205,19 @@ def test_wrong_words_are_one_line(attncheck: Run, tmp_path: Path) -> None:
 
 
 def test_the_place_that_a_launcher_gives() -> None:
-    assert rank_env({}) is None
+    assert read_rank_env({}) is None
     torchrun = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "5"}
-    env = rank_env(torchrun)
+    env = read_rank_env(torchrun)
     assert env is not None and (env.rank, env.world_size) == (3, 8)
     assert env.environment["LOCAL_RANK"] == "1"
     slurm = {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "123456"}
-    env = rank_env({**slurm, "SLURM_STEP_NODELIST": "gpu[03-06,9],login"})
+    env = read_rank_env({**slurm, "SLURM_STEP_NODELIST": "gpu[03-06,9],login"})
     assert env is not None and env.rank == 2 and env.world_size == 4
     assert env.environment["MASTER_ADDR"] == "gpu03" and env.environment["MASTER_PORT"] == "13456"
-    assert rank_env({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) is None, "a batch script is one process"
+    assert read_rank_env({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) is None, "a batch script is one process"
     for broken in ({"RANK": "0", "WORLD_SIZE": "2"}, {**torchrun, "RANK": "first"}):
         with pytest.raises(BadUsage):
-            rank_env(broken)
+            read_rank_env(broken)
 
 
 @pytest.mark.parametrize(

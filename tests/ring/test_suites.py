@@ -82,16 +82,16 @@ def test_growth_needs_two_rings() -> None:
 
 def test_the_same_problem_is_the_same_inputs() -> None:
     torch = pytest.importorskip("torch")
-    from attncheck.attention.inputs import make
+    from attncheck.attention.inputs import make_inputs
 
-    one, four = (make(suites.growth(size)[0], "cpu") for size in (1, 4))
+    one, four = (make_inputs(suites.growth(size)[0], "cpu") for size in (1, 4))
     assert torch.equal(one.q, four.q) and torch.equal(one.dout, four.dout)
 
 
 def test_a_model_brings_its_own_kinds_of_layer_and_a_window_shorter_than_the_row() -> None:
     windows = [case for case in suites.suite("full", 4) if case.windowed]
     assert windows and all(case.window_size[0] < case.seqlen_q // 4 for case in windows)
-    seen = snapshots.model(
+    seen = snapshots.with_model(
         snapshots.laptop(),
         num_heads=Known(16),
         num_kv_heads=Known(8),

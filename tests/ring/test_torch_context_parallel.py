@@ -10,8 +10,8 @@ from attncheck.attention.backend import Device
 from attncheck.attention.backends import torch_context_parallel, torch_ring_templates
 from attncheck.core.cases import Case, with_name
 from attncheck.core.results.verdicts import FAIL_FACTOR, Run, budget_ratio, judge
-from tests.plugins import declare
-from tests.ring.on_ranks import measured
+from tests.plugins import write_plugin
+from tests.ring.on_ranks import measure_items
 
 torch = pytest.importorskip("torch")
 RANKS = 4
@@ -21,7 +21,7 @@ HEAD = """
 from dataclasses import replace
 from unittest import mock
 from attncheck.attention.backends import torch_ring_templates
-from attncheck.measure import torch_ring_call
+from attncheck.attention.calls import torch_context_parallel
 from torch.distributed.tensor.experimental._context_parallel import _attention as ring
 
 """
@@ -32,7 +32,7 @@ FAULTS: dict[str, tuple[str, set[str]]] = {
     "unbalanced": (  # tokens lie by zigzag, the ring holds them to be contiguous
         "def run(inputs, deterministic):\n"
         "    with mock.patch.object(ring._cp_options, 'enable_load_balance', False):\n"
-        "        return torch_ring_call.templates(inputs)",
+        "        return torch_context_parallel.run_templates(inputs)",
         {"out", "lse", "dq", "dk", "dv"},
     ),
     "never_partial": (
@@ -42,7 +42,7 @@ FAULTS: dict[str, tuple[str, set[str]]] = {
         "        merged(self, out, lse, partial)\n"
         "def run(inputs, deterministic):\n"
         "    with mock.patch.object(ring._SDPAMerger, 'step', step):\n"
-        "        return torch_ring_call.templates(inputs)",
+        "        return torch_context_parallel.run_templates(inputs)",
         {"out", "lse"},
     ),
     "stale_gradients": (  # dk and dv come home to another rank
@@ -51,13 +51,13 @@ FAULTS: dict[str, tuple[str, set[str]]] = {
         "        self._buffer = buffer.contiguous()\n"
         "def run(inputs, deterministic):\n"
         "    with mock.patch.object(ring, '_AllToAllRotater', Rotater):\n"
-        "        return torch_ring_call.templates(inputs)",
+        "        return torch_context_parallel.run_templates(inputs)",
         {"dk", "dv"},
     ),
 }
 PUBLIC = """
 def run(inputs, deterministic):
-    return torch_ring_call.public(inputs, deterministic)
+    return torch_context_parallel.run_context_parallel(inputs, deterministic)
 """
 
 
@@ -71,17 +71,17 @@ def cases() -> tuple[Case, ...]:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Run]:
     """Return all runs: of one group of ranks, and of the one that the public interface loses, last."""
-    if tuple(map(int, torch.__version__.split(".")[:2])) < torch_ring_templates.SINCE:
+    if tuple(map(int, torch.__version__.split(".")[:2])) < torch_ring_templates.MIN_TORCH:
         pytest.skip("the templates of this torch are not known")
     folder = tmp_path_factory.mktemp("faults")
     for name, (source, _) in FAULTS.items():
-        declare(folder, name, HEAD + source + TAIL.format(name=name))
-    declare(folder, "public_on_the_cpu", HEAD + PUBLIC + TAIL.format(name="public_on_the_cpu"))
+        write_plugin(folder, name, HEAD + source + TAIL.format(name=name))
+    write_plugin(folder, "public_on_the_cpu", HEAD + PUBLIC + TAIL.format(name="public_on_the_cpu"))
     right = [("torch_ring_templates", case.name) for case in cases()]
     wrong = [(name, cases()[0].name) for name in (*FAULTS, "public_on_the_cpu")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(folder))
-        return measured(RANKS, right + wrong, cases())
+        return measure_items(RANKS, right + wrong, cases())
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)

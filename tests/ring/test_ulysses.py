@@ -12,8 +12,8 @@ from attncheck.attention.backends import ulysses_flash_attn, ulysses_sdpa
 from attncheck.attention.calls import ulysses_heads
 from attncheck.core.cases import Case, with_name
 from attncheck.core.results.verdicts import FAIL_FACTOR, Run, budget_ratio, judge
-from tests.plugins import declare
-from tests.ring.on_ranks import measured
+from tests.plugins import write_plugin
+from tests.ring.on_ranks import measure_items
 
 pytest.importorskip("torch")
 RANKS = 4
@@ -25,7 +25,7 @@ HEAD = """
 from dataclasses import replace
 from unittest import mock
 from attncheck.attention.backends import ulysses_sdpa
-from attncheck.measure import ulysses_call as genuine
+from attncheck.attention.calls import ulysses as genuine
 
 def run(inputs, deterministic):
     with mock.patch.object({holder}, "{name}", {kind}(spoilt)):
@@ -38,44 +38,44 @@ BACKEND = replace(ulysses_sdpa.BACKEND, name="{name}", run=run)
 # What is spoilt, how, and the tensors that must show it; the others must stay right.
 FAULTS: dict[str, tuple[str, str, str, set[str]]] = {
     "head_order": (
-        "genuine._ToTokens",
+        "genuine._HeadsToTokens",
         "forward",
         "def spoilt(ctx, x, group):\n"
         "    ctx.group = group\n"
-        "    return genuine.spread_tokens(x, group).roll(x.shape[2], 2)",
+        "    return genuine.scatter_tokens(x, group).roll(x.shape[2], 2)",
         {"out"},
     ),
     "seq_order": (
-        "genuine._ToHeads",
+        "genuine._TokensToHeads",
         "forward",
         "def spoilt(ctx, x, group):\n"
         "    ctx.group = group\n"
-        "    return genuine.spread_heads(x, group).roll(x.shape[1], 1)",
+        "    return genuine.scatter_heads(x, group).roll(x.shape[1], 1)",
         {"out", "dq", "dk", "dv"},
     ),
     "bwd_seq_order": (
-        "genuine._ToTokens",
+        "genuine._HeadsToTokens",
         "backward",
         "def spoilt(ctx, gradient):\n"
-        "    return genuine.spread_heads(gradient, ctx.group).roll(gradient.shape[1], 1), None",
+        "    return genuine.scatter_heads(gradient, ctx.group).roll(gradient.shape[1], 1), None",
         {"dq", "dk", "dv"},
     ),
     "bwd_head_order": (
-        "genuine._ToHeads",
+        "genuine._TokensToHeads",
         "backward",
         "def spoilt(ctx, gradient):\n"
-        "    return genuine.spread_tokens(gradient, ctx.group).roll(gradient.shape[2], 2), None",
+        "    return genuine.scatter_tokens(gradient, ctx.group).roll(gradient.shape[2], 2), None",
         {"dq", "dk", "dv"},
     ),
     "kv_repeated_in_turns": (
         "genuine",
-        "_repeated",
+        "_repeat_kv_heads",
         "def spoilt(x, times):\n    return x.repeat(1, 1, max(times, 1), 1)",
         {"out", "dq", "dk", "dv"},
     ),
     "repeats_gradient_lost": (
         "genuine",
-        "_repeated",
+        "_repeat_kv_heads",
         "def spoilt(x, times):\n"
         "    import torch\n"
         "    return torch.stack((x, *[x.detach()] * (times - 1)), 3).flatten(2, 3) if times > 1 else x",
@@ -96,9 +96,9 @@ def cases() -> tuple[Case, ...]:
 def plant(folder: Path) -> str:
     """Write every fault as a plugin, and return the folder."""
     for name, (holder, function, source, _) in FAULTS.items():
-        kind = "staticmethod" if "_To" in holder else ""
+        kind = "staticmethod" if "To" in holder else ""
         head = HEAD.format(holder=holder, name=function, kind=kind)
-        declare(folder, name, head + source + TAIL.format(name=name))
+        write_plugin(folder, name, head + source + TAIL.format(name=name))
     return str(folder)
 
 
@@ -109,7 +109,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Run]
     wrong = [(name, cases()[0].name) for name in FAULTS]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", plant(tmp_path_factory.mktemp("faults")))
-        return measured(RANKS, right + wrong, cases())
+        return measure_items(RANKS, right + wrong, cases())
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
@@ -158,5 +158,5 @@ def test_what_it_refuses() -> None:
 
 def test_a_mask_moves_cuda_to_another_kernel() -> None:
     packed = Case("packed", (100, 156), (100, 156), layout="packed", context_parallel_size=RANKS)
-    assert ulysses_heads.kernel(packed, "cuda") == "EFFICIENT_ATTENTION" and not ulysses_sdpa.refuse(packed, H200)
-    assert ulysses_heads.kernel(packed, "cpu") == "FLASH_ATTENTION"
+    assert ulysses_heads.sdpa_backend(packed, "cuda") == "EFFICIENT_ATTENTION" and not ulysses_sdpa.refuse(packed, H200)
+    assert ulysses_heads.sdpa_backend(packed, "cpu") == "FLASH_ATTENTION"

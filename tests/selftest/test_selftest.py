@@ -132,14 +132,14 @@ def test_what_is_missing_is_a_reason_to_skip() -> None:
 
 
 def test_codes_are_chosen_by_beginning_and_unknown_ones_refused() -> None:
-    all_faults = run.chosen(("all",))
-    assert all_faults == run.chosen(()) and len({fault.name for fault in all_faults}) == len(all_faults) > 150
-    assert {code for fault in run.chosen(("atn117",)) for code in fault.codes} == {"ATN117"}
-    assert len(run.chosen(("ATN5",))) > 30
+    all_faults = run.select_faults(("all",))
+    assert all_faults == run.select_faults(()) and len({fault.name for fault in all_faults}) == len(all_faults) > 150
+    assert {code for fault in run.select_faults(("atn117",)) for code in fault.codes} == {"ATN117"}
+    assert len(run.select_faults(("ATN5",))) > 30
     with pytest.raises(BadUsage, match="no rule's code starts with 'ATN000'"):
-        run.chosen(("ATN000",))
+        run.select_faults(("ATN000",))
     with pytest.raises(Unanswered, match="no fault is planted for ATN901"):
-        run.chosen(("ATN901",))
+        run.select_faults(("ATN901",))
 
 
 def test_every_fault_expects_a_code_that_exists_and_says_what_it_imitates() -> None:
@@ -149,12 +149,12 @@ def test_every_fault_expects_a_code_that_exists_and_says_what_it_imitates() -> N
     for fault in all_faults:
         assert fault.codes and set(fault.codes) <= known, fault.name
         assert fault.title and fault.imitates and fault.family.title
-    listed = json.loads(table.listing(all_faults, run.uncovered(), "json"))
+    listed = json.loads(table.list_faults(all_faults, run.uncovered_rules(), "json"))
     covered = {code for fault in listed["faults"] for code in fault["codes"]}
     uncovered = {rule["code"] for rule in listed["uncovered"]}
     assert covered | uncovered == known
     assert covered.isdisjoint(uncovered)
-    assert f"{len(known - covered)} codes have no fault" in table.listing(all_faults, run.uncovered())
+    assert f"{len(known - covered)} codes have no fault" in table.list_faults(all_faults, run.uncovered_rules())
 
 
 @STATIC
@@ -193,6 +193,6 @@ def test_a_written_library_asks_and_offers_what_it_was_told_to(tmp_path: Path) -
         compiled.build_library(("ours", "too"), ("theirs",), ("libm.so.6",), "x.so", ("libc.so.6", "GLIBC_9.9"))
     )
     with Elf(str(path)) as library:
-        assert library.needed() == ["libm.so.6", "libc.so.6"] and library.undefined() == ["theirs"]
-        assert library.defines("ours") and library.defines("too") and not library.defines("theirs")
-        assert library.glibc_required() == "9.9"
+        assert library.needed_libraries() == ["libm.so.6", "libc.so.6"] and library.undefined_symbols() == ["theirs"]
+        assert library.defines_symbol("ours") and library.defines_symbol("too") and not library.defines_symbol("theirs")
+        assert library.required_glibc() == "9.9"

@@ -30,16 +30,16 @@ needs_pyarrow = pytest.mark.skipif(not PARQUET, reason="pyarrow is not installed
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return a folder with a real tokenizer: one token for each known word, a token before each text."""
-    return tokenizer(tmp_path_factory.mktemp("model"))
+    return make_tokenizer(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
 def chat_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return a folder with the same tokenizer and a chat template."""
-    return tokenizer(tmp_path_factory.mktemp("chatty"), TEMPLATE)
+    return make_tokenizer(tmp_path_factory.mktemp("chatty"), TEMPLATE)
 
 
-def tokenizer(folder: Path, template: str = "") -> str:
+def make_tokenizer(folder: Path, template: str = "") -> str:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -238,7 +238,7 @@ def test_a_file_without_permission(tmp_path: Path, model: str) -> None:
 
 
 def test_a_template_that_refuses(tmp_path: Path) -> None:
-    source = tokenizer(tmp_path, "{{ raise_exception('roles must alternate') }}")
+    source = make_tokenizer(tmp_path, "{{ raise_exception('roles must alternate') }}")
     path = write_lines(tmp_path / "a.jsonl", {"messages": [{"role": "user", "content": "hi"}]})
     with pytest.raises(
         BadData, match=r"refuses the messages in line 1 of a.jsonl: TemplateError: roles must alternate"

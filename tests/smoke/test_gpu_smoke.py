@@ -32,12 +32,12 @@ def gpu() -> None:
 
 
 def run_check(check_name: str, shape: str, plan: Plan) -> CheckResult:
-    from attncheck.attention.device import device_of
+    from attncheck.attention.device import prepare_device
     from attncheck.smoke.worker import testbed as testbeds
     from attncheck.smoke.worker.models import build
 
     build.stay_offline()
-    device_of("cuda")
+    prepare_device("cuda")
     return checks.load()[0][check_name].run(testbeds.Testbed(build.load_architecture(shape), plan, "cuda"))
 
 

@@ -21,7 +21,7 @@ from attncheck.smoke import over_ranks
 from attncheck.smoke.checks.parallel import CHECK
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event
-from tests.ring.on_ranks import heard
+from tests.ring.on_ranks import run_items
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -32,11 +32,11 @@ ULYSSES = Plan(ring_size=2, scheme="ulysses", precision="fp32")
 Results = dict[str, CheckResult]
 
 
-def run_items(ranks: int, items: Iterable[tuple[str, str, str, Plan]]) -> Results:
+def run_plans(ranks: int, items: Iterable[tuple[str, str, str, Plan]]) -> Results:
     """Return the results of items, (driver, name, model, plan), run on one group of ranks."""
     item_list = list(items)
     cases = {name: {"model": model, "plan": codec.plain(plan)} for _, name, model, plan in item_list}
-    events = heard(
+    events = run_items(
         ranks,
         [(driver, name) for driver, name, _, _ in item_list],
         task="attncheck.smoke.worker.ranks.parallel:smoke",
@@ -63,7 +63,7 @@ def measures_by_name(result: CheckResult) -> dict[str, Measure]:
 @pytest.fixture(scope="module")
 def sound_results() -> Results:
     """Return the results on two ranks of sound plans, and of wrong ones that need no injected fault."""
-    return run_items(
+    return run_plans(
         2,
         [
             ("llama3", "unshimmed", "llama", replace(RING, shims=())),
@@ -99,7 +99,7 @@ def test_sound_plans_pass_whatever_model_and_seed(sound_results: Results) -> Non
 
 @pytest.mark.parametrize("ranks", [3, pytest.param(4, marks=pytest.mark.nightly)])
 def test_more_ranks_pass_too(ranks: int) -> None:
-    results = run_items(ranks, sound_items(ranks, (0,), (0,)))
+    results = run_plans(ranks, sound_items(ranks, (0,), (0,)))
     for name, result in results.items():
         if ranks == 3 and name.startswith("ulysses"):
             assert answer(result) == "refused" and "4 heads do not divide by 3 ranks" in result.reason
@@ -182,7 +182,7 @@ def fault_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     assert set(FAULTS) == set(PLANTED)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", install_faults(tmp_path_factory.mktemp("faults")))
-        return run_items(2, [*((fault, fault, "llama", RING) for fault in FAULTS), ("llama3", "sound", "llama", RING)])
+        return run_plans(2, [*((fault, fault, "llama", RING) for fault in FAULTS), ("llama3", "sound", "llama", RING)])
 
 
 @pytest.mark.parametrize("fault", PLANTED)

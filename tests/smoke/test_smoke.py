@@ -29,7 +29,7 @@ from attncheck.smoke.trials import failing
 from attncheck.workers.launcher_env import RankEnv
 from tests import snapshots
 from tests.conftest import Run, all_gone
-from tests.smoke.test_data import tokenizer
+from tests.smoke.test_data import make_tokenizer
 
 GOOD = Measure("logits, bf16", 0.01, 0.02)
 BAD = Measure("logits, bf16", 0.5, 0.02, "worst in document 1")
@@ -273,7 +273,7 @@ def test_an_implementation_that_cannot_be_had_is_said_once(attncheck: Run) -> No
 
 def test_training_on_documents_of_ones_own(attncheck: Run, tmp_path: Path) -> None:
     model = model_folder(tmp_path / "m")
-    tokenizer(tmp_path / "m")
+    make_tokenizer(tmp_path / "m")
     lines = [json.dumps({"text": "the cat sat on the mat and the dog sat on the log " * 4}) for _ in range(60)]
     (tmp_path / "texts.jsonl").write_text("\n".join(lines))
     words = ("--data", "texts.jsonl", "--only", "training", "--steps", "40", "--max-length", "64", "--format", "json")
@@ -286,7 +286,7 @@ def test_training_on_documents_of_ones_own(attncheck: Run, tmp_path: Path) -> No
 @pytest.mark.parametrize(("data", "told"), [(b"", "x.jsonl is empty"), (None, "there is no file")])
 def test_data_that_cannot_be_read(attncheck: Run, tmp_path: Path, data: bytes | None, told: str) -> None:
     model = model_folder(tmp_path / "m")
-    tokenizer(tmp_path / "m")
+    make_tokenizer(tmp_path / "m")
     if data is not None:
         (tmp_path / "x.jsonl").write_bytes(data)
     done = attncheck("smoke", model, "--data", "x.jsonl", "--only", "training", "--device", "cpu")

@@ -7,24 +7,24 @@ import time
 
 import pytest
 
-from attncheck.workers.child import Child, Ended, answer_of, run_together
+from attncheck.workers.child import Child, ChildResult, require_answer, wait_for_children
 
 ENDLESS = "import os, time\nos.fork()\ntime.sleep(600)\n"
 PACKAGE = "planted"
 
 
-def run_payload(body: str, seconds: float = 20.0) -> Ended:
+def run_payload(body: str, seconds: float = 20.0) -> ChildResult:
     """Return the result of a payload whose `call` has this body."""
     lines = "\n".join("    " + line for line in body.splitlines())
     sources = {PACKAGE: "", f"{PACKAGE}.main": f"def call(name, request):\n{lines}\n"}
     child = Child(sys.executable, "it", {"package": PACKAGE, "sources": sources, "call": "it", "request": {"x": 1}})
-    return run_together([child], time.monotonic() + seconds)["it"]
+    return wait_for_children([child], time.monotonic() + seconds)["it"]
 
 
 def test_an_answer_comes_back_whatever_is_printed(marker: str) -> None:
     result = run_payload("print('noise' * 100000)\nimport os\nos.write(1, b'more noise')\nreturn {'got': request['x']}")
     assert result.answer == {"got": 1}
-    assert answer_of(result, "python") == {"got": 1}
+    assert require_answer(result, "python") == {"got": 1}
 
 
 def test_a_sibling_module_can_be_imported(marker: str) -> None:
@@ -34,7 +34,7 @@ def test_a_sibling_module_can_be_imported(marker: str) -> None:
         f"{PACKAGE}.main": "from .other import VALUE\ndef call(name, request):\n    return {'got': VALUE}\n",
     }
     child = Child(sys.executable, "it", {"package": PACKAGE, "sources": sources, "call": "it", "request": {}})
-    assert run_together([child], time.monotonic() + 20)["it"].answer == {"got": 7}
+    assert wait_for_children([child], time.monotonic() + 20)["it"].answer == {"got": 7}
 
 
 def test_a_hang_ends_at_its_deadline_with_its_children(marker: str) -> None:
@@ -57,7 +57,7 @@ def test_a_hang_ends_at_its_deadline_with_its_children(marker: str) -> None:
 def test_a_death_says_how(marker: str, body: str, says: str) -> None:
     result = run_payload(body)
     assert result.outcome == "died"
-    assert says in result.reason()
+    assert says in result.describe_failure()
 
 
 def test_an_answer_is_kept_from_a_child_that_leaves_others_behind(marker: str) -> None:

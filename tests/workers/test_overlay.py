@@ -19,9 +19,9 @@ import pytest
 
 from attncheck.core.errors import Unanswered
 from attncheck.core.findings import Fix
-from attncheck.workers.overlay import overlay, packages_of
+from attncheck.workers.overlay import package_overlay, parse_fix_requirements
 from attncheck.workers.pool import Event, Job, Pool, Worker, overlay_environment
-from attncheck.workers.process import stop_all
+from attncheck.workers.process import kill_all
 
 PACKAGE, VERSION = "iniconfig", "2.1.0"
 PRINT_VERSION = f"import importlib.metadata as m, iniconfig; print(m.version({PACKAGE!r}), iniconfig.__file__)"
@@ -73,7 +73,7 @@ def test_a_child_sees_the_overlay_and_the_environment_is_as_it_was(
     own_package, own_files = imported_package(), environment_files()
     progress: list[str] = []
     assert own_package[0] != VERSION, "the environment happens to have the version that is tried"
-    with overlay(sys.executable, [f"{PACKAGE}=={VERSION}"], progress.append) as folder:
+    with package_overlay(sys.executable, [f"{PACKAGE}=={VERSION}"], progress.append) as folder:
         version, path = imported_package(str(folder))
         assert version == VERSION and Path(path).is_relative_to(folder)
         assert {path.name for path in folder.iterdir()} <= {PACKAGE, f"{PACKAGE}-{VERSION}.dist-info", ".lock"}
@@ -94,13 +94,13 @@ def test_a_child_sees_the_overlay_and_the_environment_is_as_it_was(
 def test_what_cannot_be_had_is_one_line(
     installer: str, package: str, message: str, temporary_folder: Path, marker: str
 ) -> None:
-    with pytest.raises(Unanswered, match=message) as caught, overlay(sys.executable, [package], print):
+    with pytest.raises(Unanswered, match=message) as caught, package_overlay(sys.executable, [package], print):
         pytest.fail("there is no such package")
     assert "\n" not in str(caught.value) and str(caught.value).startswith(f"{package} cannot be installed")
 
 
 def test_an_error_inside_leaves_no_folder(temporary_folder: Path, marker: str) -> None:
-    with pytest.raises(Unanswered), overlay(sys.executable, [], print):
+    with pytest.raises(Unanswered), package_overlay(sys.executable, [], print):
         pytest.fail("nothing was to be installed")
 
 
@@ -127,7 +127,7 @@ def test_a_deadline_is_kept(installer: str, temporary_folder: Path, marker: str,
     progress: list[str] = []
     with (
         pytest.raises(Unanswered, match="it took longer than 2 s"),
-        overlay(sys.executable, ["iniconfig==2.1.0"], progress.append, 2.0),
+        package_overlay(sys.executable, ["iniconfig==2.1.0"], progress.append, 2.0),
     ):
         pytest.fail("the index never answers")
     assert time.monotonic() - began < 5 and any(line.endswith("(1 s)") for line in progress)
@@ -140,7 +140,7 @@ def test_no_network_is_said_so(
     monkeypatch.setenv("PIP_RETRIES", "1")  # pip reports a broken connection only where it retries
     with (
         pytest.raises(Unanswered, match="the package index cannot be reached"),
-        overlay(sys.executable, ["iniconfig==2.1.0"], print),
+        package_overlay(sys.executable, ["iniconfig==2.1.0"], print),
     ):
         pytest.fail("nobody listens there")
 
@@ -149,10 +149,10 @@ SCRIPT = """
 import shutil, sys
 if sys.argv[1] == "pip": shutil.which = lambda name: None
 from attncheck.core import interrupts
-from attncheck.workers.overlay import overlay
+from attncheck.workers.overlay import package_overlay
 interrupts.install()
 print("began", flush=True)
-with overlay(sys.executable, ["iniconfig==2.1.0"], lambda text: print(text, flush=True)) as folder:
+with package_overlay(sys.executable, ["iniconfig==2.1.0"], lambda text: print(text, flush=True)) as folder:
     print("inside", folder, flush=True)
     while True:
         import time; time.sleep(0.1)
@@ -201,7 +201,7 @@ def test_without_any_installer(
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with (
         pytest.raises(Unanswered, match="there is neither uv on PATH nor pip in the environment; install uv"),
-        overlay(str(tmp_path / "bare/bin/python"), ["iniconfig==2.1.0"], print),
+        package_overlay(str(tmp_path / "bare/bin/python"), ["iniconfig==2.1.0"], print),
     ):
         pytest.fail("nothing can install here")
 
@@ -242,7 +242,7 @@ def worker_python_path(job: Job) -> list[str]:
             variables = dict(entry.partition(b"=")[::2] for entry in environ.read_bytes().split(b"\0"))
             return variables.get(b"PYTHONPATH", b"").decode().split(os.pathsep)
         finally:
-            stop_all()
+            kill_all()
 
 
 def test_a_pool_gives_the_extra_path_to_its_workers(tmp_path: Path, marker: str) -> None:
@@ -295,5 +295,5 @@ def test_a_pool_gives_the_extra_path_to_its_workers(tmp_path: Path, marker: str)
 )
 def test_packages_of_a_fix(text: str, packages: tuple[str, ...] | None) -> None:
     expected = tuple(text.split()[-1:]) if packages is None else packages
-    assert packages_of(Fix("a fix", "command", text)) == expected
-    assert packages_of(Fix("a fix", "setting", text)) == ()
+    assert parse_fix_requirements(Fix("a fix", "command", text)) == expected
+    assert parse_fix_requirements(Fix("a fix", "setting", text)) == ()

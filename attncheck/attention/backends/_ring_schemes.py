@@ -121,8 +121,8 @@ def ring_backend(
     return Backend(
         name=name,
         title=title,
-        package=ring_package.NAME,
-        installed=ring_package.find,
+        package=ring_package.DISTRIBUTION,
+        installed=ring_package.installed,
         refuse=refuse,
         run=run,
         kernel_pattern=KERNEL_PATTERN,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import _ring_schemes, sdpa_efficient, sdpa_flash
-from attncheck.attention.calls.ulysses_heads import kernel, local_case
+from attncheck.attention.calls.ulysses_heads import local_case, sdpa_backend
 from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding, indivisible
 
@@ -58,7 +58,7 @@ def _refuse_shape(case: Case) -> str:
 
 def refuse(case: Case, device: Device) -> str:
     """Return why the scheme cannot run the case on `device`, or ""."""
-    attending = sdpa_flash if kernel(case, device.kind) == "FLASH_ATTENTION" else sdpa_efficient
+    attending = sdpa_flash if sdpa_backend(case, device.kind) == "FLASH_ATTENTION" else sdpa_efficient
     return refuse_ulysses(case, device) or attending.refuse(local_case(case), device)
 
 

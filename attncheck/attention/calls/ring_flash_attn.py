@@ -30,7 +30,7 @@ def run_packed(stem: str, inputs: Inputs, deterministic: bool) -> Outputs:
     """Run `<stem>[_kvpacked|_qkvpacked]_func` with cu_seqlens of the shard: each document's length over the ranks."""
     case = inputs.case
     lengths = [length // case.context_parallel_size for length in case.seqlens_q]
-    cu_seqlens = _cumulative(lengths, inputs)
+    cu_seqlens = _build_cu_seqlens(lengths, inputs)
     cu_seqlens_arguments = (cu_seqlens, max(lengths))
     out, lse, gradients = _call_function(
         stem, _drop_batch(inputs), cu_seqlens_arguments, {}, deterministic, stack_dim=1
@@ -43,7 +43,7 @@ def run_llama3(inputs: Inputs, deterministic: bool) -> Outputs:
     case = inputs.case
     stride = case.heads_k_stride or case.num_kv_heads
     prepare = ring_package.load().llama3_flash_attn_prepare_cu_seqlens
-    cu_seqlens = _cumulative(case.seqlens_q, inputs)
+    cu_seqlens = _build_cu_seqlens(case.seqlens_q, inputs)
     *cu_seqlens_arguments, local_k_slice = prepare(cu_seqlens, case.causal, inputs.rank, case.context_parallel_size)
     kwargs = {"heads_k_stride": stride, "local_k_slice": local_k_slice}
     out, lse, gradients = _call_function(
@@ -52,7 +52,7 @@ def run_llama3(inputs: Inputs, deterministic: bool) -> Outputs:
     return _make_row_outputs(out, _flatten_lse(lse, cu_seqlens_arguments[0]), gradients)
 
 
-def _cumulative(lengths: Any, inputs: Inputs) -> Tensor:
+def _build_cu_seqlens(lengths: Any, inputs: Inputs) -> Tensor:
     return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=inputs.q.device)
 
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from attncheck.attention.backend import Installed
 
-NAME = "ring-flash-attn"
-UTILITIES = "transformers.modeling_flash_attention_utils"
+DISTRIBUTION = "ring-flash-attn"
+UTILITIES_MODULE = "transformers.modeling_flash_attention_utils"
 SHIMMABLE_NAMES = (
     "is_flash_attn_greater_or_equal_2_10",
     "is_flash_attn_greater_or_equal",
@@ -30,7 +30,7 @@ SHIMMABLE_NAMES = (
 _shimmed_names: list[str] = []
 
 
-def find() -> Installed:
+def installed() -> Installed:
     """Return the installed version, or why there is none."""
     if importlib.util.find_spec("ring_flash_attn") is None:
         return Installed(missing="ring-flash-attn is not installed")
@@ -59,17 +59,19 @@ def load() -> ModuleType:
 
 def _missing_name(error: ImportError) -> str:
     """Return the name that the adapter misses in transformers, "" where the import fails for another reason."""
-    match = re.search(rf"cannot import name '(\w+)' from '{re.escape(UTILITIES)}'", str(error))
+    match = re.search(rf"cannot import name '(\w+)' from '{re.escape(UTILITIES_MODULE)}'", str(error))
     return match[1] if match and match[1] in SHIMMABLE_NAMES and match[1] not in _shimmed_names else ""
 
 
-def put_back() -> tuple[str, ...]:
+def shimmed_names() -> tuple[str, ...]:
     """Return the names that were put back into transformers in this process."""
     return tuple(_shimmed_names)
 
 
 def _shim_name(name: str) -> None:
-    setattr(importlib.import_module(UTILITIES), name, _make_shim(importlib.import_module("transformers.utils"), name))
+    setattr(
+        importlib.import_module(UTILITIES_MODULE), name, _make_shim(importlib.import_module("transformers.utils"), name)
+    )
     _shimmed_names.append(name)
 
 

@@ -21,7 +21,7 @@ from attncheck.attention import masks
 from attncheck.attention.backend import Outputs, Refused
 from attncheck.attention.calls.common import backward, deterministic_algorithms, make_leaves, repeat_kv
 from attncheck.attention.calls.flash_attn import limits_as_refusals, split_output, supported_kwargs
-from attncheck.attention.calls.ulysses_heads import kernel, local_case
+from attncheck.attention.calls.ulysses_heads import local_case, sdpa_backend
 from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import Case
 
@@ -49,13 +49,13 @@ def _all_to_all(send_buffer: Tensor, group: Any) -> Tensor:
     return received
 
 
-def to_heads(x: Tensor, group: Any) -> Tensor:
+def tokens_to_heads(x: Tensor, group: Any) -> Tensor:
     """Return all tokens of some heads from some tokens of all heads; differentiable."""
     result: Tensor = _TokensToHeads.apply(x, group)
     return result
 
 
-def to_tokens(x: Tensor, group: Any) -> Tensor:
+def heads_to_tokens(x: Tensor, group: Any) -> Tensor:
     """Return some tokens of all heads from all tokens of some heads; differentiable."""
     result: Tensor = _HeadsToTokens.apply(x, group)
     return result
@@ -106,7 +106,7 @@ def run_sdpa(inputs: Inputs, deterministic: bool) -> Outputs:
 
 
 def _attend_sdpa(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    name, grouped = kernel(case, q.device.type), case.num_heads != case.num_kv_heads
+    name, grouped = sdpa_backend(case, q.device.type), case.num_heads != case.num_kv_heads
     native = name == "FLASH_ATTENTION"
     heads = [x.transpose(1, 2) for x in (q, k, v)]
     if grouped and not native:

@@ -18,6 +18,6 @@ def local_case(case: Case) -> Case:
     return replace(case, context_parallel_size=1, num_heads=case.num_heads // n, num_kv_heads=kv_heads)
 
 
-def kernel(case: Case, device: str) -> str:
+def sdpa_backend(case: Case, device: str) -> str:
     """Return the name of the SDPA backend that attends."""
     return "EFFICIENT_ATTENTION" if device == "cuda" and case.needs_mask else "FLASH_ATTENTION"

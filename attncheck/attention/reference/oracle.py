@@ -60,7 +60,7 @@ def wide_dtype(device: str, dtype: str) -> torch.dtype:
     return torch.float64 if torch.cuda.get_device_capability() in FAST_FLOAT64 else torch.float32
 
 
-def reference(
+def compute_reference(
     inputs: Inputs, noise: Noise = "fused", rounded_bias: bool = False, roundings: tuple[float, float] = (0.0, 0.0)
 ) -> Reference:
     """Return the reference of `inputs`, with the rounding noise of a kernel of class `noise`.

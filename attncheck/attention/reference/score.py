@@ -15,7 +15,9 @@ from attncheck.core.results.verdicts import HUGE, Score
 TENSORS = ("out", "dq", "dk", "dv")
 
 
-def scores(outputs: Outputs, reference: Reference, eager: Outputs | None = None, judge_lse: bool = True) -> list[Score]:
+def score_outputs(
+    outputs: Outputs, reference: Reference, eager: Outputs | None = None, judge_lse: bool = True
+) -> list[Score]:
     """Return one score for each tensor that was returned; `eager` holds the same-dtype yardstick's outputs."""
     tensor_scores = []
     for name in TENSORS:

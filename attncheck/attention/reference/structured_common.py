@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.backend import Outputs
-from attncheck.attention.inputs import Inputs, apply_strides, make, zero_padding_dout
+from attncheck.attention.inputs import Inputs, apply_strides, make_inputs, zero_padding_dout
 from attncheck.core.cases import Case, Segment, visible_bounds
 
 BackendCall = Callable[[Inputs], Outputs]
@@ -19,7 +19,7 @@ MAX_SHOWN = 4  # violations; the first one names the position
 
 def make_normal_inputs(case: Case, device: str) -> Inputs:
     """Return normal inputs of the case's shape, to be overwritten."""
-    return make(replace(case, probe="", values="normal", strides="contiguous", every_row=True), device)
+    return make_inputs(replace(case, probe="", values="normal", strides="contiguous", every_row=True), device)
 
 
 def cast_to_case(inputs: Inputs, case: Case) -> Inputs:

@@ -10,19 +10,24 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.backend import Outputs
-from attncheck.attention.inputs import Inputs, apply_strides, make
+from attncheck.attention.inputs import Inputs, apply_strides, make_inputs
 from attncheck.attention.reference.structured_common import BackendCall, ProbeResult
-from attncheck.attention.reference.structured_targets import factor, gentle_factor, middle, watched
+from attncheck.attention.reference.structured_targets import (
+    kv_poison_factor,
+    prefix_split,
+    q_poison_factor,
+    tested_documents,
+)
 from attncheck.core.cases import Case, Segment, visible_bounds
 
 
 def probe_prefix(case: Case, device: str, call: BackendCall) -> ProbeResult:
     """Multiply the keys of the second half: rows that see none of them must keep every bit."""
-    inputs = make(case, device)
-    split = middle(case)
+    inputs = make_inputs(case, device)
+    split = prefix_split(case)
     k, v = inputs.k.clone(), inputs.v.clone()
-    k[:, split:] *= factor(case)
-    v[:, split:] *= factor(case)
+    k[:, split:] *= kv_poison_factor(case)
+    v[:, split:] *= kv_poison_factor(case)
     before = copy_outputs(call(inputs))
     after = call(apply_strides(replace(inputs, k=k, v=v)))
     _, high = visible_bounds(case, case.seqlen_q, case.seqlen_k)
@@ -43,10 +48,10 @@ def probe_prefix(case: Case, device: str, call: BackendCall) -> ProbeResult:
 
 def probe_poison(case: Case, device: str, call: BackendCall) -> ProbeResult:
     """Multiply what lies outside some documents in turn, or in the padding; what lies inside must keep every bit."""
-    inputs = make(case, device)
+    inputs = make_inputs(case, device)
     before = copy_outputs(call(inputs))
     violations: list[str] = []
-    for documents in watched(case):
+    for documents in tested_documents(case):
         violations += _find_leaks(case, inputs, before, documents, call)
     return tuple(dict.fromkeys(violations)), before
 
@@ -59,8 +64,8 @@ def _find_leaks(
     for s in documents:
         inside_q[s.batch, s.q_start : s.q_stop] = True
         inside_k[s.batch, s.k_start : s.k_stop] = True
-    kv_factor = math.nan if case.probe == "nan_poison" else factor(case)
-    q_factor = math.nan if case.probe == "nan_poison" else gentle_factor(case)
+    kv_factor = math.nan if case.probe == "nan_poison" else kv_poison_factor(case)
+    q_factor = math.nan if case.probe == "nan_poison" else q_poison_factor(case)
 
     def multiply_outside(x: Tensor, inside: Tensor, times: float) -> Tensor:
         return torch.where(inside[:, :, None, None], x, x * times)

@@ -21,7 +21,7 @@ from attncheck.attention.reference.structured_common import (
     make_normal_inputs,
     visible_spans,
 )
-from attncheck.attention.reference.structured_targets import targets
+from attncheck.attention.reference.structured_targets import retrieval_targets
 from attncheck.core.cases import Case, Segment, segments
 
 
@@ -120,7 +120,7 @@ def probe_retrieve(case: Case, device: str, call: BackendCall) -> ProbeResult:
     normal = make_normal_inputs(case, device)
     codes = torch.where(normal.k > 0, 1.0, -1.0)
     group = case.num_heads // case.num_kv_heads
-    target_keys = torch.tensor(targets(case), device=device)  # (batch, seqlen_q)
+    target_keys = torch.tensor(retrieval_targets(case), device=device)  # (batch, seqlen_q)
     target_codes = codes.gather(1, target_keys[:, :, None, None].expand(-1, -1, *codes.shape[2:]))
     digits = max(1, (case.seqlen_k - 1).bit_length())
     numbers = torch.arange(case.seqlen_k, device=device)[:, None] >> torch.arange(digits, device=device)

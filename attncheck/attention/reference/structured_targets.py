@@ -7,7 +7,7 @@ import random
 from attncheck.core.cases import Case, Segment, segments, visible_bounds
 
 
-def targets(case: Case) -> list[list[int]]:
+def retrieval_targets(case: Case) -> list[list[int]]:
     """Return each query's target key `[batch][seqlen_q]`: its own, a neighbour, a window's or document's edge, any."""
     rng = random.Random(case.seed)
     table = [[0] * case.seqlen_q for _ in range(case.batch)]
@@ -35,22 +35,22 @@ def targets(case: Case) -> list[list[int]]:
     return table
 
 
-def factor(case: Case) -> float:
+def kv_poison_factor(case: Case) -> float:
     """Return what k and v are multiplied by where they must not be seen."""
     return 64.0 if case.dtype == "float16" else 1000.0  # float16 would overflow in a correct kernel
 
 
-def gentle_factor(case: Case) -> float:
+def q_poison_factor(case: Case) -> float:
     """Return what q is multiplied by in documents that must not matter: their float16 scores must not overflow."""
-    return 1.0 if case.dtype == "float16" else factor(case)
+    return 1.0 if case.dtype == "float16" else kv_poison_factor(case)
 
 
-def middle(case: Case) -> int:
+def prefix_split(case: Case) -> int:
     """Return the first key of the second half, as the prefix probe splits it."""
     return case.seqlen_k // 2 + 1
 
 
-def watched(case: Case) -> list[list[Segment]]:
+def tested_documents(case: Case) -> list[list[Segment]]:
     """Return the documents that must not change, group by group: of a padded case all, else one at a time."""
     nonempty = [s for s in segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
     if case.padded:

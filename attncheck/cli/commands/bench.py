@@ -128,7 +128,9 @@ def bench(
             min_efficiency or 0.0,
             backends,
         )
-        return ring_bench.run(snapshot, ring_bench.request(snapshot, where.gpu, wanted), ring, where, report_progress)
+        return ring_bench.run(
+            snapshot, ring_bench.request(snapshot, where.uses_gpu, wanted), ring, where, report_progress
+        )
 
     measure_and_finish(measure, writer, python, model, verbose, config, picture or ())
 

@@ -57,9 +57,9 @@ def doctor(
     MODEL is a model to judge for: a folder, or a Hub name in the local cache.
     """
     from attncheck.doctor import engine
-    from attncheck.doctor.profile import needs
-    from attncheck.doctor.target import aimed
-    from attncheck.doctor.target import target as parse_target
+    from attncheck.doctor.profile import needs_of_profile
+    from attncheck.doctor.target import apply_target
+    from attncheck.doctor.target import parse_target as parse_target
 
     config = load_config(output, rules, profile, timeout)
     writer = report_writer(output)
@@ -71,8 +71,8 @@ def doctor(
         snapshot = collect(python, lane or (("static",) if target else ()), model, online, config)
     if target is not None:
         refuse_with_target(lane or (), ring_size)
-        snapshot = aimed(snapshot, parse_target(target))
-    report = engine.judge(snapshot, needs(config.profile, snapshot), config.select, config.ignore)
+        snapshot = apply_target(snapshot, parse_target(target))
+    report = engine.run_rules(snapshot, needs_of_profile(config.profile, snapshot), config.select, config.ignore)
     if ring_size is None:
         require_ring(rendezvous_timeout=rendezvous_timeout)
     else:

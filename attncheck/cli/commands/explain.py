@@ -16,7 +16,7 @@ def explain(code: Code) -> None:
     """Print a rule's page: what it checks, why, what to do."""
     from attncheck.doctor import engine
 
-    emit(engine.page(code))
+    emit(engine.render_rule_page(code))
 
 
 COMMAND = Command(explain, ABOUT, 14)

@@ -24,11 +24,11 @@ def init(write: Write = False, python: Python = None) -> None:
     """
     from pathlib import Path
 
-    from attncheck.doctor.probes.take import take
+    from attncheck.doctor.probes.collect import collect_snapshot
     from attncheck.gate import init
 
     snapshot = with_progress(
-        lambda report_progress: take(python, ("static", "device"), None, None, SECONDS, report_progress)
+        lambda report_progress: collect_snapshot(python, ("static", "device"), None, None, SECONDS, report_progress)
     )
     text = init.text(init.look(Path.cwd(), snapshot))
     if write:

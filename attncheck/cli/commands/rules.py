@@ -13,7 +13,7 @@ def rules(format: ListFormat = "text") -> None:
     from attncheck.doctor import engine, rule_list
 
     check_choice("--format", format, ("text", "json"))
-    render = rule_list.as_json if format == "json" else rule_list.as_text
+    render = rule_list.render_json if format == "json" else rule_list.render_text
     emit(render(engine.all_rules()[0]))
 
 

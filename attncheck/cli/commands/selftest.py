@@ -40,7 +40,7 @@ def selftest(
     check_choice("--device", device, ("auto", "cpu", "cuda"))
     codes = tuple(code for code in inject or () if code.lower() != "all")
     if list:
-        emit(table.listing(selftest.chosen(codes), selftest.uncovered(), format))
+        emit(table.list_faults(selftest.select_faults(codes), selftest.uncovered_rules(), format))
         return
     result = with_progress(lambda report_progress: selftest.run(codes, python, device, timeout, report_progress))
     emit(table.as_json(result) if format == "json" else table.as_text(result))

@@ -57,7 +57,9 @@ def install_flash_attn_package(snapshot: Snapshot) -> tuple[Fix, ...]:
         return (Fix("flash-attn cannot be built or run here", "manual", text),)
     commands = tuple(fix for fix in flash_attn_fixes(snapshot) if fix.kind == "command")
     options = ("--no-build-isolation", "--no-deps")
-    return commands or (install.install(snapshot, f"flash-attn=={choose_source_version(snapshot)}", options=options),)
+    return commands or (
+        install.install_packages(snapshot, f"flash-attn=={choose_source_version(snapshot)}", options=options),
+    )
 
 
 def needs_source_build(snapshot: Snapshot) -> bool:
@@ -149,7 +151,7 @@ def _missing_dependencies(snapshot: Snapshot) -> tuple[str, ...]:
 
 def _install_wheel(snapshot: Snapshot, wheel: Wheel) -> Fix:
     tags = describe_wheel_tags(snapshot)
-    return install.install(
+    return install.install_packages(
         snapshot,
         wheel.url,
         *_missing_dependencies(snapshot),
@@ -235,8 +237,8 @@ def _build_from_source(snapshot: Snapshot) -> Iterator[Fix]:
     plan = plan_build(snapshot)
     requirement = f"flash-attn=={plan.version}" if can_compile_release(snapshot) else flash_attn_build.MAIN_BRANCH
     options = ("--no-build-isolation", "--no-deps", "--no-cache-dir", *_reinstall_options(snapshot))
-    command = install.install(snapshot, requirement, *_missing_dependencies(snapshot), options=options).text
-    prerequisites = install.install(snapshot, *tools).text + " && " if tools else ""
+    command = install.install_packages(snapshot, requirement, *_missing_dependencies(snapshot), options=options).text
+    prerequisites = install.install_packages(snapshot, *tools).text + " && " if tools else ""
     missing = missing_build_tools(snapshot)
     title = _format_build_title(plan, can_compile_release(snapshot))
     title += f"; first install {' and '.join(missing)}" if missing else ""

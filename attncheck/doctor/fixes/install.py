@@ -38,7 +38,7 @@ def quote_for_shell(text: str) -> str:
     return f"'{text}'" if any(character in text for character in "<>!*[]; ") else text
 
 
-def install(snapshot: Snapshot, *requirements: str, options: tuple[str, ...] = (), title: str = "") -> Fix:
+def install_packages(snapshot: Snapshot, *requirements: str, options: tuple[str, ...] = (), title: str = "") -> Fix:
     """Return the command that installs `requirements` into the examined environment.
 
     It is "safe" only with "--no-deps" among `options`: otherwise other packages may change their version.
@@ -56,7 +56,7 @@ def reinstall_distribution(snapshot: Snapshot, distribution: Distribution) -> Fi
     """Return the command that reinstalls one distribution and changes no other."""
     options = ("--no-deps", "--force-reinstall")
     requirement = distribution.name + (f"=={distribution.version}" if distribution.version else "")
-    return install(snapshot, requirement, options=options, title=f"lay {distribution.name} down again")
+    return install_packages(snapshot, requirement, options=options, title=f"lay {distribution.name} down again")
 
 
 def uninstall_packages(snapshot: Snapshot, *names: str, title: str = "") -> Fix:

@@ -6,7 +6,7 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Fix
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.install import install, set_attn_implementation
+from attncheck.doctor.fixes.install import install_packages, set_attn_implementation
 from attncheck.doctor.queries.models import transformers_answer, unsuitable_implementations
 
 
@@ -26,10 +26,10 @@ def upgrade_transformers(snapshot: Snapshot, requirement: str) -> Fix:
     if pinned_by:
         title = f"a newer transformers, within the range of {' and '.join(pinned_by)}"
         return Fix(title, "manual", requirement)
-    return install(snapshot, requirement)
+    return install_packages(snapshot, requirement)
 
 
-def without_ring(snapshot: Snapshot) -> Fix:
+def disable_ring_attention(snapshot: Snapshot) -> Fix:
     """Return how to train without ring attention, in the option names of the framework installed here."""
     title = "do without ring attention for this model"
     if isinstance(snapshot.job, Known):

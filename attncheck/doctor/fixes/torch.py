@@ -33,7 +33,7 @@ def install_torch(snapshot: Snapshot, title: str = "") -> Fix:
     specifier = _torch_specifier(snapshot)
     requirement = "torch" + specifier
     index = _index_options(snapshot, specifier.removeprefix("==") if specifier.startswith("==") else "")
-    return install.install(snapshot, requirement, options=index, title=title or f"install {requirement}")
+    return install.install_packages(snapshot, requirement, options=index, title=title or f"install {requirement}")
 
 
 def install_cuda_torch(snapshot: Snapshot) -> Fix:
@@ -44,7 +44,9 @@ def install_cuda_torch(snapshot: Snapshot) -> Fix:
     if not index or not release:
         return install_torch(snapshot, title="install a torch with CUDA")
     local = index[-1].rpartition("/")[2]  # the local part is what makes the installer see a difference
-    return install.install(snapshot, f"torch=={release}+{local}", options=index, title="install this torch with CUDA")
+    return install.install_packages(
+        snapshot, f"torch=={release}+{local}", options=index, title="install this torch with CUDA"
+    )
 
 
 def _torch_specifier(snapshot: Snapshot) -> str:
@@ -96,7 +98,7 @@ def reinstall_torch(snapshot: Snapshot) -> Fix:
         return install_torch(snapshot)
     local = installed.value.local or ""
     index = ("--index-url", f"{INDEX_URL}/{local}") if local[:2] in ("cu", "cp", "ro") else ()
-    return install.install(
+    return install.install_packages(
         snapshot, f"torch=={installed.value}", options=("--force-reinstall", *index), title="lay torch down again"
     )
 
@@ -136,7 +138,7 @@ def install_matching_torch_build(snapshot: Snapshot, *, other_than: tuple[int, i
         return None
     tag = f"cu{build[0]}{build[1]}"
     pinned = [f"torch=={version.value.base_version}+{tag}", *_companion_requirements(snapshot, tag)]
-    return install.install(
+    return install.install_packages(
         snapshot,
         *pinned,
         options=("--index-url", f"https://download.pytorch.org/whl/{tag}"),

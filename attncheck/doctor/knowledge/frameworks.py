@@ -37,12 +37,12 @@ FRAMEWORKS = (
     FrameworkPackage("vllm", needs=frozenset({"rl"})),
     FrameworkPackage("sglang", needs=frozenset({"rl"})),
 )
-NAMES = tuple(framework.distribution for framework in FRAMEWORKS)
+FRAMEWORK_NAMES = tuple(framework.distribution for framework in FRAMEWORKS)
 PACKING_FRAMEWORKS = tuple(framework.distribution for framework in FRAMEWORKS if framework.packs)
 ULYSSES_FRAMEWORKS = tuple(framework.distribution for framework in FRAMEWORKS if framework.ulysses)
 # Distributions whose requirements of one another decide whether the attention stack works.
 WATCHED_DISTRIBUTIONS = (
-    *NAMES,
+    *FRAMEWORK_NAMES,
     *("accelerate", "deepspeed", "flash-attn", "flash-attn-3", "flash-attn-4", "kernels", "liger-kernel", "peft"),
     *("ring-flash-attn", "torchaudio", "torchvision", "transformer-engine", "transformers", "xformers", "yunchang"),
 )

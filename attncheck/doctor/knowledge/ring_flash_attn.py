@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-LAST = "0.1.8"  # the newest release that was read
+LAST_RELEASE_READ = "0.1.8"  # the newest release that was read
 FORWARD_FUNCTION = "transformers.modeling_flash_attention_utils:_flash_attention_forward"
-SYMBOL = "is_flash_attn_greater_or_equal_2_10"
+MOVED_SYMBOL = "is_flash_attn_greater_or_equal_2_10"
 
 # ring-flash-attn from this version on -> parameter counts of `_flash_attention_forward` it has a replacement for.
 ACCEPTED_PARAMETER_COUNTS: dict[str, frozenset[int]] = {
@@ -32,10 +32,10 @@ FORWARD_PARAMETER_COUNTS: dict[str, int] = {
 IMPORTED_NAMES: dict[str, tuple[str, str]] = {
     "0.1.0": ("_flash_supports_window_size", ">=4.43,<4.54"),
     "0.1.7": ("_flash_supports_window", ">=4.43,<4.55.1"),  # or _flash_supports_window_size, its second try
-    "0.1.8": (SYMBOL, ">=4.51,<5.4"),
+    "0.1.8": (MOVED_SYMBOL, ">=4.51,<5.4"),
 }
 # ring-flash-attn from this version on -> transformers that it both imports under and has a replacement for.
-WORKS: dict[str, str] = {
+COMPATIBLE_TRANSFORMERS: dict[str, str] = {
     "0.1.0": ">=4.44,<4.47",
     "0.1.4": ">=4.44,<4.53",
     "0.1.6": ">=4.44,<4.54",
@@ -45,9 +45,9 @@ WORKS: dict[str, str] = {
 # transformers on which 0.1.8 works once the symbol, which moved to transformers.utils, is put back into its old module.
 COMPATIBLE_WITH_SHIM = ">=5.5,<5.19"
 WITHOUT_SYMBOL = ">=5.4,<5.5"  # the symbol is in neither place
-SHIM = f"""import transformers.modeling_flash_attention_utils as flash
-from transformers.utils import {SYMBOL}
-flash.{SYMBOL} = {SYMBOL}  # before `import ring_flash_attn`"""
+SHIM_CODE = f"""import transformers.modeling_flash_attention_utils as flash
+from transformers.utils import {MOVED_SYMBOL}
+flash.{MOVED_SYMBOL} = {MOVED_SYMBOL}  # before `import ring_flash_attn`"""
 
 
 def accepted_parameter_counts(ring: Version) -> frozenset[int]:
@@ -71,9 +71,11 @@ def imported_name(ring: Version) -> tuple[str, str]:
 
 def compatible_transformers(ring: Version) -> str:
     """Return the transformers releases that `ring` works with as it is."""
-    return next(row for since, row in reversed(WORKS.items()) if since == "0.1.0" or ring >= Version(since))
+    return next(
+        row for since, row in reversed(COMPATIBLE_TRANSFORMERS.items()) if since == "0.1.0" or ring >= Version(since)
+    )
 
 
 def is_known_release(ring: Version) -> bool:
     """Return whether `ring` is a release that the tables cover."""
-    return Version("0.1.0") <= ring <= Version(LAST)
+    return Version("0.1.0") <= ring <= Version(LAST_RELEASE_READ)

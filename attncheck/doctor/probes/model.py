@@ -14,7 +14,7 @@ class _Answer:
     model: Fact[Model]
 
 
-def look(source: str, documents: dict[str, str] | None = None) -> Fact[Model]:
+def read_model(source: str, documents: dict[str, str] | None = None) -> Fact[Model]:
     """Return the model that `source` names, or that `documents` (file name -> text) describe; none of its code runs."""
     from attncheck.doctor.probes.payload.model import config
     from attncheck.doctor.probes.payload.privacy import scrub

@@ -11,7 +11,7 @@ from attncheck.core.launch import SourceLocation
 from attncheck.core.snapshot import Snapshot
 
 # Settings that do not change what a job computes: they may be set without asking the user.
-HARMLESS: frozenset[Key] = frozenset(
+SAFE_KEYS: frozenset[Key] = frozenset(
     {"attn_implementation", "heads_k_stride", "deterministic", "liger", "gradient_checkpointing"}
 )
 
@@ -23,7 +23,7 @@ def require_job(snapshot: Snapshot) -> Job:
 
 def change_settings(title: str, sets: Mapping[str, str]) -> Fix:
     """Return the fix that changes settings of the launch; its text is filled in with the framework's option names."""
-    return Fix(title, "setting", "", "safe" if HARMLESS.issuperset(sets) else "unsafe", sets=sets)
+    return Fix(title, "setting", "", "safe" if SAFE_KEYS.issuperset(sets) else "unsafe", sets=sets)
 
 
 def locate_settings(job: Job, *keys: Key) -> tuple[SourceLocation, ...]:

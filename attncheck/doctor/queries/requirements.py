@@ -76,7 +76,7 @@ def is_version_allowed(specifier: SpecifierSet | str, version: Version) -> bool:
     return specifiers.contains(version, prereleases=True)
 
 
-def transformers_in(snapshot: Snapshot, specifier: str) -> tuple[str, ...]:
+def resolve_transformers(snapshot: Snapshot, specifier: str) -> tuple[str, ...]:
     """Return the requirements, for one install command, that bring transformers into the releases `specifier`.
 
     All that is installed here counts: other distributions' pins, the torch that a release needs, and liger-kernel.

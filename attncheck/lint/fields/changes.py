@@ -113,7 +113,7 @@ def _remove_setting(launch: Launch, setting: ParsedSetting) -> Edit:
         re.search(rf"^{re.escape(top)}(?=\s*:)", source.text, re.MULTILINE) if dot and not setting.is_option else None
     )
     if parent is None or setting.known or source.kind != "yaml":
-        return editing.dropped(source, setting.raw.span)
+        return editing.remove_setting(source, setting.raw.span)
     inner = [entry.span[1] for entry in launch.entries if entry.name.startswith(f"{top}.")]
     return Edit(source.name, (parent.start(), _end_of_line(source.text, max(inner))), "")
 
@@ -138,7 +138,7 @@ def _set_value(launch: Launch, settings: ParsedSettings, setting: ParsedSetting,
     """Return the edit that gives a setting a value, under another name where `name` is not ""."""
     is_negated = setting.is_option and setting.raw.name.lstrip("-").startswith(("no_", "no-"))
     if not name and not is_negated:
-        return editing.replaced(setting.raw, value)
+        return editing.replace_value(setting.raw, value)
     if setting.raw.span == NOWHERE:
         raise ValueError(f"{setting.raw.name} is put together from several places")
     field = name or setting.name
@@ -162,11 +162,11 @@ def _add_settings(
     for name, value in new_values.items():
         try:
             if launch.file is not None:
-                yield editing.added(launch.file, name, value)
+                yield editing.add_key(launch.file, name, value)
             elif launch.words:
                 text = (
                     _format_option(settings, name, value) if argument_form == "--" else shlex.quote(f"{name}={value}")
                 )
-                yield editing.appended(launch, text)
+                yield editing.append_argument(launch, text)
         except (ValueError, AttncheckError):
             continue  # the source holds no argument, or no table, that can be edited

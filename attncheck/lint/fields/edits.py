@@ -9,7 +9,7 @@ from attncheck.core.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Edit, Launch, Setting, Source
 from attncheck.lint.files import editing
 from attncheck.lint.files.configuration import Entry
-from attncheck.lint.files.edit_text import quoted
+from attncheck.lint.files.edit_text import quote_value
 
 OptionFormatter = Callable[[str, str], str]  # a field and its value -> an option of the command, ready to paste
 
@@ -57,7 +57,7 @@ def _edit_setting(
 ) -> Iterator[Edit]:
     source = _find_source(launch, setting)
     if change is None:
-        yield editing.dropped(source, setting.span)
+        yield editing.remove_setting(source, setting.span)
     elif isinstance(setting, Entry):
         yield from _edit_entry(source, setting, *change)
     elif setting.span != NOWHERE:
@@ -79,14 +79,14 @@ def _edit_entry(source: Source, entry: Entry, name: str, value: str) -> Iterator
         if entry.value_span == NOWHERE or entry.value_span[0] < start + len(key):
             raise ValueError(f"the value of {entry.name} stands nowhere")
         blank = " " if entry.value_span[0] == entry.value_span[1] else ""
-        yield Edit(source.name, entry.value_span, blank + quoted(value, entry.kind))
+        yield Edit(source.name, entry.value_span, blank + quote_value(value, entry.kind))
 
 
 def _add_field(launch: Launch, name: str, value: str, format_option: OptionFormatter) -> Iterator[Edit]:
     if launch.file is not None:
-        yield editing.added(launch.file, name, value)
+        yield editing.add_key(launch.file, name, value)
     elif launch.words:
-        yield editing.appended(launch, format_option(name, value))
+        yield editing.append_argument(launch, format_option(name, value))
 
 
 def _merge_overlaps(edits: Iterable[Edit]) -> tuple[Edit, ...]:

@@ -11,7 +11,7 @@ from attncheck.core.facts import Known
 from attncheck.core.launch import Setting, SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.releases import reaches
+from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.fields.written import get_nested, is_true, to_int
 
 
@@ -33,7 +33,7 @@ class LaunchSettings(ABC):
 
     def is_at_least(self, boundary: str) -> bool:
         """Say whether the release is `boundary` or newer."""
-        return reaches(self.version, boundary)
+        return is_at_least(self.version, boundary)
 
     def get(self, name: str) -> Any:
         """Return the value of a setting: the one that the launch sets, or the release's default."""

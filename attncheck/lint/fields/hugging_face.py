@@ -17,7 +17,7 @@ from attncheck.core.model import Model
 from attncheck.core.plan import Precision
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.models import GATED_DELTA_RULE, RECURRENT_LAYERS, RECURRENT_VARLEN
-from attncheck.lint.fields.releases import reaches
+from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.files import editing
 
 RECURRENT_KERNELS = ("flash-linear-attention", "causal-conv1d")
@@ -81,7 +81,7 @@ def resize_parallelism(launch: Launch, ring_size: str) -> Iterator[Edit]:
     """Yield the edits that give accelerate's context and sequence parallelism another size, where one is set."""
     for entry in launch.entries:
         if re.fullmatch(r"parallelism_config(?:_|\.parallelism_config_)(cp|sp)_size", entry.name):
-            yield editing.replaced(entry, ring_size)
+            yield editing.replace_value(entry, ring_size)
     words = launch.whole or launch.words
     for index, word in enumerate(words):
         name, equals, _ = word.text.partition("=")
@@ -139,13 +139,13 @@ def resolve_versions(snapshot: Snapshot, package: str, version: str, contemporar
     installed = snapshot.version("transformers")
     if isinstance(installed, Known):
         return {package: version, "transformers": str(installed.value)}
-    candidates = [transformers for first, transformers in contemporary.items() if reaches(version, first)]
+    candidates = [transformers for first, transformers in contemporary.items() if is_at_least(version, first)]
     return {package: version, "transformers": candidates[-1] if candidates else "4.40.2"}
 
 
 def resolve_precision(snapshot: Snapshot, transformers: str, dtype: str | None, bf16: bool, fp16: bool) -> Precision:
     """Return the precision of weights and arithmetic; `dtype` is the weights' dtype as the settings give it."""
-    weights = (dtype or ("auto" if reaches(transformers, DTYPE_AUTO_SINCE) else "float32")).removeprefix("torch.")
+    weights = (dtype or ("auto" if is_at_least(transformers, DTYPE_AUTO_SINCE) else "float32")).removeprefix("torch.")
     if weights == "auto":
         checkpoint_dtype = snapshot.model.value.dtype if isinstance(snapshot.model, Known) else Absent()
         weights = value_or(checkpoint_dtype, "float32")
@@ -174,13 +174,13 @@ def check_recurrent_packing(
         text = f"packs {model.model_type} by position_ids alone: its recurrent layers carry state between documents"
         return SettingProblem("wrong", text, (evidence,), sets=sets, advice="do not pack this model")
     varlen_since = RECURRENT_VARLEN.get(family, "")
-    if not varlen_since or not reaches(transformers, varlen_since):
+    if not varlen_since or not is_at_least(transformers, varlen_since):
         text = f"packs {model.model_type}, whose recurrent layers get no cu_seqlens from transformers {transformers}"
         return SettingProblem("wrong", text, (evidence,), sets=sets, advice="do not pack this model")
     missing = [name for name in RECURRENT_KERNELS if family in GATED_DELTA_RULE and not snapshot.has(name)]
     if not missing:
         return None
-    raises = reaches(transformers, LEAKS_RAISE_SINCE)
+    raises = is_at_least(transformers, LEAKS_RAISE_SINCE)
     text = f"packs {model.model_type} without {' and '.join(missing)}: "
     text += "transformers raises at the first batch" if raises else "the fallback in torch ignores cu_seqlens"
     source = f"transformers {transformers} integrations/hub_kernels.py, causal_conv1d_fn" if raises else evidence

@@ -17,8 +17,8 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.lint.fields.releases import release, versions
-from attncheck.lint.names import table
+from attncheck.lint.fields.releases import find_release, list_releases
+from attncheck.lint.names import load_table
 
 NEGATIONS = ("no_", "no-")
 Lifetime = tuple[str, str, "Option"]  # first release, last release
@@ -52,16 +52,16 @@ def find_minor_release(package: str, version: str) -> str:
     try:
         requested = Version(version)
     except InvalidVersion:
-        return versions(package)[-1]
-    same_minor = [name for name in versions(package) if Version(name).release[:2] == requested.release[:2]]
+        return list_releases(package)[-1]
+    same_minor = [name for name in list_releases(package) if Version(name).release[:2] == requested.release[:2]]
     older = [name for name in same_minor if Version(name) <= requested]
-    return older[-1] if older else same_minor[0] if same_minor else release(package, version)
+    return older[-1] if older else same_minor[0] if same_minor else find_release(package, version)
 
 
 @cache
 def read_lifetimes(package: str, class_name: str) -> Mapping[str, tuple[Lifetime, ...]]:
     """Return field -> (first release, last release, option) of one dataclass."""
-    rows = table(package)["classes"].get(class_name, {})
+    rows = load_table(package)["classes"].get(class_name, {})
     return {
         name: tuple(
             (first, last, Option(kind, default, tuple(map(str, choices[0] if choices else ()))))
@@ -148,12 +148,12 @@ def build_parser_options(*parts: tuple[str, str, tuple[str, ...]]) -> ParserOpti
     current: dict[str, Option] = {}
     any_release: dict[str, tuple[str, Lifetime]] = {}
     for package, version, classes in parts:
-        position = versions(package).index(find_minor_release(package, version))
+        position = list_releases(package).index(find_minor_release(package, version))
         for class_name in classes:
             for name, spans in read_lifetimes(package, class_name).items():
                 any_release.setdefault(name, (package, spans[-1]))
                 for first, last, option in spans:
-                    if versions(package).index(first) <= position <= versions(package).index(last):
+                    if list_releases(package).index(first) <= position <= list_releases(package).index(last):
                         current[name] = option
     return ParserOptions(current, any_release)
 
@@ -163,7 +163,7 @@ def describe_change(options: ParserOptions, name: str, versions_at_hand: Mapping
     if name not in options.any_release:
         return ""
     package, (first, last, _) = options.any_release[name]
-    releases = versions(package)
+    releases = list_releases(package)
     position = releases.index(find_minor_release(package, versions_at_hand.get(package, "")))
     if releases.index(last) < position:
         return f"{package} {releases[releases.index(last) + 1]}"

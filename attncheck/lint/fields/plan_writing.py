@@ -10,15 +10,15 @@ from packaging.version import InvalidVersion, Version
 from attncheck.core.plan import RING_NAMES, Plan
 from attncheck.doctor.knowledge import ring_flash_attn
 
-Since = Callable[[str], bool]  # whether the framework's version is this one or newer
+VersionCheck = Callable[[str], bool]  # whether the framework's version is this one or newer
 # What flash-attn (transformers, integrations/flash_attention.py) and cuBLAS read.
 DETERMINISTIC_ENVIRON = (("FLASH_ATTENTION_DETERMINISTIC", "1"), ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"))
-SHIM_SCRIPTS: Mapping[str, str] = {RING_NAMES: ring_flash_attn.SHIM}
+SHIM_SCRIPTS: Mapping[str, str] = {RING_NAMES: ring_flash_attn.SHIM_CODE}
 MULTIMODAL_SHAPES = {"reset_3d": "(3, batch, seqlen)", "reset_4d": "(4, batch, seqlen)"}  # of multimodal position_ids
 WEIGHT_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "autocast": "float32"}  # of the weights
 
 
-def since(version: str) -> Since:
+def make_version_check(version: str) -> VersionCheck:
     """Return the function that says whether `version` is a given one or newer; an unknown version is the newest."""
     try:
         parsed = Version(version)
@@ -32,12 +32,12 @@ def collect_environ(plan: Plan) -> dict[str, str]:
     return {**dict(DETERMINISTIC_ENVIRON if plan.deterministic else ()), **dict(plan.environ)}
 
 
-def exports(plan: Plan, prefix: str = "") -> list[str]:
+def format_exports(plan: Plan, prefix: str = "") -> list[str]:
     """Return shell lines that set the job's environment; `prefix` makes them comments of another file."""
     return [f"{prefix}export {name}={shlex.quote(value)}" for name, value in collect_environ(plan).items()]
 
 
-def switch(name: str, is_on: bool) -> list[str]:
+def format_switch(name: str, is_on: bool) -> list[str]:
     """Return a flag where it is on, else nothing."""
     return [name] if is_on else []
 
@@ -47,7 +47,7 @@ def format_bool(value: bool) -> str:
     return "true" if value else "false"
 
 
-def remarks(plan: Plan, *supported: str) -> Iterator[str]:
+def unsupported_remarks(plan: Plan, *supported: str) -> Iterator[str]:
     """Yield a comment for each part of the plan that a framework has no setting for; `supported` names what it has."""
     if plan.packed and plan.positions == "running" and "positions" not in supported:
         yield "# positions that run over a whole row: no setting; each document's begin anew"
@@ -72,7 +72,7 @@ def remarks(plan: Plan, *supported: str) -> Iterator[str]:
             yield from (f"#   {line}" for line in text.splitlines())
 
 
-def unlike(plan: Plan, *packings: str, told: str) -> Iterator[str]:
+def packing_remarks(plan: Plan, *packings: str, explanation: str) -> Iterator[str]:
     """Yield a comment where a packed plan separates documents in another way than the framework does."""
     if plan.packed and plan.packing not in packings:
-        yield f"# packing by {plan.packing}: no setting; {told}"
+        yield f"# packing by {plan.packing}: no setting; {explanation}"

@@ -9,21 +9,21 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.lint.names import table
+from attncheck.lint.names import load_table
 
 Row = tuple[str, Any]  # the kind ("bool", "int", "str", "a|b"), and the default where it is a plain value
 
 
 @cache
-def versions(framework: str) -> tuple[str, ...]:
+def list_releases(framework: str) -> tuple[str, ...]:
     """Return the releases whose names were read, the oldest first."""
-    return tuple(table(framework)["versions"])
+    return tuple(load_table(framework)["versions"])
 
 
 @cache
-def release(framework: str, version: str) -> str:
+def find_release(framework: str, version: str) -> str:
     """Return the newest release read that is not newer than `version`; the newest where it is no version."""
-    known = versions(framework)
+    known = list_releases(framework)
     try:
         requested = Version(version)
     except InvalidVersion:
@@ -31,7 +31,7 @@ def release(framework: str, version: str) -> str:
     return next((candidate for candidate in reversed(known) if Version(candidate) <= requested), known[0])
 
 
-def reaches(version: str, boundary: str) -> bool:
+def is_at_least(version: str, boundary: str) -> bool:
     """Say whether `version` is `boundary` or newer; what is no version counts as the newest."""
     try:
         return Version(version) >= Version(boundary)
@@ -42,10 +42,10 @@ def reaches(version: str, boundary: str) -> bool:
 @cache
 def read_fields(framework: str, section: str, version: str) -> Mapping[str, Row]:
     """Return the names that a release has in one section of the table, each with its kind and default."""
-    known = versions(framework)
-    position = known.index(release(framework, version))
+    known = list_releases(framework)
+    position = known.index(find_release(framework, version))
     rows = {}
-    for name, spans in table(framework)[section].items():
+    for name, spans in load_table(framework)[section].items():
         for first, last, *row in spans:
             if known.index(first) <= position <= known.index(last):
                 rows[name] = (str(row[0]), row[1] if len(row) > 1 else None)
@@ -54,7 +54,7 @@ def read_fields(framework: str, section: str, version: str) -> Mapping[str, Row]
 
 def find_lifetime(framework: str, section: str, name: str) -> tuple[str, str] | None:
     """Return the first and the last release read that have a name; None where none has."""
-    spans = table(framework)[section].get(name)
+    spans = load_table(framework)[section].get(name)
     return (spans[0][0], spans[-1][1]) if spans else None
 
 
@@ -63,9 +63,9 @@ def find_change_release(framework: str, section: str, name: str, version: str) -
     lifetime = find_lifetime(framework, section, name)
     if lifetime is None:
         return ""
-    known = versions(framework)
+    known = list_releases(framework)
     after = known.index(lifetime[1]) + 1
-    return lifetime[0] if not reaches(version, lifetime[0]) or after == len(known) else known[after]
+    return lifetime[0] if not is_at_least(version, lifetime[0]) or after == len(known) else known[after]
 
 
 def read_requirements(framework: str, version: str) -> tuple[str, ...]:

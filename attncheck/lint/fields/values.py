@@ -106,12 +106,12 @@ def join_settings(options: ParserOptions, all_settings: Sequence[ParsedSetting])
 
 def _parse_all(launch: Launch, options: ParserOptions, renames: Renames, leading_words: int) -> Iterator[ParsedSetting]:
     """Yield the settings of the file, then those of the command."""
-    for raw in (*launch.entries, *arguments.overrides(launch.words[leading_words:], launch.source)):
+    for raw in (*launch.entries, *arguments.parse_overrides(launch.words[leading_words:], launch.source)):
         top = _field_name(raw.name)
         name = raw.name if top in options.current else top if top in options.any_release else ""
         known = top in options.current
         yield ParsedSetting(name, raw.value, raw, False, known, "" if known else _find_new_name(top, options, renames))
-    for raw in arguments.options(launch.words[leading_words:], options.arity, launch.source):
+    for raw in arguments.parse_options(launch.words[leading_words:], options.arity, launch.source):
         resolved = options.resolve(raw.name)
         known = resolved.available and not resolved.ambiguous
         new_name = (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from attncheck.core.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Edit, Setting, Source, Span
 from attncheck.lint.files import configuration
-from attncheck.lint.files.edit_text import find_line_bounds, quoted
+from attncheck.lint.files.edit_text import find_line_bounds, quote_value
 
 TRAILING_COMMENT = re.compile(r"[ \t]*(#.*)?")
 
@@ -74,7 +74,7 @@ def _add_to_yaml(source: Source, entries: Sequence[Setting], path: Sequence[str]
     before = text[line_start : sibling.span[0]]
     if sibling.name.count(".") != depth or before.strip():
         if sibling.name.count(".") == depth and re.search(r"[{,]\s*$", before):
-            pair = ": ".join([path[depth], quoted(value, "yaml")]) if depth == len(path) - 1 else ""
+            pair = ": ".join([path[depth], quote_value(value, "yaml")]) if depth == len(path) - 1 else ""
             if pair:
                 return Edit(source.name, (sibling.span[1], sibling.span[1]), f", {pair}")
         raise ValueError(f"{'.'.join(path)}: no place for it beside {sibling.name}")
@@ -96,7 +96,7 @@ def _find_document_end(text: str) -> tuple[int, str]:
 
 def _format_nested_key(path: Sequence[str], value: str, indent: str) -> str:
     lines = [f"{indent}{'  ' * depth}{key}:" for depth, key in enumerate(path)]
-    return "\n".join(lines) + f" {quoted(value, 'yaml')}"
+    return "\n".join(lines) + f" {quote_value(value, 'yaml')}"
 
 
 def _add_to_json(source: Source, entries: Sequence[Setting], path: Sequence[str], value: str) -> Edit:
@@ -104,7 +104,7 @@ def _add_to_json(source: Source, entries: Sequence[Setting], path: Sequence[str]
     if sibling is None:
         top_level = [entry for entry in entries if "." not in entry.name]
         sibling = top_level[-1] if top_level else None
-    nested = quoted(value, "json")
+    nested = quote_value(value, "json")
     for key in reversed(path[depth + 1 :]):
         nested = f"{{{quote_json_key(key)}: {nested}}}"
     pair = f"{quote_json_key(path[depth])}: {nested}"
@@ -130,7 +130,7 @@ def _add_to_toml(source: Source, entries: Sequence[Setting], path: Sequence[str]
     if sibling is None:
         top_level = [entry for entry in entries if "." not in entry.name and entry.span != NOWHERE]
         if not top_level:
-            return Edit(source.name, (0, 0), f"{'.'.join(path)} = {quoted(value, 'toml')}\n")
+            return Edit(source.name, (0, 0), f"{'.'.join(path)} = {quote_value(value, 'toml')}\n")
         sibling, depth = top_level[-1], 0
     line_start, line_end = find_line_bounds(source.text, sibling.span)
     before = source.text[line_start : sibling.span[0]]
@@ -141,7 +141,7 @@ def _add_to_toml(source: Source, entries: Sequence[Setting], path: Sequence[str]
     if not ".".join(path).startswith(prefix):
         raise ValueError(f"{'.'.join(path)}: no place for it beside {sibling.name}")
     return Edit(
-        source.name, (line_end, line_end), f"\n{before}{'.'.join(path)[len(prefix) :]} = {quoted(value, 'toml')}"
+        source.name, (line_end, line_end), f"\n{before}{'.'.join(path)[len(prefix) :]} = {quote_value(value, 'toml')}"
     )
 
 

@@ -12,7 +12,7 @@ PLAIN_YAML = re.compile(r"[A-Za-z_./][\w./@+-]*(?: [\w./@+-]+)*|-?\d[\w.+-]*")
 JSON_VALUE = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|\[.*\]|\{.*\}", re.DOTALL)
 
 
-def quoted(value: str, kind: Kind) -> str:
+def quote_value(value: str, kind: Kind) -> str:
     """Return a value in the syntax of `kind`: numbers, true and false as they are, other text quoted where needed."""
     if kind in ("command", "shell"):
         return shlex.quote(value)

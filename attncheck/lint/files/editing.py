@@ -14,13 +14,13 @@ from attncheck.core.errors import BadUsage
 from attncheck.core.launch import COMMAND, NOWHERE, Edit, Launch, Setting, Source, Span, Word
 from attncheck.lint.files import edit_files
 from attncheck.lint.files.configuration import Entry
-from attncheck.lint.files.edit_text import find_line_bounds, quoted
+from attncheck.lint.files.edit_text import find_line_bounds, quote_value
 
 CLOSING_CHARACTERS = ('"', "'", ")", "`", ";", "&", "|")
 CONTINUATION = re.compile(r"[ \t]*\\[ \t]*$")
 
 
-def applied(source: Source, edits: Iterable[Edit]) -> str:
+def apply_edits(source: Source, edits: Iterable[Edit]) -> str:
     """Return the text after `edits`. Raises `ValueError` where two of them overlap or one is not of the text."""
     parts: list[str] = []
     copied_end = 0
@@ -36,7 +36,7 @@ def applied(source: Source, edits: Iterable[Edit]) -> str:
     return "".join([*parts, source.text[copied_end:]])
 
 
-def diff(source: Source, corrected: str) -> str:
+def format_diff(source: Source, corrected: str) -> str:
     """Return the change as a unified diff, "" where nothing changes."""
     if source.text == corrected:
         return ""
@@ -47,7 +47,7 @@ def diff(source: Source, corrected: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def replaced(setting: Setting, value: str | Sequence[str]) -> Edit:
+def replace_value(setting: Setting, value: str | Sequence[str]) -> Edit:
     """Return the edit that gives a setting another value, quoted as its source needs; several for an option of many.
 
     Raises `ValueError` for a setting that stands nowhere (`span` is `NOWHERE`).
@@ -57,7 +57,7 @@ def replaced(setting: Setting, value: str | Sequence[str]) -> Edit:
     joined = value if isinstance(value, str) else " ".join(value)
     if isinstance(setting, Entry):
         blank = " " if setting.value_span[0] == setting.value_span[1] else ""
-        return Edit(setting.location.source, setting.value_span, blank + quoted(joined, setting.kind))
+        return Edit(setting.location.source, setting.value_span, blank + quote_value(joined, setting.kind))
     text = shlex.quote(value) if isinstance(value, str) else shlex.join(value)
     if setting.value_span != NOWHERE:
         return Edit(setting.location.source, setting.value_span, text)
@@ -69,7 +69,7 @@ def _quote_override(name: str, value: str) -> str:
     return shlex.quote(f"{name}={value}")
 
 
-def dropped(source: Source, span: Span) -> Edit:
+def remove_setting(source: Source, span: Span) -> Edit:
     """Return the edit that removes a setting with its separator: its blank, its continued line, its comma.
 
     Raises `ValueError` for `NOWHERE`.
@@ -111,7 +111,7 @@ def _find_line_span(text: str, line_start: int, line_end: int, span: Span) -> Sp
     return (line_start, min(line_end + 1, len(text))) if after else (line_start - 1, line_end)
 
 
-def appended(launch: Launch, text: str, removed_spans: Sequence[Span] = ()) -> Edit:
+def append_argument(launch: Launch, text: str, removed_spans: Sequence[Span] = ()) -> Edit:
     """Return the edit that appends an argument to the program's command, laid out as its last one is.
 
     On a line of its own where the last argument has one: continued in a command or a heredoc, plain in an array.
@@ -164,7 +164,7 @@ def _is_in_array(text: str, line_start: int) -> bool:
     return opening >= 0 and not re.search(r"^\s*\)", text[opening:line_start], re.MULTILINE)
 
 
-def added(source: Source, name: str, value: str) -> Edit:
+def add_key(source: Source, name: str, value: str) -> Edit:
     """Return the edit that adds a key to a configuration file, in the innermost table of it that exists already.
 
     Raises `ValueError` where nothing can be added to that table, and `BadUsage` for a file that does not parse.
@@ -172,7 +172,7 @@ def added(source: Source, name: str, value: str) -> Edit:
     return edit_files.add_key(source, name, value)
 
 
-def written(source: Source, path: str, corrected: str, intended: Sequence[str] | None = None) -> None:
+def write_corrected(source: Source, path: str, corrected: str, intended: Sequence[str] | None = None) -> None:
     """Replace the file at `path` by `corrected` atomically, with its mode, its newlines and its byte order mark.
 
     Raises `BadUsage`, and writes nothing, where the file is no longer what was read, cannot be written, or would no

@@ -16,7 +16,7 @@ from attncheck.core.job import Job
 from attncheck.core.launch import Edit, Launch
 from attncheck.core.plan import Plan
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.plan_writing import Since
+from attncheck.lint.fields.plan_writing import VersionCheck
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Framework:
     model: Callable[[Launch], str]
     read: Callable[[Launch, str, Snapshot], Job]
     write: Callable[[Launch, Job, Mapping[str, str]], tuple[Edit, ...]]
-    plan: Callable[[Plan, Since], list[str]]
+    plan: Callable[[Plan, VersionCheck], list[str]]
     general: bool = False
 
 

@@ -14,17 +14,17 @@ import torch
 
 from attncheck.attention import memory
 from attncheck.attention.backend import Backend, Device, Outputs
-from attncheck.attention.device import message, out_of_memory
-from attncheck.attention.inputs import Inputs, make
+from attncheck.attention.device import describe_exception, is_out_of_memory
+from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.core.cases import Case
 from attncheck.core.results.timings import TimedMode, Timing, passes_of
 from attncheck.core.results.verdicts import Run, judge
 from attncheck.measure.statistics import half_width, quantile
-from attncheck.measure.worker.clock import BUDGETS, CallTimes, measure
+from attncheck.measure.worker.clock import BUDGETS, CallTimes, time_calls
 from attncheck.measure.worker.device_rates import DriftMatmul
-from attncheck.measure.worker.gpu_clocks import observed
+from attncheck.measure.worker.gpu_clocks import observe_clocks
 from attncheck.measure.worker.repeats import TENSORS, background_load, has_same_bits
-from attncheck.measure.worker.session import Session
+from attncheck.measure.worker.session import ParitySession
 from attncheck.measure.worker.training_calls import training_step_calls
 
 COMPARED_CALLS = {"cuda": 32, "cpu": 8}  # calls whose bits are compared, half of them under load
@@ -57,8 +57,8 @@ class BenchSession:
         try:
             return run, self._time_case(case, mode, blank)
         except BaseException as error:  # whatever a kernel raises is its verdict and must not end the worker
-            if not out_of_memory(error):
-                raised = replace(run, outcome="raised", reason=f"while it was timed: {message(error)}")
+            if not is_out_of_memory(error):
+                raised = replace(run, outcome="raised", reason=f"while it was timed: {describe_exception(error)}")
                 return raised, replace(
                     blank, outcome="raised", reason=raised.reason, answer="fail", answer_reason=raised.reason
                 )
@@ -71,7 +71,7 @@ class BenchSession:
         def run_in_mode(inputs: Inputs, deterministic: bool) -> Outputs:
             return self.backend.run(inputs, strict)
 
-        session = Session(replace(self.backend, run=run_in_mode), self.device, self.others, self.seconds)
+        session = ParitySession(replace(self.backend, run=run_in_mode), self.device, self.others, self.seconds)
         run = session.measure(case)
         return replace(run, case=replace(run.case, name=f"{case.name}@{mode}")) if strict else run
 
@@ -79,13 +79,13 @@ class BenchSession:
         kind, strict = self.device.kind, mode == "deterministic"
         gc.collect()
         memory.release_cached_memory(kind)
-        inputs = make(replace(case, every_row=True), kind)
+        inputs = make_inputs(replace(case, every_row=True), kind)
         with training_step_calls():
             peak, size = self._measure_sizes(inputs, strict)
             varied, repeats = self._compare_calls(inputs, strict)
-            with observed(kind) as clocks:
+            with observe_clocks(kind) as clocks:
                 before = self._drift_matmul.measure_ms()
-                call_times = measure(lambda: self.backend.run(inputs, strict), kind, BUDGETS[kind], size)
+                call_times = time_calls(lambda: self.backend.run(inputs, strict), kind, BUDGETS[kind], size)
                 after = self._drift_matmul.measure_ms()
         return replace(
             fill_timing(blank, call_times),
@@ -129,7 +129,7 @@ def fill_timing(blank: Timing, call_times: CallTimes) -> Timing:
     """Return `blank` with the times that were measured, in milliseconds."""
     return replace(
         blank,
-        median_ms=round(call_times.median, 5),
+        median_ms=round(call_times.median_ms, 5),
         p10_ms=round(quantile(call_times.times_ms, 0.1), 5),
         p90_ms=round(quantile(call_times.times_ms, 0.9), 5),
         interval_ms=round(half_width(call_times.times_ms), 5),

@@ -46,17 +46,17 @@ class CallTimes:
     flushed: bool  # the L2 cache was emptied before each call
 
     @property
-    def median(self) -> float:
+    def median_ms(self) -> float:
         """Median of the times, in milliseconds."""
         return quantile(self.times_ms, 0.5)
 
     @property
     def is_precise(self) -> bool:
         """Whether the median's confidence interval is as narrow as `PRECISION` asks."""
-        return len(self.times_ms) >= MIN_CALLS and half_width(self.times_ms) <= PRECISION * self.median
+        return len(self.times_ms) >= MIN_CALLS and half_width(self.times_ms) <= PRECISION * self.median_ms
 
 
-def measure(call: Callable[[], object], kind: str, budget: Budget, working_set: int = 0) -> CallTimes:
+def time_calls(call: Callable[[], object], kind: str, budget: Budget, working_set: int = 0) -> CallTimes:
     """Return the times of `call` on a device of `kind`; `working_set` is the bytes that it reads and writes."""
     timer = CallTimer(call, kind, working_set)
     count, settled = _warm_up(timer, kind, budget.warm_up)

@@ -11,7 +11,7 @@ import torch
 
 from attncheck.core.results.timings import DeviceRates
 from attncheck.measure.flops import tflops
-from attncheck.measure.worker.clock import Budget, l2_bytes, measure
+from attncheck.measure.worker.clock import Budget, l2_bytes, time_calls
 
 MATMUL_SIZE = {"cuda": 8192, "cpu": 768}
 COPIED_BYTES = {"cuda": 1 << 30, "cpu": 1 << 27}
@@ -30,7 +30,7 @@ class DriftMatmul:
 
     def measure_ms(self, budget: Budget = SHORT_BUDGET) -> float:
         """Time the product. Return its median milliseconds."""
-        return measure(lambda: torch.matmul(self._a, self._b), self.kind, budget).median
+        return time_calls(lambda: torch.matmul(self._a, self._b), self.kind, budget).median_ms
 
 
 def measure_rates(kind: str, dtype: str) -> DeviceRates:
@@ -53,5 +53,5 @@ def _measure_copy(kind: str) -> float:
     size = COPIED_BYTES[kind]
     source = torch.randn(size // 4, device=kind)
     target = torch.empty_like(source)
-    ms = measure(lambda: target.copy_(source), kind, SHORT_BUDGET).median
+    ms = time_calls(lambda: target.copy_(source), kind, SHORT_BUDGET).median_ms
     return 2.0 * size / ms / 1e6

@@ -25,7 +25,7 @@ THROTTLE_REASONS = {
 
 
 @contextlib.contextmanager
-def observed(kind: str) -> Iterator[Callable[[], Clocks]]:
+def observe_clocks(kind: str) -> Iterator[Callable[[], Clocks]]:
     """Yield a function that returns the clocks seen during the block, to be called once it is over."""
     rows: list[tuple[float, ...]] = []
     stop = threading.Event()
@@ -34,7 +34,7 @@ def observed(kind: str) -> Iterator[Callable[[], Clocks]]:
     if program:
         poller.start()
     try:
-        yield lambda: clocks(rows)
+        yield lambda: summarize_clocks(rows)
     finally:
         stop.set()
         if program:
@@ -52,7 +52,7 @@ def _poll_clocks(program: str, rows: list[tuple[float, ...]], stop: threading.Ev
         stop.wait(POLL_SECONDS)
 
 
-def clocks(rows: list[tuple[float, ...]]) -> Clocks:
+def summarize_clocks(rows: list[tuple[float, ...]]) -> Clocks:
     """Return the extremes of the polled rows (MHz, W, °C, reasons as bits)."""
     if not rows:
         return Clocks()

@@ -21,8 +21,8 @@ from torch import Tensor
 from attncheck.attention import memory
 from attncheck.attention.backend import Backend, Device, Outputs, Refused
 from attncheck.attention.calls.common import deterministic_algorithms
-from attncheck.attention.device import message, out_of_memory
-from attncheck.attention.inputs import Inputs, make
+from attncheck.attention.device import describe_exception, is_out_of_memory
+from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.core.cases import Case
 from attncheck.core.results.verdicts import Difference, Mode, Repeats
 
@@ -52,13 +52,13 @@ class Repeater:
         except Refused as refusal:
             return replace(blank, outcome="refused", reason=str(refusal))
         except BaseException as error:  # whatever a kernel raises is its verdict and must not end the worker
-            if out_of_memory(error):
+            if is_out_of_memory(error):
                 free = memory.format_bytes(memory.free_bytes(self.device.kind))
                 return replace(blank, outcome="out_of_memory", reason=f"out of memory, {free} were free")
-            return replace(blank, outcome="raised", reason=message(error))
+            return replace(blank, outcome="raised", reason=describe_exception(error))
 
     def _repeat_case(self, case: Case, mode: Mode, blank: Repeats) -> Repeats:
-        inputs = make(case, self.device.kind)
+        inputs = make_inputs(case, self.device.kind)
         for _ in range(self.warm_up):
             self._run_backend(inputs, mode)
         comparison = _OutputComparison(self._run_backend(inputs, mode))
@@ -107,7 +107,7 @@ class Repeater:
         """
         alone = replace(case, seqlens_q=(640,), seqlens_k=(640,))
         shared = replace(alone, seqlens_q=(640,) * (OTHER_ROWS + 1), seqlens_k=(640,) * (OTHER_ROWS + 1))
-        single, many = make(alone, self.device.kind), make(shared, self.device.kind)
+        single, many = make_inputs(alone, self.device.kind), make_inputs(shared, self.device.kind)
         deterministic = self.backend.deterministic_switch != ""
         comparison = _OutputComparison(self._run_reproducible(single, deterministic))
         for row in (0, COMPARED_ROW):

@@ -15,12 +15,12 @@ from torch import Tensor
 from attncheck.attention import memory
 from attncheck.attention.backend import Backend, Device, Outputs, Refused
 from attncheck.attention.backends.eager import BACKEND as EAGER
-from attncheck.attention.device import message, out_of_memory
-from attncheck.attention.inputs import Inputs, make
-from attncheck.attention.kernel_trace import foreign_kernels, own_kernels, watch
+from attncheck.attention.device import describe_exception, is_out_of_memory
+from attncheck.attention.inputs import Inputs, make_inputs
+from attncheck.attention.kernel_trace import foreign_kernels, own_kernels, trace_kernels
 from attncheck.attention.reference.error_patterns import describe_patterns
-from attncheck.attention.reference.oracle import reference
-from attncheck.attention.reference.score import scores
+from attncheck.attention.reference.oracle import compute_reference
+from attncheck.attention.reference.score import score_outputs
 from attncheck.attention.reference.structured import run_probe
 from attncheck.core.cases import Case
 from attncheck.core.results.verdicts import Run, budget_ratio
@@ -73,7 +73,7 @@ def is_fatal(run: Run) -> bool:
     return run.outcome == "raised" and any(text in run.reason for text in ("CUDA error", "cudaError", "device-side"))
 
 
-class Session:
+class ParitySession:
     """Measures parity of one backend on one device, case after case."""
 
     def __init__(
@@ -82,8 +82,8 @@ class Session:
         device: Device,
         others: Sequence[Backend] = (),
         seconds: float = math.inf,
-        judging: bool = True,
-        watching: bool = True,
+        judges: bool = True,
+        traces_kernels: bool = True,
     ) -> None:
         """`others` are the backends whose kernels must not run in its place; `seconds` is a case's deadline.
 
@@ -91,15 +91,15 @@ class Session:
         operators that run.
         """
         self.backend, self.device, self.others, self.seconds = backend, device, others, seconds
-        self.judges, self.traces_kernels = judging, watching
+        self.judges, self.traces_kernels = judges, traces_kernels
         self._traced_kinds: set[tuple[object, ...]] = set()
 
     def measure(self, case: Case) -> Run:
         """Return the backend's run of `case`. Raises nothing that the backend raised."""
-        run = self.preflight(case)
-        return self.attempt(run) if run.outcome == "ok" else run
+        run = self.check_case(case)
+        return self.run_case(run) if run.outcome == "ok" else run
 
-    def preflight(self, case: Case) -> Run:
+    def check_case(self, case: Case) -> Run:
         """Return an empty run of `case`, with outcome "ok" or why it is refused or skipped."""
         if self.device.kind == "cpu" and case.cells > MAX_CPU_CELLS:
             case = replace(case, every_row=False)  # the oracle would take longer than the deadline
@@ -113,7 +113,7 @@ class Session:
         try:
             reason = self.backend.refuse(case, self.device)
         except BaseException as error:
-            return replace(blank, outcome="raised", reason=message(error))
+            return replace(blank, outcome="raised", reason=describe_exception(error))
         if case.probe == "nan_poison" and not self.backend.indexes_by_cu_seqlens:
             reason = "takes a mask, through which NaN spreads by arithmetic (0 × NaN); poison tests it instead"
         if reason:
@@ -132,7 +132,7 @@ class Session:
             return replace(blank, outcome="skipped", reason=reason)
         return blank
 
-    def attempt(self, blank: Run) -> Run:
+    def run_case(self, blank: Run) -> Run:
         """Return the measured run of the case of `blank`."""
         case = blank.case
         try:
@@ -140,8 +140,8 @@ class Session:
         except Refused as refusal:
             return replace(blank, outcome="refused", reason=str(refusal))
         except BaseException as error:  # whatever a kernel raises is its verdict and must not end the worker
-            if not out_of_memory(error):
-                return replace(blank, outcome="raised", reason=message(error))
+            if not is_out_of_memory(error):
+                return replace(blank, outcome="raised", reason=describe_exception(error))
             free = memory.format_bytes(memory.free_bytes(self.device.kind))
             reason = f"out of memory: about {memory.format_bytes(blank.memory_bytes)} expected, {free} are free"
             return replace(blank, outcome="out_of_memory", reason=reason)
@@ -161,7 +161,7 @@ class Session:
             return replace(
                 blank, violations=violations, call_ms=timed_call.ms, **self._identify_kernels(timed_call, outputs)
             )
-        inputs = make(case, self.device.kind)
+        inputs = make_inputs(case, self.device.kind)
         copies = copy_inputs(inputs)
         outputs = timed_call(inputs)
         violations = (*find_malformed_outputs(inputs, outputs), *find_written_inputs(inputs, copies))
@@ -172,11 +172,11 @@ class Session:
         if not self.judges:
             return blank
         began = time.perf_counter()
-        exact = reference(
+        exact = compute_reference(
             inputs, self.backend.noise, self.backend.rounded_bias, self.backend.roundings(case, self.device)
         )
         yardstick = self._run_yardstick(inputs)
-        tensor_scores = scores(
+        tensor_scores = score_outputs(
             outputs, exact, yardstick, judge_lse=self.backend.noise == "fused" or case.dtype == "float32"
         )
         run = replace(
@@ -201,7 +201,7 @@ class Session:
                 return self.backend.run(inputs, False), ()
             if self.backend.compiles:
                 self.backend.run(inputs, False)
-            return watch(lambda: self.backend.run(inputs, False), self.device.kind)
+            return trace_kernels(lambda: self.backend.run(inputs, False), self.device.kind)
 
         return call
 

@@ -47,11 +47,11 @@ def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> N
 
     device = open_device(message, send)
     from attncheck.attention.memory import wait_for_memory
-    from attncheck.measure.worker.session import Session, is_fatal
+    from attncheck.measure.worker.session import ParitySession, is_fatal
 
     known = backends.load()[0]
     backend = known[message["backend"]]
-    session = Session(backend, device, tuple(known.values()), message["seconds"])
+    session = ParitySession(backend, device, tuple(known.values()), message["seconds"])
     cases = read_cases(message)
     for name in message["items"]:
         case = cases[name]
@@ -84,12 +84,12 @@ def available(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -
     from attncheck.attention.device import open_device
 
     device = open_device(message, send)
-    from attncheck.measure.worker.session import Session
+    from attncheck.measure.worker.session import ParitySession
 
     known = backends.load()[0]
     for name in message["items"]:
         send({"started": name})
-        run = Session(known[name], device, tuple(known.values())).measure(codec.read(Case, message["case"]))
+        run = ParitySession(known[name], device, tuple(known.values())).measure(codec.read(Case, message["case"]))
         send(make_answer(name, codec.plain(run)))
 
 

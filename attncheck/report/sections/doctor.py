@@ -25,7 +25,7 @@ _PACKAGES = (
     "ring-flash-attn",
     "liger-kernel",
     "transformers",
-    *frameworks.NAMES,
+    *frameworks.FRAMEWORK_NAMES,
 )
 FAILED = "importing it "
 NONE = "none: "

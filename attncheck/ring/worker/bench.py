@@ -24,9 +24,9 @@ from attncheck.attention.calls import ring_package
 from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.results.ring_timings import FLASH, FULL, RingRates, Stopwatch
-from attncheck.measure.worker.gpu_clocks import observed
+from attncheck.measure.worker.gpu_clocks import observe_clocks
 from attncheck.ring.worker.clock import time_call
-from attncheck.ring.worker.rank import Member
+from attncheck.ring.worker.rank import RankContext
 from attncheck.ring.worker.session import RankSession
 from attncheck.ring.worker.tasks import measure_case
 
@@ -36,12 +36,12 @@ MATMUL_SIZE = {"cuda": 8192, "cpu": 512}
 COPY_BYTES = {"cuda": 1 << 30, "cpu": 1 << 24}
 
 
-def bench(context: Member) -> None:
+def bench(context: RankContext) -> None:
     """Measure every item: a scheme and "parity@case" or "table@passes@seqlen@stride", or ("rates", "rates")."""
     backends_by_name = backends.load()[0]
     cases = {document["name"]: codec.read(Case, document) for document in context.message["cases"]}
     for index, (backend, name) in enumerate(context.message["items"]):
-        context.say({"started": index})
+        context.send_if_leader({"started": index})
         if backend == "rates":
             answer = codec.plain(measure_rates(context))
         elif name.startswith("parity@"):
@@ -52,10 +52,10 @@ def bench(context: Member) -> None:
             answer = codec.plain(
                 _time_scheme(context, backend, table, passes == "forward_backward", int(seqlen), int(stride))
             )
-        context.say({"item": index, "answer": answer})
+        context.send_if_leader({"item": index, "answer": answer})
 
 
-def _time_scheme(context: Member, backend: str, table: str, backward: bool, seqlen: int, stride: int) -> Stopwatch:
+def _time_scheme(context: RankContext, backend: str, table: str, backward: bool, seqlen: int, stride: int) -> Stopwatch:
     make_call = _make_batch_call if table == "batch" else _make_varlen_call
     call = make_call(context, backend, backward, seqlen, stride)
     cycle = 1 if table == "batch" else len(context.message["packings"])
@@ -67,7 +67,7 @@ def _time_scheme(context: Member, backend: str, table: str, backward: bool, seql
     return replace(timing, silent_ms=silent_timing.ms)
 
 
-def _make_tensors(context: Member, *leading_sizes: int) -> tuple[Tensor, Tensor, Tensor]:
+def _make_tensors(context: RankContext, *leading_sizes: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return q, kv and dout of this rank; `leading_sizes` are the dimensions before the heads."""
     shape, device = context.message["shape"], context.device.kind
     dtype = getattr(torch, shape["dtype"])
@@ -81,7 +81,7 @@ def _make_tensors(context: Member, *leading_sizes: int) -> tuple[Tensor, Tensor,
     return q, kv, randn(*leading_sizes, shape["num_heads"], shape["head_dim"])
 
 
-def _make_batch_call(context: Member, backend: str, backward: bool, seqlen: int, stride: int) -> Callable[[], Any]:
+def _make_batch_call(context: RankContext, backend: str, backward: bool, seqlen: int, stride: int) -> Callable[[], Any]:
     q, kv, dout = _make_tensors(context, 1, seqlen)
     if backend in (FLASH, FULL):
         local_attention = importlib.import_module("flash_attn").flash_attn_kvpacked_func
@@ -90,7 +90,9 @@ def _make_batch_call(context: Member, backend: str, backward: bool, seqlen: int,
     return _make_pass(lambda: scheme(q, kv, causal=True), (q, kv), dout, backward)
 
 
-def _make_varlen_call(context: Member, backend: str, backward: bool, seqlen: int, stride: int) -> Callable[[], Any]:
+def _make_varlen_call(
+    context: RankContext, backend: str, backward: bool, seqlen: int, stride: int
+) -> Callable[[], Any]:
     q, kv, dout = _make_tensors(context, seqlen)
     function: Any
     if backend == FLASH:
@@ -109,7 +111,7 @@ def _make_varlen_call(context: Member, backend: str, backward: bool, seqlen: int
 
 
 def _packing_arguments(
-    context: Member, backend: str, lengths: list[int], stride: int
+    context: RankContext, backend: str, lengths: list[int], stride: int
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and the keyword arguments by which a function gets one packing of documents."""
     cu_seqlens = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=context.device.kind)
@@ -192,12 +194,12 @@ class _SilentAllGatherComm:
         """Wait for nothing."""
 
 
-def measure_rates(context: Member) -> RingRates:
+def measure_rates(context: RankContext) -> RingRates:
     """Return this machine's peak rates: matrix product (TFLOP/s), memory copy and exchange with a neighbour (GB/s)."""
     kind, group, shape = context.device.kind, context.group, context.message["shape"]
     dtype, size = getattr(torch, shape["dtype"]), MATMUL_SIZE[context.device.kind]
     a, b = (torch.randn(size, size, device=kind).to(dtype) for _ in range(2))
-    with observed(kind) as clocks:
+    with observe_clocks(kind) as clocks:
         matmul_timing = time_call(lambda: torch.matmul(a, b), kind, group, SILENT_SECONDS)
     source = torch.empty(COPY_BYTES[kind], dtype=torch.uint8, device=kind).random_()
     target = torch.empty_like(source)
@@ -207,7 +209,7 @@ def measure_rates(context: Member) -> RingRates:
     return RingRates(tflops, copy_rate, exchange_rate, clocks())
 
 
-def _measure_exchange(context: Member) -> float:
+def _measure_exchange(context: RankContext) -> float:
     """Return GB/s one way while every rank sends its shard of k and v to the next, as one step of the ring does."""
     if context.world_size == 1:
         return 0.0

@@ -31,7 +31,7 @@ from attncheck.ring.worker.data_check import (
 )
 
 if TYPE_CHECKING:
-    from attncheck.ring.worker.rank import Member
+    from attncheck.ring.worker.rank import RankContext
 
 # Of the largest message; gloo would take eight times as long on the larger one and show nothing more.
 MESSAGE_BYTES = {"cuda": 64 << 20, "cpu": 8 << 20}
@@ -60,17 +60,17 @@ class Subgroup:
         return len(self.ranks)
 
 
-def communication(context: Member) -> None:
+def communication(context: RankContext) -> None:
     """Run every exchange of the message; rank 0 answers for all ranks that take part."""
     for index, (operation, over) in enumerate(context.message["items"]):
-        context.say({"started": index})
+        context.send_if_leader({"started": index})
         ranks = tuple(range(context.world_size)) if over == "all" else tuple(map(int, over.split("-")))
         subgroup = Subgroup(context.rank, context.world_size, ranks, context.group, context.device.kind)
         local_part = _run_exchange(operation, subgroup) if context.rank in ranks else {}
-        parts = [json.loads(part) for part in context.shared(f"exchange/{index}", json.dumps(local_part))]
-        if context.leads:
+        parts = [json.loads(part) for part in context.all_gather_text(f"exchange/{index}", json.dumps(local_part))]
+        if context.is_leader:
             result = merge_parts(operation, subgroup, [part for part in parts if part])
-            context.say({"item": index, "answer": codec.plain(result)})
+            context.send_if_leader({"item": index, "answer": codec.plain(result)})
 
 
 def merge_parts(operation: Operation, subgroup: Subgroup, parts: Sequence[dict[str, Any]]) -> CollectiveResult:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from attncheck.attention.calls import ring_package
-from attncheck.attention.device import message
+from attncheck.attention.device import describe_exception
 from attncheck.core import codec
 from attncheck.core.results.hf_adapter import SHARD, AdapterRun, Shape
 from attncheck.core.results.verdicts import Outcome
@@ -29,24 +29,24 @@ from attncheck.ring.worker import packed_row, small_models
 from attncheck.ring.worker.packed_row import PackedRow
 
 if TYPE_CHECKING:
-    from attncheck.ring.worker.rank import Member
+    from attncheck.ring.worker.rank import RankContext
 
 DTYPE = torch.bfloat16
 
 
-def adapter(context: Member) -> None:
+def adapter(context: RankContext) -> None:
     """Measure every item, (attn_implementation, shape of model), over all ranks; rank 0 judges."""
-    from attncheck.ring.worker.rank import Lost
+    from attncheck.ring.worker.rank import RankFailed
 
     _stay_offline()
     check = AdapterCheck(context)
     for index, (implementation, shape) in enumerate(context.message["items"]):
-        context.say({"started": index})
+        context.send_if_leader({"started": index})
         try:
             run = check.measure(implementation, shape)
         except Exception as error:  # the peers may wait for us in a collective
-            raise Lost(message(error)) from error
-        context.say({"item": index, "answer": codec.plain(run)})
+            raise RankFailed(describe_exception(error)) from error
+        context.send_if_leader({"item": index, "answer": codec.plain(run)})
 
 
 def _stay_offline() -> None:
@@ -60,10 +60,10 @@ def _stay_offline() -> None:
 class AdapterCheck:
     """The adapter in this process, substituted once: a second substitution raises."""
 
-    def __init__(self, context: Member) -> None:
+    def __init__(self, context: RankContext) -> None:
         self.context, self.adapter_calls = context, 0
-        self.missing = context.agree(ring_package.find().missing)
-        self.substitution_error = context.agree("" if self.missing else self._substitute())
+        self.missing = context.agree_on_reason(ring_package.installed().missing)
+        self.substitution_error = context.agree_on_reason("" if self.missing else self._substitute())
         self.device = torch.device("cuda", torch.cuda.current_device()) if context.device.kind == "cuda" else "cpu"
         self.first_token, self.end_token = context.rank * SHARD, (context.rank + 1) * SHARD
 
@@ -74,8 +74,10 @@ class AdapterCheck:
             module: Any = sys.modules["ring_flash_attn.adapters.hf_adapter"]
             attention = module.llama3_flash_attn_varlen_func
         except BaseException as error:  # a damaged package may raise anything
-            cause = message(error.__context__) if error.__context__ is not None else ""
-            return message(error) + (f"; it hides {cause}" if cause not in ("", message(error)) else "")
+            cause = describe_exception(error.__context__) if error.__context__ is not None else ""
+            return describe_exception(error) + (
+                f"; it hides {cause}" if cause not in ("", describe_exception(error)) else ""
+            )
 
         def counting_attention(*args: Any, **kwargs: Any) -> Any:
             self.adapter_calls += 1
@@ -87,14 +89,14 @@ class AdapterCheck:
     def measure(self, implementation: str, shape: Shape) -> AdapterRun:
         """Return what the adapter does to a model; every rank of the group must call it with the same arguments."""
         ranks = self.context.world_size
-        run = AdapterRun(implementation, shape, "ok", ranks=ranks, shimmed_names=ring_package.put_back())
+        run = AdapterRun(implementation, shape, "ok", ranks=ranks, shimmed_names=ring_package.shimmed_names())
         if self.missing or self.substitution_error:
             outcome: Outcome = "skipped" if self.missing else "raised"
             return replace(run, outcome=outcome, reason=self.missing or self.substitution_error)
         model, selected, reason = small_models.select_model(
             shape, implementation, DTYPE, self.device, self.context.device.emulated
         )
-        reason = self.context.agree(reason)
+        reason = self.context.agree_on_reason(reason)
         if reason or model is None:
             return replace(run, outcome="skipped", reason=reason)
         run = replace(run, selected=selected, layers=model.config.num_hidden_layers)
@@ -110,7 +112,7 @@ class AdapterCheck:
             reaches=not torch.equal(logits[last_shard], with_other_shard[last_shard]),
             leaks=not torch.equal(logits[row.cu_seqlens[1] :], with_other_document[row.cu_seqlens[1] :]),
         )
-        return self._judge_errors(run, row, logits, gradients) if self.context.leads else run
+        return self._judge_errors(run, row, logits, gradients) if self.context.is_leader else run
 
     def _make_row(self) -> PackedRow:
         """Return a row of three documents: a short one, one from the first shard into the last, another short one."""

@@ -26,7 +26,7 @@ LINGER_SECONDS = 3600.0  # a failed rank waits to be stopped, so that its peers 
 
 
 @dataclass
-class Member:
+class RankContext:
     """What a task gets on one rank: its rank, process group, store, device, the job's message and the mailbox."""
 
     rank: int
@@ -36,28 +36,28 @@ class Member:
     device: Device
     message: dict[str, Any]
     mailbox: Mailbox
-    agreed: int = 0  # how often the ranks have agreed on something
+    agreements: int = 0  # how often the ranks have agreed on something
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this is rank 0, which sends documents for the group."""
         return self.rank == 0
 
-    def say(self, document: dict[str, Any]) -> None:
+    def send_if_leader(self, document: dict[str, Any]) -> None:
         """Send a document to the parent process, on rank 0 alone."""
-        if self.leads:
+        if self.is_leader:
             self.mailbox.post(document)
 
-    def agree(self, reason: str) -> str:
+    def agree_on_reason(self, reason: str) -> str:
         """Return the first reason against an item that any rank has, "" where none: all ranks must act alike.
 
         Through the store, not by a collective of objects, which wants numpy.
         """
-        self.agreed += 1
-        reasons = self.shared(f"agree/{self.agreed}", reason)
+        self.agreements += 1
+        reasons = self.all_gather_text(f"agree/{self.agreements}", reason)
         return next((reason for reason in reasons if reason), "")
 
-    def shared(self, key: str, text: str) -> list[str]:
+    def all_gather_text(self, key: str, text: str) -> list[str]:
         """Return every rank's `text` under `key`, in the order of ranks; returns when all ranks have set it."""
         names = [f"{key}/{rank}" for rank in range(self.world_size)]
         self.store.set(names[self.rank], text)
@@ -66,7 +66,7 @@ class Member:
         return [self.store.get(name).decode() for name in names]
 
 
-class Lost(Exception):
+class RankFailed(Exception):
     """This rank cannot go on; the message says why."""
 
 
@@ -92,12 +92,12 @@ def main(folder: str) -> None:
     os._exit(0)
 
 
-def _report_failure(error: BaseException, mailbox: Mailbox, context: Member | None) -> None:
+def _report_failure(error: BaseException, mailbox: Mailbox, context: RankContext | None) -> None:
     """Report why this rank cannot go on: to the parent, and under an outside launcher to rank 0."""
-    from attncheck.attention.device import message
+    from attncheck.attention.device import describe_exception
     from attncheck.ring.worker.heartbeat import report_fault
 
-    reason = str(error) if isinstance(error, Lost) else message(error)
+    reason = str(error) if isinstance(error, RankFailed) else describe_exception(error)
     mailbox.post_fault(reason)
     if context is not None and context.message["joined"]:
         report_fault(context.store, context.rank, reason)
@@ -118,11 +118,11 @@ def _is_launched_by_us(folder: str) -> bool:
     return os.environ.get("TORCHELASTIC_RUN_ID") == Path(folder).name
 
 
-def _join_group(rank: int, world_size: int, message: dict[str, Any], mailbox: Mailbox) -> Member:
+def _join_group(rank: int, world_size: int, message: dict[str, Any], mailbox: Mailbox) -> RankContext:
     """Open the device and join the group of all ranks. Raises `RankFailed`."""
     import torch
 
-    from attncheck.attention.device import device_of
+    from attncheck.attention.device import prepare_device
     from attncheck.ring.worker.rendezvous import RendezvousFailed, rendezvous
 
     torch.set_num_threads(message["threads"])
@@ -145,16 +145,16 @@ def _join_group(rank: int, world_size: int, message: dict[str, Any], mailbox: Ma
             kind, rank, world_size, message["rendezvous_seconds"], message["seconds"], message["sequence"]
         )
     except RendezvousFailed as error:
-        raise Lost(str(error)) from None
+        raise RankFailed(str(error)) from None
     if message["joined"]:
         from attncheck.ring.worker.heartbeat import start_heartbeat
 
         start_heartbeat(store, rank, mailbox)
-    device = replace(device_of(kind), ranks=world_size, emulated=bool(message.get("emulate")))
-    context = Member(rank, world_size, group, store, device, message, mailbox)
+    device = replace(prepare_device(kind), ranks=world_size, emulated=bool(message.get("emulate")))
+    context = RankContext(rank, world_size, group, store, device, message, mailbox)
     device_document = {"kind": kind, "name": device.name, "torch": torch.__version__}
     device_document["shimmed_names"] = _shimmed_names() if message.get("shim", True) else []
-    context.say({"ready": device_document, "facts": facts})
+    context.send_if_leader({"ready": device_document, "facts": facts})
     return context
 
 
@@ -165,4 +165,4 @@ def _shimmed_names() -> list[str]:
         ring_package.load()
     except Exception:  # the package's own backends report it
         return []
-    return list(ring_package.put_back())
+    return list(ring_package.shimmed_names())

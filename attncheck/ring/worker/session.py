@@ -9,55 +9,55 @@ from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend
 from attncheck.attention.calls import ring_package
-from attncheck.attention.device import message
+from attncheck.attention.device import describe_exception
 from attncheck.core.cases import Case
 from attncheck.core.results.verdicts import Run
 from attncheck.core.sharding import owner
-from attncheck.measure.worker.session import Session
+from attncheck.measure.worker.session import ParitySession
 from attncheck.ring.worker.gathered import as_single_device
 
 if TYPE_CHECKING:
-    from attncheck.ring.worker.rank import Member
+    from attncheck.ring.worker.rank import RankContext
 
 
 def _import_error(backend: Backend) -> str:
     """Return why the package of a backend cannot be imported here ("": it can); each case would lose a group by it."""
-    if backend.package != ring_package.NAME:
+    if backend.package != ring_package.DISTRIBUTION:
         return ""
     try:
         ring_package.load()
     except BaseException as error:  # a damaged package may raise anything
-        return f"import ring_flash_attn raises {message(error)}"
+        return f"import ring_flash_attn raises {describe_exception(error)}"
     return ""
 
 
 class RankSession:
     """One backend that a group of ranks measures, case after case."""
 
-    def __init__(self, backend: Backend, context: Member, others: Sequence[Backend] = ()) -> None:
+    def __init__(self, backend: Backend, context: RankContext, others: Sequence[Backend] = ()) -> None:
         self.backend, self.context = backend, context
-        self.import_error = context.agree(_import_error(backend))
+        self.import_error = context.agree_on_reason(_import_error(backend))
         single_device = as_single_device(backend, context.rank, context.group)
         if context.device.kind != "cuda":
             single_device = replace(single_device, kernel_pattern="")  # plain torch has no backend's kernels
-        self._session = Session(
+        self._session = ParitySession(
             single_device,
             context.device,
             others,
             math.inf,
-            judging=context.leads,
-            watching=context.device.kind == "cuda",
+            judges=context.is_leader,
+            traces_kernels=context.device.kind == "cuda",
         )
 
     def measure(self, case: Case) -> Run:
         """Return what the backend does with `case`; every rank of the group must call it with the same case."""
-        run = self._session.preflight(case)
+        run = self._session.check_case(case)
         if self.import_error and run.outcome == "ok":
             return replace(run, outcome="raised", reason=self.import_error)
-        reason = self.context.agree("" if run.outcome == "ok" else run.reason)
+        reason = self.context.agree_on_reason("" if run.outcome == "ok" else run.reason)
         if reason:
             return replace(run, outcome=run.outcome if run.outcome != "ok" else "skipped", reason=reason)
-        run = self._session.attempt(run)
+        run = self._session.run_case(run)
         sharding = self.backend.sharding
         assert sharding is not None
         scores = tuple(replace(s, rank=owner(sharding, case, s.token)) for s in run.scores)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from attncheck.attention.device import message
+from attncheck.attention.device import describe_exception
 from attncheck.core.results.hf_adapter import HOOKED, WINDOWS, Shape
 
 VOCABULARY = 64
@@ -49,7 +49,7 @@ def select_model(
             actual = model.config._attn_implementation
             return model, "" if actual == implementation else f"transformers made it {actual}", ""
         except (ImportError, ValueError, OSError, RuntimeError) as error:
-            refusal = message(error)
+            refusal = describe_exception(error)
             if implementation != HOOKED or shape != "sinks":
                 return None, "", refusal
     if not hasattr(transformers.modeling_utils, "ALL_ATTENTION_FUNCTIONS"):

@@ -12,14 +12,14 @@ from attncheck.core.results.verdicts import Mode, Run
 
 if TYPE_CHECKING:
     from attncheck.ring.worker.session import RankSession
-from attncheck.ring.worker.rank import Lost, Member
+from attncheck.ring.worker.rank import RankContext, RankFailed
 
 # ring-flash-attn merges blocks in a torch.jit.script function (ring_flash_attn/utils.py), which is compiled anew after
 # its first calls: those have other bits than all later ones, in every process alike.
 WARM_UP_CALLS = 3
 
 
-def parity(context: Member) -> None:
+def parity(context: RankContext) -> None:
     """Measure every item with its backend, over all ranks; rank 0 judges."""
     from attncheck.ring.worker.session import RankSession
 
@@ -27,18 +27,18 @@ def parity(context: Member) -> None:
     sessions: dict[str, RankSession] = {}
     for index, case, backend in _iter_items(context, backends_by_name):
         session = sessions.setdefault(backend.name, RankSession(backend, context, tuple(backends_by_name.values())))
-        context.say({"item": index, "answer": codec.plain(measure_case(session, case))})
+        context.send_if_leader({"item": index, "answer": codec.plain(measure_case(session, case))})
 
 
 def measure_case(session: RankSession, case: Case) -> Run:
     """Return the run of a case by a scheme. Raises `RankFailed` where it raised here: peers wait in a collective."""
     run = session.measure(case)
     if run.outcome in ("raised", "out_of_memory") and not session.import_error:
-        raise Lost(run.reason)
+        raise RankFailed(run.reason)
     return run
 
 
-def determinism(context: Member) -> None:
+def determinism(context: RankContext) -> None:
     """Repeat every item, a case and a mode, and compare the outputs of all ranks bit by bit."""
     from attncheck.measure.worker.repeats import Repeater
     from attncheck.ring.worker.gathered import as_single_device
@@ -50,17 +50,17 @@ def determinism(context: Member) -> None:
         repeater = Repeater(single_device, context.device, context.message["repeats"], WARM_UP_CALLS)
         repeats = repeater.measure(_read_cases(context.message)[case_name], cast(Mode, mode))
         if repeats.outcome in ("raised", "out_of_memory"):
-            raise Lost(repeats.reason)
-        context.say({"item": index, "answer": codec.plain(repeats)})
+            raise RankFailed(repeats.reason)
+        context.send_if_leader({"item": index, "answer": codec.plain(repeats)})
 
 
-def _iter_items(context: Member, backends_by_name: dict[str, Backend], names_only: bool = False) -> Any:
+def _iter_items(context: RankContext, backends_by_name: dict[str, Backend], names_only: bool = False) -> Any:
     """Yield (index, case or its name, backend) of each item, after sending that it has started."""
     cases = {} if names_only else _read_cases(context.message)
     for index, (backend, name) in enumerate(context.message["items"]):
         if backend not in backends_by_name:
-            raise Lost(f"{backend} is not known here")
-        context.say({"started": index})
+            raise RankFailed(f"{backend} is not known here")
+        context.send_if_leader({"started": index})
         yield index, name if names_only else cases[name], backends_by_name[backend]
 
 

@@ -10,9 +10,6 @@ QUICK_BASE = "sdpa_flash"  # repeated often: the quicker kernel
 BACKEND_TEMPLATE = """
 from attncheck.attention.backends import sdpa_flash, sdpa_math
 
-def call(case):
-    return sdpa_math.call(case)
-
 def right(inputs, deterministic):
     return {base}.run(inputs, deterministic)
 
@@ -21,7 +18,7 @@ SETTINGS |= {settings}
 def run(inputs, deterministic):
 {body}
 
-BACKEND = Backend("{name}", "planted by selftest", "planted", Installed, {base}.refuse, run, call, **SETTINGS)
+BACKEND = Backend("{name}", "planted by selftest", "planted", Installed, {base}.refuse, run, **SETTINGS)
 """
 
 

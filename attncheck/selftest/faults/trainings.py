@@ -86,8 +86,8 @@ def checkpoint(function, *args, **kwargs):
 module.checkpoint = checkpoint
 """
 COUNTS_PADDING = """
-genuine = module.chunked
-module.chunked = lambda logits, labels: genuine(logits, labels.clamp(min=0))
+genuine = module.chunked_cross_entropy
+module.chunked_cross_entropy = lambda logits, labels: genuine(logits, labels.clamp(min=0))
 """
 LIGER_TEMPLATE = """
 import importlib
@@ -178,7 +178,7 @@ def break_checkpointing(sandbox: Sandbox) -> None:
 
 def count_padding(sandbox: Sandbox) -> None:
     """Let the chunked cross-entropy count ignored labels."""
-    add_import_hook(sandbox, "attncheck.smoke.worker.checks.cross_entropy", COUNTS_PADDING)
+    add_import_hook(sandbox, "attncheck.smoke.worker.losses", COUNTS_PADDING)
 
 
 def with_liger(epsilon_change: str) -> SandboxAction:

@@ -64,8 +64,8 @@ def _combine_changes(plan: Plan, needed: list[Change]) -> Change | None:
 
 def format_shim(name: str) -> str:
     """Return the lines of Python that put a name back where ring-flash-attn imports it from."""
-    if name == knowledge.SYMBOL:
-        return knowledge.SHIM
+    if name == knowledge.MOVED_SYMBOL:
+        return knowledge.SHIM_CODE
     return (
         "import transformers.modeling_flash_attention_utils as flash\n"
         f"flash.{name} = True  # before `import ring_flash_attn`"

@@ -179,8 +179,8 @@ def collect_attention_kernels(call: Callable[[], Any], device: torch.device) -> 
     """Return the names of attention kernels that a GPU ran during `call`, at most six; of a CPU none."""
     if device.type != "cuda":
         return ()
-    from attncheck.attention.kernel_trace import watch
+    from attncheck.attention.kernel_trace import trace_kernels
 
-    names = watch(call, "cuda")[1]
+    names = trace_kernels(call, "cuda")[1]
     attention_kernels = [name for name in names if re.search(r"flash|fmha|sdpa|attention|mha", name, re.IGNORECASE)]
     return tuple(dict.fromkeys(name.removeprefix("void ").split("<")[0][:120] for name in attention_kernels))[:6]

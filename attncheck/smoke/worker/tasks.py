@@ -92,7 +92,7 @@ def run_check(check: checks.SmokeCheck, make_testbed: Callable[[], Any]) -> Chec
     """Run a check on a testbed; an exception becomes the result's outcome. Raises `Unbuildable`, `BadData`."""
     import torch
 
-    from attncheck.attention.device import message, out_of_memory
+    from attncheck.attention.device import describe_exception, is_out_of_memory
     from attncheck.smoke.worker.data.fields import BadData
     from attncheck.smoke.worker.models.build import Unbuildable
 
@@ -103,9 +103,11 @@ def run_check(check: checks.SmokeCheck, make_testbed: Callable[[], Any]) -> Chec
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a model, a kernel, a compiler may raise anything
-        if out_of_memory(error):
-            return CheckResult(check.name, "out_of_memory", f"{message(error)}; try --max-length or --batch smaller")
-        return CheckResult(check.name, "raised", message(error))
+        if is_out_of_memory(error):
+            return CheckResult(
+                check.name, "out_of_memory", f"{describe_exception(error)}; try --max-length or --batch smaller"
+            )
+        return CheckResult(check.name, "raised", describe_exception(error))
     finally:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

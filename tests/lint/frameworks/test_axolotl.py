@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from attncheck.core.facts import Known
 from attncheck.core.job import Job
 from attncheck.lint.frameworks.axolotl import FRAMEWORK
-from attncheck.lint.names import table
+from attncheck.lint.names import load_table
 from tests import snapshots, wheels
 from tests.lint.framework_launches import (
     CORPUS,
@@ -49,7 +49,7 @@ def complete_config(more: str) -> str:
 
 
 def read_config_job(more: str, version: str = "0.19.0", **model: Any) -> Job:
-    snapshot = snapshots.model(snapshots.h200(), **model)
+    snapshot = snapshots.with_model(snapshots.h200(), **model)
     return FRAMEWORK.read(parse_launch(complete_config(more), "yaml"), version, snapshot)
 
 
@@ -179,17 +179,17 @@ def test_objections(version: str, more: str, consequence: str, fragment: str, va
     assert find_problem(read_config_job(valid, version), consequence, fragment) is None
     if problem.sets:
         fixed = parse_launch(rewrite_config(more, version, dict(problem.sets)), "yaml")
-        again = FRAMEWORK.read(fixed, version, snapshots.model(snapshots.h200()))
+        again = FRAMEWORK.read(fixed, version, snapshots.with_model(snapshots.h200()))
         assert find_problem(again, consequence, fragment) is None, "its own settings do not mend it"
 
 
 def test_gpus_that_an_implementation_asks_for() -> None:
-    old = snapshots.model(snapshots.gpus(snapshots.h200(), (8, 0)))
+    old = snapshots.with_model(snapshots.with_gpus(snapshots.h200(), (8, 0)))
     for name in ("fp8", "sage"):
         launch = parse_launch(CONFIG + f"attn_implementation: {name}\n", "yaml")
         assert (find_problem(FRAMEWORK.read(launch, "0.19.0", old), "refuses", name) is None) == (name == "sage")
         assert find_problem(FRAMEWORK.read(launch, "0.19.0", snapshots.h200()), "refuses", name) is None
-    volta = snapshots.gpus(snapshots.h200(), (7, 0))
+    volta = snapshots.with_gpus(snapshots.h200(), (7, 0))
     sage = parse_launch(CONFIG + "attn_implementation: sage\n", "yaml")
     assert find_problem(FRAMEWORK.read(sage, "0.19.0", volta), "refuses", "sm_70") is not None
     sdpa = parse_launch(CONFIG + "attn_implementation: sdpa\nsample_packing: true\n", "yaml")
@@ -198,7 +198,7 @@ def test_gpus_that_an_implementation_asks_for() -> None:
 
 
 def test_flash_attention_4_takes_the_place_where_it_is_installed() -> None:
-    with_four = snapshots.package(snapshots.h200(), "flash-attn-4", "4.0.0")
+    with_four = snapshots.with_package(snapshots.h200(), "flash-attn-4", "4.0.0")
     launch = parse_launch(CONFIG + FLASH_PACKING, "yaml")
     job = FRAMEWORK.read(launch, "0.19.0", with_four)
     assert job.plan.attn_implementation == "flash_attention_4" and find_problem(job, "replaces", "FlashAttention 4")
@@ -390,7 +390,7 @@ def test_the_table_of_names_says_what_the_wheel_says() -> None:
     from tests.lint.tools.names_axolotl import read_base_fields
 
     fields = read_base_fields(read_archive(wheel.path, "axolotl"))
-    known = {name: spans[-1] for name, spans in table("axolotl")["names"].items() if spans[-1][1] == "0.19.0"}
+    known = {name: spans[-1] for name, spans in load_table("axolotl")["names"].items() if spans[-1][1] == "0.19.0"}
     assert {name: row[2:] for name, row in known.items()} == fields
 
 

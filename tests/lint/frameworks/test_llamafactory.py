@@ -18,7 +18,7 @@ from attncheck.lint.frameworks.llamafactory import FRAMEWORK
 from attncheck.lint.frameworks.llamafactory.tables import load_parser_options
 from tests import wheels
 from tests.lint.frameworks.test_trl import correct, parse_launch, summarize_problems
-from tests.snapshots import h200, h200x2, model, package, without
+from tests.snapshots import h200, h200x2, with_model, with_package, without_packages
 
 LAUNCHES = Path(__file__).parents[2] / "data" / "launch" / "llamafactory"
 YAML_HEAD = "model_name_or_path: a/b\nstage: sft\ndo_train: true\nfinetuning_type: full\n"
@@ -26,7 +26,7 @@ YAML_HEAD = "model_name_or_path: a/b\nstage: sft\ndo_train: true\nfinetuning_typ
 
 def make_snapshot(version: str = "5.5.4") -> Snapshot:
     """Return one H200 with flash-attn and a transformers that LLaMA-Factory 0.9.5 takes."""
-    return package(h200(), "transformers", version)
+    return with_package(h200(), "transformers", version)
 
 
 def read_job(text: str, version: str = "0.9.5", snapshot: Snapshot | None = None) -> Job:
@@ -51,26 +51,26 @@ def test_attention() -> None:
     assert summarize_problems(read_job("flash_attn: fa3", "0.9.3")) == [("refuses", "flash_attn")], (
         "no choice of that release"
     )
-    missing = read_job("flash_attn: fa2", snapshot=without(make_snapshot(), "flash-attn"))
+    missing = read_job("flash_attn: fa2", snapshot=without_packages(make_snapshot(), "flash-attn"))
     assert missing.plan.attn_implementation == "" and [problem.consequence for problem in missing.problems] == [
         "replaces"
     ]
-    gemma = model(without(make_snapshot(), "flash-attn"), model_type="gemma2")
+    gemma = with_model(without_packages(make_snapshot(), "flash-attn"), model_type="gemma2")
     assert read_job("", snapshot=gemma).plan.attn_implementation == "eager"
     assert (
-        read_job("", snapshot=model(make_snapshot(), model_type="gemma2")).plan.attn_implementation
+        read_job("", snapshot=with_model(make_snapshot(), model_type="gemma2")).plan.attn_implementation
         == "flash_attention_2"
     )
 
 
 def test_gpt_oss() -> None:
-    oss = model(make_snapshot(), model_type="gpt_oss")
+    oss = with_model(make_snapshot(), model_type="gpt_oss")
     assert [problem.consequence for problem in read_job("flash_attn: fa3", snapshot=oss).problems] == ["refuses"]
-    old = package(oss, "transformers", "4.57.1")
+    old = with_package(oss, "transformers", "4.57.1")
     assert not read_job("", snapshot=old).problems
     assert read_job("", snapshot=old).plan.attn_implementation == "kernels-community/vllm-flash-attn3"
     assert [
-        problem.consequence for problem in read_job("", snapshot=package(oss, "transformers", "4.55.4")).problems
+        problem.consequence for problem in read_job("", snapshot=with_package(oss, "transformers", "4.55.4")).problems
     ] == ["refuses"]
 
 
@@ -106,17 +106,19 @@ def test_neat_packing_by_version() -> None:
     assert not summarize_problems(read_job(text, "0.9.3", make_snapshot("4.52.4"))) and not summarize_problems(
         read_job(text, "0.9.4", make_snapshot("4.52.4"))
     )
-    refused = model(make_snapshot(), model_type="gemma4")
+    refused = with_model(make_snapshot(), model_type="gemma4")
     assert summarize_problems(read_job(text, snapshot=refused)) == [("refuses", "neat_packing,packing")]
 
 
 def test_recurrent_layers() -> None:
-    hybrid = model(make_snapshot(), model_type="qwen3_5", layer_types=("linear_attention", "full_attention"))
+    hybrid = with_model(make_snapshot(), model_type="qwen3_5", layer_types=("linear_attention", "full_attention"))
     neat = "neat_packing: true\nper_device_train_batch_size: 1\nflash_attn: "
     assert ("wrong", "packing") in summarize_problems(read_job(neat + "sdpa", snapshot=hybrid))
     assert [problem.consequence for problem in read_job(neat + "fa2", snapshot=hybrid).problems] == ["refuses"]
-    assert not summarize_problems(read_job(neat + "fa2", snapshot=package(hybrid, "flash-linear-attention", "0.4.1")))
-    next_ = model(make_snapshot(), model_type="qwen3_next", layer_types=("linear_attention",))
+    assert not summarize_problems(
+        read_job(neat + "fa2", snapshot=with_package(hybrid, "flash-linear-attention", "0.4.1"))
+    )
+    next_ = with_model(make_snapshot(), model_type="qwen3_next", layer_types=("linear_attention",))
     assert ("wrong", "packing") in summarize_problems(
         read_job(neat + "fa2", snapshot=next_)
     ) and not summarize_problems(read_job("", snapshot=next_))
@@ -124,10 +126,10 @@ def test_recurrent_layers() -> None:
 
 def test_the_rest() -> None:
     assert summarize_problems(
-        read_job("enable_liger_kernel: true", snapshot=model(make_snapshot(), model_type="deepseek_v3"))
+        read_job("enable_liger_kernel: true", snapshot=with_model(make_snapshot(), model_type="deepseek_v3"))
     ) == [("ignores", "liger")]
     assert not summarize_problems(
-        read_job("enable_liger_kernel: true", snapshot=model(make_snapshot(), model_type="qwen3"))
+        read_job("enable_liger_kernel: true", snapshot=with_model(make_snapshot(), model_type="qwen3"))
     )
     assert summarize_problems(read_job("pure_bf16: true\ndeepspeed: ds_z3_config.json")) == [
         ("refuses", "pure_bf16,bf16")
@@ -147,7 +149,7 @@ def test_processes() -> None:
     command = "llamafactory-cli train a.yaml"
     one_gpu = FRAMEWORK.read(parse_launch(command, files), "0.9.5", make_snapshot())
     assert [problem.consequence for problem in one_gpu.problems] == ["refuses"] and one_gpu.world_size == Known(1)
-    two_gpus = package(h200x2(), "transformers", "5.5.4")
+    two_gpus = with_package(h200x2(), "transformers", "5.5.4")
     assert not FRAMEWORK.read(parse_launch("FORCE_TORCHRUN=1 " + command, files), "0.9.5", make_snapshot()).problems
     assert FRAMEWORK.read(parse_launch(command, files), "0.9.5", two_gpus).world_size == Known(2)
     many = FRAMEWORK.read(
@@ -181,16 +183,16 @@ def test_written() -> None:
 @pytest.mark.parametrize("path", sorted(LAUNCHES.iterdir()), ids=lambda path: str(path.name))
 def test_the_corpus_is_read(path: Path) -> None:
     def read_beside(name: str) -> Source | None:
-        return launches.source_of(str(LAUNCHES / name)) if (LAUNCHES / name).exists() else None
+        return launches.read_source(str(LAUNCHES / name)) if (LAUNCHES / name).exists() else None
 
-    [launch] = launches.launches(launches.source_of(str(path)), read_beside)
+    [launch] = launches.find_launches(launches.read_source(str(path)), read_beside)
     assert FRAMEWORK.trainer(launch) and FRAMEWORK.model(launch)
     for version in ("0.9.0", "0.9.5"):
-        job = FRAMEWORK.read(launch, version, without(h200(), "transformers"))
-        text = correct(FRAMEWORK, launch, version, {}, without(h200(), "transformers"))
+        job = FRAMEWORK.read(launch, version, without_packages(h200(), "transformers"))
+        text = correct(FRAMEWORK, launch, version, {}, without_packages(h200(), "transformers"))
         source = launch.file or launch.source
-        again = launches.launches(Source(source.name, text, source.kind), read_beside)[0]
-        unknown_settings = FRAMEWORK.read(again, version, without(h200(), "transformers")).unknown_settings
+        again = launches.find_launches(Source(source.name, text, source.kind), read_beside)[0]
+        unknown_settings = FRAMEWORK.read(again, version, without_packages(h200(), "transformers")).unknown_settings
         assert not unknown_settings and job.plan.max_length in (1024, 2048)
 
 

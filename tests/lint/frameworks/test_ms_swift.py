@@ -16,7 +16,7 @@ from attncheck.core.facts import Known
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch
 from attncheck.lint.frameworks.ms_swift import FRAMEWORK
-from attncheck.lint.names import table
+from attncheck.lint.names import load_table
 from tests import snapshots, wheels
 from tests.lint.framework_launches import (
     CORPUS,
@@ -39,12 +39,12 @@ QWEN3_NEXT = {**QWEN3_5, "model_type": "qwen3_next"}
 
 def read_command_job(more: str, version: str = "4.6.0", command: str = COMMAND, **model: Any) -> Job:
     launch = parse_launch(command + more, "command", {"c.yaml": "model: x\ntuner_type: lora\n"})
-    return FRAMEWORK.read(launch, version, snapshots.model(snapshots.h200(), **model))
+    return FRAMEWORK.read(launch, version, snapshots.with_model(snapshots.h200(), **model))
 
 
 def rewrite_command(more: str, version: str, sets: dict[str, str], command: str = COMMAND, **model: Any) -> str:
     launch = parse_launch(command + more, "command")
-    job = FRAMEWORK.read(launch, version, snapshots.model(snapshots.h200(), **model))
+    job = FRAMEWORK.read(launch, version, snapshots.with_model(snapshots.h200(), **model))
     return apply_edits(launch, FRAMEWORK.write(launch, job, sets))["command line"]
 
 
@@ -225,17 +225,17 @@ def test_objections(
 def test_sdpa_has_no_ring() -> None:
     """Only where packing does not ask for flash before: the model in a release that packs by another name."""
     launch = parse_launch(COMMAND + " --attn_impl sdpa --padding_free true --sequence_parallel_size 4", "command")
-    job = FRAMEWORK.read(launch, "4.6.0", snapshots.model(snapshots.h200(), **TWO_KV_HEADS))
+    job = FRAMEWORK.read(launch, "4.6.0", snapshots.with_model(snapshots.h200(), **TWO_KV_HEADS))
     assert find_problem(job, "refuses", "which sdpa does not have") is not None
-    undivided = FRAMEWORK.read(launch, "4.6.0", snapshots.model(snapshots.h200()))
+    undivided = FRAMEWORK.read(launch, "4.6.0", snapshots.with_model(snapshots.h200()))
     assert find_problem(undivided, "refuses", "which sdpa does not have") is None, "four key/value heads: Ulysses alone"
 
 
 def test_qwen3_5_asks_for_flash_linear_attention() -> None:
-    with_it = snapshots.package(snapshots.h200(), "flash-linear-attention", "0.5.2")
+    with_it = snapshots.with_package(snapshots.h200(), "flash-linear-attention", "0.5.2")
     launch = parse_launch(COMMAND + FLASH_PACKING, "command")
     for snapshot, is_valid in ((snapshots.h200(), False), (with_it, True)):
-        job = FRAMEWORK.read(launch, "4.6.0", snapshots.model(snapshot, **QWEN3_5))
+        job = FRAMEWORK.read(launch, "4.6.0", snapshots.with_model(snapshot, **QWEN3_5))
         assert (find_problem(job, "refuses", "flash-linear-attention is not installed") is None) == is_valid
         assert find_problem(job, "wrong") is None
 
@@ -389,11 +389,11 @@ def test_the_table_of_names_says_what_the_wheel_says(version: str) -> None:
     except (subprocess.SubprocessError, OSError, IndexError):
         pytest.skip("no wheel to be had")
     fields = read_fields(read_archive(wheel.path, "swift"), (NEW_PATHS if version[0] == "4" else OLD_PATHS)["sft"])
-    releases = table("ms_swift")["versions"]
+    releases = load_table("ms_swift")["versions"]
     position = releases.index(version)
     known = {
         name: span[2:]
-        for name, spans in table("ms_swift")["names"].items()
+        for name, spans in load_table("ms_swift")["names"].items()
         for span in spans
         if releases.index(span[0]) <= position <= releases.index(span[1])
     }

@@ -45,21 +45,21 @@ def command_source(text: str) -> Source:
 
 
 def parse_launch(source: Source) -> Launch:
-    matches = [launch for launch in launches.launches(source, lambda _: None) if openrlhf.find_trainer(launch)]
+    matches = [launch for launch in launches.find_launches(source, lambda _: None) if openrlhf.find_trainer(launch)]
     assert len(matches) == 1
     return matches[0]
 
 
 def read_job(text: str | Source, version: str = NEWEST, snapshot: Snapshot | None = None) -> Job:
     source = command_source(text) if isinstance(text, str) else text
-    return openrlhf.read_job(parse_launch(source), version, snapshot or s.without(s.h200(), "transformers"))
+    return openrlhf.read_job(parse_launch(source), version, snapshot or s.without_packages(s.h200(), "transformers"))
 
 
 def correct_source(
     source: Source, version: str, sets: Mapping[str, str] = NO_SETTINGS, snapshot: Snapshot | None = None
 ) -> Source:
     job = read_job(source, version, snapshot)
-    return replace(source, text=editing.applied(source, openrlhf.write_settings(parse_launch(source), job, sets)))
+    return replace(source, text=editing.apply_edits(source, openrlhf.write_settings(parse_launch(source), job, sets)))
 
 
 def write_to_command(text: str, version: str, **sets: str) -> str:
@@ -224,7 +224,7 @@ def test_the_command_line_itself_refuses_what_is_said_to_be_refused() -> None:
 
 
 def test_models_that_cannot_be_packed_or_fused() -> None:
-    hybrid = s.model(s.h200(), model_type="qwen3_next", layer_types=("linear_attention", "full_attention"))
+    hybrid = s.with_model(s.h200(), model_type="qwen3_next", layer_types=("linear_attention", "full_attention"))
     assert find_problems(
         read_job(f"{SFT} --ds.packing_samples", snapshot=hybrid), "wrong", "linear_attention layers carry state"
     )
@@ -232,16 +232,16 @@ def test_models_that_cannot_be_packed_or_fused() -> None:
     sets = find_problems(ring_job, "wrong", "carry state")[0].sets
     assert sets == {"packing": "off", "ring_size": "1", "--train.dynamic_batch_enable": DROP}
     assert not find_problems(read_job(SFT, snapshot=hybrid), "wrong", "carry state")
-    vision = s.model(s.h200(), towers=(Tower("vision_config", 16, 64),))
+    vision = s.with_model(s.h200(), towers=(Tower("vision_config", 16, 64),))
     fused = f"{SFT} --ds.use_liger_kernel"
     assert find_problems(read_job(fused, snapshot=vision), "refuses", "vision_config")
-    assert not find_problems(read_job(fused, snapshot=s.model(s.h200(), towers=())), "refuses", "vision_config")
+    assert not find_problems(read_job(fused, snapshot=s.with_model(s.h200(), towers=())), "refuses", "vision_config")
     assert not find_problems(read_job(f"{SFT} --use_liger_kernel", "0.9.9", vision), "refuses", "vision_config")
 
 
 def test_what_is_installed_decides() -> None:
-    old = s.package(s.package(s.h200(), "deepspeed", "0.16.3"), "vllm", "0.10.0")
-    new = s.package(s.package(s.h200(), "deepspeed", "0.19.6"), "vllm", "0.29.0")
+    old = s.with_package(s.with_package(s.h200(), "deepspeed", "0.16.3"), "vllm", "0.10.0")
+    new = s.with_package(s.with_package(s.h200(), "deepspeed", "0.19.6"), "vllm", "0.29.0")
     corrected = f"{GRPO} --algo.advantage.is_correction_level token"
     sleeping = f"{GRPO} --train.colocate_all --ds.enable_sleep --actor.optim muon"
     for text, part in (
@@ -252,7 +252,7 @@ def test_what_is_installed_decides() -> None:
     ):
         assert find_problems(read_job(text, snapshot=old), "refuses", part)
         assert not find_problems(read_job(text, snapshot=new), "refuses", part.rpartition(" ")[0])
-    reads_it = s.package(s.h200(), "transformers", "4.53.3")
+    reads_it = s.with_package(s.h200(), "transformers", "4.53.3")
     job = read_job(f"{SFT} --train.full_determinism_enable", snapshot=reads_it)
     assert not find_problems(job, "ignores", "deterministic_g")
 
@@ -281,7 +281,7 @@ def test_trainers_are_recognised() -> None:
     }.items():
         assert openrlhf.find_trainer(parse_launch(command_source(text))) == trainer
     for text in ("python train_sft.py", "python -m openrlhf.cli.serve_rm", "torchrun train.py", ""):
-        candidates = launches.launches(command_source(text), lambda _: None)
+        candidates = launches.find_launches(command_source(text), lambda _: None)
         assert [launch for launch in candidates if openrlhf.find_trainer(launch)] == []
     kto = read_job("deepspeed --module openrlhf.cli.train_kto --bf16")
     assert "0.9.5 is the last release" in kto.problems[0].message
@@ -503,13 +503,13 @@ def test_nothing_that_is_written_makes_it_fail() -> None:
     for _ in range(250):
         line = " ".join(draw.choice(words if draw.random() < 0.8 else odd) for _ in range(draw.randint(0, 12)))
         source = command_source(f"python -m openrlhf.cli.train_{draw.choice(['sft', 'ppo_ray', 'rm', 'kto'])} {line}")
-        for launch in launches.launches(source, lambda _: None):
+        for launch in launches.find_launches(source, lambda _: None):
             if openrlhf.find_trainer(launch):
                 version = draw.choice([FLAT, NEWEST, "0.5.0", "0.4.0", "main", "99"])
                 job = openrlhf.read_job(launch, version, s.h200())
                 edits = openrlhf.write_settings(
                     launch, job, {"packing": "off", "ring_size": "1", "liger": "on", "precision": "fp16"}
                 )
-                editing.applied(source, edits)
+                editing.apply_edits(source, edits)
                 jobs += 1
     assert jobs > 150

@@ -24,7 +24,7 @@ from attncheck.lint.frameworks.transformers import FRAMEWORK as TRAINER
 from attncheck.lint.frameworks.trl import FRAMEWORK as TRL
 from attncheck.lint.frameworks.trl import tables
 from tests import wheels
-from tests.snapshots import h200, h200x2, laptop, model, package
+from tests.snapshots import h200, h200x2, laptop, with_model, with_package
 
 LAUNCHES = Path(__file__).parents[2] / "data" / "launch"
 SFT_COMMAND = "trl sft --model_name_or_path a/b --dataset_name c "
@@ -37,7 +37,7 @@ def parse_launch(text: str, files: Mapping[str, str] | None = None, name: str = 
     def read(path: str) -> Source | None:
         return Source(path, files[path], "yaml") if files and path in files else None
 
-    return launches.launches(Source(name, text, kinds[name[-4:] if name[-3:] != ".sh" else ".sh"]), read)[0]
+    return launches.find_launches(Source(name, text, kinds[name[-4:] if name[-3:] != ".sh" else ".sh"]), read)[0]
 
 
 def read_job(
@@ -61,7 +61,7 @@ def correct(framework: Framework, launch: Launch, version: str, sets: Mapping[st
     job = framework.read(launch, version, snapshot)
     source = launch.file or launch.source
     edits = [edit for edit in framework.write(launch, job, sets) if edit.source == source.name]
-    return editing.applied(source, edits)
+    return editing.apply_edits(source, edits)
 
 
 def test_names_by_version() -> None:
@@ -76,7 +76,7 @@ def test_names_by_version() -> None:
         ("--max_lenght", (), "--max_length"),
     ]
     assert job.unknown_settings[0].since == "trl 0.20.0" and job.plan.max_length == 512 and job.plan.precision == "bf16"
-    old = package(h200(), "transformers", "4.46.3")
+    old = with_package(h200(), "transformers", "4.46.3")
     assert not read_job(
         SFT_COMMAND + "--max_seq_length 512 --torch_dtype bfloat16 --evaluation_strategy no", "0.19.0", old
     ).unknown_settings
@@ -162,7 +162,7 @@ def test_context_parallelism() -> None:
 
 
 def test_vision_models() -> None:
-    pictures = model(h200(), towers=(object(),))
+    pictures = with_model(h200(), towers=(object(),))
     assert ("refuses", "packing") in summarize_problems(read_job(SFT_COMMAND + "--packing", "1.9.2", pictures))
     assert ("refuses", "packing") not in summarize_problems(read_job(SFT_COMMAND + "--packing", "1.10.0", pictures)), (
         "it asks the dataset since"
@@ -172,14 +172,14 @@ def test_vision_models() -> None:
 
 
 def test_recurrent_layers() -> None:
-    hybrid = model(h200(), model_type="qwen3_next", layer_types=("linear_attention", "full_attention"))
+    hybrid = with_model(h200(), model_type="qwen3_next", layer_types=("linear_attention", "full_attention"))
     flash = SFT_COMMAND + "--packing --attn_implementation flash_attention_2"
     assert ("wrong", "packing") in summarize_problems(read_job(flash, "1.15.0", hybrid))
     silent = read_job(flash, "1.16.0", hybrid)  # transformers 5.17 and no kernels
     assert [problem.consequence for problem in silent.problems] == ["wrong"]
-    raising = read_job(flash, "1.16.0", package(hybrid, "transformers", "5.23.0"))
+    raising = read_job(flash, "1.16.0", with_package(hybrid, "transformers", "5.23.0"))
     assert [problem.consequence for problem in raising.problems] == ["refuses"]
-    kernels = package(package(hybrid, "flash-linear-attention", "0.4.1"), "causal-conv1d", "1.5.0")
+    kernels = with_package(with_package(hybrid, "flash-linear-attention", "0.4.1"), "causal-conv1d", "1.5.0")
     assert not read_job(flash, "1.16.0", kernels).problems
     assert not read_job(SFT_COMMAND, "1.15.0", hybrid).problems
 
@@ -259,14 +259,14 @@ def test_the_trainer_of_ones_own() -> None:
 @pytest.mark.parametrize("path", sorted(LAUNCHES.glob("trl/*")) + sorted(LAUNCHES.glob("transformers/*")), ids=str)
 def test_the_corpus_is_read(path: Path) -> None:
     framework = TRL if path.parent.name == "trl" else TRAINER
-    [launch] = launches.launches(launches.source_of(str(path)), lambda name: None)
+    [launch] = launches.find_launches(launches.read_source(str(path)), lambda name: None)
     assert framework.trainer(launch)
     for version in ("0.9.6", "0.19.1", "1.16.0") if framework is TRL else ("4.40.2", "5.23.0"):
-        snapshot = package(h200(), "transformers", "4.46.3" if version[0] in "04" else "5.23.0")
+        snapshot = with_package(h200(), "transformers", "4.46.3" if version[0] in "04" else "5.23.0")
         job = framework.read(launch, version, snapshot)
         text = correct(framework, launch, version, {}, snapshot)
         source = replace(launch.source, text=text)
-        again = framework.read(launches.launches(source, lambda name: None)[0], version, snapshot)
+        again = framework.read(launches.find_launches(source, lambda name: None)[0], version, snapshot)
         assert not again.unknown_settings and job.plan.max_length > 0
 
 
@@ -295,7 +295,7 @@ def test_the_real_parser_agrees() -> None:
         wheel = wheels.fetch("trl", "1.16.0")
     except (subprocess.SubprocessError, OSError, IndexError):
         pytest.skip("the wheel of trl cannot be had")
-    snapshot = package(h200(), "transformers", transformers.__version__)
+    snapshot = with_package(h200(), "transformers", transformers.__version__)
     texts = [path.read_text() for path in sorted(LAUNCHES.glob("trl/*sft*.sh")) if "vlm" not in path.name]
     texts += [
         SFT_COMMAND + options for options in ("--bf16 --packing", "--max_lenght 3", "--packi", "--packing_strategy ffd")

@@ -45,7 +45,7 @@ VALID = (
 
 
 def read_launch(text: str, kind: Any = "shell", name: str = "run.sh") -> Launch:
-    [launch] = launches.launches(Source(name, text, kind), lambda path: None)
+    [launch] = launches.find_launches(Source(name, text, kind), lambda path: None)
     return launch
 
 
@@ -56,7 +56,7 @@ def read_job(text: str, version: str = "0.9.1", snapshot: Snapshot | None = None
 def write_settings(text: str, version: str = "0.9.1", sets: Mapping[str, str] = {}, kind: Any = "shell") -> str:
     launch = read_launch(text, kind)
     job = FRAMEWORK.read(launch, version, snapshots.h200())
-    return editing.applied(launch.source, FRAMEWORK.write(launch, job, sets))
+    return editing.apply_edits(launch.source, FRAMEWORK.write(launch, job, sets))
 
 
 def find_problems(text: str, version: str = "0.9.1", snapshot: Snapshot | None = None) -> tuple[SettingProblem, ...]:
@@ -144,7 +144,7 @@ def test_corrected_commands_compose_where_the_originals_did_not(
         job = FRAMEWORK.read(launch, release, snapshots.h200())
         edits = FRAMEWORK.write(launch, job, {})
         assert bool(edits) == bool(job.unknown_settings), script.name
-        corrected = read_launch(editing.applied(launch.source, edits))
+        corrected = read_launch(editing.apply_edits(launch.source, edits))
         assert FRAMEWORK.read(corrected, release, snapshots.h200()).unknown_settings == (), script.name
         jobs.append(job)
         before.append(hydra_job(launch, release, config_folders[release]))
@@ -327,9 +327,9 @@ def test_the_critic_is_flash_attention_2() -> None:
     assert find_problems(gae) == ()
     [problem] = find_problems(sdpa)
     assert problem.consequence == "replaces" and problem.mild
-    [refused] = find_problems(sdpa, snapshot=snapshots.without(snapshots.h200(), "flash-attn"))
+    [refused] = find_problems(sdpa, snapshot=snapshots.without_packages(snapshots.h200(), "flash-attn"))
     assert refused.consequence == "refuses" and not refused.mild
-    [volta] = find_problems(sdpa, snapshot=snapshots.gpus(snapshots.h200(), *[(7, 0)] * 8))
+    [volta] = find_problems(sdpa, snapshot=snapshots.with_gpus(snapshots.h200(), *[(7, 0)] * 8))
     assert volta.consequence == "refuses"
     assert find_problems(f"{sdpa} critic.enable=False") == ()
     [size] = find_problems(f"{gae} critic.{ULYSSES_SIZE}=2 critic.model.use_remove_padding=False")
@@ -337,12 +337,12 @@ def test_the_critic_is_flash_attention_2() -> None:
 
 
 def test_models_that_ulysses_or_packing_spoils() -> None:
-    oss = snapshots.model(snapshots.h200(), model_type="gpt_oss", sinks=True)
+    oss = snapshots.with_model(snapshots.h200(), model_type="gpt_oss", sinks=True)
     assert [problem.consequence for problem in find_problems(f"{VALID} {ACTOR}.{ULYSSES_SIZE}=2", snapshot=oss)] == [
         "wrong"
     ]
     assert find_problems(VALID, snapshot=oss) == ()
-    hybrid = snapshots.model(snapshots.h200(), model_type="qwen3_next")
+    hybrid = snapshots.with_model(snapshots.h200(), model_type="qwen3_next")
     [packed] = find_problems(VALID, snapshot=hybrid)
     assert packed.consequence == "wrong" and dict(packed.sets) == {"packing": "off"}
     [both] = find_problems(f"{VALID} {ACTOR}.{ULYSSES_SIZE}=2", snapshot=hybrid)
@@ -488,7 +488,7 @@ def test_a_bare_file() -> None:
     assert job.plan.ring_size == 2 and job.unknown_settings[0].location.line == 10
     assert FRAMEWORK.read(launch, "0.7.1", snapshots.h200()).unknown_settings == ()
     sets = {"attn_implementation": "sdpa", "ring_size": "1"}
-    text = editing.applied(launch.source, FRAMEWORK.write(launch, job, sets))
+    text = editing.apply_edits(launch.source, FRAMEWORK.write(launch, job, sets))
     assert "# the critic" in text and "path: m  # ours" in text and "fsdp_config" not in text
     assert "  fsdp:\n    param_offload: true\n" in text and "    override_config:\n" in text
     corrected = FRAMEWORK.read(read_launch(text, "yaml", "config.yaml"), "0.9.1", snapshots.h200())
@@ -505,12 +505,12 @@ def test_damaged_commands_give_a_job() -> None:
         for _ in range(draw.randrange(1, 6)):
             offset = draw.randrange(len(text))
             text = text[:offset] + draw.choice(signs) + text[offset + draw.randrange(3) :]
-        for launch in launches.launches(Source("run.sh", text, "shell"), lambda path: None):
+        for launch in launches.find_launches(Source("run.sh", text, "shell"), lambda path: None):
             if FRAMEWORK.trainer(launch):
                 version = draw.choice(["0.2", "0.4.1", "0.6.1", "0.9.1", "99", "x"])
                 job = FRAMEWORK.read(launch, version, snapshots.h200())
                 edits = FRAMEWORK.write(launch, job, {"ring_size": "1", "attn_implementation": "sdpa"})
-                editing.applied(launch.source, edits)
+                editing.apply_edits(launch.source, edits)
                 jobs += 1
     assert jobs > 150
 

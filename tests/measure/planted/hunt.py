@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from attncheck.attention.backend import Outputs
-from attncheck.attention.inputs import Inputs, make
-from attncheck.attention.reference.oracle import Reference, reference
-from attncheck.attention.reference.score import scores
+from attncheck.attention.inputs import Inputs, make_inputs
+from attncheck.attention.reference.oracle import Reference, compute_reference
+from attncheck.attention.reference.score import score_outputs
 from attncheck.attention.reference.structured import run_probe
 from attncheck.core.cases import Case
 from attncheck.core.results.verdicts import Run, Verdict, judge
@@ -26,7 +26,7 @@ class Caught:
     verdict: Verdict
     tried: int  # cases on which it was run, up to this one
 
-    def line(self) -> str:
+    def format_row(self) -> str:
         """Return one row of the table."""
         name = f"| {self.fault.family} | {self.fault.name} | {self.verdict.answer} | {self.tried} | "
         return name + f"{self.case.name} | {self.verdict.reason} |"
@@ -61,8 +61,8 @@ def _verdicts(faults: list[Fault], case: Case, device: str) -> Iterable[tuple[Fa
             violations, _ = run_probe(case, device, lambda x, run=fault.run: run(x, False))  # type: ignore[misc]
             yield fault, judge(Run(fault.name, case, "ok", violations=violations))
             continue
-        inputs = inputs or make(case, device)
-        exact = exact or reference(inputs)
+        inputs = inputs or make_inputs(case, device)
+        exact = exact or compute_reference(inputs)
         outputs: Outputs = fault.run(inputs, False)
-        tensor_scores = tuple(scores(outputs, exact))
+        tensor_scores = tuple(score_outputs(outputs, exact))
         yield fault, judge(Run(fault.name, case, "ok", scores=tensor_scores, class_factor=factor))

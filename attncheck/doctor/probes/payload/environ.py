@@ -102,9 +102,9 @@ def _build_allow_list() -> tuple[str, ...]:
     return tuple(sorted({name for name in names if not any(word in name for word in _FORBIDDEN)}))
 
 
-ALLOWED = _build_allow_list()
+ALLOWED_VARIABLES = _build_allow_list()
 
 
 def collect_variables() -> dict[str, str]:
     """Return the variables of the allow-list that are set, long values cut."""
-    return {name: os.environ[name][:_MAX_VALUE_LENGTH] for name in ALLOWED if name in os.environ}
+    return {name: os.environ[name][:_MAX_VALUE_LENGTH] for name in ALLOWED_VARIABLES if name in os.environ}

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.install import install
+from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.models import ACCELERATE_CONTEXT_PARALLEL
 from attncheck.doctor.queries.models import is_at_least, is_older, requested_model
 from attncheck.doctor.rules import Rule
@@ -41,7 +41,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         evidence=(f"{windowed_layers} of {len(model.layer_types)} layers have a window or a chunk",),
         fixes=(
             _disable_context_parallel(snapshot),
-            install(snapshot, f"accelerate>={refuses_since}", title="an accelerate that refuses instead"),
+            install_packages(snapshot, f"accelerate>={refuses_since}", title="an accelerate that refuses instead"),
         ),
         subject=model.model_type,
     )

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import without_ring
+from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.knowledge.models import V_PADDED_OUTSIDE_THE_MODEL
 from attncheck.doctor.queries.models import is_at_least, requested_model
 from attncheck.doctor.rules import Rule
@@ -39,7 +39,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     yield Problem(
         message=f"ring attention fails on {model.model_type}: keys have head size {sizes[0]}, values {sizes[1]}",
         evidence=(f"transformers {need(version, 'transformers')} pads values in the function that the ring replaces",),
-        fixes=(without_ring(snapshot),),
+        fixes=(disable_ring_attention(snapshot),),
         subject=model.model_type,
         predicted=True,
     )

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import without_ring
+from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
@@ -30,7 +30,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     yield Problem(
         message=f"ring attention drops the attention sinks of {model.model_type}",
         evidence=("ring-flash-attn's adapter takes s_aux and does nothing with it",),
-        fixes=(without_ring(snapshot),),
+        fixes=(disable_ring_attention(snapshot),),
         subject=model.model_type,
     )
 

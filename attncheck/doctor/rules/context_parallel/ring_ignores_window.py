@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import without_ring
+from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.queries.models import is_ring_ruled_out, requested_model
 from attncheck.doctor.rules import Rule
 
@@ -37,7 +37,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     yield Problem(
         message=f"ring attention ignores the window of {window} in {windowed_layers} layers of {model.model_type}",
         evidence=("the adapter applies it only where one rank's shard is longer, and then one token too wide",),
-        fixes=(without_ring(snapshot),),
+        fixes=(disable_ring_attention(snapshot),),
         subject=model.model_type,
     )
 

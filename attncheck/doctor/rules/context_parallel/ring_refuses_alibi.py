@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import without_ring
+from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.queries.models import refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
@@ -30,7 +30,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     yield Problem(
         message=f"ring attention has no ALiBi, which {model.model_type} uses for positions",
         evidence=("ring-flash-attn asserts that there are no alibi_slopes",),
-        fixes=(without_ring(snapshot),),
+        fixes=(disable_ring_attention(snapshot),),
         subject=model.model_type,
     )
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import without_ring
+from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.queries.models import is_ring_ruled_out, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         yield Problem(
             message=f"ring attention is causal only; {model.model_type} attends in both directions",
             evidence=("ring-flash-attn asserts causal attention",),
-            fixes=(without_ring(snapshot),),
+            fixes=(disable_ring_attention(snapshot),),
             subject=model.model_type,
         )
         return

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import without_ring
+from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
@@ -29,7 +29,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     yield Problem(
         message=f"ring attention refuses the softcap of {model.model_type}",
         evidence=(f"attn_logit_softcapping is {model.softcap.value:g}; ring-flash-attn asserts that there is none",),
-        fixes=(without_ring(snapshot),),
+        fixes=(disable_ring_attention(snapshot),),
         subject=model.model_type,
     )
 

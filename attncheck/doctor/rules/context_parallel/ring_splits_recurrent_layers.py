@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import without_ring
+from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
@@ -32,7 +32,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         yield Problem(
             message=f"ring attention splits the {len(recurrent)} recurrent layers of {model.model_type}",
             evidence=(f"layers of {', '.join(sorted(set(recurrent)))}; the ring carries keys and values only",),
-            fixes=(without_ring(snapshot),),
+            fixes=(disable_ring_attention(snapshot),),
             subject=model.model_type,
         )
 

@@ -37,7 +37,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             subject=f"flash-attn {version}",
             evidence=("environment: FLASH_ATTENTION_DETERMINISTIC=1", f"flash-attn {version}, older than 2.4.1"),
             fixes=(
-                install.install(
+                install.install_packages(
                     snapshot, "flash-attn==2.8.3", options=("--no-build-isolation", "--no-deps", "--no-cache-dir")
                 ),
             ),

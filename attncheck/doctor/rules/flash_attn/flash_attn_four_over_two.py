@@ -68,7 +68,7 @@ def _overwritten_files(distribution: Distribution) -> list[str]:
 
 
 def _fixes(snapshot: Snapshot, flash_attn_4: Distribution, overwritten_package: str) -> Iterator[Fix]:
-    reinstall = install.install(
+    reinstall = install.install_packages(
         snapshot,
         f"flash-attn-4=={flash_attn_4.version}",
         options=("--no-deps", "--force-reinstall"),

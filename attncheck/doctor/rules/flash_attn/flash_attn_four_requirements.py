@@ -45,7 +45,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         evidence=(
             describe_failed_import(failure) if failure else f"Requires-Dist of flash-attn-4 {flash_attn_4.version}",
         ),
-        fixes=(install.install(snapshot, f"flash-attn-4=={flash_attn_4.version}", *unmet),),
+        fixes=(install.install_packages(snapshot, f"flash-attn-4=={flash_attn_4.version}", *unmet),),
         predicted=failure is None,
     )
 

@@ -74,7 +74,7 @@ def _fixes(snapshot: Snapshot, failure: ImportOutcome) -> tuple[Fix, ...]:
     missing_module = _NO_MODULE.search(failure.message)
     name = missing_module.group(1).partition(".")[0] if missing_module else ""
     if name and not name.startswith("flash_attn"):
-        return (install.install(snapshot, name.replace("_", "-")),)
+        return (install.install_packages(snapshot, name.replace("_", "-")),)
     return flash_attn_fixes(snapshot)
 
 

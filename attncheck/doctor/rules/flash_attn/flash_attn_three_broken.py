@@ -72,7 +72,7 @@ def _describe_binary_defect(snapshot: Snapshot, binary: Binary) -> str:
 def _fixes(snapshot: Snapshot) -> Iterator[Fix]:
     major = torch_cuda_major(snapshot.torch.value) if isinstance(snapshot.torch, Known) else None
     if major in FLASH_ATTN_3_INDEX:
-        yield install.install(
+        yield install.install_packages(
             snapshot,
             "flash-attn-3",
             options=("--no-deps", "--force-reinstall", "--index-url", FLASH_ATTN_3_INDEX[major]),

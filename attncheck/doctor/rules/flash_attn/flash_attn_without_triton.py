@@ -42,7 +42,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         + ("cannot be imported" if outcome else "is not installed"),
         subject="triton",
         evidence=(describe_failed_import(outcome) if outcome else static,),
-        fixes=(install.install(snapshot, required_triton(snapshot) or "triton", options=("--no-deps",)),),
+        fixes=(install.install_packages(snapshot, required_triton(snapshot) or "triton", options=("--no-deps",)),),
     )
 
 

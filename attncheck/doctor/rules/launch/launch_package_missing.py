@@ -21,7 +21,7 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.job import Job
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
-from attncheck.doctor.fixes.install import install
+from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.flash_attn_wheels import FLASH_ATTN_3_INDEX
 from attncheck.doctor.queries.hub_fallback import find_hub_fallback
 from attncheck.doctor.queries.launch import (
@@ -104,8 +104,8 @@ def _install_fixes(snapshot: Snapshot, package: str) -> tuple[Fix, ...]:
         if major not in FLASH_ATTN_3_INDEX:
             indexes = f"PyTorch's own index has builds of it: {' and '.join(FLASH_ATTN_3_INDEX.values())}"
             return (Fix("the build for this CUDA", "manual", indexes),)
-        return (install(snapshot, package, options=("--no-deps", "--index-url", FLASH_ATTN_3_INDEX[major])),)
-    return (install(snapshot, package, options=("--pre",) if package == "flash-attn-4" else ()),)
+        return (install_packages(snapshot, package, options=("--no-deps", "--index-url", FLASH_ATTN_3_INDEX[major])),)
+    return (install_packages(snapshot, package, options=("--pre",) if package == "flash-attn-4" else ()),)
 
 
 RULE = Rule("ATN452", "error", check, needs=frozenset({"job"}))

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.install import install
+from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import FLASH_SOFTCAP
 from attncheck.doctor.queries.models import is_older, requested_model
@@ -30,7 +30,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if model is None or not isinstance(model.softcap, Known) or not is_older(version, FLASH_SOFTCAP):
         return
     installed = need(version, "the version of flash-attn")
-    upgrade = install(snapshot, "flash-attn>=2.6.3", options=("--no-build-isolation",))
+    upgrade = install_packages(snapshot, "flash-attn>=2.6.3", options=("--no-build-isolation",))
     yield Problem(
         message=f"flash-attn {installed} has no softcap, which {model.model_type} needs",
         evidence=(f"attn_logit_softcapping is {model.softcap.value:g}", f"flash-attn {installed}"),

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.install import install
+from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SMALL_SHARED_MEMORY, WIDE_BACKWARD_ON_CONSUMER_GPUS
 from attncheck.doctor.queries.models import is_older, refuses_implementation, requested_model
@@ -43,7 +43,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not small_gpus or not isinstance(version, Known) or not (is_old or dropout):
         return
     cause = f"flash-attn {version.value}" if is_old else f"attention_dropout {dropout:g}"
-    upgrade = install(snapshot, f"flash-attn>={WIDE_BACKWARD_ON_CONSUMER_GPUS}", options=("--no-build-isolation",))
+    upgrade = install_packages(
+        snapshot, f"flash-attn>={WIDE_BACKWARD_ON_CONSUMER_GPUS}", options=("--no-build-isolation",)
+    )
     no_dropout = Fix("train without attention dropout", "setting", "attention_dropout=0.0")
     yield Problem(
         message=f"no backward for head_dim {max(model.head_dims)} on {small_gpus[0].sm} with {cause}",

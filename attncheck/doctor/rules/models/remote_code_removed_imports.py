@@ -21,7 +21,7 @@ from packaging.version import Version
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.install import install
+from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.models import REMOVED_FROM_TRANSFORMERS
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
@@ -41,7 +41,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return
     in_library = isinstance(model.accepts, Known)
     oldest = min((REMOVED_FROM_TRANSFORMERS[name][0] for name in removed), key=Version)
-    pin = install(snapshot, f"transformers<{oldest}", title="a transformers from before the removal")
+    pin = install_packages(snapshot, f"transformers<{oldest}", title="a transformers from before the removal")
     use_library_class = Fix("use the class of transformers itself", "setting", "trust_remote_code=False")
     first = removed[0].replace(":", ".")
     yield Problem(

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.install import install
+from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.padding import MASKS_ARE_BOOL, NEAT_PACKING_BY_POSITIONS, NEAT_PACKING_REFUSES
 from attncheck.doctor.queries.models import is_at_least, is_older
 from attncheck.doctor.rules import Rule
@@ -37,7 +37,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"llamafactory {installed} {effect} with transformers {need(transformers, 'transformers')}",
         evidence=(f"transformers casts masks to bool from {MASKS_ARE_BOOL} on",),
         fixes=(
-            install(snapshot, f"llamafactory>={NEAT_PACKING_BY_POSITIONS}"),
+            install_packages(snapshot, f"llamafactory>={NEAT_PACKING_BY_POSITIONS}"),
             Fix("pack without it", "setting", "neat_packing: false"),
         ),
         subject=f"llamafactory {installed}",

@@ -24,7 +24,7 @@ from packaging.version import Version
 from attncheck.core.facts import need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.install import install
+from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.models import GATED_DELTA_RULE, RECURRENT_LAYERS, RECURRENT_VARLEN
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
@@ -50,7 +50,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     reason = f"{' and '.join(missing)} not installed"
     if lacks_cu_seqlens:
         reason = f"transformers {version} gives them no cu_seqlens"
-    kernel_fixes = () if lacks_cu_seqlens else (install(snapshot, *missing),)
+    kernel_fixes = () if lacks_cu_seqlens else (install_packages(snapshot, *missing),)
     yield Problem(
         message=f"packing leaks through the recurrent layers of {model.model_type}: {reason}",
         evidence=(f"{len(recurrent)} of {len(model.layer_types)} layers are {', '.join(sorted(set(recurrent)))}",),

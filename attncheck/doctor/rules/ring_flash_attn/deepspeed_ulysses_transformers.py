@@ -34,12 +34,12 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     transformers = need(snapshot.version("transformers"), "transformers' version")
     if transformers >= Version(DEEPSPEED_ULYSSES_TRANSFORMERS):
         return
-    transformers_requirements = requirements.transformers_in(snapshot, f">={DEEPSPEED_ULYSSES_TRANSFORMERS}")
+    transformers_requirements = requirements.resolve_transformers(snapshot, f">={DEEPSPEED_ULYSSES_TRANSFORMERS}")
     yield Problem(
         message=f"DeepSpeed's Ulysses needs transformers {DEEPSPEED_ULYSSES_TRANSFORMERS}; {transformers} is installed",
         subject=f"transformers {transformers}",
         evidence=(f"PARALLELISM_CONFIG_SP_SIZE={size}",),
-        fixes=(install.install(snapshot, *transformers_requirements),) if transformers_requirements else (),
+        fixes=(install.install_packages(snapshot, *transformers_requirements),) if transformers_requirements else (),
     )
 
 

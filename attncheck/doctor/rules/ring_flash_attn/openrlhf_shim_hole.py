@@ -34,17 +34,17 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     transformers = need(snapshot.version("transformers"), "transformers' version")
     if not requirements.is_version_allowed(ring_flash_attn.WITHOUT_SYMBOL, transformers):
         return
-    transformers_requirements = requirements.transformers_in(snapshot, ring_flash_attn.COMPATIBLE_WITH_SHIM)
-    transformers_requirements = transformers_requirements or requirements.transformers_in(
-        snapshot, ring_flash_attn.WORKS["0.1.8"]
+    transformers_requirements = requirements.resolve_transformers(snapshot, ring_flash_attn.COMPATIBLE_WITH_SHIM)
+    transformers_requirements = transformers_requirements or requirements.resolve_transformers(
+        snapshot, ring_flash_attn.COMPATIBLE_TRANSFORMERS["0.1.8"]
     )
     openrlhf = need(snapshot.package("openrlhf"), "openrlhf").version
     yield Problem(
         message=f"OpenRLHF {openrlhf} cannot load ring-flash-attn under transformers {transformers}: "
-        f"{ring_flash_attn.SYMBOL} is in no module of it",
+        f"{ring_flash_attn.MOVED_SYMBOL} is in no module of it",
         subject=f"transformers {transformers}",
         evidence=("static lane: the name left both modules in 5.4.0 and came back to transformers.utils in 5.5.0",),
-        fixes=(install.install(snapshot, *transformers_requirements),) if transformers_requirements else (),
+        fixes=(install.install_packages(snapshot, *transformers_requirements),) if transformers_requirements else (),
     )
 
 

@@ -76,7 +76,7 @@ def _is_reported_elsewhere(snapshot: Snapshot, ring: Version, transformers: Vers
         return True
     if snapshot.has("openrlhf") and requirements.is_version_allowed(ring_flash_attn.WITHOUT_SYMBOL, transformers):
         return True
-    newest = Version(ring_flash_attn.LAST)
+    newest = Version(ring_flash_attn.LAST_RELEASE_READ)
     newest_works = requirements.is_version_allowed(ring_flash_attn.compatible_transformers(newest), transformers)
     if ring < newest and newest_works:
         return True
@@ -99,22 +99,24 @@ def _evidence(
 
 
 def _fixes(snapshot: Snapshot, ring: Version, transformers: Version) -> Iterator[Fix]:
-    newest = Version(ring_flash_attn.LAST)
+    newest = Version(ring_flash_attn.LAST_RELEASE_READ)
     ring_requirements = (f"ring-flash-attn=={newest}",) if ring < newest else ()
-    transformers_requirements = requirements.transformers_in(snapshot, ring_flash_attn.WORKS["0.1.8"])
+    transformers_requirements = requirements.resolve_transformers(
+        snapshot, ring_flash_attn.COMPATIBLE_TRANSFORMERS["0.1.8"]
+    )
     if transformers_requirements:
-        yield install.install(snapshot, *transformers_requirements, *ring_requirements)
+        yield install.install_packages(snapshot, *transformers_requirements, *ring_requirements)
     if requirements.is_version_allowed(ring_flash_attn.COMPATIBLE_WITH_SHIM, transformers) and not ring_requirements:
-        yield Fix("put the name back before the import", "edit", ring_flash_attn.SHIM, "safe")
+        yield Fix("put the name back before the import", "edit", ring_flash_attn.SHIM_CODE, "safe")
     elif not transformers_requirements:
         yield from _shim_fixes(snapshot, ring_requirements)
 
 
 def _shim_fixes(snapshot: Snapshot, ring_requirements: tuple[str, ...]) -> Iterator[Fix]:
-    transformers_requirements = requirements.transformers_in(snapshot, ring_flash_attn.COMPATIBLE_WITH_SHIM)
+    transformers_requirements = requirements.resolve_transformers(snapshot, ring_flash_attn.COMPATIBLE_WITH_SHIM)
     if transformers_requirements:
-        yield install.install(snapshot, *transformers_requirements, *ring_requirements)
-        yield Fix("and put the name back before the import", "edit", ring_flash_attn.SHIM, "safe")
+        yield install.install_packages(snapshot, *transformers_requirements, *ring_requirements)
+        yield Fix("and put the name back before the import", "edit", ring_flash_attn.SHIM_CODE, "safe")
 
 
 RULE = Rule("ATN140", "error", check, needs=frozenset({"ring"}))

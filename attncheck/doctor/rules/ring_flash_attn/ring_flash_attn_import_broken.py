@@ -42,7 +42,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         evidence=(f"import lane: {error or outcome.outcome}", *outcome.frames[-3:]),
         fixes=(
             *install.extend_import_timeout(outcome),
-            install.install(
+            install.install_packages(
                 snapshot, f"ring-flash-attn=={ring}", options=("--no-deps", "--force-reinstall"), title="reinstall it"
             ),
         ),

@@ -41,7 +41,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     accepted_counts = ring_flash_attn.accepted_parameter_counts(ring)
     if not ring_flash_attn.is_known_release(ring) or count is None or count in accepted_counts:
         return
-    newest = Version(ring_flash_attn.LAST)
+    newest = Version(ring_flash_attn.LAST_RELEASE_READ)
     newest_works = requirements.is_version_allowed(ring_flash_attn.compatible_transformers(newest), transformers)
     if ring < newest and newest_works:
         return  # ATN143: the newest ring-flash-attn works here
@@ -75,18 +75,22 @@ def _evidence(snapshot: Snapshot, ring: Version, count: int, measured: int | Non
 
 
 def _fixes(snapshot: Snapshot, ring: Version) -> Iterator[Fix]:
-    ring_requirements = (f"ring-flash-attn=={ring_flash_attn.LAST}",) if ring < Version(ring_flash_attn.LAST) else ()
-    compatible = requirements.transformers_in(snapshot, ring_flash_attn.WORKS["0.1.8"])
-    shimmed = requirements.transformers_in(snapshot, ring_flash_attn.COMPATIBLE_WITH_SHIM)
+    ring_requirements = (
+        (f"ring-flash-attn=={ring_flash_attn.LAST_RELEASE_READ}",)
+        if ring < Version(ring_flash_attn.LAST_RELEASE_READ)
+        else ()
+    )
+    compatible = requirements.resolve_transformers(snapshot, ring_flash_attn.COMPATIBLE_TRANSFORMERS["0.1.8"])
+    shimmed = requirements.resolve_transformers(snapshot, ring_flash_attn.COMPATIBLE_WITH_SHIM)
     if shimmed and snapshot.has("openrlhf"):
-        yield install.install(
+        yield install.install_packages(
             snapshot, *shimmed, *ring_requirements, title="take transformers that OpenRLHF makes fit by itself"
         )
     if compatible:
-        yield install.install(snapshot, *compatible, *ring_requirements)
+        yield install.install_packages(snapshot, *compatible, *ring_requirements)
     elif shimmed and not snapshot.has("openrlhf"):
-        yield install.install(snapshot, *shimmed, *ring_requirements)
-        yield Fix("and put the missing name back before the import", "edit", ring_flash_attn.SHIM, "safe")
+        yield install.install_packages(snapshot, *shimmed, *ring_requirements)
+        yield Fix("and put the missing name back before the import", "edit", ring_flash_attn.SHIM_CODE, "safe")
 
 
 RULE = Rule("ATN141", "error", check, needs=frozenset({"ring"}))

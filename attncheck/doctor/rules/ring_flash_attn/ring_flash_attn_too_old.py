@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return
     ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")
     transformers = need(snapshot.version("transformers"), "transformers' version")
-    newest = Version(ring_flash_attn.LAST)
+    newest = Version(ring_flash_attn.LAST_RELEASE_READ)
     compatible = ring_flash_attn.compatible_transformers(ring)
     compatible_with_newest = ring_flash_attn.compatible_transformers(newest)
     if ring >= newest or requirements.is_version_allowed(compatible, transformers):
@@ -49,7 +49,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             f"static lane: ring-flash-attn {ring} works with transformers {compatible}, "
             f"{newest} with {compatible_with_newest}",
         ),
-        fixes=(install.install(snapshot, f"ring-flash-attn=={newest}", options=("--no-deps",)),),
+        fixes=(install.install_packages(snapshot, f"ring-flash-attn=={newest}", options=("--no-deps",)),),
     )
 
 

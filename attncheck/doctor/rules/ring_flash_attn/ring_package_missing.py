@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where no package for ring attention is installed."""
     if snapshot.has("ring-flash-attn", "yunchang"):
         return
-    newest = Version(ring_flash_attn.LAST)
+    newest = Version(ring_flash_attn.LAST_RELEASE_READ)
     compatible = ring_flash_attn.compatible_transformers(newest)
     transformers = snapshot.version("transformers")
     fits = not isinstance(transformers, Known) or requirements.is_version_allowed(compatible, transformers.value)
@@ -55,10 +55,10 @@ def _fixes(snapshot: Snapshot, requirement: str, transformers: str) -> Iterator[
         yield from install_flash_attn_package(snapshot)
         if isinstance(snapshot.torch, Known) and is_cpu_build(snapshot.torch.value):
             return  # nothing that is installed here would run
-    yield install.install(snapshot, requirement, options=("--no-deps",))
-    transformers_requirements = requirements.transformers_in(snapshot, transformers) if transformers else ()
+    yield install.install_packages(snapshot, requirement, options=("--no-deps",))
+    transformers_requirements = requirements.resolve_transformers(snapshot, transformers) if transformers else ()
     if transformers_requirements:
-        yield install.install(
+        yield install.install_packages(
             snapshot, *transformers_requirements, title=f"and a transformers that {requirement} knows"
         )
 

@@ -54,7 +54,7 @@ def _fixes(snapshot: Snapshot, name: str, copies: list[Distribution]) -> Iterato
     if name == "flash-attn":
         yield from flash_attn_fixes(snapshot)[:1]
     else:
-        yield install.install(snapshot, f"{name}=={copies[0].version}", options=("--no-deps",))
+        yield install.install_packages(snapshot, f"{name}=={copies[0].version}", options=("--no-deps",))
 
 
 RULE = Rule("ATN116", "warning", check)

@@ -92,7 +92,7 @@ def _make_problem(snapshot: Snapshot, distribution: Distribution, binary: Binary
 def _install_matching_version(snapshot: Snapshot, distribution: Distribution) -> Fix:
     torch = snapshot.version("torch")
     torch_requirement = f"torch=={torch.value}" if isinstance(torch, Known) else "torch"
-    return install.install(
+    return install.install_packages(
         snapshot,
         distribution.name,
         torch_requirement,

@@ -71,7 +71,7 @@ def _fixes(snapshot: Snapshot, name: str, version: str) -> tuple[Fix, ...]:
     if name == "flash-attn" and isinstance(snapshot.torch, Known):
         return flash_attn_fixes(snapshot)[:1]
     requirement = f"{name}=={version}" if version else name
-    return (install.install(snapshot, requirement, options=("--no-deps", "--force-reinstall")),)
+    return (install.install_packages(snapshot, requirement, options=("--no-deps", "--force-reinstall")),)
 
 
 RULE = Rule("ATN117", "error", check)

@@ -47,7 +47,10 @@ def _fixes(snapshot: Snapshot, name: str, path: str, in_site_packages: bool) -> 
         return (move_away,)
     if name == "torch":
         return (reinstall_torch(snapshot),)
-    return (install.install(snapshot, name.replace("_", "-"), options=("--no-deps", "--force-reinstall")), move_away)
+    return (
+        install.install_packages(snapshot, name.replace("_", "-"), options=("--no-deps", "--force-reinstall")),
+        move_away,
+    )
 
 
 RULE = Rule("ATN118", "warning", check)

@@ -78,7 +78,7 @@ def _fixes(snapshot: Snapshot, distribution: Distribution) -> Iterator[Fix]:
         yield from flash_attn_fixes(snapshot)[:1]
         return
     options = ("--no-deps", "--no-cache-dir", "--force-reinstall")
-    yield install.install(snapshot, f"{distribution.name}=={distribution.version}", options=options)
+    yield install.install_packages(snapshot, f"{distribution.name}=={distribution.version}", options=options)
 
 
 RULE = Rule("ATN115", "warning", check)

@@ -90,9 +90,9 @@ def _install_matching_version(snapshot: Snapshot, name: str, torch: Version) -> 
     torchvision_version = f"0.{torch.minor + 15}.{torch.micro}"  # torch 2.8.0 has 0.23.0, 2.13.0 has 0.28.0
     if name == "xformers" or torch.release < (2, 1) or (name == "torchaudio" and torch.release >= (2, 11)):
         title = f"let the installer choose a {name} for this torch"
-        return install.install(snapshot, name, f"torch=={torch}", options=("--upgrade", *index), title=title)
+        return install.install_packages(snapshot, name, f"torch=={torch}", options=("--upgrade", *index), title=title)
     version = torchvision_version if name == "torchvision" else torch.base_version
-    return install.install(snapshot, f"{name}=={version}", options=("--no-deps", *index))
+    return install.install_packages(snapshot, f"{name}=={version}", options=("--no-deps", *index))
 
 
 RULE = Rule("ATN123", "warning", check)

@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
                 f"which is {requirement.specifier}",
                 subject=f"{requirement.name} {installed.value}",
                 evidence=(f"Requires-Dist of torch: {requirement.name}{requirement.specifier}",),
-                fixes=(install.install(snapshot, required_triton(snapshot), options=("--no-deps",)),),
+                fixes=(install.install_packages(snapshot, required_triton(snapshot), options=("--no-deps",)),),
             )
 
 

@@ -48,7 +48,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             subject=f"{distribution.name} {distribution.version}",
             evidence=(f"Requires-Dist of {distribution.name} {distribution.version}",),
             fixes=(
-                install.install(
+                install.install_packages(
                     snapshot, *(str(requirement) for requirement, _ in unmet), options=_install_options(unmet)
                 ),
             ),

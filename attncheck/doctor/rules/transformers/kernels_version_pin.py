@@ -50,7 +50,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"transformers {transformers_version} works with kernels{specifier}; {installed}",
         subject=f"kernels {kernels_version}",
         evidence=(source, import_failure) if import_failure else (source,),
-        fixes=(install.install(snapshot, f"kernels{specifier}"),),
+        fixes=(install.install_packages(snapshot, f"kernels{specifier}"),),
         predicted=not import_failure,
     )
 

@@ -45,7 +45,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         fixes=(
             *install.extend_import_timeout(outcome),
             Fix("do without it", "setting", "use_liger_kernel=False"),
-            install.install(snapshot, f"liger-kernel=={liger_version}", options=options, title="reinstall it"),
+            install.install_packages(snapshot, f"liger-kernel=={liger_version}", options=options, title="reinstall it"),
         ),
     )
 

@@ -58,7 +58,7 @@ def _refused_problem(
         message=f"liger-kernel {liger_version} patches transformers {specifier}; {transformers_version} is installed",
         subject=f"liger-kernel {liger_version}",
         evidence=(evidence,),
-        fixes=(install.install(snapshot, f"liger-kernel=={older}", options=("--no-deps",)),),
+        fixes=(install.install_packages(snapshot, f"liger-kernel=={older}", options=("--no-deps",)),),
     )
 
 
@@ -77,7 +77,7 @@ def _lagging_problem(snapshot: Snapshot, liger_version: Version, transformers_ve
         "gives to a vision-language model",
         subject=f"liger-kernel {liger_version}",
         evidence=("static lane: mm_token_type_ids, known to liger-kernel 0.8.0",),
-        fixes=(install.install(snapshot, f"liger-kernel>={needed}", options=("--no-deps",)),),
+        fixes=(install.install_packages(snapshot, f"liger-kernel>={needed}", options=("--no-deps",)),),
         predicted=True,
     )
 

@@ -49,7 +49,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"liger-kernel {liger_version} needs triton, which is not installed",
         subject=f"liger-kernel {liger_version}",
         evidence=("none of " + ", ".join(TRITON_DISTRIBUTIONS[:4]) + " is installed",),
-        fixes=(install.install(snapshot, *triton_requirements),),
+        fixes=(install.install_packages(snapshot, *triton_requirements),),
     )
 
 

@@ -70,7 +70,7 @@ def _has_damaged_package(snapshot: Snapshot) -> bool:
 def _choose_fix(snapshot: Snapshot, outcome: ImportOutcome, culprit: Distribution) -> Fix:
     requirement = _REQUIRED.search(outcome.message)
     if requirement:
-        return install.install(snapshot, requirement.group(1))
+        return install.install_packages(snapshot, requirement.group(1))
     if outcome.exception in FILE_ERRORS:
         return Fix("make the path usable, or name another", "manual", outcome.message)
     return reinstall_from_own_index(snapshot, culprit)

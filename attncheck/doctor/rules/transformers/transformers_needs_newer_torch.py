@@ -38,9 +38,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return
     specifier = f">=4.43,<{transformers_version.base_version}"
     if snapshot.has("ring-flash-attn"):
-        specifier = ring_flash_attn.WORKS[ring_flash_attn.LAST]
-    transformers_requirements = requirements.transformers_in(snapshot, specifier)
-    fixes = (install.install(snapshot, *transformers_requirements),) if transformers_requirements else ()
+        specifier = ring_flash_attn.COMPATIBLE_TRANSFORMERS[ring_flash_attn.LAST_RELEASE_READ]
+    transformers_requirements = requirements.resolve_transformers(snapshot, specifier)
+    fixes = (install.install_packages(snapshot, *transformers_requirements),) if transformers_requirements else ()
     yield Problem(
         message=f"transformers {transformers_version} switches torch off: it needs {minimum} or newer, "
         f"{torch_version} is installed",
@@ -48,7 +48,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         evidence=(f"static lane: transformers {transformers_version} asks for torch {minimum}",),
         fixes=(
             *fixes,
-            install.install(snapshot, f"torch>={minimum}", title="or a newer torch, and rebuild extensions"),
+            install.install_packages(snapshot, f"torch>={minimum}", title="or a newer torch, and rebuild extensions"),
         ),
     )
 

@@ -31,13 +31,13 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     model = snapshot.model.value.model_type if isinstance(snapshot.model, Known) else "qwen2_vl"
     if not requirements.is_version_allowed(VERL_VLM_BUGGED, transformers) or model not in ("qwen2_vl", "qwen2_5_vl"):
         return
-    transformers_requirements = requirements.transformers_in(snapshot, ">=4.54")
+    transformers_requirements = requirements.resolve_transformers(snapshot, ">=4.54")
     verl = need(snapshot.package("verl"), "verl").version
     yield Problem(
         message=f"verl {verl} refuses Qwen2-VL under transformers {transformers}: 4.53 is bugged",
         subject=f"transformers {transformers}",
         evidence=("static lane: verl raises for 4.53.x",),
-        fixes=(install.install(snapshot, *transformers_requirements),) if transformers_requirements else (),
+        fixes=(install.install_packages(snapshot, *transformers_requirements),) if transformers_requirements else (),
     )
 
 

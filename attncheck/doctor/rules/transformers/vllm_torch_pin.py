@@ -56,7 +56,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"vllm {vllm.version} is built for torch{unmet[0].specifier}; {torch} is installed",
         subject=f"vllm {vllm.version}",
         evidence=(evidence, *afterwards),
-        fixes=(install.install(snapshot, f"torch{unmet[0].specifier}", f"vllm=={vllm.version}"),),
+        fixes=(install.install_packages(snapshot, f"torch{unmet[0].specifier}", f"vllm=={vllm.version}"),),
     )
 
 

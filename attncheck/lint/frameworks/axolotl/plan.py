@@ -9,7 +9,13 @@ flash_attention_2 and micro_batch_size 1 (utils/schemas/validation.py:1803).
 from __future__ import annotations
 
 from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import Since, exports, format_bool, remarks, unlike
+from attncheck.lint.fields.plan_writing import (
+    VersionCheck,
+    format_bool,
+    format_exports,
+    packing_remarks,
+    unsupported_remarks,
+)
 
 IMPLEMENTATION_FLAGS = {
     "flash_attention_2": "flash_attention",
@@ -21,7 +27,7 @@ PRECISION_FIELDS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 LIGER_FIELDS = ("liger_rope", "liger_rms_norm", "liger_glu_activation", "liger_fused_linear_cross_entropy")
 
 
-def format_plan(plan: Plan, is_at_least: Since) -> list[str]:
+def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     """Return the YAML lines of a plan."""
     fields = _implementation_field(plan, is_at_least)
     fields["sample_packing"] = format_bool(plan.packed)
@@ -43,18 +49,20 @@ def format_plan(plan: Plan, is_at_least: Since) -> list[str]:
     lines = [f"{name}: {value}" for name, value in fields.items()]
     if plan.liger:
         lines += ["plugins:", "  - axolotl.integrations.liger.LigerPlugin", *(f"{name}: true" for name in LIGER_FIELDS)]
-    return [*exports(plan, "# in the shell: "), *lines, *_format_remarks(plan, is_at_least)]
+    return [*format_exports(plan, "# in the shell: "), *lines, *_format_remarks(plan, is_at_least)]
 
 
-def _implementation_field(plan: Plan, is_at_least: Since) -> dict[str, str]:
+def _implementation_field(plan: Plan, is_at_least: VersionCheck) -> dict[str, str]:
     implementation = plan.attn_implementation
     if is_at_least("0.17"):
         return {"attn_implementation": implementation} if implementation else {}
     return {IMPLEMENTATION_FLAGS[implementation]: "true"} if implementation in IMPLEMENTATION_FLAGS else {}
 
 
-def _format_remarks(plan: Plan, is_at_least: Since) -> list[str]:
-    lines = list(unlike(plan, "position_ids", told="axolotl gives position_ids that begin anew, and no mask"))
+def _format_remarks(plan: Plan, is_at_least: VersionCheck) -> list[str]:
+    lines = list(
+        packing_remarks(plan, "position_ids", explanation="axolotl gives position_ids that begin anew, and no mask")
+    )
     implementation = plan.attn_implementation
     if implementation and implementation not in IMPLEMENTATION_FLAGS and not is_at_least("0.17"):
         lines.append(f"# {implementation}: no setting before axolotl 0.17")
@@ -67,4 +75,4 @@ def _format_remarks(plan: Plan, is_at_least: Since) -> list[str]:
             lines.append("# context_parallel_size asks for flash_attention_2")
         if plan.batch > 1:
             lines.append("# context_parallel_size with sample_packing asks for micro_batch_size 1")
-    return [*lines, *remarks(plan, "compile", "cross_entropy", "llama3", "shims")]
+    return [*lines, *unsupported_remarks(plan, "compile", "cross_entropy", "llama3", "shims")]

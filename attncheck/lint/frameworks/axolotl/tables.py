@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attncheck.lint.fields.releases import reaches, read_fields
+from attncheck.lint.fields.releases import is_at_least, read_fields
 
 # attn_implementation decides; the booleans are deprecated (utils/schemas/config.py:1569 of 0.19.0)
 FLAGS_DEPRECATED_SINCE = "0.17.0"
@@ -58,8 +58,8 @@ CUT_PLUGIN = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
 
 def isolating_implementations(version: str) -> tuple[str, ...]:
     """Return the attention implementations under which a release keeps packed documents apart."""
-    if reaches(version, FLAGS_DEPRECATED_SINCE):
-        others = ("sdpa", "eager") if reaches(version, DROPS_SDPA_MASK_SINCE) else ()
+    if is_at_least(version, FLAGS_DEPRECATED_SINCE):
+        others = ("sdpa", "eager") if is_at_least(version, DROPS_SDPA_MASK_SINCE) else ()
         return (*sorted(ISOLATING_IMPLEMENTATIONS), *others)
     return ("flash_attention_2", "flex_attention", "xformers")
 

@@ -37,7 +37,7 @@ def _parse_options(launch: Launch, version: str) -> Iterator[Setting]:
         is_switch = row is not None and row[0] == "bool" and is_click
         return "none" if is_switch or name.startswith("--no-") else "one" if is_click else "optional"
 
-    for setting in arguments.options(words[leading_words:], arity, launch.source):
+    for setting in arguments.parse_options(words[leading_words:], arity, launch.source):
         name = field_name(setting.name)
         is_off = setting.name.startswith("--no-") and name in known_fields
         yield replace(setting, value="false" if is_off else setting.value or "true")

@@ -16,7 +16,7 @@ from attncheck.core.plan import Packing, Plan, Precision
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.fields.changes import edit_settings
-from attncheck.lint.fields.releases import read_requirements, versions
+from attncheck.lint.fields.releases import list_releases, read_requirements
 from attncheck.lint.fields.values import ParsedSettings, find_refused_settings, find_unknown_settings, parse_settings
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.llamafactory import tables
@@ -42,12 +42,15 @@ def detect_trainer(launch: Launch) -> str:
     """Return the stage that a launch trains ("sft", "dpo", "pt"), "" where it is not LLaMA-Factory's."""
     if not tables.is_own_launch(launch):
         return ""
-    return _parse_settings(launch, FRAMEWORK.newest, versions("transformers")[-1]).get_text("stage") or "sft"
+    return _parse_settings(launch, FRAMEWORK.newest, list_releases("transformers")[-1]).get_text("stage") or "sft"
 
 
 def read_model_name(launch: Launch) -> str:
     """Return the model that the launch names, "" where it names none."""
-    return _parse_settings(launch, FRAMEWORK.newest, versions("transformers")[-1]).get_text("model_name_or_path") or ""
+    return (
+        _parse_settings(launch, FRAMEWORK.newest, list_releases("transformers")[-1]).get_text("model_name_or_path")
+        or ""
+    )
 
 
 def _parse_settings(launch: Launch, version: str, transformers: str) -> ParsedSettings:
@@ -158,7 +161,7 @@ def _format_remarks(reading: LaunchReading) -> tuple[str, ...]:
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
     """Return the edits that rename `job.unknown_settings` and set `sets`, in the names of `job.version`."""
-    settings = _parse_settings(launch, job.version, versions("transformers")[-1])
+    settings = _parse_settings(launch, job.version, list_releases("transformers")[-1])
     field_names = {"max_length": "cutoff_len", "batch": "per_device_train_batch_size", "liger": "enable_liger_kernel"}
     field_names["deterministic"] = "full_determinism"
     untranslated = {key: value for key, value in sets.items() if key not in TRANSLATED_KEYS}

@@ -20,7 +20,7 @@ from attncheck.doctor.knowledge.padding import (
     NEAT_PACKING_REFUSES,
 )
 from attncheck.lint.fields import hugging_face as shared
-from attncheck.lint.fields.releases import reaches
+from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.fields.values import ParsedSettings
 from attncheck.lint.frameworks.llamafactory import tables
 
@@ -43,7 +43,7 @@ class LaunchReading:
 
     def is_at_least(self, boundary: str) -> bool:
         """Say whether the release is `boundary` or newer."""
-        return reaches(self.version, boundary)
+        return is_at_least(self.version, boundary)
 
     def find_location(self, *names: str) -> SourceLocation:
         """Return the location of the first of the settings that the launch sets."""
@@ -139,7 +139,7 @@ def missing_gpt_oss_loader(reading: LaunchReading) -> Iterator[SettingProblem]:
     first, last = REGISTER_KERNEL_RANGE
     if reading.model_type != "gpt_oss" or not reading.is_at_least(GPT_OSS_KERNEL_SINCE):
         return
-    if not reaches(reading.transformers, first) or reaches(reading.transformers, last):
+    if not is_at_least(reading.transformers, first) or is_at_least(reading.transformers, last):
         transformers = reading.transformers
         yield SettingProblem(
             "refuses",
@@ -164,7 +164,7 @@ def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
             mild=True,
         )
         return
-    is_neat_broken = not reading.is_at_least(NEAT_PACKING_BY_POSITIONS) and reaches(
+    is_neat_broken = not reading.is_at_least(NEAT_PACKING_BY_POSITIONS) and is_at_least(
         reading.transformers, MASKS_ARE_BOOL
     )
     yield SettingProblem(
@@ -222,7 +222,7 @@ def numbered_masks_cast(reading: LaunchReading) -> Iterator[SettingProblem]:
     if (
         not reading.neat_packing
         or reading.is_at_least(NEAT_PACKING_BY_POSITIONS)
-        or not reaches(reading.transformers, MASKS_ARE_BOOL)
+        or not is_at_least(reading.transformers, MASKS_ARE_BOOL)
     ):
         return
     refuses = reading.is_at_least(NEAT_PACKING_REFUSES)

@@ -9,13 +9,19 @@ trainable weights are cast to float32 (model/adapter.py:316).
 from __future__ import annotations
 
 from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import Since, exports, format_bool, remarks, unlike
+from attncheck.lint.fields.plan_writing import (
+    VersionCheck,
+    format_bool,
+    format_exports,
+    packing_remarks,
+    unsupported_remarks,
+)
 
 FLASH_ATTN_VALUES = {"": "auto", "eager": "disabled", "sdpa": "sdpa", "flash_attention_2": "fa2"}
 PRECISION_FIELDS = {"bf16": "pure_bf16", "autocast": "bf16"}
 
 
-def format_plan(plan: Plan, is_at_least: Since) -> list[str]:
+def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     """Return the YAML lines of a plan."""
     fields = {}
     if plan.attn_implementation in FLASH_ATTN_VALUES:
@@ -34,7 +40,7 @@ def format_plan(plan: Plan, is_at_least: Since) -> list[str]:
     if plan.deterministic:
         fields["full_determinism"] = "true"
     return [
-        *exports(plan, "# in the shell: "),
+        *format_exports(plan, "# in the shell: "),
         *(f"{name}: {value}" for name, value in fields.items()),
         *_format_remarks(plan),
     ]
@@ -44,11 +50,11 @@ def _format_remarks(plan: Plan) -> list[str]:
     by_positions = plan.attn_implementation == "flash_attention_2"
     under_fa2, beside_fa2 = "under fa2 it gives position_ids that begin anew", "beside fa2 it gives a 4-D mask"
     explanation = under_fa2 if by_positions else beside_fa2
-    lines = list(unlike(plan, "position_ids" if by_positions else "mask_4d", told=explanation))
+    lines = list(packing_remarks(plan, "position_ids" if by_positions else "mask_4d", explanation=explanation))
     if plan.attn_implementation not in FLASH_ATTN_VALUES:
         lines.append(f"# {plan.attn_implementation}: no setting; flash_attn takes auto, disabled, sdpa and fa2")
     if plan.precision == "fp16":
         lines.append("# weights in fp16: no setting; fp16: true is autocast")
     if plan.packed and by_positions and plan.batch > 1:
         lines.append("# neat_packing under fa2 asserts per_device_train_batch_size 1")
-    return [*lines, *remarks(plan, "compile")]
+    return [*lines, *unsupported_remarks(plan, "compile")]

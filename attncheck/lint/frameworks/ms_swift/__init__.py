@@ -17,7 +17,7 @@ from attncheck.core.job import Job, Key, UnknownSetting
 from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.plan import Plan, Precision
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.releases import find_change_release, find_closest_name, reaches, read_requirements
+from attncheck.lint.fields.releases import find_change_release, find_closest_name, is_at_least, read_requirements
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.behaviour import find_problems
@@ -238,7 +238,7 @@ def _format_remarks(settings: MsSwiftSettings) -> tuple[str, ...]:
         f"{setting.name} {setting.value}".strip() + ": only running can tell its value" for setting in unresolved
     ]
     size = settings.sequence_parallel_size
-    if size > 1 and settings.model is None and reaches(settings.version, ms_swift.DERIVED_RING_SINCE):
+    if size > 1 and settings.model is None and is_at_least(settings.version, ms_swift.DERIVED_RING_SINCE):
         remarks.append(f"sequence_parallel_size {size} is taken as Ulysses alone: the model's heads are not known")
     return tuple(remarks)
 

@@ -9,12 +9,19 @@ flash_attention_2 and sdpa alone.
 from __future__ import annotations
 
 from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import WEIGHT_DTYPES, Since, exports, format_bool, remarks, unlike
+from attncheck.lint.fields.plan_writing import (
+    WEIGHT_DTYPES,
+    VersionCheck,
+    format_bool,
+    format_exports,
+    packing_remarks,
+    unsupported_remarks,
+)
 
 FLASH_IMPLEMENTATIONS = ("flash_attn", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 
 
-def format_plan(plan: Plan, is_at_least: Since) -> list[str]:
+def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     """Return the flags of a plan, one a line."""
     fields = {}
     if plan.attn_implementation:
@@ -38,11 +45,13 @@ def format_plan(plan: Plan, is_at_least: Since) -> list[str]:
         fields["full_determinism"] = "true"
     if plan.ring_size > 1 and plan.scheme == "ulysses":
         fields["sequence_parallel_size"] = str(plan.ring_size)
-    return [*exports(plan), *(f"--{name} {value}" for name, value in fields.items()), *_format_remarks(plan)]
+    return [*format_exports(plan), *(f"--{name} {value}" for name, value in fields.items()), *_format_remarks(plan)]
 
 
 def _format_remarks(plan: Plan) -> list[str]:
-    lines = list(unlike(plan, "position_ids", "cu_seqlens", told="ms-swift gives position_ids that begin anew"))
+    lines = list(
+        packing_remarks(plan, "position_ids", "cu_seqlens", explanation="ms-swift gives position_ids that begin anew")
+    )
     implementation = plan.attn_implementation
     if plan.packed and implementation not in FLASH_IMPLEMENTATIONS:
         name = implementation or "the default"
@@ -55,4 +64,4 @@ def _format_remarks(plan: Plan) -> list[str]:
             lines.append(
                 f"# it is in flash_attention_2 and sdpa alone: {implementation} attends to each rank's part only"
             )
-    return [*lines, *remarks(plan, "compile", "padding_side", "ulysses")]
+    return [*lines, *unsupported_remarks(plan, "compile", "padding_side", "ulysses")]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from attncheck.lint.fields.releases import Row, reaches, read_fields
-from attncheck.lint.names import table
+from attncheck.lint.fields.releases import Row, is_at_least, read_fields
+from attncheck.lint.names import load_table
 
 VERSION_4 = "4.0.0"  # llm/argument/ became arguments/, train_type became tuner_type
 DERIVED_RING_SINCE = "3.9.0"  # Ulysses over gcd(key/value heads, size) ranks, a ring over the rest
@@ -54,11 +54,11 @@ def read_option_rows(version: str, is_rlhf: bool) -> Mapping[str, Row]:
 @cache
 def _read_transformers_rows() -> Mapping[str, Row]:
     """Return transformers' training arguments of any release: what is installed decides which of them there are."""
-    classes = table("transformers").get("classes", {})
+    classes = load_table("transformers").get("classes", {})
     rows = {**classes.get("TrainingArguments", {}), **classes.get("Seq2SeqTrainingArguments", {})}
     return {name: (str(spans[-1][2]), spans[-1][3]) for name, spans in rows.items()}
 
 
 def packing_implementations(version: str) -> tuple[str, ...]:
     """Return the implementations with which a release packs; it needs one of them by name."""
-    return FLASH_IMPLEMENTATIONS if reaches(version, FLASH_4_SINCE) else FLASH_IMPLEMENTATIONS[:3]
+    return FLASH_IMPLEMENTATIONS if is_at_least(version, FLASH_4_SINCE) else FLASH_IMPLEMENTATIONS[:3]

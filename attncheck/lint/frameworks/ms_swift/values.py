@@ -39,7 +39,7 @@ def _parse_options(launch: Launch, known_names: Mapping[str, Any]) -> Iterator[S
         kind = known_names.get(field_name(name, known_names), ("str", None))[0]
         return "optional" if kind.startswith("bool") else "many" if kind.startswith("list") else "one"
 
-    yield from arguments.options(launch.words[count_leading_words(launch) :], arity, launch.source)
+    yield from arguments.parse_options(launch.words[count_leading_words(launch) :], arity, launch.source)
 
 
 def count_leading_words(launch: Launch) -> int:

@@ -22,7 +22,7 @@ from attncheck.lint.frameworks.openrlhf import names
 from attncheck.lint.frameworks.openrlhf.behaviour import find_setting_problems
 from attncheck.lint.frameworks.openrlhf.changes import build_edits
 from attncheck.lint.frameworks.openrlhf.plan import plan_settings
-from attncheck.lint.frameworks.openrlhf.values import ParsedOption, Values, parse_options
+from attncheck.lint.frameworks.openrlhf.values import ParsedOption, Values, parse_trainer_options
 from attncheck.lint.launchers.options import EVERY_GPU
 
 TRAINER_MODULE = re.compile(r"(?:.*/)?openrlhf[./]cli[./]train_(\w+?)(?:\.py)?|(?:.*/)?train_(ppo_ray)\.py")
@@ -56,7 +56,7 @@ def find_trainer(launch: Launch) -> str:
 def find_model(launch: Launch) -> str:
     """Return the model as written, "" where none is."""
     trainer = find_trainer(launch)
-    parsed_options = parse_options(launch, trainer, names.list_releases()[-1])
+    parsed_options = parse_trainer_options(launch, trainer, names.list_releases()[-1])
     model_names = ("pretrain", "model.model_name_or_path", "actor.model_name_or_path")
     models = (option.values[0] for option in reversed(parsed_options) if option.name in model_names and option.values)
     return next(models, "")
@@ -65,7 +65,7 @@ def find_model(launch: Launch) -> str:
 def read_job(launch: Launch, version: str, snapshot: Snapshot) -> Job:
     """Return the job as `version` reads it; a setting that it does not know counts under its new name."""
     trainer = find_trainer(launch)
-    parsed_options = parse_options(launch, trainer, version)
+    parsed_options = parse_trainer_options(launch, trainer, version)
     model = snapshot.model.value if isinstance(snapshot.model, Known) else None
     values = _resolve_values(launch, trainer, version, parsed_options, snapshot, model)
     world_size = _count_processes(launch, values)
@@ -237,7 +237,7 @@ def _describe_hidden_values(launch: Launch, parsed_options: tuple[ParsedOption, 
 
 def write_settings(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
     """Return the edits that rename `job.unknown_settings` and set `sets`, in the names of `job.version`."""
-    parsed_options = parse_options(launch, job.trainer, job.version)
+    parsed_options = parse_trainer_options(launch, job.trainer, job.version)
     unknown_options = {(setting.name, setting.location) for setting in job.unknown_settings}
     return build_edits(launch, job.trainer, job.version, parsed_options, unknown_options, _translate_keys(job, sets))
 

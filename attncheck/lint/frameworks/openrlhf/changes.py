@@ -131,7 +131,7 @@ def _edit_option(launch: Launch, change: OptionChange) -> list[Edit]:
         is_same = name == option.name and option.known
         return [Edit(source, span, f"--{name}")] if not is_same and span != NOWHERE else []
     if name == option.name and option.known and values and not others and option.setting.value_span != NOWHERE:
-        return [editing.replaced(option.setting, " ".join(values))]
+        return [editing.replace_value(option.setting, " ".join(values))]
     if not _is_editable(launch, option):
         return []
     text = " ".join(_format_option(launch, option, named_values) for named_values in change.replacement)
@@ -174,11 +174,13 @@ def _remove_options(launch: Launch, changes: list[OptionChange]) -> list[Edit]:
             else:
                 spans.append(span)
         follows_removed = is_removed
-    return [editing.dropped(launch.source, span) for span in spans]
+    return [editing.remove_setting(launch.source, span) for span in spans]
 
 
 def _append_options(launch: Launch, added: list[NamedValues]) -> list[Edit]:
     """Return the edits that put options at the end of the command."""
     if all(word.span == NOWHERE for word in launch.words):
         return []
-    return [editing.appended(launch, " ".join([f"--{name}", *map(shlex.quote, values)])) for name, values in added]
+    return [
+        editing.append_argument(launch, " ".join([f"--{name}", *map(shlex.quote, values)])) for name, values in added
+    ]

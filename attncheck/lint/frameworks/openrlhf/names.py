@@ -16,9 +16,9 @@ from functools import cache
 from typing import Any
 
 from attncheck.lint.fields import releases
-from attncheck.lint.fields.releases import reaches
+from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.frameworks.openrlhf import tables
-from attncheck.lint.names import table
+from attncheck.lint.names import load_table
 
 TRAINER_FILES = {"ppo": "ppo_ray"}  # trainer -> the tail of its file, where the two differ
 NamedValues = tuple[str, tuple[str, ...]]  # a name without dashes, and its values
@@ -42,19 +42,19 @@ class OptionSpec:
 
 def list_releases() -> tuple[str, ...]:
     """Return the releases whose parsers were read, the oldest first."""
-    return releases.versions("openrlhf")
+    return releases.list_releases("openrlhf")
 
 
 def find_release(version: str) -> str:
     """Return the newest release read that is not newer than `version`; the newest where it is no version."""
-    return releases.release("openrlhf", version)
+    return releases.find_release("openrlhf", version)
 
 
 @cache
 def option_lifetimes(trainer: str) -> Mapping[str, tuple[tuple[int, int, OptionSpec], ...]]:
     """Return name without dashes -> (first release, last release, option); releases as indices of `list_releases`."""
     release_index = {version: index for index, version in enumerate(list_releases())}
-    rows = table("openrlhf")["trainers"].get(TRAINER_FILES.get(trainer, trainer), {})
+    rows = load_table("openrlhf")["trainers"].get(TRAINER_FILES.get(trainer, trainer), {})
     return {
         name[2:]: tuple(
             (release_index[first], release_index[last], OptionSpec(nargs, type_name, default, tuple(choices or ())))
@@ -81,14 +81,14 @@ def _options_at(trainer: str, release_index: int) -> dict[str, OptionSpec]:
 def list_trainers() -> tuple[str, ...]:
     """Return the trainers that some release has."""
     files = {file: trainer for trainer, file in TRAINER_FILES.items()}
-    return tuple(files.get(file, file) for file in table("openrlhf")["trainers"] if file != "ppo")
+    return tuple(files.get(file, file) for file in load_table("openrlhf")["trainers"] if file != "ppo")
 
 
 def required_packages(version: str) -> dict[str, str]:
     """Return distribution -> what a release requires of it ("==5.15.0"), vllm's with the extra that brings it."""
     release_index = list_releases().index(find_release(version))
     index_of = {release: index for index, release in enumerate(list_releases())}
-    rows = ((name, row) for name, rows in table("openrlhf")["requires"].items() for row in rows)
+    rows = ((name, row) for name, rows in load_table("openrlhf")["requires"].items() for row in rows)
     return {name: value for name, (first, last, value) in rows if index_of[first] <= release_index <= index_of[last]}
 
 
@@ -226,15 +226,15 @@ def _setting_from_newest(trainer: str, version: str, option: NamedValues, all_op
     """Return a setting of the newest names in the names and values of `version`; empty where it has nothing like it."""
     name, values = option
     value = values[0] if values else ""
-    if not reaches(version, tables.FIRST_CORRECTION_LEVEL) and name in (CORRECTION_LEVEL, CORRECTION_MODE):
+    if not is_at_least(version, tables.FIRST_CORRECTION_LEVEL) and name in (CORRECTION_LEVEL, CORRECTION_MODE):
         return _correction_switch_and_type(trainer, version, all_options)
-    if reaches(version, tables.FIRST_DOTTED):
+    if is_at_least(version, tables.FIRST_DOTTED):
         return [option] if has_option(trainer, version, name) else []
-    if name == "ds.attn_implementation" and not reaches(version, tables.FIRST_ATTN_IMPLEMENTATION):
+    if name == "ds.attn_implementation" and not is_at_least(version, tables.FIRST_ATTN_IMPLEMENTATION):
         return [("flash_attn", ())] if value == "flash_attention_2" else []
-    if name == "ds.param_dtype" and not reaches(version, tables.FIRST_PARAM_DTYPE):
+    if name == "ds.param_dtype" and not is_at_least(version, tables.FIRST_PARAM_DTYPE):
         return [("bf16", ())] if value == "bf16" else []
-    if trainer == "ppo" and not reaches(version, tables.FIRST_SINGLE_LENGTH):
+    if trainer == "ppo" and not is_at_least(version, tables.FIRST_SINGLE_LENGTH):
         if name == "rollout.max_new_tokens":
             return [("generate_max_len", values)]
         answer_names = ("rollout.max_new_tokens", "max_new_tokens", "generate_max_len")

@@ -8,13 +8,19 @@ Names as in its wheels (cli/train_sft.py): dotted from 0.10.2 on, flat before, a
 from __future__ import annotations
 
 from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import Since, exports, remarks, switch, unlike
+from attncheck.lint.fields.plan_writing import (
+    VersionCheck,
+    format_exports,
+    format_switch,
+    packing_remarks,
+    unsupported_remarks,
+)
 
 HOOKED = "flash_attention_2"  # the implementation in which the ring takes place
 DTYPES = {"bf16": "bf16", "fp16": "fp16"}
 
 
-def plan_settings(plan: Plan, since: Since) -> list[str]:
+def plan_settings(plan: Plan, since: VersionCheck) -> list[str]:
     """Return the flags of a plan, one per line."""
     dotted = since("0.10.2")
 
@@ -24,10 +30,12 @@ def plan_settings(plan: Plan, since: Since) -> list[str]:
     flags = [
         *_format_implementation(plan, since),
         *_format_precision(plan, since),
-        *switch(flag("packing_samples", "ds.packing_samples"), plan.packed),
-        *switch(flag("use_liger_kernel", "ds.use_liger_kernel"), plan.liger),
-        *switch(flag("gradient_checkpointing", "model.gradient_checkpointing_enable"), plan.gradient_checkpointing),
-        *switch(flag("full_determinism", "train.full_determinism_enable"), plan.deterministic),
+        *format_switch(flag("packing_samples", "ds.packing_samples"), plan.packed),
+        *format_switch(flag("use_liger_kernel", "ds.use_liger_kernel"), plan.liger),
+        *format_switch(
+            flag("gradient_checkpointing", "model.gradient_checkpointing_enable"), plan.gradient_checkpointing
+        ),
+        *format_switch(flag("full_determinism", "train.full_determinism_enable"), plan.deterministic),
         f"{flag('max_len', 'data.max_len')} {plan.max_length}",
     ]
     if not plan.packed:
@@ -35,18 +43,18 @@ def plan_settings(plan: Plan, since: Since) -> list[str]:
     if plan.ring_size > 1 and plan.scheme == "llama3":
         flags.append(f"{flag('ring_attn_size', 'ds.ring_attn_size')} {plan.ring_size}")
         flags.append(f"{flag('ring_head_stride', 'ds.ring_attn_head_stride')} {plan.heads_k_stride}")
-    return [*exports(plan), *flags, *_format_comments(plan, since)]
+    return [*format_exports(plan), *flags, *_format_comments(plan, since)]
 
 
-def _format_implementation(plan: Plan, since: Since) -> list[str]:
+def _format_implementation(plan: Plan, since: VersionCheck) -> list[str]:
     implementation = plan.attn_implementation
     if since("0.8.10"):
         flag = "--ds.attn_implementation" if since("0.10.2") else "--attn_implementation"
         return [f"{flag} {implementation}"] if implementation else []
-    return switch("--flash_attn", implementation == HOOKED)
+    return format_switch("--flash_attn", implementation == HOOKED)
 
 
-def _format_precision(plan: Plan, since: Since) -> list[str]:
+def _format_precision(plan: Plan, since: VersionCheck) -> list[str]:
     if plan.precision not in DTYPES or (plan.precision == "fp16" and not since("0.9.2")):
         return []
     if not since("0.9.2"):
@@ -54,9 +62,11 @@ def _format_precision(plan: Plan, since: Since) -> list[str]:
     return [f"--{'ds.' if since('0.10.2') else ''}param_dtype {DTYPES[plan.precision]}"]
 
 
-def _format_comments(plan: Plan, since: Since) -> list[str]:
+def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
     """Return comment lines on what the flags do not express, or express only in part."""
-    comments = list(unlike(plan, "position_ids", told="OpenRLHF gives position_ids that begin anew, and no mask"))
+    comments = list(
+        packing_remarks(plan, "position_ids", explanation="OpenRLHF gives position_ids that begin anew, and no mask")
+    )
     implementation = plan.attn_implementation
     if plan.packed:
         batch_flag = "--train.micro_batch_size" if since("0.10.2") else "--micro_train_batch_size"
@@ -89,4 +99,4 @@ def _format_comments(plan: Plan, since: Since) -> list[str]:
     if not plan.packed:
         comments.append("# the padding side is no setting: right in SFT and DPO, left in RM and PPO")
         supported.append("padding_side")
-    return [*comments, *remarks(plan, *supported)]
+    return [*comments, *unsupported_remarks(plan, *supported)]

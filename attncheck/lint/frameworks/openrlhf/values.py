@@ -17,8 +17,8 @@ from attncheck.core.job import Consequence, SettingProblem
 from attncheck.core.launch import Launch, Setting, SourceLocation, Word
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint.arguments import is_option, options
-from attncheck.lint.fields.releases import reaches
+from attncheck.lint.arguments import is_option, parse_options
+from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.frameworks.openrlhf import names, tables
 
 LLAMA3_HOOK = "flash_attention_2"  # the implementation that the ring replaces
@@ -52,7 +52,7 @@ class Values:
 
     def is_at_least(self, boundary: str) -> bool:
         """Return whether the release is `boundary` or newer."""
-        return reaches(self.version, boundary)
+        return is_at_least(self.version, boundary)
 
     def is_written(self, name: str) -> bool:
         """Return whether a setting is written."""
@@ -206,7 +206,7 @@ def is_known_at_least(version: str, boundary: str) -> bool:
         return False
 
 
-def parse_options(launch: Launch, trainer: str, version: str) -> tuple[ParsedOption, ...]:
+def parse_trainer_options(launch: Launch, trainer: str, version: str) -> tuple[ParsedOption, ...]:
     """Return the options of a launch as argparse divides them; a stray word is an option by itself, unknown."""
     parsed_options = []
     words = launch.words[1:]
@@ -233,7 +233,7 @@ def _find_option_end(words: Sequence[Word], start: int, trainer: str, version: s
 
 def _parse_option(launch: Launch, words: Sequence[Word], trainer: str, version: str) -> ParsedOption:
     first_word = words[0]
-    settings = options(words, lambda _: "many", launch.source)
+    settings = parse_options(words, lambda _: "many", launch.source)
     if not settings:  # a stray value
         setting = Setting(first_word.text, "", first_word.location, first_word.span, known=first_word.known)
         return ParsedOption(setting, "", (), False, tuple(words))

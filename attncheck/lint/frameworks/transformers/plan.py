@@ -10,7 +10,13 @@ which the Trainer knows since 5.0 (trainer.py; not in 4.57.6).
 from __future__ import annotations
 
 from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import SHIM_SCRIPTS, WEIGHT_DTYPES, Since, collect_environ, remarks
+from attncheck.lint.fields.plan_writing import (
+    SHIM_SCRIPTS,
+    WEIGHT_DTYPES,
+    VersionCheck,
+    collect_environ,
+    unsupported_remarks,
+)
 
 MODEL = "a folder or a name on the Hub"
 COLLATORS = {"padding": "DataCollatorForSeq2Seq"}
@@ -29,7 +35,7 @@ def collate(features):
     return batch"""
 
 
-def format_plan(plan: Plan, is_at_least: Since) -> list[str]:
+def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     """Return the Python lines of a plan."""
     return [
         *_format_environment(plan),
@@ -53,7 +59,7 @@ def _quote(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _format_imports(plan: Plan, is_at_least: Since) -> list[str]:
+def _format_imports(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     collator = COLLATORS.get(plan.packing, "DataCollatorWithFlattening")
     names = ["AutoModelForCausalLM", "AutoTokenizer", collator, "TrainingArguments"]
     lines = ["import torch"]
@@ -70,7 +76,7 @@ def _uses_ring(plan: Plan) -> bool:
     return plan.ring_size > 1 and plan.scheme == "llama3"
 
 
-def _uses_ulysses(plan: Plan, is_at_least: Since) -> bool:
+def _uses_ulysses(plan: Plan, is_at_least: VersionCheck) -> bool:
     return plan.ring_size > 1 and plan.scheme == "ulysses" and is_at_least("5.0")
 
 
@@ -93,7 +99,7 @@ def _format_ring(plan: Plan) -> list[str]:
     ]
 
 
-def _format_model(plan: Plan, is_at_least: Since) -> list[str]:
+def _format_model(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     implementation = f'attn_implementation="{plan.attn_implementation}", ' if plan.attn_implementation else ""
     dtype = f"{'dtype' if is_at_least('4.56') else 'torch_dtype'}=torch.{WEIGHT_DTYPES[plan.precision]}"
     lines = [
@@ -109,7 +115,7 @@ def _format_model(plan: Plan, is_at_least: Since) -> list[str]:
     return lines
 
 
-def _format_collator(plan: Plan, is_at_least: Since) -> list[str]:
+def _format_collator(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     if not plan.packed:
         return ["collate = DataCollatorForSeq2Seq(tokenizer)  # pads labels with -100"]
     arguments = [] if plan.positions == "reset" or plan.packing == "mask_4d" else ["return_position_ids=False"]
@@ -137,7 +143,7 @@ def _attention_dtype(plan: Plan) -> str:
     return "bfloat16" if plan.precision == "autocast" else WEIGHT_DTYPES[plan.precision]
 
 
-def _format_arguments(plan: Plan, is_at_least: Since) -> list[str]:
+def _format_arguments(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     arguments = {"output_dir": '"out"'}
     if not plan.packed:
         arguments["per_device_train_batch_size"] = str(plan.batch)
@@ -165,7 +171,7 @@ def _format_arguments(plan: Plan, is_at_least: Since) -> list[str]:
     ]
 
 
-def _format_remarks(plan: Plan, is_at_least: Since) -> list[str]:
+def _format_remarks(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     lines = ["# Trainer(model=model, args=arguments, data_collator=collate, processing_class=tokenizer, ...)"]
     if plan.packed:
         lines.append(
@@ -179,4 +185,4 @@ def _format_remarks(plan: Plan, is_at_least: Since) -> list[str]:
         lines.append("# DeepSpeed's Ulysses refuses eager: sdpa or flash_attention_2")
     supported = ["positions", "use_cache", "compile", "padding_side", "llama3"]
     supported += ["ulysses"] * _uses_ulysses(plan, is_at_least) + ["shims"] * _uses_ring(plan)
-    return [*lines, *remarks(plan, *supported)]
+    return [*lines, *unsupported_remarks(plan, *supported)]

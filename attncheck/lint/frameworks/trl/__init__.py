@@ -19,7 +19,7 @@ from attncheck.core.plan import Packing, Plan, Precision
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.fields.changes import edit_settings
-from attncheck.lint.fields.releases import read_requirements, versions
+from attncheck.lint.fields.releases import list_releases, read_requirements
 from attncheck.lint.fields.values import ParsedSettings, find_refused_settings, find_unknown_settings, parse_settings
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.trl import tables
@@ -48,7 +48,7 @@ def detect_trainer(launch: Launch) -> str:
 
 def read_model_name(launch: Launch) -> str:
     """Return the model that the launch names, "" where it names none."""
-    settings = _parse_settings(launch, detect_trainer(launch), FRAMEWORK.newest, versions("transformers")[-1])
+    settings = _parse_settings(launch, detect_trainer(launch), FRAMEWORK.newest, list_releases("transformers")[-1])
     return settings.get_text("model_name_or_path") or ""
 
 
@@ -194,7 +194,7 @@ def _format_remarks(reading: LaunchReading) -> tuple[str, ...]:
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
     """Return the edits that rename `job.unknown_settings` and set `sets`, in the names of `job.version`."""
-    settings = _parse_settings(launch, job.trainer, job.version, versions("transformers")[-1])
+    settings = _parse_settings(launch, job.trainer, job.version, list_releases("transformers")[-1])
     new_values = shared.translate_keys(sets, _field_names(settings), settings.has_any)
     ring_edits = tuple(shared.resize_parallelism(launch, sets["ring_size"])) if "ring_size" in sets else ()
     known_values = {name: value for name, value in new_values.items() if name in settings.options.current}

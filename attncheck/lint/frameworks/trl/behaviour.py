@@ -14,7 +14,7 @@ from attncheck.core.launch import Launch, SourceLocation
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
 from attncheck.lint.fields import hugging_face as shared
-from attncheck.lint.fields.releases import reaches
+from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.fields.values import ParsedSettings
 
 PACKING_STRATEGY_SINCE = "0.19"  # before, packing cut the joined text anywhere (0.18.2 data_utils.py:475)
@@ -47,7 +47,7 @@ class LaunchReading:
 
     def is_at_least(self, boundary: str) -> bool:
         """Say whether the release is `boundary` or newer."""
-        return reaches(self.version, boundary)
+        return is_at_least(self.version, boundary)
 
     @property
     def packed(self) -> bool:
@@ -151,7 +151,7 @@ def missing_positions(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Without flash attention a packed row has a mask of length × length, of which 1.16 no longer warns."""
-    is_supported = reaches(reading.transformers, PACKED_WITHOUT_FLASH)
+    is_supported = is_at_least(reading.transformers, PACKED_WITHOUT_FLASH)
     if not (reading.isolates_documents and is_supported) or shared.is_flash(reading.implementation):
         return
     if reading.parallelism.scheme == "torch":

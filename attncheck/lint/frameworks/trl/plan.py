@@ -8,10 +8,17 @@ flattened into one, with position_ids that begin anew and, in 1.16, the edges as
 from __future__ import annotations
 
 from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import WEIGHT_DTYPES, Since, exports, format_bool, remarks, unlike
+from attncheck.lint.fields.plan_writing import (
+    WEIGHT_DTYPES,
+    VersionCheck,
+    format_bool,
+    format_exports,
+    packing_remarks,
+    unsupported_remarks,
+)
 
 
-def format_plan(plan: Plan, is_at_least: Since) -> list[str]:
+def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     """Return the YAML lines of a plan."""
     fields = {}
     if plan.attn_implementation:
@@ -31,16 +38,20 @@ def format_plan(plan: Plan, is_at_least: Since) -> list[str]:
     if plan.deterministic:
         fields["full_determinism"] = "true"
     return [
-        *exports(plan, "# in the shell: "),
+        *format_exports(plan, "# in the shell: "),
         *(f"{name}: {value}" for name, value in fields.items()),
         *_format_remarks(plan),
     ]
 
 
 def _format_remarks(plan: Plan) -> list[str]:
-    lines = list(unlike(plan, "position_ids", "cu_seqlens", told="TRL gives positions that begin anew, and no mask"))
+    lines = list(
+        packing_remarks(
+            plan, "position_ids", "cu_seqlens", explanation="TRL gives positions that begin anew, and no mask"
+        )
+    )
     if plan.packed and plan.batch > 1:
         lines.append(f"# the batch's {plan.batch} rows are joined into one")
     if plan.ring_size > 1 and plan.scheme == "ulysses":
         lines.append(f"# Ulysses is set in accelerate's configuration: sp_size {plan.ring_size}, sp_backend deepspeed")
-    return [*lines, *remarks(plan, "compile", "ulysses")]
+    return [*lines, *unsupported_remarks(plan, "compile", "ulysses")]

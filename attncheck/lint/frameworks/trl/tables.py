@@ -11,8 +11,8 @@ from functools import cache
 
 from attncheck.core.launch import Launch
 from attncheck.lint.fields.names import ParserOptions, build_parser_options, find_minor_release, read_lifetimes
-from attncheck.lint.fields.releases import versions
-from attncheck.lint.names import table
+from attncheck.lint.fields.releases import list_releases
+from attncheck.lint.names import load_table
 
 # The newest transformers at the time of each release of TRL, for a machine that has none installed.
 CONTEMPORARY_TRANSFORMERS: Mapping[str, str] = {
@@ -63,9 +63,9 @@ FOREIGN_FIELDS = frozenset(
 @cache
 def read_dataclasses(script: str, version: str) -> tuple[str, ...]:
     """Return the dataclasses that a script of TRL parses in a release, () where it has no such script."""
-    releases = versions("trl")
+    releases = list_releases("trl")
     position = releases.index(find_minor_release("trl", version))
-    for first, last, dataclasses in table("trl")["scripts"].get(script, ()):
+    for first, last, dataclasses in load_table("trl")["scripts"].get(script, ()):
         if releases.index(first) <= position <= releases.index(last):
             return tuple(dataclasses)
     return ()
@@ -85,7 +85,7 @@ def load_parser_options(trainer: str, version: str, transformers: str) -> Parser
 @cache
 def read_launcher_options() -> Mapping[str, str]:
     """Return the options of `accelerate launch`, which `trl sft` takes too, and the type of their values."""
-    options: dict[str, str] = dict(table("trl")["launcher"])
+    options: dict[str, str] = dict(load_table("trl")["launcher"])
     return {**options, "accelerate_config": "str", "config_file": "str", "config": "str"}
 
 

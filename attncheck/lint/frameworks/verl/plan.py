@@ -8,7 +8,7 @@ flash_attention_2 (utils/model.py:649). VERL_DISABLE_FLASH_ATTN_CE: utils/torch_
 from __future__ import annotations
 
 from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import Since, exports, remarks, unlike
+from attncheck.lint.fields.plan_writing import VersionCheck, format_exports, packing_remarks, unsupported_remarks
 
 ACTOR = "actor_rollout_ref.actor"
 MODEL = "actor_rollout_ref.model"
@@ -16,9 +16,9 @@ WEIGHT_DTYPES = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "autocast": "fp
 COMPUTE_DTYPES = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "autocast": "bf16"}
 
 
-def plan_settings(plan: Plan, since: Since) -> list[str]:
+def plan_settings(plan: Plan, since: VersionCheck) -> list[str]:
     """Return the overrides of a plan, one per line."""
-    overrides = exports(plan)
+    overrides = format_exports(plan)
     if plan.cross_entropy == "torch" and since("0.9.0"):
         overrides.append("export VERL_DISABLE_FLASH_ATTN_CE=1")
     if plan.attn_implementation and since("0.6.1"):
@@ -40,9 +40,11 @@ def plan_settings(plan: Plan, since: Since) -> list[str]:
     return [*overrides, *_format_comments(plan, since)]
 
 
-def _format_comments(plan: Plan, since: Since) -> list[str]:
+def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
     """Return comment lines on what the overrides do not express, or express only in part."""
-    comments = list(unlike(plan, "position_ids", told="verl gives position_ids that begin anew, and no mask"))
+    comments = list(
+        packing_remarks(plan, "position_ids", explanation="verl gives position_ids that begin anew, and no mask")
+    )
     implementation = plan.attn_implementation
     if not since("0.6.1") and implementation != "flash_attention_2":
         comments.append(f"# {implementation or 'the default'}: this release is hard-coded to flash_attention_2")
@@ -69,4 +71,4 @@ def _format_comments(plan: Plan, since: Since) -> list[str]:
         comments.append(f"# the cross-entropy is {kernel} wherever it imports; no setting before 0.9.0")
     if not plan.packed:
         comments.append("# the padding side is no setting")
-    return [*comments, *remarks(plan, *supported)]
+    return [*comments, *unsupported_remarks(plan, *supported)]

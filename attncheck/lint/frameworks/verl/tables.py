@@ -142,7 +142,7 @@ def _merge_leaves(leaves: dict[str, Any], new_leaves: Mapping[str, Any]) -> None
 @cache
 def find_release(version: str) -> Release:
     """Return the release of a version: its own, or the newest one in the table that is not newer."""
-    table = names.table("verl")
+    table = names.load_table("verl")
     versions: list[str] = table["releases"]
     try:
         requested = Version(version)

@@ -156,7 +156,7 @@ class _Writer:
         """Yield the edit that removes a word, where the source has it literally."""
         text = self.source.text[slice(*word.span)] if word.span != NOWHERE else ""
         if text.partition("=")[0].strip("\"'") == word.text.partition("=")[0]:
-            yield editing.dropped(self.source, word.span)
+            yield editing.remove_setting(self.source, word.span)
 
     def remove_emptied_tables(self) -> Iterator[Edit]:
         """Yield the edits that remove tables of a YAML file left empty by renaming: such a one is null, and refused."""
@@ -174,13 +174,13 @@ class _Writer:
         key = unknown_setting.now[0] if unknown_setting is not None and unknown_setting.now else entry.name
         is_overridden = any(override.key == key for override in parse_hydra_inputs(self.launch).overrides)
         if unknown_setting is not None:
-            yield editing.dropped(source, entry.span)
+            yield editing.remove_setting(source, entry.span)
             if unknown_setting.now and key not in new_values:
                 self.moved_entries[key] = entry.value
             return
         if key in new_values and not is_overridden and not self.launch.words:
             value = new_values.pop(key)
-            yield editing.dropped(source, entry.span) if value == DROP else editing.replaced(entry, value)
+            yield editing.remove_setting(source, entry.span) if value == DROP else editing.replace_value(entry, value)
 
     @property
     def config_file(self) -> Source:
@@ -192,7 +192,7 @@ class _Writer:
         if self.config_file.kind == "yaml":
             yield from yaml_tables.add_keys(self.config_file, self.launch.entries, new_values)
         else:
-            yield from (editing.added(self.config_file, key, value) for key, value in new_values.items())
+            yield from (editing.add_key(self.config_file, key, value) for key, value in new_values.items())
 
     def add_settings(self, new_values: Sets, config: LaunchConfig) -> Iterator[Edit]:
         """Yield the edits that add settings, each as an argument of the command or as a key of the file."""
@@ -202,7 +202,7 @@ class _Writer:
         last_word = self.launch.words[-1]
         prefixes = {key: "" if _is_in_schema(config, key) else "+" for key in new_values}
         texts = [shlex.quote(f"{prefixes[key]}{key}={value}") for key, value in new_values.items()]
-        edits = [editing.appended(self.launch, text) for text in texts]
+        edits = [editing.append_argument(self.launch, text) for text in texts]
         if last_word.known or not edits:
             yield from edits
             return

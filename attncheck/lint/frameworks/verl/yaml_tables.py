@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from attncheck.core.launch import Edit, Setting, Source
-from attncheck.lint.files.edit_text import quoted
+from attncheck.lint.files.edit_text import quote_value
 
 
 def add_keys(source: Source, entries: Sequence[Setting], new_values: Mapping[str, str]) -> Iterator[Edit]:
@@ -88,4 +88,4 @@ def _format_tree(tree: Mapping[str, Any], indent: str) -> Iterator[str]:
             yield f"{indent}{name}:\n"
             yield from _format_tree(value, indent + "  ")
         else:
-            yield f"{indent}{name}: {quoted(value, 'yaml')}\n"
+            yield f"{indent}{name}: {quote_value(value, 'yaml')}\n"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from attncheck.attention.device import message
+from attncheck.attention.device import describe_exception
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.core.results.verdicts import HUGE
@@ -63,4 +63,4 @@ def failed_result(check_name: str, error: BaseException) -> CheckResult:
     """Return the result of a check that an exception ended. Raises it again where memory ran out."""
     if "OutOfMemory" in type(error).__name__:
         raise error
-    return CheckResult(check_name, "raised", message(error))
+    return CheckResult(check_name, "raised", describe_exception(error))

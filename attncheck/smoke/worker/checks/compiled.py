@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from attncheck.attention.device import message
+from attncheck.attention.device import describe_exception
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult
 from attncheck.smoke.worker.checks import agreement
@@ -79,5 +79,5 @@ def failed_result(error: BaseException) -> CheckResult:
     error = getattr(error, "inner_exception", None) or error  # BackendCompilerFailed's and InductorError's cause
     text = f"{type(error).__name__}: {error}"
     if NO_COMPILER.search(text):
-        return CheckResult(CHECK_NAME, "refused", f"torch.compile needs a C++ compiler: {message(error)}")
+        return CheckResult(CHECK_NAME, "refused", f"torch.compile needs a C++ compiler: {describe_exception(error)}")
     return agreement.failed_result(CHECK_NAME, error)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from attncheck.attention.device import message
+from attncheck.attention.device import describe_exception
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker.checks import agreement
 from attncheck.smoke.worker.data.packing import IGNORE_INDEX
@@ -76,7 +76,9 @@ def run(testbed: Testbed) -> CheckResult:
     try:
         loss_function = load_loss_function(name)
     except Exception as error:
-        return CheckResult(CHECK_NAME, "refused", f"flash-attn's cross-entropy cannot be imported: {message(error)}")
+        return CheckResult(
+            CHECK_NAME, "refused", f"flash-attn's cross-entropy cannot be imported: {describe_exception(error)}"
+        )
     if name == "flash_attn" and testbed.device.type != "cuda":
         return CheckResult(CHECK_NAME, "refused", _describe_cpu_refusal(loss_function))
     return check_loss(testbed, loss_function, name)
@@ -154,5 +156,5 @@ def _describe_cpu_refusal(loss_function: LossFunction) -> str:
     try:
         case.evaluate(loss_function)
     except Exception as error:
-        return f"flash-attn's cross-entropy does not run on a CPU: {message(error)}"
+        return f"flash-attn's cross-entropy does not run on a CPU: {describe_exception(error)}"
     return "flash-attn's cross-entropy is for a GPU"

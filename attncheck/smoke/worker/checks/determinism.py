@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from attncheck.attention.device import message
+from attncheck.attention.device import describe_exception
 from attncheck.core.results.smoke import CheckResult
 from attncheck.smoke.worker.data.packing import Batch
 from attncheck.smoke.worker.deterministic_mode import determinism_settings, synchronize
@@ -136,7 +136,7 @@ def _try_switches(testbed: Testbed, before: Sequence[RunDigest]) -> Iterator[str
                 digest_run(testbed)  # a kernel that is new to this process is compiled or chosen now
                 digests = [digest_run(testbed) for _ in range(len(before))]
         except RuntimeError as error:
-            yield f"{title} raises {message(error)}"
+            yield f"{title} raises {describe_exception(error)}"
             continue
         difference = describe_first_difference(digests)
         if not difference:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attncheck.attention.device import message
+from attncheck.attention.device import describe_exception
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker.testbed import (
@@ -33,7 +33,7 @@ def run(testbed: Testbed) -> CheckResult:
         except UNSUPPORTED_ERRORS as error:
             if plan is testbed.plan and not measures:
                 raise
-            notes.append(f"{plan.precision}: {message(error)}")
+            notes.append(f"{plan.precision}: {describe_exception(error)}")
     return CheckResult("implementation", measures=tuple(measures), notes=tuple(notes))
 
 

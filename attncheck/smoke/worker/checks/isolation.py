@@ -144,9 +144,9 @@ def describe_blindness(testbed: Testbed, measures: Sequence[Measure]) -> str:
 
 
 def _describe_error(error: BaseException) -> str:
-    from attncheck.attention.device import message
+    from attncheck.attention.device import describe_exception
 
-    return message(error)
+    return describe_exception(error)
 
 
 def runs_varlen_kernels(testbed: Testbed) -> bool:

@@ -24,7 +24,7 @@ from unittest import mock
 import torch
 from torch import nn
 
-from attncheck.attention.device import message
+from attncheck.attention.device import describe_exception
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker import liger_patches
@@ -46,7 +46,7 @@ def run(testbed: Testbed) -> CheckResult:
     try:
         patches = liger_patches.default_patches(model)
     except ImportError as error:
-        return CheckResult(CHECK_NAME, "refused", f"liger-kernel cannot be imported: {message(error)}")
+        return CheckResult(CHECK_NAME, "refused", f"liger-kernel cannot be imported: {describe_exception(error)}")
     if patches is None:
         model_type = model.config.model_type
         return CheckResult(CHECK_NAME, violations=(f"liger-kernel has no patches for {model_type}: it does nothing",))
@@ -81,7 +81,7 @@ def find_idle_patches(testbed: Testbed, mode: str, patches: tuple[str, ...], not
         try:
             calls = liger_patches.count_patched_calls(mode, partial(testbed.build_model, plan), run_forward, name)
         except Exception as error:
-            yield f"liger's patch {name} raises{MODES[mode]}: {message(error)}"
+            yield f"liger's patch {name} raises{MODES[mode]}: {describe_exception(error)}"
             continue
         if calls:
             counts = ", ".join(f"{count} × {name}" for name, count in sorted(calls.items()))

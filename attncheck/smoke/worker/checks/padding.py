@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from attncheck.attention.device import message
+from attncheck.attention.device import describe_exception
 from attncheck.core.plan import SIDES, Plan
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker.data.packing import pad_documents
@@ -32,11 +32,13 @@ def run(testbed: Testbed) -> CheckResult:
                 nan_violation = _find_nan_from_empty_row(testbed, plan, side)
             except UNSUPPORTED_ERRORS as error:
                 if plan.precision == "fp32" and testbed.plan.precision != "fp32":
-                    notes.append(f"{side}, not in float32: {message(error)}")
+                    notes.append(f"{side}, not in float32: {describe_exception(error)}")
                 elif is_used:
-                    violations.append(f"{side} padding raises {message(error)}")
+                    violations.append(f"{side} padding raises {describe_exception(error)}")
                 else:
-                    reservations.append(f"{side} padding, which this plan does not use, raises {message(error)}")
+                    reservations.append(
+                        f"{side} padding, which this plan does not use, raises {describe_exception(error)}"
+                    )
                 continue
             beyond_limit = [m for m in side_measures if m.beyond]
             if is_used or not beyond_limit:

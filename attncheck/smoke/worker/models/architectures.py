@@ -106,7 +106,7 @@ def load_architecture(name: str, full: bool = False) -> Architecture:
         return Architecture(name, SHAPES[name])
     from attncheck.doctor.probes.payload.model import config
 
-    fact = config.document_of(name, None)
+    fact = config.read_config(name, None)
     document = fact.get("known")
     if not isinstance(document, dict):
         raise Unbuildable(f"the model {name} cannot be read: {fact.get('absent') or fact.get('unreadable')}")

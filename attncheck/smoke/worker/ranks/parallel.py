@@ -30,7 +30,7 @@ from attncheck.smoke.worker.ranks.wrong_models import match_wrong_model
 from attncheck.smoke.worker.testbed import Testbed, gradient_norm
 
 if TYPE_CHECKING:
-    from attncheck.ring.worker.rank import Member
+    from attncheck.ring.worker.rank import RankContext
 
 CHECK_NAME = "parallel"
 SHARD_TOKENS = 40  # of a row on a rank, padding included
@@ -44,24 +44,24 @@ class _StepFailed(Exception):
     """The step raised; the message is the description of its error."""
 
 
-def smoke(member: Member) -> None:
+def smoke(member: RankContext) -> None:
     """Run the check on every item, (driver, case); `cases` has the model and the plan of each case. Rank 0 judges."""
-    from attncheck.ring.worker.rank import Lost
+    from attncheck.ring.worker.rank import RankFailed
 
     build.stay_offline()
     for index, (driver, name) in enumerate(member.message["items"]):
-        member.say({"started": index})
+        member.send_if_leader({"started": index})
         case = member.message["cases"][name]
         plan = codec.read(Plan, case["plan"])
         os.environ.update(dict(plan.environ))
         try:
             result = run(member, case["model"], plan, DRIVERS[driver])
         except _StepFailed as error:  # the other ranks may be waiting in a collective
-            raise Lost(str(error)) from error
-        member.say({"item": index, "answer": codec.plain(result)})
+            raise RankFailed(str(error)) from error
+        member.send_if_leader({"item": index, "answer": codec.plain(result)})
 
 
-def run(member: Member, model_name: str, plan: Plan, driver_class: type[Driver]) -> CheckResult:
+def run(member: RankContext, model_name: str, plan: Plan, driver_class: type[Driver]) -> CheckResult:
     """Compare a step over ranks under a plan with one process; every rank of the group must call it alike."""
     attention = SCHEMES[plan.scheme](member.group, member.world_size, member.device.emulated)
     device = torch.device("cuda", torch.cuda.current_device()) if member.device.kind == "cuda" else torch.device("cpu")
@@ -77,13 +77,13 @@ def run(member: Member, model_name: str, plan: Plan, driver_class: type[Driver])
         outcome, reason = "refused", str(error)
     except BaseException as error:  # a damaged package may raise anything
         outcome, reason = "raised", describe_error(error, plan)
-    reason = member.agree(reason)
+    reason = member.agree_on_reason(reason)
     if reason or model is None:
         return CheckResult(CHECK_NAME, _as_outcome(outcome), reason)
     try:
         return _compare_with_single(member, testbed, attention, model, driver_class)
     except Refused as error:  # by every rank alike, before any collective
-        return CheckResult(CHECK_NAME, "refused", member.agree(str(error)))
+        return CheckResult(CHECK_NAME, "refused", member.agree_on_reason(str(error)))
     except Exception as error:
         raise _StepFailed(describe_error(error, plan, attention.kv_heads)) from error
 
@@ -107,7 +107,7 @@ def make_documents(seed: int, ranks: int) -> tuple[tuple[Tensor, ...], ...]:
 
 
 def _compare_with_single(
-    member: Member, testbed: Testbed, attention: RankAttention, model: nn.Module, driver_class: type[Driver]
+    member: RankContext, testbed: Testbed, attention: RankAttention, model: nn.Module, driver_class: type[Driver]
 ) -> CheckResult:
     """Return the result of a model over ranks; only rank 0's is complete and used."""
     documents = make_documents(testbed.plan.seed, member.world_size)
@@ -115,9 +115,12 @@ def _compare_with_single(
     driver = driver_class(member.group, member.rank, member.world_size, attention.set_cu_seqlens)
     sharded = run_step(driver, model, rows, lambda: attention.autocast_context(testbed))
     layers = attention.collect_layers(model, testbed.plan.attn_implementation)
-    member.agreed += 1
-    reports = [json.loads(text) for text in member.shared(f"own/{member.agreed}", json.dumps(_summarize_rank(sharded)))]
-    if not member.leads:
+    member.agreements += 1
+    reports = [
+        json.loads(text)
+        for text in member.all_gather_text(f"own/{member.agreements}", json.dumps(_summarize_rank(sharded)))
+    ]
+    if not member.is_leader:
         return CheckResult(CHECK_NAME)
     single = reference.run_single_process(testbed, documents)
     measures = (*reference.measure_step(sharded, rows, single), *loss_shares.measure_loss(sharded, rows))
@@ -193,7 +196,7 @@ def _are_equal(values: Sequence[float]) -> bool:
 
 
 def _collect_notes(
-    member: Member, attention: RankAttention, layers: Sequence[Layer], sharded: ShardedStep
+    member: RankContext, attention: RankAttention, layers: Sequence[Layer], sharded: ShardedStep
 ) -> Iterator[str]:
     entered = sum(bool(layer.ran) for layer in layers)
     yield f"{attention.title} on {member.world_size} ranks: entered in {entered} of {len(layers)} layers"

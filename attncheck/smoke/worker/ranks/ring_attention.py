@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from attncheck.attention.calls import ring_package, ulysses
-from attncheck.attention.device import message
+from attncheck.attention.device import describe_exception
 from attncheck.core.plan import RING_NAMES, Plan
 from attncheck.core.results.hf_adapter import HOOKED
 from attncheck.core.results.smoke import Layer
@@ -101,11 +101,11 @@ class RingAttention(RankAttention):
 
     def prepare(self, plan: Plan) -> None:
         """Replace transformers' flash attention by the adapter's with the plan's stride, also a second time."""
-        missing = ring_package.find().missing
+        missing = ring_package.installed().missing
         if missing:
             raise Refused(missing)
         package = ring_package.load() if RING_NAMES in plan.shims else _import_unshimmed()
-        utilities: Any = sys.modules[ring_package.UTILITIES]
+        utilities: Any = sys.modules[ring_package.UTILITIES_MODULE]
         if RingAttention._original_attention is None:
             RingAttention._original_attention = utilities._flash_attention_forward
         utilities._flash_attention_forward = RingAttention._original_attention
@@ -147,8 +147,9 @@ class RingAttention(RankAttention):
 
     def list_notes(self) -> Iterator[str]:
         """Yield notes on names that were put back into transformers, and on emulated kernels."""
-        if ring_package.put_back():
-            yield f"put back into transformers for this run, as OpenRLHF does: {', '.join(ring_package.put_back())}"
+        names = ring_package.shimmed_names()
+        if names:
+            yield f"put back into transformers for this run, as OpenRLHF does: {', '.join(names)}"
         if self.emulated:
             yield "flash-attn's kernels were emulated in plain torch"
 
@@ -159,7 +160,7 @@ class RingAttention(RankAttention):
 
 def _import_unshimmed() -> Any:
     """Return ring_flash_attn as a script imports it, without shims. Raises what that raises."""
-    if ring_package.put_back():
+    if ring_package.shimmed_names():
         raise Refused("names were put back into transformers in this process before: the plain import cannot be tried")
     return importlib.import_module("ring_flash_attn")
 
@@ -206,12 +207,12 @@ class Ulysses(RankAttention):
         self.entered_layers.add(self.current_layer)
         repeats = max(1, self.ranks // key.shape[1])
         repeated = [query, *(x.repeat_interleave(repeats, 1) for x in (key, value))]
-        by_heads = [ulysses.to_heads(x.transpose(1, 2), self.group).transpose(1, 2) for x in repeated]
+        by_heads = [ulysses.tokens_to_heads(x.transpose(1, 2), self.group).transpose(1, 2) for x in repeated]
         group_size = by_heads[0].shape[1] // by_heads[1].shape[1]
         q, k, v = by_heads[0], *(x.repeat_interleave(group_size, 1) for x in by_heads[1:])
         mask = self._document_mask(kwargs.get("sliding_window"))
         out = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=kwargs.get("scaling"))
-        return ulysses.to_tokens(out.transpose(1, 2).contiguous(), self.group), None
+        return ulysses.heads_to_tokens(out.transpose(1, 2).contiguous(), self.group), None
 
     def _document_mask(self, window: int | None) -> Tensor:
         """Return which key each query of the full row attends to: (tokens, tokens) bool."""
@@ -226,9 +227,9 @@ SCHEMES: dict[str, type[RankAttention]] = {"llama3": RingAttention, "ulysses": U
 
 def describe_error(error: BaseException, plan: Plan, kv_heads: int = 0) -> str:
     """Return an error in a line: without machine paths, with the error it hides and what explains it."""
-    text = re.sub(r" \((?:/|[A-Z]:).*?\)$", "", message(error))
+    text = re.sub(r" \((?:/|[A-Z]:).*?\)$", "", describe_exception(error))
     if isinstance(error, ValueError) and error.__context__ is not None:  # the adapter's bare except
-        text += f"; it hides {message(error.__context__)}"
+        text += f"; it hides {describe_exception(error.__context__)}"
     if plan.scheme == "llama3" and kv_heads % plan.heads_k_stride:
         text += f"; heads_k_stride {plan.heads_k_stride} does not divide {kv_heads} kv heads"
     return text

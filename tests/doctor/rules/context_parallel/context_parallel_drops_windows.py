@@ -5,14 +5,14 @@ from __future__ import annotations
 from tests import snapshots as s
 
 FIRES = {
-    "accelerate 1.10.0": s.model(
-        s.package(s.h200(), "accelerate", "1.10.0"),
+    "accelerate 1.10.0": s.with_model(
+        s.with_package(s.h200(), "accelerate", "1.10.0"),
         model_type="mistral",
         layer_types=("sliding_attention",) * 32,
         sliding_window=s.Known(4096),
     ),
-    "accelerate 1.14.0": s.model(
-        s.package(s.h200(), "accelerate", "1.14.0"),
+    "accelerate 1.14.0": s.with_model(
+        s.with_package(s.h200(), "accelerate", "1.14.0"),
         model_type="mistral",
         layer_types=("sliding_attention",) * 32,
         sliding_window=s.Known(4096),
@@ -21,20 +21,20 @@ FIRES = {
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "accelerate 1.15.0": s.model(
-        s.package(s.h200(), "accelerate", "1.15.0"),
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "accelerate 1.15.0": s.with_model(
+        s.with_package(s.h200(), "accelerate", "1.15.0"),
         model_type="mistral",
         layer_types=("sliding_attention",) * 32,
         sliding_window=s.Known(4096),
     ),
-    "accelerate 1.9.0": s.model(
-        s.package(s.h200(), "accelerate", "1.9.0"),
+    "accelerate 1.9.0": s.with_model(
+        s.with_package(s.h200(), "accelerate", "1.9.0"),
         model_type="mistral",
         layer_types=("sliding_attention",) * 32,
         sliding_window=s.Known(4096),
     ),
-    "no window": s.model(s.package(s.h200(), "accelerate", "1.14.0")),
+    "no window": s.with_model(s.with_package(s.h200(), "accelerate", "1.14.0")),
 }
 
 

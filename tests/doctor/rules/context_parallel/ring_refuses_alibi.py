@@ -6,14 +6,14 @@ from tests import snapshots as s
 from tests.doctor.answers import FUSED_IMPLEMENTATIONS, answers_refusing
 
 FIRES = {
-    "falcon-rw": s.model(s.h200(), model_type="falcon", alibi=True),
+    "falcon-rw": s.with_model(s.h200(), model_type="falcon", alibi=True),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "no ring": s.model(s.without(s.h200(), "ring-flash-attn"), alibi=True),
-    "flash is refused anyway": s.model(s.h200(), alibi=True, accepts=answers_refusing(*FUSED_IMPLEMENTATIONS)),
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "no ring": s.with_model(s.without_packages(s.h200(), "ring-flash-attn"), alibi=True),
+    "flash is refused anyway": s.with_model(s.h200(), alibi=True, accepts=answers_refusing(*FUSED_IMPLEMENTATIONS)),
 }
 
 

@@ -7,16 +7,20 @@ from tests import snapshots as s
 from tests.doctor.answers import answers_refusing
 
 FIRES = {
-    "bert": s.model(s.h200(), model_type="bert", causal=False),
-    "a vision tower": s.model(s.h200(), model_type="qwen2_5_vl", towers=(Tower("vision_config", 16, 80),)),
+    "bert": s.with_model(s.h200(), model_type="bert", causal=False),
+    "a vision tower": s.with_model(s.h200(), model_type="qwen2_5_vl", towers=(Tower("vision_config", 16, 80),)),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "no ring": s.model(s.without(s.h200(), "ring-flash-attn"), causal=False, towers=(Tower("vision_config", 16, 80),)),
-    "an encoder that refuses flash": s.model(s.h200(), causal=False, accepts=answers_refusing("flash_attention_2")),
-    "flash is refused anyway": s.model(
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "no ring": s.with_model(
+        s.without_packages(s.h200(), "ring-flash-attn"), causal=False, towers=(Tower("vision_config", 16, 80),)
+    ),
+    "an encoder that refuses flash": s.with_model(
+        s.h200(), causal=False, accepts=answers_refusing("flash_attention_2")
+    ),
+    "flash is refused anyway": s.with_model(
         s.h200(), towers=(Tower("vision_config", 16, 80),), accepts=answers_refusing("flash_attention_2")
     ),
 }

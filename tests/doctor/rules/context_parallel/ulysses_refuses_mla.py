@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests import snapshots as s
 
 FIRES = {
-    "deepseek_v3 under 5.15.0": s.model(
-        s.package(s.package(s.h200(), "transformers", "5.15.0"), "deepspeed", "0.19.8"),
+    "deepseek_v3 under 5.15.0": s.with_model(
+        s.with_package(s.with_package(s.h200(), "transformers", "5.15.0"), "deepspeed", "0.19.8"),
         model_type="deepseek_v3",
         head_dim=s.Known(192),
         v_head_dim=s.Known(128),
@@ -16,16 +16,16 @@ FIRES = {
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "deepseek_v3 under 5.14.1": s.model(
-        s.package(s.package(s.h200(), "transformers", "5.14.1"), "deepspeed", "0.19.8"),
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "deepseek_v3 under 5.14.1": s.with_model(
+        s.with_package(s.with_package(s.h200(), "transformers", "5.14.1"), "deepspeed", "0.19.8"),
         model_type="deepseek_v3",
         head_dim=s.Known(192),
         v_head_dim=s.Known(128),
         head_dims=(192,),
     ),
-    "no deepspeed": s.model(
-        s.package(s.h200(), "transformers", "5.15.0"),
+    "no deepspeed": s.with_model(
+        s.with_package(s.h200(), "transformers", "5.15.0"),
         model_type="deepseek_v3",
         head_dim=s.Known(192),
         v_head_dim=s.Known(128),

@@ -16,6 +16,6 @@ SILENT = {
         s.h200(), FLASH_ATTENTION_DETERMINISTIC="0", CUBLAS_WORKSPACE_CONFIG=":16:8"
     ),
     "cuBLAS tuned for memory": s.with_env(s.h200(), CUBLAS_WORKSPACE_CONFIG=":0:0"),
-    "no flash-attn": s.with_env(s.without(s.h200(), "flash-attn"), CUBLAS_WORKSPACE_CONFIG=":4096:8"),
+    "no flash-attn": s.with_env(s.without_packages(s.h200(), "flash-attn"), CUBLAS_WORKSPACE_CONFIG=":4096:8"),
     "laptop": s.with_env(s.laptop(), CUBLAS_WORKSPACE_CONFIG=":4096:8"),
 }

@@ -2,14 +2,14 @@
 
 from tests import snapshots as s
 
-WITH_FLASH_ATTN_3 = s.package(s.h200(), "flash-attn-3", "3.0.0b1")
+WITH_FLASH_ATTN_3 = s.with_package(s.h200(), "flash-attn-3", "3.0.0b1")
 
 FIRES = {
     "FA3 in a run that shall repeat": s.with_env(WITH_FLASH_ATTN_3, FLASH_ATTENTION_DETERMINISTIC="1"),
     "under its old name": s.with_env(
-        s.package(s.h200(), "flashattn-hopper", "3.0.0b1"), FLASH_ATTENTION_DETERMINISTIC="1"
+        s.with_package(s.h200(), "flashattn-hopper", "3.0.0b1"), FLASH_ATTENTION_DETERMINISTIC="1"
     ),
-    "alone": s.with_env(s.package(s.laptop(), "flash-attn-3", "3.0.0b1"), FLASH_ATTENTION_DETERMINISTIC="1"),
+    "alone": s.with_env(s.with_package(s.laptop(), "flash-attn-3", "3.0.0b1"), FLASH_ATTENTION_DETERMINISTIC="1"),
 }
 SILENT = {
     "the recorded machine": s.h200(),

@@ -3,7 +3,7 @@
 from tests import snapshots as s
 
 KERNEL = "flash_attn.ops.triton.cross_entropy:cross_entropy_loss"
-VERL = s.with_interfaces(s.package(s.h200(), "verl", "0.9.1"), symbols={KERNEL: True})
+VERL = s.with_interfaces(s.with_package(s.h200(), "verl", "0.9.1"), symbols={KERNEL: True})
 DETERMINISTIC = s.with_env(VERL, FLASH_ATTENTION_DETERMINISTIC="1")
 
 FIRES = {

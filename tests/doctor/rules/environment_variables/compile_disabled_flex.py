@@ -11,7 +11,7 @@ SILENT = {
     "the laptop": s.laptop(),
     "0": s.with_env(s.h200(), TORCH_COMPILE_DISABLE="0"),
     "no GPU": s.with_env(s.laptop(), TORCH_COMPILE_DISABLE="1"),
-    "no transformers": s.with_env(s.without(s.h200(), "transformers"), TORCH_COMPILE_DISABLE="1"),
+    "no transformers": s.with_env(s.without_packages(s.h200(), "transformers"), TORCH_COMPILE_DISABLE="1"),
 }
 
 

@@ -2,8 +2,8 @@
 
 from tests import snapshots as s
 
-RLHF = s.package(s.h200(), "openrlhf", "0.11.2")
-VERL = s.package(s.h200(), "verl", "0.9.1")
+RLHF = s.with_package(s.h200(), "openrlhf", "0.11.2")
+VERL = s.with_package(s.h200(), "verl", "0.9.1")
 FIRES = {
     "OpenRLHF hands on none": s.with_env(RLHF, FLASH_ATTENTION_DETERMINISTIC="1"),
     "verl keeps this one": s.with_env(VERL, VERL_DISABLE_FLASH_ATTN_CE="1"),

@@ -2,7 +2,7 @@
 
 from tests import snapshots as s
 
-HOPPER = s.gpus(s.h200(), (9, 0))
+HOPPER = s.with_gpus(s.h200(), (9, 0))
 
 FIRES = {
     "1 under FSDP": s.with_env(HOPPER, ACCELERATE_USE_FSDP="true", CUDA_DEVICE_MAX_CONNECTIONS="1"),
@@ -15,7 +15,7 @@ SILENT = {
     "1 with nothing said": s.with_env(HOPPER, CUDA_DEVICE_MAX_CONNECTIONS="1"),
     "1 under Megatron": s.with_env(HOPPER, ACCELERATE_USE_MEGATRON_LM="true", CUDA_DEVICE_MAX_CONNECTIONS="1"),
     "unset under FSDP": s.with_env(HOPPER, ACCELERATE_USE_FSDP="true"),
-    "Megatron on Blackwell": s.with_env(s.gpus(s.h200(), (10, 0)), ACCELERATE_USE_MEGATRON_LM="true"),
+    "Megatron on Blackwell": s.with_env(s.with_gpus(s.h200(), (10, 0)), ACCELERATE_USE_MEGATRON_LM="true"),
 }
 
 

@@ -2,7 +2,7 @@
 
 from tests import snapshots as s
 
-TWO_GPUS = s.gpus(s.h200(), (9, 0), (9, 0))
+TWO_GPUS = s.with_gpus(s.h200(), (9, 0), (9, 0))
 
 FIRES = {
     "left on": s.with_env(TWO_GPUS, TORCH_DISTRIBUTED_DEBUG="DETAIL"),
@@ -12,7 +12,7 @@ SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "INFO costs nothing per step": s.with_env(TWO_GPUS, TORCH_DISTRIBUTED_DEBUG="INFO"),
-    "one GPU": s.with_env(s.gpus(s.h200(), (9, 0)), TORCH_DISTRIBUTED_DEBUG="DETAIL"),
+    "one GPU": s.with_env(s.with_gpus(s.h200(), (9, 0)), TORCH_DISTRIBUTED_DEBUG="DETAIL"),
 }
 
 

@@ -8,7 +8,7 @@ ON = "max_split_size_mb:128,expandable_segments:True"
 
 def with_vllm(version: str, **variables: str) -> Snapshot:
     """Return the machine with this vllm and these variables."""
-    return s.with_env(s.package(s.h200(), "vllm", version), **variables)
+    return s.with_env(s.with_package(s.h200(), "vllm", version), **variables)
 
 
 FIRES = {

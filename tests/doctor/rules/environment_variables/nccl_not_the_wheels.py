@@ -2,7 +2,7 @@
 
 from tests import snapshots as s
 
-WITH_WHEEL = s.with_torch(s.package(s.h200(), "nvidia-nccl-cu13", "2.28.9"), nccl=s.Known("2.28.9"))
+WITH_WHEEL = s.with_torch(s.with_package(s.h200(), "nvidia-nccl-cu13", "2.28.9"), nccl=s.Known("2.28.9"))
 NOT_IMPORTED = s.with_torch(WITH_WHEEL, nccl=s.Unreadable("torch was not imported"))
 
 FIRES = {
@@ -15,10 +15,10 @@ SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "the wheel's own": WITH_WHEEL,
-    "a post-release of the same": s.package(WITH_WHEEL, "nvidia-nccl-cu13", "2.28.9.post1"),
+    "a post-release of the same": s.with_package(WITH_WHEEL, "nvidia-nccl-cu13", "2.28.9.post1"),
     "LD_LIBRARY_PATH alone proves nothing": s.with_env(WITH_WHEEL, LD_LIBRARY_PATH="/usr/lib"),
     "torch not imported": NOT_IMPORTED,
-    "no NCCL wheel: a build of one's own": s.without(
+    "no NCCL wheel: a build of one's own": s.without_packages(
         s.with_torch(WITH_WHEEL, nccl=s.Known("2.21.5")), "nvidia-nccl-cu13"
     ),
 }

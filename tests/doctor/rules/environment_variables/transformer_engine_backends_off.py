@@ -2,7 +2,7 @@
 
 from tests import snapshots as s
 
-TE = s.package(s.h200(), "transformer-engine", "2.10.0")
+TE = s.with_package(s.h200(), "transformer-engine", "2.10.0")
 FIRES = {
     "flash off": s.with_env(TE, NVTE_FLASH_ATTN="0"),
     "two off": s.with_env(TE, NVTE_FLASH_ATTN="0", NVTE_FUSED_ATTN="0"),

@@ -3,7 +3,7 @@
 from tests import snapshots as s
 
 FIRES = {
-    "LLaMA-Factory's": s.with_env(s.package(s.h200(), "llamafactory", "0.9.4"), DISABLE_VERSION_CHECK="1"),
+    "LLaMA-Factory's": s.with_env(s.with_package(s.h200(), "llamafactory", "0.9.4"), DISABLE_VERSION_CHECK="1"),
     "transformers'": s.with_env(s.h200(), TRANSFORMERS_DISABLE_TORCH_CHECK="1"),
 }
 SILENT = {

@@ -25,7 +25,7 @@ def with_extension_import(outcome: str, message: str = "") -> Snapshot:
 
 CPU_TORCH = s.with_torch(s.laptop(), version="2.13.0+cpu", cuda=s.Absent("CPU"), hip=s.Absent("no ROCm"))
 FLASH_ATTN_ON_CPU_TORCH = s.with_binary(
-    s.package(CPU_TORCH, "flash-attn", "2.8.3"),
+    s.with_package(CPU_TORCH, "flash-attn", "2.8.3"),
     "flash_attn_2_cuda",
     distribution="flash-attn",
     needed=("libc10_cuda.so", "libtorch_cuda.so", "libcudart.so.13"),

@@ -10,7 +10,7 @@ FIRES = {
     "no nvcc": s.with_build_tools(READY, nvcc=s.Absent("no CUDA toolkit")),
     "nvcc of another major": s.with_build_tools(READY, nvcc=s.Known("12.8")),
     "no g++": s.with_build_tools(READY, gcc=s.Absent("none on PATH")),
-    "nvcc too old for Blackwell": s.gpus(
+    "nvcc too old for Blackwell": s.with_gpus(
         s.with_build_tools(without_flash_attention("2.11.0+cu126", "12.6"), nvcc=s.Known("12.6"), gcc=s.Known("13")),
         (10, 0),
     ),

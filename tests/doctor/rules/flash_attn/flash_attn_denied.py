@@ -9,14 +9,14 @@ def with_availability(available: bool, cuda: bool = True, version: str = "2.8.3"
     base = s.with_torch(s.h200(), cuda_available=s.Known(cuda))
     for module in ("flash_attn", "flash_attn_2_cuda"):
         base = s.with_import(base, module)
-    base = s.package(base, "flash-attn", version)
+    base = s.with_package(base, "flash-attn", version)
     return s.with_interfaces(base, availability={"is_flash_attn_2_available": available})
 
 
 FIRES = {
     "False and it works": with_availability(False),
-    "no metadata under its name": s.package(
-        s.without(with_availability(False), "flash-attn"), "flash-attn-custom", "2.8.3"
+    "no metadata under its name": s.with_package(
+        s.without_packages(with_availability(False), "flash-attn"), "flash-attn-custom", "2.8.3"
     ),
 }
 SILENT = {

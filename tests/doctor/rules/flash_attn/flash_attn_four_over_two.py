@@ -11,8 +11,8 @@ PATH = "flash_attn/cute/interface.py"
 
 def with_both_versions(two: tuple[str, ...] = (), four: tuple[str, ...] = (), clash: bool = True) -> Snapshot:
     """Return flash-attn and flash-attn-4 side by side, with the files of each that the other overwrote."""
-    base = s.package(s.h200(), "flash-attn", "2.8.3", files_altered=two)
-    base = s.package(base, "flash-attn-4", "4.0.0b36", files_altered=four)
+    base = s.with_package(s.h200(), "flash-attn", "2.8.3", files_altered=two)
+    base = s.with_package(base, "flash-attn-4", "4.0.0b36", files_altered=four)
     return replace(base, clashes=(Clash(PATH, ("flash-attn", "flash-attn-4")),) if clash else ())
 
 
@@ -25,7 +25,7 @@ SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "in two places": with_both_versions(clash=False),
-    "flash-attn-4 alone": s.package(s.without(s.h200(), "flash-attn"), "flash-attn-4", "4.0.0b36"),
+    "flash-attn-4 alone": s.with_package(s.without_packages(s.h200(), "flash-attn"), "flash-attn-4", "4.0.0b36"),
 }
 
 

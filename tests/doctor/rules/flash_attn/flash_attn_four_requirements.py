@@ -8,9 +8,9 @@ REQUIRES = ("nvidia-cutlass-dsl>=4.6.2", "apache-tvm-ffi<0.2,>=0.1.11", "quack-k
 
 def with_flash_attn_4(quack: str, tvm: str = "0.1.11", cutlass: str = "4.6.2") -> Snapshot:
     """Return flash-attn-4 beside these versions of what it requires ("" for none)."""
-    base = s.package(s.h200(), "flash-attn-4", "4.0.0b36", requires=REQUIRES)
+    base = s.with_package(s.h200(), "flash-attn-4", "4.0.0b36", requires=REQUIRES)
     for name, version in (("quack-kernels", quack), ("apache-tvm-ffi", tvm), ("nvidia-cutlass-dsl", cutlass)):
-        base = s.package(base, name, version) if version else base
+        base = s.with_package(base, name, version) if version else base
     return base
 
 

@@ -17,7 +17,7 @@ def with_failed_import(message: str, base: Snapshot = BASE) -> Snapshot:
 FIRES = {
     "einops is missing": with_failed_import("No module named 'einops'"),
     "it dies": s.with_import(BASE, "flash_attn_2_cuda", "died", signal="SIGSEGV"),
-    "its files were overwritten": s.package(
+    "its files were overwritten": s.with_package(
         with_failed_import("No module named 'flash_attn.bert_padding' (einops)"),
         "flash-attn",
         "2.8.3",

@@ -9,7 +9,7 @@ from tests import snapshots as s
 def without_flash_attention(version: str, cuda: str, **host: object) -> Snapshot:
     """Return the recorded machine with this torch and without any flash attention."""
     base = s.with_torch(s.h200(), version=version, cuda=s.Known(cuda), hip=s.Absent(), cxx11_abi=s.Known(True))
-    base = s.without(base, "flash-attn", "ring-flash-attn", "kernels", "openrlhf")
+    base = s.without_packages(base, "flash-attn", "ring-flash-attn", "kernels", "openrlhf")
     return (
         s.with_host(replace(base, imports=s.Absent("not asked for")), **host)
         if host
@@ -27,10 +27,12 @@ FIRES = {
 }
 SILENT = {
     "the recorded machine": s.h200(),
-    "flash-attn-3 is there": s.package(without_flash_attention("2.8.0+cu128", "12.8"), "flash-attn-3", "3.0.0"),
-    "flash-attn-4 is there": s.package(without_flash_attention("2.8.0+cu128", "12.8"), "flash-attn-4", "4.0.0b36"),
-    "OpenRLHF: ATN146": s.package(without_flash_attention("2.8.0+cu128", "12.8"), "openrlhf", "0.11.2"),
-    "ring-flash-attn: ATN142": s.package(without_flash_attention("2.8.0+cu128", "12.8"), "ring-flash-attn", "0.1.8"),
+    "flash-attn-3 is there": s.with_package(without_flash_attention("2.8.0+cu128", "12.8"), "flash-attn-3", "3.0.0"),
+    "flash-attn-4 is there": s.with_package(without_flash_attention("2.8.0+cu128", "12.8"), "flash-attn-4", "4.0.0b36"),
+    "OpenRLHF: ATN146": s.with_package(without_flash_attention("2.8.0+cu128", "12.8"), "openrlhf", "0.11.2"),
+    "ring-flash-attn: ATN142": s.with_package(
+        without_flash_attention("2.8.0+cu128", "12.8"), "ring-flash-attn", "0.1.8"
+    ),
     "imported from elsewhere": s.with_import(
         s.with_import(without_flash_attention("2.8.0+cu128", "12.8"), "torch"), "flash_attn"
     ),

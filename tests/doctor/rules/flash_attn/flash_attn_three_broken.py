@@ -2,7 +2,7 @@
 
 from tests import snapshots as s
 
-WITH_FLASH_ATTN_3 = s.package(s.h200(), "flash-attn-3", "3.0.0")
+WITH_FLASH_ATTN_3 = s.with_package(s.h200(), "flash-attn-3", "3.0.0")
 SYMBOL = "_ZNK3c106SymInt6sym_neERKS0_"
 MISSING_SYMBOL = s.with_binary(
     WITH_FLASH_ATTN_3, "flash_attn_3._C", distribution="flash-attn-3", missing_symbols=(SYMBOL,)

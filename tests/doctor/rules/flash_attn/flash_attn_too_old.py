@@ -7,7 +7,7 @@ from tests import snapshots as s
 def with_versions(flash: str, transformers: str) -> Snapshot:
     """Return the recorded machine with torch 2.8 and these versions."""
     base = s.with_torch(s.h200(), version="2.8.0+cu128", cuda=s.Known("12.8"), cxx11_abi=s.Known(True))
-    return s.package(s.package(base, "flash-attn", flash), "transformers", transformers)
+    return s.with_package(s.with_package(base, "flash-attn", flash), "transformers", transformers)
 
 
 FIRES = {

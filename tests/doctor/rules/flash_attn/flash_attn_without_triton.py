@@ -6,16 +6,16 @@ from tests import snapshots as s
 
 def rl_without_triton(framework: str = "openrlhf") -> Snapshot:
     """Return an RL environment without triton and liger-kernel."""
-    base = s.without(s.h200(), "triton", "liger-kernel")
+    base = s.without_packages(s.h200(), "triton", "liger-kernel")
     base = s.with_import(base, "triton", "skipped")
-    return s.package(base, framework, "0.11.2")
+    return s.with_package(base, framework, "0.11.2")
 
 
 FIRES = {
     "no triton": rl_without_triton(),
     "no triton under verl": rl_without_triton("verl"),
     "triton does not import": s.with_import(
-        s.package(rl_without_triton(), "triton", "3.6.0"),
+        s.with_package(rl_without_triton(), "triton", "3.6.0"),
         "triton",
         "raised",
         exception="ImportError",
@@ -25,11 +25,11 @@ FIRES = {
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "it is there": s.package(rl_without_triton(), "triton", "3.6.0"),
-    "no framework that uses it": s.without(rl_without_triton(), "openrlhf"),
+    "it is there": s.with_package(rl_without_triton(), "triton", "3.6.0"),
+    "no framework that uses it": s.without_packages(rl_without_triton(), "openrlhf"),
     "verl told not to": s.with_env(rl_without_triton("verl"), VERL_DISABLE_FLASH_ATTN_CE="1"),
-    "no GPU": s.gpus(rl_without_triton()),
-    "liger-kernel lacks it too: ATN152": s.package(rl_without_triton(), "liger-kernel", "0.8.5"),
+    "no GPU": s.with_gpus(rl_without_triton()),
+    "liger-kernel lacks it too: ATN152": s.with_package(rl_without_triton(), "liger-kernel", "0.8.5"),
 }
 
 

@@ -11,8 +11,10 @@ REPOSITORY = "kernels-community/flash-attn2"
 
 def with_hub_kernels(transformers: str, kernels: str, offline: bool = False, cached: tuple[str, ...] = ()) -> Snapshot:
     """Return a GPU machine without flash-attn, with `kernels` and nothing imported."""
-    snapshot = s.package(s.without(s.h200(), "flash-attn", "ring-flash-attn"), "transformers", transformers)
-    snapshot = s.package(snapshot, "kernels", kernels)
+    snapshot = s.with_package(
+        s.without_packages(s.h200(), "flash-attn", "ring-flash-attn"), "transformers", transformers
+    )
+    snapshot = s.with_package(snapshot, "kernels", kernels)
     nothing = s.Absent("not asked for")
     return replace(snapshot, imports=nothing, interfaces=nothing, hub=Hub(offline, cached))
 
@@ -22,7 +24,7 @@ FIRES = {
     "4.56.0, the first": with_hub_kernels("4.56.0", "0.9.0"),
     "5.12.0 with the last `kernels` it can import": with_hub_kernels("5.12.0", "0.13.0"),
     "offline but cached": with_hub_kernels("5.18.0", "0.17.0", True, (REPOSITORY,)),
-    "the model asks for it": s.model(
+    "the model asks for it": s.with_model(
         with_hub_kernels("5.17.0", "0.16.0"), attn_implementation=s.Known("flash_attention_2")
     ),
 }
@@ -32,13 +34,13 @@ SILENT = {
     "4.55.4, before the fallback": with_hub_kernels("4.55.4", "0.9.0"),
     "a `kernels` that 5.17 does not accept": with_hub_kernels("5.17.0", "0.17.2"),
     "a `kernels` that 5.12 cannot import": with_hub_kernels("5.12.0", "0.14.1"),
-    "no `kernels`": s.without(with_hub_kernels("5.17.0", "0.16.0"), "kernels"),
-    "no GPU": s.gpus(with_hub_kernels("5.17.0", "0.16.0")),
+    "no `kernels`": s.without_packages(with_hub_kernels("5.17.0", "0.16.0"), "kernels"),
+    "no GPU": s.with_gpus(with_hub_kernels("5.17.0", "0.16.0")),
     "offline and not cached: ATN158": with_hub_kernels("5.17.0", "0.16.0", True),
     "flash_attn comes from elsewhere": s.with_interfaces(
         with_hub_kernels("5.17.0", "0.16.0"), availability={"is_flash_attn_2_available": True}
     ),
-    "the model asks for sdpa": s.model(with_hub_kernels("5.17.0", "0.16.0"), attn_implementation=s.Known("sdpa")),
+    "the model asks for sdpa": s.with_model(with_hub_kernels("5.17.0", "0.16.0"), attn_implementation=s.Known("sdpa")),
 }
 
 

@@ -2,13 +2,13 @@
 
 from tests import snapshots as s
 
-LLAMAFACTORY = s.package(s.laptop(), "llamafactory", "0.9.4")
+LLAMAFACTORY = s.with_package(s.laptop(), "llamafactory", "0.9.4")
 
 FIRES = {"without flash-attn": LLAMAFACTORY}
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "with flash-attn": s.package(s.h200(), "llamafactory", "0.9.4"),
+    "with flash-attn": s.with_package(s.h200(), "llamafactory", "0.9.4"),
     "flash_attn comes from elsewhere": s.with_interfaces(
         LLAMAFACTORY, availability={"is_flash_attn_2_available": True}
     ),

@@ -2,7 +2,7 @@
 
 from tests import snapshots as s
 
-LAPTOP = s.package(s.laptop(), "openrlhf", "0.11.2", requires=("flash-attn==2.8.3", "torch"))
+LAPTOP = s.with_package(s.laptop(), "openrlhf", "0.11.2", requires=("flash-attn==2.8.3", "torch"))
 
 FIRES = {
     "OpenRLHF without flash-attn": LAPTOP,
@@ -13,7 +13,7 @@ FIRES = {
 SILENT = {
     "the recorded machine": s.h200(),
     "no OpenRLHF": s.laptop(),
-    "with flash-attn": s.package(LAPTOP, "flash-attn", "2.8.3"),
+    "with flash-attn": s.with_package(LAPTOP, "flash-attn", "2.8.3"),
     "a stub of flash_attn is on the path": s.with_import(LAPTOP, "openrlhf.models", "ok"),
     "it fails for another reason": s.with_import(
         LAPTOP, "openrlhf.models", "raised", exception="ImportError", message="No module named 'ray'"

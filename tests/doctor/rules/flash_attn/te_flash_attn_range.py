@@ -6,7 +6,7 @@ from tests import snapshots as s
 
 def with_versions(engine: str, flash: str) -> Snapshot:
     """Return the recorded machine with these versions."""
-    return s.package(s.package(s.h200(), "transformer-engine", engine), "flash-attn", flash)
+    return s.with_package(s.with_package(s.h200(), "transformer-engine", engine), "flash-attn", flash)
 
 
 FIRES = {
@@ -28,8 +28,8 @@ SILENT = {
     "2.10 with a local build": with_versions("2.10.0", "2.8.3+cu13"),
     "2.19 with the post-release": with_versions("2.19.0", "2.8.3.post1"),
     "a release before the table": with_versions("1.9.0", "2.8.3"),
-    "no TransformerEngine": s.package(s.h200(), "flash-attn", "2.8.4"),
-    "no flash-attn": s.without(with_versions("2.9.0", "2.8.3"), "flash-attn"),
+    "no TransformerEngine": s.with_package(s.h200(), "flash-attn", "2.8.4"),
+    "no flash-attn": s.without_packages(with_versions("2.9.0", "2.8.3"), "flash-attn"),
 }
 
 

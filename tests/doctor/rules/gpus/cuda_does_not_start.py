@@ -24,7 +24,7 @@ SILENT = {
     "a machine without a GPU": s.laptop(),
     "the driver is too old": s.with_driver(CUDA_FAILS, version="550.54.15"),
     "the fabric is down": s.with_torch(CUDA_FAILS, cuda_error=s.Known(FABRIC_ERROR)),
-    "GPUs are hidden": s.gpus(CUDA_FAILS, (9, 0), visible=False),
+    "GPUs are hidden": s.with_gpus(CUDA_FAILS, (9, 0), visible=False),
     "a CPU build": s.with_torch(CUDA_FAILS, version="2.11.0+cpu", cuda=s.Absent("not a CUDA build")),
     "nobody tried": s.with_torch(CUDA_FAILS, cuda_available=s.Unreadable("torch was not imported")),
     "no GPU": replace(CUDA_FAILS, devices=s.Absent("no GPU")),

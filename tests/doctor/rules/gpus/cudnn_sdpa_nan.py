@@ -8,19 +8,19 @@ from tests import snapshots as s
 
 def with_torch_and_cudnn(torch: str, cudnn: str, capability: tuple[int, int] = (9, 0)) -> Snapshot:
     """Return a machine without flash-attn, with this torch and cuDNN."""
-    machine = s.without(s.gpus(s.h200(), capability), "flash-attn")
+    machine = s.without_packages(s.with_gpus(s.h200(), capability), "flash-attn")
     updated = s.with_torch(machine, version=torch, cuda=s.Known("13.0"), cudnn=s.Known(cudnn))
     return s.with_torch(updated, sdpa_switches=s.Known({"CUDNN_ATTENTION": True}))
 
 
 AFFECTED = with_torch_and_cudnn("2.13.0+cu130", "9.20.0")
-WITH_FLASH = s.with_import(s.package(AFFECTED, "flash-attn", "2.8.3"), "flash_attn", "ok")
+WITH_FLASH = s.with_import(s.with_package(AFFECTED, "flash-attn", "2.8.3"), "flash_attn", "ok")
 
 FIRES = {
     "torch 2.11, the first": with_torch_and_cudnn("2.11.0+cu130", "9.19.0"),
     "torch 2.13": AFFECTED,
     "flash-attn is broken": s.with_import(WITH_FLASH, "flash_attn", "raised", message="undefined symbol"),
-    "the model asks for sdpa": s.model(WITH_FLASH, attn_implementation=s.Known("sdpa")),
+    "the model asks for sdpa": s.with_model(WITH_FLASH, attn_implementation=s.Known("sdpa")),
     "the old variable does nothing": s.with_env(AFFECTED, TORCH_CUDNN_SDPA_ENABLED="0"),
 }
 SILENT = {
@@ -34,7 +34,7 @@ SILENT = {
     "deprioritised": s.with_env(AFFECTED, TORCH_CUDNN_SDPA_DEPRIORITIZED="1"),
     "switched off": s.with_torch(AFFECTED, sdpa_switches=s.Known({"CUDNN_ATTENTION": False})),
     "flash-attn works": WITH_FLASH,
-    "the model asks for flash": s.model(AFFECTED, attn_implementation=s.Known("flash_attention_2")),
+    "the model asks for flash": s.with_model(AFFECTED, attn_implementation=s.Known("flash_attention_2")),
     "no GPU": replace(AFFECTED, devices=s.Absent("no GPU")),
 }
 

@@ -6,7 +6,7 @@ from tests import snapshots as s
 
 def with_flash_attn_3(*capabilities: tuple[int, int], sass: tuple[str, ...] = ("sm_80", "sm_90a")) -> Snapshot:
     """Install flash-attn-3 on GPUs of these generations."""
-    machine = s.package(s.gpus(s.h200(), *capabilities), "flash-attn-3", "3.0.0")
+    machine = s.with_package(s.with_gpus(s.h200(), *capabilities), "flash-attn-3", "3.0.0")
     return s.with_binary(machine, "flash_attn_3._C", distribution="flash-attn-3", sass=sass)
 
 

@@ -2,13 +2,13 @@
 
 from tests import snapshots as s
 
-FIRES = {"one GPU in MIG mode": s.gpus(s.h200(), (9, 0), mig=s.Known(True))}
+FIRES = {"one GPU in MIG mode": s.with_gpus(s.h200(), (9, 0), mig=s.Known(True))}
 SILENT = {
     "the recorded machine": s.h200(),
     "a machine without a GPU": s.laptop(),
-    "MIG off": s.gpus(s.h200(), (9, 0), mig=s.Known(False)),
-    "not told": s.gpus(s.h200(), (9, 0), mig=s.Unreadable()),
-    "hidden": s.gpus(s.h200(), (9, 0), mig=s.Known(True), visible=False),
+    "MIG off": s.with_gpus(s.h200(), (9, 0), mig=s.Known(False)),
+    "not told": s.with_gpus(s.h200(), (9, 0), mig=s.Unreadable()),
+    "hidden": s.with_gpus(s.h200(), (9, 0), mig=s.Known(True), visible=False),
 }
 
 

@@ -3,13 +3,13 @@
 from tests import snapshots as s
 
 FIRES = {
-    "A100 beside H100": s.gpus(s.h200(), (8, 0), (9, 0)),
-    "one old card": s.gpus(s.h200(), (8, 6), (8, 6), (7, 5)),
+    "A100 beside H100": s.with_gpus(s.h200(), (8, 0), (9, 0)),
+    "one old card": s.with_gpus(s.h200(), (8, 6), (8, 6), (7, 5)),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "a machine without a GPU": s.laptop(),
-    "eight alike": s.gpus(s.h200(), *[(9, 0)] * 8),
+    "eight alike": s.with_gpus(s.h200(), *[(9, 0)] * 8),
 }
 
 

@@ -11,7 +11,7 @@ NO_ACCESS, ACCESS = s.Known(False), s.Known(True)
 
 def with_links(count: int, *links: Link) -> Snapshot:
     """Join `count` GPUs by these links."""
-    return replace(s.gpus(s.h200(), *[(9, 0)] * count), topology=s.Known(Topology(links, (0,) * count)))
+    return replace(s.with_gpus(s.h200(), *[(9, 0)] * count), topology=s.Known(Topology(links, (0,) * count)))
 
 
 FIRES = {

@@ -9,7 +9,7 @@ from tests import snapshots as s
 
 def with_links(count: int, *links: Link) -> Snapshot:
     """Join `count` GPUs by these links."""
-    return replace(s.gpus(s.h200(), *[(9, 0)] * count), topology=s.Known(Topology(links, (0,) * count)))
+    return replace(s.with_gpus(s.h200(), *[(9, 0)] * count), topology=s.Known(Topology(links, (0,) * count)))
 
 
 FIRES = {
@@ -30,9 +30,11 @@ SILENT = {
     "NVSwitch": with_links(3, Link(0, 1, "NV18"), Link(0, 2, "NV18"), Link(1, 2, "NV18")),
     "no peer access: another rule's": with_links(2, Link(0, 1, "PHB", s.Known(False))),
     "the slow one is hidden": replace(
-        with_links(2, Link(0, 1, "SYS")), devices=s.gpus(s.h200(), (9, 0), (9, 0), visible=False).devices
+        with_links(2, Link(0, 1, "SYS")), devices=s.with_gpus(s.h200(), (9, 0), (9, 0), visible=False).devices
     ),
-    "the links could not be read": replace(s.gpus(s.h200(), (9, 0), (9, 0)), topology=s.Unreadable("no nvidia-smi")),
+    "the links could not be read": replace(
+        s.with_gpus(s.h200(), (9, 0), (9, 0)), topology=s.Unreadable("no nvidia-smi")
+    ),
 }
 
 

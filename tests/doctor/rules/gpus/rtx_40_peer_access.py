@@ -6,7 +6,7 @@ from tests import snapshots as s
 
 def with_rtx_40(count: int, driver: str, name: str = "NVIDIA GeForce RTX 4090") -> Snapshot:
     """Put `count` cards and accelerate on a machine with this driver."""
-    machine = s.package(s.gpus(s.h200(), *[(8, 9)] * count, name=name), "accelerate", "1.15.0")
+    machine = s.with_package(s.with_gpus(s.h200(), *[(8, 9)] * count, name=name), "accelerate", "1.15.0")
     return s.with_driver(machine, version=driver)
 
 
@@ -22,7 +22,7 @@ SILENT = {
     "one card": with_rtx_40(1, "535.161.08"),
     "another card": with_rtx_40(2, "535.161.08", name="NVIDIA GeForce RTX 3090"),
     "both are set": s.with_env(with_rtx_40(2, "535.161.08"), NCCL_P2P_DISABLE="1", NCCL_IB_DISABLE="1"),
-    "no accelerate": s.without(with_rtx_40(2, "535.161.08"), "accelerate"),
+    "no accelerate": s.without_packages(with_rtx_40(2, "535.161.08"), "accelerate"),
 }
 
 

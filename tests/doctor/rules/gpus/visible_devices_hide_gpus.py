@@ -8,7 +8,7 @@ from tests import snapshots as s
 
 def with_visible_devices(setting: str, count: int, *visible: int) -> Snapshot:
     """Set the variable on a machine of `count` GPUs of which these stay visible."""
-    machine = s.gpus(s.h200(), *[(9, 0)] * count)
+    machine = s.with_gpus(s.h200(), *[(9, 0)] * count)
     assert isinstance(machine.devices, s.Known)
     gpus = tuple(replace(gpu, visible=gpu.index in visible) for gpu in machine.devices.value)
     return s.with_env(replace(machine, devices=s.Known(gpus)), CUDA_VISIBLE_DEVICES=setting)
@@ -25,7 +25,7 @@ FIRES = {
 SILENT = {
     "the recorded machine": s.h200(),
     "a machine without a GPU": s.with_env(s.laptop(), CUDA_VISIBLE_DEVICES=""),
-    "not set": s.gpus(s.h200(), (9, 0), (9, 0)),
+    "not set": s.with_gpus(s.h200(), (9, 0), (9, 0)),
     "some of them, meant": with_visible_devices("1,3", 4, 1, 3),
     "all": with_visible_devices("0,1", 2, 0, 1),
     "a MIG device": with_visible_devices("MIG-1,MIG-2", 1, 0),

@@ -2,7 +2,7 @@
 
 from tests import snapshots as s
 
-V100 = s.gpus(s.h200(), (7, 0), name="Tesla V100")
+V100 = s.with_gpus(s.h200(), (7, 0), name="Tesla V100")
 FIRES = {"bf16 on V100": s.with_job(V100), "autocast on V100": s.with_job(V100, {"precision": "autocast"})}
 SILENT = {
     "no launch": V100,

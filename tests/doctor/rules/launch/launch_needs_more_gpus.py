@@ -2,12 +2,12 @@
 
 from tests import snapshots as s
 
-FOUR_GPUS = s.gpus(s.h200(), (9, 0), (9, 0), (9, 0), (9, 0))
+FOUR_GPUS = s.with_gpus(s.h200(), (9, 0), (9, 0), (9, 0), (9, 0))
 FIRES = {
     "eight on one": s.with_job(s.h200(), gpus=s.Known(8)),
     "under Ray": s.with_job(s.h200(), gpus=s.Known(2), reinforcement=True),
     "nine on two nodes of four": s.with_job(FOUR_GPUS, gpus=s.Known(9), nodes=2),
-    "one of two is hidden": s.with_job(s.hide(s.gpus(s.h200(), (9, 0), (9, 0)), 1), gpus=s.Known(2)),
+    "one of two is hidden": s.with_job(s.hide_gpus(s.with_gpus(s.h200(), (9, 0), (9, 0)), 1), gpus=s.Known(2)),
 }
 SILENT = {
     "no launch": s.h200(),

@@ -2,7 +2,7 @@
 
 from tests import snapshots as s
 
-TRANSFORMERS_4_51 = s.package(s.h200(), "transformers", "4.51.3")
+TRANSFORMERS_4_51 = s.with_package(s.h200(), "transformers", "4.51.3")
 SDPA = {"attn_implementation": "sdpa"}
 FIRES = {
     "sdpa in an old transformers": s.with_job(TRANSFORMERS_4_51, SDPA),

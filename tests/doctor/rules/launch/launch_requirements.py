@@ -8,16 +8,16 @@ REQUIRES: dict[str, Any] = {"requires": ("transformers==5.15.0", "flash-attn==2.
 FIRES = {
     "transformers": s.with_job(s.h200(), **REQUIRES),
     "another release of it is installed": s.with_job(
-        s.package(s.h200(), "openrlhf", "0.10.2", requires=("x",)), **REQUIRES
+        s.with_package(s.h200(), "openrlhf", "0.10.2", requires=("x",)), **REQUIRES
     ),
 }
 SILENT = {
     "no launch": s.h200(),
-    "as required": s.with_job(s.package(s.h200(), "transformers", "5.15.0"), **REQUIRES),
+    "as required": s.with_job(s.with_package(s.h200(), "transformers", "5.15.0"), **REQUIRES),
     "nothing required": s.with_job(s.h200()),
     "damaged": s.with_job(s.h200(), requires=("transformers=>5",)),
     "installed: ATN147": s.with_job(
-        s.package(s.h200(), "openrlhf", "0.11.2", requires=("transformers==5.15.0",)), **REQUIRES
+        s.with_package(s.h200(), "openrlhf", "0.11.2", requires=("transformers==5.15.0",)), **REQUIRES
     ),
 }
 

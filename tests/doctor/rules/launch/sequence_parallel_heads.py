@@ -2,7 +2,7 @@
 
 from tests import snapshots as s
 
-QWEN = s.model(s.h200x2())  # 28 query heads, 4 key/value heads
+QWEN = s.with_model(s.h200x2())  # 28 query heads, 4 key/value heads
 RING = {"ring_size": 2}
 ULYSSES = {"scheme": "ulysses", "hooked": ()}
 FIRES = {
@@ -16,7 +16,7 @@ SILENT = {
     "a stride of 2": s.with_job(QWEN, {**RING, "heads_k_stride": 2}),
     "no ring": s.with_job(QWEN, {"heads_k_stride": 8}),
     "Ulysses over 4": s.with_job(QWEN, {"ring_size": 4}, **ULYSSES),
-    "kv heads repeated": s.with_job(s.model(QWEN, num_heads=s.Known(32)), {"ring_size": 8}, **ULYSSES),
+    "kv heads repeated": s.with_job(s.with_model(QWEN, num_heads=s.Known(32)), {"ring_size": 8}, **ULYSSES),
     "no model": s.with_job(s.h200x2(), {**RING, "heads_k_stride": 8}),
 }
 

@@ -6,14 +6,14 @@ from tests import snapshots as s
 from tests.doctor.answers import FUSED_IMPLEMENTATIONS, answers_refusing
 
 FIRES = {
-    "falcon-rw": s.model(s.h200(), model_type="falcon", alibi=True),
+    "falcon-rw": s.with_model(s.h200(), model_type="falcon", alibi=True),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "falcon with rotary positions": s.model(s.h200(), model_type="falcon"),
-    "bloom refuses by itself": s.model(
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "falcon with rotary positions": s.with_model(s.h200(), model_type="falcon"),
+    "bloom refuses by itself": s.with_model(
         s.h200(), model_type="bloom", alibi=True, accepts=answers_refusing(*FUSED_IMPLEMENTATIONS)
     ),
 }

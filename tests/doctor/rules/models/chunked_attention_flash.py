@@ -6,7 +6,7 @@ from tests import snapshots as s
 from tests.doctor.answers import answers_refusing
 
 FIRES = {
-    "flash accepted": s.model(
+    "flash accepted": s.with_model(
         s.h200(),
         model_type="llama4",
         layer_types=("chunked_attention", "full_attention"),
@@ -16,15 +16,15 @@ FIRES = {
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "flash refused by the class": s.model(
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "flash refused by the class": s.with_model(
         s.h200(),
         accepts=answers_refusing("flash_attention_2"),
         model_type="llama4",
         layer_types=("chunked_attention", "full_attention"),
         attention_chunk_size=s.Known(8192),
     ),
-    "no chunked layer": s.model(s.h200(), attention_chunk_size=s.Known(8192)),
+    "no chunked layer": s.with_model(s.h200(), attention_chunk_size=s.Known(8192)),
 }
 
 

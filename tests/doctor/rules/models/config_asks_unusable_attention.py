@@ -6,19 +6,21 @@ from tests import snapshots as s
 from tests.doctor.answers import answers_refusing, answers_with_text
 
 FIRES = {
-    "flash-attn is missing": s.model(
-        s.without(s.h200(), "flash-attn", "ring-flash-attn"),
+    "flash-attn is missing": s.with_model(
+        s.without_packages(s.h200(), "flash-attn", "ring-flash-attn"),
         attn_implementation=s.Known("flash_attention_2"),
         accepts=answers_with_text("flash_attention_2", "not installed: FlashAttention2 has been toggled on"),
     ),
-    "the class refuses": s.model(s.h200(), attn_implementation=s.Known("sdpa"), accepts=answers_refusing("sdpa")),
+    "the class refuses": s.with_model(s.h200(), attn_implementation=s.Known("sdpa"), accepts=answers_refusing("sdpa")),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "it is accepted": s.model(s.h200(), attn_implementation=s.Known("flash_attention_2")),
-    "nobody was asked": s.model(s.h200(), attn_implementation=s.Known("flash_attention_2"), accepts=s.Unreadable()),
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "it is accepted": s.with_model(s.h200(), attn_implementation=s.Known("flash_attention_2")),
+    "nobody was asked": s.with_model(
+        s.h200(), attn_implementation=s.Known("flash_attention_2"), accepts=s.Unreadable()
+    ),
 }
 
 

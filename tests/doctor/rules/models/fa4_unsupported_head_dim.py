@@ -5,22 +5,30 @@ from __future__ import annotations
 from tests import snapshots as s
 
 FIRES = {
-    "192 on a B200": s.model(
-        s.gpus(s.package(s.h200(), "flash-attn-4", "4.0.0b36"), (10, 0)), head_dims=(192,), v_head_dim=s.Known(192)
+    "192 on a B200": s.with_model(
+        s.with_gpus(s.with_package(s.h200(), "flash-attn-4", "4.0.0b36"), (10, 0)),
+        head_dims=(192,),
+        v_head_dim=s.Known(192),
     ),
-    "512 on an H200": s.model(s.gpus(s.package(s.h200(), "flash-attn-4", "4.0.0b36"), (9, 0)), head_dims=(256, 512)),
+    "512 on an H200": s.with_model(
+        s.with_gpus(s.with_package(s.h200(), "flash-attn-4", "4.0.0b36"), (9, 0)), head_dims=(256, 512)
+    ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "192 and 128 on a B200": s.model(
-        s.gpus(s.package(s.h200(), "flash-attn-4", "4.0.0b36"), (10, 0)), head_dims=(192,), v_head_dim=s.Known(128)
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "192 and 128 on a B200": s.with_model(
+        s.with_gpus(s.with_package(s.h200(), "flash-attn-4", "4.0.0b36"), (10, 0)),
+        head_dims=(192,),
+        v_head_dim=s.Known(128),
     ),
-    "256 on an H200": s.model(
-        s.gpus(s.package(s.h200(), "flash-attn-4", "4.0.0b36"), (9, 0)), head_dims=(256,), v_head_dim=s.Known(256)
+    "256 on an H200": s.with_model(
+        s.with_gpus(s.with_package(s.h200(), "flash-attn-4", "4.0.0b36"), (9, 0)),
+        head_dims=(256,),
+        v_head_dim=s.Known(256),
     ),
-    "no flash-attn-4": s.model(s.gpus(s.h200(), (10, 0)), head_dims=(192,)),
+    "no flash-attn-4": s.with_model(s.with_gpus(s.h200(), (10, 0)), head_dims=(192,)),
 }
 
 

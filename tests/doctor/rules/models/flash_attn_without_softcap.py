@@ -5,17 +5,19 @@ from __future__ import annotations
 from tests import snapshots as s
 
 FIRES = {
-    "flash-attn 2.5.9.post1": s.model(
-        s.package(s.h200(), "flash-attn", "2.5.9.post1"), model_type="gemma2", softcap=s.Known(50.0)
+    "flash-attn 2.5.9.post1": s.with_model(
+        s.with_package(s.h200(), "flash-attn", "2.5.9.post1"), model_type="gemma2", softcap=s.Known(50.0)
     ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "flash-attn 2.6.0": s.model(s.package(s.h200(), "flash-attn", "2.6.0"), model_type="gemma2", softcap=s.Known(50.0)),
-    "no softcap": s.model(s.package(s.h200(), "flash-attn", "2.5.9.post1")),
-    "no flash-attn": s.model(s.without(s.h200(), "flash-attn", "ring-flash-attn"), softcap=s.Known(50.0)),
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "flash-attn 2.6.0": s.with_model(
+        s.with_package(s.h200(), "flash-attn", "2.6.0"), model_type="gemma2", softcap=s.Known(50.0)
+    ),
+    "no softcap": s.with_model(s.with_package(s.h200(), "flash-attn", "2.5.9.post1")),
+    "no flash-attn": s.with_model(s.without_packages(s.h200(), "flash-attn", "ring-flash-attn"), softcap=s.Known(50.0)),
 }
 
 

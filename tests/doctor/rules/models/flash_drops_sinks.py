@@ -5,19 +5,21 @@ from __future__ import annotations
 from tests import snapshots as s
 
 FIRES = {
-    "gpt_oss under transformers 5.2.0": s.model(
-        s.package(s.h200(), "transformers", "5.2.0"), model_type="gpt_oss", sinks=True
+    "gpt_oss under transformers 5.2.0": s.with_model(
+        s.with_package(s.h200(), "transformers", "5.2.0"), model_type="gpt_oss", sinks=True
     ),
-    "gpt_oss under transformers 4.55.0": s.model(
-        s.package(s.h200(), "transformers", "4.55.0"), model_type="gpt_oss", sinks=True
+    "gpt_oss under transformers 4.55.0": s.with_model(
+        s.with_package(s.h200(), "transformers", "4.55.0"), model_type="gpt_oss", sinks=True
     ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "redirected in 5.3.0": s.model(s.package(s.h200(), "transformers", "5.3.0"), model_type="gpt_oss", sinks=True),
-    "no sinks": s.model(s.package(s.h200(), "transformers", "5.2.0")),
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "redirected in 5.3.0": s.with_model(
+        s.with_package(s.h200(), "transformers", "5.3.0"), model_type="gpt_oss", sinks=True
+    ),
+    "no sinks": s.with_model(s.with_package(s.h200(), "transformers", "5.2.0")),
 }
 
 

@@ -6,26 +6,26 @@ from tests import snapshots as s
 from tests.doctor.answers import FUSED_IMPLEMENTATIONS, answers_refusing, answers_with_text
 
 FIRES = {
-    "mllama": s.model(s.h200(), model_type="mllama", accepts=answers_refusing("flash_attention_2")),
-    "mllama beside OpenRLHF": s.model(
-        s.package(s.h200(), "openrlhf", "0.11.2"), accepts=answers_refusing("flash_attention_2")
+    "mllama": s.with_model(s.h200(), model_type="mllama", accepts=answers_refusing("flash_attention_2")),
+    "mllama beside OpenRLHF": s.with_model(
+        s.with_package(s.h200(), "openrlhf", "0.11.2"), accepts=answers_refusing("flash_attention_2")
     ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "flash-attn is what is missing": s.model(
-        s.without(s.h200(), "flash-attn", "ring-flash-attn"),
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "flash-attn is what is missing": s.with_model(
+        s.without_packages(s.h200(), "flash-attn", "ring-flash-attn"),
         accepts=answers_with_text("flash_attention_2", "not installed: FlashAttention2 has been toggled on"),
     ),
-    "turned into another kernel": s.model(
+    "turned into another kernel": s.with_model(
         s.h200(),
         accepts=answers_with_text(
             "flash_attention_2", "refused: transformers turns it into kernels-community/vllm-flash-attn3"
         ),
     ),
-    "everything refused: another rule speaks": s.model(s.h200(), accepts=answers_refusing(*FUSED_IMPLEMENTATIONS)),
+    "everything refused: another rule speaks": s.with_model(s.h200(), accepts=answers_refusing(*FUSED_IMPLEMENTATIONS)),
 }
 
 

@@ -6,14 +6,14 @@ from tests import snapshots as s
 from tests.doctor.answers import FUSED_IMPLEMENTATIONS, answers_refusing
 
 FIRES = {
-    "flash is refused too": s.model(s.h200(), accepts=answers_refusing("flash_attention_2", "flex_attention")),
+    "flash is refused too": s.with_model(s.h200(), accepts=answers_refusing("flash_attention_2", "flex_attention")),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "sdpa and flash are accepted": s.model(s.h200(), accepts=answers_refusing("flex_attention")),
-    "everything refused": s.model(s.h200(), accepts=answers_refusing(*FUSED_IMPLEMENTATIONS)),
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "sdpa and flash are accepted": s.with_model(s.h200(), accepts=answers_refusing("flex_attention")),
+    "everything refused": s.with_model(s.h200(), accepts=answers_refusing(*FUSED_IMPLEMENTATIONS)),
 }
 
 

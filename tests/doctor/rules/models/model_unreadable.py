@@ -15,7 +15,7 @@ FIRES = {
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
 }
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tests import snapshots as s
 
 FIRES = {
-    "it is on": s.model(s.h200(), output_attentions=True),
+    "it is on": s.with_model(s.h200(), output_attentions=True),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
 }
 
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from tests import snapshots as s
 
 FIRES = {
-    "no flash-attn, no class in the library": s.model(
-        s.without(s.h200(), "flash-attn", "ring-flash-attn"),
+    "no flash-attn, no class in the library": s.with_model(
+        s.without_packages(s.h200(), "flash-attn", "ring-flash-attn"),
         remote_code=True,
         remote_imports=("flash_attn", "torch"),
         accepts=s.Unreadable("the model brings its own code"),
     ),
-    "no flash-attn, a class in the library": s.model(
-        s.without(s.h200(), "flash-attn", "ring-flash-attn"), remote_code=True, remote_imports=("flash_attn",)
+    "no flash-attn, a class in the library": s.with_model(
+        s.without_packages(s.h200(), "flash-attn", "ring-flash-attn"), remote_code=True, remote_imports=("flash_attn",)
     ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "flash-attn is installed": s.model(s.h200(), remote_code=True, remote_imports=("flash_attn",)),
-    "no such import": s.model(
-        s.without(s.h200(), "flash-attn", "ring-flash-attn"), remote_code=True, remote_imports=("torch",)
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "flash-attn is installed": s.with_model(s.h200(), remote_code=True, remote_imports=("flash_attn",)),
+    "no such import": s.with_model(
+        s.without_packages(s.h200(), "flash-attn", "ring-flash-attn"), remote_code=True, remote_imports=("torch",)
     ),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests import snapshots as s
 
 FIRES = {
-    "chatglm": s.model(
+    "chatglm": s.with_model(
         s.h200(),
         model_type="chatglm",
         remote_code=True,
@@ -16,9 +16,9 @@ FIRES = {
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "auto_map, but transformers has the class": s.model(s.h200(), remote_code=True),
-    "transformers was not asked": s.model(
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "auto_map, but transformers has the class": s.with_model(s.h200(), remote_code=True),
+    "transformers was not asked": s.with_model(
         s.h200(), remote_code=True, accepts=s.Unreadable("the import lane did not run")
     ),
 }

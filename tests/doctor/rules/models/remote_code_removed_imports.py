@@ -5,14 +5,14 @@ from __future__ import annotations
 from tests import snapshots as s
 
 FIRES = {
-    "_flash_supports_window_size on 4.54.0": s.model(
-        s.package(s.h200(), "transformers", "4.54.0"),
+    "_flash_supports_window_size on 4.54.0": s.with_model(
+        s.with_package(s.h200(), "transformers", "4.54.0"),
         remote_code=True,
         remote_imports=("transformers", "transformers.modeling_flash_attention_utils:_flash_supports_window_size"),
         accepts=s.Unreadable("the model brings its own code"),
     ),
-    "the hole of 5.4.0": s.model(
-        s.package(s.h200(), "transformers", "5.4.0"),
+    "the hole of 5.4.0": s.with_model(
+        s.with_package(s.h200(), "transformers", "5.4.0"),
         remote_code=True,
         remote_imports=("transformers", "transformers.utils:is_flash_attn_greater_or_equal_2_10"),
     ),
@@ -20,20 +20,20 @@ FIRES = {
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "_flash_supports_window_size on 4.53.3": s.model(
-        s.package(s.h200(), "transformers", "4.53.3"),
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "_flash_supports_window_size on 4.53.3": s.with_model(
+        s.with_package(s.h200(), "transformers", "4.53.3"),
         remote_code=True,
         remote_imports=("transformers", "transformers.modeling_flash_attention_utils:_flash_supports_window_size"),
         accepts=s.Unreadable("the model brings its own code"),
     ),
-    "back in 5.5.0": s.model(
-        s.package(s.h200(), "transformers", "5.5.0"),
+    "back in 5.5.0": s.with_model(
+        s.with_package(s.h200(), "transformers", "5.5.0"),
         remote_code=True,
         remote_imports=("transformers", "transformers.utils:is_flash_attn_greater_or_equal_2_10"),
     ),
-    "before the hole": s.model(
-        s.package(s.h200(), "transformers", "5.3.0"),
+    "before the hole": s.with_model(
+        s.with_package(s.h200(), "transformers", "5.3.0"),
         remote_code=True,
         remote_imports=("transformers", "transformers.utils:is_flash_attn_greater_or_equal_2_10"),
     ),

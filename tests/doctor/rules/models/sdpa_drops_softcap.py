@@ -6,11 +6,11 @@ from tests import snapshots as s
 from tests.doctor.answers import answers_refusing
 
 FIRES = {
-    "gemma2 under transformers 5.20.2": s.model(
-        s.package(s.h200(), "transformers", "5.20.2"), model_type="gemma2", softcap=s.Known(50.0)
+    "gemma2 under transformers 5.20.2": s.with_model(
+        s.with_package(s.h200(), "transformers", "5.20.2"), model_type="gemma2", softcap=s.Known(50.0)
     ),
-    "not asked, transformers 4.57.3": s.model(
-        s.package(s.h200(), "transformers", "4.57.3"),
+    "not asked, transformers 4.57.3": s.with_model(
+        s.with_package(s.h200(), "transformers", "4.57.3"),
         model_type="gemma2",
         softcap=s.Known(50.0),
         accepts=s.Unreadable(),
@@ -19,15 +19,15 @@ FIRES = {
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "transformers 5.21.0 refuses": s.model(
-        s.package(s.h200(), "transformers", "5.21.0"),
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "transformers 5.21.0 refuses": s.with_model(
+        s.with_package(s.h200(), "transformers", "5.21.0"),
         model_type="gemma2",
         softcap=s.Known(50.0),
         accepts=answers_refusing("sdpa"),
     ),
-    "5.21.0, not asked": s.model(
-        s.package(s.h200(), "transformers", "5.21.0"),
+    "5.21.0, not asked": s.with_model(
+        s.with_package(s.h200(), "transformers", "5.21.0"),
         model_type="gemma2",
         softcap=s.Known(50.0),
         accepts=s.Unreadable(),

@@ -6,16 +6,16 @@ from tests import snapshots as s
 from tests.doctor.answers import FUSED_IMPLEMENTATIONS, answers_refusing
 
 FIRES = {
-    "gemma2 under transformers 5.23": s.model(
-        s.package(s.h200(), "transformers", "5.23.0"), model_type="gemma2", accepts=answers_refusing("sdpa")
+    "gemma2 under transformers 5.23": s.with_model(
+        s.with_package(s.h200(), "transformers", "5.23.0"), model_type="gemma2", accepts=answers_refusing("sdpa")
     ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "everything refused: another rule speaks": s.model(s.h200(), accepts=answers_refusing(*FUSED_IMPLEMENTATIONS)),
-    "transformers was not asked": s.model(s.h200(), accepts=s.Unreadable("the import lane did not run")),
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "everything refused: another rule speaks": s.with_model(s.h200(), accepts=answers_refusing(*FUSED_IMPLEMENTATIONS)),
+    "transformers was not asked": s.with_model(s.h200(), accepts=s.Unreadable("the import lane did not run")),
 }
 
 

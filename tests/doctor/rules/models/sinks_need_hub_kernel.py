@@ -8,17 +8,17 @@ from tests import snapshots as s
 from tests.doctor.answers import answers_with_text
 
 FIRES = {
-    "gpt_oss, nothing cached": s.model(
-        s.package(s.h200(), "transformers", "5.17.0"),
+    "gpt_oss, nothing cached": s.with_model(
+        s.with_package(s.h200(), "transformers", "5.17.0"),
         model_type="gpt_oss",
         sinks=True,
         accepts=answers_with_text(
             "flash_attention_2", "not installed: needs the Hub kernel kernels-community/vllm-flash-attn3", "sdpa"
         ),
     ),
-    "an A100": s.model(
-        s.gpus(
-            s.package(
+    "an A100": s.with_model(
+        s.with_gpus(
+            s.with_package(
                 replace(s.h200(), hub=replace(s.h200().hub, kernels=("kernels-community/vllm-flash-attn3",))),
                 "transformers",
                 "5.17.0",
@@ -35,9 +35,9 @@ FIRES = {
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "the kernel is cached": s.model(
-        s.package(
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "the kernel is cached": s.with_model(
+        s.with_package(
             replace(s.h200(), hub=replace(s.h200().hub, kernels=("kernels-community/vllm-flash-attn3",))),
             "transformers",
             "5.17.0",
@@ -48,16 +48,16 @@ SILENT = {
             "flash_attention_2", "not installed: needs the Hub kernel kernels-community/vllm-flash-attn3", "sdpa"
         ),
     ),
-    "flash-attn-4 is installed": s.model(
-        s.package(s.package(s.h200(), "transformers", "5.17.0"), "flash-attn-4", "4.0.0b36"),
+    "flash-attn-4 is installed": s.with_model(
+        s.with_package(s.with_package(s.h200(), "transformers", "5.17.0"), "flash-attn-4", "4.0.0b36"),
         model_type="gpt_oss",
         sinks=True,
         accepts=answers_with_text(
             "flash_attention_2", "not installed: needs the Hub kernel kernels-community/vllm-flash-attn3", "sdpa"
         ),
     ),
-    "before the redirection": s.model(
-        s.package(s.h200(), "transformers", "5.2.0"),
+    "before the redirection": s.with_model(
+        s.with_package(s.h200(), "transformers", "5.2.0"),
         model_type="gpt_oss",
         sinks=True,
         accepts=answers_with_text(

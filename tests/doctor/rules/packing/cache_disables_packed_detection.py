@@ -5,18 +5,22 @@ from __future__ import annotations
 from tests import snapshots as s
 
 FIRES = {
-    "no flash attention, no framework": s.model(
-        s.without(s.package(s.h200(), "transformers", "4.53.1"), "flash-attn", "ring-flash-attn", "accelerate")
+    "no flash attention, no framework": s.with_model(
+        s.without_packages(
+            s.with_package(s.h200(), "transformers", "4.53.1"), "flash-attn", "ring-flash-attn", "accelerate"
+        )
     ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "the cache is off": s.model(s.without(s.h200(), "flash-attn", "ring-flash-attn"), use_cache=s.Known(False)),
-    "flash-attn is there": s.model(s.h200()),
-    "a transformers without the detection": s.model(
-        s.without(s.package(s.h200(), "transformers", "4.53.0"), "flash-attn", "ring-flash-attn")
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "the cache is off": s.with_model(
+        s.without_packages(s.h200(), "flash-attn", "ring-flash-attn"), use_cache=s.Known(False)
+    ),
+    "flash-attn is there": s.with_model(s.h200()),
+    "a transformers without the detection": s.with_model(
+        s.without_packages(s.with_package(s.h200(), "transformers", "4.53.0"), "flash-attn", "ring-flash-attn")
     ),
 }
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 from tests import snapshots as s
 
 FIRES = {
-    "qwen2_5_vl under 4.53.3": s.model(
-        s.package(s.h200(), "transformers", "4.53.3"), model_type="qwen2_5_vl", mrope=True
+    "qwen2_5_vl under 4.53.3": s.with_model(
+        s.with_package(s.h200(), "transformers", "4.53.3"), model_type="qwen2_5_vl", mrope=True
     ),
-    "glm4v under 4.57.6": s.model(s.package(s.h200(), "transformers", "4.57.6"), model_type="glm4v", mrope=True),
+    "glm4v under 4.57.6": s.with_model(
+        s.with_package(s.h200(), "transformers", "4.57.6"), model_type="glm4v", mrope=True
+    ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "qwen2_5_vl under 4.54.0": s.model(
-        s.package(s.h200(), "transformers", "4.54.0"), model_type="qwen2_5_vl", mrope=True
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "qwen2_5_vl under 4.54.0": s.with_model(
+        s.with_package(s.h200(), "transformers", "4.54.0"), model_type="qwen2_5_vl", mrope=True
     ),
-    "glm4v under 5.0.0": s.model(s.package(s.h200(), "transformers", "5.0.0"), model_type="glm4v", mrope=True),
-    "a model of which nothing is known": s.model(
-        s.package(s.h200(), "transformers", "4.53.3"), model_type="new_vl", mrope=True
+    "glm4v under 5.0.0": s.with_model(
+        s.with_package(s.h200(), "transformers", "5.0.0"), model_type="glm4v", mrope=True
+    ),
+    "a model of which nothing is known": s.with_model(
+        s.with_package(s.h200(), "transformers", "4.53.3"), model_type="new_vl", mrope=True
     ),
 }
 

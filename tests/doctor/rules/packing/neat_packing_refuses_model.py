@@ -5,16 +5,16 @@ from __future__ import annotations
 from tests import snapshots as s
 
 FIRES = {
-    "gpt_oss": s.model(
-        s.package(s.package(s.h200(), "transformers", "5.5.0"), "llamafactory", "0.9.5"), model_type="gpt_oss"
+    "gpt_oss": s.with_model(
+        s.with_package(s.with_package(s.h200(), "transformers", "5.5.0"), "llamafactory", "0.9.5"), model_type="gpt_oss"
     ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "qwen2": s.model(s.package(s.package(s.h200(), "transformers", "5.5.0"), "llamafactory", "0.9.5")),
-    "no LLaMA-Factory": s.model(s.h200(), model_type="gpt_oss"),
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "qwen2": s.with_model(s.with_package(s.with_package(s.h200(), "transformers", "5.5.0"), "llamafactory", "0.9.5")),
+    "no LLaMA-Factory": s.with_model(s.h200(), model_type="gpt_oss"),
 }
 
 

@@ -6,16 +6,18 @@ from attncheck.core.model import Tokenizer
 from tests import snapshots as s
 
 FIRES = {
-    "the same token": s.model(
+    "the same token": s.with_model(
         s.h200(), tokenizer=s.Known(Tokenizer(s.Known("right"), s.Known("</s>"), s.Known("</s>")))
     ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "a healthy Qwen2 on the recorded machine": s.model(s.h200()),
-    "two tokens": s.model(s.h200(), tokenizer=s.Known(Tokenizer(s.Known("right"), s.Known("<pad>"), s.Known("</s>")))),
-    "neither": s.model(s.h200(), tokenizer=s.Known(Tokenizer(s.Known("right"), s.Absent(), s.Absent()))),
+    "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
+    "two tokens": s.with_model(
+        s.h200(), tokenizer=s.Known(Tokenizer(s.Known("right"), s.Known("<pad>"), s.Known("</s>")))
+    ),
+    "neither": s.with_model(s.h200(), tokenizer=s.Known(Tokenizer(s.Known("right"), s.Absent(), s.Absent()))),
 }
 
 

@@ -7,7 +7,7 @@ from tests.doctor.rules.ring_flash_attn.ring_flash_attn_import import with_versi
 
 def with_openrlhf(transformers: str, **fields: tuple[str, ...]) -> Snapshot:
     """Return OpenRLHF 0.11.2 with ring-flash-attn 0.1.8 and this transformers."""
-    return s.package(with_versions("0.1.8", transformers), "openrlhf", "0.11.2", **fields)
+    return s.with_package(with_versions("0.1.8", transformers), "openrlhf", "0.11.2", **fields)
 
 
 FIRES = {
@@ -19,7 +19,7 @@ SILENT = {
     "the laptop": s.laptop(),
     "5.3.0": with_openrlhf("5.3.0"),
     "5.5.0": with_openrlhf("5.5.0"),
-    "without ring-flash-attn": s.without(with_openrlhf("5.4.0"), "ring-flash-attn"),
+    "without ring-flash-attn": s.without_packages(with_openrlhf("5.4.0"), "ring-flash-attn"),
     "without OpenRLHF: ATN140": with_versions("0.1.8", "5.4.0"),
 }
 

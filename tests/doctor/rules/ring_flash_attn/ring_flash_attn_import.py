@@ -11,8 +11,8 @@ MESSAGE = "cannot import name 'is_flash_attn_greater_or_equal_2_10' from 'transf
 
 def with_versions(ring: str, transformers: str) -> Snapshot:
     """Return the recorded machine with these versions, nothing imported."""
-    snapshot = s.package(s.h200(), "ring-flash-attn", ring)
-    snapshot = s.package(snapshot, "transformers", transformers)
+    snapshot = s.with_package(s.h200(), "ring-flash-attn", ring)
+    snapshot = s.with_package(snapshot, "transformers", transformers)
     return replace(snapshot, imports=s.Absent("not asked for"), interfaces=s.Absent("not asked for"))
 
 
@@ -34,7 +34,7 @@ FIRES = {
     "a launch whose framework cannot": s.with_job(
         with_versions("0.1.8", "5.4.0"), {"ring_size": 2, "shims": (RING_NAMES,)}
     ),
-    "OpenRLHF pins transformers 5.15.0": s.package(
+    "OpenRLHF pins transformers 5.15.0": s.with_package(
         with_versions("0.1.8", "5.15.0"), "openrlhf", "0.11.2", requires=("transformers==5.15.0",)
     ),
 }
@@ -50,8 +50,8 @@ SILENT = {
     ),
     "0.1.7 under 5.0.0: ATN143 says to take 0.1.8": with_versions("0.1.7", "5.0.0"),
     "an unknown version that was not imported": with_versions("0.1.9", "5.17.0"),
-    "5.4.0 with OpenRLHF: ATN145 says so": s.package(with_versions("0.1.8", "5.4.0"), "openrlhf", "0.11.2"),
-    "transformers is not installed": s.without(s.h200(), "transformers"),
+    "5.4.0 with OpenRLHF: ATN145 says so": s.with_package(with_versions("0.1.8", "5.4.0"), "openrlhf", "0.11.2"),
+    "transformers is not installed": s.without_packages(s.h200(), "transformers"),
 }
 
 

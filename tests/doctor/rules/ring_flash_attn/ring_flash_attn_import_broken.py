@@ -16,7 +16,7 @@ SILENT = {
     "flash_attn itself is broken": s.with_import(
         SYNTAX_ERROR, "flash_attn", "raised", exception="ImportError", message="x"
     ),
-    "flash-attn is missing: ATN142": s.without(SYNTAX_ERROR, "flash-attn"),
+    "flash-attn is missing: ATN142": s.without_packages(SYNTAX_ERROR, "flash-attn"),
     "transformers is broken": s.with_import(
         SYNTAX_ERROR, "transformers", "raised", exception="ImportError", message="x"
     ),

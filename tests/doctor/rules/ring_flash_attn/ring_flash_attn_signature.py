@@ -17,7 +17,7 @@ FIRES = {
     "a later one, predicted": with_versions("0.1.8", "5.99.0"),
     "4.43.0 with 12": with_versions("0.1.8", "4.43.0"),
     "0.1.3 under 4.47.0: 18 parameters, and 0.1.8 does not work there either": with_versions("0.1.3", "4.47.0"),
-    "under OpenRLHF, which puts the name back itself": s.package(
+    "under OpenRLHF, which puts the name back itself": s.with_package(
         with_versions("0.1.8", "5.19.0"), "openrlhf", "0.11.2"
     ),
 }

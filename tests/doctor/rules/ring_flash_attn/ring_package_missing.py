@@ -3,13 +3,13 @@
 from tests import snapshots as s
 
 FIRES = {
-    "neither is there": s.without(s.h200(), "ring-flash-attn"),
-    "beside a transformers that it knows": s.package(s.laptop(), "transformers", "5.3.0"),
-    "no transformers": s.without(s.laptop(), "transformers"),
+    "neither is there": s.without_packages(s.h200(), "ring-flash-attn"),
+    "beside a transformers that it knows": s.with_package(s.laptop(), "transformers", "5.3.0"),
+    "no transformers": s.without_packages(s.laptop(), "transformers"),
 }
 SILENT = {
     "ring-flash-attn": s.h200(),
-    "yunchang": s.package(s.laptop(), "yunchang", "0.6.3"),
+    "yunchang": s.with_package(s.laptop(), "yunchang", "0.6.3"),
 }
 
 

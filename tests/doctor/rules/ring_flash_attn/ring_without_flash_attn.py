@@ -5,12 +5,12 @@ from dataclasses import replace
 from tests import snapshots as s
 
 NOT_IMPORTED = replace(s.h200(), imports=s.Absent("not asked for"))
-WITHOUT_FLASH_ATTN = s.without(NOT_IMPORTED, "flash-attn")
+WITHOUT_FLASH_ATTN = s.without_packages(NOT_IMPORTED, "flash-attn")
 MESSAGE = "No module named 'flash_attn'"
 
 FIRES = {
     "flash-attn is not installed": WITHOUT_FLASH_ATTN,
-    "only flash-attn-4": s.package(WITHOUT_FLASH_ATTN, "flash-attn-4", "4.0.0b36"),
+    "only flash-attn-4": s.with_package(WITHOUT_FLASH_ATTN, "flash-attn-4", "4.0.0b36"),
     "the import says so": s.with_import(
         WITHOUT_FLASH_ATTN, "ring_flash_attn", "raised", exception="ModuleNotFoundError", message=MESSAGE
     ),
@@ -22,7 +22,7 @@ SILENT = {
     "the import fails for another reason": s.with_import(
         WITHOUT_FLASH_ATTN, "ring_flash_attn", "raised", exception="OSError", message="libcudart.so.12: cannot open"
     ),
-    "OpenRLHF needs it too: ATN146 says so": s.package(WITHOUT_FLASH_ATTN, "openrlhf", "0.11.2"),
+    "OpenRLHF needs it too: ATN146 says so": s.with_package(WITHOUT_FLASH_ATTN, "openrlhf", "0.11.2"),
 }
 
 

@@ -12,7 +12,7 @@ TRUNCATED_LIBRARY = replace(
         replace(b, problem="truncated") if b.path.endswith("libtorch_cpu.so") else b for b in NOT_IMPORTED.binaries
     ),
 )
-CAUSAL_CONV1D = s.package(s.h200(), "causal-conv1d", "1.5.0")
+CAUSAL_CONV1D = s.with_package(s.h200(), "causal-conv1d", "1.5.0")
 DAMAGE = "damaged: an address outside every segment"
 FOREIGN_PYTHON = "built for cpython-311, this is cpython-312"
 FIRES = {

@@ -10,7 +10,7 @@ def with_broken_extension(
     name: str, module: str, requires: tuple[str, ...] = (), base: Snapshot | None = None
 ) -> Snapshot:
     """Return an environment where an extension asks torch for something it does not export."""
-    installed = s.package(base or s.h200(), name, "1.0", requires=requires)
+    installed = s.with_package(base or s.h200(), name, "1.0", requires=requires)
     return s.with_binary(installed, module, distribution=name, torch_symbols=40, missing_symbols=(SYMBOL,))
 
 

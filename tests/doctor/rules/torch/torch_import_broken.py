@@ -27,7 +27,9 @@ SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "not tried": s.with_import(s.h200(), "torch", "skipped"),
-    "not installed is ATN101": s.with_import(s.without(s.h200(), "torch"), "torch", "raised", message="No module"),
+    "not installed is ATN101": s.with_import(
+        s.without_packages(s.h200(), "torch"), "torch", "raised", message="No module"
+    ),
 }
 
 

@@ -8,7 +8,7 @@ REQUIREMENT = 'triton==3.6.0; platform_system == "Linux"'
 
 def with_triton(triton: str, *requires: str) -> Snapshot:
     """Return torch 2.11.0 with these requirements beside a triton."""
-    return s.package(s.package(s.h200(), "torch", "2.11.0", requires=requires), "triton", triton)
+    return s.with_package(s.with_package(s.h200(), "torch", "2.11.0", requires=requires), "triton", triton)
 
 
 FIRES = {"newer": with_triton("3.7.1", REQUIREMENT), "older": with_triton("3.5.1", REQUIREMENT)}
@@ -16,7 +16,7 @@ SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "the one": with_triton("3.6.0", REQUIREMENT),
-    "none: other rules' matter": s.without(with_triton("3.6.0", REQUIREMENT), "triton"),
+    "none: other rules' matter": s.without_packages(with_triton("3.6.0", REQUIREMENT), "triton"),
     "asked for on another platform": with_triton("3.7.1", 'triton==3.6.0; platform_system == "Windows"'),
 }
 

@@ -11,38 +11,40 @@ OPENRLHF_REQUIRES = (
 )
 
 FIRES = {
-    "OpenRLHF on transformers 5.17": s.package(s.h200(), "openrlhf", "0.11.2", requires=OPENRLHF_REQUIRES),
-    "verl on 5.11.0": s.package(
-        s.package(s.h200(), "transformers", "5.11.0"), "verl", "0.9.1", requires=(VERL_REQUIRES,)
+    "OpenRLHF on transformers 5.17": s.with_package(s.h200(), "openrlhf", "0.11.2", requires=OPENRLHF_REQUIRES),
+    "verl on 5.11.0": s.with_package(
+        s.with_package(s.h200(), "transformers", "5.11.0"), "verl", "0.9.1", requires=(VERL_REQUIRES,)
     ),
-    "verl on the release it excludes": s.package(
-        s.package(s.h200(), "transformers", "5.6.0"), "verl", "0.9.1", requires=(VERL_REQUIRES,)
+    "verl on the release it excludes": s.with_package(
+        s.with_package(s.h200(), "transformers", "5.6.0"), "verl", "0.9.1", requires=(VERL_REQUIRES,)
     ),
-    "a marker that holds here": s.package(
+    "a marker that holds here": s.with_package(
         s.h200(), "trl", "1.0.0", requires=('transformers<5; python_version >= "3.12"',)
     ),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "verl on 5.10.4": s.package(
-        s.package(s.h200(), "transformers", "5.10.4"), "verl", "0.9.1", requires=(VERL_REQUIRES,)
+    "verl on 5.10.4": s.with_package(
+        s.with_package(s.h200(), "transformers", "5.10.4"), "verl", "0.9.1", requires=(VERL_REQUIRES,)
     ),
-    "only under an extra": s.package(s.h200(), "verl", "0.9.1", requires=('transformers==5.9.0; extra == "vllm"',)),
-    "only elsewhere": s.package(s.h200(), "trl", "1.0.0", requires=('transformers<5; sys_platform == "win32"',)),
-    "torch with a local version": s.package(s.h200(), "verl", "0.9.1", requires=("torch==2.11.0",)),
-    "a requirement that cannot be read": s.package(s.h200(), "trl", "1.0.0", requires=("transformers >> 5",)),
-    "a tool that has nothing to do with attention": s.package(
-        s.package(s.h200(), "wandb", "0.1"), "trl", "1.0.0", requires=("wandb>=1",)
+    "only under an extra": s.with_package(
+        s.h200(), "verl", "0.9.1", requires=('transformers==5.9.0; extra == "vllm"',)
     ),
-    "two that contradict one another: ATN148": s.package(
-        s.package(s.h200(), "openrlhf", "0.11.2", requires=("transformers==5.15.0",)),
+    "only elsewhere": s.with_package(s.h200(), "trl", "1.0.0", requires=('transformers<5; sys_platform == "win32"',)),
+    "torch with a local version": s.with_package(s.h200(), "verl", "0.9.1", requires=("torch==2.11.0",)),
+    "a requirement that cannot be read": s.with_package(s.h200(), "trl", "1.0.0", requires=("transformers >> 5",)),
+    "a tool that has nothing to do with attention": s.with_package(
+        s.with_package(s.h200(), "wandb", "0.1"), "trl", "1.0.0", requires=("wandb>=1",)
+    ),
+    "two that contradict one another: ATN148": s.with_package(
+        s.with_package(s.h200(), "openrlhf", "0.11.2", requires=("transformers==5.15.0",)),
         "verl",
         "0.9.1",
         requires=(VERL_REQUIRES,),
     ),
-    "torchvision's torch: ATN123": s.package(s.h200(), "torchvision", "0.23.0", requires=("torch==2.8.0",)),
-    "vllm's torch: ATN156": s.package(s.h200(), "vllm", "0.29.0", requires=("torch==2.12.0",)),
+    "torchvision's torch: ATN123": s.with_package(s.h200(), "torchvision", "0.23.0", requires=("torch==2.8.0",)),
+    "vllm's torch: ATN156": s.with_package(s.h200(), "vllm", "0.29.0", requires=("torch==2.12.0",)),
 }
 
 

@@ -6,7 +6,9 @@ from tests import snapshots as s
 
 def with_frameworks(openrlhf: str, verl: str) -> Snapshot:
     """Return both frameworks with these requirements."""
-    return s.package(s.package(s.h200(), "openrlhf", "0.11.2", requires=(openrlhf,)), "verl", "0.9.1", requires=(verl,))
+    return s.with_package(
+        s.with_package(s.h200(), "openrlhf", "0.11.2", requires=(openrlhf,)), "verl", "0.9.1", requires=(verl,)
+    )
 
 
 FIRES = {

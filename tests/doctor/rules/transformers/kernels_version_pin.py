@@ -8,7 +8,7 @@ from tests import snapshots as s
 
 def with_versions(transformers: str, kernels: str, **fields: tuple[str, ...]) -> Snapshot:
     """Return the recorded machine with these versions."""
-    return s.package(s.package(s.h200(), "transformers", transformers, **fields), "kernels", kernels)
+    return s.with_package(s.with_package(s.h200(), "transformers", transformers, **fields), "kernels", kernels)
 
 
 FIRES = {

@@ -12,8 +12,8 @@ FIRES = {
 SILENT = {
     "the recorded machine": s.h200(),
     "no liger-kernel": s.laptop(),
-    "transformers is too old for it: ATN150": s.package(FAILED_IMPORT, "transformers", "4.57.6"),
-    "triton is missing: ATN152": s.without(FAILED_IMPORT, "triton"),
+    "transformers is too old for it: ATN150": s.with_package(FAILED_IMPORT, "transformers", "4.57.6"),
+    "triton is missing: ATN152": s.without_packages(FAILED_IMPORT, "triton"),
     "triton is broken": s.with_import(FAILED_IMPORT, "triton", "raised", exception="ImportError", message="x"),
 }
 

@@ -11,7 +11,7 @@ VISION_TOWER = (Tower("vision_config", 16, 80),)
 
 def with_versions(liger: str, transformers: str) -> Snapshot:
     """Return the recorded machine with these versions, nothing imported."""
-    snapshot = s.package(s.package(s.h200(), "liger-kernel", liger), "transformers", transformers)
+    snapshot = s.with_package(s.with_package(s.h200(), "liger-kernel", liger), "transformers", transformers)
     return replace(snapshot, imports=s.Absent("not asked for"), interfaces=s.Absent("not asked for"))
 
 
@@ -25,7 +25,7 @@ FIRES = {
         exception="ImportError",
         message="liger-kernel requires transformers >= 5.0.0, got 4.57.6",
     ),
-    "a vision-language model on 5.3 with 0.7.0": s.model(with_versions("0.7.0", "5.3.0"), towers=VISION_TOWER),
+    "a vision-language model on 5.3 with 0.7.0": s.with_model(with_versions("0.7.0", "5.3.0"), towers=VISION_TOWER),
 }
 SILENT = {
     "the recorded machine": s.h200(),
@@ -33,9 +33,9 @@ SILENT = {
     "0.8.5 under 5.0.0": with_versions("0.8.5", "5.0.0"),
     "0.8.4 under 4.52.4": with_versions("0.8.4", "4.52.4"),
     "it could be imported": s.with_import(with_versions("0.8.5", "4.57.6"), "liger_kernel.transformers", "ok"),
-    "a text model on 5.3 with 0.7.0": s.model(with_versions("0.7.0", "5.3.0")),
-    "a vision-language model on 5.3 with 0.8.0": s.model(with_versions("0.8.0", "5.3.0"), towers=VISION_TOWER),
-    "a vision-language model on 5.2 with 0.7.0": s.model(with_versions("0.7.0", "5.2.0"), towers=VISION_TOWER),
+    "a text model on 5.3 with 0.7.0": s.with_model(with_versions("0.7.0", "5.3.0")),
+    "a vision-language model on 5.3 with 0.8.0": s.with_model(with_versions("0.8.0", "5.3.0"), towers=VISION_TOWER),
+    "a vision-language model on 5.2 with 0.7.0": s.with_model(with_versions("0.7.0", "5.2.0"), towers=VISION_TOWER),
 }
 
 

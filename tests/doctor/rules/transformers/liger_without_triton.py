@@ -7,17 +7,21 @@ from tests import snapshots as s
 NOT_IMPORTED = replace(s.h200(), imports=s.Absent("not asked for"))
 
 FIRES = {
-    "no triton on a GPU machine": s.without(NOT_IMPORTED, "triton"),
+    "no triton on a GPU machine": s.without_packages(NOT_IMPORTED, "triton"),
     "the import says so": s.with_import(
-        s.without(NOT_IMPORTED, "triton"), "triton", "raised", exception="ModuleNotFoundError", message="triton"
+        s.without_packages(NOT_IMPORTED, "triton"),
+        "triton",
+        "raised",
+        exception="ModuleNotFoundError",
+        message="triton",
     ),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "no liger-kernel": s.laptop(),
-    "no GPU": s.package(s.laptop(), "liger-kernel", "0.8.5"),
-    "ROCm's triton": s.package(s.without(NOT_IMPORTED, "triton"), "pytorch-triton-rocm", "3.4.0"),
-    "triton comes from elsewhere": s.with_import(s.without(NOT_IMPORTED, "triton"), "triton", "ok"),
+    "no GPU": s.with_package(s.laptop(), "liger-kernel", "0.8.5"),
+    "ROCm's triton": s.with_package(s.without_packages(NOT_IMPORTED, "triton"), "pytorch-triton-rocm", "3.4.0"),
+    "triton comes from elsewhere": s.with_import(s.without_packages(NOT_IMPORTED, "triton"), "triton", "ok"),
 }
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from attncheck.core.facts import Absent
 from tests import snapshots as s
 
-TRANSFORMERS_4_57 = s.package(s.laptop(), "transformers", "4.57.6")
+TRANSFORMERS_4_57 = s.with_package(s.laptop(), "transformers", "4.57.6")
 TORCH_DENIED = s.with_interfaces(TRANSFORMERS_4_57, availability={"is_torch_available": False})
 FIRES = {
     "the import lane says so": s.with_env(TORCH_DENIED, USE_TORCH="0"),

@@ -30,7 +30,7 @@ SILENT = {
     "flash_attn is broken": s.with_import(
         with_failed_import("transformers.modeling_flash_attention_utils", "x"), "flash_attn", "died", signal="SIGSEGV"
     ),
-    "not installed": s.without(with_failed_import("transformers", HUB_ERROR), "transformers"),
+    "not installed": s.without_packages(with_failed_import("transformers", HUB_ERROR), "transformers"),
 }
 
 

@@ -7,7 +7,8 @@ from tests import snapshots as s
 def with_versions(transformers: str, torch: str) -> Snapshot:
     """Return the recorded machine with these versions."""
     return s.with_torch(
-        s.package(s.without(s.h200(), "liger-kernel", "ring-flash-attn"), "transformers", transformers), version=torch
+        s.with_package(s.without_packages(s.h200(), "liger-kernel", "ring-flash-attn"), "transformers", transformers),
+        version=torch,
     )
 
 

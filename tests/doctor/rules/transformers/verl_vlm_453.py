@@ -6,21 +6,21 @@ from tests import snapshots as s
 
 def with_verl(transformers: str) -> Snapshot:
     """Return verl with this transformers."""
-    snapshot = s.package(s.without(s.h200(), "liger-kernel"), "transformers", transformers)
-    return s.package(snapshot, "verl", "0.5.0", requires=("transformers",))
+    snapshot = s.with_package(s.without_packages(s.h200(), "liger-kernel"), "transformers", transformers)
+    return s.with_package(snapshot, "verl", "0.5.0", requires=("transformers",))
 
 
 FIRES = {
     "4.53.0, no model named": with_verl("4.53.0"),
-    "4.53.3 and Qwen2.5-VL": s.model(with_verl("4.53.3"), model_type="qwen2_5_vl"),
+    "4.53.3 and Qwen2.5-VL": s.with_model(with_verl("4.53.3"), model_type="qwen2_5_vl"),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "4.52.4": with_verl("4.52.4"),
     "4.54.0": with_verl("4.54.0"),
-    "another model": s.model(with_verl("4.53.3"), model_type="qwen2"),
-    "no verl": s.without(with_verl("4.53.3"), "verl"),
+    "another model": s.with_model(with_verl("4.53.3"), model_type="qwen2"),
+    "no verl": s.without_packages(with_verl("4.53.3"), "verl"),
 }
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests import snapshots as s
 
 NOT_IMPORTED = replace(s.h200(), imports=s.Absent("not asked for"))
-OTHER_TORCH_PINNED = s.package(NOT_IMPORTED, "vllm", "0.29.0", requires=("torch==2.12.0", "numpy"))
+OTHER_TORCH_PINNED = s.with_package(NOT_IMPORTED, "vllm", "0.29.0", requires=("torch==2.12.0", "numpy"))
 
 FIRES = {
     "vllm for torch 2.12": OTHER_TORCH_PINNED,
@@ -16,11 +16,11 @@ FIRES = {
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "vllm for this torch, whose local version does not count": s.package(
+    "vllm for this torch, whose local version does not count": s.with_package(
         NOT_IMPORTED, "vllm", "0.24.0", requires=("torch==2.11.0",)
     ),
     "its extension loads all the same": s.with_import(OTHER_TORCH_PINNED, "vllm._C", "ok"),
-    "no pin in the metadata": s.package(NOT_IMPORTED, "vllm", "0.29.0"),
+    "no pin in the metadata": s.with_package(NOT_IMPORTED, "vllm", "0.29.0"),
 }
 
 

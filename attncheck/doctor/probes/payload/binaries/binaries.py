@@ -87,7 +87,7 @@ class _TorchExports:
 def _may_define(library: Elf, name: str) -> bool:
     """Say whether `library` exports `name`; where that cannot be read, yes, so that no alarm is raised."""
     try:
-        return library.defines(name)
+        return library.defines_symbol(name)
     except ElfError:
         return True
 
@@ -115,16 +115,16 @@ def _read_binary(
 def _fill_record(
     record: dict[str, object], elf: Elf, origin: str, finder: LibraryFinder, exports: _TorchExports
 ) -> None:
-    needed = elf.needed()
+    needed = elf.needed_libraries()
     search_path = elf.search_path()
     resolved = {name: finder.find(name, search_path, origin) for name in needed}
     record["machine"] = elf.machine
     record["needed"] = needed
     record["unresolved"] = [name for name in needed if not resolved[name] and not name.startswith("ld-")]
-    record["glibc_required"] = elf.glibc_required()
+    record["glibc_required"] = elf.required_glibc()
     if record["distribution"] == "torch":
         return  # it defines its own symbols, and reading its thousands of fat binaries takes longer than the rest
-    names = [name for name in elf.undefined() if _TORCH_NAME.match(name)]
+    names = [name for name in elf.undefined_symbols() if _TORCH_NAME.match(name)]
     others = _open_other_libraries(resolved)
     try:
         record["torch_symbols"] = len(names)

@@ -125,7 +125,7 @@ class Elf:
             raise ElfError("damaged: a name without an end")
         return name.decode("latin-1")
 
-    def needed(self) -> list[str]:
+    def needed_libraries(self) -> list[str]:
         """Return the names of the libraries it needs (DT_NEEDED)."""
         return [self._read_string(index) for index in self._lists[_NEEDED]]
 
@@ -134,7 +134,7 @@ class Elf:
         indices = self._lists[_RUNPATH] or self._lists[_RPATH]
         return [part for index in indices for part in self._read_string(index).split(":") if part]
 
-    def glibc_required(self) -> str:
+    def required_glibc(self) -> str:
         """Return the highest GLIBC version it requires, "" for none."""
         if _VERNEED not in self._dynamic:
             return ""
@@ -158,7 +158,7 @@ class Elf:
             offset += following
         return versions
 
-    def undefined(self) -> list[str]:
+    def undefined_symbols(self) -> list[str]:
         """Return the names of the symbols it needs and does not define, weak ones left out."""
         symbols = self._table_offset(_SYMTAB)
         count = self._unhashed_count()
@@ -204,7 +204,7 @@ class Elf:
         # Without section headers: linkers place the string table right behind the symbols.
         return max(self._table_offset(_STRTAB) - self._table_offset(_SYMTAB), 24) // 24
 
-    def defines(self, name: str) -> bool:
+    def defines_symbol(self, name: str) -> bool:
         """Say whether it exports `name`: one lookup in its GNU hash table, as the loader makes it."""
         if _GNU_HASH not in self._dynamic:
             raise ElfError("it has no GNU hash table")

@@ -10,7 +10,7 @@ from ..packages import torch_files
 
 # Distributions whose extensions decide whether attention works, and their modules, for installs without a RECORD
 # (editable or old-style). torch itself is found separately: its RECORD has 14,000 lines.
-WATCHED: dict[str, tuple[str, ...]] = {
+EXTENSION_MODULES: dict[str, tuple[str, ...]] = {
     "flash-attn": ("flash_attn_2_cuda",),  # setup.py of flash-attn 2.8.3
     "flash-attn-3": ("flash_attn_3",),  # hopper/setup.py of flash-attn 2.8.3: flash_attn_3._C
     "flashattn-hopper": ("flashattn_hopper_cuda", "flash_attn_3_cuda"),
@@ -49,8 +49,10 @@ def find_extensions(installed: list[dict[str, object]], site_dirs: list[str], to
     paths = [("torch", path) for path in _find_torch_files(torch)]
     for distribution in installed:
         name = str(distribution["name"])
-        if name in WATCHED:
-            recorded = _files_in_record(str(distribution["_path"])) or _files_by_name(WATCHED[name], site_dirs)
+        if name in EXTENSION_MODULES:
+            recorded = _files_in_record(str(distribution["_path"])) or _files_by_name(
+                EXTENSION_MODULES[name], site_dirs
+            )
             paths += [(name, path) for path in recorded if _is_loaded_variant(path, torch)]
     return [(name, path) for path, name in {path: name for name, path in reversed(paths)}.items()][::-1]
 

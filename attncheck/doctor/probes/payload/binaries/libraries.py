@@ -69,7 +69,7 @@ def _needed_by_torch(folder: str) -> dict[str, str]:
     for name in TORCH_CUDA_LIBRARIES:
         try:
             with Elf(os.path.join(folder, name)) as elf:
-                needed_by_base.update((needed.partition(".so")[0], needed) for needed in elf.needed())
+                needed_by_base.update((needed.partition(".so")[0], needed) for needed in elf.needed_libraries())
         except ElfError:
             continue
     return needed_by_base

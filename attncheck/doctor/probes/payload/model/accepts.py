@@ -34,7 +34,7 @@ def query_attention_support(source: Any, documents: dict[str, str] | None = None
     missing here) or "error: " (anything else).
     """
     try:
-        document = known(source) if isinstance(source, dict) else model_config.document_of(source, documents)
+        document = known(source) if isinstance(source, dict) else model_config.read_config(source, documents)
         if "known" not in document:
             return {"accepts": unreadable("the model's config.json was not read"), "resolved": {}}
         return _query_transformers(as_object(document["known"]))

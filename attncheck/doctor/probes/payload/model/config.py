@@ -45,7 +45,7 @@ def collect_model(
 
 
 def _collect_model(source: str, documents: dict[str, str] | None, cache_dirs: list[str] | None) -> dict[str, Any]:
-    folder: dict[str, Any] = known("") if documents is not None else files.folder_of(source, cache_dirs)
+    folder: dict[str, Any] = known("") if documents is not None else files.find_model_folder(source, cache_dirs)
     if "known" not in folder:
         return folder
     config = files.read_json(folder["known"], "config.json", documents)
@@ -66,11 +66,11 @@ def _collect_model(source: str, documents: dict[str, str] | None, cache_dirs: li
     return known(model)
 
 
-def document_of(
+def read_config(
     source: str, documents: dict[str, str] | None = None, cache_dirs: list[str] | None = None
 ) -> dict[str, Any]:
     """Return the parsed config.json of `source` as a fact."""
-    folder: dict[str, Any] = known("") if documents is not None else files.folder_of(source, cache_dirs)
+    folder: dict[str, Any] = known("") if documents is not None else files.find_model_folder(source, cache_dirs)
     return files.read_json(folder["known"], "config.json", documents) if "known" in folder else folder
 
 

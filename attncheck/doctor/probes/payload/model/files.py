@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 20 << 20  # a model config is a few kB, a tokenizer config with its added tokens a few MB
 
 
-def folder_of(source: str, cache_dirs: list[str] | None = None) -> dict[str, Any]:
+def find_model_folder(source: str, cache_dirs: list[str] | None = None) -> dict[str, Any]:
     """Return the folder that holds the files of `source`, or why there is none, as a fact."""
     path = os.path.expanduser(source)
     if "\0" in source or not source.strip():

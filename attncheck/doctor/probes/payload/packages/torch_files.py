@@ -61,9 +61,9 @@ def _assigned_string(text: str, name: str) -> str:
 def _detect_cxx11_abi(path: str) -> dict[str, object]:
     try:
         with Elf(path) as library:
-            if library.defines(_ERROR_NEW):
+            if library.defines_symbol(_ERROR_NEW):
                 return known(True)
-            if library.defines(_ERROR_OLD):
+            if library.defines_symbol(_ERROR_OLD):
                 return known(False)
     except ElfError as error:
         return unreadable("libc10.so: " + str(error))

@@ -12,8 +12,8 @@ from attncheck.core import codec
 from attncheck.core.errors import Unanswered
 from attncheck.core.snapshot import NOT_ASKED, SCHEMA_VERSION, Snapshot
 from attncheck.doctor.probes import bundle
-from attncheck.workers.child import Child, Ended, answer_of, run_together
-from attncheck.workers.process import stop_all
+from attncheck.workers.child import Child, ChildResult, require_answer, wait_for_children
+from attncheck.workers.process import kill_all
 
 Lane = Literal["static", "import", "device"]
 LANES: tuple[Lane, ...] = get_args(Lane)
@@ -23,7 +23,7 @@ _LOST_CHILD = "the process that was asked"  # as the import lane words the end o
 _LANE_CALLS: dict[str, str] = {"import": "imports", "device": "device"}
 
 
-def take(
+def collect_snapshot(
     python: str | None = None,
     lanes: tuple[Lane, ...] = LANES,
     model: str | None = None,
@@ -45,7 +45,7 @@ def take(
         if python is not None:  # alone and first: an unusable interpreter is not taken for a lost lane
             report_progress("reading files")
             child = Child(python, "static", bundle.build_message("static", request))
-            static = answer_of(run_together([child], time.monotonic() + seconds)["static"], python)
+            static = require_answer(wait_for_children([child], time.monotonic() + seconds)["static"], python)
         children = [Child(interpreter, call, bundle.build_message(call, request)) for call in calls]
         if python is None:
             from attncheck.doctor.probes.payload import main
@@ -54,13 +54,13 @@ def take(
             static = main.call("static", request)
         if calls:
             report_progress("importing packages, asking the driver")
-        results = run_together(children, time.monotonic() + seconds + GRACE_SECONDS)
+        results = wait_for_children(children, time.monotonic() + seconds + GRACE_SECONDS)
     finally:
-        stop_all()
+        kill_all()
     return _parse_snapshot(_join_lanes(static, results))
 
 
-def _join_lanes(static: dict[str, Any], results: dict[str, Ended]) -> dict[str, Any]:
+def _join_lanes(static: dict[str, Any], results: dict[str, ChildResult]) -> dict[str, Any]:
     document = dict(static)
     document["problems"] = list(static["problems"])
     imports = _merge_lane(document, results, "imports", "import lane", ("imports", "interfaces"))
@@ -75,7 +75,7 @@ def _join_lanes(static: dict[str, Any], results: dict[str, Ended]) -> dict[str, 
 
 
 def _merge_lane(
-    document: dict[str, Any], results: dict[str, Ended], call: str, name: str, facts: tuple[str, ...]
+    document: dict[str, Any], results: dict[str, ChildResult], call: str, name: str, facts: tuple[str, ...]
 ) -> Any:
     """Write the facts of one lane into `document` and return its whole answer."""
     child_result = results.get(call)
@@ -83,7 +83,7 @@ def _merge_lane(
         document.update({fact: {"absent": NOT_ASKED} for fact in facts})
         return {}
     if not isinstance(child_result.answer, dict):
-        document["problems"].append(f"{name}: {child_result.reason()}")
+        document["problems"].append(f"{name}: {child_result.describe_failure()}")
         document.update({fact: {"unreadable": f"the {name} gave no answer"} for fact in facts})
         return {}
     document.update({fact: child_result.answer[fact] for fact in facts})
