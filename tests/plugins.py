@@ -33,12 +33,12 @@ def write_backend(folder: Path, name: str, source: str) -> dict[str, str]:
     return write_plugin(folder, name, HEAD + textwrap.dedent(source) + TAIL.format(name=name))
 
 
-def write_plugin(folder: Path, name: str, source: str) -> dict[str, str]:
+def write_plugin(folder: Path, name: str, source: str, group: str = "attncheck.backends") -> dict[str, str]:
     """Write a module and the entry point that names it, and return the environment that makes it known."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}_plugin.py").write_text(source)
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[attncheck.backends]\n{name} = {name}_plugin\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {name}_plugin\n")
     return {**os.environ, "PYTHONPATH": str(folder)}

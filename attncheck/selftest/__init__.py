@@ -1,1 +1,13 @@
-"""selftest."""
+"""Proof that the checks can fail: faults are injected into sandboxes, and each check is seen firing.
+
+Answers: would attncheck notice? A fault belongs to a family: a healthy state in a throwaway folder, and the real
+check that a user would run there. The family without any fault is its control, in which nothing may be found. The
+environment that is examined is never changed.
+
+To add a fault: an entry in `FAULTS` of a module in `faults/`, or a module of its own; what no fault covers is listed
+by `attncheck selftest --list`.
+
+Read first: `faults/__init__.py` (the records), `faults/environment.py` (the stub environments), then `run.py`.
+
+Imports: any room but `cli` and `gate`; torch never.
+"""

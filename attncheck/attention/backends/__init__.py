@@ -1,12 +1,22 @@
-"""The backends: one file each, holding one frozen `BACKEND`."""
+"""The backends: one file each, holding one frozen `BACKEND`.
+
+A file imports neither torch nor the package that it is about: it says whether that is installed, refuses the cases it
+does not take, with the reason, and imports only where it runs. Backends of a plugin (an entry point in the group
+"attncheck.backends", whose value is the module) need one import:
+
+    from attncheck.attention.backends import Backend, Case, Device, Installed, Outputs, Refused
+"""
 
 from __future__ import annotations
 
 import sys
 from functools import cache
 
-from attncheck.attention.backend import Backend
+from attncheck.attention.backend import Backend, Device, Installed, Outputs, Refused
 from attncheck.core import registry
+from attncheck.core.cases import Case
+
+__all__ = ["Backend", "Case", "Device", "Installed", "Outputs", "Refused"]
 
 
 @cache

@@ -3,6 +3,11 @@
 A rule is arithmetic over a `Snapshot`: no torch, no file, no process. It yields `Problem`s; the engine adds code,
 name and severity. It reads a fact that it cannot do without by `facts.need`, which turns a missing one into an
 explained skip. The module's docstring is the page that `attncheck explain CODE` prints.
+
+Rules stand in folders by what they are about; a folder is no more than that. Rules of a plugin (an entry point in the
+group "attncheck.rules", whose value is the module) need one import:
+
+    from attncheck.doctor.rules import Fix, Problem, Rule, Snapshot, need
 """
 
 from __future__ import annotations
@@ -10,9 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from attncheck.core.findings import Problem, Severity
+from attncheck.core.facts import need
+from attncheck.core.findings import Fix, Problem, Severity
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.needs import Need
+
+__all__ = ["Fix", "Problem", "Rule", "Snapshot", "need"]
 
 Check = Callable[[Snapshot], Iterable[Problem]]
 

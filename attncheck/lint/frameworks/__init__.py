@@ -1,7 +1,11 @@
 """Training frameworks: each file or folder reads a launch in any release's names, and writes settings in one release's.
 
 It is data and arithmetic over text: it imports nothing of the framework. Names, defaults and constraints were
-read in released wheels, and each says in which; the tables of names by version are `names/*.json`.
+read in released wheels, and each says in which; the tables of names by version are `attncheck/lint/names/*.json`.
+A framework of a plugin (an entry point in the group "attncheck.frameworks", whose value is the module) needs one
+import:
+
+    from attncheck.lint.frameworks import Edit, Framework, Job, Launch, Plan, SettingProblem, Snapshot
 """
 
 from __future__ import annotations
@@ -12,11 +16,13 @@ from dataclasses import dataclass
 from functools import cache
 
 from attncheck.core import registry
-from attncheck.core.job import Job
+from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Edit, Launch
 from attncheck.core.plan import Plan
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields.plan_writing import VersionCheck
+
+__all__ = ["Edit", "Framework", "Job", "Launch", "Plan", "SettingProblem", "Snapshot", "VersionCheck"]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,10 @@
 """Launchers that stand before a training program: each module parses one launcher at the beginning of a command.
 
-torchrun, deepspeed, accelerate, ray, srun, python, uv and the shell's own `env`, `nohup`, `exec`, `time`.
+torchrun, deepspeed, accelerate, ray, srun, python, uv and the shell's own `env`, `nohup`, `exec`, `time`. A module
+holds one `LAUNCHER`. A launcher of a plugin (an entry point in the group "attncheck.launchers", whose value is the
+module) needs one import:
+
+    from attncheck.lint.launchers import Known, Launcher, ParsedLauncher, Word
 """
 
 from __future__ import annotations
@@ -8,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from attncheck.core.facts import Absent, Fact
+from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.launch import Word
+
+__all__ = ["Known", "Launcher", "ParsedLauncher", "Word"]
 
 
 @dataclass(frozen=True)

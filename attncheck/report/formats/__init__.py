@@ -1,4 +1,10 @@
-"""The formats of a report: one file each, named as --format names it, holding one frozen `FORMAT`."""
+"""The formats of a report: one file each, named as --format names it, holding one frozen `FORMAT`.
+
+A format of a plugin (an entry point in the group "attncheck.formats", named as --format names it, whose value is the
+module) needs one import:
+
+    from attncheck.report.formats import Finding, Format, Report
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,10 @@ from dataclasses import dataclass
 
 from attncheck.core import registry
 from attncheck.core.errors import BadUsage
+from attncheck.core.findings import Finding
 from attncheck.core.report import Report
+
+__all__ = ["Finding", "Format", "Report"]
 
 GROUP = "attncheck.formats"
 
@@ -22,7 +31,7 @@ class Format:
 
 def format_names() -> tuple[str, ...]:
     """Return the names of the formats that attncheck and its plugins bring; none of them is imported."""
-    return tuple(registry.origins(sys.modules[__name__], GROUP))
+    return tuple(sorted(registry.origins(sys.modules[__name__], GROUP)))
 
 
 def load_format(name: str) -> Format:

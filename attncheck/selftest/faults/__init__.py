@@ -3,6 +3,9 @@
 One file a family or a kind of fault, each with a tuple `FAULTS`. A fault belongs to a family: a healthy state in a
 throwaway folder, and the real check that a user would run there. Injecting a fault changes that folder, the variables
 or the arguments of the command, never the environment that is examined. The family without any fault is its control.
+Faults of a plugin (an entry point in the group "attncheck.faults", whose value is the module) need one import:
+
+    from attncheck.selftest.faults import Family, Fault, Sandbox
 """
 
 from __future__ import annotations
@@ -48,6 +51,8 @@ class Sandbox:
         rest = self.environ.get("PYTHONPATH")
         self.environ["PYTHONPATH"] = f"{folder}:{rest}" if rest else str(folder)
 
+
+__all__ = ["Family", "Fault", "Sandbox"]
 
 SandboxAction = Callable[[Sandbox], object]
 

@@ -1,7 +1,10 @@
-"""Smoke's checks of a plan: one file each, holding one frozen `CHECK`; plugins add theirs as "attncheck.proving".
+"""Smoke's checks of a plan: one file each, holding one frozen `CHECK`.
 
 A file imports neither torch nor transformers: it names the function in `attncheck.smoke.worker` that runs the check,
-which is imported when the check runs in a worker.
+which is imported when the check runs in a worker. Checks of a plugin (an entry point in the group "attncheck.proving",
+whose value is the module) need one import:
+
+    from attncheck.smoke.checks import Change, CheckResult, Measure, Plan, SmokeCheck
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ from typing import TYPE_CHECKING
 
 from attncheck.core import registry
 from attncheck.core.plan import Change, Plan
-from attncheck.core.results.smoke import CheckResult
+from attncheck.core.results.smoke import CheckResult, Measure
 
 if TYPE_CHECKING:
     from attncheck.smoke.worker.testbed import Testbed
+
+__all__ = ["Change", "CheckResult", "Measure", "Plan", "SmokeCheck"]
 
 
 def no_changes(plan: Plan, result: CheckResult) -> Iterable[Change]:
