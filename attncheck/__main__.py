@@ -57,7 +57,7 @@ def _describe_usage_error(error: Exception) -> str:
     message: str = error.format_message()  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "attncheck"
-    return f"{' '.join(message.split()).rstrip('.')}; see `{command} --help`"
+    return f"{' '.join(message.split()).rstrip('.')} (see `{command} --help`)"
 
 
 def _complain(text: str) -> None:

@@ -131,7 +131,7 @@ def _choose_innermost(facts: Sequence[Fact[int]], default_reason: str) -> Fact[i
 
 def _read_environ_count(environ: Mapping[str, str], name: str, default: Fact[int]) -> Fact[int]:
     text = environ.get(name, "")
-    return Known(int(text)) if text.isascii() and text.isdigit() and 0 < len(text) < 7 and int(text) else default
+    return Known(int(text)) if text.isascii() and text.isdecimal() and 0 < len(text) < 7 and int(text) else default
 
 
 def _apply_launcher_config(

@@ -43,7 +43,7 @@ def _find(snapshot: Snapshot, request: Request, name: str) -> Case:
     seed, plain = request.seed, name
     if "-seed" in name:
         plain, _, number = name.rpartition("-seed")
-        seed = int(number) if number.isdigit() else seed
+        seed = int(number) if number.isdecimal() else seed
     for pool in _pools(snapshot, request, seed):
         for case in pool:
             if case.name in (name, f"{plain}-seed{seed}"):

@@ -94,7 +94,7 @@ def _is_package(words: list[str], report: Report) -> bool:
     if len(words) == 1:
         model = getattr(report.snapshot.model, "value", None)
         return model is None or words[0] not in (model.model_type, model.source)
-    return len(words) == 2 and words[1][:1].isdigit()
+    return len(words) == 2 and words[1][:1].isdecimal()
 
 
 def _installed_by(fix: Fix) -> Iterator[str]:

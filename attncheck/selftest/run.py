@@ -29,7 +29,6 @@ from attncheck.workers.process import defer_signals
 
 Status = Literal["caught", "missed", "skipped"]
 ControlStatus = Literal["silent", "alarm"]
-CHECK_SECONDS = 150.0  # for one run of a check
 POLL_SECONDS = 0.05  # between two looks at the running checks
 MAX_HEAVY_CHECKS = 2  # at once, of those that fill the machine: much of their time is waiting for deadlines
 

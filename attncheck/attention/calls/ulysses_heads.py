@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from attncheck.core.cases import Case
-
-if TYPE_CHECKING:
-    pass
 
 
 def local_case(case: Case) -> Case:

@@ -29,7 +29,6 @@ SOURCE_FILES = 72
 SECONDS_PER_FILE = 140  # of one core, for one architecture
 SLOWEST_FILE_SECONDS = 275
 GIB_PER_JOB = 7  # with NVCC_THREADS=1; setup.py assumes 9
-OLDEST_NVCC = "11.7"
 NVCC_FOR_BLACKWELL = "12.8"
 
 # transformers from this version on -> oldest flash-attn that it takes for flash_attention_2 (is_flash_attn_2_available

@@ -106,7 +106,7 @@ def torch_minor_version(torch: Torch) -> str:
 def torch_cuda_major(torch: Torch) -> int | None:
     """Return the CUDA major version that torch was built with; None for a CPU or ROCm build."""
     first = torch.cuda.value.split(".")[0] if isinstance(torch.cuda, Known) else ""
-    return int(first) if first.isdigit() else None
+    return int(first) if first.isdecimal() else None
 
 
 def is_cpu_build(torch: Torch) -> bool:

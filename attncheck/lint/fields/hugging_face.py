@@ -123,7 +123,7 @@ def _translate_precision(value: str, field_names: Mapping[str, str], is_written:
 
 
 def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and 0 < len(text) < 7 and int(text) > 0
+    return text.isascii() and text.isdecimal() and 0 < len(text) < 7 and int(text) > 0
 
 
 def read_world_size(launch: Launch) -> Fact[int]:

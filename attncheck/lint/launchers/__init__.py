@@ -27,7 +27,6 @@ class ParsedLauncher:
     nodes: Fact[int] = Absent()
     processes: Fact[int] = Absent()  # on each node
     config_file: str = ""  # a configuration file of the launcher itself
-    is_module: bool = False  # the first of `words` is a module's name (`-m`, `--module`)
     notes: tuple[str, ...] = ()
 
 

@@ -72,7 +72,6 @@ def parse(words: Sequence[Word]) -> ParsedLauncher | None:
         nodes=nodes,
         processes=processes,
         config_file=options.text("--config_file"),
-        is_module=bool({"-m", "--module"} & set(options.values)),
         notes=options.notes,
     )
 
@@ -117,7 +116,7 @@ def _combine_counts(options: LeadingOptions, config_values: Mapping[str, str]) -
 
 def _read_config_count(config_values: Mapping[str, str], name: str, file: str, default: int) -> Fact[int]:
     text = config_values.get(name, "")
-    if text.isascii() and text.isdigit() and len(text) < 7 and int(text):
+    if text.isascii() and text.isdecimal() and len(text) < 7 and int(text):
         return Known(int(text))
     if file and not config_values:
         return Absent(f"{file} says it")

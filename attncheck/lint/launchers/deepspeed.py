@@ -37,9 +37,7 @@ def parse(words: Sequence[Word]) -> ParsedLauncher | None:
         return None
     options = parse_leading_options(words[1:], VALUE_OPTIONS, SWITCHES)
     nodes, processes = _parse_include(options) or _parse_counts(options)
-    return ParsedLauncher(
-        options.rest, {}, nodes, processes, is_module="--module" in options.values, notes=options.notes
-    )
+    return ParsedLauncher(options.rest, {}, nodes, processes, notes=options.notes)
 
 
 def _parse_counts(options: LeadingOptions) -> tuple[Fact[int], Fact[int]]:

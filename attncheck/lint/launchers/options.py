@@ -90,7 +90,7 @@ def parse_count(word: Word | None, option: str, default: Fact[int]) -> Fact[int]
         return Unreadable(f"{option} is {word.text}, which only running tells")
     if word.text in ("gpu", "auto"):
         return Absent(f"{option} {word.text}: {EVERY_GPU}")
-    if word.text.isascii() and word.text.isdigit() and int(word.text[:9]) > 0 and len(word.text) < 9:
+    if word.text.isascii() and word.text.isdecimal() and int(word.text[:9]) > 0 and len(word.text) < 9:
         return Known(int(word.text))
     return Unreadable(f"{option} is {word.text!r}, which is no count")
 

@@ -37,8 +37,8 @@ def _parse_module(words: Sequence[Word], index: int, name: str) -> ParsedLaunche
     if name:
         word = words[index]
         span = (word.span[0] + len(word.text) - len(name), word.span[1]) if _is_verbatim(word) else (-1, -1)
-        return ParsedLauncher((Word(name, span, word.location, word.known), *words[index + 1 :]), is_module=True)
-    return ParsedLauncher(tuple(words[index + 1 :]), is_module=True) if index + 1 < len(words) else None
+        return ParsedLauncher((Word(name, span, word.location, word.known), *words[index + 1 :]))
+    return ParsedLauncher(tuple(words[index + 1 :])) if index + 1 < len(words) else None
 
 
 def _is_verbatim(word: Word) -> bool:

@@ -62,7 +62,7 @@ def _parse_nodes(options: LeadingOptions) -> Fact[int]:
     word = options.values.get("--nodes") or options.values.get("-N")
     if word is not None and word.known and "-" in word.text:
         low, _, high = word.text.partition("-")
-        return Known(int(low)) if low == high and low.isdigit() else Unreadable(f"--nodes {word.text} is a range")
+        return Known(int(low)) if low == high and low.isdecimal() else Unreadable(f"--nodes {word.text} is a range")
     return parse_count(word, "--nodes", Absent("srun takes as many nodes as the allocation has"))
 
 

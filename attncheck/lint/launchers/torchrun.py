@@ -31,12 +31,11 @@ def parse(words: Sequence[Word]) -> ParsedLauncher | None:
     nodes = parse_count(options.values.get("--nnodes"), "--nnodes", Known(1))
     if ":" in options.text("--nnodes"):
         low, _, high = options.text("--nnodes").partition(":")
-        nodes = Known(int(low)) if low == high and low.isdigit() else Unreadable(f"--nnodes {low}:{high} is elastic")
+        nodes = Known(int(low)) if low == high and low.isdecimal() else Unreadable(f"--nnodes {low}:{high} is elastic")
     return ParsedLauncher(
         words=options.rest,
         nodes=nodes,
         processes=parse_count(options.values.get("--nproc_per_node"), "--nproc_per_node", Known(1)),
-        is_module=bool({"-m", "--module"} & set(options.values)),
         notes=options.notes,
     )
 

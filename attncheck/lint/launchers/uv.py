@@ -45,7 +45,7 @@ def parse(words: Sequence[Word]) -> ParsedLauncher | None:
     options = parse_leading_options(
         subcommand[1:], value_options, frozenset({"-m", "--module", "-s", "--script"}), allow_abbrev=False
     )
-    return ParsedLauncher(options.rest, is_module=name == "uv" and bool({"-m", "--module"} & set(options.values)))
+    return ParsedLauncher(options.rest)
 
 
 LAUNCHER = Launcher("uv", parse)

@@ -161,7 +161,7 @@ class Expander:
     def _expand_parameter(self, name: str, start: int, end: int, splittable: bool) -> list[Segment]:
         if name in ("@", "*"):
             return self._expand_positional(start, end, splittable, name == "@")
-        if name.isdigit() and self.scope.positional is not None and 0 < int(name) <= len(self.scope.positional):
+        if name.isdecimal() and self.scope.positional is not None and 0 < int(name) <= len(self.scope.positional):
             return self._insert_value(self.scope.positional[int(name) - 1].segments, start, end, splittable)
         variable = self.scope.variables.get(name)
         return (
@@ -216,7 +216,7 @@ class Expander:
         self, variable: Variable | None, index: str, operator: str, start: int, end: int, splittable: bool
     ) -> list[Segment]:
         elements = variable.elements if variable else None
-        if elements is None or operator or not index.isdigit() or int(index) >= len(elements):
+        if elements is None or operator or not index.isdecimal() or int(index) >= len(elements):
             return self._keep_as_written(start, end)
         return self._insert_value(elements[int(index)].segments, start, end, splittable)
 
@@ -241,7 +241,7 @@ class Expander:
         if kind == "?" or self.depth >= MAX_DEPTH:
             return self._keep_as_written(start, end)
         segments = self._expand_default(inner_start, inner_end, start, end, splittable)
-        if variable is None and not name.isdigit():
+        if variable is None and not name.isdecimal():
             self.scope.assumed_defaults.setdefault(name, join_text(segments))
         if kind == "=":
             self.scope.variables[name] = Variable(tuple(segments))

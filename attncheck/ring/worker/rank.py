@@ -13,14 +13,11 @@ import time
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attncheck.attention.backend import Device
 from attncheck.workers.inside.mailbox import Mailbox
 from attncheck.workers.inside.worker import die_with_parent, load_task
-
-if TYPE_CHECKING:
-    pass
 
 LINGER_SECONDS = 3600.0  # a failed rank waits to be stopped, so that its peers do not fail after it
 

@@ -31,11 +31,6 @@ def hide_gpus(sandbox: Sandbox) -> None:
     write_module(sandbox, "torch/__init__.py", NO_CUDA)
 
 
-def install_v100s(sandbox: Sandbox) -> None:
-    """Put V100s into the machine, with nothing else that they lack."""
-    with_machine((V100, V100))(sandbox)
-
-
 _CPU = "__version__ = '2.11.0+cpu'\ncuda = None\nhip = None\n"
 FAULTS = (
     make_fault("driver-old", "ATN201", "driver 525.60 under a torch for CUDA 13",
@@ -48,7 +43,8 @@ FAULTS = (
           with_module("torch/version.py", _CPU)),
     make_fault("v100-with-flash", "ATN206", "two V100s and flash-attn", "flash-attn 2 needs sm_80",
           with_machine((V100, V100)), "sm_70"),
-    make_fault("v100-bfloat16", "ATN209", "two V100s", "they have no bfloat16 arithmetic", install_v100s, "V100"),
+    make_fault("v100-bfloat16", "ATN209", "two V100s", "they have no bfloat16 arithmetic",
+          with_machine((V100, V100)), "V100"),
     make_fault("mixed-gpus", "ATN210", "an H200 beside a V100", "a workstation", with_machine((H200, V100)), "V100"),
     make_fault("memory-in-use", "ATN211", "a GPU with two thirds of its memory taken", "somebody else's job",
           with_machine((Card(free=48000), H200)), "H200"),

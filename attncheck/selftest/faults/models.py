@@ -6,7 +6,6 @@ from attncheck.selftest.faults import Fault, Sandbox, SandboxAction, nvidia
 from attncheck.selftest.faults.job import MODEL, all_of, with_packages, write_model
 from attncheck.selftest.faults.nvidia import V100, Card
 
-NO_RING = ("ring-flash-attn",)
 NO_FLASH = ("flash-attn", "ring-flash-attn")
 RTX_3090 = Card("NVIDIA GeForce RTX 3090", "8.6", 24576, 24200, "N/A")
 

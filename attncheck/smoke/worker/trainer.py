@@ -98,9 +98,9 @@ class Trainer:
         return int(torch.cuda.max_memory_allocated()) if self._is_on_cuda() else 0
 
 
-def prepare_model(testbed: Testbed, plan: Plan, sharp_weights: bool = False) -> nn.Module:
+def prepare_model(testbed: Testbed, plan: Plan) -> nn.Module:
     """Return the plan's model as the job would train it: checkpointing, liger and compile as the plan says."""
-    model = testbed.build_model(plan, sharp_weights=sharp_weights)
+    model = testbed.build_model(plan, sharp_weights=False)
     if plan.gradient_checkpointing:
         enable_checkpointing(model)
     if plan.liger:

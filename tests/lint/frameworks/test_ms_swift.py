@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.facts import Known
+from attncheck.core.facts import Known, Unreadable
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch
 from attncheck.lint.frameworks.ms_swift import FRAMEWORK
@@ -119,6 +119,8 @@ def test_processes_are_those_of_torchrun_or_of_the_variables() -> None:
     assert read_command_job("").world_size == Known(1)
     torchrun = parse_launch("torchrun --nproc_per_node 2 -m swift.cli.sft --model x", "command")
     assert read_job(FRAMEWORK, torchrun, "4.6.0").world_size == Known(2)
+    no_number = parse_launch("NPROC_PER_NODE=² " + COMMAND, "command")
+    assert isinstance(read_job(FRAMEWORK, no_number, "4.6.0").world_size, Unreadable)
     in_file = parse_launch("model: x\ntuner_type: lora\nENV:\n  NPROC_PER_NODE: 2\n", "yaml")
     assert read_job(FRAMEWORK, in_file, "4.6.0").world_size == Known(2)
 

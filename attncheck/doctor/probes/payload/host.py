@@ -160,4 +160,4 @@ def _read_first_number(*paths: str) -> int:
 def _parse_number(text: str) -> int:
     """Return a decimal number, -1 where the text is none ("max", garbage)."""
     text = text.strip()
-    return int(text) if text.isdigit() and text.isascii() and len(text) < 20 else -1
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 20 else -1

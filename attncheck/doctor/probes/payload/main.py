@@ -116,7 +116,7 @@ def _gpu_queries() -> dict[str, Callable[[], Any]]:
     from . import files
     from .gpus import kernels
 
-    device_files = [name for name in files.list_folder("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
+    device_files = [name for name in files.list_folder("/dev") if name.startswith("nvidia") and name[6:].isdecimal()]
     if not device_files and os.path.exists("/dev/dxg"):  # WSL shows its GPUs as one device
         device_files = ["dxg"]
     queries: dict[str, Callable[[], Any]] = {

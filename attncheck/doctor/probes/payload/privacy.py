@@ -135,7 +135,7 @@ def host_names() -> list[str]:
 
 def _is_identifying(name: str) -> bool:
     short = name.lower().partition(".")[0]
-    return len(name) > 2 and short not in _IMPERSONAL and not name.isdigit()
+    return len(name) > 2 and short not in _IMPERSONAL and not name.isdecimal()
 
 
 def _read_account() -> tuple[str, str]:

@@ -7,7 +7,7 @@ Why it matters: rules that need those facts are skipped, so silence about them m
 
 What to do: read the evidence; run again with a longer `--timeout` where a deadline passed.
 
-Source: attncheck/probes.
+Source: attncheck/doctor/probes.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not memory or not needs_source_build(snapshot) or missing_build_tools(snapshot):
         return
     max_jobs = value_or(snapshot.env("MAX_JOBS"), "")
-    if max_jobs.isdigit() and int(max_jobs) > max(1, memory // GIB_PER_JOB):
+    if max_jobs.isdecimal() and int(max_jobs) > max(1, memory // GIB_PER_JOB):
         message = f"MAX_JOBS={max_jobs} would take about {int(max_jobs) * GIB_PER_JOB} GiB to compile flash-attn"
     elif memory < GIB_PER_JOB:
         message = f"compiling flash-attn takes about {GIB_PER_JOB} GiB even with one job"

@@ -44,7 +44,6 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     winner = "flash-attn" if loser == "flash-attn-4" else "flash-attn-4"
     count = len(shared) or len(overwritten[loser])
     files = "1 file" if count == 1 else f"{count} files"
-    files = "1 file" if count == 1 else f"{count} files"
     yield Problem(
         message=f"flash-attn-4 {flash_attn_4.value.version} and flash-attn {flash_attn_2.value.version} share {files}; "
         f"those on disk are {winner}'s",

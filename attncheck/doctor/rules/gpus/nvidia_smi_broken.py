@@ -11,7 +11,7 @@ the finding is milder.
 
 What to do: reboot, or reload the driver's kernel modules, so that kernel module and libraries are of one version.
 
-Source: NVIDIA, nvidia-smi(1), "RETURN VALUE"; NVIDIA/nvidia-container-toolkit troubleshooting; attncheck/probes.
+Source: NVIDIA, nvidia-smi(1), "RETURN VALUE"; NVIDIA/nvidia-container-toolkit troubleshooting; attncheck/doctor/probes.
 """
 
 from __future__ import annotations

@@ -34,7 +34,6 @@ from attncheck.doctor.queries.launch import (
 from attncheck.doctor.queries.packages import can_import, torch_cuda_major
 from attncheck.doctor.rules import Rule
 
-FLASH_IMPLEMENTATIONS = ("flash_attention_2", "flash_attention_3", "flash_attention_4")
 PACKAGE_BY_IMPLEMENTATION = {
     "flash_attention_2": "flash-attn",
     "flash_attention_3": "flash-attn-3",

@@ -7,7 +7,7 @@ Why it matters: frameworks patch private code of the very version they pin.
 
 What to do: install what the release requires, or take a release of the framework that takes what is there.
 
-Source: METADATA in the wheels of the frameworks, kept in attncheck/knowledge/names.
+Source: METADATA in the wheels of the frameworks, kept in attncheck/lint/names.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ stops at once, or, where a parser drops what it does not know, runs without the 
 
 What to do: use the name that the finding gives; `attncheck lint` prints the whole corrected command.
 
-Source: the tables in attncheck/knowledge/names, read from the released wheels of each framework.
+Source: the tables in attncheck/lint/names, read from the released wheels of each framework.
 """
 
 from __future__ import annotations

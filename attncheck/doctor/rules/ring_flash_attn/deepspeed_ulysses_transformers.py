@@ -29,7 +29,7 @@ from attncheck.doctor.rules import Rule
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where sequence parallelism is requested and transformers is too old for it."""
     size = value_or(snapshot.env("PARALLELISM_CONFIG_SP_SIZE"), "")
-    if not snapshot.has("deepspeed") or not snapshot.has("transformers") or not size.isdigit() or int(size) < 2:
+    if not snapshot.has("deepspeed") or not snapshot.has("transformers") or not size.isdecimal() or int(size) < 2:
         return
     transformers = need(snapshot.version("transformers"), "transformers' version")
     if transformers >= Version(DEEPSPEED_ULYSSES_TRANSFORMERS):

@@ -25,7 +25,6 @@ from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.queries.packages import diagnose_flash_attn
 from attncheck.doctor.rules import Rule
 
-PACKAGE_PATHS = ("flash_attn/", "flash_attn_3/", "flash_attn_interface", "ring_flash_attn/", "liger_kernel/")
 FOLDER_BY_PACKAGE = {
     "flash-attn": "flash_attn/",
     "flash-attn-3": "flash_attn_",

@@ -52,8 +52,6 @@ RENAMES: Mapping[str, str] = {
     "unsloth_lora_qkv": "lora_qkv_kernel",
     "unsloth_lora_o": "lora_o_kernel",
 }
-LIGER_PLUGIN = "axolotl.integrations.liger.LigerPlugin"
-CUT_PLUGIN = "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"
 
 
 def isolating_implementations(version: str) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ def _count_nodes_and_ranks(reading: LaunchReading) -> tuple[int, Fact[int]]:
 
 
 def _parse_count(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else 0
 
 
 def _build_plan(reading: LaunchReading) -> Plan:

@@ -13,7 +13,6 @@ from attncheck.lint.fields.names import ParserOptions, build_parser_options
 
 DATACLASSES = ("ModelArguments", "DataArguments", "TrainingArguments", "FinetuningArguments", "GeneratingArguments")
 TRAINER_DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
-STAGES = ("pt", "sft", "rm", "ppo", "dpo", "kto")
 
 # The newest transformers that each release allows (METADATA), for a machine that has none installed.
 CONTEMPORARY_TRANSFORMERS: Mapping[str, str] = {

@@ -134,7 +134,7 @@ def _read_world_size(settings: MsSwiftSettings) -> Fact[int]:
     if isinstance(launch.nodes, Known) and isinstance(launch.processes, Known):
         return Known(launch.nodes.value * launch.processes.value)
     counts = [settings.environ.get(name) for name in ("NPROC_PER_NODE", "NNODES")]
-    if any(text is not None and not text.isdigit() for text in counts):
+    if any(text is not None and not text.isdecimal() for text in counts):
         return Unreadable("NPROC_PER_NODE and NNODES are told by running alone")
     if launch.words and launch.words[0].text.rsplit("/", 1)[-1] in PROGRAMS:
         return Known(_read_count(settings, "NPROC_PER_NODE") * _read_count(settings, "NNODES"))
@@ -145,7 +145,7 @@ def _read_world_size(settings: MsSwiftSettings) -> Fact[int]:
 
 def _read_count(settings: MsSwiftSettings, name: str) -> int:
     text = settings.environ.get(name, "")
-    return max(int(text[:6]), 1) if text.isdigit() else 1
+    return max(int(text[:6]), 1) if text.isdecimal() else 1
 
 
 def _build_plan(settings: MsSwiftSettings, world_size: Fact[int]) -> Plan:

@@ -12,7 +12,6 @@ from functools import cache
 from attncheck.lint.fields.releases import Row, is_at_least, read_fields
 from attncheck.lint.names import load_table
 
-VERSION_4 = "4.0.0"  # llm/argument/ became arguments/, train_type became tuner_type
 DERIVED_RING_SINCE = "3.9.0"  # Ulysses over gcd(key/value heads, size) ranks, a ring over the rest
 FLASH_4_SINCE = "4.2.0"  # flash_attention_4 is among those that pack (arguments/sft_args.py:190)
 CONFIG_OPTION_RANGE = ("3.10.0", "4.1.0")  # --config file.yaml; since, the file is the first argument (cli/main.py:41)

@@ -21,7 +21,6 @@ CLI_LINES = {
     "rm": (333, 336),
     "dpo": (356, 359),
 }  # of the ring's assertion, of the replaced implementation
-GROUPED = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
 IGNORES_DETERMINISTIC_G = "4.54.0"  # first transformers that does not (wheels 4.53.3, 4.54.0)
 
 

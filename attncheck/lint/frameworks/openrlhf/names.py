@@ -3,8 +3,8 @@
 `resolve_option` reads a written name as argparse does: whole names and unique prefixes. `translate_option` goes over
 the dotted names of the newest release to those of the requested one.
 
-Source: knowledge/names/openrlhf.json, made of the parsers of the wheels 0.5.0 to 0.11.2; a change of values is cited
-where it is made.
+Source: attncheck/lint/names/openrlhf.json, made of the parsers of the wheels 0.5.0 to 0.11.2; a change of values is
+cited where it is made.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _sum_of_lengths(name: str, values: tuple[str, ...], all_options: AllOptions)
     """Return the one length in tokens that two made up to 0.9.7: prompt and answer, 1024 each where not written."""
     answer_option = [("rollout.max_new_tokens", values)] if name == "generate_max_len" else []
     lengths = [(all_options.get(option) or ("1024",))[0] for option in ("prompt_max_len", "generate_max_len")]
-    if "max_len" in all_options or not all(length.isdigit() for length in lengths):
+    if "max_len" in all_options or not all(length.isdecimal() for length in lengths):
         return answer_option  # --max_len overruled the sum (0.9.7 cli/train_ppo_ray.py)
     return [("data.max_len", (str(sum(map(int, lengths))),)), *answer_option]
 
@@ -239,7 +239,8 @@ def _setting_from_newest(trainer: str, version: str, option: NamedValues, all_op
             return [("generate_max_len", values)]
         answer_names = ("rollout.max_new_tokens", "max_new_tokens", "generate_max_len")
         answer_length = next((all_options[key][0] for key in answer_names if all_options.get(key)), "1024")
-        if name == "data.max_len" and value.isdigit() and answer_length.isdigit() and int(value) > int(answer_length):
+        are_numbers = value.isdecimal() and answer_length.isdecimal()
+        if name == "data.max_len" and are_numbers and int(value) > int(answer_length):
             return [("prompt_max_len", (str(int(value) - int(answer_length)),))]
     candidates = (*tables.flat_names(trainer).get(name, ()), name)
     local_name = next((candidate for candidate in candidates if has_option(trainer, version, candidate)), "")

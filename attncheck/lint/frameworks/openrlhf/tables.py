@@ -1,11 +1,12 @@
 """The names of OpenRLHF's settings in each release: the flat names up to 0.10.1.post2, the dotted from 0.10.2 on.
 
-All names were changed in one release and without aliases. `DOTTED` gives for a flat name its dotted names (more than
-one: it was split); names that are in no table stayed. Values that changed with a name are in
-`attncheck.lint.frameworks.openrlhf`. The names themselves, with what they take, are `names/openrlhf.json`.
+All names were changed in one release and without aliases. The tables give for a flat name its dotted names (more than
+one: it was split); names that are in none stayed. Values that changed with a name are in
+`attncheck.lint.frameworks.openrlhf`. The names themselves, with what they take, are
+`attncheck/lint/names/openrlhf.json`.
 
 Source: the parsers of the wheels of openrlhf 0.5.0 to 0.11.2, cli/train_*.py; that every name of 0.10.1.post2 leads to
-names of 0.10.2 or is in `REMOVED`, and that no name of 0.10.2 is left over but those of `NEW`, is a test.
+names of 0.10.2 or is in `REMOVED` is a test.
 """
 
 from __future__ import annotations

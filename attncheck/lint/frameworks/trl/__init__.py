@@ -81,7 +81,7 @@ def _read_world_size(launch: Launch) -> Fact[int]:
             following = launch.words[index + 1].text if index + 1 < len(launch.words) else ""
             options[name[2:].replace("-", "_")] = value if equals else following
     count = options.get("num_processes", "")
-    if count.isascii() and count.isdigit() and int(count[:7]) > 0:
+    if count.isascii() and count.isdecimal() and int(count[:7]) > 0:
         return Known(int(count[:7]))
     if options.get("accelerate_config") in tables.SHIPPED_PROCESSES:
         return Known(tables.SHIPPED_PROCESSES[options["accelerate_config"]])

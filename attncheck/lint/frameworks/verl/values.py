@@ -68,10 +68,6 @@ class Values:
         settings = self.written_settings
         return next((settings[key].location for key in keys if key in settings), SourceLocation())
 
-    def has_subkeys(self, key: str) -> bool:
-        """Return whether any key below `key` has a value."""
-        return any(name.startswith(f"{key}.") for name in self.by_key)
-
     def _resolve_interpolation(self, value: Any, depth: int) -> Any:
         if not isinstance(value, str) or "${" not in value or depth == 0:
             return value

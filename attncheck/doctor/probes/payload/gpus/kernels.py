@@ -1,8 +1,8 @@
 """Runs a tiny torch kernel on each GPU: the cheapest proof that driver, torch and GPU work together.
 
 An error in a kernel leaves a CUDA context that answers every later call with the same error. So the caller runs
-`run_kernel` in a child of its own for every GPU, and `check_peer_access` in another; `count_torch_gpus` and
-`merge_answers` are safe anywhere.
+`run_kernel` in a child of its own for every GPU, and `check_peer_access` in another; `merge_answers` is safe
+anywhere.
 """
 
 from __future__ import annotations
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 
 MATRIX_SIZE = 64
 _PROC_GPUS = "/proc/driver/nvidia/gpus"
-
-
-def count_torch_gpus() -> int:
-    """Return how many GPUs torch sees; CUDA may be started by asking."""
-    import torch
-
-    return int(torch.cuda.device_count())
 
 
 def run_kernel(ordinal: int) -> Answer:

@@ -69,7 +69,7 @@ def _device_record(index: int, values: Dict[str, str]) -> Dict[str, Any]:
 
 
 def _is_number(text: str) -> bool:
-    return text.isdigit() and text.isascii() and len(text) < 16
+    return text.isdecimal() and text.isascii() and len(text) < 16
 
 
 def field_value(text: str) -> str:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention")
-_DROPPED_KEYS = ("auto_map", "quantization_config", "attn_implementation", "_attn_implementation")
 _EXPERT_COUNT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
 _REFUSAL_MESSAGES = ("does not support", "is not compatible", "only supports", "only compatible")
 _NOT_INSTALLED_MESSAGES = ("toggled on", "not installed", "requires the following", "kernel", "Kernel", "torch>=")

@@ -87,7 +87,7 @@ def _version_from_json(folder: str) -> str:
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
     parts = str(version).split(".")
-    return ".".join(parts[:2]) if len(parts) >= 2 and parts[0].isdigit() and parts[1].isdigit() else ""
+    return ".".join(parts[:2]) if len(parts) >= 2 and parts[0].isdecimal() and parts[1].isdecimal() else ""
 
 
 def _version_from_header(folder: str) -> str:
@@ -113,7 +113,7 @@ def read_gcc_version() -> dict[str, object]:
     entries = {
         name for target in files.list_folder(libraries) for name in files.list_folder(os.path.join(libraries, target))
     }
-    numbered = [name for name in entries if name[:1].isdigit()]
+    numbered = [name for name in entries if name[:1].isdecimal()]
     return known(numbered[0]) if len(numbered) == 1 else _run_for_version(program, "-dumpfullversion", r"^([\d.]+)\s*$")
 
 

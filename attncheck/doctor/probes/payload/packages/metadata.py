@@ -30,7 +30,7 @@ def is_valid_name(name: str) -> bool:
 def split_stem(stem: str) -> tuple[str, str]:
     """Return name and version from a directory's name without its suffix: "flash_attn-2.8.3"."""
     name, dash, version = stem.rpartition("-")
-    return (name, version) if dash and name and version[:1].isdigit() else (stem, "")
+    return (name, version) if dash and name and version[:1].isdecimal() else (stem, "")
 
 
 def parse_headers(data: bytes) -> tuple[dict[str, list[str]], str]:
@@ -69,7 +69,7 @@ def parse_record(data: bytes) -> list[tuple[str, str, int]]:
         if path[:1] == '"':
             path = path[1:-1].replace('""', '"')
         if path:
-            rows.append((path, digest, int(size) if size.isdigit() and size.isascii() and len(size) < 16 else -1))
+            rows.append((path, digest, int(size) if size.isdecimal() and size.isascii() and len(size) < 16 else -1))
     return rows
 
 

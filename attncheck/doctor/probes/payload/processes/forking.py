@@ -262,7 +262,7 @@ def list_children() -> List[int]:
 def _scan_for_children(parent: int) -> List[int]:
     pids = []
     for name in os.listdir("/proc"):
-        if not name.isdigit():
+        if not name.isdecimal():
             continue
         try:
             with open("/proc/%s/stat" % name, "rb") as stream:
