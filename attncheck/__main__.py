@@ -12,7 +12,7 @@ from attncheck.core.errors import AttncheckError, BadUsage, Interrupted
 def main() -> None:
     """Run attncheck and exit with its code."""
     try:
-        interrupts.install()
+        interrupts.install_handlers()
         sys.exit(_run())
     except AttncheckError as error:
         if str(error):
@@ -20,7 +20,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, Exception) as error:
         # An interrupt inside a class statement comes out as RuntimeError.
-        if not isinstance(error, KeyboardInterrupt) and not interrupts.requested():
+        if not isinstance(error, KeyboardInterrupt) and not interrupts.is_interrupted():
             raise
         _complain("attncheck: interrupted")
         sys.exit(Interrupted.exit_code)
@@ -29,9 +29,9 @@ def main() -> None:
 def _run() -> int:
     """Run Typer's part. It is not left to end the process: it would call an interrupt "Aborted!" and exit with 1."""
     if sys.argv[1:] == ["--version"]:  # before Typer is imported, which costs more than the answer
-        from attncheck.cli.output import emit
+        from attncheck.cli.output import write_stdout
 
-        emit(f"attncheck {__version__}\n")
+        write_stdout(f"attncheck {__version__}\n")
         return 0
     from attncheck.cli.app import app
 

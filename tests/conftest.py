@@ -1,4 +1,4 @@
-"""What several test modules share: running the real command, and finding what it leaves behind."""
+"""Helpers of several test modules: running the real command, and finding the processes it leaves behind."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 MARKER = "ATTNCHECK_TEST_RUN"
 
 
-def processes_marked(marker: str) -> list[int]:
+def find_marked_processes(marker: str) -> list[int]:
     """Return the running processes whose environment carries `marker` (Linux)."""
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if f"{MARKER}={marker}".encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
+                pids.append(int(folder.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
-def all_gone(marker: str) -> bool:
-    """Say whether no marked process is left; one that was just killed may take a moment to go."""
+def all_processes_gone(marker: str) -> bool:
+    """Return whether no marked process is left; one that was just killed may take a moment to go."""
     deadline = time.monotonic() + 3
-    while set(processes_marked(marker)) - {os.getpid()}:
+    while set(find_marked_processes(marker)) - {os.getpid()}:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)
     return True
 
 
-def interpreter(version: str) -> str:
+def find_python(version: str) -> str:
     """Return a Python of this version, or skip: a machine has only those that were installed on it."""
     candidates = [
         shutil.which(f"python{version}"),
@@ -57,11 +57,11 @@ def marker(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     value = uuid.uuid4().hex
     monkeypatch.setenv(MARKER, value)
     yield value
-    assert all_gone(value), f"processes left behind: {processes_marked(value)}"
+    assert all_processes_gone(value), f"processes left behind: {find_marked_processes(value)}"
 
 
-# Files that take longest, longest first: begun last, one of them would run on alone while another worker idles.
-LONGEST = """
+# Slowest first: a slow file that starts last would run alone while the other workers idle.
+SLOWEST_FILES = """
     smoke real_environments parity smoke_proofs ranks bench communication planted_ring smoke_accelerated adapter
     emulated model_accepts ring_script smoke_parallel measure running clean_runs determinism ring_bench lint_corpus
     planted_faults
@@ -69,14 +69,14 @@ LONGEST = """
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest."""
-    order = {f"test_{name}": number for number, name in enumerate(LONGEST.split())}
+    """Start the files that take longest first."""
+    order = {f"test_{name}": number for number, name in enumerate(SLOWEST_FILES.split())}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 @pytest.fixture(autouse=True)
-def _nobody_reads_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands run by tests do not annotate the run that the tests are part of."""
+def _hide_github_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide GitHub Actions, so that commands run by tests do not annotate the run that the tests are part of."""
     for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
 
@@ -85,8 +85,8 @@ def _nobody_reads_along(monkeypatch: pytest.MonkeyPatch) -> None:
 def attncheck(tmp_path: Path) -> Run:
     """Return a function that runs the real command in an empty folder."""
 
-    def run(*words: str, timeout: float = 120, **options: object) -> subprocess.CompletedProcess[str]:
+    def run(*argv: str, timeout: float = 120, **options: object) -> subprocess.CompletedProcess[str]:
         settings: dict[str, object] = {"cwd": tmp_path, "capture_output": True, "text": True, **options}
-        return subprocess.run([sys.executable, "-m", "attncheck", *words], timeout=timeout, **settings)  # type: ignore[call-overload, no-any-return]
+        return subprocess.run([sys.executable, "-m", "attncheck", *argv], timeout=timeout, **settings)  # type: ignore[call-overload, no-any-return]
 
     return run

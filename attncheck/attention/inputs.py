@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.masks import alibi_slopes
-from attncheck.core.cases import Case, sampled_rows, segments, visible_bounds
+from attncheck.core.cases import Case, iter_segments, sampled_rows, visible_bounds
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def zero_padding_dout(inputs: Inputs) -> Inputs:
     """
     case = inputs.case
     has_keys = torch.zeros(case.batch, case.seqlen_q, dtype=torch.bool, device=inputs.device)
-    for segment in segments(case):
+    for segment in iter_segments(case):
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
         low, high = visible_bounds(case, q, k)
         has_keys[segment.batch, segment.q_start + max(0, -high) : segment.q_start + max(0, min(q, k - low))] = k > 0

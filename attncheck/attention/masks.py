@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attncheck.core.cases import Case, diagonal_shift, segments, visible_bounds
+from attncheck.core.cases import Case, diagonal_shift, iter_segments, visible_bounds
 
 
 def mask_block(case: Case, rows: Tensor, seqlen_q: int, seqlen_k: int, first: int, last: int) -> Tensor:
@@ -22,7 +22,7 @@ def build_mask(case: Case, device: str) -> Tensor:
     """
     batch = 1 if case.layout == "dense" else case.batch
     mask = torch.zeros(batch, 1, case.seqlen_q, case.seqlen_k, dtype=torch.bool, device=device)
-    for segment in segments(case):
+    for segment in iter_segments(case):
         if segment.batch >= batch:
             break
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
@@ -47,7 +47,7 @@ def document_positions(case: Case, device: str) -> tuple[Tensor, Tensor, Tensor,
     q_document = torch.full((case.batch, case.seqlen_q), -1, dtype=torch.int32)
     k_document = torch.full((case.batch, case.seqlen_k), -2, dtype=torch.int32)
     q_position, k_position = torch.zeros_like(q_document), torch.zeros_like(k_document)
-    for segment in segments(case):
+    for segment in iter_segments(case):
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
         shift = diagonal_shift(case, q, k)
         q_document[segment.batch, segment.q_start : segment.q_stop] = segment.index

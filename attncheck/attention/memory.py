@@ -13,7 +13,7 @@ from typing import IO
 import torch
 
 from attncheck.attention.backend import Backend
-from attncheck.core.cases import BYTES, Case
+from attncheck.core.cases import BYTES_PER_ELEMENT, Case
 
 CHUNK_BYTES = {"cpu": 1 << 28, "cuda": 5 << 30}  # of the reference's chunks at most
 POLL_SECONDS = 0.02  # between tries for a lock
@@ -29,7 +29,7 @@ def estimate_bytes(case: Case, kind: str, backend: Backend) -> int:
     chunk = min(CHUNK_BYTES[kind], 80 * case.scores)
     mask = case.batch * case.seqlen_q * case.seqlen_k * (5 if case.needs_mask else 0)
     return math.ceil(
-        (q + k) * (BYTES[case.dtype] * 4 + 4)
+        (q + k) * (BYTES_PER_ELEMENT[case.dtype] * 4 + 4)
         + judged * REFERENCE_BYTES
         + chunk
         + mask

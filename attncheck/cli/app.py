@@ -40,7 +40,7 @@ class PassThroughCommand(TyperCommand):
     """A command that takes another one after `--`, untouched: it stands in `context.meta[PASSED_COMMAND]`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put what stands after the first `--` aside; the rest is ours."""
+        """Move what stands after the first `--` into `ctx.meta`; return the arguments that are attncheck's own."""
         if "--" in args:
             ctx.meta[PASSED_COMMAND] = tuple(args[args.index("--") + 1 :])
             args = args[: args.index("--")]
@@ -102,9 +102,9 @@ class CommandGroup(TyperGroup):
 app = typer.Typer(cls=CommandGroup, context_settings=CONTEXT, epilog=EPILOG, pretty_exceptions_enable=False)
 
 
-def print_version(wanted: bool) -> None:
+def print_version(requested: bool) -> None:
     """Print the version and end."""
-    if wanted:
+    if requested:
         typer.echo(f"attncheck {__version__}")
         raise typer.Exit
 

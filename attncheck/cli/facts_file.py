@@ -36,7 +36,7 @@ def read_facts(path: str) -> Snapshot:
 
 
 def refuse_with_facts(**options: object) -> None:
-    """Raise `BadUsage` for options that ask about this machine beside --facts, which asks about another."""
+    """Raise `BadUsage` for options about this machine beside --facts, which is about another one."""
     for name, value in options.items():
         if value:
             word = name if name.isupper() else f"--{name.replace('_', '-')}"

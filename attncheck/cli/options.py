@@ -1,4 +1,4 @@
-"""The options of all commands, each said once: `Annotated` aliases, and groups of those that go together.
+"""The options of all commands, each defined once: `Annotated` aliases, and groups of those that go together.
 
 A command's function takes aliases as parameters, and groups as parameters whose type is the group: `expand_groups`
 gives Typer a function with the fields of its groups in their place.
@@ -36,16 +36,16 @@ def option(panel: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel=panel, show_default=False, **settings)
 
 
-def complete(choices: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return what completes a value out of `choices` in a shell."""
+def complete_from(choices: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return the function with which a shell completes a value out of `choices`."""
     return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
 
 
 def complete_format(incomplete: str) -> list[str]:
-    """Return the formats that begin so."""
+    """Return the formats whose names begin with `incomplete`."""
     from attncheck.report.formats import format_names
 
-    return complete(format_names())(incomplete)
+    return complete_from(format_names())(incomplete)
 
 
 Texts = list[str] | None  # of an option that may be repeated; None where it was not given
@@ -65,7 +65,7 @@ Lanes = Annotated[
         "--lane",
         metavar="LANE",
         help="static, import or device; repeat for several. Default: all three.",
-        autocompletion=complete(LANES),
+        autocompletion=complete_from(LANES),
     ),
 ]
 Timeout = Annotated[
@@ -79,7 +79,7 @@ Device = Annotated[
         "--device",
         metavar="DEVICE",
         help="auto, cpu or cuda. Default: auto.",
-        autocompletion=complete(DEVICES),
+        autocompletion=complete_from(DEVICES),
     ),
 ]
 Target = Annotated[
@@ -98,7 +98,7 @@ Profile = Annotated[
         "--profile",
         metavar="NAME",
         help="What matters: auto, flash, ring, rl or all. Default: auto.",
-        autocompletion=complete(PROFILES),
+        autocompletion=complete_from(PROFILES),
     ),
 ]
 FrameworkVersion = Annotated[
@@ -118,7 +118,9 @@ Dtype = Annotated[
 Verbose = Annotated[
     bool, option(OUTPUT, "--verbose", "-v", help="Also list every verdict, and what could not be judged.")
 ]
-ListFormat = Annotated[str, option(OUTPUT, "--format", help="text or json.", autocompletion=complete(("text", "json")))]
+ListFormat = Annotated[
+    str, option(OUTPUT, "--format", help="text or json.", autocompletion=complete_from(("text", "json")))
+]
 ModelOption = Annotated[
     str | None,
     option(
@@ -158,7 +160,7 @@ class OutputOptions:
             "--fail-on",
             metavar="LEVEL",
             help="Exit 1 from here on: error, warning or never. Default: error.",
-            autocompletion=complete(FAIL_ON),
+            autocompletion=complete_from(FAIL_ON),
         ),
     ] = None
     github: Annotated[
@@ -398,7 +400,7 @@ class PolicyOptions:
             "--suite",
             metavar="SUITE",
             help="quick, standard or full: parity's cases. Default: quick.",
-            autocompletion=complete(SUITES),
+            autocompletion=complete_from(SUITES),
         ),
     ] = None
     max_error: Annotated[
@@ -422,7 +424,7 @@ class PolicyOptions:
             "--device",
             metavar="DEVICE",
             help="auto, cpu or cuda (a GPU is required). Default: auto.",
-            autocompletion=complete(DEVICES),
+            autocompletion=complete_from(DEVICES),
         ),
     ] = None
     timeout: Timeout = None

@@ -1,4 +1,4 @@
-"""Writes what a command answers: one document to standard output, others to files, and the exit code."""
+"""Writes a command's output: one document to standard output, others to files, and the exit code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, BadUsage
 if TYPE_CHECKING:
     from attncheck.cli.options import OutputOptions
     from attncheck.core.report import Report
-    from attncheck.gate.policy import Config
+    from attncheck.gate.policy import Policy
     from attncheck.report.outputs import Output
 
 
@@ -27,57 +27,60 @@ class ReportWriter:
     github: bool
 
     def write(self, report: Report, verbose: bool) -> bool:
-        """Write all of them, each in spite of the others; return whether none failed, which is said in a line each."""
-        emit(self.render(report, verbose))
+        """Write every document, whichever fails; return whether none did. A failure is one line on standard error."""
+        write_stdout(self.render(report, verbose))
         return self.write_files(report, verbose, self.format_name)
 
     def write_files(self, report: Report, verbose: bool, shown: str) -> bool:
-        """Write the files, and tell GitHub what standard output, which has the format `shown`, does not."""
+        """Write the files, and GitHub's annotations unless standard output has them; `shown` is its format."""
         from attncheck.report import outputs
 
-        failures = (*outputs.write(report, self.outputs, verbose), *outputs.automatic(report, shown, self.github))
+        failures = (
+            *outputs.write(report, self.outputs, verbose),
+            *outputs.report_to_github(report, shown, self.github),
+        )
         for failure in failures:
             print(f"attncheck: {failure}", file=sys.stderr)
         return not failures
 
 
-def report_writer(options: OutputOptions) -> ReportWriter:
-    """Return what writes the documents of --format and --output. Raises `BadUsage`, before any work is done."""
+def make_report_writer(options: OutputOptions) -> ReportWriter:
+    """Return the writer of the documents of --format and --output. Raises `BadUsage`, before any work is done."""
     from attncheck.report.formats import load_format
 
     parsed: tuple[Output, ...] = ()
     if options.output:
         from attncheck.report import outputs
 
-        parsed = outputs.parsed(options.output)
+        parsed = outputs.parse_outputs(options.output)
     return ReportWriter(options.format, load_format(options.format).render, parsed, options.github)
 
 
-def finish(
-    writer: ReportWriter, report: Report, verbose: bool, config: Config, pictures: Sequence[str] = ()
+def write_and_exit(
+    writer: ReportWriter, report: Report, verbose: bool, policy: Policy, pictures: Sequence[str] = ()
 ) -> NoReturn:
     """Apply the policy to a report, write it, and end with its exit code."""
     from attncheck.gate import apply, dates
 
-    report = apply.applied(report, config, dates.today())
-    report = replace(report, exit_code=exit_code(report, config))
+    report = apply.apply_policy(report, policy, dates.today())
+    report = replace(report, exit_code=exit_code(report, policy))
     complete = writer.write(report, verbose)
-    if pictures:  # last, so that what was measured is told whatever drawing does
+    if pictures:  # last, so that the report is written even where drawing fails
         from attncheck.report import picture
 
         picture.draw(report, pictures)
-    sys.exit(exit_code(report, config, complete))
+    sys.exit(exit_code(report, policy, complete))
 
 
-def exit_code(report: Report, config: Config, complete: bool = True) -> int:
+def exit_code(report: Report, policy: Policy, complete: bool = True) -> int:
     """Return the exit code by the gravest finding; where not all documents are written, no answer is a clean one."""
-    if report.fails(config.fail_on):
+    if report.fails(policy.fail_on):
         return FOUND
     return CLEAN if complete else UNANSWERED
 
 
-def emit(text: str) -> None:
-    """Write `text` to standard output; a reader that went away is no error of ours."""
+def write_stdout(text: str) -> None:
+    """Write `text` to standard output; a reader that went away is no error."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -91,5 +94,5 @@ def emit(text: str) -> None:
 
 
 def discard_standard_output() -> None:
-    """Give the interpreter's own flush at exit somewhere to go."""
+    """Redirect standard output to /dev/null, so that the interpreter's flush at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)

@@ -1,4 +1,4 @@
-"""Says what is going on, on a terminal's standard error and nowhere else."""
+"""Shows what is being done, in one line on a terminal's standard error and nowhere else."""
 
 from __future__ import annotations
 

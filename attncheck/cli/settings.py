@@ -1,4 +1,4 @@
-"""Turns options into settings: the policy's file under them, and one clear line for a value that cannot be."""
+"""Turns options into settings on top of the policy file's; a value that cannot be is one clear line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attncheck.core.errors import BadUsage
 from attncheck.doctor.profile import PROFILES
-from attncheck.gate.policy import FAIL_ON, Config, load, over
+from attncheck.gate.policy import FAIL_ON, Policy, load_policy, override_policy
 
 if TYPE_CHECKING:
     from attncheck.cli.options import OutputOptions, PlanOptions, PolicyOptions, RingOptions, RuleOptions
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 DAY = 86400  # seconds
 
 
-def load_config(
+def resolve_policy(
     output: OutputOptions | None = None,
     rules: RuleOptions | None = None,
     profile: str | None = None,
     timeout: float | None = None,
-) -> Config:
+) -> Policy:
     """Return the policy file's settings with the command line's on top. Raises `BadUsage`."""
-    base = load(Path.cwd())
+    base = load_policy(Path.cwd())
     if timeout is not None and not 0 < timeout < DAY:
         raise BadUsage(f"--timeout {timeout:g} is not a number of seconds")
     fail_on = output.fail_on if output is not None else None
@@ -45,17 +45,17 @@ def load_config(
     )
 
 
-def load_policy(
+def resolve_gate_policy(
     options: PolicyOptions, output: OutputOptions, rules: RuleOptions, baseline: str | None = None
-) -> Config:
+) -> Policy:
     """Return the policy file's settings with a gate's options on top. Raises `BadUsage`."""
-    config = load_config(output, rules, options.profile, options.timeout)
+    policy = resolve_policy(output, rules, options.profile, options.timeout)
     values = asdict(options)
     del values["profile"], values["timeout"]
     values["checks"] = [word for value in options.checks or () for word in value.split(",") if word]
     values["models"] = values.pop("model")
     values["baseline"] = baseline
-    return over(config, {name.replace("_", "-"): value for name, value in values.items()})
+    return override_policy(policy, {name.replace("_", "-"): value for name, value in values.items()})
 
 
 def check_choice(option: str, value: str, choices: tuple[Any, ...]) -> Any:
@@ -71,49 +71,49 @@ def split_codes(values: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_lanes(values: Sequence[str]) -> tuple[Lane, ...]:
-    """Return the lanes asked for; the static one always runs. Raises `BadUsage`."""
+    """Return the requested lanes; the static one always runs. Raises `BadUsage`."""
     from attncheck.doctor.probes.collect import LANES
 
     if not values:
         return LANES
-    named = [word for value in values for word in value.split(",") if word]
-    chosen = {check_choice("--lane", word, LANES) for word in named}
+    names = [word for value in values for word in value.split(",") if word]
+    chosen = {check_choice("--lane", word, LANES) for word in names}
     return tuple(lane for lane in LANES if lane in chosen or lane == "static")
 
 
-def execution_target(python: str | None, device: str, config: Config) -> ExecutionTarget:
-    """Return where cases run. Raises `BadUsage`."""
+def make_execution_target(python: str | None, device: str, policy: Policy) -> ExecutionTarget:
+    """Return the interpreter, device and timeout with which cases run. Raises `BadUsage`."""
     from attncheck.workers.execution import ExecutionTarget
 
     check_choice("--device", device, ("auto", "cpu", "cuda"))
-    return ExecutionTarget(python or sys.executable, device, config.timeout)
+    return ExecutionTarget(python or sys.executable, device, policy.timeout)
 
 
-def ring_group(options: RingOptions) -> Ring | None:
-    """Return the ring that was asked for, None where none was. Raises `BadUsage` for its options without it."""
+def parse_ring_options(options: RingOptions) -> Ring | None:
+    """Return the requested ring, None without --ring-size. Raises `BadUsage` for its options without it."""
     from attncheck.ring.group import Ring
     from attncheck.workers.ranks import RENDEZVOUS_SECONDS
 
     if options.ring_size is None:
-        given = {
+        used_options = {
             "--emulate": options.emulate is not None,
             "--rendezvous-timeout": options.rendezvous_timeout is not None,
             "--no-communication": not options.communication,
         }
-        for name, is_given in given.items():
-            if is_given:
+        for name, is_used in used_options.items():
+            if is_used:
                 raise BadUsage(f"{name} is for --ring-size")
         return None
     seconds = options.rendezvous_timeout or RENDEZVOUS_SECONDS
     return Ring(options.ring_size, options.emulate, seconds, options.communication)
 
 
-def training_plan(config: Config, options: PlanOptions, seed: int, ring_size: int | None) -> Plan:
-    """Return the plan that the policy's file and, above it, options ask for. Raises `BadUsage`."""
+def make_training_plan(policy: Policy, options: PlanOptions, seed: int, ring_size: int | None) -> Plan:
+    """Return the plan of the policy, with the options on top. Raises `BadUsage`."""
     from attncheck.core.plan import CHOICES, Plan
 
-    given = {name: value for name, value in asdict(options).items() if value is not None}
-    values = {**config.plan, **given}
+    option_values = {name: value for name, value in asdict(options).items() if value is not None}
+    values = {**policy.plan, **option_values}
     for name, choices in CHOICES.items():
         if name in values:
             check_choice(option_name(name), values[name], choices)
@@ -124,12 +124,12 @@ def training_plan(config: Config, options: PlanOptions, seed: int, ring_size: in
 
 
 def option_name(field: str) -> str:
-    """Return the option that sets a field."""
+    """Return the name of the option that sets `field`: "--max-length"."""
     return f"--{field.replace('_', '-')}"
 
 
 def require_ring(**options: object) -> None:
-    """Raise `BadUsage` for options that mean something over ranks only."""
+    """Raise `BadUsage` for options that only mean something with --ring-size, which is missing."""
     for name, value in options.items():
         if value is not None:
             raise BadUsage(f"{option_name(name)} is for --ring-size")
@@ -143,7 +143,7 @@ def refuse_with_ring(**options: object) -> None:
 
 
 def refuse_with_target(lanes: Sequence[str], ring_size: int | None) -> None:
-    """Raise `BadUsage` for what only the machine itself can answer."""
+    """Raise `BadUsage` for lanes and ranks that only the machine itself can run, beside --target."""
     if ring_size is not None or any(word != "static" for value in lanes for word in value.split(",") if word):
         raise BadUsage("--target judges for a machine that is not here: imports, GPUs and ranks cannot be tried on it")
 

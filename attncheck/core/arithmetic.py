@@ -1,13 +1,13 @@
-"""Whole numbers that divide, however large the ones that a user wrote."""
+"""Divisors of integers, however large the numbers that a user wrote."""
 
 from __future__ import annotations
 
-MOST = 1 << 20  # no count of GPUs, heads or rows is larger; beyond it only 1 is offered
+MAX_COUNT = 1 << 20  # no count of GPUs, heads or rows is larger; beyond it only 1 is offered
 
 
 def largest_divisor(number: int, at_most: int) -> int:
-    """Return the largest divisor of `number` up to `at_most`; 1 where the numbers are beyond all use."""
-    start = min(number, at_most, MOST)
+    """Return the largest divisor of `number` up to `at_most`; 1 where the numbers are beyond any real count."""
+    start = min(number, at_most, MAX_COUNT)
     return next((size for size in range(start, 1, -1) if number % size == 0), 1)
 
 

@@ -1,4 +1,4 @@
-"""A case: one attention problem, its shape, mask and inputs; nouns, plain data.
+"""A case: one attention problem, its shape, mask and inputs; plain data.
 
 Tensors are q `(batch, seqlen_q, num_heads, head_dim)`, k `(batch, seqlen_k, num_kv_heads, head_dim)` and v
 `(batch, seqlen_k, num_kv_heads, v_head_dim)`, as flash-attn has them. A packed case is one row of the batch that holds
@@ -20,10 +20,10 @@ Operands = Literal["split", "kvpacked", "qkvpacked"]
 Probe = Literal["", "code", "heads", "retrieve", "prefix", "poison", "nan_poison", "dropout"]
 
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
-SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
-ANY = -1  # an open side of a window
-FAR = 1 << 30  # further than any key
+DTYPE_ABBREVIATIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+BYTES_PER_ELEMENT = {"bfloat16": 2, "float16": 2, "float32": 4}
+UNBOUNDED = -1  # an open side of a window
+UNLIMITED = 1 << 30  # further than any key
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Case:
     `window_size` is flash-attn's (left, right), -1 for an open side. `alignment` says which corner of the score matrix
     the causal and window diagonals run through where seqlens_q and seqlens_k differ: flash-attn's bottom right
     (since 2.1) or SDPA's top left. `values` is the distribution of random inputs; a `probe` has inputs of its own,
-    whose answer is known exactly. `every_row` is False where the oracle looks at sampled query rows only.
+    whose answer is known exactly. `every_row` is False where the oracle computes sampled query rows only.
     `context_parallel_size` ranks share each row; `operands` says whether a context-parallel scheme is given q, k and v
     apart, k and v as one tensor, or all three as one; `heads_k_stride` how many kv heads llama3's scheme gathers at a
     time, 0: all.
@@ -50,7 +50,7 @@ class Case:
     dtype: Dtype = "bfloat16"
     causal: bool = True
     alignment: Alignment = "bottom_right"
-    window_size: tuple[int, int] = (ANY, ANY)
+    window_size: tuple[int, int] = (UNBOUNDED, UNBOUNDED)
     softcap: float = 0.0
     sinks: bool = False
     alibi: bool = False
@@ -89,7 +89,7 @@ class Case:
     @property
     def windowed(self) -> bool:
         """Whether a window limits what is seen, beyond the causal mask."""
-        return self.window_size != (ANY, ANY)
+        return self.window_size != (UNBOUNDED, UNBOUNDED)
 
     @property
     def padded(self) -> bool:
@@ -125,8 +125,8 @@ class Segment:
     k_stop: int
 
 
-def segments(case: Case) -> Iterator[Segment]:
-    """Yield the sequences of a case, empty ones included."""
+def iter_segments(case: Case) -> Iterator[Segment]:
+    """Yield the segments of a case, one for each sequence or document, empty ones included."""
     q_start = k_start = 0
     for index, (q, k) in enumerate(zip(case.seqlens_q, case.seqlens_k)):
         if case.layout == "packed":
@@ -147,30 +147,30 @@ def visible_bounds(case: Case, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:
     """Return (low, high): key j of a document is visible to its query i where low <= j - i <= high."""
     offset = diagonal_shift(case, seqlen_q, seqlen_k)
     left, right = case.window_size
-    low = -FAR if left == ANY else offset - left
-    high = FAR if right == ANY else offset + right
+    low = -UNLIMITED if left == UNBOUNDED else offset - left
+    high = UNLIMITED if right == UNBOUNDED else offset + right
     return low, min(high, offset) if case.causal else high
 
 
 def sampled_rows(case: Case, count: int = 64) -> tuple[int, ...]:
-    """Return the query rows that the oracle looks at where it does not look at all: edges, powers of two, chance."""
+    """Return the query rows that the oracle computes where it does not compute all: edges, powers of two, random."""
     size = case.seqlen_q
-    edges = [0, 1, size - 2, size - 1, size // 2, *_powers(size)]
+    edges = [0, 1, size - 2, size - 1, size // 2, *_rows_at_powers(size)]
     if case.windowed:
         edges += [case.window_size[0], case.window_size[0] + 1]
-    edges += [s.q_start for s in segments(case)]
+    edges += [s.q_start for s in iter_segments(case)]
     chosen = list(dict.fromkeys(row for row in edges if 0 <= row < size))[: count // 2]
     import random  # the static lane loads this module too, and draws nothing
 
-    chance = random.Random(case.seed)
+    rng = random.Random(case.seed)
     while len(chosen) < min(count, size):
-        row = chance.randrange(size)
+        row = rng.randrange(size)
         if row not in chosen:
             chosen.append(row)
     return tuple(sorted(chosen))
 
 
-def _powers(size: int) -> Iterator[int]:
+def _rows_at_powers(size: int) -> Iterator[int]:
     power = 1 << 12
     while power < size:
         yield from (power - 1, power)
@@ -178,19 +178,19 @@ def _powers(size: int) -> Iterator[int]:
 
 
 def with_name(case: Case) -> Case:
-    """Return `case` with a name that tells it from every other."""
-    return replace(case, name="-".join(_words(case)))
+    """Return `case` with a name that distinguishes it from every other case."""
+    return replace(case, name="-".join(_name_parts(case)))
 
 
-def _words(case: Case) -> Iterator[str]:
+def _name_parts(case: Case) -> Iterator[str]:
     yield case.layout.replace("_", "") + (str(len(case.seqlens_q)) if case.layout == "packed" else "")
-    yield from _mask_words(case)
-    yield _lengths(case)
+    yield from _mask_parts(case)
+    yield _length_part(case)
     kv = f"kv{case.num_kv_heads}" if case.num_kv_heads != case.num_heads else ""
     yield f"h{case.num_heads}{kv}"
     yield f"d{case.head_dim}" + (f"v{case.v_head_dim}" if case.v_head_dim != case.head_dim else "")
-    yield SHORT[case.dtype]
-    yield from _parallel_words(case)
+    yield DTYPE_ABBREVIATIONS[case.dtype]
+    yield from _parallel_parts(case)
     if case.strides != "contiguous":
         yield case.strides
     yield (case.probe or case.values).replace("_", "")
@@ -200,7 +200,7 @@ def _words(case: Case) -> Iterator[str]:
         yield f"seed{case.seed}"
 
 
-def _parallel_words(case: Case) -> Iterator[str]:
+def _parallel_parts(case: Case) -> Iterator[str]:
     if case.context_parallel_size > 1:
         yield f"cp{case.context_parallel_size}"
     if case.operands != "split":
@@ -209,12 +209,12 @@ def _parallel_words(case: Case) -> Iterator[str]:
         yield f"stride{case.heads_k_stride}"
 
 
-def _mask_words(case: Case) -> Iterator[str]:
+def _mask_parts(case: Case) -> Iterator[str]:
     yield "causal" if case.causal else "full"
     if case.alignment == "top_left" and case.seqlens_q != case.seqlens_k:
         yield "topleft"
     if case.windowed:
-        yield "window{}x{}".format(*("any" if side == ANY else side for side in case.window_size))
+        yield "window{}x{}".format(*("any" if side == UNBOUNDED else side for side in case.window_size))
     if case.softcap:
         yield f"softcap{case.softcap:g}"
     if case.sinks:
@@ -225,7 +225,7 @@ def _mask_words(case: Case) -> Iterator[str]:
         yield f"dropout{case.dropout:g}"
 
 
-def _lengths(case: Case) -> str:
+def _length_part(case: Case) -> str:
     same = len(set(case.seqlens_q)) == 1 and case.layout == "dense"
     batch = f"b{case.batch}" if case.batch > 1 else ""
     if same:

@@ -24,26 +24,26 @@ class BadDocument(ValueError):
 
 def dumps(value: object, indent: int | None = 2) -> str:
     """Return `value`, a dataclass, as JSON text."""
-    return json.dumps(plain(value), indent=indent, ensure_ascii=False)
+    return json.dumps(to_plain(value), indent=indent, ensure_ascii=False)
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Return `value` as dictionaries, lists and scalars."""
     if isinstance(value, Known):
-        return {"known": plain(value.value)}
+        return {"known": to_plain(value.value)}
     if isinstance(value, (Absent, Unreadable)):
         return {type(value).__name__.lower(): value.reason}
     if dataclasses.is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list, frozenset)):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     return value
 
 
 def loads(kind: type[T], text: str) -> T:
-    """Return the `kind` written in `text`. Raises `BadDocument`, naming the place."""
+    """Return the `kind` written in `text`. Raises `BadDocument`, naming the path to the fault."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -52,22 +52,22 @@ def loads(kind: type[T], text: str) -> T:
 
 
 def read(kind: type[T], document: object) -> T:
-    """Return the `kind` held by a parsed document. Raises `BadDocument`, naming the place."""
-    reader: Callable[[object, str], T] = _reader(cast(Any, kind))
+    """Return the `kind` held by a parsed document. Raises `BadDocument`, naming the path to the fault."""
+    reader: Callable[[object, str], T] = _make_reader(cast(Any, kind))
     return reader(document, "$")
 
 
-def _fail(place: str, wanted: str, found: object) -> BadDocument:
-    return BadDocument(f"{place}: expected {wanted}, found {type(found).__name__}")
+def _bad_document(path: str, expected: str, value: object) -> BadDocument:
+    return BadDocument(f"{path}: expected {expected}, found {type(value).__name__}")
 
 
 @cache
-def _fields(kind: Any) -> dict[str, dataclasses.Field[Any]]:
+def _dataclass_fields(kind: Any) -> dict[str, dataclasses.Field[Any]]:
     return {field.name: field for field in dataclasses.fields(kind)}
 
 
 @cache
-def _reader(kind: Any) -> Callable[[object, str], Any]:
+def _make_reader(kind: Any) -> Callable[[object, str], Any]:
     origin, arguments = get_origin(kind), get_args(kind)
     if dataclasses.is_dataclass(kind):
         return _dataclass_reader(kind)
@@ -86,83 +86,83 @@ def _reader(kind: Any) -> Callable[[object, str], Any]:
 
 def _dataclass_reader(kind: Any) -> Callable[[object, str], Any]:
     hints = get_type_hints(kind)
-    fields = _fields(kind)
+    fields = _dataclass_fields(kind)
 
-    def reader(document: object, place: str) -> Any:
+    def reader(document: object, path: str) -> Any:
         if not isinstance(document, dict):
-            raise _fail(place, kind.__name__, document)
+            raise _bad_document(path, kind.__name__, document)
         values = {}
         for name, field in fields.items():
             if name in document:
-                values[name] = _reader(hints[name])(document[name], f"{place}.{name}")
+                values[name] = _make_reader(hints[name])(document[name], f"{path}.{name}")
             elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-                raise BadDocument(f"{place}: {name} is missing")
+                raise BadDocument(f"{path}: {name} is missing")
         return kind(**values)
 
     return reader
 
 
 def _fact_reader(arguments: tuple[Any, ...]) -> Callable[[object, str], Any]:
-    known = next(get_args(argument)[0] for argument in arguments if get_origin(argument) is Known)
+    value_type = next(get_args(argument)[0] for argument in arguments if get_origin(argument) is Known)
 
-    def reader(document: object, place: str) -> Any:
+    def reader(document: object, path: str) -> Any:
         if isinstance(document, dict) and len(document) == 1:
             state, value = next(iter(document.items()))
             if state == "known":
-                return Known(_reader(known)(value, place))
+                return Known(_make_reader(value_type)(value, path))
             if state in ("absent", "unreadable") and isinstance(value, str):
                 return Absent(value) if state == "absent" else Unreadable(value)
-        raise _fail(place, 'a fact {"known": …}, {"absent": …} or {"unreadable": …}', document)
+        raise _bad_document(path, 'a fact {"known": …}, {"absent": …} or {"unreadable": …}', document)
 
     return reader
 
 
 def _optional_reader(arguments: tuple[Any, ...]) -> Callable[[object, str], Any]:
-    inner = next(argument for argument in arguments if argument is not type(None))
-    return lambda document, place: None if document is None else _reader(inner)(document, place)
+    inner_type = next(argument for argument in arguments if argument is not type(None))
+    return lambda document, path: None if document is None else _make_reader(inner_type)(document, path)
 
 
 def _tuple_reader(arguments: tuple[Any, ...]) -> Callable[[object, str], Any]:
-    def reader(document: object, place: str) -> Any:
+    def reader(document: object, path: str) -> Any:
         if not isinstance(document, list):
-            raise _fail(place, "an array", document)
+            raise _bad_document(path, "an array", document)
         if arguments[-1] is Ellipsis:
             kinds = (arguments[0],) * len(document)
         elif len(arguments) == len(document):
             kinds = arguments
         else:
-            raise BadDocument(f"{place}: expected {len(arguments)} items, found {len(document)}")
+            raise BadDocument(f"{path}: expected {len(arguments)} items, found {len(document)}")
         return tuple(
-            _reader(kind)(item, f"{place}[{index}]") for index, (kind, item) in enumerate(zip(kinds, document))
+            _make_reader(kind)(item, f"{path}[{index}]") for index, (kind, item) in enumerate(zip(kinds, document))
         )
 
     return reader
 
 
 def _mapping_reader(kind: Any) -> Callable[[object, str], Any]:
-    def reader(document: object, place: str) -> Any:
+    def reader(document: object, path: str) -> Any:
         if not isinstance(document, dict):
-            raise _fail(place, "an object", document)
-        return {key: _reader(kind)(item, f"{place}.{key}") for key, item in document.items()}
+            raise _bad_document(path, "an object", document)
+        return {key: _make_reader(kind)(item, f"{path}.{key}") for key, item in document.items()}
 
     return reader
 
 
 def _literal_reader(choices: tuple[Any, ...]) -> Callable[[object, str], Any]:
-    def reader(document: object, place: str) -> Any:
+    def reader(document: object, path: str) -> Any:
         if document not in choices:
-            raise BadDocument(f"{place}: expected one of {', '.join(map(str, choices))}, found {document!r}")
+            raise BadDocument(f"{path}: expected one of {', '.join(map(str, choices))}, found {document!r}")
         return document
 
     return reader
 
 
 def _scalar_reader(kind: Any) -> Callable[[object, str], Any]:
-    def reader(document: object, place: str) -> Any:
+    def reader(document: object, path: str) -> Any:
         if kind is float and type(document) is int:
             return float(document)
         if type(document) is not kind:
-            raise _fail(place, kind.__name__, document)
+            raise _bad_document(path, kind.__name__, document)
         return document
 
     return reader

@@ -1,4 +1,4 @@
-"""The GPUs, their driver and their links: nouns, plain data."""
+"""The GPUs, their driver and their links: plain data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attncheck.core.facts import Absent, Fact, Known, Unreadable
 
 @dataclass(frozen=True)
 class Driver:
-    """The NVIDIA kernel driver, as nvidia-smi or /proc tells it."""
+    """The NVIDIA kernel driver, as nvidia-smi or /proc reports it."""
 
     version: str  # "580.159.04"
     cuda: Fact[str]  # highest CUDA it serves, "13.0"
@@ -50,7 +50,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Topology:
-    """The links among the GPUs and the NUMA node each hangs on (-1: not told)."""
+    """The links among the GPUs and the NUMA node that each belongs to (-1: not reported)."""
 
     links: tuple[Link, ...]
     numa_nodes: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""The examined interpreter and what is installed under it: nouns, plain data."""
+"""The examined interpreter and what is installed under it: plain data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BuildTools:
     nvcc: Fact[str]  # "12.8"
     cuda_home: Fact[str]
     ninja: Fact[str]  # its version, or "on PATH"
-    gcc: Fact[str]  # of g++; some systems tell the major version only
+    gcc: Fact[str]  # of g++; some systems report the major version only
     pip: Fact[str]  # version of pip inside the examined environment
     uv: Fact[str]  # path of uv
     pip_config: Mapping[str, str]  # settings that change what an install does, credentials removed
@@ -49,7 +49,7 @@ class Distribution:
     """One installed distribution (a `*.dist-info` or `*.egg-info`)."""
 
     name: str  # normalised (PEP 503)
-    version: str  # "" where the metadata does not say
+    version: str  # "" where the metadata has none
     location: str  # the site directory that holds it
     installer: str = ""  # "pip", "uv", "conda", …
     wheel_tags: tuple[str, ...] = ()
@@ -83,8 +83,8 @@ class Binary:
     unresolved: tuple[
         str, ...
     ] = ()  # needed libraries found neither by RUNPATH, nor in torch/nvidia wheels, nor ldconfig
-    glibc_required: str = ""  # highest GLIBC_x.y version it asks for
-    torch_symbols: int = 0  # undefined c10/at/torch symbols it asks of libtorch
+    glibc_required: str = ""  # highest GLIBC_x.y version that it requires
+    torch_symbols: int = 0  # undefined c10/at/torch symbols that libtorch must export
     missing_symbols: tuple[str, ...] = ()  # of those, the mangled names that the installed torch does not export
     sass: tuple[str, ...] = ()  # "sm_80", "sm_90", …
     ptx: tuple[str, ...] = ()  # "compute_90", …
@@ -124,7 +124,7 @@ class ImportOutcome:
 
 @dataclass(frozen=True)
 class Interfaces:
-    """What imported packages answer and offer: the seams that the training stack patches."""
+    """What imported packages answer and offer, where the training stack patches them."""
 
     availability: Mapping[str, bool] = field(
         default_factory=dict

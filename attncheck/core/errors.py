@@ -9,7 +9,7 @@ UNANSWERED = 3
 
 
 class AttncheckError(Exception):
-    """Something the user can mend: printed as one line, never as a traceback."""
+    """Something the user can repair: printed as one line, never as a traceback."""
 
     exit_code = BAD_USAGE
 
@@ -25,7 +25,7 @@ class Unanswered(AttncheckError):
 
 
 class Following(AttncheckError):
-    """We are a rank of a launcher outside, and not the one that reports; a message is this rank's last word."""
+    """This process is a rank of an outside launcher, not the one that reports; a message is its last line of output."""
 
     exit_code = CLEAN
 

@@ -1,4 +1,4 @@
-"""A fact has three states: known, absent (looked, not there) and unreadable (could not look)."""
+"""A fact has three states: known, absent (probed, not there) and unreadable (could not be probed)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Known(Generic[T]):
 
 @dataclass(frozen=True)
 class Absent:
-    """We looked and it is not there; `reason` says where we looked or why none is expected."""
+    """It was probed and is not there; `reason` says what was probed or why none is expected."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """We could not look; `reason` says why, and nothing may be concluded."""
+    """It could not be probed; `reason` says why, and nothing may be concluded."""
 
     reason: str = ""
 

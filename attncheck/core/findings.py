@@ -14,13 +14,13 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 @dataclass(frozen=True)
 class Fix:
-    """One way out, ready to paste.
+    """One way to repair a finding, ready to paste.
 
     `kind` says what it changes: "command" runs in a shell, "env" sets an environment variable, "setting" is a
     framework flag or keyword, "edit" is a change of a file, "manual" cannot be pasted (a driver, a machine).
     `safety` is "safe" where nothing else in the environment can move, "unsafe" where other packages may.
     `proven` is the measurement that showed it to work, where one was made. `sets` are the settings of a launch that
-    it changes, by `core.job.Key`: the framework's own words for them are then the `text`.
+    it changes, by `core.job.Key`: `text` is then filled in with the framework's own option names.
     """
 
     title: str
@@ -33,7 +33,7 @@ class Fix:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a rule yields: the defect in one line, what was observed, and how to mend it.
+    """What a rule yields: the defect in one line, what was observed, and how to repair it.
 
     `predicted` marks a defect inferred from versions, or whose source is weak: the engine then reports it one step
     milder (an error as a warning), because nothing on this machine has shown it.
@@ -82,7 +82,7 @@ class Allowance:
 def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings in the order of reports, by severity, then by code.
 
-    Findings that say the same of the same subject are one finding: the gravest, with the locations of all.
+    Findings of the same code, subject and message are one finding: the gravest, with the locations of all.
     """
     merged: dict[tuple[str, str, str], Finding] = {}
     for finding in sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code)):
@@ -95,6 +95,6 @@ def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def is_selected(code: str, select: Iterable[str], ignore: Iterable[str]) -> bool:
-    """Return whether a rule's code is asked for by codes or prefixes ("ATN1"); `ignore` wins over `select`."""
+    """Return whether `select`, codes or prefixes ("ATN1"), selects a rule's code; `ignore` wins over `select`."""
     chosen = tuple(select)
     return not code.startswith(tuple(ignore)) and (not chosen or code.startswith(chosen))

@@ -1,4 +1,4 @@
-"""What a launch will do: its settings as one framework version reads them, joined in a `Plan`; nouns, plain data."""
+"""What a launch will do: its settings as one framework version reads them, joined in a `Plan`; plain data."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from attncheck.core.facts import Absent, Fact
 from attncheck.core.launch import Edit, Setting, SourceLocation
 from attncheck.core.plan import Plan
 
-# The settings that every framework has under some name; a rule asks for changes in these words, a framework's file
-# writes them in its own. A key of another form ("--train.batch_size", "data.max_length") is the framework's own name.
+# The settings that every framework has under some name; a rule's fix names them so, a framework's module writes them
+# under its own name. A key of another form ("--train.batch_size", "data.max_length") is the framework's own name.
 Key = Literal[
     "attn_implementation",  # "flash_attention_2", "sdpa", …
     "packing",  # "on", "off"
@@ -58,10 +58,10 @@ class SettingProblem:
 
     consequence: Consequence
     message: str  # one line: the settings, with their numbers, and what happens
-    evidence: tuple[str, ...]  # the framework's own words, and where: "openrlhf 0.11.2 cli/train_sft.py:321"
+    evidence: tuple[str, ...]  # the framework's own text, and where: "openrlhf 0.11.2 cli/train_sft.py:321"
     location: SourceLocation = SourceLocation()
-    sets: Mapping[str, str] = field(default_factory=dict)  # `Key`s (or own names) that mend it
-    advice: str = ""  # where no setting mends it: what to do
+    sets: Mapping[str, str] = field(default_factory=dict)  # `Key`s (or own names) that repair it
+    advice: str = ""  # where no setting repairs it: what to do
     mild: bool = False  # costs speed or memory, or is a matter of taste: a warning at most
 
 

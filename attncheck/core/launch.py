@@ -1,4 +1,4 @@
-"""What the user wrote: sources, the words and settings in them, where each stands, and edits; nouns, plain data."""
+"""What the user wrote: sources, the words and settings in them, where each stands, and edits; plain data."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ COMMAND = "command line"  # the name of the source that is no file
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """Where something stands: `source` is a path as it was given, "-" or `COMMAND`; line and column begin at 1."""
+    """A place in a source: `source` is a path as it was written, "-" or `COMMAND`; line and column begin at 1."""
 
     source: str = ""
     line: int = 1
     column: int = 1
 
     def __str__(self) -> str:
-        """Return the place as compilers write it: "run.sh:12:5"."""
+        """Return the location as compilers write it: "run.sh:12:5"."""
         return self.source if self.source == COMMAND else f"{self.source}:{self.line}:{self.column}"
 
 
@@ -34,7 +34,7 @@ class Source:
     kind: Kind = "command"
 
     def location(self, offset: int) -> SourceLocation:
-        """Return where the character `offset` of the text stands."""
+        """Return the location of the character `offset` of the text."""
         before = self.text[: max(offset, 0)]
         return SourceLocation(self.name, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
 
@@ -45,9 +45,9 @@ NOWHERE: Span = (-1, -1)  # put together from several places: it cannot be edite
 
 @dataclass(frozen=True)
 class Word:
-    """One word of a command, quotes taken off and the script's own variables put in.
+    """One word of a command, without quotes and with the script's own variables expanded.
 
-    What only running can tell stands in `text` as it was written ("$(nproc)", "$HOME/data") and `known` is False.
+    What is known only at run time stands in `text` as it was written ("$(nproc)", "$HOME/data"), and `known` is False.
     `span` is where the word came from: its use, or the array or heredoc that several words came from at once.
     """
 
@@ -74,7 +74,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Edit:
-    """Text to put in the place of a span of one source; (n, n) inserts before the character n."""
+    """A replacement of a span of one source by `text`; (n, n) inserts before the character n."""
 
     source: str
     span: Span
@@ -87,7 +87,7 @@ class Launch:
 
     `words` begins with what is run: a module ("openrlhf.cli.train_sft"), a script ("train.py") or a program
     ("llamafactory-cli", "trl"). `entries` are those of the configuration file that is the source, or that the
-    command names (`file`). World size is `nodes` × `processes`; Absent where nothing says it.
+    command names (`file`). World size is `nodes` × `processes`; Absent where no launcher gives it.
     """
 
     source: Source

@@ -1,4 +1,4 @@
-"""A model as its configuration files describe it: nouns, plain data."""
+"""A model as its configuration files describe it: plain data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attncheck.core.facts import Fact
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """What tokenizer_config.json says of padding."""
+    """The padding settings in tokenizer_config.json."""
 
     padding_side: Fact[str]
     pad_token: Fact[str]
@@ -52,7 +52,7 @@ class Model:
     causal: bool
     use_cache: Fact[bool]
     output_attentions: bool
-    attn_implementation: Fact[str]  # as config.json asks
+    attn_implementation: Fact[str]  # as in config.json
     towers: tuple[Tower, ...]
     remote_code: bool  # config.json names code of its own (auto_map)
     remote_imports: tuple[

@@ -1,4 +1,4 @@
-"""How a job will train: what smoke runs, what fixes change, what a launch command says; nouns, plain data."""
+"""How a job will train: what smoke runs, what fixes change, what a launch command says; plain data."""
 
 from __future__ import annotations
 
@@ -68,15 +68,15 @@ class Plan:
         """Whether several documents share a row."""
         return self.packing != "padding"
 
-    def bare(self, precision: Precision | None = None) -> Plan:
-        """Return the plan without what accelerates or saves: liger, compile, gradient checkpointing."""
-        plain = replace(self, liger=False, compile=False, gradient_checkpointing=False)
-        return plain if precision is None else replace(plain, precision=precision)
+    def without_optimizations(self, precision: Precision | None = None) -> Plan:
+        """Return the plan without what saves time or memory: liger, compile, gradient checkpointing."""
+        plan = replace(self, liger=False, compile=False, gradient_checkpointing=False)
+        return plan if precision is None else replace(plan, precision=precision)
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change of a plan that may mend what a proof found, as a user makes it."""
+    """One change of a plan that may repair what a check found, as a user makes it."""
 
     title: str
     kind: Literal["setting", "env", "edit"]

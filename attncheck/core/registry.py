@@ -1,4 +1,4 @@
-"""Loads the extensions of a room: the built-in files and outside plugins, a broken one never harming the rest."""
+"""Loads the extensions of a package: the built-in modules and outside plugins, a broken one never harming the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import ModuleType
 
 @dataclass(frozen=True)
 class Extension:
-    """One module of a room, or one outside plugin's module."""
+    """One module of the package, or one outside plugin's module."""
 
     name: str
     module: ModuleType
@@ -28,28 +28,31 @@ class Broken:
     reason: str
 
 
-def load(room: ModuleType, group: str, families: bool = False) -> tuple[list[Extension], list[Broken]]:
-    """Return what the package `room` and the entry points of `group` ("attncheck.rules") offer.
+def load(package: ModuleType, group: str, families: bool = False) -> tuple[list[Extension], list[Broken]]:
+    """Return the extensions in `package` and in the entry points of `group` ("attncheck.rules"), and the broken ones.
 
     With `families` the modules lie one folder deeper. A name that begins with "_" is no extension. The group is a
-    public name: it stays when a room moves.
+    public name: it stays when the package moves.
     """
-    loaded = [_load(name, origin) for name, origin in [*_built_in(room, families), *_plugins(group)]]
+    loaded = [
+        _load_module(name, origin) for name, origin in [*_iter_built_in(package, families), *_iter_plugins(group)]
+    ]
     extensions = [extension for extension in loaded if isinstance(extension, Extension)]
     return extensions, [extension for extension in loaded if isinstance(extension, Broken)]
 
 
-def origins(room: ModuleType, group: str) -> dict[str, str]:
-    """Return where the extensions of a room come from, module by name; nothing is imported."""
-    return dict([*_plugins(group), *_built_in(room, False)])  # a plugin does not take the place of what is built in
+def list_origins(package: ModuleType, group: str) -> dict[str, str]:
+    """Return the extensions of a package, module by name; nothing is imported."""
+    # A plugin does not replace a built-in module of its name.
+    return dict([*_iter_plugins(group), *_iter_built_in(package, False)])
 
 
-def load_one(room: ModuleType, group: str, name: str) -> Extension | Broken:
-    """Return the extension called `name`, which is one of `origins`."""
-    return _load(name, origins(room, group)[name])
+def load_one(package: ModuleType, group: str, name: str) -> Extension | Broken:
+    """Return the extension called `name`, a built-in module's or a plugin's name."""
+    return _load_module(name, list_origins(package, group)[name])
 
 
-def _load(name: str, origin: str) -> Extension | Broken:
+def _load_module(name: str, origin: str) -> Extension | Broken:
     try:
         with contextlib.redirect_stdout(sys.stderr):  # standard output is the report's
             return Extension(name, importlib.import_module(origin))
@@ -57,17 +60,17 @@ def _load(name: str, origin: str) -> Extension | Broken:
         return Broken(origin, f"{type(error).__name__}: {error}")
 
 
-def _built_in(room: ModuleType, families: bool) -> Iterator[tuple[str, str]]:
-    for info in pkgutil.iter_modules(room.__path__):
-        origin = f"{room.__name__}.{info.name}"
+def _iter_built_in(package: ModuleType, families: bool) -> Iterator[tuple[str, str]]:
+    for info in pkgutil.iter_modules(package.__path__):
+        origin = f"{package.__name__}.{info.name}"
         if families and info.ispkg:
-            yield from _built_in(importlib.import_module(origin), False)
+            yield from _iter_built_in(importlib.import_module(origin), False)
         elif not info.name.startswith("_"):
             yield info.name, origin
 
 
-def _plugins(group: str) -> Iterator[tuple[str, str]]:
-    if not _any_plugin():  # importlib.metadata costs a third of the static lane's budget
+def _iter_plugins(group: str) -> Iterator[tuple[str, str]]:
+    if not _has_any_plugin():  # importlib.metadata costs a third of the static lane's budget
         return
     from importlib.metadata import entry_points
 
@@ -75,12 +78,12 @@ def _plugins(group: str) -> Iterator[tuple[str, str]]:
         yield point.name, point.module
 
 
-def _any_plugin() -> bool:
-    return any(_names_us(entry) for entry in sys.path if os.path.isdir(entry))
+def _has_any_plugin() -> bool:
+    return any(_has_plugin(entry) for entry in sys.path if os.path.isdir(entry))
 
 
-def _names_us(folder: str) -> bool:
-    """Say whether a distribution in `folder` has an entry point of ours."""
+def _has_plugin(folder: str) -> bool:
+    """Return whether a distribution in `folder` has an entry point of attncheck's."""
     for name in os.listdir(folder):
         if name.endswith(".dist-info"):
             try:

@@ -1,4 +1,4 @@
-"""The report: what was seen, what is wrong, what could not be judged, and one section for each thing that was done.
+"""The report: the snapshot, the findings, what could not be judged, and one section for each command that ran.
 
 A section is what one command measured or read. Its type is a frozen dataclass in `core/results/`, named by `SECTION`
 there; how it is shown stands in `report/sections/` under the same name. Nothing here knows which sections there are.
@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class OpenQuestion:
-    """Something that was asked for and got no answer: nothing found does not speak for it."""
+    """A check that was requested and gave no answer: that it found nothing means nothing."""
 
     name: str  # of the check
     outcome: str  # "unanswered", "left out"
@@ -29,7 +29,7 @@ class OpenQuestion:
 
 @dataclass(frozen=True)
 class Section:
-    """One command's part of a report. A subclass holds its results and says what they answer."""
+    """One command's part of a report. A subclass holds its results and returns its verdicts."""
 
     name: ClassVar[str]
 
@@ -45,7 +45,7 @@ class Section:
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """What was asked for and got no answer."""
+        """The checks that were requested and gave no answer."""
         return ()
 
     def merge(self: T, later: T) -> T:
@@ -55,7 +55,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """The answer of one command. `exit_code` is filled in by the command line, which knows what it fails on."""
+    """The result of one command. `exit_code` is filled in by the command line, which knows what it fails on."""
 
     command: str  # as on the command line: "doctor", "parity", …
     snapshot: Snapshot
@@ -71,8 +71,8 @@ class Report:
 
     def section(self, kind: type[T]) -> T | None:
         """Return the section of this type, None where the report has none."""
-        found = self.sections.get(kind.name)
-        return found if isinstance(found, kind) else None
+        section = self.sections.get(kind.name)
+        return section if isinstance(section, kind) else None
 
     def with_section(self, section: Section, **changes: Any) -> Report:
         """Return the report with `section` in the place of the one of its name, and other fields changed."""
@@ -89,21 +89,21 @@ class Report:
         devices = (section.device for section in self.sections.values())
         return next((device for device in devices if device.device), MeasuredOn())
 
-    def counts(self) -> dict[str, int]:
+    def count_by_severity(self) -> dict[str, int]:
         """Return how many findings there are of each severity."""
-        return {severity: sum(each.severity == severity for each in self.findings) for severity in SEVERITIES}
+        return {severity: sum(finding.severity == severity for finding in self.findings) for severity in SEVERITIES}
 
     def fails(self, fail_on: str) -> bool:
         """Return whether a finding is at or above `fail_on`: "error", "warning" or "never"."""
-        return self.worst() in {"error": ("error",), "warning": ("error", "warning"), "never": ()}[fail_on]
+        return self.worst_severity() in {"error": ("error",), "warning": ("error", "warning"), "never": ()}[fail_on]
 
-    def worst(self) -> Severity | None:
+    def worst_severity(self) -> Severity | None:
         """Return the gravest severity among the findings, or None."""
-        counts = self.counts()
+        counts = self.count_by_severity()
         return next((severity for severity in SEVERITIES if counts[severity]), None)
 
 
-def distinct(items: Iterable[Item]) -> tuple[Item, ...]:
+def deduplicate(items: Iterable[Item]) -> tuple[Item, ...]:
     """Return items once each, in order; they need not be hashable."""
     kept: list[Item] = []
     for item in items:
@@ -112,36 +112,38 @@ def distinct(items: Iterable[Item]) -> tuple[Item, ...]:
     return tuple(kept)
 
 
-def merge(command: str, snapshot: Snapshot, reports: Iterable[Report]) -> Report:
+def merge_reports(command: str, snapshot: Snapshot, reports: Iterable[Report]) -> Report:
     """Return one report on `snapshot` with everything that `reports` hold, each finding once.
 
     A rule that found something in one of them has not passed; one that could not be judged in one, and found nothing
     in another, has passed.
     """
-    every = tuple(reports)
+    all_reports = tuple(reports)
     findings, baselined, allowed = (
-        gravest_first(finding for report in every for finding in getattr(report, name))
+        gravest_first(finding for report in all_reports for finding in getattr(report, name))
         for name in ("findings", "baselined", "allowed")
     )
-    fired = {finding.code for finding in (*findings, *baselined, *allowed)}
-    passed = {code for report in every for code in report.passed} - fired
-    skips = dict.fromkeys(skip for report in every for skip in report.skips if skip.code not in passed | fired)
+    found_codes = {finding.code for finding in (*findings, *baselined, *allowed)}
+    passed = {code for report in all_reports for code in report.passed} - found_codes
+    skips = dict.fromkeys(
+        skip for report in all_reports for skip in report.skips if skip.code not in passed | found_codes
+    )
     return Report(
         command,
         snapshot,
         findings,
         tuple(skips),
         tuple(sorted(passed)),
-        tuple(sorted({code for report in every for code in report.suppressed})),
+        tuple(sorted({code for report in all_reports for code in report.suppressed})),
         baselined,
         allowed,
-        tuple(dict.fromkeys(allowance for report in every for allowance in report.allowances)),
-        merge_sections(report.sections for report in every),
+        tuple(dict.fromkeys(allowance for report in all_reports for allowance in report.allowances)),
+        merge_sections(report.sections for report in all_reports),
     )
 
 
 def merge_sections(parts: Iterable[Mapping[str, Section]]) -> dict[str, Section]:
-    """Return sections by name; those of the same name are merged by themselves."""
+    """Return sections by name; those of the same name are merged by `Section.merge`."""
     merged: dict[str, Section] = {}
     for sections in parts:
         for name, section in sections.items():

@@ -18,7 +18,7 @@ from typing import Literal
 from attncheck.core.cases import Case
 
 Sharding = Literal["contiguous", "zigzag", "stripe", "contiguous_documents", "zigzag_documents"]
-_PARTS: dict[Sharding, int] = {  # into how many equal parts for each rank a row, or a document, is cut
+_PARTS_PER_RANK: dict[Sharding, int] = {  # into how many equal parts for each rank a row, or a document, is cut
     "contiguous": 1,
     "zigzag": 2,
     "stripe": 1,
@@ -27,33 +27,33 @@ _PARTS: dict[Sharding, int] = {  # into how many equal parts for each rank a row
 }
 
 
-def shards(sharding: Sharding, case: Case, rank: int) -> tuple[range, ...]:
+def shard_ranges(sharding: Sharding, case: Case, rank: int) -> tuple[range, ...]:
     """Return the tokens of a row that lie on `rank`, in the order in which they lie there."""
-    world = case.context_parallel_size
+    world_size = case.context_parallel_size
     if sharding == "stripe":
-        return (range(rank, case.seqlen_q, world),)
-    whole = _spans(case) if sharding.endswith("_documents") else [range(case.seqlen_q)]
-    return tuple(part for span in whole for part in _cut(sharding, span, rank, world))
+        return (range(rank, case.seqlen_q, world_size),)
+    spans = _document_spans(case) if sharding.endswith("_documents") else [range(case.seqlen_q)]
+    return tuple(part for span in spans for part in _shard_span(sharding, span, rank, world_size))
 
 
-def _cut(sharding: Sharding, span: range, rank: int, world: int) -> list[range]:
+def _shard_span(sharding: Sharding, span: range, rank: int, world_size: int) -> list[range]:
     if sharding.startswith("zigzag"):
-        size = len(span) // (2 * world)
-        return [span[chunk * size : (chunk + 1) * size] for chunk in (rank, 2 * world - 1 - rank)]
-    size = len(span) // world
+        size = len(span) // (2 * world_size)
+        return [span[chunk * size : (chunk + 1) * size] for chunk in (rank, 2 * world_size - 1 - rank)]
+    size = len(span) // world_size
     return [span[rank * size : (rank + 1) * size]]
 
 
-def _spans(case: Case) -> list[range]:
+def _document_spans(case: Case) -> list[range]:
     """Return the tokens of each document of a packed row, or the whole row."""
     if case.layout != "packed":
         return [range(case.seqlen_q)]
     return [range(stop - length, stop) for length, stop in zip(case.seqlens_q, accumulate(case.seqlens_q))]
 
 
-def indivisible(sharding: Sharding, case: Case) -> str:
+def explain_indivisible(sharding: Sharding, case: Case) -> str:
     """Return why the lengths of a case cannot be sharded over its ranks, or ""."""
-    parts = _PARTS[sharding] * case.context_parallel_size
+    parts = _PARTS_PER_RANK[sharding] * case.context_parallel_size
     if sharding.endswith("_documents"):
         for length in case.seqlens_q:
             if length % parts:
@@ -64,13 +64,15 @@ def indivisible(sharding: Sharding, case: Case) -> str:
     return ""
 
 
-def positions(sharding: Sharding, case: Case, rank: int) -> tuple[int, ...]:
+def rope_positions(sharding: Sharding, case: Case, rank: int) -> tuple[int, ...]:
     """Return the position in its document of each token on `rank`, as RoPE needs it."""
-    starts = [span.start for span in _spans(case)]
-    return tuple(token - starts[bisect_right(starts, token) - 1] for token in chain(*shards(sharding, case, rank)))
+    starts = [span.start for span in _document_spans(case)]
+    return tuple(
+        token - starts[bisect_right(starts, token) - 1] for token in chain(*shard_ranges(sharding, case, rank))
+    )
 
 
-def owner(sharding: Sharding, case: Case, token: int) -> int:
+def owning_rank(sharding: Sharding, case: Case, token: int) -> int:
     """Return the rank on which `token` of a row lies."""
     ranks = range(case.context_parallel_size)
-    return next(rank for rank in ranks if any(token in part for part in shards(sharding, case, rank)))
+    return next(rank for rank in ranks if any(token in part for part in shard_ranges(sharding, case, rank)))

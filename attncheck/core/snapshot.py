@@ -1,4 +1,4 @@
-"""What was seen of one environment: plain data, shareable, judged elsewhere.
+"""What the probes collected of one environment: plain data, shareable, judged elsewhere.
 
 Every record here is written by `attncheck.doctor.probes` and read by `attncheck.doctor.rules`. Strings are already free
 of host name, user name, home path and credentials when they arrive (see `attncheck.doctor.probes.payload.privacy`).
@@ -34,9 +34,9 @@ NOT_ASKED = "this lane was not asked for"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything the probes saw of one environment."""
+    """Everything the probes collected of one environment."""
 
-    attncheck: str  # version that took it
+    attncheck: str  # version that collected it
     taken: str  # UTC date, "2026-11-21"
     host: Host
     build_tools: BuildTools
@@ -45,7 +45,7 @@ class Snapshot:
     shadows: tuple[str, ...]  # watched import names found outside every distribution: "flash_attn at ./flash_attn"
     binaries: tuple[Binary, ...]
     torch: Fact[Torch]
-    imports: Fact[tuple[ImportOutcome, ...]]  # Absent where the import lane was not asked for
+    imports: Fact[tuple[ImportOutcome, ...]]  # Absent where the import lane did not run
     interfaces: Fact[Interfaces]
     driver: Fact[Driver]
     devices: Fact[tuple[Device, ...]]  # Absent: no GPU here
@@ -59,28 +59,28 @@ class Snapshot:
 
     def package(self, name: str) -> Fact[Distribution]:
         """Return the installed distribution called `name` (any spelling), the first on sys.path."""
-        wanted = re.sub(r"[-_.]+", "-", name).lower()
+        normalised = re.sub(r"[-_.]+", "-", name).lower()
         for distribution in self.distributions:
-            if distribution.name == wanted:
+            if distribution.name == normalised:
                 return Known(distribution)
-        return Absent(f"{wanted} is not installed")
+        return Absent(f"{normalised} is not installed")
 
     def has(self, *names: str) -> bool:
-        """Say whether any of the distributions `names` is installed."""
+        """Return whether any of the distributions `names` is installed."""
         return any(isinstance(self.package(name), Known) for name in names)
 
     def version(self, name: str) -> Fact[Version]:
         """Return the version of the distribution `name`; for torch with its local part ("+cu130")."""
-        found = self.package(name)
-        if not isinstance(found, Known):
-            return found
-        text = found.value.version
-        if found.value.name == "torch" and isinstance(self.torch, Known):
+        package = self.package(name)
+        if not isinstance(package, Known):
+            return package
+        text = package.value.version
+        if package.value.name == "torch" and isinstance(self.torch, Known):
             text = self.torch.value.version  # torch/version.py keeps the +cuXYZ that some installs drop from METADATA
         try:
             return Known(Version(text))
         except InvalidVersion:
-            return Unreadable(f"{found.value.name} calls itself version {text!r}")
+            return Unreadable(f"{package.value.name} calls itself version {text!r}")
 
     def imported(self, module: str) -> Fact[ImportOutcome]:
         """Return how importing `module` ended."""

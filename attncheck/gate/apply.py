@@ -1,4 +1,4 @@
-"""What a policy makes of a report: what it lets pass and until when, and what it asks beyond the rules."""
+"""Applies a policy to a report: sets apart the findings that it lets pass, and adds those that it raises itself."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from attncheck.core.findings import Allowance, Finding, Problem, gravest_first, 
 from attncheck.core.report import Report
 from attncheck.core.results.verdicts import Verdict
 from attncheck.doctor import engine
-from attncheck.gate.policy import Config
+from attncheck.gate.policy import Policy
 
-SHOWN = 5  # cases named in a finding
-EXPIRED = "ATN904"
-IMPRECISE = "ATN606"
+MAX_CASES = 5  # cases named in a finding
+EXPIRED_CODE = "ATN904"
+IMPRECISE_CODE = "ATN606"
 
 
-def check(policy: Config) -> None:
+def check_policy_codes(policy: Policy) -> None:
     """Raise `BadUsage` for a code in the policy that no rule has."""
     engine.check_codes((*policy.select, *policy.ignore))
     try:
@@ -26,48 +26,56 @@ def check(policy: Config) -> None:
         raise BadUsage(f"{policy.file}: ignore: {error}" if policy.file else str(error)) from None
 
 
-def applied(report: Report, policy: Config, date: str) -> Report:
-    """Return `report` with what the policy lets pass on `date` set apart, and with what the policy asks for itself."""
-    own = (*imprecise(report.verdicts, policy.max_error), *expired(policy.allowances, date))
-    live = [allowance for allowance in policy.allowances if allowance.until >= date]
+def apply_policy(report: Report, policy: Policy, date: str) -> Report:
+    """Return `report` with the policy's own findings added, and those that it lets pass on `date` set apart."""
+    policy_findings = (
+        *find_imprecise_backends(report.verdicts, policy.max_error),
+        *find_expired_allowances(policy.allowances, date),
+    )
+    valid_allowances = [allowance for allowance in policy.allowances if allowance.until >= date]
     kept: list[Finding] = []
-    passing: list[Finding] = []
-    for finding in (*report.findings, *own):
+    allowed: list[Finding] = []
+    for finding in (*report.findings, *policy_findings):
         if not is_selected(finding.code, policy.select, policy.ignore):
             continue
-        (passing if _allowance(finding, live) else kept).append(finding)
-    used = [allowance for allowance in live if any(_allowance(finding, [allowance]) for finding in passing)]
+        (allowed if _is_allowed(finding, valid_allowances) else kept).append(finding)
+    used_allowances = [
+        allowance for allowance in valid_allowances if any(_is_allowed(finding, [allowance]) for finding in allowed)
+    ]
     return replace(
         report,
         findings=gravest_first(kept),
-        allowed=gravest_first((*report.allowed, *passing)),
-        allowances=tuple(dict.fromkeys((*report.allowances, *used))),
+        allowed=gravest_first((*report.allowed, *allowed)),
+        allowances=tuple(dict.fromkeys((*report.allowances, *used_allowances))),
     )
 
 
-def expired(allowances: Iterable[Allowance], date: str) -> Iterator[Finding]:
-    """Yield a finding for each ignore whose last day is before `date`."""
+def find_expired_allowances(allowances: Iterable[Allowance], date: str) -> Iterator[Finding]:
+    """Yield a finding for each allowance whose last day is before `date`."""
     for allowance in allowances:
         if allowance.until < date:
             message = f"the ignore of {allowance.code} ended on {allowance.until}"
             evidence = (f"its reason was: {allowance.reason}",)
-            yield engine.make_finding_by_code(EXPIRED, Problem(message, evidence, (), allowance.code))
+            yield engine.make_finding_by_code(EXPIRED_CODE, Problem(message, evidence, (), allowance.code))
 
 
-def imprecise(verdicts: Iterable[Verdict], most: float) -> Iterator[Finding]:
-    """Yield a finding for each backend that passes somewhere with an error beyond `most` of its budget (0: any)."""
-    beyond: dict[str, list[Verdict]] = {}
+def find_imprecise_backends(verdicts: Iterable[Verdict], max_error: float) -> Iterator[Finding]:
+    """Yield a finding for each backend that passes a case with an error beyond `max_error` of its budget (0: any)."""
+    verdicts_by_backend: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
-        if most and verdict.answer == "pass" and verdict.budget_ratio > most:
-            beyond.setdefault(verdict.backend, []).append(verdict)
-    for backend, found in beyond.items():
-        found.sort(key=lambda verdict: -verdict.budget_ratio)
-        evidence = [f"{verdict.case}: {verdict.budget_ratio:.2g} of its budget; {verdict.reason}" for verdict in found]
-        more = [f"… and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-        message = f"{backend} errs by {found[0].budget_ratio:.2g} of its budget, the policy's max-error is {most:g}"
-        yield engine.make_finding_by_code(IMPRECISE, Problem(message, (*evidence[:SHOWN], *more), (), backend))
+        if max_error and verdict.answer == "pass" and verdict.budget_ratio > max_error:
+            verdicts_by_backend.setdefault(verdict.backend, []).append(verdict)
+    for backend, imprecise in verdicts_by_backend.items():
+        imprecise.sort(key=lambda verdict: -verdict.budget_ratio)
+        evidence = [
+            f"{verdict.case}: {verdict.budget_ratio:.2g} of its budget; {verdict.reason}" for verdict in imprecise
+        ]
+        more = [f"… and {len(imprecise) - MAX_CASES} more"] if len(imprecise) > MAX_CASES else []
+        worst = imprecise[0].budget_ratio
+        message = f"{backend} errs by {worst:.2g} of its budget, the policy's max-error is {max_error:g}"
+        yield engine.make_finding_by_code(IMPRECISE_CODE, Problem(message, (*evidence[:MAX_CASES], *more), (), backend))
 
 
-def _allowance(finding: Finding, live: Iterable[Allowance]) -> bool:
-    """Say whether an ignore covers a finding; that an ignore has ended is covered by none."""
-    return finding.code != EXPIRED and any(finding.code.startswith(allowance.code) for allowance in live)
+def _is_allowed(finding: Finding, allowances: Iterable[Allowance]) -> bool:
+    """Return whether an allowance covers a finding; none covers the finding of an expired allowance."""
+    return finding.code != EXPIRED_CODE and any(finding.code.startswith(allowance.code) for allowance in allowances)

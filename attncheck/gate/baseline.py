@@ -12,15 +12,15 @@ from pathlib import Path
 from attncheck.core import codec
 from attncheck.core.errors import BadUsage
 from attncheck.core.report import Report
-from attncheck.report.fingerprints import VERSION, fingerprint
+from attncheck.report.fingerprints import RECIPE_VERSION, compute_fingerprint
 
 SCHEMA = 1
-LIMIT = 16 << 20  # bytes: a finding takes some three hundred
+MAX_BYTES = 16 << 20  # a finding takes some three hundred
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One finding that was there: its fingerprint, what it said, and the day on which it was first recorded."""
+    """One recorded finding: its fingerprint, its text, and the day on which it was first recorded."""
 
     fingerprint: str
     code: str
@@ -34,12 +34,12 @@ class Baseline:
     """The findings of one day, by code, subject and fingerprint, so that a change shows as few lines of a diff."""
 
     findings: tuple[Entry, ...] = ()
-    recipe: int = VERSION  # of the fingerprints
+    recipe: int = RECIPE_VERSION  # of the fingerprints
     schema_version: int = SCHEMA
 
 
 @dataclass(frozen=True)
-class Recorded:
+class BaselineChange:
     """How a baseline changed: entries in all, new ones, and those of the old one that are gone."""
 
     entries: int
@@ -47,60 +47,64 @@ class Recorded:
     gone: int
 
 
-def record(report: Report, path: str, date: str) -> Recorded:
-    """Write a report's findings, known ones included, to `path`; what was there before keeps its date."""
-    before = {entry.fingerprint: entry for entry in (load(path).findings if os.path.exists(path) else ())}
+def record_baseline(report: Report, path: str, date: str) -> BaselineChange:
+    """Write a report's findings, those of its baseline included, to `path`; entries that were there keep their date."""
+    previous_entries = {
+        entry.fingerprint: entry for entry in (load_baseline(path).findings if os.path.exists(path) else ())
+    }
     entries: dict[str, Entry] = {}
     for finding in (*report.findings, *report.baselined):
-        mark = fingerprint(finding)
-        first = before[mark].date if mark in before else date
-        entries[mark] = Entry(mark, finding.code, finding.subject, finding.message, first)
+        digest = compute_fingerprint(finding)
+        first_date = previous_entries[digest].date if digest in previous_entries else date
+        entries[digest] = Entry(digest, finding.code, finding.subject, finding.message, first_date)
     ordered = sorted(entries.values(), key=lambda entry: (entry.code, entry.subject, entry.fingerprint))
-    document = {"schema_version": SCHEMA, "recipe": VERSION, "findings": [asdict(entry) for entry in ordered]}
-    _write(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    return Recorded(len(entries), len(entries.keys() - before.keys()), len(before.keys() - entries.keys()))
+    document = {"schema_version": SCHEMA, "recipe": RECIPE_VERSION, "findings": [asdict(entry) for entry in ordered]}
+    _write_atomically(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    return BaselineChange(
+        len(entries), len(entries.keys() - previous_entries.keys()), len(previous_entries.keys() - entries.keys())
+    )
 
 
-def applied(report: Report, path: str) -> Report:
-    """Return the report with the findings that `path` knows set apart. Raises `BadUsage` for a damaged file."""
-    marks = {entry.fingerprint for entry in load(path).findings}
-    old = tuple(finding for finding in report.findings if fingerprint(finding) in marks)
-    new = tuple(finding for finding in report.findings if fingerprint(finding) not in marks)
-    return replace(report, findings=new, baselined=(*report.baselined, *old))
+def apply_baseline(report: Report, path: str) -> Report:
+    """Return the report with the findings of the baseline `path` set apart. Raises `BadUsage` for a damaged file."""
+    fingerprints = {entry.fingerprint for entry in load_baseline(path).findings}
+    baselined = tuple(finding for finding in report.findings if compute_fingerprint(finding) in fingerprints)
+    new_findings = tuple(finding for finding in report.findings if compute_fingerprint(finding) not in fingerprints)
+    return replace(report, findings=new_findings, baselined=(*report.baselined, *baselined))
 
 
-def load(path: str) -> Baseline:
-    """Return the baseline in a file. Raises `BadUsage` where there is none, or something else."""
+def load_baseline(path: str) -> Baseline:
+    """Return the baseline in a file. Raises `BadUsage` where the file is missing or holds something else."""
     try:
         with open(path, "rb") as stream:
-            data = stream.read(LIMIT + 1)
+            data = stream.read(MAX_BYTES + 1)
     except OSError as error:
         hint = "; `attncheck baseline` writes it" if isinstance(error, FileNotFoundError) else ""
         raise BadUsage(f"cannot read the baseline {path}: {error.strerror or error}{hint}") from None
-    if len(data) > LIMIT:
-        raise BadUsage(f"{path} is larger than {LIMIT >> 20} MiB: not a baseline")
+    if len(data) > MAX_BYTES:
+        raise BadUsage(f"{path} is larger than {MAX_BYTES >> 20} MiB: not a baseline")
     try:
-        found = codec.loads(Baseline, data.decode("utf-8"))
+        baseline = codec.loads(Baseline, data.decode("utf-8"))
     except ValueError as error:  # BadDocument and UnicodeDecodeError
         raise BadUsage(f"{path} is not a baseline written by `attncheck baseline`: {error}") from None
-    if found.schema_version != SCHEMA or found.recipe != VERSION:
+    if baseline.schema_version != SCHEMA or baseline.recipe != RECIPE_VERSION:
         raise BadUsage(f"{path} was written by another attncheck; write it anew with `attncheck baseline`")
-    return found
+    return baseline
 
 
-def _write(path: str, text: str) -> None:
-    """Put a whole file in place, or none: whoever reads it meanwhile sees the old one."""
+def _write_atomically(path: str, text: str) -> None:
+    """Write a file whole or not at all: a concurrent reader sees the old one."""
     folder = os.path.dirname(os.path.abspath(path))
-    name = ""
+    temporary = ""
     try:
         with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".baseline-", delete=False, encoding="utf-8") as file:
-            name = file.name
+            temporary = file.name
             file.write(text)
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # a temporary file is private; this one is for a repository
-        os.replace(name, Path(path).resolve())
+        os.chmod(temporary, 0o666 & ~umask)  # a temporary file is private; this one is for a repository
+        os.replace(temporary, Path(path).resolve())
     except OSError as error:
         with suppress(OSError):
-            os.unlink(name)
+            os.unlink(temporary)
         raise BadUsage(f"cannot write the baseline {path}: {error.strerror or error}") from None

@@ -20,7 +20,7 @@ from attncheck.core.facts import Absent
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.probes.collect import collect_snapshot
 from attncheck.gate.inputs import digest_file
-from attncheck.gate.policy import Config
+from attncheck.gate.policy import Policy
 from attncheck.workers.execution import ExecutionTarget
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -28,15 +28,15 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "MASTER_PORT", "SLURM_PROCID", "SLURM_LOCALID")
 
 
-def answer_key(config: Config, target: ExecutionTarget, argv: Sequence[str], date: str) -> str:
-    """Return the key of the answer to `config` about the command `argv` on `date` ("2026-11-21")."""
+def answer_key(policy: Policy, target: ExecutionTarget, argv: Sequence[str], date: str) -> str:
+    """Return the key of the answer to `policy` about the command `argv` on `date` ("2026-11-21")."""
     python = None if target.python == sys.executable else target.python
-    snapshot = collect_snapshot(python, ("static",), None, None, config.timeout)
+    snapshot = collect_snapshot(python, ("static",), None, None, policy.timeout)
     parts = {
-        "snapshot": codec.plain(_without_what_varies(snapshot)),
-        "policy": codec.plain(asdict(config)),
-        "expired": [allowance.code for allowance in config.allowances if allowance.until < date],
-        "baseline": digest_file(config.baseline) if config.baseline else "",
+        "snapshot": codec.to_plain(_without_what_varies(snapshot)),
+        "policy": codec.to_plain(asdict(policy)),
+        "expired": [allowance.code for allowance in policy.allowances if allowance.until < date],
+        "baseline": digest_file(policy.baseline) if policy.baseline else "",
         "target": asdict(target),
         "argv": list(argv),
         "folder": os.getcwd(),

@@ -1,4 +1,4 @@
-"""Puts a policy's questions to the verbs: one snapshot, then a request for each check, model by model."""
+"""Runs the checks of a gate one by one: one snapshot, then a request for each check, model by model."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from attncheck.core.report import Report
 from attncheck.core.results.gate import Check
 from attncheck.core.results.lint import launches_of
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor import engine, target
+from attncheck.doctor import engine
 from attncheck.doctor.probes.collect import LANES, Lane, collect_snapshot
 from attncheck.doctor.profile import needs_of_profile
+from attncheck.doctor.target import apply_target, parse_target
 from attncheck.gate.inputs import Inputs
-from attncheck.gate.policy import Config
-from attncheck.measure import bench as timing
-from attncheck.measure import bench_shapes, determinism, parity
+from attncheck.gate.policy import Policy
+from attncheck.measure import bench, bench_shapes, determinism, parity
 from attncheck.ring import bench as ring_bench
 from attncheck.ring import determinism as ring_determinism
 from attncheck.ring import parity as ring_parity
-from attncheck.ring.communication_check import check_communication, exchanges
+from attncheck.ring.communication_check import check_communication, list_exchanges
 from attncheck.ring.group import Ring
-from attncheck.smoke import run
+from attncheck.smoke import run as smoke
 from attncheck.workers.execution import ExecutionTarget
 
 REPEATS = {True: 32, False: 6}  # with a GPU, without: a CPU takes seconds for a call, and seldom reorders a sum
 # What a launch decides of the plan that smoke trains; its sizes stay smoke's own, which are small.
-FROM_LAUNCH = (
+PLAN_FIELDS_FROM_LAUNCH = (
     "attn_implementation",
     "packing",
     "positions",
@@ -50,182 +50,188 @@ FROM_LAUNCH = (
 )
 
 
-class Asking:
-    """The questions of one gate, and what was seen and read for them."""
+class CheckRunner:
+    """Runs the checks of one gate, and keeps what it collected and read for them."""
 
     def __init__(
         self,
-        asked: Config,
-        bench: ExecutionTarget,
-        say: Callable[[str], None],
+        policy: Policy,
+        target: ExecutionTarget,
+        report_progress: Callable[[str], None],
         sources: Sequence[Source],
         inputs: Inputs,
     ) -> None:
-        self.asked, self.bench, self.say, self.inputs = asked, bench, say, inputs
-        self.commands = tuple(source for source in sources if source.name == COMMAND)
-        self.files = tuple(source for source in sources if source.name != COMMAND)
-        self.looked = False  # with every lane
+        self.policy, self.target, self.report_progress, self.inputs = policy, target, report_progress, inputs
+        self.command_sources = tuple(source for source in sources if source.name == COMMAND)
+        self.file_sources = tuple(source for source in sources if source.name != COMMAND)
+        self.has_full_snapshot = False  # with every lane
         self._snapshot: Snapshot | None = None
         self._models: dict[str, Snapshot] = {}
         self._job: Job | None = None
-        self._silent = ""  # why ranks cannot talk
-        self._talked = False
+        self._communication_failure = ""  # why ranks cannot communicate
+        self._has_checked_communication = False
 
-    def reports(self, check: Check, rest: float) -> Iterator[Report]:
-        """Yield the reports of one check, each as soon as it is there; `rest` is what is left of the budget."""
-        asks: dict[Check, Callable[[float], Iterator[Report]]] = {
-            "doctor": lambda rest: self._doctor(),
-            "lint": lambda rest: self._lint(),
-            "parity": self._parity,
-            "determinism": lambda rest: self._determinism(),
-            "smoke": lambda rest: self._smoke(),
-            "bench": lambda rest: self._bench(),
+    def run(self, check: Check, seconds_left: float) -> Iterator[Report]:
+        """Yield the reports of one check, each as soon as it is there; `seconds_left` is what is left of the budget."""
+        runs: dict[Check, Callable[[float], Iterator[Report]]] = {
+            "doctor": lambda seconds_left: self._run_doctor(),
+            "lint": lambda seconds_left: self._run_lint(),
+            "parity": self._run_parity,
+            "determinism": lambda seconds_left: self._run_determinism(),
+            "smoke": lambda seconds_left: self._run_smoke(),
+            "bench": lambda seconds_left: self._run_bench(),
         }
-        yield from asks[check](rest)
+        yield from runs[check](seconds_left)
 
     def snapshot(self) -> Snapshot:
-        """Return what was seen of the machine; its files alone, where no check has looked further."""
+        """Return the snapshot of the machine; of its files alone, where no check has collected more."""
         if self._snapshot is None:
-            self._snapshot = self._take(("static",), self._named()[0])
+            self._snapshot = self._collect(("static",), self._model_names()[0])
         return self._snapshot
 
-    def seen(self) -> Snapshot:
+    def report_snapshot(self) -> Snapshot:
         """Return the snapshot that the report is about, with the launch that was read."""
         job = Absent("no launch was given") if self._job is None else Known(self._job)
-        return replace(self._aimed(self.snapshot()), job=job)
+        return replace(self._apply_target(self.snapshot()), job=job)
 
     def plan(self) -> Plan:
-        """Return how smoke trains: what the policy says, else what the launch does, else the usual."""
-        read: dict[str, Any] = {}
+        """Return the plan that smoke trains: the policy's fields, else those of the launch, else the defaults."""
+        launch_fields: dict[str, Any] = {}
         if self._job is not None:
-            read = {name: getattr(self._job.plan, name) for name in FROM_LAUNCH}
-        return Plan(**{**read, **self.asked.plan}, ring_size=self.asked.ring_size or 1)
+            launch_fields = {name: getattr(self._job.plan, name) for name in PLAN_FIELDS_FROM_LAUNCH}
+        return Plan(**{**launch_fields, **self.policy.plan}, ring_size=self.policy.ring_size or 1)
 
-    def _named(self) -> tuple[str | None, ...]:
-        """Return the models to ask about: those of the policy, else the launch's where it can be read here."""
-        if self.asked.models:
-            return self.asked.models
+    def _model_names(self) -> tuple[str | None, ...]:
+        """Return the models to check: the policy's, else the launch's where it can be read here, else (None,)."""
+        if self.policy.models:
+            return self.policy.models
         if self._job is not None and self._job.model and isinstance(self.inputs.read_model(self._job.model), Known):
             return (self._job.model,)
         return (None,)
 
-    def _take(self, lanes: tuple[Lane, ...], model: str | None) -> Snapshot:
+    def _collect(self, lanes: tuple[Lane, ...], model: str | None) -> Snapshot:
         if model is not None:
-            self.inputs.read_model(model)  # remembered: an answer holds as long as the model is the same
-        python = None if self.bench.python == sys.executable else self.bench.python
-        return collect_snapshot(python, lanes, model, None, self.asked.timeout, self.say)
+            self.inputs.read_model(model)  # so that its digest is kept with the answer
+        python = None if self.target.python == sys.executable else self.target.python
+        return collect_snapshot(python, lanes, model, None, self.policy.timeout, self.report_progress)
 
-    def _aimed(self, snapshot: Snapshot) -> Snapshot:
-        return target.apply_target(snapshot, target.parse_target(self.asked.target)) if self.asked.target else snapshot
+    def _apply_target(self, snapshot: Snapshot) -> Snapshot:
+        return apply_target(snapshot, parse_target(self.policy.target)) if self.policy.target else snapshot
 
-    def _with_model(self, model: str | None) -> Snapshot:
-        """Return the snapshot with a model as far as files tell; asked of transformers where doctor was."""
-        here = self.snapshot()
+    def _snapshot_with_model(self, model: str | None) -> Snapshot:
+        """Return the snapshot with a model, as doctor collected it, else as its files tell."""
+        snapshot = self.snapshot()
         if model is None:
-            return replace(here, model=Absent("no model was named"))
+            return replace(snapshot, model=Absent("no model was named"))
         if model not in self._models:
-            self._models[model] = replace(here, model=self.inputs.read_model(model))
+            self._models[model] = replace(snapshot, model=self.inputs.read_model(model))
         return self._models[model]
 
-    def _doctor(self) -> Iterator[Report]:
-        for model in self._named():
-            if self._snapshot is None or not self.looked:
-                lanes: tuple[Lane, ...] = ("static",) if self.asked.target else LANES
-                self._snapshot, self.looked = self._take(lanes, model), True
-                aimed = self._snapshot
+    def _run_doctor(self) -> Iterator[Report]:
+        for model in self._model_names():
+            if self._snapshot is None or not self.has_full_snapshot:
+                lanes: tuple[Lane, ...] = ("static",) if self.policy.target else LANES
+                self._snapshot, self.has_full_snapshot = self._collect(lanes, model), True
+                snapshot = self._snapshot
             else:
-                lanes = ("static",) if self.asked.target else ("static", "import")
-                aimed = replace(self._snapshot, model=self._take(lanes, model).model)
+                lanes = ("static",) if self.policy.target else ("static", "import")
+                snapshot = replace(self._snapshot, model=self._collect(lanes, model).model)
             if model is not None:
-                self._models[model] = aimed
-            aimed = self._aimed(aimed)
+                self._models[model] = snapshot
+            snapshot = self._apply_target(snapshot)
             yield engine.run_rules(
-                aimed, needs_of_profile(self.asked.profile, aimed), self.asked.select, self.asked.ignore
+                snapshot, needs_of_profile(self.policy.profile, snapshot), self.policy.select, self.policy.ignore
             )
-        ring = self._ring()
-        if ring is not None and not self.asked.target:
-            self._talked = True
-            yield self._talk(ring)
+        ring = self._make_ring()
+        if ring is not None and not self.policy.target:
+            self._has_checked_communication = True
+            yield self._check_communication(ring)
 
-    def _talk(self, ring: Ring) -> Report:
-        report = check_communication("doctor", self.snapshot(), ring, self.bench, self.say)
-        self._hear(report.findings)
+    def _check_communication(self, ring: Ring) -> Report:
+        report = check_communication("doctor", self.snapshot(), ring, self.target, self.report_progress)
+        self._note_communication_failure(report.findings)
         return report
 
-    def _hear(self, findings: tuple[Finding, ...]) -> None:
-        """Take note of ranks that cannot talk: whatever they compute together would mean nothing."""
-        mute = next((finding for finding in findings if finding.code in ("ATN520", "ATN521")), None)
-        if mute is not None:
-            self._silent = f"{mute.code}: {mute.message}"
+    def _note_communication_failure(self, findings: tuple[Finding, ...]) -> None:
+        """Take note of ranks that cannot communicate: whatever they compute together would mean nothing."""
+        failure = next((finding for finding in findings if finding.code in ("ATN520", "ATN521")), None)
+        if failure is not None:
+            self._communication_failure = f"{failure.code}: {failure.message}"
 
-    def _lint(self) -> Iterator[Report]:
+    def _run_lint(self) -> Iterator[Report]:
         from attncheck.lint import run as lint
 
-        self.say("reading the launch")
-        here = replace(self._aimed(self.snapshot()), model=Absent("the launch names its own"))
-        model = self.asked.models[0] if len(self.asked.models) == 1 else ""
-        version = self.asked.framework_version
-        wanted = lint.Request((), version=version, model=model, select=self.asked.select, ignore=self.asked.ignore)
+        self.report_progress("reading the launch")
+        snapshot = replace(self._apply_target(self.snapshot()), model=Absent("the launch names its own"))
+        model = self.policy.models[0] if len(self.policy.models) == 1 else ""
+        version = self.policy.framework_version
+        base_request = lint.Request(
+            (), version=version, model=model, select=self.policy.select, ignore=self.policy.ignore
+        )
         # The command may be any program; a file that the policy names is meant to start a training.
-        for sources, any_program in ((self.files, False), (self.commands, True)):
+        for sources, any_program in ((self.file_sources, False), (self.command_sources, True)):
             if sources:
-                request = replace(wanted, sources=sources, skip_unknown=any_program)
-                report = lint.run(here, request, self.inputs.read_model, self.inputs.read_file)
+                request = replace(base_request, sources=sources, skip_unknown=any_program)
+                report = lint.run(snapshot, request, self.inputs.read_model, self.inputs.read_file)
                 launches = launches_of(report)
                 self._job = launches[0].job if launches else self._job
                 yield report
-        if self.commands and self._job is None:
+        if self.command_sources and self._job is None:
             raise Unanswered("the command starts no training that attncheck knows")
 
-    def _ring(self) -> Ring | None:
-        if not self.asked.ring_size:
+    def _make_ring(self) -> Ring | None:
+        if not self.policy.ring_size:
             return None
-        return Ring(self.asked.ring_size, communication=not self._talked)
+        return Ring(self.policy.ring_size, checks_communication=not self._has_checked_communication)
 
-    def _rings(self) -> Iterator[Ring]:
-        """Yield the ring to measure on, where one is asked for. Raises `Unanswered` where its ranks cannot talk."""
-        ring = self._ring()
+    def _iter_rings(self) -> Iterator[Ring]:
+        """Yield the ring to measure on, if any. Raises `Unanswered` where its ranks cannot communicate."""
+        ring = self._make_ring()
         if ring is not None:
-            if self._silent:
-                raise Unanswered(f"nothing was computed over ranks: {self._silent}")
+            if self._communication_failure:
+                raise Unanswered(f"nothing was computed over ranks: {self._communication_failure}")
             yield ring
 
-    def _parity(self, rest: float) -> Iterator[Report]:
-        budget = None if rest == float("inf") else rest
-        request = parity.Request(suite=self.asked.suite, budget=budget)
-        for model in self._named():
-            yield parity.run(self._with_model(model), request, self.bench, self.say)
-        for ring in self._rings():
-            yield self._over_ranks(
-                ring_parity.run(self._with_model(self._named()[0]), request, ring, self.bench, self.say)
+    def _run_parity(self, seconds_left: float) -> Iterator[Report]:
+        budget = None if seconds_left == float("inf") else seconds_left
+        request = parity.Request(suite=self.policy.suite, budget=budget)
+        for model in self._model_names():
+            yield parity.run(self._snapshot_with_model(model), request, self.target, self.report_progress)
+        for ring in self._iter_rings():
+            yield self._note_communication(
+                ring_parity.run(
+                    self._snapshot_with_model(self._model_names()[0]), request, ring, self.target, self.report_progress
+                )
             )
 
-    def _over_ranks(self, report: Report) -> Report:
-        """Return a report over ranks, having taken note of how they talked."""
-        self._talked = self._talked or bool(exchanges(report))
-        self._hear(report.findings)
+    def _note_communication(self, report: Report) -> Report:
+        """Return a report over ranks, having taken note of whether they could communicate."""
+        self._has_checked_communication = self._has_checked_communication or bool(list_exchanges(report))
+        self._note_communication_failure(report.findings)
         return report
 
-    def _determinism(self) -> Iterator[Report]:
-        request = determinism.Request(repeats=REPEATS[self.bench.uses_gpu])
-        for model in self._named():
-            yield determinism.run(self._with_model(model), request, self.bench, self.say)
-        for ring in self._rings():
-            yield self._over_ranks(
-                ring_determinism.run(self._with_model(self._named()[0]), request, ring, self.bench, self.say)
+    def _run_determinism(self) -> Iterator[Report]:
+        request = determinism.Request(repeats=REPEATS[self.target.uses_gpu])
+        for model in self._model_names():
+            yield determinism.run(self._snapshot_with_model(model), request, self.target, self.report_progress)
+        for ring in self._iter_rings():
+            yield self._note_communication(
+                ring_determinism.run(
+                    self._snapshot_with_model(self._model_names()[0]), request, ring, self.target, self.report_progress
+                )
             )
 
-    def _smoke(self) -> Iterator[Report]:
-        models = tuple(name for name in self._named() if name is not None)
-        request = run.Request(plan=self.plan(), models=models or run.DEFAULTS, ring=self._ring())
-        run.check(request)
-        yield run.run(self.snapshot(), request, self.bench, self.say)
+    def _run_smoke(self) -> Iterator[Report]:
+        models = tuple(name for name in self._model_names() if name is not None)
+        request = smoke.Request(plan=self.plan(), models=models or smoke.DEFAULT_MODELS, ring=self._make_ring())
+        smoke.validate_request(request)
+        yield smoke.run(self.snapshot(), request, self.target, self.report_progress)
 
-    def _bench(self) -> Iterator[Report]:
-        for model in self._named():
-            yield timing.run(self._with_model(model), bench_shapes.Request(), self.bench, self.say)
-        for ring in self._rings():
-            here = self._with_model(self._named()[0])
-            wanted = ring_bench.Wanted(min_efficiency=self.asked.min_efficiency)
-            asked = ring_bench.request(here, self.bench.uses_gpu, wanted)
-            yield self._over_ranks(ring_bench.run(here, asked, ring, self.bench, self.say))
+    def _run_bench(self) -> Iterator[Report]:
+        for model in self._model_names():
+            yield bench.run(self._snapshot_with_model(model), bench_shapes.Request(), self.target, self.report_progress)
+        for ring in self._iter_rings():
+            snapshot = self._snapshot_with_model(self._model_names()[0])
+            options = ring_bench.Request(min_efficiency=self.policy.min_efficiency)
+            request = ring_bench.choose_workload(snapshot, self.target.uses_gpu, options)
+            yield self._note_communication(ring_bench.run(snapshot, request, ring, self.target, self.report_progress))

@@ -1,4 +1,4 @@
-"""Today, as machines agree on it."""
+"""Today's date, the same on all machines: in UTC."""
 
 from __future__ import annotations
 

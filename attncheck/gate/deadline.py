@@ -1,4 +1,4 @@
-"""A deadline over work that has none of its own: it ends as Ctrl-C would end it, so that no child is left behind."""
+"""A deadline over work that has none of its own: it ends it as Ctrl-C would, so that no child is left behind."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from contextlib import contextmanager
 
 from attncheck.core import interrupts
 
-GRACE = 5.0  # seconds beyond the deadline for work that minds it by itself, and keeps what it has then
-AGAIN = 30.0  # seconds until it is said again to work that did not hear
+GRACE_SECONDS = 5.0  # beyond the deadline, for work that keeps to it by itself and returns what it has by then
+RESEND_SECONDS = 30.0  # until SIGINT is sent again to work that did not end
 
 
 class OutOfTime(Exception):
-    """The deadline came."""
+    """The deadline passed."""
 
 
 @contextmanager
-def deadline(seconds: float) -> Iterator[None]:
+def interrupt_after(seconds: float) -> Iterator[None]:
     """Raise `OutOfTime` from the block after `seconds`; without a bound, and outside the main thread, never.
 
-    The alarm sends SIGINT to ourselves: that is held back where a child is half started, and heard wherever we wait.
+    The alarm sends SIGINT to this process: it is held back while a child is being started, and ends every wait.
     """
     if seconds == float("inf") or threading.current_thread() is not threading.main_thread():
         yield
         return
-    rang: list[int] = []
+    alarms: list[int] = []
 
-    def ring(number: int, frame: object) -> None:
-        rang.append(number)
+    def send_interrupt(number: int, frame: object) -> None:
+        alarms.append(number)
         os.kill(os.getpid(), signal.SIGINT)
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), AGAIN)
+    previous_handler = signal.signal(signal.SIGALRM, send_interrupt)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), RESEND_SECONDS)
     try:
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
     except KeyboardInterrupt:
-        if not rang:
+        if not alarms:
             raise
-        interrupts.forget()  # it was our own
+        interrupts.forget_interrupt()  # it was our own
         raise OutOfTime from None
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous_handler)

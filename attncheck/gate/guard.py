@@ -22,7 +22,7 @@ from attncheck.gate import cache, node_leader
 from attncheck.gate.cache_key import answer_key
 from attncheck.gate.dates import today
 from attncheck.gate.inputs import digest_file, digest_model
-from attncheck.gate.policy import Config
+from attncheck.gate.policy import Policy
 from attncheck.workers.execution import ExecutionTarget
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def find_program(word: str, environ: Mapping[str, str]) -> str:
 
 
 def become(path: str, argv: Sequence[str], environ: Mapping[str, str], ignored: Collection[int] = ()) -> NoReturn:
-    """Become the command. `ignored` are signals that whoever started us had told us to ignore.
+    """Become the command. `ignored` are the signals that were ignored when attncheck was started.
 
     Raises `NotStarted` where the system refuses.
     """
@@ -103,7 +103,7 @@ def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def run(
-    config: Config,
+    policy: Policy,
     target: ExecutionTarget,
     argv: Sequence[str],
     with_progress: WithProgress,
@@ -115,22 +115,22 @@ def run(
     """Become the command `argv`, or return the exit code with which it is refused.
 
     `with_progress(work)` runs `work(report_progress)` with a line of progress. `show(report, refused)` tells people of
-    a refusal; where `always_show`, of a report that lets it pass too. It is called before the node's other ranks hear
-    of it: the first of them that ends has its launcher stop all. `ignored` are signals to leave ignored.
+    a refusal; where `always_show`, of a report that lets it pass too. It is called before the node's other ranks
+    learn of it: the first of them that ends has its launcher stop all. `ignored` are signals to leave ignored.
     """
     environ = dict(os.environ)
     path = find_program(argv[0] if argv else "", environ)
     node = node_leader.node_rank(environ, argv)
     folder = node_leader.rendezvous_folder(environ) if node.launch_id else None
-    config = fit_node(config, node)
+    policy = fit_node(policy, node)
     code: int | None = None
     if not node.leads:
-        seconds = config.budget + node_leader.START_SECONDS if config.budget else node_leader.WAIT_SECONDS
+        seconds = policy.budget + node_leader.START_SECONDS if policy.budget else node_leader.WAIT_SECONDS
         code = node_leader.follow_leader(folder, node, seconds)
         node = replace(node, leads=True)  # where nobody else does
     if code is None:
         with node_leader.lead_node(folder, node) as publish:
-            gated = _GatedCommand(config, target, tuple(argv), environ, use_cache, with_progress)
+            gated = _GatedCommand(policy, target, tuple(argv), environ, use_cache, with_progress)
             with node_leader.hide_rank():
                 code = gated.exit_code()
                 if node.reports and (code or always_show):
@@ -146,14 +146,14 @@ class _GatedCommand:
 
     def __init__(
         self,
-        config: Config,
+        policy: Policy,
         target: ExecutionTarget,
         argv: tuple[str, ...],
         environ: Mapping[str, str],
         use_cache: bool,
         with_progress: WithProgress,
     ) -> None:
-        self._config, self._target, self._argv, self._with_progress = config, target, argv, with_progress
+        self._policy, self._target, self._argv, self._with_progress = policy, target, argv, with_progress
         self._date = today()
         self._folder = cache.cache_folder(environ) if use_cache else None
         self._key = ""
@@ -162,7 +162,7 @@ class _GatedCommand:
     def exit_code(self) -> int:
         """Return the gate's exit code."""
         if self._folder is not None:
-            self._key = answer_key(self._config, self._target, self._argv, self._date)
+            self._key = answer_key(self._policy, self._target, self._argv, self._date)
             answer = cache.read_answer(self._folder, self._key, _is_current)
             if answer is not None:
                 return answer.code
@@ -187,12 +187,12 @@ class _GatedCommand:
         from attncheck.lint import launches
         from attncheck.report import document
 
-        sources = (*gate.policy_sources(self._config), launches.source_from_argv(self._argv))
+        sources = (*gate.read_policy_sources(self._policy), launches.source_from_argv(self._argv))
         inputs = Inputs(sources)
         report: Report = self._with_progress(
-            lambda report_progress: gate.run(self._config, self._target, report_progress, sources, inputs, self._date)
+            lambda report_progress: gate.run(self._policy, self._target, report_progress, sources, inputs, self._date)
         )
-        code = gate.exit_code(report, self._config)
+        code = gate.exit_code(report, self._policy)
         self._report = report = replace(report, exit_code=code)
         if self._folder is not None and code in (CLEAN, FOUND):
             answer = cache.Answer(code, time.time(), inputs.files, inputs.models)
@@ -201,7 +201,7 @@ class _GatedCommand:
 
 
 def _is_current(answer: cache.Answer) -> bool:
-    """Say whether the files and models that an answer read are still what they were."""
+    """Return whether the files and models that an answer read are still what they were."""
     return all(digest_file(path) == digest for path, digest in answer.files.items()) and all(
         digest_model(name) == digest for name, digest in answer.models.items()
     )
@@ -222,7 +222,7 @@ def _refuse(node: node_leader.NodeRank, code: int, argv: Sequence[str]) -> int:
     return code
 
 
-def fit_node(config: Config, node: node_leader.NodeRank) -> Config:
+def fit_node(policy: Policy, node: node_leader.NodeRank) -> Policy:
     """Return the policy as one node of a launch can check it: a ring of as many ranks as it has, at most."""
-    size = min(config.ring_size, node.local_size or config.ring_size)
-    return replace(config, ring_size=size if size > 1 else 0)
+    size = min(policy.ring_size, node.local_size or policy.ring_size)
+    return replace(policy, ring_size=size if size > 1 else 0)

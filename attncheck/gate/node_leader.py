@@ -167,13 +167,13 @@ def follow_leader(folder: Path | None, node: NodeRank, seconds: float) -> int | 
                 if waited > seconds:
                     raise Unanswered(f"the first rank of this node gave no answer within {seconds:g} s")
                 time.sleep(TICK_SECONDS)
-                interrupts.check()
+                interrupts.raise_if_interrupted()
     except OSError as error:
         raise Unanswered(f"the first rank of this node cannot be heard: {error}") from None
 
 
 def _is_locked(lock: IO[bytes]) -> bool:
-    """Say whether the first rank is at work; those who ask do not disturb each other."""
+    """Return whether the first rank holds the lock; the ranks that test it do not exclude each other."""
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -13,18 +13,18 @@ from attncheck.core.errors import BadUsage
 from attncheck.core.findings import Allowance
 from attncheck.core.results.gate import Check
 from attncheck.doctor.profile import PROFILES, Profile
-from attncheck.gate import policy_values as values
+from attncheck.gate import policy_values
 from attncheck.gate.policy_values import FAIL_ON as FAIL_ON
 from attncheck.gate.policy_values import FailOn
 from attncheck.measure.suites import SUITES, Suite
 
-OWN = "attncheck.toml"
-PROJECT = "pyproject.toml"
+POLICY_FILE = "attncheck.toml"
+PYPROJECT_FILE = "pyproject.toml"
 
 
 @dataclass(frozen=True)
-class Config:
-    """What the configuration file says; the command line wins over it. Paths are relative to where we were started."""
+class Policy:
+    """The settings of the policy file, over which the command line wins. Paths are relative to the current folder."""
 
     profile: Profile = "auto"
     fail_on: FailOn = "error"
@@ -33,7 +33,7 @@ class Config:
     timeout: float = 60.0
     plan: Mapping[str, Any] = field(default_factory=dict)  # fields of `Plan`, how the job trains
     allowances: tuple[Allowance, ...] = ()  # the file's `ignore`
-    checks: tuple[Check, ...] = ()  # (): what a gate asks by itself
+    checks: tuple[Check, ...] = ()  # (): the default checks
     models: tuple[str, ...] = ()
     launch: tuple[str, ...] = ()  # files that start or configure the job, for lint
     target: str = ""  # the machine to judge for, where that is not this one
@@ -45,99 +45,101 @@ class Config:
     suite: Suite = "quick"
     device: str = "auto"
     baseline: str = ""  # the file that holds the findings known already
-    file: str = field(default="", compare=False)  # where all this was read; "" where there is no file
+    file: str = field(default="", compare=False)  # that it was read from; "" where there is no file
 
 
-READERS: dict[str, values.Reader] = {
-    "profile": values.choice(PROFILES),
-    "fail-on": values.choice(FAIL_ON),
-    "select": values.codes,
-    "ignore": values.allowances,
-    "timeout": values.seconds,
-    "plan": values.plan,
-    "checks": values.checks,
-    "models": values.words,
-    "launch": values.words,
-    "target": values.word,
-    "framework-version": values.version,
-    "ring-size": values.whole(2, 1024),
-    "budget": values.seconds,
-    "thresholds": values.thresholds,
-    "suite": values.choice(SUITES),
-    "device": values.choice(("auto", "cpu", "cuda")),
-    "baseline": values.word,
+READERS: dict[str, policy_values.Reader] = {
+    "profile": policy_values.choice_reader(PROFILES),
+    "fail-on": policy_values.choice_reader(FAIL_ON),
+    "select": policy_values.read_codes,
+    "ignore": policy_values.read_allowances,
+    "timeout": policy_values.read_seconds,
+    "plan": policy_values.read_plan,
+    "checks": policy_values.read_checks,
+    "models": policy_values.read_strings,
+    "launch": policy_values.read_strings,
+    "target": policy_values.read_string,
+    "framework-version": policy_values.read_version,
+    "ring-size": policy_values.integer_reader(2, 1024),
+    "budget": policy_values.read_seconds,
+    "thresholds": policy_values.read_thresholds,
+    "suite": policy_values.choice_reader(SUITES),
+    "device": policy_values.choice_reader(("auto", "cpu", "cuda")),
+    "baseline": policy_values.read_string,
 }
 
 
-def load(folder: Path) -> Config:
-    """Return the configuration nearest to `folder`, upwards. Raises `BadUsage` naming the file and the key."""
+def load_policy(folder: Path) -> Policy:
+    """Return the policy nearest to `folder`, upwards. Raises `BadUsage` naming the file and the key."""
     for candidate in (folder, *folder.parents):
-        own = candidate / OWN
-        if own.is_file():
-            return _placed(parse(_read(own), own.name), candidate, folder)
-        project = candidate / PROJECT
-        if project.is_file():
-            table = _read(project).get("tool", {})
+        policy_file = candidate / POLICY_FILE
+        if policy_file.is_file():
+            return _relocate_paths(parse_policy(_read_toml(policy_file), policy_file.name), candidate, folder)
+        pyproject = candidate / PYPROJECT_FILE
+        if pyproject.is_file():
+            table = _read_toml(pyproject).get("tool", {})
             if isinstance(table, dict) and "attncheck" in table:
-                return _placed(parse(table["attncheck"], f"{project.name} [tool.attncheck]"), candidate, folder)
-    return Config()
+                return _relocate_paths(
+                    parse_policy(table["attncheck"], f"{pyproject.name} [tool.attncheck]"), candidate, folder
+                )
+    return Policy()
 
 
-def parse(table: object, where: str) -> Config:
-    """Return the `Config` written in a table. Raises `BadUsage` naming the key and the nearest right one."""
+def parse_policy(table: object, file: str) -> Policy:
+    """Return the `Policy` in a table of `file`. Raises `BadUsage` naming the key and the nearest right one."""
     if not isinstance(table, dict):
-        raise BadUsage(f"{where}: expected a table")
-    found: dict[str, Any] = {}
+        raise BadUsage(f"{file}: expected a table")
+    fields: dict[str, Any] = {}
     for key, value in table.items():
         if key not in READERS:
-            raise BadUsage(f"{where}: unknown key {key!r}{_hint(key)}")
+            raise BadUsage(f"{file}: unknown key {key!r}{_suggest_key(key)}")
         try:
-            read = READERS[key](value)
+            parsed = READERS[key](value)
         except ValueError as error:
-            raise BadUsage(f"{where}: {key}: {error}") from None
+            raise BadUsage(f"{file}: {key}: {error}") from None
         if key == "thresholds":
-            found.update(read)
+            fields.update(parsed)
         else:
-            found["allowances" if key == "ignore" else key.replace("-", "_")] = read
-    return Config(**found, file=where)
+            fields["allowances" if key == "ignore" else key.replace("-", "_")] = parsed
+    return Policy(**fields, file=file)
 
 
-def over(base: Config, options: Mapping[str, object]) -> Config:
-    """Return `base` with options on top, by the file's keys; None and [] were not said. Raises `BadUsage`."""
-    found: dict[str, Any] = {}
+def override_policy(base: Policy, options: Mapping[str, object]) -> Policy:
+    """Return `base` overridden by options, by the file's keys; None and [] mean not given. Raises `BadUsage`."""
+    overrides: dict[str, Any] = {}
     for key, value in options.items():
         if value is None or value == []:
             continue
         try:
-            if key in values.THRESHOLDS:
-                found.update(values.thresholds({key: value}))
+            if key in policy_values.THRESHOLDS:
+                overrides.update(policy_values.read_thresholds({key: value}))
             else:
-                found[key.replace("-", "_")] = READERS[key](value)
+                overrides[key.replace("-", "_")] = READERS[key](value)
         except ValueError as error:
             raise BadUsage(f"--{key.replace('models', 'model')}: {error}") from None
-    return replace(base, **found)
+    return replace(base, **overrides)
 
 
-def _hint(key: str) -> str:
-    if key.replace("_", "-") in values.THRESHOLDS:
+def _suggest_key(key: str) -> str:
+    if key.replace("_", "-") in policy_values.THRESHOLDS:
         return f"; {key.replace('_', '-')!r} belongs into the table thresholds"
-    return values.nearest(key, READERS, "known keys: ")
+    return policy_values.suggest_nearest(key, READERS, "known keys: ")
 
 
-def _placed(config: Config, folder: Path, here: Path) -> Config:
-    """Return the configuration with the paths of a file further up as they are seen from `here`."""
-    if folder == here:
-        return config
+def _relocate_paths(policy: Policy, folder: Path, start: Path) -> Policy:
+    """Return the policy of a file in `folder` with its paths relative to `start`, a folder below it."""
+    if folder == start:
+        return policy
 
-    def seen(path: str) -> str:
-        return path if os.path.isabs(path) else os.path.relpath(folder / path, here)
+    def relocate(path: str) -> str:
+        return path if os.path.isabs(path) else os.path.relpath(folder / path, start)
 
-    models = tuple(seen(model) if (folder / model).exists() else model for model in config.models)
-    launch = tuple(seen(path) for path in config.launch)
-    return replace(config, models=models, launch=launch, baseline=config.baseline and seen(config.baseline))
+    models = tuple(relocate(model) if (folder / model).exists() else model for model in policy.models)
+    launch = tuple(relocate(path) for path in policy.launch)
+    return replace(policy, models=models, launch=launch, baseline=policy.baseline and relocate(policy.baseline))
 
 
-def read_text(text: str, name: str) -> dict[str, Any]:
+def parse_toml(text: str, name: str) -> dict[str, Any]:
     """Return the table that a TOML document holds. Raises `BadUsage` naming the file."""
     if sys.version_info >= (3, 11):
         import tomllib
@@ -149,8 +151,8 @@ def read_text(text: str, name: str) -> dict[str, Any]:
         raise BadUsage(f"cannot read {name}: {error}") from None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return read_text(path.read_text(encoding="utf-8"), path.name)
+        return parse_toml(path.read_text(encoding="utf-8"), path.name)
     except (OSError, ValueError) as error:
         raise BadUsage(f"cannot read {path.name}: {error}") from None

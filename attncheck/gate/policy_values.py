@@ -1,4 +1,4 @@
-"""Reads the values of the configuration file, each by what its key wants; a wrong one raises `ValueError`."""
+"""Readers of the policy file's values, one for each kind of value; a wrong value raises `ValueError`."""
 
 from __future__ import annotations
 
@@ -20,51 +20,51 @@ Reader = Callable[[object], Any]
 THRESHOLDS = {"min-efficiency": "min_efficiency", "max-error": "max_error"}
 
 
-def nearest(key: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return the end of a message about an unknown key: the nearest right one, else all of them."""
-    near = difflib.get_close_matches(key, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; {otherwise}{', '.join(known)}"
+def suggest_nearest(key: str, known_keys: Iterable[str], default_prefix: str = "") -> str:
+    """Return the end of a message about an unknown key: the nearest known one, else all known keys."""
+    matches = difflib.get_close_matches(key, known_keys, n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else f"; {default_prefix}{', '.join(known_keys)}"
 
 
-def choice(choices: tuple[str, ...]) -> Reader:
+def choice_reader(choices: tuple[str, ...]) -> Reader:
     """Return a reader of one of `choices`."""
 
-    def reader(value: object) -> str:
+    def read_choice(value: object) -> str:
         if not isinstance(value, str) or value not in choices:
             raise ValueError(f"{value!r} is not one of {', '.join(choices)}")
         return value
 
-    return reader
+    return read_choice
 
 
-def whole(least: int, most: int) -> Reader:
+def integer_reader(minimum: int, maximum: int) -> Reader:
     """Return a reader of a whole number within bounds."""
 
-    def reader(value: object) -> int:
-        if type(value) is not int or not least <= value <= most:
-            raise ValueError(f"{value!r} is not a whole number from {least} to {most}")
+    def read_integer(value: object) -> int:
+        if type(value) is not int or not minimum <= value <= maximum:
+            raise ValueError(f"{value!r} is not a whole number from {minimum} to {maximum}")
         return value
 
-    return reader
+    return read_integer
 
 
-def word(value: object) -> str:
-    """Return a string that says something."""
+def read_string(value: object) -> str:
+    """Return a string that is not blank."""
     if not isinstance(value, str) or not value.strip() or "\0" in value:
         raise ValueError(f"{value!r} is not a name: expected a string")
     return value
 
 
-def words(value: object) -> tuple[str, ...]:
-    """Return an array of strings."""
+def read_strings(value: object) -> tuple[str, ...]:
+    """Return an array of strings that are not blank."""
     if not isinstance(value, list):
         raise ValueError(
             f"expected an array of strings: [{value!r}]" if isinstance(value, str) else "expected an array"
         )
-    return tuple(word(item) for item in value)
+    return tuple(read_string(item) for item in value)
 
 
-def version(value: object) -> str:
+def read_version(value: object) -> str:
     """Return the version of a package, as a string: 0.10 would be 0.1 as a number."""
     try:
         if not isinstance(value, str):
@@ -74,71 +74,73 @@ def version(value: object) -> str:
         raise ValueError(f"{value!r} is not a version") from None
 
 
-def codes(value: object) -> tuple[str, ...]:
+def read_codes(value: object) -> tuple[str, ...]:
     """Return an array of rule codes or prefixes."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ValueError("expected an array of rule codes or prefixes")
     return tuple(item.strip().upper() for item in value)
 
 
-def checks(value: object) -> tuple[Check, ...]:
+def read_checks(value: object) -> tuple[Check, ...]:
     """Return the checks of a gate, each once, in the order in which they run."""
     if not isinstance(value, list) or not value:
         raise ValueError(f"expected an array of checks: {', '.join(CHECKS)}")
     for item in value:
         if item not in CHECKS:
-            raise ValueError(f"{item!r} is no check{nearest(str(item), CHECKS)}")
+            raise ValueError(f"{item!r} is no check{suggest_nearest(str(item), CHECKS)}")
     return tuple(check for check in CHECKS if check in value)
 
 
-def seconds(value: object) -> float:
+def read_seconds(value: object) -> float:
     """Return a number of seconds, less than a day."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 86400:
         raise ValueError(f"{value!r} is not a number of seconds")
     return float(value)
 
 
-def thresholds(value: object) -> dict[str, float]:
-    """Return a table of thresholds, each a share above 0 and up to 1, by the names of `Config`'s fields."""
+def read_thresholds(value: object) -> dict[str, float]:
+    """Return a table of thresholds, each a share above 0 and up to 1, by the names of `Policy`'s fields."""
     if not isinstance(value, dict):
         raise ValueError(f"expected a table of {' and '.join(THRESHOLDS)}")
     for key, number in value.items():
         if key not in THRESHOLDS:
-            raise ValueError(f"unknown key {key!r}{nearest(key, THRESHOLDS)}")
+            raise ValueError(f"unknown key {key!r}{suggest_nearest(key, THRESHOLDS)}")
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number <= 1:
             raise ValueError(f"{key}: {number!r} is not a number above 0 and up to 1")
     return {THRESHOLDS[key]: float(number) for key, number in value.items()}
 
 
-def allowances(value: object) -> tuple[Allowance, ...]:
-    """Return what is let pass, each with its reason and its last day."""
+def read_allowances(value: object) -> tuple[Allowance, ...]:
+    """Return the allowances: what is let pass, each with its reason and its last day."""
     if not isinstance(value, list):
-        raise ValueError(f"expected an array of tables such as {_example('ATN140')}")
-    return tuple(_allowance(item) for item in value)
+        raise ValueError(f"expected an array of tables such as {_format_example('ATN140')}")
+    return tuple(_read_allowance(item) for item in value)
 
 
-def _allowance(value: object) -> Allowance:
+def _read_allowance(value: object) -> Allowance:
     if isinstance(value, str):
-        raise ValueError(f"{value!r} lacks a reason and a date; write {_example(value)}")
+        raise ValueError(f"{value!r} lacks a reason and a date; write {_format_example(value)}")
     if not isinstance(value, dict):
-        raise ValueError(f"{value!r} is not a table such as {_example('ATN140')}")
-    wanted = ("code", "reason", "until")
+        raise ValueError(f"{value!r} is not a table such as {_format_example('ATN140')}")
+    keys = ("code", "reason", "until")
     for key in value:
-        if key not in wanted:
-            raise ValueError(f"unknown key {key!r}{nearest(str(key), wanted)}")
-    for key in wanted:
+        if key not in keys:
+            raise ValueError(f"unknown key {key!r}{suggest_nearest(str(key), keys)}")
+    for key in keys:
         if key not in value:
-            named = value.get("code", "ATN140")
-            raise ValueError(f"{f'{named}: ' if key != 'code' else ''}{key} is missing; write {_example(named)}")
+            example_code = value.get("code", "ATN140")
+            raise ValueError(
+                f"{f'{example_code}: ' if key != 'code' else ''}{key} is missing; write {_format_example(example_code)}"
+            )
     code, reason = value["code"], value["reason"]
     if not isinstance(code, str) or not code.strip():
         raise ValueError(f"code: {code!r} is not a rule's code or the beginning of one")
     if not isinstance(reason, str) or not reason.strip():
         raise ValueError(f"{code}: reason: {reason!r} says nothing")
-    return Allowance(code.strip().upper(), reason.strip(), _date(code, value["until"]))
+    return Allowance(code.strip().upper(), reason.strip(), _read_date(code, value["until"]))
 
 
-def _date(code: str, value: object) -> str:
+def _read_date(code: str, value: object) -> str:
     if type(value) is datetime.date:  # TOML has dates of its own
         return value.isoformat()
     try:
@@ -146,35 +148,37 @@ def _date(code: str, value: object) -> str:
             raise ValueError
         return datetime.date.fromisoformat(value).isoformat()
     except ValueError:
-        raise ValueError(f"{code}: until: {value!s} is not a date such as {_soon()}") from None
+        raise ValueError(f"{code}: until: {value!s} is not a date such as {_example_date()}") from None
 
 
-def _example(code: object) -> str:
-    return f'{{code = "{code}", reason = "why it may pass", until = "{_soon()}"}}'
+def _format_example(code: object) -> str:
+    return f'{{code = "{code}", reason = "why it may pass", until = "{_example_date()}"}}'
 
 
-def _soon() -> str:
+def _example_date() -> str:
     return (datetime.datetime.now(datetime.timezone.utc).date() + datetime.timedelta(days=90)).isoformat()
 
 
-def plan(value: object) -> dict[str, Any]:
-    """Return a table of a plan's fields."""
+def read_plan(value: object) -> dict[str, Any]:
+    """Return a table of settings of a plan, by the names of the fields of `Plan`."""
     if not isinstance(value, dict):
         raise ValueError("expected a table")
-    blank = Plan()
-    left_out = ("environ", "shims", "ring_size", "seed")
-    known = {f.name.replace("_", "-"): f.name for f in fields(Plan) if f.name not in left_out}
-    found = {}
+    default_plan = Plan()
+    excluded = ("environ", "shims", "ring_size", "seed")
+    field_names = {f.name.replace("_", "-"): f.name for f in fields(Plan) if f.name not in excluded}
+    plan_fields = {}
     for key, item in value.items():
-        if key not in known:
-            raise ValueError(f"unknown key {key!r}{nearest(key, known)}")
-        name = known[key]
-        wanted = type(getattr(blank, name))
-        if not isinstance(item, (int, float) if wanted is float else wanted) or (wanted is not bool and item is True):
-            raise ValueError(f"{key}: {item!r} is not a {wanted.__name__}")
+        if key not in field_names:
+            raise ValueError(f"unknown key {key!r}{suggest_nearest(key, field_names)}")
+        name = field_names[key]
+        expected_type = type(getattr(default_plan, name))
+        if not isinstance(item, (int, float) if expected_type is float else expected_type) or (
+            expected_type is not bool and item is True
+        ):
+            raise ValueError(f"{key}: {item!r} is not a {expected_type.__name__}")
         if name in CHOICES and item not in CHOICES[name]:
             raise ValueError(f"{key}: {item!r} is not one of {', '.join(CHOICES[name])}")
-        if wanted is int and item < 1:
+        if expected_type is int and item < 1:
             raise ValueError(f"{key}: {item!r} is not 1 or more")
-        found[name] = item
-    return found
+        plan_fields[name] = item
+    return plan_fields

@@ -1,7 +1,7 @@
-"""Runs the checks that a policy asks, in order and within a budget, and joins what they say in one report.
+"""Runs the checks of a policy, in order and within a budget, and merges their reports into one.
 
-A check is left out where what came before makes its answer mean nothing, and where no time is left; whatever has been
-answered by then is kept, also over Ctrl-C.
+A check is left out where earlier findings make its answer mean nothing, and where no time is left; the reports that
+there are by then are kept, also after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -16,208 +16,223 @@ from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Finding
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.plan import Plan
-from attncheck.core.report import Report, merge
+from attncheck.core.report import Report, merge_reports
 from attncheck.core.results.gate import CHECKS, Check, GateSection, Outcome, Stage
 from attncheck.core.snapshot import NOT_ASKED, Snapshot
-from attncheck.gate import apply, baseline, deadline
-from attncheck.gate import checks as asking
+from attncheck.gate import apply, baseline, checks, deadline
 from attncheck.gate.dates import today
 from attncheck.gate.inputs import Inputs
-from attncheck.gate.policy import Config
+from attncheck.gate.policy import Policy
 from attncheck.workers.execution import ExecutionTarget
 
-DEFAULT: tuple[Check, ...] = ("doctor", "lint", "parity")
-STATIC: tuple[Check, ...] = ("doctor", "lint")  # these judge; the others measure
+DEFAULT_CHECKS: tuple[Check, ...] = ("doctor", "lint", "parity")
+STATIC_CHECKS: tuple[Check, ...] = ("doctor", "lint")  # these judge; the others measure
 INTERRUPTED = "interrupted"
-LATE = "no time was left of the budget"
-CUT = "the budget ended while it ran"
-Say = Callable[[str], None]
+BUDGET_SPENT = "no time was left of the budget"
+CUT_BY_BUDGET = "the budget ended while it ran"
 
 
 def run(
-    asked: Config,
-    bench: ExecutionTarget,
-    say: Say,
+    policy: Policy,
+    target: ExecutionTarget,
+    report_progress: Callable[[str], None],
     sources: Sequence[Source] | None = None,
     inputs: Inputs | None = None,
     date: str = "",
 ) -> Report:
-    """Return the report of the checks in `asked`. `sources` are what to lint, by itself the files that `asked` names.
+    """Return the report of the checks of `policy`. `sources` are what to lint, by default the launch files of `policy`.
 
-    `inputs` remembers the files that were read. Raises `BadUsage` for a policy that cannot be asked.
+    `inputs` remembers the files that were read. Raises `BadUsage` for a policy that cannot be run.
     """
-    sources = policy_sources(asked) if sources is None else sources
-    check_policy(asked, bool(sources))
-    return _Gate(asked, bench, say, sources, inputs or Inputs(sources), date or today()).run()
+    sources = read_policy_sources(policy) if sources is None else sources
+    check_policy(policy, bool(sources))
+    return _GateRun(policy, target, report_progress, sources, inputs or Inputs(sources), date or today()).run()
 
 
-def policy_sources(asked: Config) -> tuple[Source, ...]:
+def read_policy_sources(policy: Policy) -> tuple[Source, ...]:
     """Return the launch files that the policy names. Raises `BadUsage` for one that cannot be read."""
-    if not asked.launch:
+    if not policy.launch:
         return ()
     from attncheck.lint import launches
 
-    if "-" in asked.launch:  # it may be the command's, which is not ours to read
+    if "-" in policy.launch:  # it may be the command's, which is not ours to read
         raise BadUsage("launch: '-' is standard input; name a file")
-    return tuple(launches.read_source(path) for path in dict.fromkeys(asked.launch))
+    return tuple(launches.read_source(path) for path in dict.fromkeys(policy.launch))
 
 
-def check_policy(asked: Config, lintable: bool) -> None:
-    """Raise `BadUsage` for what a gate cannot do: codes that no rule has, a launch to lint and none named."""
-    apply.check(asked)
-    if "lint" in asked.checks and not lintable:
+def check_policy(policy: Policy, has_sources: bool) -> None:
+    """Raise `BadUsage` for what a gate cannot do: codes that no rule has, lint without a launch to lint."""
+    apply.check_policy_codes(policy)
+    if "lint" in policy.checks and not has_sources:
         raise BadUsage(
-            f"{asked.file + ': ' if asked.file else ''}lint is asked for, and `launch` names no file to lint"
+            f"{policy.file + ': ' if policy.file else ''}lint is asked for, and `launch` names no file to lint"
         )
-    if asked.min_efficiency and not asked.ring_size:
+    if policy.min_efficiency and not policy.ring_size:
         raise BadUsage("min-efficiency is that of a ring: say ring-size too")
-    if asked.target:
-        from attncheck.doctor import target
+    if policy.target:
+        from attncheck.doctor.target import parse_target
 
-        target.parse_target(asked.target)
-    if asked.baseline:
-        baseline.load(asked.baseline)
+        parse_target(policy.target)
+    if policy.baseline:
+        baseline.load_baseline(policy.baseline)
 
 
-def checks(asked: Config, sources: Sequence[Source]) -> tuple[Check, ...]:
-    """Return what to run: what the policy names, and lint of a command; else doctor, lint of what there is, parity.
+def select_checks(policy: Policy, sources: Sequence[Source]) -> tuple[Check, ...]:
+    """Return the checks to run: the policy's, and lint of a command; else doctor, lint of the sources if any, parity.
 
     A target is another machine: nothing is measured for it unless the policy says so.
     """
-    chosen = {*(asked.checks or (STATIC if asked.target else DEFAULT))}
+    selected = {*(policy.checks or (STATIC_CHECKS if policy.target else DEFAULT_CHECKS))}
     if any(source.name == COMMAND for source in sources):
-        chosen.add("lint")
-    return tuple(check for check in CHECKS if check in chosen and (check != "lint" or sources))
+        selected.add("lint")
+    return tuple(check for check in CHECKS if check in selected and (check != "lint" or sources))
 
 
-def exit_code(report: Report, asked: Config) -> int:
+def exit_code(report: Report, policy: Policy) -> int:
     """Return 1 for a finding that the policy fails on, else 3 for a check that gave no answer, else 0.
 
-    A launch that no framework of ours reads is an answer where the policy does not ask for lint by name.
+    A launch that no framework recognises counts as an answer where the policy does not name lint.
     """
-    if report.fails(asked.fail_on):
+    if report.fails(policy.fail_on):
         return FOUND
-    questions = [question for section in report.sections.values() for question in section.unanswered]
-    if any(question.reason == INTERRUPTED for question in questions):
+    unanswered = [question for section in report.sections.values() for question in section.unanswered]
+    if any(question.reason == INTERRUPTED for question in unanswered):
         return Interrupted.exit_code
-    if any(question.name in asked.checks or question.name != "lint" for question in questions):
+    if any(question.name in policy.checks or question.name != "lint" for question in unanswered):
         return UNANSWERED
     return CLEAN
 
 
-def barrier(check: Check, asked: Config, snapshot: Snapshot, findings: tuple[Finding, ...], plan: Plan) -> str:
-    """Return why `check` would mean nothing after all this, naming the finding; "" where it means something.
+def find_blocking_reason(
+    check: Check, policy: Policy, snapshot: Snapshot, findings: tuple[Finding, ...], plan: Plan
+) -> str:
+    """Return why the result of `check` would mean nothing after these findings, naming one; "" where it would not.
 
     doctor and lint judge, and are never stopped. Nothing can be measured where torch is missing or does not import,
     nor where the policy asks for a GPU and none is visible. smoke trains under the plan's own implementation: where
-    that package does not import, or transformers does not, it would only say so again. No other finding stops
-    anything, and none of lint's does: parity is a question about the machine.
+    that package does not import, or transformers does not, it would only repeat that. No other finding stops
+    anything, and none of lint's does: parity is about the machine.
     """
-    if check in STATIC:
+    if check in STATIC_CHECKS:
         return ""
-    if isinstance(snapshot.torch, Absent) or _broken(snapshot, "torch"):
-        return _named(findings, TORCH, "torch cannot be imported")
-    if asked.device == "cuda" and _no_gpu(snapshot):
-        return _named(findings, GPU, "the policy asks for a GPU, and none is visible here")
+    if isinstance(snapshot.torch, Absent) or _import_failed(snapshot, "torch"):
+        return _describe_first(findings, TORCH_CODES, "torch cannot be imported")
+    if policy.device == "cuda" and _lacks_visible_gpu(snapshot):
+        return _describe_first(findings, GPU_CODES, "the policy asks for a GPU, and none is visible here")
     if check == "smoke":
-        if _broken(snapshot, "transformers"):
-            return _named(findings, ("ATN154", "ATN155"), "transformers cannot be imported")
-        if plan.attn_implementation == "flash_attention_2" and _broken(snapshot, "flash_attn"):
-            return _named(findings, FLASH, "flash-attn cannot be imported, and the plan trains with it")
+        if _import_failed(snapshot, "transformers"):
+            return _describe_first(findings, ("ATN154", "ATN155"), "transformers cannot be imported")
+        if plan.attn_implementation == "flash_attention_2" and _import_failed(snapshot, "flash_attn"):
+            return _describe_first(
+                findings, FLASH_ATTN_CODES, "flash-attn cannot be imported, and the plan trains with it"
+            )
     return ""
 
 
-TORCH = ("ATN101", "ATN102", "ATN103")
-GPU = ("ATN205", "ATN213", "ATN203", "ATN202", "ATN204")
-FLASH = ("ATN104", "ATN105", "ATN106", "ATN107", "ATN108")
+TORCH_CODES = ("ATN101", "ATN102", "ATN103")
+GPU_CODES = ("ATN205", "ATN213", "ATN203", "ATN202", "ATN204")
+FLASH_ATTN_CODES = ("ATN104", "ATN105", "ATN106", "ATN107", "ATN108")
 
 
-def _named(findings: tuple[Finding, ...], codes: tuple[str, ...], otherwise: str) -> str:
-    found = next((finding for code in codes for finding in findings if finding.code == code), None)
-    return f"{found.code}: {found.message}" if found is not None else otherwise
+def _describe_first(findings: tuple[Finding, ...], codes: tuple[str, ...], default: str) -> str:
+    match = next((finding for code in codes for finding in findings if finding.code == code), None)
+    return f"{match.code}: {match.message}" if match is not None else default
 
 
-def _broken(snapshot: Snapshot, module: str) -> bool:
-    """Say whether importing a module was tried and failed."""
-    found = snapshot.imported(module)
-    return isinstance(found, Known) and found.value.outcome in ("raised", "died", "hung")
+def _import_failed(snapshot: Snapshot, module: str) -> bool:
+    """Return whether importing a module was tried and failed."""
+    outcome = snapshot.imported(module)
+    return isinstance(outcome, Known) and outcome.value.outcome in ("raised", "died", "hung")
 
 
-def _no_gpu(snapshot: Snapshot) -> bool:
+def _lacks_visible_gpu(snapshot: Snapshot) -> bool:
     if isinstance(snapshot.devices, Absent) and snapshot.devices.reason == NOT_ASKED:
         return False
     return not isinstance(snapshot.devices, Known) or not snapshot.visible_devices()
 
 
-class _Gate:
-    """One run of a gate: what has been answered so far, and what is left to ask."""
+class _GateRun:
+    """One run of a gate: the reports and stages so far, and the checks that are left."""
 
     def __init__(
-        self, asked: Config, bench: ExecutionTarget, say: Say, sources: Sequence[Source], inputs: Inputs, date: str
+        self,
+        policy: Policy,
+        target: ExecutionTarget,
+        report_progress: Callable[[str], None],
+        sources: Sequence[Source],
+        inputs: Inputs,
+        date: str,
     ) -> None:
-        self.asked, self.say, self.date = asked, say, date
-        self.began = time.monotonic()
-        self.ask = asking.Asking(asked, bench, say, sources, inputs)
-        self.chosen = checks(asked, sources)
+        self.policy, self.report_progress, self.date = policy, report_progress, date
+        self.started_at = time.monotonic()
+        self.runner = checks.CheckRunner(policy, target, report_progress, sources, inputs)
+        self.checks = select_checks(policy, sources)
         self.reports: list[Report] = []
         self.stages: list[Stage] = []
 
     def run(self) -> Report:
-        stopped = ""
-        for check in self.chosen:
-            rest = self._rest()
-            because = stopped or (LATE if rest <= 0 else "") or self._barrier(check)
-            if because:
-                self.stages.append(Stage(check, "left out", 0.0, because))
+        stop_reason = ""
+        for check in self.checks:
+            seconds_left = self._seconds_left()
+            reason = stop_reason or (BUDGET_SPENT if seconds_left <= 0 else "") or self._find_blocking_reason(check)
+            if reason:
+                self.stages.append(Stage(check, "left out", 0.0, reason))
             else:
-                stopped = self._stage(check, rest)
-        return self._report()
+                stop_reason = self._run_stage(check, seconds_left)
+        return self._make_report()
 
-    def _rest(self) -> float:
-        return self.asked.budget - (time.monotonic() - self.began) if self.asked.budget else float("inf")
+    def _seconds_left(self) -> float:
+        return self.policy.budget - (time.monotonic() - self.started_at) if self.policy.budget else float("inf")
 
-    def _barrier(self, check: Check) -> str:
-        found = tuple(finding for report in self.reports for finding in report.findings)
-        if not self.ask.looked:
+    def _find_blocking_reason(self, check: Check) -> str:
+        findings = tuple(finding for report in self.reports for finding in report.findings)
+        if not self.runner.has_full_snapshot:
             return ""
-        return barrier(check, self.asked, self.ask.snapshot(), found, self.ask.plan())
+        return find_blocking_reason(check, self.policy, self.runner.snapshot(), findings, self.runner.plan())
 
-    def _stage(self, check: Check, rest: float) -> str:
-        """Run one check; return why nothing can come after it, "" where it can."""
-        began = time.monotonic()
+    def _run_stage(self, check: Check, seconds_left: float) -> str:
+        """Run one check; return why no check can come after it, "" where one can."""
+        started_at = time.monotonic()
         collected: list[Report] = []
-        because, stopped = "", ""
+        reason, stop_reason = "", ""
         try:
-            with deadline.deadline(rest + (deadline.GRACE if check == "parity" else 0.0)):
-                for report in self.ask.reports(check, rest):
+            with deadline.interrupt_after(seconds_left + (deadline.GRACE_SECONDS if check == "parity" else 0.0)):
+                for report in self.runner.run(check, seconds_left):
                     collected.append(report)
         except deadline.OutOfTime:
-            because = CUT
+            reason = CUT_BY_BUDGET
         except KeyboardInterrupt:
-            because = stopped = INTERRUPTED
+            reason = stop_reason = INTERRUPTED
         except Unanswered as error:
-            because = str(error)
+            reason = str(error)
         except BadUsage as error:
             if not self.reports and not collected:
                 raise
-            because = str(error)
+            reason = str(error)
         self.reports += collected
-        late = sum(report.device.not_reached for report in collected)
-        because = because or (f"{late} case{'s' * (late != 1)} not reached within the budget" if late else "")
-        outcome: Outcome = "unanswered" if because else "found" if self._finds(collected) else "clean"
-        answers: Counter[str] = Counter(verdict.answer for report in collected for verdict in report.verdicts)
-        self.stages.append(Stage(check, outcome, round(time.monotonic() - began, 3), because, answers))
-        return stopped
+        not_reached = sum(report.device.not_reached for report in collected)
+        reason = reason or (
+            f"{not_reached} case{'s' * (not_reached != 1)} not reached within the budget" if not_reached else ""
+        )
+        outcome: Outcome = "unanswered" if reason else "found" if self._has_findings(collected) else "clean"
+        answer_counts: Counter[str] = Counter(verdict.answer for report in collected for verdict in report.verdicts)
+        self.stages.append(Stage(check, outcome, round(time.monotonic() - started_at, 3), reason, answer_counts))
+        return stop_reason
 
-    def _finds(self, collected: list[Report]) -> bool:
-        """Say whether anything was found that the policy and the baseline do not let pass."""
-        live = tuple(one for one in self.asked.allowances if one.until >= self.date)
-        return any(self._settled(report, replace(self.asked, allowances=live)).findings for report in collected)
+    def _has_findings(self, collected: list[Report]) -> bool:
+        """Return whether there is a finding that neither the policy nor the baseline lets pass."""
+        valid_allowances = tuple(allowance for allowance in self.policy.allowances if allowance.until >= self.date)
+        return any(
+            self._apply_policy(report, replace(self.policy, allowances=valid_allowances)).findings
+            for report in collected
+        )
 
-    def _settled(self, report: Report, asked: Config) -> Report:
-        judged = apply.applied(report, asked, self.date)
-        return baseline.applied(judged, asked.baseline) if asked.baseline else judged
+    def _apply_policy(self, report: Report, policy: Policy) -> Report:
+        judged = apply.apply_policy(report, policy, self.date)
+        return baseline.apply_baseline(judged, policy.baseline) if policy.baseline else judged
 
-    def _report(self) -> Report:
-        own = Report("gate", self.ask.seen(), sections={"gate": GateSection(tuple(self.stages))})
-        return self._settled(merge("gate", own.snapshot, (own, *self.reports)), self.asked)
+    def _make_report(self) -> Report:
+        gate_report = Report("gate", self.runner.report_snapshot(), sections={"gate": GateSection(tuple(self.stages))})
+        return self._apply_policy(
+            merge_reports("gate", gate_report.snapshot, (gate_report, *self.reports)), self.policy
+        )

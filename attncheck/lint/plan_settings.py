@@ -1,4 +1,4 @@
-"""A plan as the user pastes it, in the words of each framework. No torch here."""
+"""A plan as settings to paste, in the option names of each framework. No torch here."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from attncheck.lint import frameworks
 from attncheck.lint.fields.plan_writing import make_version_check
 
 
-def settings(plan: Plan, framework: str, version: str = "") -> str:
-    """Return the settings of `plan` in the words of a framework, ready to paste; "" is its newest known version.
+def format_plan_settings(plan: Plan, framework: str, version: str = "") -> str:
+    """Return the settings of `plan` in the option names of a framework, ready to paste; "" is its newest known version.
 
     Raises `BadUsage` for a framework that is not known.
     """
-    known = {each.name: each for each in frameworks.load()}
-    if framework not in known:
-        raise BadUsage(f"settings are known for {', '.join(known)}; not for {framework}")
-    return "\n".join(known[framework].plan(plan, make_version_check(version)))
+    framework_by_name = {known.name: known for known in frameworks.load()}
+    if framework not in framework_by_name:
+        raise BadUsage(f"settings are known for {', '.join(framework_by_name)}; not for {framework}")
+    return "\n".join(framework_by_name[framework].plan(plan, make_version_check(version)))

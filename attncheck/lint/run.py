@@ -1,8 +1,8 @@
 """`attncheck lint`: what a launch will really do here, what is wrong with it, and the corrected launch.
 
 A launch is read (attncheck.lint.launches), a framework turns it into a job, the rules judge it together with the
-machine, the versions and the model, and the settings that fixes ask for are written back. The corrected text is then
-read and judged again: a fix is called proven where its finding is gone.
+machine, the versions and the model, and the settings of fixes are written back. The corrected text is then read and
+judged again: a fix is called proven where its finding is gone.
 """
 
 from __future__ import annotations
@@ -17,38 +17,37 @@ from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND, Edit, Launch, Source, Word
 from attncheck.core.model import Model
-from attncheck.core.report import Report, merge
+from attncheck.core.report import Report, merge_reports
 from attncheck.core.results.lint import LintSection, launches_of
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.profile import needs_of_job
 from attncheck.doctor.queries.launch import SAFE_KEYS
-from attncheck.lint import frameworks, redaction
-from attncheck.lint import launches as launching
+from attncheck.lint import frameworks, launches, redaction
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 
-ROUNDS = 4  # a corrected launch may be found wanting again: a renamed flag whose value does not fit
+MAX_ROUNDS = 4  # a corrected launch may need correction again: a renamed flag whose value does not fit
 ReadModel = Callable[[str], Fact[Model]]
 ReadFile = Callable[[str], "Source | None"]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to lint, in whose names, and for which model where it is not the launch's own."""
+    """What to lint, in the option names of which framework and version, and for which model."""
 
     sources: tuple[Source, ...]
     framework: str = ""  # "": recognised
     version: str = ""  # of the framework; "": the installed one, else the newest that is known
-    model: str = ""
+    model: str = ""  # "": the launch's own
     skip_unknown: bool = False  # say nothing of sources that start no training
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Found:
-    """A launch that a framework knows as its own."""
+class FoundLaunch:
+    """A launch of a source, and the framework that recognises it."""
 
     launch: Launch
     framework: Framework
@@ -61,82 +60,100 @@ def run(snapshot: Snapshot, request: Request, read_model: ReadModel, read_file: 
     Raises `BadUsage` for a framework that is not known or a file that does not parse, `Unanswered` where no source
     starts anything that attncheck knows.
     """
-    known = frameworks.load()
-    _check_framework(request.framework, known)
+    known_frameworks = frameworks.load()
+    _check_framework(request.framework, known_frameworks)
     reports: list[Report] = []
-    strange: list[Source] = []
+    unrecognised: list[Source] = []
     for source in request.sources:
-        found = list(_found(source, request, known, read_file))
-        reports += [_linted(snapshot, each, request, read_model, read_file) for each in found]
-        if not found and not request.skip_unknown:
-            strange.append(source)
-    if strange and not reports:
-        names = ", ".join(source.name for source in strange)
+        found_launches = list(_find_launches(source, request, known_frameworks, read_file))
+        reports += [_lint_launch(snapshot, launch, request, read_model, read_file) for launch in found_launches]
+        if not found_launches and not request.skip_unknown:
+            unrecognised.append(source)
+    if unrecognised and not reports:
+        names = ", ".join(source.name for source in unrecognised)
         raise Unanswered(
             f"{names}: starts no training that attncheck knows; --framework NAME reads it as one of "
-            f"{', '.join(framework.name for framework in known)}"
+            f"{', '.join(framework.name for framework in known_frameworks)}"
         )
-    report = merge("lint", snapshot, reports)
-    return engine.add_findings(report, [_not_recognised(source) for source in strange], request.select, request.ignore)
+    report = merge_reports("lint", snapshot, reports)
+    return engine.add_findings(
+        report, [_unrecognised_finding(source) for source in unrecognised], request.select, request.ignore
+    )
 
 
-def _check_framework(name: str, known: Iterable[Framework]) -> None:
-    names = [framework.name for framework in known]
+def _check_framework(name: str, known_frameworks: Iterable[Framework]) -> None:
+    names = [framework.name for framework in known_frameworks]
     if name and name not in names:
         raise BadUsage(f"--framework {name!r} is not one of {', '.join(names)}")
 
 
-def _found(source: Source, request: Request, known: tuple[Framework, ...], read_file: ReadFile) -> Iterator[Found]:
-    for number, launch in enumerate(launching.find_launches(source, read_file)):
-        for framework in known:
+def _find_launches(
+    source: Source, request: Request, known_frameworks: tuple[Framework, ...], read_file: ReadFile
+) -> Iterator[FoundLaunch]:
+    for number, launch in enumerate(launches.find_launches(source, read_file)):
+        for framework in known_frameworks:
             if request.framework in ("", framework.name) and framework.trainer(launch):
-                yield Found(launch, framework, number)
+                yield FoundLaunch(launch, framework, number)
                 break
 
 
-def _linted(snapshot: Snapshot, found: Found, request: Request, read_model: ReadModel, read_file: ReadFile) -> Report:
+def _lint_launch(
+    snapshot: Snapshot, found_launch: FoundLaunch, request: Request, read_model: ReadModel, read_file: ReadFile
+) -> Report:
     """Return the report on one launch, with the corrected launch judged again."""
-    version, remark = _version(snapshot, found.framework, request.version)
-    aimed = _with_model(snapshot, request.model or found.framework.model(found.launch), read_model)
+    version, version_remarks = _resolve_version(snapshot, found_launch.framework, request.version)
+    model_snapshot = _with_model(
+        snapshot, request.model or found_launch.framework.model(found_launch.launch), read_model
+    )
 
-    def judged(launch: Launch) -> tuple[Job, Report]:
-        job = found.framework.read(launch, version, aimed)
-        job = replace(job, remarks=(*launch.notes, *remark, *job.remarks, *_unread(aimed.model)))
-        job = redaction.shown(job)
-        here = replace(aimed, job=Known(job))
-        return job, engine.run_rules(here, needs_of_job(job), request.select, request.ignore)
+    def judge(launch: Launch) -> tuple[Job, Report]:
+        job = found_launch.framework.read(launch, version, model_snapshot)
+        job = replace(
+            job, remarks=(*launch.notes, *version_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))
+        )
+        job = redaction.redact_job(job)
+        job_snapshot = replace(model_snapshot, job=Known(job))
+        return job, engine.run_rules(job_snapshot, needs_of_job(job), request.select, request.ignore)
 
-    job, report = judged(found.launch)
+    job, report = judge(found_launch.launch)
     sets: dict[str, str] = {}
     edits: tuple[Edit, ...] = ()
-    after, launch = report, found.launch
-    for _ in range(ROUNDS):
-        wanted = _wanted(after.findings, sets)
-        if wanted == sets and (edits or not job.unknown_settings):
+    corrected_report, corrected_launch = report, found_launch.launch
+    for _ in range(MAX_ROUNDS):
+        needed = _collect_sets(corrected_report.findings, sets)
+        if needed == sets and (edits or not job.unknown_settings):
             break
-        sets = wanted
-        edits = found.framework.write(found.launch, job, sets)
-        corrected = _again(found, edits, read_file)
-        if corrected is None or not found.framework.trainer(corrected):
+        sets = needed
+        edits = found_launch.framework.write(found_launch.launch, job, sets)
+        reread_launch = _reread_launch(found_launch, edits, read_file)
+        if reread_launch is None or not found_launch.framework.trainer(reread_launch):
             edits = ()
             break
-        launch = corrected
-        after = judged(launch)[1]
-    findings = tuple(_told(finding, found, job, after if edits else None) for finding in report.findings)
-    harmless: dict[str, str] = {key: value for key, value in sets.items() if key in SAFE_KEYS}
-    safe = found.framework.write(found.launch, job, harmless) if edits else ()
-    said = LintedLaunch(job, _diff(found.launch, edits), _command(launch) if edits else "", edits, safe)
-    section = LintSection((said,), tuple(sorted(needs_of_job(job))))
+        corrected_launch = reread_launch
+        corrected_report = judge(corrected_launch)[1]
+    findings = tuple(
+        _complete_fixes(finding, found_launch, job, corrected_report if edits else None) for finding in report.findings
+    )
+    safe_sets: dict[str, str] = {key: value for key, value in sets.items() if key in SAFE_KEYS}
+    safe_edits = found_launch.framework.write(found_launch.launch, job, safe_sets) if edits else ()
+    linted_launch = LintedLaunch(
+        job,
+        _format_diff(found_launch.launch, edits),
+        _format_command(corrected_launch) if edits else "",
+        edits,
+        safe_edits,
+    )
+    section = LintSection((linted_launch,), tuple(sorted(needs_of_job(job))))
     return replace(report, command="lint", findings=findings, sections={"lint": section})
 
 
-def _version(snapshot: Snapshot, framework: Framework, asked: str) -> tuple[str, tuple[str, ...]]:
-    """Return the version whose names to read a launch in, and what is to be said of it."""
-    if asked:
-        return asked, ()
-    here = snapshot.package(framework.distribution)
-    if isinstance(here, Known) and here.value.version:
-        return here.value.version, ()
+def _resolve_version(snapshot: Snapshot, framework: Framework, requested: str) -> tuple[str, tuple[str, ...]]:
+    """Return the version in whose option names to read a launch, and remarks about that choice."""
+    if requested:
+        return requested, ()
+    installed = snapshot.package(framework.distribution)
+    if isinstance(installed, Known) and installed.value.version:
+        return installed.value.version, ()
     text = f"{framework.distribution} is not installed: read in the names of {framework.newest}, the newest known"
     return framework.newest, (text,)
 
@@ -149,104 +166,109 @@ def _with_model(snapshot: Snapshot, name: str, read_model: ReadModel) -> Snapsho
     return replace(snapshot, model=read_model(name))
 
 
-def _unread(model: Fact[Model]) -> tuple[str, ...]:
-    """Return what is to be said where the model is not known: what depends on it was not judged."""
+def _unknown_model_remarks(model: Fact[Model]) -> tuple[str, ...]:
+    """Return a remark where the model is not known: what depends on it was not judged."""
     if isinstance(model, Known):
         return ()
     return (f"the model: {model.reason}; its heads, windows and layers were not judged (--model FOLDER)",)
 
 
-def _wanted(findings: Iterable[Finding], settled: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that mend what is wrong; what was settled stays, and the gravest finding goes first.
+def _collect_sets(findings: Iterable[Finding], settled: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that repair the findings; what was settled stays, and the gravest finding goes first.
 
-    Only a finding's first way out is taken. A warning changes nothing that could change what is trained.
+    Only the first fix of a finding is taken, and of a warning only one that does not change what is trained.
     """
-    wanted = dict(settled)
+    sets = dict(settled)
     for finding in findings:
         fix = finding.fixes[0] if finding.fixes else None
         if fix is None or not fix.sets or (finding.severity != "error" and fix.safety != "safe"):
             continue
-        if not any(wanted.get(key, value) != value for key, value in fix.sets.items()):
-            wanted.update(fix.sets)
-    return wanted
+        if not any(sets.get(key, value) != value for key, value in fix.sets.items()):
+            sets.update(fix.sets)
+    return sets
 
 
-def _again(found: Found, edits: tuple[Edit, ...], read_file: ReadFile) -> Launch | None:
+def _reread_launch(found_launch: FoundLaunch, edits: tuple[Edit, ...], read_file: ReadFile) -> Launch | None:
     """Return the launch as it is read after the edits; None where nothing is left to read or nothing was edited."""
     if not edits:
         return None
-    texts = _edited(found.launch, edits)
+    texts = _edited_texts(found_launch.launch, edits)
 
     def read(path: str) -> Source | None:
         source = read_file(path)
         return replace(source, text=texts.get(source.name, source.text)) if source is not None else None
 
-    own = found.launch.source
-    launches = launching.find_launches(replace(own, text=texts.get(own.name, own.text)), read)
-    return launches[found.number] if found.number < len(launches) else None
+    source = found_launch.launch.source
+    reread_launches = launches.find_launches(replace(source, text=texts.get(source.name, source.text)), read)
+    return reread_launches[found_launch.number] if found_launch.number < len(reread_launches) else None
 
 
-def _edited(launch: Launch, edits: tuple[Edit, ...]) -> dict[str, str]:
+def _edited_texts(launch: Launch, edits: tuple[Edit, ...]) -> dict[str, str]:
     """Return the text of each source of a launch after the edits."""
     return {
         name: editing.apply_edits(source, [edit for edit in edits if edit.source == name])
-        for name, source in _sources(launch).items()
+        for name, source in _sources_by_name(launch).items()
     }
 
 
-def _sources(launch: Launch) -> dict[str, Source]:
+def _sources_by_name(launch: Launch) -> dict[str, Source]:
     """Return what a launch was read from, by name: its own source, and the configuration file it names."""
     return {source.name: source for source in (launch.source, launch.file) if source is not None}
 
 
-def _diff(launch: Launch, edits: tuple[Edit, ...]) -> str:
-    texts = _edited(launch, edits)
-    return "".join(editing.format_diff(source, texts[name]) for name, source in _sources(launch).items())
+def _format_diff(launch: Launch, edits: tuple[Edit, ...]) -> str:
+    texts = _edited_texts(launch, edits)
+    return "".join(editing.format_diff(source, texts[name]) for name, source in _sources_by_name(launch).items())
 
 
-def _command(launch: Launch) -> str:
+def _format_command(launch: Launch) -> str:
     """Return a launch's command on one line, ready to paste; "" for a configuration file."""
-    return " ".join(_pasted(word) for word in launch.whole)
+    return " ".join(_quote_word(word) for word in launch.whole)
 
 
-def _pasted(word: Word) -> str:
-    """Return a word as a shell takes it; what only running can tell is left to the shell."""
+def _quote_word(word: Word) -> str:
+    """Return a word quoted for a shell; one that is only known at run time is left for the shell to expand."""
     return shlex.quote(word.text) if word.known else f'"{word.text}"' if " " in word.text else word.text
 
 
-def _told(finding: Finding, found: Found, job: Job, after: Report | None) -> Finding:
-    """Return the finding with its settings in the framework's words, and proven where the corrected launch lost it."""
-    gone = after is not None and not any(_same(finding, other) for other in after.findings)
+def _complete_fixes(finding: Finding, found_launch: FoundLaunch, job: Job, corrected_report: Report | None) -> Finding:
+    """Return the finding, its fixes in the framework's option names, and proven where the corrected launch lost it."""
+    is_gone = corrected_report is not None and not any(
+        _is_same_finding(finding, other) for other in corrected_report.findings
+    )
     fixes = []
     for number, fix in enumerate(finding.fixes):
         if fix.sets and not fix.text:
-            fix = replace(fix, text=_spelled(fix, found, job))
-        elif not fix.sets and finding.code == "ATN440" and gone:
-            fix = replace(fix, proven=PROVEN)
-        if gone and fix.sets and number == 0:
-            fix = replace(fix, proven=PROVEN)
+            fix = replace(fix, text=_format_fix(fix, found_launch, job))
+        elif not fix.sets and finding.code == "ATN440" and is_gone:
+            fix = replace(fix, proven=PROOF)
+        if is_gone and fix.sets and number == 0:
+            fix = replace(fix, proven=PROOF)
         fixes.append(fix)
     return replace(finding, fixes=tuple(fixes))
 
 
-PROVEN = "the corrected launch, linted again, is without it"
+PROOF = "the corrected launch, linted again, is without it"
 
 
-def _same(one: Finding, other: Finding) -> bool:
-    return (one.code, one.subject, one.message) == (other.code, other.subject, other.message)
+def _is_same_finding(first: Finding, second: Finding) -> bool:
+    return (first.code, first.subject, first.message) == (second.code, second.subject, second.message)
 
 
-def _spelled(fix: Fix, found: Found, job: Job) -> str:
+def _format_fix(fix: Fix, found_launch: FoundLaunch, job: Job) -> str:
     """Return the settings of a fix as this version of the framework writes them."""
-    edits = found.framework.write(found.launch, replace(job, unknown_settings=()), fix.sets)
-    texts = [" ".join(_whole(edit, found.launch, job).replace("\\\n", " ").split()) for edit in edits]
-    said = [text for text in texts if text]
-    return "\n".join(said) if said else "\n".join(_removed(found.launch, edits)) or _plain(fix.sets)
+    launch = found_launch.launch
+    edits = found_launch.framework.write(launch, replace(job, unknown_settings=()), fix.sets)
+    texts = [" ".join(_edited_setting_text(edit, launch, job).replace("\\\n", " ").split()) for edit in edits]
+    lines = [text for text in texts if text]
+    if lines:
+        return "\n".join(lines)
+    return "\n".join(_removal_comments(launch, edits)) or _format_sets(fix.sets)
 
 
-def _whole(edit: Edit, launch: Launch, job: Job) -> str:
+def _edited_setting_text(edit: Edit, launch: Launch, job: Job) -> str:
     """Return the text of an edit; where it replaces a value, the setting with its new value."""
-    source = _sources(launch).get(edit.source, launch.source)
+    source = _sources_by_name(launch).get(edit.source, launch.source)
     for setting in (*job.settings, *launch.entries):
         if setting.location.source == edit.source and setting.value_span == edit.span and edit.text:
             text = source.text
@@ -255,20 +277,20 @@ def _whole(edit: Edit, launch: Launch, job: Job) -> str:
     return edit.text
 
 
-def _removed(launch: Launch, edits: tuple[Edit, ...]) -> Iterator[str]:
-    sources = _sources(launch)
+def _removal_comments(launch: Launch, edits: tuple[Edit, ...]) -> Iterator[str]:
+    sources = _sources_by_name(launch)
     for edit in edits:
         text = sources[edit.source].text if edit.source in sources else ""
-        gone = " ".join(text[slice(*edit.span)].replace("\\\n", " ").split())
-        if gone:
-            yield f"# without {gone}"
+        removed = " ".join(text[slice(*edit.span)].replace("\\\n", " ").split())
+        if removed:
+            yield f"# without {removed}"
 
 
-def _plain(sets: Mapping[str, str]) -> str:
+def _format_sets(sets: Mapping[str, str]) -> str:
     return "\n".join(f"{key}={value}" for key, value in sets.items())
 
 
-def _not_recognised(source: Source) -> Finding:
+def _unrecognised_finding(source: Source) -> Finding:
     return engine.make_finding_by_code(
         "ATN454",
         Problem(
@@ -279,19 +301,19 @@ def _not_recognised(source: Source) -> Finding:
     )
 
 
-def write(report: Report, read_file: ReadFile) -> Iterator[str]:
-    """Write the edits that leave the jobs what they are into their files; yield the name of each file written.
+def write_safe_edits(report: Report, read_file: ReadFile) -> Iterator[str]:
+    """Write the edits that do not change what the jobs compute into their files; yield the name of each file written.
 
     What is not a file (a command line, standard input) is passed over. Raises `BadUsage` for a file that changed
     meanwhile or cannot be written.
     """
     edits: dict[str, set[Edit]] = {}
-    for said in launches_of(report):
-        for edit in said.safe:
+    for linted_launch in launches_of(report):
+        for edit in linted_launch.safe:
             edits.setdefault(edit.source, set()).add(edit)
-    for name, wanted in edits.items():
+    for name, file_edits in edits.items():
         source = None if name in (COMMAND, "-") else read_file(name)
         if source is not None:
-            text = editing.apply_edits(source, sorted(wanted, key=lambda edit: edit.span))
+            text = editing.apply_edits(source, sorted(file_edits, key=lambda edit: edit.span))
             editing.write_corrected(source, name, text)
             yield name

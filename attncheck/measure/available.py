@@ -16,7 +16,7 @@ from attncheck.workers.pool import Event, Job, Pool, default_slots
 
 @dataclass(frozen=True)
 class Availability:
-    """One backend: "runs", "refuses", "missing" or "broken", with its reason."""
+    """One backend: "runs", "refuses", "missing", "broken" or "untried", with its reason."""
 
     name: str
     title: str
@@ -27,64 +27,70 @@ class Availability:
     ran: tuple[str, ...]
 
 
-def look(bench: ExecutionTarget, say: Callable[[str], None]) -> tuple[Availability, ...]:
-    """Return what every backend says to a plain case; those of one package share a process."""
-    say("looking for backends")
-    states = discovery.list_backends(bench)
+def probe_backends(target: ExecutionTarget, report_progress: Callable[[str], None]) -> tuple[Availability, ...]:
+    """Return the availability of every backend for one plain case; those of one package share a process."""
+    report_progress("looking for backends")
+    states = discovery.list_backends(target)
     packages: dict[str, list[BackendState]] = {}
     for state in states:
         if not state.missing and not discovery.get_backend(state.name).compiles:
             packages.setdefault(state.package, []).append(state)
-    ended: dict[str, Event] = {}
-    pool = Pool(bench.python, default_slots(bench.uses_gpu))
-    case = codec.plain(with_name(Case("available", (192,), (192,))))
+    last_events: dict[str, Event] = {}
+    pool = Pool(target.python, default_slots(target.uses_gpu))
+    case = codec.to_plain(with_name(Case("available", (192,), (192,))))
     message = {
         "task": "attncheck.measure.worker.tasks:available",
-        "device": bench.device,
-        "threads": bench.threads_per_worker(2),
+        "device": target.device,
+        "threads": target.threads_per_worker(2),
         "slots": 1,
         "case": case,
     }
-    jobs = [Job(name, message, tuple(s.name for s in members), bench.seconds) for name, members in packages.items()]
+    jobs = [
+        Job(name, message, tuple(state.name for state in members), target.seconds) for name, members in packages.items()
+    ]
 
-    def tell(event: Event) -> None:
-        say(f"trying {event.item}")
+    def on_event(event: Event) -> None:
+        report_progress(f"trying {event.item}")
         if event.kind != "started":
-            ended[event.item] = event
+            last_events[event.item] = event
 
-    pool.run(jobs, tell)
-    return tuple(_availability(state, ended.get(state.name)) for state in states)
+    pool.run(jobs, on_event)
+    return tuple(_judge_backend(state, last_events.get(state.name)) for state in states)
 
 
-def _availability(state: BackendState, event: Event | None) -> Availability:
-    def told(word: str, reason: str = "", ran: tuple[str, ...] = ()) -> Availability:
-        return Availability(state.name, state.title, state.package, state.version, word, reason, ran)
+def _judge_backend(state: BackendState, event: Event | None) -> Availability:
+    def make_availability(status: str, reason: str = "", ran: tuple[str, ...] = ()) -> Availability:
+        return Availability(state.name, state.title, state.package, state.version, status, reason, ran)
 
     if state.missing:
-        return told("missing", state.missing)
+        return make_availability("missing", state.missing)
     if event is None:
-        return told("untried", "it is compiled for each shape; `attncheck parity` runs it")
+        return make_availability("untried", "it is compiled for each shape; `attncheck parity` runs it")
     if event.kind != "answer":
-        return told("broken", event.reason)
+        return make_availability("broken", event.reason)
     run = codec.read(Run, event.answer)
     if run.outcome == "refused":
-        return told("refuses", run.reason)
+        return make_availability("refuses", run.reason)
     if run.outcome != "ok" or run.foreign_kernels:
-        return told("broken", run.reason or f"{run.foreign_kernels} ran in its place")
-    return told("runs", ran=run.kernels)
+        return make_availability("broken", run.reason or f"{run.foreign_kernels} ran in its place")
+    return make_availability("runs", ran=run.kernels)
 
 
-def as_text(found: Sequence[Availability]) -> str:
-    """Return one line a backend."""
-    width = max(len(item.name) for item in found)
+def format_text(availabilities: Sequence[Availability]) -> str:
+    """Return one line for each backend."""
+    width = max(len(availability.name) for availability in availabilities)
     lines = []
-    for item in found:
-        package = f"{item.package} {item.version}".strip() if item.package != "torch" else "torch"
-        rest = item.reason or (f"ran {item.ran[0][:70]}" if item.ran else item.title)
-        lines.append(f"{item.state:<8} {item.name:<{width}}  {package + ' · ' if package else ''}{rest}\n")
+    for availability in availabilities:
+        package = (
+            f"{availability.package} {availability.version}".strip() if availability.package != "torch" else "torch"
+        )
+        details = availability.reason or (f"ran {availability.ran[0][:70]}" if availability.ran else availability.title)
+        lines.append(
+            f"{availability.state:<8} {availability.name:<{width}}  {package + ' · ' if package else ''}{details}\n"
+        )
     return "".join(lines)
 
 
-def as_json(found: Sequence[Availability]) -> str:
+def format_json(availabilities: Sequence[Availability]) -> str:
     """Return the list as a JSON array."""
-    return json.dumps([asdict(item) for item in found], indent=2, ensure_ascii=False) + "\n"
+    return json.dumps([asdict(availability) for availability in availabilities], indent=2, ensure_ascii=False) + "\n"

@@ -1,8 +1,8 @@
 """Times every backend on one device, forward and backward, and recommends the fastest that is right.
 
-Backends run one after another, each in a worker of its own, with nothing beside them; parity of the very case is
-measured in the same worker first. The device's plain work, a product of matrices, is timed before and after each, so
-that a drift of its clocks is not taken for a difference between backends.
+Backends run one after another, each in a worker of its own, with nothing beside them; parity of the same case is
+measured in the same worker first. A product of matrices is timed before and after each, so that a drift of the device's
+clocks is not taken for a difference between backends.
 """
 
 from __future__ import annotations
@@ -19,117 +19,126 @@ from attncheck.core.findings import Finding
 from attncheck.core.report import Report
 from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.timings import DeviceRates, TimedMode, Timing, passes_of
-from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run, judge
+from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run, judge_run
 from attncheck.core.snapshot import Snapshot
 from attncheck.measure import discovery, parity
-from attncheck.measure.bench_shapes import Request, cases
-from attncheck.measure.flops import flops, tflops
-from attncheck.measure.recommendation import recommend
+from attncheck.measure.bench_shapes import Request, choose_cases
+from attncheck.measure.flops import compute_tflops, count_flops
+from attncheck.measure.recommendation import recommend_backends
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget, Progress
 from attncheck.workers.pool import Event, Job, Pool
 
-PLAIN_WORK = "plain work"
-FACTOR = 2.0  # of a case's deadline: an item measures parity, repeats and times
-COMPILES = 4.0
+RATES_ITEM = "plain work"  # the item that measures the device's rates
+DEADLINE_FACTOR = 2.0  # of a case's deadline: an item measures parity, repeats and times
+COMPILE_DEADLINE_FACTOR = 4.0  # of a backend that compiles
 
 
-def run(snapshot: Snapshot, request: Request, bench: ExecutionTarget, say: Callable[[str], None]) -> Report:
-    """Return the report on every backend that is here. Raises `Unanswered` where none is."""
+def run(
+    snapshot: Snapshot, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
+) -> Report:
+    """Return the report on every backend that is installed. Raises `Unanswered` where none is."""
     began = time.monotonic()
-    layers = cases(snapshot, request, bench.uses_gpu)
-    say("looking for backends")
-    states = discovery.list_backends(bench)
-    chosen = discovery.choose_backends(states, request.backends)
-    pool = Pool(bench.python, 1)  # nothing else runs while one is timed
-    jobs = [_rates_job(layers, bench), *(_job(state, layers, bench) for state in chosen)]
-    progress = Progress(say, sum(len(job.items) for job in jobs))
+    layers_by_case = choose_cases(snapshot, request, target.uses_gpu)
+    report_progress("looking for backends")
+    states = discovery.list_backends(target)
+    chosen_states = discovery.choose_backends(states, request.backends)
+    pool = Pool(target.python, 1)  # nothing else runs while one is timed
+    jobs = [
+        _make_rates_job(layers_by_case, target),
+        *(_make_job(state, layers_by_case, target) for state in chosen_states),
+    ]
+    progress = Progress(report_progress, sum(len(job.items) for job in jobs))
     rates = DeviceRates()
     runs: list[Run] = []
     timings: list[Timing] = []
 
-    def tell(event: Event) -> None:
+    def on_event(event: Event) -> None:
         nonlocal rates
         progress.on_event(event)
         if event.kind == "started":
             return
-        if event.item == PLAIN_WORK:
+        if event.item == RATES_ITEM:
             rates = codec.read(DeviceRates, event.answer) if event.kind == "answer" else rates
             return
-        found, timing = _pair(event, layers)
-        runs.append(found)
+        parity_run, timing = _read_run_and_timing(event, layers_by_case)
+        runs.append(parity_run)
         timings.append(timing)
 
-    pool.run(jobs, tell)
+    pool.run(jobs, on_event)
     if not runs:
         raise Unanswered("no backend could be timed")
-    on = execution.make_measured_on(pool, request.seed, began)
-    return report(snapshot, tuple(states), tuple(runs), tuple(timings), rates, on)
+    measured_on = execution.make_measured_on(pool, request.seed, began)
+    return make_report(snapshot, tuple(states), tuple(runs), tuple(timings), rates, measured_on)
 
 
-def _rates_job(layers: dict[Case, int], bench: ExecutionTarget) -> Job:
-    return Job("device", _message("", layers, bench), (PLAIN_WORK,), bench.seconds * FACTOR)
+def _make_rates_job(layers_by_case: dict[Case, int], target: ExecutionTarget) -> Job:
+    return Job("device", _make_message("", layers_by_case, target), (RATES_ITEM,), target.seconds * DEADLINE_FACTOR)
 
 
-def _job(state: BackendState, layers: dict[Case, int], bench: ExecutionTarget) -> Job:
-    """Return the work on one backend: every case as it is, and those with a backward made reproducible."""
-    switched = discovery.get_backend(state.name).deterministic_switch != ""
+def _make_job(state: BackendState, layers_by_case: dict[Case, int], target: ExecutionTarget) -> Job:
+    """Return the work on one backend: every case as it is, and those with a backward with determinism switched on."""
+    has_switch = discovery.get_backend(state.name).deterministic_switch != ""
     items = []
-    for case in layers:
+    for case in layers_by_case:
         items.append(f"{case.name}@default")
-        if switched and case.backward:
+        if has_switch and case.backward:
             items.append(f"{case.name}@deterministic")
-    factor = COMPILES if discovery.get_backend(state.name).compiles else FACTOR
-    return Job(state.name, _message(state.name, layers, bench), tuple(items), bench.seconds * factor)
+    factor = COMPILE_DEADLINE_FACTOR if discovery.get_backend(state.name).compiles else DEADLINE_FACTOR
+    return Job(state.name, _make_message(state.name, layers_by_case, target), tuple(items), target.seconds * factor)
 
 
-def _message(backend: str, layers: dict[Case, int], bench: ExecutionTarget) -> dict[str, Any]:
+def _make_message(backend: str, layers_by_case: dict[Case, int], target: ExecutionTarget) -> dict[str, Any]:
     return {
         "task": "attncheck.measure.worker.bench_tasks:bench",
         "backend": backend,
-        "device": bench.device,
-        "threads": max(1, bench.threads_per_worker(1) - 1),  # a thread that waits for its core holds up all others
-        "seconds": bench.seconds,
-        "dtype": next(iter(layers)).dtype,
-        "cases": codec.plain(tuple(layers)),
+        "device": target.device,
+        "threads": max(1, target.threads_per_worker(1) - 1),  # a thread that waits for its core holds up all others
+        "seconds": target.seconds,
+        "dtype": next(iter(layers_by_case)).dtype,
+        "cases": codec.to_plain(tuple(layers_by_case)),
     }
 
 
-def _pair(event: Event, layers: dict[Case, int]) -> tuple[Run, Timing]:
-    """Return what an event answers: parity's run and the timing, or why there are none."""
+def _read_run_and_timing(event: Event, layers_by_case: dict[Case, int]) -> tuple[Run, Timing]:
+    """Return parity's run and the timing that an event answers, or why there are none."""
     name, _, mode = event.item.partition("@")
-    case = next(case for case in layers if case.name == name)
+    case = next(case for case in layers_by_case if case.name == name)
     if event.kind == "answer":
         run = codec.read(Run, event.answer["run"])
-        return run, replace(codec.read(Timing, event.answer["timing"]), layers=layers[case])
-    lost = execution.unmeasured_outcome(event)
-    run = Run(event.job, replace(case, name=event.item) if mode == "deterministic" else case, lost, event.reason)
-    verdict = judge(run)
-    strict: TimedMode = "deterministic" if mode == "deterministic" else "default"
-    return run, Timing(event.job, case, passes_of(case), strict, lost, event.reason, verdict.answer, verdict.reason)
+        return run, replace(codec.read(Timing, event.answer["timing"]), layers=layers_by_case[case])
+    outcome = execution.unmeasured_outcome(event)
+    run = Run(event.job, replace(case, name=event.item) if mode == "deterministic" else case, outcome, event.reason)
+    verdict = judge_run(run)
+    timed_mode: TimedMode = "deterministic" if mode == "deterministic" else "default"
+    return run, Timing(
+        event.job, case, passes_of(case), timed_mode, outcome, event.reason, verdict.answer, verdict.reason
+    )
 
 
-def report(
+def make_report(
     snapshot: Snapshot,
     states: tuple[BackendState, ...],
     runs: tuple[Run, ...],
     timings: tuple[Timing, ...],
     rates: DeviceRates,
-    on: MeasuredOn,
+    measured_on: MeasuredOn,
 ) -> Report:
     """Return the report on measured timings: pure judging, so that recorded ones can be judged again."""
-    rated = tuple(_with_rates(timing, rates) for timing in timings)
-    judged = parity.report(snapshot, states, runs, on)
-    findings = tuple(_without_script(finding) for finding in judged.findings)
-    advice = recommend(rated, discovery.job_setting)
-    section = BenchSection(on, states, judged.verdicts, runs, rates, rated, advice)
+    timings_with_rates = tuple(_with_rates(timing, rates) for timing in timings)
+    parity_report = parity.make_report(snapshot, states, runs, measured_on)
+    findings = tuple(_without_script(finding) for finding in parity_report.findings)
+    recommendations = recommend_backends(timings_with_rates, discovery.job_setting)
+    section = BenchSection(
+        measured_on, states, parity_report.verdicts, runs, rates, timings_with_rates, recommendations
+    )
     return Report("bench", snapshot, findings, sections={"bench": section})
 
 
 def _with_rates(timing: Timing, rates: DeviceRates) -> Timing:
-    reached = tflops(flops(timing.case), timing.median_ms)
-    share = reached / rates.matmul_tflops if rates.matmul_tflops else 0.0
-    return replace(timing, tflops=round(reached, 4), matmul_share=round(share, 5))
+    tflops_reached = compute_tflops(count_flops(timing.case), timing.median_ms)
+    matmul_share = tflops_reached / rates.matmul_tflops if rates.matmul_tflops else 0.0
+    return replace(timing, tflops=round(tflops_reached, 4), matmul_share=round(matmul_share, 5))
 
 
 def _without_script(finding: Finding) -> Finding:

@@ -1,4 +1,4 @@
-"""The shape that is timed: what the command line says, else the model's layers, else a usual one."""
+"""The shape that is timed: the command line's, else that of the model's layers, else a usual one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from attncheck.core.model import Model
 from attncheck.core.results.ring_timings import Passes
 from attncheck.core.snapshot import Snapshot
 from attncheck.measure import discovery
-from attncheck.measure.suites import SAMPLED_FROM, model_kinds
+from attncheck.measure.suites import MIN_SAMPLED_SEQLEN, iter_layer_kinds
 
-LENGTHS = {True: 8192, False: 512}  # tokens, with a GPU and without
+SEQLENS = {True: 8192, False: 512}  # tokens, with a GPU and without
 HEADS = {True: (32, 8, 128), False: (4, 2, 64)}  # heads, kv heads, head_dim: Llama-3-8B's, and a small one
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for on the command line; None where the model or the usual shape decides."""
+    """The backends, passes and shape named on the command line; None where the model or the usual shape decides."""
 
     backends: tuple[str, ...] = ()
     passes: tuple[Passes, ...] = get_args(Passes)
@@ -32,92 +32,98 @@ class Request:
     head_dim: int | None = None
     dtype: Dtype | None = None
     causal: bool | None = None
-    window: int | None = None  # keys that a query sees, its own included
+    window: int | None = None  # keys that a query attends to, its own included
     packed: tuple[int, ...] = ()  # lengths of documents
     seed: int = 0
 
 
-def passes(word: str) -> tuple[Passes, ...]:
-    """Return the passes that `--passes` asks for. Raises `BadUsage`."""
-    known: dict[str, tuple[Passes, ...]] = {
+def parse_passes(text: str) -> tuple[Passes, ...]:
+    """Return the passes that `--passes` names. Raises `BadUsage`."""
+    passes_by_name: dict[str, tuple[Passes, ...]] = {
         "forward": ("forward",),
         "forward+backward": ("forward_backward",),
         "both": get_args(Passes),
     }
-    if word not in known:
-        raise BadUsage(f"--passes {word!r} is not one of {', '.join(known)}")
-    return known[word]
+    if text not in passes_by_name:
+        raise BadUsage(f"--passes {text!r} is not one of {', '.join(passes_by_name)}")
+    return passes_by_name[text]
 
 
-def lengths(text: str | None, seqlen: int | None, batch: int | None) -> tuple[int, ...]:
-    """Return the lengths of documents in "300,500,100". Raises `BadUsage`, beside a length or a batch too."""
+def parse_document_lengths(text: str | None, seqlen: int | None, batch: int | None) -> tuple[int, ...]:
+    """Return the document lengths in "300,500,100". Raises `BadUsage`, also where a seqlen or a batch is given."""
     if text is None:
         return ()
     if seqlen is not None or batch is not None:
         raise BadUsage("--packed says how long its one row is: leave --seqlen and --batch out")
     try:
-        found = tuple(int(word) for word in text.split(","))
+        lengths = tuple(int(length) for length in text.split(","))
     except ValueError:
-        found = ()
-    if not found or min(found) < 1:
+        lengths = ()
+    if not lengths or min(lengths) < 1:
         raise BadUsage(f"--packed {text!r} is not a list of lengths such as 300,500,100")
-    return found
+    return lengths
 
 
-def cases(snapshot: Snapshot, request: Request, gpu: bool) -> dict[Case, int]:
-    """Return the cases to time and how many layers of the model are of each kind. Raises `BadUsage`."""
-    model = discovery.readable_model(snapshot)
-    found: dict[Case, int] = {}
-    for kind, layers in _kinds(model, gpu):
-        shape = {**kind, **_flags(request, kind)}
+def choose_cases(snapshot: Snapshot, request: Request, uses_gpu: bool) -> dict[Case, int]:
+    """Return the cases to time, and for each how many layers of the model have its kind. Raises `BadUsage`."""
+    model = discovery.requested_model(snapshot)
+    layers_by_case: dict[Case, int] = {}
+    for kind, layers in _count_layer_kinds(model, uses_gpu):
+        shape = {**kind, **_requested_fields(request, kind)}
         if shape["num_heads"] % shape["num_kv_heads"]:
             raise BadUsage(f"{shape['num_heads']} heads cannot share {shape['num_kv_heads']} kv heads evenly")
         for passes in request.passes:
-            case = _case(request, _length(model, request, gpu), {**shape, "backward": passes != "forward"})
-            found[case] = found.get(case, 0) + layers
-    return found
+            case = _make_case(
+                request, _choose_seqlen(model, request, uses_gpu), {**shape, "backward": passes != "forward"}
+            )
+            layers_by_case[case] = layers_by_case.get(case, 0) + layers
+    return layers_by_case
 
 
-def _kinds(model: Model | None, gpu: bool) -> list[tuple[dict[str, Any], int]]:
-    """Return each kind of attention layer as words for a `Case`, and how many layers are of it."""
+def _count_layer_kinds(model: Model | None, uses_gpu: bool) -> list[tuple[dict[str, Any], int]]:
+    """Return the `Case` fields of each kind of attention layer, and how many layers are of it."""
     if model is None:
-        heads, kv_heads, size = HEADS[gpu]
-        return [({"num_heads": heads, "num_kv_heads": kv_heads, "head_dim": size, "v_head_dim": size}, 1)]
-    kinds = [{**kind, "values": "normal"} for kind in model_kinds(model)]
-    counted = Counter(model.layer_types)
-    windowed = counted["sliding_attention"]
-    whole = sum(counted.values()) - windowed - counted["linear_attention"]
-    mixed = any("window_size" in kind for kind in kinds) and whole and windowed
-    return [(kind, (windowed if "window_size" in kind else whole) if mixed else 1) for kind in kinds]
+        heads, kv_heads, head_dim = HEADS[uses_gpu]
+        return [({"num_heads": heads, "num_kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": head_dim}, 1)]
+    kinds = [{**kind, "values": "normal"} for kind in iter_layer_kinds(model)]
+    layer_counts = Counter(model.layer_types)
+    windowed_layers = layer_counts["sliding_attention"]
+    full_layers = sum(layer_counts.values()) - windowed_layers - layer_counts["linear_attention"]
+    has_both = any("window_size" in kind for kind in kinds) and full_layers and windowed_layers
+    return [(kind, (windowed_layers if "window_size" in kind else full_layers) if has_both else 1) for kind in kinds]
 
 
-def _flags(request: Request, kind: dict[str, Any]) -> dict[str, Any]:
-    """Return what the command line says of a shape."""
-    told: dict[str, Any] = {}
+def _requested_fields(request: Request, kind: dict[str, Any]) -> dict[str, Any]:
+    """Return the `Case` fields that the command line sets."""
+    fields: dict[str, Any] = {}
     if request.num_heads is not None:
-        told |= {"num_heads": request.num_heads, "num_kv_heads": request.num_heads}
+        fields |= {"num_heads": request.num_heads, "num_kv_heads": request.num_heads}
     if request.num_kv_heads is not None:
-        told["num_kv_heads"] = request.num_kv_heads
+        fields["num_kv_heads"] = request.num_kv_heads
     if request.head_dim is not None:
-        told |= {"head_dim": request.head_dim, "v_head_dim": request.head_dim}
+        fields |= {"head_dim": request.head_dim, "v_head_dim": request.head_dim}
     if request.dtype is not None:
-        told["dtype"] = request.dtype
+        fields["dtype"] = request.dtype
     if request.causal is not None:
-        told["causal"] = request.causal
+        fields["causal"] = request.causal
     if request.window is not None:
-        causal = told.get("causal", kind.get("causal", True))
-        told["window_size"] = (request.window - 1, 0 if causal else request.window - 1)
-    return told
+        causal = fields.get("causal", kind.get("causal", True))
+        fields["window_size"] = (request.window - 1, 0 if causal else request.window - 1)
+    return fields
 
 
-def _length(model: Model | None, request: Request, gpu: bool) -> int:
+def _choose_seqlen(model: Model | None, request: Request, uses_gpu: bool) -> int:
     if request.seqlen is not None:
         return request.seqlen
-    return LENGTHS[gpu] if model is None else min(LENGTHS[gpu], value_or(model.max_position_embeddings, LENGTHS[gpu]))
+    return (
+        SEQLENS[uses_gpu]
+        if model is None
+        else min(SEQLENS[uses_gpu], value_or(model.max_position_embeddings, SEQLENS[uses_gpu]))
+    )
 
 
-def _case(request: Request, length: int, shape: dict[str, Any]) -> Case:
-    seqlens = request.packed or (length,) * (request.batch or 1)
+def _make_case(request: Request, seqlen: int, fields: dict[str, Any]) -> Case:
+    seqlens = request.packed or (seqlen,) * (request.batch or 1)
     layout = "packed" if request.packed else "dense"
-    case = Case("bench", seqlens, seqlens, **{**shape, "layout": layout, "seed": request.seed})
-    return with_name(replace(case, every_row=case.seqlen_q < SAMPLED_FROM))
+    case = Case("bench", seqlens, seqlens, **{**fields, "layout": layout, "seed": request.seed})
+    return with_name(replace(case, every_row=case.seqlen_q < MIN_SAMPLED_SEQLEN))

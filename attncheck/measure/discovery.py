@@ -1,4 +1,4 @@
-"""Which backends the examined environment has, which of them to measure, and how a job asks for one."""
+"""Which backends the examined environment has, which of them to measure, and how a training job selects one."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def get_backend(name: str) -> Backend:
 
 
 def job_setting(name: str) -> str:
-    """Return how a training job asks for a backend, or "" where it cannot."""
+    """Return the setting by which a training job selects a backend, or "" where it has none."""
     for prefix, text in _SETTINGS.items():
         if name.startswith(prefix):
             return text
     return ""
 
 
-_PINNED = 'attn_implementation="sdpa"  # inside torch.nn.attention.sdpa_kernel(SDPBackend.{})'
+_PINNED_SDPA = 'attn_implementation="sdpa"  # inside torch.nn.attention.sdpa_kernel(SDPBackend.{})'
 
 
 _SETTINGS = {
     "eager": 'attn_implementation="eager"',
-    "sdpa_math": _PINNED.format("MATH"),
-    "sdpa_flash": _PINNED.format("FLASH_ATTENTION"),
-    "sdpa_efficient": _PINNED.format("EFFICIENT_ATTENTION"),
-    "sdpa_cudnn": _PINNED.format("CUDNN_ATTENTION"),
+    "sdpa_math": _PINNED_SDPA.format("MATH"),
+    "sdpa_flash": _PINNED_SDPA.format("FLASH_ATTENTION"),
+    "sdpa_efficient": _PINNED_SDPA.format("EFFICIENT_ATTENTION"),
+    "sdpa_cudnn": _PINNED_SDPA.format("CUDNN_ATTENTION"),
     "flash_attention_2": 'attn_implementation="flash_attention_2"',
     "flash_attention_3": 'attn_implementation="flash_attention_3"',
     "flash_attention_4": 'attn_implementation="flash_attention_4"',
@@ -48,8 +48,8 @@ _SETTINGS = {
 }
 
 
-def readable_model(snapshot: Snapshot) -> Model | None:
-    """Return the model that was asked about, None where none was. Raises `Unanswered` where it cannot be read."""
+def requested_model(snapshot: Snapshot) -> Model | None:
+    """Return the requested model, None where none was named. Raises `Unanswered` where it cannot be read or run."""
     if isinstance(snapshot.model, Known):
         model = snapshot.model.value
         heads = value_or(model.num_heads, 1)
@@ -62,59 +62,61 @@ def readable_model(snapshot: Snapshot) -> Model | None:
     raise Unanswered(f"the model cannot be read: {snapshot.model.reason}")
 
 
-def list_backends(bench: ExecutionTarget) -> list[BackendState]:
+def list_backends(target: ExecutionTarget) -> list[BackendState]:
     """Return every backend and whether the examined environment has it. Raises `Unanswered` without torch."""
     events: list[Event] = []
-    Pool(bench.python, 1).run(
-        [Job("backends", {"task": "attncheck.measure.worker.tasks:list_backends"}, ("backends",), bench.seconds)],
+    Pool(target.python, 1).run(
+        [Job("backends", {"task": "attncheck.measure.worker.tasks:list_backends"}, ("backends",), target.seconds)],
         events.append,
     )
-    ended = events[-1]
-    if ended.kind != "answer":
-        raise Unanswered(f"{bench.python} cannot be asked for its backends: {ended.reason}")
-    if not ended.answer["torch"]:
-        raise Unanswered(f"torch is not installed in the environment of {bench.python}; `attncheck doctor` says more")
-    return [_state(name, told) for name, told in sorted(ended.answer["backends"].items(), key=_order)]
+    last_event = events[-1]
+    if last_event.kind != "answer":
+        raise Unanswered(f"{target.python} cannot be asked for its backends: {last_event.reason}")
+    if not last_event.answer["torch"]:
+        raise Unanswered(f"torch is not installed in the environment of {target.python}; `attncheck doctor` says more")
+    return [_make_state(name, answer) for name, answer in sorted(last_event.answer["backends"].items(), key=_sort_key)]
 
 
-def _state(name: str, told: dict[str, Any]) -> BackendState:
+def _make_state(name: str, answer: dict[str, Any]) -> BackendState:
     return BackendState(
         name,
-        told.get("title", ""),
-        told.get("package", ""),
-        told.get("version", ""),
-        told.get("missing", ""),
-        told.get("over_ranks", False),
+        answer.get("title", ""),
+        answer.get("package", ""),
+        answer.get("version", ""),
+        answer.get("missing", ""),
+        answer.get("over_ranks", False),
     )
 
 
-def _order(item: tuple[str, Any]) -> tuple[int, str]:
-    """Put the yardstick first, then torch's own, then the packages."""
-    name, told = item
-    return (0 if name == "eager" else 1 if told.get("package") == "torch" else 2), name
+def _sort_key(item: tuple[str, Any]) -> tuple[int, str]:
+    """Return a key that puts the yardstick first, then torch's own backends, then the packages."""
+    name, answer = item
+    return (0 if name == "eager" else 1 if answer.get("package") == "torch" else 2), name
 
 
 def is_context_parallel(name: str) -> bool:
-    """Say whether a backend is a scheme of context parallelism, which computes over several ranks."""
-    known = backends.load()[0].get(name)
-    return known is not None and known.sharding is not None
+    """Return whether a backend is a scheme of context parallelism, which computes over several ranks."""
+    backend = backends.load()[0].get(name)
+    return backend is not None and backend.sharding is not None
 
 
-def choose_backends(states: Sequence[BackendState], names: Iterable[str], ranks: bool = False) -> list[BackendState]:
-    """Return the backends to measure: those named, or all that are here and compute on one device, or over `ranks`.
+def choose_backends(
+    states: Sequence[BackendState], names: Iterable[str], over_ranks: bool = False
+) -> list[BackendState]:
+    """Return the backends to measure: those named, or all installed ones that run on one device, or `over_ranks`.
 
-    Raises `Unanswered` for a named one that is not here, `BadUsage` for one of the other kind.
+    Raises `Unanswered` for a named one that is not installed, `BadUsage` for one of the other kind.
     """
-    here = {state.name: state for state in states}
-    wanted = list(dict.fromkeys(names))
-    for name in wanted:
-        if name not in here:
+    states_by_name = {state.name: state for state in states}
+    requested = list(dict.fromkeys(names))
+    for name in requested:
+        if name not in states_by_name:
             get_backend(name)
             raise Unanswered(f"the examined environment's attncheck does not know {name}")
-        if here[name].missing:
-            raise Unanswered(f"{name} cannot be measured here: {here[name].missing}")
-        if here[name].over_ranks != ranks:
-            raise BadUsage(f"{name} runs {'on one device: leave' if ranks else 'over ranks: add'} --ring-size 2")
-    if wanted:
-        return [here[name] for name in wanted]
-    return [state for state in states if not state.missing and state.over_ranks == ranks]
+        if states_by_name[name].missing:
+            raise Unanswered(f"{name} cannot be measured here: {states_by_name[name].missing}")
+        if states_by_name[name].over_ranks != over_ranks:
+            raise BadUsage(f"{name} runs {'on one device: leave' if over_ranks else 'over ranks: add'} --ring-size 2")
+    if requested:
+        return [states_by_name[name] for name in requested]
+    return [state for state in states if not state.missing and state.over_ranks == over_ranks]

@@ -12,74 +12,74 @@ from dataclasses import replace
 
 from attncheck import __version__
 from attncheck.attention.backend import Backend
-from attncheck.core.cases import FAR, Case, sampled_rows, segments, visible_bounds
+from attncheck.core.cases import UNLIMITED, Case, iter_segments, sampled_rows, visible_bounds
 from attncheck.core.errors import BadUsage
 from attncheck.core.snapshot import Snapshot
 from attncheck.measure import discovery
 from attncheck.measure.parity import Request
-from attncheck.measure.suites import SUITES, for_model, suite
+from attncheck.measure.suites import SUITES, make_model_cases, make_suite
 from attncheck.workers.execution import ExecutionTarget
 
-NO_SCRIPT = ("dropout",)
+UNSCRIPTED_PROBES = ("dropout",)
 
 
-def script(snapshot: Snapshot, request: Request, name: str, bench: ExecutionTarget) -> str:
+def make_script(snapshot: Snapshot, request: Request, name: str, target: ExecutionTarget) -> str:
     """Return the script for the case `name`. Raises `BadUsage` for an unknown case or without one --backend."""
-    backend, case = _backend(request), _find(snapshot, request, name)
-    return "\n".join(lines(case, backend, _device(bench))) + "\n"
+    backend, case = _get_backend(request), _find_case(snapshot, request, name)
+    return "\n".join(script_lines(case, backend, _choose_device(target))) + "\n"
 
 
-def _backend(request: Request) -> Backend:
+def _get_backend(request: Request) -> Backend:
     if len(request.backends) != 1:
         raise BadUsage("--explain-case needs one --backend")
     return discovery.get_backend(request.backends[0])
 
 
-def _device(bench: ExecutionTarget) -> str:
-    return ("cuda" if bench.uses_gpu else "cpu") if bench.device == "auto" else bench.device
+def _choose_device(target: ExecutionTarget) -> str:
+    return ("cuda" if target.uses_gpu else "cpu") if target.device == "auto" else target.device
 
 
-def _find(snapshot: Snapshot, request: Request, name: str) -> Case:
-    seed, plain = request.seed, name
+def _find_case(snapshot: Snapshot, request: Request, name: str) -> Case:
+    seed, base_name = request.seed, name
     if "-seed" in name:
-        plain, _, number = name.rpartition("-seed")
+        base_name, _, number = name.rpartition("-seed")
         seed = int(number) if number.isdecimal() else seed
-    for pool in _pools(snapshot, request, seed):
-        for case in pool:
-            if case.name in (name, f"{plain}-seed{seed}"):
-                if case.probe in NO_SCRIPT:
+    for cases in _iter_suites(snapshot, request, seed):
+        for case in cases:
+            if case.name in (name, f"{base_name}-seed{seed}"):
+                if case.probe in UNSCRIPTED_PROBES:
                     raise BadUsage(f"{name} is judged by statistics; no script of its own can show it")
                 return case
     raise BadUsage(f"no case is called {name!r}; `attncheck parity -v` lists names (a model's cases need the MODEL)")
 
 
-def _pools(snapshot: Snapshot, request: Request, seed: int) -> Iterator[tuple[Case, ...]]:
-    """Yield the cases in which a name is looked up."""
-    model = discovery.readable_model(snapshot)
+def _iter_suites(snapshot: Snapshot, request: Request, seed: int) -> Iterator[tuple[Case, ...]]:
+    """Yield the suites in which a case is looked up by its name."""
+    model = discovery.requested_model(snapshot)
     if model is None:
-        yield from (suite(word, seed) for word in SUITES)
+        yield from (make_suite(name, seed) for name in SUITES)
     else:
-        yield for_model(model, request.longest, seed)
+        yield make_model_cases(model, request.max_seqlen, seed)
 
 
-def lines(case: Case, backend: Backend, device: str) -> Iterator[str]:
-    """Yield the lines of the script. Raises `BadUsage` for a backend that brings none."""
+def script_lines(case: Case, backend: Backend, device: str) -> Iterator[str]:
+    """Yield the lines of the script. Raises `BadUsage` for a backend that has none."""
     if backend.script_lines is None:
         raise BadUsage(f"{backend.name} brings no script of its own")
     yield f"# {backend.name} on {case.name}, against float64; written by attncheck {__version__}"
     yield from ("import math", "", "import torch", "")
-    yield from _sizes(case, device)
-    yield from _values(case)
-    yield from _mask(case)
-    yield from _strided(case)
+    yield from _size_lines(case, device)
+    yield from _input_lines(case)
+    yield from _mask_lines(case)
+    yield from _stride_lines(case)
     yield "q, k, v = (x.detach().requires_grad_() for x in (q, k, v))"
     yield from backend.script_lines(case)
     if case.backward:
         yield "grads = torch.autograd.grad(out, (q, k, v), dout)"
-    yield from _reference(case)
+    yield from _reference_lines(case)
 
 
-def _sizes(case: Case, device: str) -> Iterator[str]:
+def _size_lines(case: Case, device: str) -> Iterator[str]:
     sizes = (
         case.batch,
         case.seqlen_q,
@@ -92,26 +92,26 @@ def _sizes(case: Case, device: str) -> Iterator[str]:
     yield f"B, SQ, SK, H, HK, D, DV = {', '.join(map(str, sizes))}"
     yield f'device, dtype, scale = "{device}", torch.{case.dtype}, D**-0.5'
     yield f"seqlens_q, seqlens_k = {case.seqlens_q}, {case.seqlens_k}"
-    alive = list(segments(case))
+    sequences = list(iter_segments(case))
     for side in "qk":
-        places = ", ".join(
-            f"({s.batch}, slice({getattr(s, side + '_start')}, {getattr(s, side + '_stop')}))" for s in alive
+        slices = ", ".join(
+            f"({s.batch}, slice({getattr(s, side + '_start')}, {getattr(s, side + '_stop')}))" for s in sequences
         )
-        yield f"at_{side} = [{places}]  # (row of the batch, its tokens) of each sequence"
+        yield f"at_{side} = [{slices}]  # (row of the batch, its tokens) of each sequence"
 
 
-def _values(case: Case) -> Iterator[str]:
+def _input_lines(case: Case) -> Iterator[str]:
     yield f"generator = torch.Generator(device).manual_seed({case.seed + 1})"
     yield "randn = lambda *shape: torch.randn(*shape, generator=generator, device=device)"
-    plain = "draw = randn"
+    draw_line = "draw = randn"
     if not case.probe or case.probe in ("prefix", "poison", "nan_poison"):
         if case.values == "outlier":
-            plain = "draw = lambda *s: randn(*s) + 10.0 * randn(*s) * (randn(*s).abs() > 3.2905)"
+            draw_line = "draw = lambda *s: randn(*s) + 10.0 * randn(*s) * (randn(*s).abs() > 3.2905)"
         elif case.values == "long_tail":
-            plain = "draw = lambda *s: randn(*s) / (sum(randn(*s).square() for _ in range(3)) / 3.0).sqrt()"
-    yield plain
+            draw_line = "draw = lambda *s: randn(*s) / (sum(randn(*s).square() for _ in range(3)) / 3.0).sqrt()"
+    yield draw_line
     yield "q, k, v, dout = draw(B, SQ, H, D), draw(B, SK, HK, D), draw(B, SK, HK, DV), draw(B, SQ, H, DV)"
-    yield from _probe(case) if case.probe in _PROBES else _shaped(case)
+    yield from _probe_lines(case) if case.probe in _VALUE_PROBES else _distribution_lines(case)
     if not case.every_row:
         yield f"rows = {list(sampled_rows(case))}  # the query rows that are compared"
         yield "kept = torch.zeros(SQ, dtype=torch.bool, device=device)"
@@ -124,24 +124,24 @@ def _values(case: Case) -> Iterator[str]:
     if case.alibi:
         yield "slopes = torch.tensor([2.0 ** (-8.0 * (h + 1) / H) for h in range(H)], device=device)"
     yield "q, k, v, dout = (x.to(dtype) for x in (q, k, v, dout))"
-    yield from _edited(case)
+    yield from _edit_lines(case)
 
 
-def _shaped(case: Case) -> Iterator[str]:
-    shapes = {
+def _distribution_lines(case: Case) -> Iterator[str]:
+    lines = {
         "large": "q, k = q * 4.0, k * 2.0",
         "constant_v": "v = 1.0 + 0.01 * v",
         "ramp": "k = k * torch.linspace(41.0, 1.0, SK, device=device)[None, :, None, None]",
         "small": "q, k, v, dout = q * 0.05, k * 0.05, v * 0.05, dout * 0.05",
     }
-    if case.values in shapes:
-        yield shapes[case.values]
+    if case.values in lines:
+        yield lines[case.values]
 
 
-_PROBES = ("code", "heads", "retrieve")
+_VALUE_PROBES = ("code", "heads", "retrieve")
 
 
-def _probe(case: Case) -> Iterator[str]:
+def _probe_lines(case: Case) -> Iterator[str]:
     if case.probe == "code":
         yield "q, k, v = q * 0, k * 0, torch.where(v > 0, 1.0, -1.0)"
     elif case.probe == "heads":
@@ -159,8 +159,8 @@ def _probe(case: Case) -> Iterator[str]:
         yield f"v[..., :{digits}] = ((numbers & 1) * 2.0 - 1.0)[None, :, None, :]"
 
 
-def _edited(case: Case) -> Iterator[str]:
-    """Yield what prefix and poison do to the values, in their second run."""
+def _edit_lines(case: Case) -> Iterator[str]:
+    """Yield how the prefix and poison probes change the inputs for their second run."""
     from attncheck.attention.reference.structured_targets import (
         kv_poison_factor,
         prefix_split,
@@ -168,21 +168,21 @@ def _edited(case: Case) -> Iterator[str]:
         tested_documents,
     )
 
-    times = kv_poison_factor(case)
+    kv_factor = kv_poison_factor(case)
     if case.probe == "prefix":
-        yield f"k[:, {prefix_split(case)}:] *= {times}"
-        yield f"v[:, {prefix_split(case)}:] *= {times}"
+        yield f"k[:, {prefix_split(case)}:] *= {kv_factor}"
+        yield f"v[:, {prefix_split(case)}:] *= {kv_factor}"
     elif case.probe in ("poison", "nan_poison"):
-        tested, gentle = tested_documents(case)[0], q_poison_factor(case)
+        tested, q_factor = tested_documents(case)[0], q_poison_factor(case)
         yield f"tested = {[s.index for s in tested]}  # the sequences that must not change; the rest is multiplied"
-        yield f"for x, at, factor in ((q, at_q, {gentle}), (k, at_k, {times}), (v, at_k, {times})):"
+        yield f"for x, at, factor in ((q, at_q, {q_factor}), (k, at_k, {kv_factor}), (v, at_k, {kv_factor})):"
         yield "    inside = torch.zeros(x.shape[:2], dtype=torch.bool, device=device)"
         yield "    for b, place in [at[i] for i in tested]:"
         yield "        inside[b, place] = True"
         yield "    x[~inside] *= factor"
 
 
-def _mask(case: Case) -> Iterator[str]:
+def _mask_lines(case: Case) -> Iterator[str]:
     low, high = visible_bounds(replace(case, alignment="top_left"), 0, 0)
     shift = "m - n" if case.alignment == "bottom_right" else "0"
     yield "mask = torch.zeros(B, 1, len(rows), SK, dtype=torch.bool, device=device)"
@@ -190,12 +190,14 @@ def _mask(case: Case) -> Iterator[str]:
     yield "for (b, i), (_, j) in zip(at_q, at_k):"
     yield "    n, m, inside = i.stop - i.start, j.stop - j.start, (at >= i.start) & (at < i.stop)"
     yield f"    d = torch.arange(m, device=device) - (at[inside] - i.start)[:, None] - ({shift})"
-    tests = []
-    if low != -FAR:
-        tests.append(f"(d >= {low})")
-    if high != FAR:
-        tests.append(f"(d <= {high})")
-    yield "    mask[b, 0, inside, j] = " + (" & ".join(tests) if tests else "torch.ones_like(d, dtype=torch.bool)")
+    conditions = []
+    if low != -UNLIMITED:
+        conditions.append(f"(d >= {low})")
+    if high != UNLIMITED:
+        conditions.append(f"(d <= {high})")
+    yield "    mask[b, 0, inside, j] = " + (
+        " & ".join(conditions) if conditions else "torch.ones_like(d, dtype=torch.bool)"
+    )
     if case.every_row:
         yield "dout = dout * mask.any(-1).transpose(1, 2)[..., None]  # rows that see nothing are nobody's"
     if case.alibi:
@@ -204,7 +206,7 @@ def _mask(case: Case) -> Iterator[str]:
         yield "bias = (-slopes[:, None, None] * d)[None]"
 
 
-def _strided(case: Case) -> Iterator[str]:
+def _stride_lines(case: Case) -> Iterator[str]:
     if case.strides == "transposed":
         yield "q, k, v, dout = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v, dout))"
     elif case.strides == "sliced":
@@ -214,7 +216,7 @@ def _strided(case: Case) -> Iterator[str]:
         yield "dout = dout[:, :, :1].expand_as(dout)"
 
 
-def _reference(case: Case) -> Iterator[str]:
+def _reference_lines(case: Case) -> Iterator[str]:
     yield ""
     yield "wide = [x.detach().double().requires_grad_() for x in (q, k, v)]"
     yield "Q, K, V = (x.transpose(1, 2) for x in wide)"
@@ -243,10 +245,10 @@ def _reference(case: Case) -> Iterator[str]:
     yield "    norm, size = float(want.norm()), float(error.norm())  # a query of one key has no gradient: norm 0"
     yield '    size = f"relative error {size / norm:.3e}" if norm else f"error {size:.3e} where the exact one is 0"'
     yield '    print(f"{name}: {size}, largest {float(error.abs().max()):.3e} in element {int(error.abs().argmax())}")'
-    yield f'print("rounding alone makes about {_usual(case):.0e}")'
+    yield f'print("rounding alone makes about {_usual_error(case):.0e}")'
 
 
-def _usual(case: Case) -> float:
+def _usual_error(case: Case) -> float:
     """Return the relative error of an ideal kernel on normal inputs: sqrt(2) × 0.425 units of rounding."""
     unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}[case.dtype]
     return math.sqrt(2.0) * 0.425 * unit

@@ -1,14 +1,14 @@
-"""The median of measured times, and how sure it is."""
+"""The median of measured times, its confidence interval, and quantiles."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-SURE = 0.95
+CONFIDENCE = 0.95
 
 
-def interval(times: Sequence[float]) -> tuple[float, float]:
+def median_interval(times: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % confidence interval of the median of `times`: two of them, whatever their distribution.
 
     The number of times below the median is binomial, so the l-th smallest and the l-th largest enclose it with
@@ -18,15 +18,15 @@ def interval(times: Sequence[float]) -> tuple[float, float]:
     """
     ordered = sorted(times)
     count = len(ordered)
-    low = _outside(count)
+    low = _count_outside(count)
     return ordered[low], ordered[count - 1 - low]
 
 
-def _outside(count: int) -> int:
+def _count_outside(count: int) -> int:
     """Return how many of `count` times, at each end, lie outside the interval."""
     if count >= 1000:  # the binomial is as good as normal
         return math.floor((count - 1.96 * math.sqrt(count)) / 2.0) - 1
-    allowed = (1.0 - SURE) / 2.0 * 2.0**count
+    allowed = (1.0 - CONFIDENCE) / 2.0 * 2.0**count
     low = below = 0
     while below + math.comb(count, low) <= allowed:
         below += math.comb(count, low)
@@ -37,14 +37,14 @@ def _outside(count: int) -> int:
 def quantile(times: Sequence[float], share: float) -> float:
     """Return the value below which a `share` of `times` lies, between neighbours by proportion."""
     ordered = sorted(times)
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
 
 def half_width(times: Sequence[float]) -> float:
     """Return how far the median of `times` may be off: the longer side of its 95 % confidence interval."""
-    low, high = interval(times)
+    low, high = median_interval(times)
     middle = quantile(times, 0.5)
     return max(high - middle, middle - low)

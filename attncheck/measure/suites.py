@@ -11,38 +11,38 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from attncheck.core.cases import ANY, DTYPES, Case, Dtype, Probe, Values, with_name
+from attncheck.core.cases import DTYPES, UNBOUNDED, Case, Dtype, Probe, Values, with_name
 from attncheck.core.facts import value_or
 from attncheck.core.model import Model
 
 Suite = Literal["quick", "standard", "full"]
 SUITES: tuple[Suite, ...] = get_args(Suite)
 VALUES: tuple[Values, ...] = get_args(Values)
-FEW = (200, 7, 1, 128, 65)
-MANY = tuple(1 + 37 * i % 41 for i in range(40))
-WITH_EMPTY = (0, 129, 0, 64, 0, 0, 1, 65, 0)
-RETRIEVED = 32  # head_dim below which codes are too short to tell thousands of keys apart
-SAMPLED_FROM = 1 << 14  # query rows beyond which the oracle looks at some
-COMPILED = {"quick": 2, "standard": 15, "full": 60}  # cases given to a backend that compiles each shape for seconds
+FEW_DOCUMENTS = (200, 7, 1, 128, 65)
+MANY_DOCUMENTS = tuple(1 + 37 * i % 41 for i in range(40))
+SOME_EMPTY_DOCUMENTS = (0, 129, 0, 64, 0, 0, 1, 65, 0)
+MIN_RETRIEVE_HEAD_DIM = 32  # head_dim below which codes are too short to tell thousands of keys apart
+MIN_SAMPLED_SEQLEN = 1 << 14  # query rows from which on the oracle computes a sample of them
+COMPILED_CASES = {"quick": 2, "standard": 15, "full": 60}  # for a backend that compiles each shape, which takes seconds
 
 
-def suite(name: Suite, seed: int = 0) -> tuple[Case, ...]:
+def make_suite(name: Suite, seed: int = 0) -> tuple[Case, ...]:
     """Return the cases of a suite, each once, in the order of families."""
-    makers = {"quick": _quick, "standard": _standard, "full": _full}
-    return finished(makers[name](), seed)
+    makers = {"quick": _quick_cases, "standard": _standard_cases, "full": _full_cases}
+    return finish_cases(makers[name](), seed)
 
 
-def finished(cases: Iterable[Case], seed: int) -> tuple[Case, ...]:
-    """Return the cases named and seeded, each once; the oracle samples the rows of long ones."""
+def finish_cases(cases: Iterable[Case], seed: int) -> tuple[Case, ...]:
+    """Return the cases with name and seed, each once; the oracle samples the rows of long ones."""
     unique: dict[str, Case] = {}
     for case in cases:
-        case = with_name(replace(case, seed=seed, every_row=case.every_row and case.seqlen_q < SAMPLED_FROM))
+        case = with_name(replace(case, seed=seed, every_row=case.every_row and case.seqlen_q < MIN_SAMPLED_SEQLEN))
         unique.setdefault(case.name, case)
     return tuple(unique.values())
 
 
-def thinned(cases: tuple[Case, ...], count: int) -> tuple[Case, ...]:
-    """Return `count` of the cases, the families in turn."""
+def thin_cases(cases: tuple[Case, ...], count: int) -> tuple[Case, ...]:
+    """Return `count` of the cases, taking the families in turn."""
     families: dict[str, list[Case]] = {}
     for case in cases:
         families.setdefault(case.family, []).append(case)
@@ -54,314 +54,316 @@ def thinned(cases: tuple[Case, ...], count: int) -> tuple[Case, ...]:
     return tuple(case for case in cases if case in chosen)
 
 
-def _dense(family: str, seqlen: int, batch: int = 1, **more: Any) -> Case:
-    return Case(family, (seqlen,) * batch, (seqlen,) * batch, **more)
+def _dense_case(family: str, seqlen: int, batch: int = 1, **fields: Any) -> Case:
+    return Case(family, (seqlen,) * batch, (seqlen,) * batch, **fields)
 
 
-def _gqa(family: str, seqlen: int, **more: Any) -> Case:
-    return _dense(family, seqlen, **{"num_kv_heads": 2, **more})
+def _gqa_case(family: str, seqlen: int, **fields: Any) -> Case:
+    return _dense_case(family, seqlen, **{"num_kv_heads": 2, **fields})
 
 
-def _wide(head_dim: int, v_head_dim: int | None = None) -> dict[str, Any]:
+def _head_dim_fields(head_dim: int, v_head_dim: int | None = None) -> dict[str, Any]:
     return {"head_dim": head_dim, "v_head_dim": v_head_dim or head_dim}
 
 
-def _cross(seqlen_q: int, seqlen_k: int, **more: Any) -> Case:
-    return Case("cross", (seqlen_q,), (seqlen_k,), **{"num_kv_heads": 2, **more})
+def _cross_case(seqlen_q: int, seqlen_k: int, **fields: Any) -> Case:
+    return Case("cross", (seqlen_q,), (seqlen_k,), **{"num_kv_heads": 2, **fields})
 
 
-def _documents(seqlens: tuple[int, ...], **more: Any) -> Case:
-    return Case("packed", seqlens, seqlens, **{"layout": "packed", "num_kv_heads": 2, **more})
+def _packed_case(seqlens: tuple[int, ...], **fields: Any) -> Case:
+    return Case("packed", seqlens, seqlens, **{"layout": "packed", "num_kv_heads": 2, **fields})
 
 
-def _rows(seqlens: tuple[int, ...], layout: str, **more: Any) -> Case:
-    return Case("padded", seqlens, seqlens, **{"layout": layout, "num_kv_heads": 2, **more})
+def _padded_case(seqlens: tuple[int, ...], layout: str, **fields: Any) -> Case:
+    return Case("padded", seqlens, seqlens, **{"layout": layout, "num_kv_heads": 2, **fields})
 
 
-def probes(case: Case, *kinds: Probe) -> Iterator[Case]:
+def probe_variants(case: Case, *probes: Probe) -> Iterator[Case]:
     """Yield a case with the inputs of each structured probe in turn."""
-    for probe in kinds:
-        if probe == "retrieve" and min(case.head_dim, case.v_head_dim) < RETRIEVED:
+    for probe in probes:
+        if probe == "retrieve" and min(case.head_dim, case.v_head_dim) < MIN_RETRIEVE_HEAD_DIM:
             continue
         backward = probe in ("heads", "poison", "nan_poison", "dropout")
         yield replace(case, probe=probe, backward=backward)
 
 
-def _quick() -> Iterator[Case]:
-    yield _gqa("length", 257)
-    yield _gqa("length", 65, causal=False)
-    yield _gqa("length", 640, **_wide(128))
-    yield from probes(_gqa("length", 257), "code", "heads", "retrieve", "prefix")
-    yield _dense("head_dim", 129, **_wide(80))
-    yield _gqa("dtype", 193, dtype="float16")
-    yield _gqa("dtype", 193, dtype="float32")
-    yield _gqa("values", 320, values="large")
-    yield _gqa("values", 600, values="ramp")
-    yield _gqa("window", 300, window_size=(64, 0))
-    yield _cross(129, 300)
-    yield _rows((200, 77), "left_padded")
-    yield _documents((200, 7, 1, 128))
-    yield from probes(_documents((200, 7, 1, 128)), "retrieve", "poison")
-    yield _gqa("softcap", 300, softcap=20.0, values="large")
-    yield _gqa("forward", 320, backward=False)
+def _quick_cases() -> Iterator[Case]:
+    yield _gqa_case("length", 257)
+    yield _gqa_case("length", 65, causal=False)
+    yield _gqa_case("length", 640, **_head_dim_fields(128))
+    yield from probe_variants(_gqa_case("length", 257), "code", "heads", "retrieve", "prefix")
+    yield _dense_case("head_dim", 129, **_head_dim_fields(80))
+    yield _gqa_case("dtype", 193, dtype="float16")
+    yield _gqa_case("dtype", 193, dtype="float32")
+    yield _gqa_case("values", 320, values="large")
+    yield _gqa_case("values", 600, values="ramp")
+    yield _gqa_case("window", 300, window_size=(64, 0))
+    yield _cross_case(129, 300)
+    yield _padded_case((200, 77), "left_padded")
+    yield _packed_case((200, 7, 1, 128))
+    yield from probe_variants(_packed_case((200, 7, 1, 128)), "retrieve", "poison")
+    yield _gqa_case("softcap", 300, softcap=20.0, values="large")
+    yield _gqa_case("forward", 320, backward=False)
 
 
-def _standard() -> Iterator[Case]:
-    for part in (
-        _lengths,
-        _head_dims,
-        _heads,
-        _values,
-        _windows,
-        _scores,
-        _crosses,
-        _paddings,
-        _packings,
-        _odd,
-        _together,
+def _standard_cases() -> Iterator[Case]:
+    for cases in (
+        _length_cases,
+        _head_dim_cases,
+        _head_count_cases,
+        _value_cases,
+        _window_cases,
+        _score_modifier_cases,
+        _cross_cases,
+        _padding_cases,
+        _packing_cases,
+        _stride_and_dropout_cases,
+        _combination_cases,
     ):
-        yield from part()
+        yield from cases()
 
 
-def _lengths() -> Iterator[Case]:
+def _length_cases() -> Iterator[Case]:
     for seqlen in (1, 2, 7, 63, 64, 65, 127, 128, 129, 192, 320, 513, 1000):
         for causal in (True, False):
-            yield _gqa("length", seqlen, causal=causal)
-    yield _gqa("length", 257, batch=3)
-    yield _gqa("length", 257, dtype="float16", batch=2)
-    yield _dense("length", 2048, num_heads=2, num_kv_heads=1, **_wide(128))
-    yield _dense("length", 2047, num_heads=2, num_kv_heads=2, causal=False)
-    yield _dense("length", 4096, num_heads=1, num_kv_heads=1)
+            yield _gqa_case("length", seqlen, causal=causal)
+    yield _gqa_case("length", 257, batch=3)
+    yield _gqa_case("length", 257, dtype="float16", batch=2)
+    yield _dense_case("length", 2048, num_heads=2, num_kv_heads=1, **_head_dim_fields(128))
+    yield _dense_case("length", 2047, num_heads=2, num_kv_heads=2, causal=False)
+    yield _dense_case("length", 4096, num_heads=1, num_kv_heads=1)
     for seqlen in (65, 300, 1023):
-        yield from probes(_gqa("length", seqlen), "code", "retrieve", "prefix")
-        yield from probes(_gqa("length", seqlen, causal=False), "code")
-    yield from probes(_dense("length", 6001, num_heads=1, num_kv_heads=1), "code")
-    yield _gqa("forward", 320, backward=False)
-    yield _gqa("forward", 129, backward=False, causal=False)
+        yield from probe_variants(_gqa_case("length", seqlen), "code", "retrieve", "prefix")
+        yield from probe_variants(_gqa_case("length", seqlen, causal=False), "code")
+    yield from probe_variants(_dense_case("length", 6001, num_heads=1, num_kv_heads=1), "code")
+    yield _gqa_case("forward", 320, backward=False)
+    yield _gqa_case("forward", 129, backward=False, causal=False)
 
 
-def _head_dims() -> Iterator[Case]:
-    for size in (32, 64, 72, 80, 96, 112, 128, 160, 192, 224, 256):
-        yield _gqa("head_dim", 257, **_wide(size))
-    for size in (32, 80, 96, 128, 256):
-        yield _gqa("head_dim", 320, dtype="float16", causal=False, **_wide(size))
-    yield _dense("head_dim", 257, **_wide(192, 128))
-    yield _dense("head_dim", 320, causal=False, **_wide(192, 128))
-    yield _documents(FEW, num_kv_heads=4, **_wide(192, 128))
-    yield _dense("head_dim", 129, dtype="float32", **_wide(96, 64))
+def _head_dim_cases() -> Iterator[Case]:
+    for head_dim in (32, 64, 72, 80, 96, 112, 128, 160, 192, 224, 256):
+        yield _gqa_case("head_dim", 257, **_head_dim_fields(head_dim))
+    for head_dim in (32, 80, 96, 128, 256):
+        yield _gqa_case("head_dim", 320, dtype="float16", causal=False, **_head_dim_fields(head_dim))
+    yield _dense_case("head_dim", 257, **_head_dim_fields(192, 128))
+    yield _dense_case("head_dim", 320, causal=False, **_head_dim_fields(192, 128))
+    yield _packed_case(FEW_DOCUMENTS, num_kv_heads=4, **_head_dim_fields(192, 128))
+    yield _dense_case("head_dim", 129, dtype="float32", **_head_dim_fields(96, 64))
 
 
-def _heads() -> Iterator[Case]:
+def _head_count_cases() -> Iterator[Case]:
     for heads, kv_heads in ((8, 8), (8, 4), (8, 2), (8, 1), (28, 4), (32, 8), (16, 1)):
-        yield _dense("heads", 200, num_heads=heads, num_kv_heads=kv_heads)
-        yield from probes(_dense("heads", 130, num_heads=heads, num_kv_heads=kv_heads), "heads")
-    yield _dense("heads", 200, num_heads=8, num_kv_heads=2, causal=False, dtype="float16")
-    yield from probes(_documents(FEW, num_heads=8), "heads")
+        yield _dense_case("heads", 200, num_heads=heads, num_kv_heads=kv_heads)
+        yield from probe_variants(_dense_case("heads", 130, num_heads=heads, num_kv_heads=kv_heads), "heads")
+    yield _dense_case("heads", 200, num_heads=8, num_kv_heads=2, causal=False, dtype="float16")
+    yield from probe_variants(_packed_case(FEW_DOCUMENTS, num_heads=8), "heads")
 
 
-def _values() -> Iterator[Case]:
+def _value_cases() -> Iterator[Case]:
     for dtype in DTYPES:
         for values in VALUES:
-            yield _gqa("values", 320, dtype=dtype, values=values)
+            yield _gqa_case("values", 320, dtype=dtype, values=values)
     for values in VALUES:
-        yield _gqa("values", 1024, values=values)
-        yield _gqa("values", 384, values=values, causal=False)
+        yield _gqa_case("values", 1024, values=values)
+        yield _gqa_case("values", 384, values=values, causal=False)
     for values in ("ramp", "large", "small"):
-        yield _gqa("values", 640, dtype="float16", values=values)
+        yield _gqa_case("values", 640, dtype="float16", values=values)
     for seqlen in (129, 513):
-        yield _gqa("values", seqlen, dtype="float32", causal=False)
+        yield _gqa_case("values", seqlen, dtype="float32", causal=False)
 
 
-def _windows() -> Iterator[Case]:
+def _window_cases() -> Iterator[Case]:
     for left in (1, 16, 63, 64, 128, 200):
-        yield _gqa("window", 333, window_size=(left, 0))
-    for size in ((64, 64), (0, 0), (33, 7), (ANY, 16), (100, ANY)):
-        yield _gqa("window", 333, causal=False, window_size=size)
-    yield _gqa("window", 700, window_size=(256, 0), dtype="float16")
-    yield _gqa("window", 1024, window_size=(127, 0), **_wide(128))
-    for size in ((64, 0), (37, 0)):
-        yield from probes(_gqa("window", 400, window_size=size), "code", "retrieve")
-    yield from probes(_gqa("window", 400, causal=False, window_size=(31, 17)), "code", "retrieve")
+        yield _gqa_case("window", 333, window_size=(left, 0))
+    for window_size in ((64, 64), (0, 0), (33, 7), (UNBOUNDED, 16), (100, UNBOUNDED)):
+        yield _gqa_case("window", 333, causal=False, window_size=window_size)
+    yield _gqa_case("window", 700, window_size=(256, 0), dtype="float16")
+    yield _gqa_case("window", 1024, window_size=(127, 0), **_head_dim_fields(128))
+    for window_size in ((64, 0), (37, 0)):
+        yield from probe_variants(_gqa_case("window", 400, window_size=window_size), "code", "retrieve")
+    yield from probe_variants(_gqa_case("window", 400, causal=False, window_size=(31, 17)), "code", "retrieve")
 
 
-def _scores() -> Iterator[Case]:
+def _score_modifier_cases() -> Iterator[Case]:
     for cap, values in ((20.0, "normal"), (20.0, "large"), (50.0, "large"), (30.0, "large")):
-        yield _gqa("softcap", 300, softcap=cap, values=values)
-        yield _gqa("softcap", 640, softcap=cap, values=values, dtype="float16")
-    yield _gqa("softcap", 300, softcap=30.0, values="large", window_size=(64, 0), **_wide(256))
-    yield _gqa("softcap", 300, softcap=30.0, values="large", dtype="float32")
+        yield _gqa_case("softcap", 300, softcap=cap, values=values)
+        yield _gqa_case("softcap", 640, softcap=cap, values=values, dtype="float16")
+    yield _gqa_case("softcap", 300, softcap=30.0, values="large", window_size=(64, 0), **_head_dim_fields(256))
+    yield _gqa_case("softcap", 300, softcap=30.0, values="large", dtype="float32")
     variants: tuple[dict[str, Any], ...] = ({}, {"causal": False}, {"dtype": "float16"}, {"dtype": "float32"})
-    for more in (*variants, {"window_size": (64, 0)}):
-        yield _gqa("sinks", 300, sinks=True, **more)
-    yield replace(_documents(FEW, sinks=True), family="sinks")
-    yield replace(_documents(FEW, softcap=20.0, values="large"), family="softcap")
-    yield replace(_rows((200, 77), "left_padded", softcap=20.0, values="large"), family="softcap")
-    yield replace(_documents(FEW, softcap=20.0, values="large", window_size=(40, 0)), family="softcap")
-    yield replace(_rows((200, 77), "left_padded", sinks=True), family="sinks")
-    yield replace(_documents(FEW, sinks=True, window_size=(40, 0)), family="sinks")
-    yield replace(_documents(FEW, alibi=True), family="alibi")
-    yield replace(_rows((200, 77), "left_padded", alibi=True), family="alibi")
-    yield replace(_cross(129, 300, alibi=True), family="alibi")
-    yield _gqa("alibi", 300, alibi=True, window_size=(64, 0))
-    for more in (*variants, {"num_heads": 8}):
-        yield _gqa("alibi", 300, alibi=True, **more)
+    for fields in (*variants, {"window_size": (64, 0)}):
+        yield _gqa_case("sinks", 300, sinks=True, **fields)
+    yield replace(_packed_case(FEW_DOCUMENTS, sinks=True), family="sinks")
+    yield replace(_packed_case(FEW_DOCUMENTS, softcap=20.0, values="large"), family="softcap")
+    yield replace(_padded_case((200, 77), "left_padded", softcap=20.0, values="large"), family="softcap")
+    yield replace(_packed_case(FEW_DOCUMENTS, softcap=20.0, values="large", window_size=(40, 0)), family="softcap")
+    yield replace(_padded_case((200, 77), "left_padded", sinks=True), family="sinks")
+    yield replace(_packed_case(FEW_DOCUMENTS, sinks=True, window_size=(40, 0)), family="sinks")
+    yield replace(_packed_case(FEW_DOCUMENTS, alibi=True), family="alibi")
+    yield replace(_padded_case((200, 77), "left_padded", alibi=True), family="alibi")
+    yield replace(_cross_case(129, 300, alibi=True), family="alibi")
+    yield _gqa_case("alibi", 300, alibi=True, window_size=(64, 0))
+    for fields in (*variants, {"num_heads": 8}):
+        yield _gqa_case("alibi", 300, alibi=True, **fields)
 
 
-def _crosses() -> Iterator[Case]:
+def _cross_cases() -> Iterator[Case]:
     for lengths in ((1, 300), (64, 300), (129, 300), (100, 613), (300, 129)):
-        yield _cross(*lengths)
+        yield _cross_case(*lengths)
     for lengths in ((129, 300), (300, 129), (1, 300)):
-        yield _cross(*lengths, alignment="top_left")
-        yield _cross(*lengths, causal=False)
-    yield _cross(129, 300, window_size=(50, 0))
-    yield _cross(129, 300, dtype="float16")
+        yield _cross_case(*lengths, alignment="top_left")
+        yield _cross_case(*lengths, causal=False)
+    yield _cross_case(129, 300, window_size=(50, 0))
+    yield _cross_case(129, 300, dtype="float16")
     yield Case("cross", (65, 3, 129), (200, 64, 129), layout="packed", num_kv_heads=2)
     for lengths in ((129, 300), (300, 129)):
-        yield from probes(_cross(*lengths), "code", "retrieve")
-        yield from probes(_cross(*lengths, alignment="top_left"), "code")
+        yield from probe_variants(_cross_case(*lengths), "code", "retrieve")
+        yield from probe_variants(_cross_case(*lengths, alignment="top_left"), "code")
 
 
-def _paddings() -> Iterator[Case]:
+def _padding_cases() -> Iterator[Case]:
     for layout in ("right_padded", "left_padded"):
         for seqlens in ((300, 170, 1), (129, 128, 64, 7)):
-            yield _rows(seqlens, layout)
-        yield _rows((257, 130), layout, dtype="float16")
-        yield _rows((257, 130), layout, causal=False)
-        yield from probes(_rows((200, 77, 1), layout), "code", "retrieve", "poison")
+            yield _padded_case(seqlens, layout)
+        yield _padded_case((257, 130), layout, dtype="float16")
+        yield _padded_case((257, 130), layout, causal=False)
+        yield from probe_variants(_padded_case((200, 77, 1), layout), "code", "retrieve", "poison")
 
 
-def _packings() -> Iterator[Case]:
-    for seqlens in ((300,), FEW, MANY, WITH_EMPTY, (64, 128, 192), (513, 2, 300)):
-        yield _documents(seqlens)
-    yield _documents(FEW, dtype="float16", **_wide(128))
-    yield _documents(FEW, dtype="float32")
-    yield _documents(FEW, causal=False)
-    yield _documents(MANY, causal=False, num_heads=8)
-    yield _documents(FEW, window_size=(50, 0))
-    yield _documents(FEW, values="large")
-    for seqlens in (FEW, MANY, WITH_EMPTY):
-        yield from probes(_documents(seqlens), "code", "retrieve", "poison")
-    yield from probes(_documents(FEW), "nan_poison")
-    yield from probes(_documents(FEW, dtype="float16"), "poison")
+def _packing_cases() -> Iterator[Case]:
+    for seqlens in ((300,), FEW_DOCUMENTS, MANY_DOCUMENTS, SOME_EMPTY_DOCUMENTS, (64, 128, 192), (513, 2, 300)):
+        yield _packed_case(seqlens)
+    yield _packed_case(FEW_DOCUMENTS, dtype="float16", **_head_dim_fields(128))
+    yield _packed_case(FEW_DOCUMENTS, dtype="float32")
+    yield _packed_case(FEW_DOCUMENTS, causal=False)
+    yield _packed_case(MANY_DOCUMENTS, causal=False, num_heads=8)
+    yield _packed_case(FEW_DOCUMENTS, window_size=(50, 0))
+    yield _packed_case(FEW_DOCUMENTS, values="large")
+    for seqlens in (FEW_DOCUMENTS, MANY_DOCUMENTS, SOME_EMPTY_DOCUMENTS):
+        yield from probe_variants(_packed_case(seqlens), "code", "retrieve", "poison")
+    yield from probe_variants(_packed_case(FEW_DOCUMENTS), "nan_poison")
+    yield from probe_variants(_packed_case(FEW_DOCUMENTS, dtype="float16"), "poison")
 
 
-def _odd() -> Iterator[Case]:
+def _stride_and_dropout_cases() -> Iterator[Case]:
     for strides in ("transposed", "sliced", "expanded"):
-        yield _gqa("strides", 257, batch=2, strides=strides)
-        yield _gqa("strides", 192, causal=False, dtype="float16", strides=strides)
+        yield _gqa_case("strides", 257, batch=2, strides=strides)
+        yield _gqa_case("strides", 192, causal=False, dtype="float16", strides=strides)
     for rate in (0.1, 0.5):
-        yield from probes(_gqa("dropout", 400, batch=4, num_heads=8, dropout=rate), "dropout")
-    yield from probes(_gqa("dropout", 300, batch=4, dropout=0.1, causal=False, dtype="float16"), "dropout")
+        yield from probe_variants(_gqa_case("dropout", 400, batch=4, num_heads=8, dropout=rate), "dropout")
+    yield from probe_variants(_gqa_case("dropout", 300, batch=4, dropout=0.1, causal=False, dtype="float16"), "dropout")
 
 
-def _together() -> Iterator[Case]:
-    """Features that fail only together: a mask with padding, a batch, another head_dim, dtype or stride."""
-    wide = _wide(128)
-    yield replace(_rows((300, 170, 20), "left_padded", window_size=(64, 0)), family="window")
-    yield replace(_rows((300, 170, 20), "right_padded", window_size=(64, 0)), family="window")
-    yield _gqa("window", 300, batch=2, window_size=(64, 0))
-    yield _gqa("window", 300, dtype="float32", window_size=(64, 0))
-    yield _dense("window", 300, num_kv_heads=1, window_size=(100, 0))
-    yield _gqa("length", 257, batch=2, causal=False)
-    yield _gqa("length", 1500, **wide)
-    yield _dense("heads", 520, num_heads=8, num_kv_heads=1)
-    yield _dense("heads", 130, num_heads=40, num_kv_heads=8)
-    yield _cross(1, 300, num_heads=8)
-    yield _cross(1, 300, num_heads=4, num_kv_heads=4)
-    yield replace(_cross(129, 300), seqlens_q=(129, 129), seqlens_k=(300, 300))
-    yield _cross(129, 1200, dtype="float32")
+def _combination_cases() -> Iterator[Case]:
+    """Yield features that fail only together: a mask with padding, a batch, another head_dim, dtype or stride."""
+    head_dim_fields = _head_dim_fields(128)
+    yield replace(_padded_case((300, 170, 20), "left_padded", window_size=(64, 0)), family="window")
+    yield replace(_padded_case((300, 170, 20), "right_padded", window_size=(64, 0)), family="window")
+    yield _gqa_case("window", 300, batch=2, window_size=(64, 0))
+    yield _gqa_case("window", 300, dtype="float32", window_size=(64, 0))
+    yield _dense_case("window", 300, num_kv_heads=1, window_size=(100, 0))
+    yield _gqa_case("length", 257, batch=2, causal=False)
+    yield _gqa_case("length", 1500, **head_dim_fields)
+    yield _dense_case("heads", 520, num_heads=8, num_kv_heads=1)
+    yield _dense_case("heads", 130, num_heads=40, num_kv_heads=8)
+    yield _cross_case(1, 300, num_heads=8)
+    yield _cross_case(1, 300, num_heads=4, num_kv_heads=4)
+    yield replace(_cross_case(129, 300), seqlens_q=(129, 129), seqlens_k=(300, 300))
+    yield _cross_case(129, 1200, dtype="float32")
     yield Case("cross", (129, 64, 7), (65, 200, 7), layout="packed", num_kv_heads=2)
-    yield _rows((257, 130), "left_padded", num_kv_heads=4, **wide)
-    yield _rows((257, 130), "left_padded", dtype="float32")
-    yield _documents(FEW, num_kv_heads=4, dtype="float16", **_wide(192, 128))
-    yield _documents(FEW, **_wide(80))
-    yield _documents(FEW, strides="transposed")
-    yield _rows((257, 130), "left_padded", strides="transposed")
-    yield _gqa("head_dim", 257, num_heads=8, **_wide(192, 128))
-    for size in (40, 56, 88, 120):
-        yield _gqa("head_dim", 257, **_wide(size))
-    yield _dense("softcap", 700, softcap=30.0, values="large", **wide)
-    yield _gqa("sinks", 640, sinks=True, **wide)
+    yield _padded_case((257, 130), "left_padded", num_kv_heads=4, **head_dim_fields)
+    yield _padded_case((257, 130), "left_padded", dtype="float32")
+    yield _packed_case(FEW_DOCUMENTS, num_kv_heads=4, dtype="float16", **_head_dim_fields(192, 128))
+    yield _packed_case(FEW_DOCUMENTS, **_head_dim_fields(80))
+    yield _packed_case(FEW_DOCUMENTS, strides="transposed")
+    yield _padded_case((257, 130), "left_padded", strides="transposed")
+    yield _gqa_case("head_dim", 257, num_heads=8, **_head_dim_fields(192, 128))
+    for head_dim in (40, 56, 88, 120):
+        yield _gqa_case("head_dim", 257, **_head_dim_fields(head_dim))
+    yield _dense_case("softcap", 700, softcap=30.0, values="large", **head_dim_fields)
+    yield _gqa_case("sinks", 640, sinks=True, **head_dim_fields)
 
 
-def _full() -> Iterator[Case]:
-    yield from _standard()
-    yield from _grid()
-    yield from _long()
+def _full_cases() -> Iterator[Case]:
+    yield from _standard_cases()
+    yield from _grid_cases()
+    yield from _long_cases()
 
 
-def _grid() -> Iterator[Case]:
-    """Every dtype × head_dim × kind of mask, at a length with a remainder."""
-    kinds: tuple[dict[str, Any], ...] = ({}, {"causal": False}, {"window_size": (100, 0)})
+def _grid_cases() -> Iterator[Case]:
+    """Yield every dtype × head_dim × kind of mask, at a length with a remainder."""
+    masks: tuple[dict[str, Any], ...] = ({}, {"causal": False}, {"window_size": (100, 0)})
     for dtype in DTYPES:
-        for size in (32, 64, 96, 128, 192, 256):
-            for more in kinds:
-                yield _gqa("grid", 577, dtype=dtype, **_wide(size), **more)
-            yield replace(_documents((300, 1, 129, 64), dtype=dtype, **_wide(size)), family="grid")
+        for head_dim in (32, 64, 96, 128, 192, 256):
+            for mask in masks:
+                yield _gqa_case("grid", 577, dtype=dtype, **_head_dim_fields(head_dim), **mask)
+            yield replace(_packed_case((300, 1, 129, 64), dtype=dtype, **_head_dim_fields(head_dim)), family="grid")
 
 
-def _long() -> Iterator[Case]:
-    two: dict[str, Any] = {"num_heads": 2, "num_kv_heads": 1}
-    for size in (64, 128):
-        yield _dense("long", 4097, **two, **_wide(size))
-        yield _dense("long", 8191, **two, **_wide(size))
-    yield _dense("long", 8192, causal=False, **two)
-    yield _dense("long", 8192, window_size=(1024, 0), **two)
-    yield replace(_documents((5000, 100, 3000, 1, 91), **two), family="long")
-    yield from probes(_dense("long", 9001, **two), "code", "retrieve")
+def _long_cases() -> Iterator[Case]:
+    two_heads: dict[str, Any] = {"num_heads": 2, "num_kv_heads": 1}
+    for head_dim in (64, 128):
+        yield _dense_case("long", 4097, **two_heads, **_head_dim_fields(head_dim))
+        yield _dense_case("long", 8191, **two_heads, **_head_dim_fields(head_dim))
+    yield _dense_case("long", 8192, causal=False, **two_heads)
+    yield _dense_case("long", 8192, window_size=(1024, 0), **two_heads)
+    yield replace(_packed_case((5000, 100, 3000, 1, 91), **two_heads), family="long")
+    yield from probe_variants(_dense_case("long", 9001, **two_heads), "code", "retrieve")
     for seqlen in (32768, 36863, 131072):
-        yield _dense("long", seqlen, **two, **_wide(128))
-        yield _dense("long", seqlen, dtype="float16", num_heads=1, num_kv_heads=1)
-        yield from probes(_dense("long", seqlen, num_heads=1, num_kv_heads=1), "code")
-    yield _dense("long", 131072, num_heads=8, num_kv_heads=2, **_wide(128))
-    yield from probes(_dense("long", 40000, num_heads=1, num_kv_heads=1), "retrieve")
-    yield from probes(_dense("long", 40000, num_heads=1, num_kv_heads=1, window_size=(4096, 0)), "code")
-    yield replace(_documents((20000, 33000, 1, 12000), **two), family="long")
+        yield _dense_case("long", seqlen, **two_heads, **_head_dim_fields(128))
+        yield _dense_case("long", seqlen, dtype="float16", num_heads=1, num_kv_heads=1)
+        yield from probe_variants(_dense_case("long", seqlen, num_heads=1, num_kv_heads=1), "code")
+    yield _dense_case("long", 131072, num_heads=8, num_kv_heads=2, **_head_dim_fields(128))
+    yield from probe_variants(_dense_case("long", 40000, num_heads=1, num_kv_heads=1), "retrieve")
+    yield from probe_variants(_dense_case("long", 40000, num_heads=1, num_kv_heads=1, window_size=(4096, 0)), "code")
+    yield replace(_packed_case((20000, 33000, 1, 12000), **two_heads), family="long")
 
 
-def for_model(model: Model, longest: int | None = None, seed: int = 0, dtype: Dtype | None = None) -> tuple[Case, ...]:
+def make_model_cases(
+    model: Model, max_seqlen: int | None = None, seed: int = 0, dtype: Dtype | None = None
+) -> tuple[Case, ...]:
     """Return the cases that a model's own attention makes: its heads, sizes, windows, caps, sinks, dtype, lengths.
 
-    Every distinct head_dim and kind of layer has its cases. Lengths go up to `longest` or the model's
+    Every distinct head_dim and kind of layer has its cases. Lengths go up to `max_seqlen` or the model's
     max_position_embeddings; `dtype` takes the place of the model's own. What the configuration does not say takes its
     usual value. Layers that attend in chunks are tested as full ones.
     """
-    top = min(longest or 1 << 40, value_or(model.max_position_embeddings, 4096))
-    cases = _model_cases(model, max(1, top))
-    return finished((replace(case, dtype=dtype or case.dtype) for case in cases), seed)
+    limit = min(max_seqlen or 1 << 40, value_or(model.max_position_embeddings, 4096))
+    cases = _iter_model_cases(model, max(1, limit))
+    return finish_cases((replace(case, dtype=dtype or case.dtype) for case in cases), seed)
 
 
-def model_kinds(model: Model) -> Iterator[dict[str, Any]]:
-    """Yield the shape, mask and dtype of each kind of attention layer that a model has, as words for a `Case`."""
+def iter_layer_kinds(model: Model) -> Iterator[dict[str, Any]]:
+    """Yield the shape, mask and dtype of each kind of attention layer that a model has, as fields of a `Case`."""
     heads = value_or(model.num_heads, 8)
     kv_heads = value_or(model.num_kv_heads, heads)
-    for more in _layers(model):
-        yield {"num_heads": heads, "num_kv_heads": kv_heads, **_common(model), **more}
+    for layer_fields in _iter_layer_fields(model):
+        yield {"num_heads": heads, "num_kv_heads": kv_heads, **_common_fields(model), **layer_fields}
 
 
-def _model_cases(model: Model, top: int) -> Iterator[Case]:
-    for shape in model_kinds(model):
-        for seqlen in sorted({min(size, top) for size in (65, 257, 640, 2048, top)}):
-            if seqlen < SAMPLED_FROM:
-                yield _dense("model", seqlen, **shape)
+def _iter_model_cases(model: Model, max_seqlen: int) -> Iterator[Case]:
+    for shape in iter_layer_kinds(model):
+        for seqlen in sorted({min(length, max_seqlen) for length in (65, 257, 640, 2048, max_seqlen)}):
+            if seqlen < MIN_SAMPLED_SEQLEN:
+                yield _dense_case("model", seqlen, **shape)
             else:
-                yield _dense("model-long", seqlen, **shape)
+                yield _dense_case("model-long", seqlen, **shape)
         for values in ("large", "outlier", "long_tail"):
-            yield _dense("model", min(513, top), **{**shape, "values": values})
-        fitting = tuple(min(size, top) for size in FEW)
-        yield Case("model-packed", fitting, fitting, layout="packed", **shape)
-        yield from probes(Case("model-packed", fitting, fitting, layout="packed", **shape), "poison")
+            yield _dense_case("model", min(513, max_seqlen), **{**shape, "values": values})
+        seqlens = tuple(min(length, max_seqlen) for length in FEW_DOCUMENTS)
+        yield Case("model-packed", seqlens, seqlens, layout="packed", **shape)
+        yield from probe_variants(Case("model-packed", seqlens, seqlens, layout="packed", **shape), "poison")
         for layout in ("right_padded", "left_padded"):
-            yield Case("model-padded", fitting[:2], fitting[:2], **{**shape, "layout": layout})
+            yield Case("model-padded", seqlens[:2], seqlens[:2], **{**shape, "layout": layout})
         if not (shape.get("softcap") or shape.get("sinks") or shape.get("alibi")):
-            yield from probes(_dense("model", min(513, top), **shape), "code", "heads", "retrieve")
+            yield from probe_variants(_dense_case("model", min(513, max_seqlen), **shape), "code", "heads", "retrieve")
 
 
-def _common(model: Model) -> dict[str, Any]:
+def _common_fields(model: Model) -> dict[str, Any]:
     dtype: Dtype = "bfloat16"
-    said = value_or(model.dtype, "bfloat16").removeprefix("torch.")
-    if said in DTYPES:
-        dtype = said
+    dtype_name = value_or(model.dtype, "bfloat16").removeprefix("torch.")
+    if dtype_name in DTYPES:
+        dtype = dtype_name
     softcap = value_or(model.softcap, 0.0) or 0.0
     return {
         "dtype": dtype,
@@ -373,15 +375,15 @@ def _common(model: Model) -> dict[str, Any]:
     }
 
 
-def _layers(model: Model) -> Iterator[dict[str, Any]]:
-    """Yield what tells the kinds of attention layer apart: head sizes and window."""
-    largest = value_or(model.head_dim, 64)
-    v_size = value_or(model.v_head_dim, largest)
-    for size in model.head_dims or (largest,):
-        both = _wide(size, v_size if size == largest else size)
+def _iter_layer_fields(model: Model) -> Iterator[dict[str, Any]]:
+    """Yield what distinguishes the kinds of attention layer: head sizes and window."""
+    head_dim = value_or(model.head_dim, 64)
+    v_head_dim = value_or(model.v_head_dim, head_dim)
+    for size in model.head_dims or (head_dim,):
+        head_dims = _head_dim_fields(size, v_head_dim if size == head_dim else size)
         kinds = set(model.layer_types) or {"full_attention"}
         window = value_or(model.sliding_window, 0)
         if not window or kinds - {"sliding_attention", "linear_attention"}:
-            yield both
+            yield head_dims
         if window:
-            yield {**both, "window_size": (window - 1, 0 if model.causal else window - 1)}
+            yield {**head_dims, "window_size": (window - 1, 0 if model.causal else window - 1)}

@@ -36,7 +36,7 @@ FIELDS: dict[str, Any] = {
 
 @cache
 def load_sections() -> dict[str, type[Section]]:
-    """Return the type of every section by its name. Needed where a report is read back, not where one is made."""
+    """Return the type of every section by its name; needed to read a report back, not to make one."""
     sections: dict[str, type[Section]] = {}
     for info in pkgutil.iter_modules(results.__path__):
         kind = getattr(importlib.import_module(f"{results.__name__}.{info.name}"), "SECTION", None)
@@ -52,21 +52,21 @@ def dumps(report: Report, indent: int | None = 2) -> str:
 
 def to_document(report: Report) -> dict[str, Any]:
     """Return the report as dictionaries, lists and scalars."""
-    fields = {name: codec.plain(getattr(report, name)) for name in FIELDS}
+    fields = {name: codec.to_plain(getattr(report, name)) for name in FIELDS}
     return {
         "schema_version": SCHEMA_VERSION,
         "command": fields.pop("command"),
         "exit_code": fields.pop("exit_code"),
-        "counts": report.counts(),
+        "counts": report.count_by_severity(),
         "answers": {answer: sum(v.answer == answer for v in report.verdicts) for answer in ANSWERS},
         **fields,
-        **{name: codec.plain(section) for name, section in report.sections.items()},
-        "snapshot": codec.plain(report.snapshot),
+        **{name: codec.to_plain(section) for name, section in report.sections.items()},
+        "snapshot": codec.to_plain(report.snapshot),
     }
 
 
 def loads(text: str) -> Report:
-    """Return the report that was written as `text`. Raises `BadDocument`, naming the place."""
+    """Return the report in this JSON text. Raises `BadDocument`, naming where in the document it is wrong."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

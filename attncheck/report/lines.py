@@ -15,28 +15,28 @@ STYLES = {
     "fail": "bold red",
     "lost": "bold red",
 }
-Words = tuple[tuple[str, str], ...]  # (text, style) side by side
+StyledText = tuple[tuple[str, str], ...]  # (text, style) side by side
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line: styled words at its head, then text that is wrapped below it. `paste`: nothing of it is wrapped."""
+    """One line: styled text at its head, then text that is wrapped below it. `no_wrap`: nothing of it is wrapped."""
 
-    head: Words = ()
+    head: StyledText = ()
     text: str = ""
-    paste: bool = False
+    no_wrap: bool = False
 
 
-def sentence(text: str) -> Line:
+def text_line(text: str) -> Line:
     """Return a line of running text, which is wrapped where the terminal is narrow."""
     return Line(text=text)
 
 
-def columns(*words: tuple[str, str]) -> Line:
-    """Return a line of styled pieces that stand in columns, which is never wrapped."""
-    return Line(words, paste=True)
+def column_line(*cells: tuple[str, str]) -> Line:
+    """Return a line of styled texts that stand in columns, which is never wrapped."""
+    return Line(cells, no_wrap=True)
 
 
-def style_of(answer: str) -> str:
+def style_of_answer(answer: str) -> str:
     """Return the style of a severity or of a verdict's answer."""
     return STYLES.get(answer, "dim")

@@ -1,6 +1,6 @@
-"""Finds the lines of pyproject.toml and requirements files that name the packages findings are about.
+"""Locates the packages that findings are about: the lines of pyproject.toml and requirements files that name them.
 
-There CI shows a finding that no launch's line causes. A damaged file holds nothing.
+CI shows a finding there that no line of a launch causes. A damaged file names no packages.
 """
 
 from __future__ import annotations
@@ -17,60 +17,60 @@ from attncheck.core.report import Report
 from attncheck.report.requirement_files import normalize_name, read_pyproject, read_requirements
 
 PYPROJECT = "pyproject.toml"
-REQUIREMENTS = re.compile(r".*(?:requirements|constraints).*\.(?:txt|in)", re.IGNORECASE)
-FOLDER = "requirements"  # every .txt and .in file in it is one too
+REQUIREMENTS_FILE = re.compile(r".*(?:requirements|constraints).*\.(?:txt|in)", re.IGNORECASE)
+REQUIREMENTS_FOLDER = "requirements"  # every .txt and .in file in it is one too
 MAX_BYTES = 1 << 20
 MAX_FILES = 32
-INSTALLS = re.compile(r"\b(?:pip3?|uv|poetry|pdm|pixi|conda|mamba)\s+(?:pip\s+)?(?:install|add)\s+(.*)")
+INSTALL_COMMAND = re.compile(r"\b(?:pip3?|uv|poetry|pdm|pixi|conda|mamba)\s+(?:pip\s+)?(?:install|add)\s+(.*)")
 
 
-def holds_requirements(name: str) -> bool:
+def is_requirements_file(name: str) -> bool:
     """Say whether a file of this name lists packages to install."""
     path = PurePosixPath(name.replace("\\", "/"))
-    in_folder = path.parent.name == FOLDER and path.suffix in (".txt", ".in")
-    return path.name == PYPROJECT or in_folder or REQUIREMENTS.fullmatch(path.name) is not None
+    in_folder = path.parent.name == REQUIREMENTS_FOLDER and path.suffix in (".txt", ".in")
+    return path.name == PYPROJECT or in_folder or REQUIREMENTS_FILE.fullmatch(path.name) is not None
 
 
-def in_checkout(source: str, environ: Mapping[str, str] | None = None) -> str:
+def path_in_checkout(source: str, environ: Mapping[str, str] | None = None) -> str:
     """Return a source's path from the top of the checkout, as GitHub and SARIF want it; "" where it is no file in it.
 
     The top is GITHUB_WORKSPACE, else the nearest folder upwards with a .git, else the working directory.
     """
     if source in ("", "-", COMMAND):
         return ""
-    here = str(working_directory())
-    path = os.path.normpath(os.path.join(here, source))
-    relative = os.path.relpath(path, _top(here, os.environ if environ is None else environ))
+    working_folder = str(working_directory())
+    path = os.path.normpath(os.path.join(working_folder, source))
+    relative = os.path.relpath(path, _find_checkout_root(working_folder, os.environ if environ is None else environ))
     return "" if relative.startswith("..") else relative.replace(os.sep, "/")
 
 
 def working_directory() -> Path:
-    """Return where we are; the root where that folder has been removed under us."""
+    """Return the working directory; the root where that folder has been removed under us."""
     try:
         return Path.cwd()
     except OSError:
         return Path("/")
 
 
-def _top(here: str, environ: Mapping[str, str]) -> str:
+def _find_checkout_root(working_folder: str, environ: Mapping[str, str]) -> str:
     workspace = environ.get("GITHUB_WORKSPACE", "")
-    if workspace and os.path.commonpath([os.path.abspath(workspace), here]) == os.path.abspath(workspace):
+    if workspace and os.path.commonpath([os.path.abspath(workspace), working_folder]) == os.path.abspath(workspace):
         return os.path.abspath(workspace)
-    upwards = (str(folder) for folder in (Path(here), *Path(here).parents))
-    return next((folder for folder in upwards if os.path.exists(os.path.join(folder, ".git"))), here)
+    ancestors = (str(folder) for folder in (Path(working_folder), *Path(working_folder).parents))
+    return next((folder for folder in ancestors if os.path.exists(os.path.join(folder, ".git"))), working_folder)
 
 
 def add_locations(report: Report, root: Path) -> Report:
-    """Return `report` with a place for each finding that had none and is about a package that a file here names."""
+    """Return `report` with a location for each finding that had none, of a package that a file in `root` names."""
     findings = (*report.findings, *report.baselined, *report.allowed)
-    names = [name for finding in findings if not finding.locations for name in packages_of(finding, report)]
+    names = [name for finding in findings if not finding.locations for name in packages_of_finding(finding, report)]
     if not names:
         return report
-    places = find_packages(root, frozenset(names))
+    locations = locate_packages(root, frozenset(names))
 
     def locate(finding: Finding) -> Finding:
-        place = next((places[name] for name in packages_of(finding, report) if name in places), None)
-        return finding if finding.locations or place is None else replace(finding, locations=(place,))
+        location = next((locations[name] for name in packages_of_finding(finding, report) if name in locations), None)
+        return finding if finding.locations or location is None else replace(finding, locations=(location,))
 
     return replace(
         report,
@@ -80,57 +80,57 @@ def add_locations(report: Report, root: Path) -> Report:
     )
 
 
-def packages_of(finding: Finding, report: Report) -> list[str]:
-    """Return the packages a finding is about: its subject first, then what its fixes install."""
-    words = finding.subject.split()
+def packages_of_finding(finding: Finding, report: Report) -> list[str]:
+    """Return the normalised names of a finding's packages: its subject first, then what its fixes install."""
+    subject_parts = finding.subject.split()
     names = []
-    if words and re.fullmatch(r"[A-Za-z][\w.-]*", words[0]) and _is_package(words, report):
-        names.append(normalize_name(words[0]))
-    return list(dict.fromkeys([*names, *(name for fix in finding.fixes for name in _installed_by(fix))]))
+    if subject_parts and re.fullmatch(r"[A-Za-z][\w.-]*", subject_parts[0]) and _is_package(subject_parts, report):
+        names.append(normalize_name(subject_parts[0]))
+    return list(dict.fromkeys([*names, *(name for fix in finding.fixes for name in _packages_installed_by(fix))]))
 
 
-def _is_package(words: list[str], report: Report) -> bool:
-    """Say whether a subject is "flash-attn 2.8.3", or a name alone that is no model's ("falcon" is a package too)."""
-    if len(words) == 1:
+def _is_package(subject_parts: list[str], report: Report) -> bool:
+    """Say whether a subject is a package: "flash-attn 2.8.3", or a bare name that is no model's ("falcon" is both)."""
+    if len(subject_parts) == 1:
         model = getattr(report.snapshot.model, "value", None)
-        return model is None or words[0] not in (model.model_type, model.source)
-    return len(words) == 2 and words[1][:1].isdecimal()
+        return model is None or subject_parts[0] not in (model.model_type, model.source)
+    return len(subject_parts) == 2 and subject_parts[1][:1].isdecimal()
 
 
-def _installed_by(fix: Fix) -> Iterator[str]:
+def _packages_installed_by(fix: Fix) -> Iterator[str]:
     """Yield the packages that a fix's commands install."""
     if fix.kind != "command":
         return
     for line in fix.text.splitlines():
-        for command in INSTALLS.findall(line):
-            for word in command.split():
-                name = re.match(r"[A-Za-z][\w.-]*(?=$|[\[<>=!~@;])", word.strip("'\""))
+        for command in INSTALL_COMMAND.findall(line):
+            for argument in command.split():
+                name = re.match(r"[A-Za-z][\w.-]*(?=$|[\[<>=!~@;])", argument.strip("'\""))
                 if name:
                     yield normalize_name(name.group())
 
 
-def find_packages(root: Path, names: frozenset[str]) -> dict[str, SourceLocation]:
+def locate_packages(root: Path, names: frozenset[str]) -> dict[str, SourceLocation]:
     """Return where each of the packages is named: in pyproject.toml, else in the first requirements file by name."""
-    places: dict[str, SourceLocation] = {}
-    for path in _requirement_files(root):
+    locations: dict[str, SourceLocation] = {}
+    for path in _list_requirements_files(root):
         read = read_pyproject if path.name == PYPROJECT else read_requirements
         for name, line, column in read(_read_text(path)):
             if name in names:
-                places.setdefault(name, SourceLocation(path.relative_to(root).as_posix(), line, column))
-    return places
+                locations.setdefault(name, SourceLocation(path.relative_to(root).as_posix(), line, column))
+    return locations
 
 
-def _requirement_files(root: Path) -> list[Path]:
-    """Return the files that name packages, at the root and in its folder of requirements; no pipe, no device."""
+def _list_requirements_files(root: Path) -> list[Path]:
+    """Return the regular files that name packages, at the root and in its folder of requirements."""
     paths = []
-    for folder in (root, root / FOLDER):
+    for folder in (root, root / REQUIREMENTS_FOLDER):
         try:
             with os.scandir(folder) as entries:
                 paths += [Path(entry.path) for entry in entries if entry.is_file()]
         except OSError:
             continue
-    held = [path for path in paths if holds_requirements(path.relative_to(root).as_posix())]
-    return sorted(held, key=lambda path: (path.name != PYPROJECT, len(path.parts), path.name))[:MAX_FILES]
+    requirements_files = [path for path in paths if is_requirements_file(path.relative_to(root).as_posix())]
+    return sorted(requirements_files, key=lambda path: (path.name != PYPROJECT, len(path.parts), path.name))[:MAX_FILES]
 
 
 def _read_text(path: Path) -> str:

@@ -1,6 +1,6 @@
-"""Writes a report in several formats at once, and tells GitHub of it where that is who runs us.
+"""Writes a report in several formats at once, and reports to GitHub where GitHub Actions runs attncheck.
 
-Standard output is not touched here: it carries the one document that was asked for, and nothing else.
+Standard output is not touched here: it carries the one document of --format, and nothing else.
 """
 
 from __future__ import annotations
@@ -20,54 +20,56 @@ from attncheck.report.formats import format_names, load_format
 
 @dataclass(frozen=True)
 class Output:
-    """One document to write: its format, and the file as it was named."""
+    """One document to write: the name of its format, and the file as it was named."""
 
-    form: str
+    format_name: str
     path: str
 
 
-def parsed(values: Iterable[str]) -> tuple[Output, ...]:
-    """Return what `--output FORMAT=FILE` asks for. Raises `BadUsage` for what could not be written in the end."""
-    outputs = tuple(_parsed(value) for value in values)
-    taken: dict[str, str] = {}
+def parse_outputs(values: Iterable[str]) -> tuple[Output, ...]:
+    """Parse the values of `--output FORMAT=FILE`. Raises `BadUsage` for a file that could not be written in the end."""
+    outputs = tuple(_parse_output(value) for value in values)
+    formats_by_file: dict[str, str] = {}
     for output in outputs:
-        _check(output.path)
+        _check_writable(output.path)
         real = os.path.realpath(output.path)
-        if real in taken and _replaceable(real):
-            raise BadUsage(f"--output: {taken[real]} and {output.form} cannot both be written to {output.path}")
-        taken[real] = output.form
+        if real in formats_by_file and _is_replaceable(real):
+            raise BadUsage(
+                f"--output: {formats_by_file[real]} and {output.format_name} cannot both be written to {output.path}"
+            )
+        formats_by_file[real] = output.format_name
     return outputs
 
 
-def _parsed(value: str) -> Output:
-    form, equals, path = value.partition("=")
-    if not equals or not path:
+def _parse_output(value: str) -> Output:
+    format_name, separator, path = value.partition("=")
+    if not separator or not path:
         raise BadUsage(f"--output {value!r} is not FORMAT=FILE, like sarif=attncheck.sarif")
     names = format_names()
-    if form not in names:
-        near = difflib.get_close_matches(form, names, n=1)
+    if format_name not in names:
+        near = difflib.get_close_matches(format_name, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise BadUsage(f"--output {value!r}: {form!r} is not one of {', '.join(names)}{hint}")
+        raise BadUsage(f"--output {value!r}: {format_name!r} is not one of {', '.join(names)}{hint}")
     if path == "-":
-        raise BadUsage(f"--output {value!r}: for standard output there is --format {form}")
-    return Output(form, path)
+        raise BadUsage(f"--output {value!r}: for standard output there is --format {format_name}")
+    return Output(format_name, path)
 
 
-def _check(path: str) -> None:
-    """Raise `BadUsage` where the file could not be written after an hour's measuring."""
+def _check_writable(path: str) -> None:
+    """Raise `BadUsage` where the file could not be written: now, not after an hour's measuring."""
     try:
         folder = os.path.dirname(os.path.realpath(path))
         if not os.path.isdir(folder):
             raise BadUsage(f"--output: there is no folder {folder}")
         if os.path.isdir(path):
             raise BadUsage(f"--output: {path} is a folder")
-        if not os.access(folder if _replaceable(path) else path, os.W_OK):
+        if not os.access(folder if _is_replaceable(path) else path, os.W_OK):
             raise BadUsage(f"--output: {path} cannot be written")
     except (OSError, ValueError) as error:  # a working directory that is gone, a name with a NUL
         raise BadUsage(f"--output: {path!r}: {error}") from None
 
 
-def _replaceable(path: str) -> bool:
+def _is_replaceable(path: str) -> bool:
     """Say whether a file is put into its place by renaming: not so /dev/stderr, a pipe, /dev/null."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
@@ -80,65 +82,65 @@ def write(report: Report, outputs: Iterable[Output], verbose: bool = False) -> t
     failures = []
     for output in outputs:
         try:
-            document = load_format(output.form).render(report, verbose)
-            _put(output.path, document if document.endswith("\n") else document + "\n")
+            document = load_format(output.format_name).render(report, verbose)
+            _write_file(output.path, document if document.endswith("\n") else document + "\n")
         except OSError as error:
-            failures.append(f"cannot write {output.form} to {output.path}: {error.strerror or error}")
+            failures.append(f"cannot write {output.format_name} to {output.path}: {error.strerror or error}")
     return tuple(failures)
 
 
-def _put(path: str, document: str) -> None:
+def _write_file(path: str, document: str) -> None:
     """Write a file so that a reader sees the old one or all of the new one."""
     content = document.encode("utf-8", "backslashreplace")
-    if not _replaceable(path):
+    if not _is_replaceable(path):
         with open(path, "wb") as stream:
             stream.write(content)
         return
     real = os.path.realpath(path)
-    beside = f"{real}.{os.getpid()}.part"
+    temporary = f"{real}.{os.getpid()}.part"
     try:
-        with open(beside, "wb") as stream:
+        with open(temporary, "wb") as stream:
             stream.write(content)
         if os.path.exists(real):
-            os.chmod(beside, stat.S_IMODE(os.stat(real).st_mode))
-        os.replace(beside, real)
+            os.chmod(temporary, stat.S_IMODE(os.stat(real).st_mode))
+        os.replace(temporary, real)
     except OSError:
-        if os.path.exists(beside):
-            os.unlink(beside)
+        if os.path.exists(temporary):
+            os.unlink(temporary)
         raise
 
 
-def automatic(
+def report_to_github(
     report: Report,
-    form: str = "text",
-    wanted: bool = True,
+    stdout_format: str = "text",
+    enabled: bool = True,
     environ: Mapping[str, str] | None = None,
     stream: TextIO | None = None,
 ) -> tuple[str, ...]:
-    """Tell GitHub of the report where GitHub runs us: annotations on standard error, the summary in its file.
+    """Report to GitHub where GitHub Actions runs us: annotations on standard error, the summary in its file.
 
-    `form` is what standard output carries: annotations that stand there are not told twice. Returns a line for what
-    could not be written. `wanted` is the switch that turns it off.
+    Where `stdout_format` is "github", standard output carries the annotations already. `enabled` is the option that
+    turns all of it off. Returns a line for each thing that could not be written.
     """
     environ = os.environ if environ is None else environ
-    if not wanted or environ.get("GITHUB_ACTIONS") != "true":
+    if not enabled or environ.get("GITHUB_ACTIONS") != "true":
         return ()
-    if form != "github":
+    if stdout_format != "github":
         stream = stream or sys.stderr
         stream.write(load_format("github").render(report, False))
         stream.flush()
-    return _summarise(report, environ.get("GITHUB_STEP_SUMMARY", ""))
+    return _append_summary(report, environ.get("GITHUB_STEP_SUMMARY", ""))
 
 
-def _summarise(report: Report, path: str) -> tuple[str, ...]:
-    """Append the summary to the step's file, in the room that is left in it."""
+def _append_summary(report: Report, path: str) -> tuple[str, ...]:
+    """Append the summary to the step's summary file, within the room that is left in it."""
     if not path:
         return ()
     from attncheck.report.formats import github
 
     try:
         used = os.path.getsize(path) if os.path.exists(path) else 0
-        text = github.job_summary(report, github.SUMMARY_BYTES - used - 1)
+        text = github.format_job_summary(report, github.SUMMARY_BYTES - used - 1)
         with open(path, "a", encoding="utf-8") as stream:
             stream.write(text)
     except OSError as error:

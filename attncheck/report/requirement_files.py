@@ -1,7 +1,7 @@
 """Reads which packages a project's requirements files and pyproject.toml name, and in which lines.
 
-Line by line and by patterns, not by parsers: a parser tells what a file says and not where. What no pattern knows is
-passed over; nothing is evaluated.
+They are read line by line and by patterns, because parsers do not give the lines. What matches no pattern is ignored;
+nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator
 
 NamedPackage = tuple[str, int, int]  # a package's normalised name, line and column
-MAX_LINE = 4096  # characters: nobody writes longer ones, and they would cost a pattern too much
+MAX_LINE = 4096  # characters; longer lines are skipped: patterns would take too long on them
 NAME = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
-ENDS = r"(?=\s*(?:$|[\[<>=!~@;,#'\"\s]))"  # what may follow a name in a requirement
-REQUIREMENT = re.compile(rf"\s*({NAME}){ENDS}")
+NAME_END = r"(?=\s*(?:$|[\[<>=!~@;,#'\"\s]))"  # what may follow a name in a requirement
+REQUIREMENT = re.compile(rf"\s*({NAME}){NAME_END}")
 WHEEL = re.compile(r"(?:^|[/\s=@\"'])([A-Za-z0-9][\w.]*)-\d[^/\s]*\.(?:whl|tar\.gz|zip)\b")
 EGG = re.compile(rf"#egg=({NAME})")
 KEY = re.compile(r"\s*([\"']?)([\w.-]+)\1\s*=\s*(.*)")
-STRING = re.compile(rf"([\"'])\s*({NAME}){ENDS}[^\"']*\1")
+STRING = re.compile(rf"([\"'])\s*({NAME}){NAME_END}[^\"']*\1")
 # Tables of pyproject.toml: in these a string is a requirement, whatever the key, …
 LIST_TABLES = re.compile(r"project\.optional-dependencies|dependency-groups|tool\.pdm\.dev-dependencies")
 # … in these the keys are packages, …
@@ -34,32 +34,32 @@ def normalize_name(name: str) -> str:
 
 
 def read_requirements(text: str) -> Iterator[NamedPackage]:
-    """Yield the packages of a requirements file."""
+    """Yield the packages that a requirements file names."""
     for number, line in _numbered_lines(text):
         is_link = "://" in line or line.strip().startswith((".", "/"))
-        found = EGG.search(line) or (WHEEL.search(line) if is_link else None)
-        found = REQUIREMENT.match(line) if " @ " in line or found is None else found
-        if found and not line.lstrip().startswith("#"):
-            yield normalize_name(found.group(1)), number, found.start(1) + 1
+        match = EGG.search(line) or (WHEEL.search(line) if is_link else None)
+        match = REQUIREMENT.match(line) if " @ " in line or match is None else match
+        if match and not line.lstrip().startswith("#"):
+            yield normalize_name(match.group(1)), number, match.start(1) + 1
 
 
 def read_pyproject(text: str) -> Iterator[NamedPackage]:
-    """Yield the packages of a pyproject.toml."""
+    """Yield the packages that a pyproject.toml requires."""
     table, key, depth = "", "", 0
     for number, line in _numbered_lines(text):
         code = line.split("#", 1)[0] if "#egg=" not in line else line
-        head = re.match(r"\s*\[\[?\s*([^\[\]]+?)\s*\]\]?\s*$", code)
-        if head and depth <= 0:
-            table, key, depth = re.sub(r"[\"'\s]", "", head.group(1)), "", 0
+        table_header = re.match(r"\s*\[\[?\s*([^\[\]]+?)\s*\]\]?\s*$", code)
+        if table_header and depth <= 0:
+            table, key, depth = re.sub(r"[\"'\s]", "", table_header.group(1)), "", 0
             continue
-        opened = KEY.match(code) if depth <= 0 else None
-        if opened:
-            key = opened.group(2)
+        key_match = KEY.match(code) if depth <= 0 else None
+        if key_match:
+            key = key_match.group(2)
             if KEY_TABLES.fullmatch(table) and not LIST_TABLES.fullmatch(table) and key != "python":
-                yield normalize_name(key), number, opened.start(2) + 1
+                yield normalize_name(key), number, key_match.start(2) + 1
         if LIST_TABLES.fullmatch(table) or LIST_KEYS.fullmatch(key):
-            for found in STRING.finditer(code, opened.start(3) if opened else 0):
-                yield normalize_name(found.group(2)), number, found.start(2) + 1
+            for match in STRING.finditer(code, key_match.start(3) if key_match else 0):
+                yield normalize_name(match.group(2)), number, match.start(2) + 1
         outside_strings = re.sub(r"\"[^\"]*\"|'[^']*'", "", code)  # "torch[cuda]" opens nothing
         depth = max(depth, 0) + outside_strings.count("[") - outside_strings.count("]")
 

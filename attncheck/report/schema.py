@@ -18,43 +18,43 @@ from attncheck.core.snapshot import SCHEMA_VERSION as SNAPSHOT_VERSION
 from attncheck.core.snapshot import Snapshot
 from attncheck.report.document import FIELDS, SCHEMA_VERSION, load_sections
 
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
-_SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+JSON_SCHEMA_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_SCALAR_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
-def schema() -> dict[str, Any]:
+def make_report_schema() -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) of a report as `attncheck.report.document` writes it."""
     definitions: dict[str, Any] = {}
-    counted = {"type": "integer"}
-    fields = {name: _of(kind, definitions) for name, kind in FIELDS.items()}
+    count = {"type": "integer"}
+    fields = {name: _schema_of_type(kind, definitions) for name, kind in FIELDS.items()}
     required = {
         "schema_version": {"const": SCHEMA_VERSION},
         "command": fields.pop("command"),
         "exit_code": fields.pop("exit_code"),
-        "counts": _closed(dict.fromkeys(SEVERITIES, counted)),
-        "answers": _closed(dict.fromkeys(ANSWERS, counted)),
+        "counts": _make_object_schema(dict.fromkeys(SEVERITIES, count)),
+        "answers": _make_object_schema(dict.fromkeys(ANSWERS, count)),
         **fields,
-        "snapshot": _of(Snapshot, definitions),
+        "snapshot": _schema_of_type(Snapshot, definitions),
     }
-    sections = {name: _of(kind, definitions) for name, kind in load_sections().items()}
+    sections = {name: _schema_of_type(kind, definitions) for name, kind in load_sections().items()}
     return {
-        "$schema": DRAFT,
+        "$schema": JSON_SCHEMA_DRAFT,
         "title": f"attncheck report, schema version {SCHEMA_VERSION}",
-        **_closed(required),
+        **_make_object_schema(required),
         "properties": {**required, **sections},
         "$defs": dict(sorted(definitions.items())),
     }
 
 
-def snapshot_schema() -> dict[str, Any]:
+def make_snapshot_schema() -> dict[str, Any]:
     """Return the JSON schema of a snapshot, which `attncheck probe` prints."""
     definitions: dict[str, Any] = {}
-    root = _of(Snapshot, definitions)
+    root = _schema_of_type(Snapshot, definitions)
     title = f"attncheck snapshot, schema version {SNAPSHOT_VERSION}"
-    return {"$schema": DRAFT, "title": title, **root, "$defs": dict(sorted(definitions.items()))}
+    return {"$schema": JSON_SCHEMA_DRAFT, "title": title, **root, "$defs": dict(sorted(definitions.items()))}
 
 
-def _closed(properties: dict[str, Any]) -> dict[str, Any]:
+def _make_object_schema(properties: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of an object that has all of these properties and no other."""
     return {
         "type": "object",
@@ -64,33 +64,37 @@ def _closed(properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _of(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+def _schema_of_type(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     origin, arguments = get_origin(kind), get_args(kind)
     if dataclasses.is_dataclass(kind):
-        return _dataclass(kind, definitions)
+        return _schema_of_dataclass(kind, definitions)
     if origin is Union and Absent in arguments:
-        return _fact(arguments, definitions)
+        return _schema_of_fact(arguments, definitions)
     if origin is tuple:
-        return _tuple(arguments, definitions)
+        return _schema_of_tuple(arguments, definitions)
     if origin in (dict, Mapping):
-        return {"type": "object", "additionalProperties": _of(arguments[1], definitions)}
+        return {"type": "object", "additionalProperties": _schema_of_type(arguments[1], definitions)}
     if origin is Literal:
         return {"enum": list(arguments)}
-    return {"type": _SCALARS[kind]}
+    return {"type": _SCALAR_TYPES[kind]}
 
 
-def _dataclass(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+def _schema_of_dataclass(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if kind.__name__ not in definitions:
         definitions[kind.__name__] = {}  # before its fields, so that a type may hold itself
         hints = get_type_hints(kind)
-        properties = {field.name: _of(hints[field.name], definitions) for field in dataclasses.fields(kind)}
-        definitions[kind.__name__] = _closed(properties)
+        properties = {field.name: _schema_of_type(hints[field.name], definitions) for field in dataclasses.fields(kind)}
+        definitions[kind.__name__] = _make_object_schema(properties)
     return {"$ref": f"#/$defs/{kind.__name__}"}
 
 
-def _fact(arguments: tuple[Any, ...], definitions: dict[str, Any]) -> dict[str, Any]:
+def _schema_of_fact(arguments: tuple[Any, ...], definitions: dict[str, Any]) -> dict[str, Any]:
     value = next(get_args(argument)[0] for argument in arguments if get_origin(argument) is Known)
-    states = {"known": _of(value, definitions), "absent": {"type": "string"}, "unreadable": {"type": "string"}}
+    states = {
+        "known": _schema_of_type(value, definitions),
+        "absent": {"type": "string"},
+        "unreadable": {"type": "string"},
+    }
     return {
         "oneOf": [
             {"type": "object", "properties": {state: shape}, "required": [state], "additionalProperties": False}
@@ -99,12 +103,12 @@ def _fact(arguments: tuple[Any, ...], definitions: dict[str, Any]) -> dict[str, 
     }
 
 
-def _tuple(arguments: tuple[Any, ...], definitions: dict[str, Any]) -> dict[str, Any]:
+def _schema_of_tuple(arguments: tuple[Any, ...], definitions: dict[str, Any]) -> dict[str, Any]:
     if arguments[-1] is Ellipsis:
-        return {"type": "array", "items": _of(arguments[0], definitions)}
-    items = [_of(argument, definitions) for argument in arguments]
+        return {"type": "array", "items": _schema_of_type(arguments[0], definitions)}
+    items = [_schema_of_type(argument, definitions) for argument in arguments]
     return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
 
 
 if __name__ == "__main__":
-    print(json.dumps(schema(), indent=2))
+    print(json.dumps(make_report_schema(), indent=2))

@@ -1,4 +1,4 @@
-"""The measured verdicts laid out: each backend's worst error for each family of cases, and a map of single cases."""
+"""Verdicts laid out by backend: each backend's worst error for each family of cases, and a heat map of single cases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from attncheck.core.results.verdicts import FAIL_FACTOR, HUGE, Answer, BackendState, Verdict
 
-HEAT = "·▁▂▃▄▅▆▇"  # by eighths of the budget; beyond it "!", wrong "X"
+HEAT_MARKS = "·▁▂▃▄▅▆▇"  # by eighths of the budget; beyond it "!", wrong "X"
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One backend: how many cases got which answer, its cells by family, its map."""
+    """One backend: how many cases got which answer, its cells by family, its row of the heat map."""
 
     backend: str
     counts: dict[Answer, int]
@@ -28,23 +28,25 @@ class Row:
     heat: tuple[tuple[str, Answer], ...]  # one (character, answer) a case
 
 
-def families(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    """Return the families in the order of the cases."""
+def list_families(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+    """Return the families of cases in the order of the cases."""
     return tuple(dict.fromkeys(verdict.family for verdict in verdicts))
 
 
 def backend_rows(states: Sequence[BackendState], verdicts: Sequence[Verdict]) -> Iterator[Row]:
     """Yield one row for each backend that was measured."""
-    columns = families(verdicts)
+    families = list_families(verdicts)
     for state in states:
-        own = [verdict for verdict in verdicts if verdict.backend == state.name]
-        if not own:
+        own_verdicts = [verdict for verdict in verdicts if verdict.backend == state.name]
+        if not own_verdicts:
             continue
         counts: dict[Answer, int] = {}
-        for verdict in own:
+        for verdict in own_verdicts:
             counts[verdict.answer] = counts.get(verdict.answer, 0) + 1
-        cells = tuple(_worst_cell([verdict for verdict in own if verdict.family == family]) for family in columns)
-        heat = tuple((heat_mark(verdict), verdict.answer) for verdict in own)
+        cells = tuple(
+            _worst_cell([verdict for verdict in own_verdicts if verdict.family == family]) for family in families
+        )
+        heat = tuple((heat_mark(verdict), verdict.answer) for verdict in own_verdicts)
         yield Row(state.name, counts, cells, heat)
 
 
@@ -73,4 +75,4 @@ def heat_mark(verdict: Verdict) -> str:
         return "X"
     if verdict.budget_ratio > 1.0:
         return "!"
-    return HEAT[min(len(HEAT) - 1, int(verdict.budget_ratio * len(HEAT)))]
+    return HEAT_MARKS[min(len(HEAT_MARKS) - 1, int(verdict.budget_ratio * len(HEAT_MARKS)))]

@@ -1,4 +1,4 @@
-"""Test cases as JUnit has them: what sections yield for it."""
+"""Test cases for JUnit XML, which the sections of a report yield."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class TestCase:
     suite: str
     state: str = "passed"  # "failure", "error", "skipped"
     reason: str = ""  # in one line
-    text: str = ""  # all of it
+    text: str = ""  # in full
     kind: str = ""
     seconds: float = 0.0
     location: dict[str, str] = field(default_factory=dict)  # file and line
 
 
-def measurement(
+def make_testcase(
     report: Report, name: str, suite: str, answer: Answer, reason: str, text: str, seconds: float
 ) -> TestCase:
     """Return the test case of one measurement.
 
     A verdict fails beside the finding made of it, unless no error stands: then it was let pass, and is skipped.
     """
-    if answer == "fail" and report.worst() != "error":
+    if answer == "fail" and report.worst_severity() != "error":
         return TestCase(name, suite, "skipped", f"{LET_PASS}: {reason}", text, answer, seconds)
     states = {"fail": "failure", "lost": "error", "refused": "skipped", "skipped": "skipped"}
     text = f"{reason}\n{text}".strip() if answer != "pass" or text else ""
@@ -39,5 +39,5 @@ def measurement(
 
 
 def timing_answer(outcome: Outcome, parity: Answer) -> Answer:
-    """Return the answer of a timing: parity's where it was timed; one whose parity was not asked passes."""
+    """Return the answer of a timing: parity's where it was timed; one whose parity was not checked passes."""
     return UNMEASURED.get(outcome, "pass" if parity in ("skipped", "refused") else parity)

@@ -1,7 +1,7 @@
-"""Benchmarks a ring: every scheme beside the local call, what it could be, and what keeps it from that.
+"""Benchmarks a ring: every scheme's speed beside the local call's, its achievable speed, and what limits it.
 
 The columns are those of ring-flash-attn's README: iterations per second and their share of what one device's
-flash-attn would leave each of n ranks. A scheme's parity on this very shape is measured first; one that is wrong is
+flash-attn would leave each of n ranks. A scheme's parity on the same shape is measured first; one that is wrong is
 timed, and never recommended.
 """
 
@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from attncheck.core import codec
-from attncheck.core.cases import BYTES, Case, Dtype
+from attncheck.core.cases import BYTES_PER_ELEMENT, Case, Dtype
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Finding, Problem
-from attncheck.core.report import Report, merge
+from attncheck.core.report import Report, merge_reports
 from attncheck.core.results.ring import RingSection
 from attncheck.core.results.ring_timings import (
-    FLASH,
-    FULL,
     LAUNCH_BOUND_MS,
+    LOCAL_FLASH,
+    LOCAL_FLASH_FULL,
     PASSES,
     Passes,
     RingRates,
@@ -53,17 +53,17 @@ SCHEMES: dict[Table, dict[str, roofline.Scheme]] = {
     },
 }
 LLAMA3 = "llama3_flash_attn_varlen"
-LENGTH = 8192  # tokens per rank, and of the packings below (ring-flash-attention, benchmark_varlen_kvpacked_func.py)
+SEQLEN = 8192  # tokens per rank, and of the packings below (ring-flash-attention, benchmark_varlen_kvpacked_func.py)
 PACKINGS = ((8192,), (256, 7392, 544), (4096, 4096), (3104, 3200, 1600, 160, 128))
-STRIDE = 4  # heads_k_stride of that benchmark
+HEADS_K_STRIDE = 4  # heads_k_stride of that benchmark
 SWEEPS = ("heads-k-stride", "seqlen")
-LENGTHS = {True: (512, 1024, 2048, 4096, 8192, 16384), False: (64, 128, 256)}  # with a GPU, without
-FACTOR = 4.0  # a timed item gets this many times a case's deadline
+SWEEP_SEQLENS = {True: (512, 1024, 2048, 4096, 8192, 16384), False: (64, 128, 256)}  # with a GPU, without
+DEADLINE_FACTOR = 4.0  # a timed item gets this many times a case's deadline
 
 
 @dataclass(frozen=True)
-class Request:
-    """What was asked for: the shape of a rank's share, a sweep, the least efficiency that passes."""
+class Workload:
+    """What is timed: the shape of a rank's share, a sweep, and the least efficiency that passes."""
 
     seqlen: int
     num_heads: int
@@ -77,17 +77,17 @@ class Request:
     @property
     def shape(self) -> Shape:
         """The shape of a rank's share, for the roofline."""
-        return Shape(self.seqlen, self.num_heads, self.num_kv_heads, self.head_dim, BYTES[self.dtype])
+        return Shape(self.seqlen, self.num_heads, self.num_kv_heads, self.head_dim, BYTES_PER_ELEMENT[self.dtype])
 
     @property
-    def stride(self) -> int:
+    def heads_k_stride(self) -> int:
         """How many kv heads llama3 gathers at a time: four, or all where there are fewer or four does not divide."""
-        return STRIDE if self.num_kv_heads % STRIDE == 0 else self.num_kv_heads
+        return HEADS_K_STRIDE if self.num_kv_heads % HEADS_K_STRIDE == 0 else self.num_kv_heads
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What was named on the command line; None and empty where it was not."""
+class Request:
+    """The shape and limits named on the command line; None and empty where the model or the usual shape decides."""
 
     seqlen: int | None = None
     num_heads: int | None = None
@@ -99,313 +99,354 @@ class Wanted:
     backends: tuple[str, ...] = ()
 
 
-def request(snapshot: Snapshot, gpu: bool, wanted: Wanted = Wanted()) -> Request:
-    """Return what to time: what was named, else the model's shape, else Llama-3-8B's (a small one on a CPU).
+def choose_workload(snapshot: Snapshot, uses_gpu: bool, request: Request = Request()) -> Workload:
+    """Return what to time: the requested shape, else the model's, else Llama-3-8B's (a small one on a CPU).
 
     Raises `BadUsage` for a shape that no scheme can run.
     """
-    usual = (LENGTH, 32, 8, 128) if gpu else (256, 4, 2, 64)
-    model = discovery.readable_model(snapshot)
+    defaults = (SEQLEN, 32, 8, 128) if uses_gpu else (256, 4, 2, 64)
+    model = discovery.requested_model(snapshot)
     if model is not None:
-        own = value_or(model.num_heads, usual[1])
-        usual = (usual[0], own, value_or(model.num_kv_heads, own), value_or(model.head_dim, usual[3]))
-    many = wanted.num_heads or usual[1]
-    few = wanted.num_kv_heads or (usual[2] if wanted.num_heads is None else many)
-    if many % few:
-        raise BadUsage(f"{many} heads do not divide over {few} kv heads")
-    seqlen, head_dim = wanted.seqlen or usual[0], wanted.head_dim or usual[3]
+        model_heads = value_or(model.num_heads, defaults[1])
+        defaults = (
+            defaults[0],
+            model_heads,
+            value_or(model.num_kv_heads, model_heads),
+            value_or(model.head_dim, defaults[3]),
+        )
+    num_heads = request.num_heads or defaults[1]
+    num_kv_heads = request.num_kv_heads or (defaults[2] if request.num_heads is None else num_heads)
+    if num_heads % num_kv_heads:
+        raise BadUsage(f"{num_heads} heads do not divide over {num_kv_heads} kv heads")
+    seqlen, head_dim = request.seqlen or defaults[0], request.head_dim or defaults[3]
     if seqlen % 4 or seqlen < 32:
         raise BadUsage(f"--seqlen {seqlen} must be 32 or more and divide by 4: the zigzag cuts each document in two")
-    dtype = wanted.dtype or "bfloat16"
+    dtype = request.dtype or "bfloat16"
     if dtype == "float32":
         raise BadUsage("ring-flash-attn takes bf16 and fp16 only")
-    return Request(seqlen, many, few, head_dim, dtype, wanted.sweep, wanted.min_efficiency, wanted.backends)
+    return Workload(
+        seqlen, num_heads, num_kv_heads, head_dim, dtype, request.sweep, request.min_efficiency, request.backends
+    )
 
 
-def packings(seqlen: int) -> tuple[tuple[int, ...], ...]:
-    """Return the packings of the benchmark at another length of a rank's row; every document has an even length."""
-    return tuple(_scaled(lengths, seqlen) for lengths in PACKINGS)
+def scale_packings(seqlen: int) -> tuple[tuple[int, ...], ...]:
+    """Return the benchmark's packings at another length of a rank's row; every document has an even length."""
+    return tuple(_scale_packing(lengths, seqlen) for lengths in PACKINGS)
 
 
-def _scaled(lengths: Sequence[int], seqlen: int) -> tuple[int, ...]:
-    kept = [max(2, length * seqlen // LENGTH // 2 * 2) for length in lengths]
-    kept[kept.index(max(kept))] += seqlen - sum(kept)
-    return tuple(kept)
+def _scale_packing(lengths: Sequence[int], seqlen: int) -> tuple[int, ...]:
+    scaled = [max(2, length * seqlen // SEQLEN // 2 * 2) for length in lengths]
+    scaled[scaled.index(max(scaled))] += seqlen - sum(scaled)
+    return tuple(scaled)
 
 
 Item = tuple[str, Table, Passes, int, int]  # scheme, table, passes, tokens per rank, heads_k_stride
 
 
-def items(asked: Request, gpu: bool) -> tuple[Item, ...]:
+def choose_items(workload: Workload, uses_gpu: bool) -> tuple[Item, ...]:
     """Return what to time, the local calls first."""
-    chosen: list[Item]
-    if asked.sweep == "seqlen":
-        chosen = [
+    items: list[Item]
+    if workload.sweep == "seqlen":
+        items = [
             (name, "batch", "forward_backward", length, 0)
-            for length in LENGTHS[gpu]
-            for name in (FLASH, FULL, *SCHEMES["batch"])
+            for length in SWEEP_SEQLENS[uses_gpu]
+            for name in (LOCAL_FLASH, LOCAL_FLASH_FULL, *SCHEMES["batch"])
         ]
-    elif asked.sweep == "heads-k-stride":
-        strides = [stride for stride in range(1, asked.num_kv_heads + 1) if asked.num_kv_heads % stride == 0]
-        chosen = [(FULL, "batch", passes, asked.seqlen, 0) for passes in PASSES]
-        chosen += [(FLASH, "varlen", passes, asked.seqlen, 0) for passes in PASSES]
-        chosen += [(LLAMA3, "varlen", passes, asked.seqlen, stride) for passes in PASSES for stride in strides]
+    elif workload.sweep == "heads-k-stride":
+        strides = [stride for stride in range(1, workload.num_kv_heads + 1) if workload.num_kv_heads % stride == 0]
+        items = [(LOCAL_FLASH_FULL, "batch", passes, workload.seqlen, 0) for passes in PASSES]
+        items += [(LOCAL_FLASH, "varlen", passes, workload.seqlen, 0) for passes in PASSES]
+        items += [(LLAMA3, "varlen", passes, workload.seqlen, stride) for passes in PASSES for stride in strides]
     else:
-        chosen = [
-            (name, table, passes, asked.seqlen, asked.stride if name == LLAMA3 else 0)
+        items = [
+            (name, table, passes, workload.seqlen, workload.heads_k_stride if name == LLAMA3 else 0)
             for table, schemes in SCHEMES.items()
             for passes in PASSES
-            for name in (FLASH, *([FULL] if table == "batch" else []), *schemes)
+            for name in (LOCAL_FLASH, *([LOCAL_FLASH_FULL] if table == "batch" else []), *schemes)
         ]
-    wanted = set(asked.backends)
-    tables = {table for table, schemes in SCHEMES.items() if not wanted or wanted & set(schemes)}
-    local = (FLASH, FULL)
-    kept = [
-        item for item in chosen if (item[0] in local and (item[1] in tables or item[0] == FULL)) or item[0] in wanted
+    requested = set(workload.backends)
+    tables = {table for table, schemes in SCHEMES.items() if not requested or requested & set(schemes)}
+    local_calls = (LOCAL_FLASH, LOCAL_FLASH_FULL)
+    selected = [
+        item
+        for item in items
+        if (item[0] in local_calls and (item[1] in tables or item[0] == LOCAL_FLASH_FULL)) or item[0] in requested
     ]
-    return tuple(kept if wanted else chosen)
+    return tuple(selected if requested else items)
 
 
-def run(snapshot: Snapshot, asked: Request, ring: Ring, bench: ExecutionTarget, say: Callable[[str], None]) -> Report:
+def run(
+    snapshot: Snapshot, workload: Workload, ring: Ring, target: ExecutionTarget, report_progress: Callable[[str], None]
+) -> Report:
     """Return the report on a ring's speed. Raises `Unanswered` where nothing can be timed."""
     began = time.monotonic()
-    say("looking for backends")
-    states, chosen = group.schemes(bench, asked.backends)
-    known = {name for schemes in SCHEMES.values() for name in schemes}
-    chosen = [state for state in chosen if state.name in known]
-    if not chosen:
+    report_progress("looking for backends")
+    states, chosen_states = group.choose_schemes(target, workload.backends)
+    timed_schemes = {name for schemes in SCHEMES.values() for name in schemes}
+    chosen_states = [state for state in chosen_states if state.name in timed_schemes]
+    if not chosen_states:
         raise Unanswered("none of ring-flash-attn's schemes can be timed here")
-    checked = check_communication("bench", snapshot, ring, bench, say)
-    if cannot_communicate(checked):
-        return checked
-    ranks = RankRunner(bench.python, read_rank_env(os.environ))
-    runs, rates, timings = _measured(asked, ring, bench, [state.name for state in chosen], ranks, say)
-    group.only_rank_0_speaks(ranks)
-    on = group.measured_on(ranks, ring, bench, 0, began, "bench")
-    judged = parity.report(snapshot, tuple(states), tuple(runs), on)
-    roof = RingRates() if ring.emulated(bench) else rates  # plain torch has no roofline worth the name
-    timings = completed(timings, roof, asked, judged.verdicts)
+    communication_report = check_communication("bench", snapshot, ring, target, report_progress)
+    if cannot_communicate(communication_report):
+        return communication_report
+    runner = RankRunner(target.python, read_rank_env(os.environ))
+    runs, rates, timings = _measure(
+        workload, ring, target, [state.name for state in chosen_states], runner, report_progress
+    )
+    group.raise_if_follower(runner)
+    measured_on = group.make_measured_on(runner, ring, target, 0, began, "bench")
+    parity_report = parity.make_report(snapshot, tuple(states), tuple(runs), measured_on)
+    roofline_rates = RingRates() if ring.is_emulated(target) else rates  # plain torch has no meaningful roofline
+    timings = complete_timings(timings, roofline_rates, workload, parity_report.verdicts)
     section = RingSection(
-        on,
+        measured_on,
         backends=tuple(states),
-        verdicts=judged.verdicts,
+        verdicts=parity_report.verdicts,
         runs=tuple(runs),
         rates=rates,
         timings=timings,
-        conclusions=(*concluded(timings), *break_even(timings, roof, asked)),
+        conclusions=(*draw_conclusions(timings), *describe_break_even(timings, roofline_rates, workload)),
     )
-    findings = (*judged.findings, *inefficient(timings, asked.min_efficiency))
-    return merge("bench", snapshot, (Report("bench", snapshot, findings, sections={"ring": section}), checked))
+    findings = (*parity_report.findings, *iter_inefficiency_findings(timings, workload.min_efficiency))
+    return merge_reports(
+        "bench", snapshot, (Report("bench", snapshot, findings, sections={"ring": section}), communication_report)
+    )
 
 
-def _measured(
-    asked: Request,
+def _measure(
+    workload: Workload,
     ring: Ring,
-    bench: ExecutionTarget,
-    here: Sequence[str],
-    ranks: RankRunner,
-    say: Callable[[str], None],
+    target: ExecutionTarget,
+    schemes: Sequence[str],
+    runner: RankRunner,
+    report_progress: Callable[[str], None],
 ) -> tuple[list[Run], RingRates, tuple[RingTiming, ...]]:
-    """Return parity's runs on the shape that is timed, at a length that the reference can do; rates; timings."""
-    cases = suites.for_bench(asked.num_heads, asked.num_kv_heads, asked.head_dim, asked.dtype, ring.size)
+    """Return the parity runs of the timed shape, at a length that the reference can compute; rates; timings."""
+    cases = suites.make_bench_cases(
+        workload.num_heads, workload.num_kv_heads, workload.head_dim, workload.dtype, ring.size
+    )
     by_case = {f"parity@{case.name}": case for case in cases}
-    by_item = {(item[0], _name(item)): item for item in items(asked, bench.uses_gpu) if item[0] in (FLASH, FULL, *here)}
-    named = [(name, case) for name in here for case in by_case if by_case[case].layout == _layout(name)]
-    work = _job(asked, ring, bench, [*named, ("rates", "rates"), *by_item], cases)
+    by_item = {
+        (item[0], _item_name(item)): item
+        for item in choose_items(workload, target.uses_gpu)
+        if item[0] in (LOCAL_FLASH, LOCAL_FLASH_FULL, *schemes)
+    }
+    parity_items = [
+        (name, case) for name in schemes for case in by_case if by_case[case].layout == _scheme_layout(name)
+    ]
+    job = _make_job(workload, ring, target, [*parity_items, ("rates", "rates"), *by_item], cases)
     runs: list[Run] = []
     timings: list[RingTiming] = []
     rates = RingRates()
-    progress = Progress(say, len(work.items))
+    progress = Progress(report_progress, len(job.items))
 
-    def tell(event: Event) -> None:
+    def on_event(event: Event) -> None:
         nonlocal rates
         progress.on_event(event)
         if event.kind == "started":
             return
         if event.item in by_case:
-            runs.append(parity.run_of(event, by_case[event.item]))
+            runs.append(parity.read_run(event, by_case[event.item]))
         elif event.job != "rates":
-            timings.append(_timing(by_item[event.job, event.item], event, ring.size))
+            timings.append(_read_timing(by_item[event.job, event.item], event, ring.size))
         elif event.kind == "answer":
             rates = codec.read(RingRates, event.answer)
 
-    ranks.run(work, tell)
+    runner.run(job, on_event)
     return runs, rates, tuple(timings)
 
 
-def _layout(backend: str) -> str:
+def _scheme_layout(backend: str) -> str:
     return "packed" if backend in SCHEMES["varlen"] else "dense"
 
 
-def _job(
-    asked: Request, ring: Ring, bench: ExecutionTarget, named: Sequence[tuple[str, str]], cases: tuple[Case, ...]
+def _make_job(
+    workload: Workload, ring: Ring, target: ExecutionTarget, items: Sequence[tuple[str, str]], cases: tuple[Case, ...]
 ) -> RankJob:
-    shape = asdict(asked.shape) | {"dtype": asked.dtype}
+    shape = asdict(workload.shape) | {"dtype": workload.dtype}
     message = {
         "task": "attncheck.ring.worker.bench:bench",
-        "cases": codec.plain(cases),
+        "cases": codec.to_plain(cases),
         "shape": shape,
-        "seqlen": asked.seqlen,
+        "seqlen": workload.seqlen,
     }
-    work = group.job(ring, bench, ring.size, named, {**message, "packings": packings(asked.seqlen)})
-    return replace(work, seconds=bench.seconds * FACTOR)
+    job = group.make_job(ring, target, ring.size, items, {**message, "packings": scale_packings(workload.seqlen)})
+    return replace(job, seconds=target.seconds * DEADLINE_FACTOR)
 
 
-def _name(item: Item) -> str:
+def _item_name(item: Item) -> str:
     return "@".join(map(str, item[1:]))
 
 
-def _timing(item: Item, event: Event, ring_size: int) -> RingTiming:
+def _read_timing(item: Item, event: Event, ring_size: int) -> RingTiming:
     backend, table, passes, seqlen, stride = item
-    blank = RingTiming(backend, table, passes, ring_size, seqlen, stride)
+    timing = RingTiming(backend, table, passes, ring_size, seqlen, stride)
     if event.kind == "answer":
         watch = codec.read(Stopwatch, event.answer)
-        return replace(blank, watch=watch, iterations_per_s=round(1e3 / watch.ms, 4))
-    return replace(blank, outcome=execution.unmeasured_outcome(event), reason=event.reason)
+        return replace(timing, watch=watch, iterations_per_s=round(1e3 / watch.ms, 4))
+    return replace(timing, outcome=execution.unmeasured_outcome(event), reason=event.reason)
 
 
-def completed(
-    timings: Iterable[RingTiming], rates: RingRates, asked: Request, verdicts: Iterable[Verdict]
+def complete_timings(
+    timings: Iterable[RingTiming], rates: RingRates, workload: Workload, verdicts: Iterable[Verdict]
 ) -> tuple[RingTiming, ...]:
     """Return timings with their efficiency, their bound and what limits them: arithmetic over what was measured."""
-    every = tuple(timings)
+    all_timings = tuple(timings)
     answers: dict[str, list[str]] = {}
     for verdict in verdicts:
         answers.setdefault(verdict.backend, []).append(verdict.answer)
-    done = []
-    for timing in every:
-        timing = replace(timing, correct=_correct(answers.get(timing.backend, [])))
-        done.append(_bounded(timing, every, rates, asked) if timing.backend not in (FLASH, FULL) else timing)
-    return tuple(done)
+    completed = []
+    for timing in all_timings:
+        timing = replace(timing, correct=_worst_answer(answers.get(timing.backend, [])))
+        completed.append(
+            _with_bound(timing, all_timings, rates, workload)
+            if timing.backend not in (LOCAL_FLASH, LOCAL_FLASH_FULL)
+            else timing
+        )
+    return tuple(completed)
 
 
-def _correct(answers: list[str]) -> Answer:
+def _worst_answer(answers: list[str]) -> Answer:
     """Return the worst of parity's answers, "skipped" where there is none."""
-    order: tuple[Answer, ...] = ("lost", "fail", "warn", "pass")
-    return next((answer for answer in order if answer in answers), "skipped")
+    worst_first: tuple[Answer, ...] = ("lost", "fail", "warn", "pass")
+    return next((answer for answer in worst_first if answer in answers), "skipped")
 
 
-def _local(every: Sequence[RingTiming], name: str, table: Table, passes: Passes, seqlen: int) -> float:
+def _local_call_ms(timings: Sequence[RingTiming], name: str, table: Table, passes: Passes, seqlen: int) -> float:
     """Return the milliseconds of a local call, 0 where it was not timed."""
     key = (name, table, passes, seqlen)
-    return next((t.watch.ms for t in every if (t.backend, t.table, t.passes, t.seqlen) == key), 0.0)
+    return next((t.watch.ms for t in timings if (t.backend, t.table, t.passes, t.seqlen) == key), 0.0)
 
 
-def _bounded(timing: RingTiming, every: Sequence[RingTiming], rates: RingRates, asked: Request) -> RingTiming:
-    call = _local(every, FLASH, timing.table, timing.passes, timing.seqlen)
-    if timing.outcome != "ok" or not call:
+def _with_bound(timing: RingTiming, timings: Sequence[RingTiming], rates: RingRates, workload: Workload) -> RingTiming:
+    call_ms = _local_call_ms(timings, LOCAL_FLASH, timing.table, timing.passes, timing.seqlen)
+    if timing.outcome != "ok" or not call_ms:
         return timing
-    efficiency = call * timing.ring_size / timing.watch.ms
+    efficiency = call_ms * timing.ring_size / timing.watch.ms
     timing = replace(timing, efficiency=round(efficiency, 4))
-    if call < LAUNCH_BOUND_MS[timing.passes]:
-        told = f"launches: the local call takes {call:.2g} ms, no longer than launching a step's kernels"
-        return replace(timing, limited_by=told)
-    found = _bound(timing, every, rates, asked) if rates.copy_gb_per_s else None
-    if found is None:
+    if call_ms < LAUNCH_BOUND_MS[timing.passes]:
+        limit = f"launches: the local call takes {call_ms:.2g} ms, no longer than launching a step's kernels"
+        return replace(timing, limited_by=limit)
+    bound = _compute_bound(timing, timings, rates, workload) if rates.copy_gb_per_s else None
+    if bound is None:
         return timing
-    reached = efficiency / found.efficiency
-    exposed = max(0.0, timing.watch.ms - timing.watch.silent_ms) if timing.watch.silent_ms else 0.0
-    hidden = 1.0 - min(1.0, exposed / found.communication_ms) if found.communication_ms else 0.0
+    reached = efficiency / bound.efficiency
+    exposed_ms = max(0.0, timing.watch.ms - timing.watch.silent_ms) if timing.watch.silent_ms else 0.0
+    overlapped = 1.0 - min(1.0, exposed_ms / bound.communication_ms) if bound.communication_ms else 0.0
     return replace(
         timing,
-        achievable=round(found.efficiency, 4),
+        achievable=round(bound.efficiency, 4),
         reached=round(reached, 4),
-        communication_ms=round(found.communication_ms, 4),
-        overlapped=round(hidden, 4),
-        limited_by=roofline.limited_by(found, reached),
+        communication_ms=round(bound.communication_ms, 4),
+        overlapped=round(overlapped, 4),
+        limited_by=roofline.describe_limit(bound, reached),
     )
 
 
-def _bound(timing: RingTiming, every: Sequence[RingTiming], rates: RingRates, asked: Request) -> Bound | None:
+def _compute_bound(
+    timing: RingTiming, timings: Sequence[RingTiming], rates: RingRates, workload: Workload
+) -> Bound | None:
     """Return the roofline of a timing, None where a local call that it needs was not timed."""
-    both = [_pass(timing, every, rates, asked, passes) for passes in PASSES]
+    bounds = [_compute_pass_bound(timing, timings, rates, workload, passes) for passes in PASSES]
     if timing.passes == "forward":
-        return both[0][0]
-    first, ideal_first = both[0]
-    whole, ideal = both[1]
-    if first is None or whole is None or not ideal_first:
-        return whole
-    return roofline.both(first, whole, ideal)
+        return bounds[0][0]
+    forward, forward_ideal_ms = bounds[0]
+    backward, ideal_ms = bounds[1]
+    if forward is None or backward is None or not forward_ideal_ms:
+        return backward
+    return roofline.combine_bounds(forward, backward, ideal_ms)
 
 
-def _pass(
-    timing: RingTiming, every: Sequence[RingTiming], rates: RingRates, asked: Request, passes: Passes
+def _compute_pass_bound(
+    timing: RingTiming, timings: Sequence[RingTiming], rates: RingRates, workload: Workload, passes: Passes
 ) -> tuple[Bound | None, float]:
-    """Return the bound of a forward, or of the backward of a forward and backward, and n times the local call."""
+    """Return the bound of a forward, or of the backward of a forward and backward, and n times the local call in ms."""
     table, seqlen, n = timing.table, timing.seqlen, timing.ring_size
-    call, full = _local(every, FLASH, table, passes, seqlen), _local(every, FULL, "batch", passes, seqlen)
-    if not call or not full:
+    call_ms, full_ms = (
+        _local_call_ms(timings, LOCAL_FLASH, table, passes, seqlen),
+        _local_call_ms(timings, LOCAL_FLASH_FULL, "batch", passes, seqlen),
+    )
+    if not call_ms or not full_ms:
         return None, 0.0
-    ideal, backward = n * call, passes == "forward_backward"
-    alone = (_local(every, FLASH, table, "forward", seqlen), _local(every, FULL, "batch", "forward", seqlen))
+    ideal_ms, backward = n * call_ms, passes == "forward_backward"
+    forward_ms = (
+        _local_call_ms(timings, LOCAL_FLASH, table, "forward", seqlen),
+        _local_call_ms(timings, LOCAL_FLASH_FULL, "batch", "forward", seqlen),
+    )
     if backward:
-        call, full = call - alone[0], full - alone[1]
+        call_ms, full_ms = call_ms - forward_ms[0], full_ms - forward_ms[1]
     scheme = SCHEMES[table][timing.backend]
-    packed = packings(seqlen)
-    share = roofline.full_share(packed) if table == "varlen" else 1.0
-    known = Rates(rates.link_gb_per_s, rates.copy_gb_per_s)
-    busiest = roofline.busiest_rank(packed, n) * full if scheme == "llama3" else 0.0
-    shape = replace(asked.shape, seqlen=seqlen)
-    return roofline.bound(scheme, shape, n, call, full * share, backward, known, busiest), ideal
+    packings = scale_packings(seqlen)
+    block_share = roofline.document_block_share(packings) if table == "varlen" else 1.0
+    roofline_rates = Rates(rates.link_gb_per_s, rates.copy_gb_per_s)
+    busiest_ms = roofline.busiest_rank_share(packings, n) * full_ms if scheme == "llama3" else 0.0
+    shape = replace(workload.shape, seqlen=seqlen)
+    return roofline.compute_bound(
+        scheme, shape, n, call_ms, full_ms * block_share, backward, roofline_rates, busiest_ms
+    ), ideal_ms
 
 
-def concluded(timings: Sequence[RingTiming]) -> tuple[str, ...]:
-    """Return what the timings allow to say: the fastest correct scheme of each table, or that noise forbids it."""
+def draw_conclusions(timings: Sequence[RingTiming]) -> tuple[str, ...]:
+    """Return what follows from the timings: the fastest correct scheme of each table, or that noise hides it."""
     lines = []
     for table in SCHEMES:
-        ranked = _ranked(timings, table)
+        ranked = _sort_correct_schemes(timings, table)
         if not ranked:
             continue
         best = ranked[0]
-        told = f"{table}: {best.title} is the fastest correct scheme, at {100 * best.efficiency:.1f} % of flash / n"
+        conclusion = (
+            f"{table}: {best.title} is the fastest correct scheme, at {100 * best.efficiency:.1f} % of flash / n"
+        )
         if len(ranked) > 1 and best.watch.ms * (1 + best.watch.interval) > ranked[1].watch.ms * (
             1 - ranked[1].watch.interval
         ):
-            told = f"{table}: {best.title} and {ranked[1].title} are within the noise of each other"
+            conclusion = f"{table}: {best.title} and {ranked[1].title} are within the noise of each other"
         if best.achievable:
-            most = f"an achievable {100 * best.achievable:.1f} %"
-            told += f"; {best.title} reaches {100 * best.reached:.0f} % of {most}"
-        lines.append(told)
+            achievable = f"an achievable {100 * best.achievable:.1f} %"
+            conclusion += f"; {best.title} reaches {100 * best.reached:.0f} % of {achievable}"
+        lines.append(conclusion)
     return tuple(lines)
 
 
-def break_even(timings: Sequence[RingTiming], rates: RingRates, asked: Request) -> tuple[str, ...]:
-    """Return from which length on communication hides, as far as the batch table's local calls tell."""
-    forward = _local(timings, FLASH, "batch", "forward", asked.seqlen)
-    both = _local(timings, FLASH, "batch", "forward_backward", asked.seqlen)
-    if not (forward and both > forward and rates.link_gb_per_s):
+def describe_break_even(timings: Sequence[RingTiming], rates: RingRates, workload: Workload) -> tuple[str, ...]:
+    """Return from which length on communication hides, as far as the batch table's local calls show."""
+    forward_ms = _local_call_ms(timings, LOCAL_FLASH, "batch", "forward", workload.seqlen)
+    both_ms = _local_call_ms(timings, LOCAL_FLASH, "batch", "forward_backward", workload.seqlen)
+    if not (forward_ms and both_ms > forward_ms and rates.link_gb_per_s):
         return ()
-    known = Rates(rates.link_gb_per_s, rates.copy_gb_per_s)
-    first = roofline.hides_from(asked.shape, forward, known, backward=False)
-    second = roofline.hides_from(asked.shape, both - forward, known, backward=True)
-    words = f"from about {first} tokens a rank on (forward), {second} (backward)"
-    return (f"communication hides behind computing {words}",)
+    roofline_rates = Rates(rates.link_gb_per_s, rates.copy_gb_per_s)
+    forward_seqlen = roofline.break_even_seqlen(workload.shape, forward_ms, roofline_rates, backward=False)
+    backward_seqlen = roofline.break_even_seqlen(workload.shape, both_ms - forward_ms, roofline_rates, backward=True)
+    lengths = f"from about {forward_seqlen} tokens a rank on (forward), {backward_seqlen} (backward)"
+    return (f"communication hides behind computing {lengths}",)
 
 
-def _ranked(timings: Sequence[RingTiming], table: Table) -> list[RingTiming]:
+def _sort_correct_schemes(timings: Sequence[RingTiming], table: Table) -> list[RingTiming]:
     """Return the correct schemes of a table by speed, forward and backward, at the longest length that was timed."""
-    mine = [
-        t for t in timings if t.table == table and t.passes == "forward_backward" and t.backend not in (FLASH, FULL)
+    table_timings = [
+        t
+        for t in timings
+        if t.table == table and t.passes == "forward_backward" and t.backend not in (LOCAL_FLASH, LOCAL_FLASH_FULL)
     ]
-    longest = max((t.seqlen for t in mine), default=0)
-    fitting = [t for t in mine if t.outcome == "ok" and t.correct == "pass" and t.seqlen == longest]
-    return sorted(fitting, key=lambda timing: timing.watch.ms)
+    longest = max((t.seqlen for t in table_timings), default=0)
+    correct = [t for t in table_timings if t.outcome == "ok" and t.correct == "pass" and t.seqlen == longest]
+    return sorted(correct, key=lambda timing: timing.watch.ms)
 
 
-def inefficient(timings: Sequence[RingTiming], least: float) -> Iterator[Finding]:
+def iter_inefficiency_findings(timings: Sequence[RingTiming], least: float) -> Iterator[Finding]:
     """Yield a finding for each table whose fastest correct scheme stays below `least` of flash-attn / n."""
     for table in SCHEMES if least else ():
-        ranked = _ranked(timings, table)
-        timed = [t for t in timings if t.table == table and t.backend not in (FLASH, FULL)]
+        ranked = _sort_correct_schemes(timings, table)
+        timed = [t for t in timings if t.table == table and t.backend not in (LOCAL_FLASH, LOCAL_FLASH_FULL)]
         if not timed or (ranked and ranked[0].efficiency >= least):
             continue
         best = f"{100 * ranked[0].efficiency:.1f} %" if ranked else "no correct scheme"
-        evidence = tuple(f"{t.backend}, {t.passes.replace('_', ' + ')}: {_told(t)}" for t in timed)
+        evidence = tuple(f"{t.backend}, {t.passes.replace('_', ' + ')}: {_describe_timing(t)}" for t in timed)
         message = f"the {table} ring reaches {best}, --min-efficiency asks for {100 * least:g} %"
         yield engine.make_finding_by_code("ATN806", Problem(message, evidence, (), f"{timed[0].ring_size} ranks"))
 
 
-def _told(timing: RingTiming) -> str:
+def _describe_timing(timing: RingTiming) -> str:
     if timing.outcome != "ok":
         return timing.reason
     wrong = "" if timing.correct == "pass" else f", parity: {timing.correct}"

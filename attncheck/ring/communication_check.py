@@ -1,4 +1,4 @@
-"""The check that ranks can talk to each other, before anything is computed over them."""
+"""The check that ranks can communicate, before anything is computed over them."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from attncheck.workers.launcher_env import read_rank_env
 
 
 def check_communication(
-    command: str, snapshot: Snapshot, ring: Ring, bench: ExecutionTarget, say: Callable[[str], None]
+    command: str, snapshot: Snapshot, ring: Ring, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> Report:
     """Return the report of `command` with the check of communication, which comes before anything is computed."""
     report = Report(command, snapshot)
-    if not ring.communication or ring.size == 1:
+    if not ring.checks_communication or ring.size == 1:
         return report
-    found = communication.run(ring.size, bench, snapshot, say, rendezvous=ring.rendezvous)
-    return report.with_section(RingSection(communication=found), findings=communication_findings.findings(found))
+    result = communication.run(ring.size, target, snapshot, report_progress, rendezvous_seconds=ring.rendezvous_seconds)
+    return report.with_section(RingSection(communication=result), findings=communication_findings.make_findings(result))
 
 
 def add_communication(
     report: Report,
     ring: Ring,
-    bench: ExecutionTarget,
+    target: ExecutionTarget,
     select: Sequence[str],
     ignore: Sequence[str],
-    say: Callable[[str], None],
+    report_progress: Callable[[str], None],
 ) -> Report:
-    """Return doctor's report with what ranks find when they talk to each other."""
-    checked = check_communication(report.command, report.snapshot, ring, bench, say)
-    if read_rank_env(os.environ) is not None and not exchanges(checked):
+    """Return doctor's report with the findings of communication among ranks."""
+    communication_report = check_communication(report.command, report.snapshot, ring, target, report_progress)
+    if read_rank_env(os.environ) is not None and not list_exchanges(communication_report):
         raise Following("")
-    merged = replace(report, sections={**report.sections, **checked.sections})
-    return engine.add_findings(merged, checked.findings, select, ignore)
+    merged = replace(report, sections={**report.sections, **communication_report.sections})
+    return engine.add_findings(merged, communication_report.findings, select, ignore)
 
 
-def exchanges(report: Report) -> tuple[CollectiveResult, ...]:
+def list_exchanges(report: Report) -> tuple[CollectiveResult, ...]:
     """Return the exchanges among ranks that a report holds."""
     section = report.section(RingSection)
     return section.communication.exchanges if section is not None else ()

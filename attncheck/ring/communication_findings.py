@@ -12,138 +12,158 @@ from attncheck.doctor import engine
 NVLINK_SHARE, PCIE_SHARE, GROUP_SHARE = 0.25, 0.40, 0.10
 MUST_AGREE = ("torch", "NCCL", "flash-attn")
 MAY_DIFFER = ("Python", "driver", "ring-flash-attn", "transformers")
-SHOWN = 6
+MAX_SHOWN = 6
 UNSET = "not set"
 
 
-def findings(communication: Communication) -> tuple[Finding, ...]:
-    """Return what is wrong, the gravest first."""
-    judges = (_shared_gpus, _wrong, _failed, _versions, _settings, _slow)
-    return tuple(finding for judge in judges for finding in judge(communication))
+def make_findings(communication: Communication) -> tuple[Finding, ...]:
+    """Return what is wrong with the communication, the gravest first."""
+    checks = (
+        _find_shared_gpus,
+        _find_wrong_data,
+        _find_failed_exchanges,
+        _find_version_differences,
+        _find_setting_differences,
+        _find_slow_exchanges,
+    )
+    return tuple(finding for check in checks for finding in check(communication))
 
 
-def _wrong(communication: Communication) -> Iterator[Finding]:
+def _find_wrong_data(communication: Communication) -> Iterator[Finding]:
     wrong = [exchange for exchange in communication.exchanges if exchange.wrong]
     if not wrong:
         return
     evidence = []
-    for exchange in wrong[:SHOWN]:
+    for exchange in wrong[:MAX_SHOWN]:
         evidence.append(f"{exchange.name}: {exchange.wrong} of {exchange.compared} elements wrong")
         evidence += [
             f"  rank {p.rank}, element {p.index} of {p.length} ({p.dtype}): {p.got}, in place of {p.expected}"
-            for p in exchange.places[:SHOWN]
+            for p in exchange.places[:MAX_SHOWN]
         ]
-    evidence += _more(wrong)
+    evidence += _describe_rest(wrong)
     names = ", ".join(dict.fromkeys(exchange.operation for exchange in wrong))
     yield engine.make_finding_by_code(
-        "ATN520", Problem(f"data arrive wrong by {names}", tuple(evidence), _diagnosis(communication), "communication")
+        "ATN520",
+        Problem(f"data arrive wrong by {names}", tuple(evidence), _nccl_debug_fixes(communication), "communication"),
     )
 
 
-def _failed(communication: Communication) -> Iterator[Finding]:
+def _find_failed_exchanges(communication: Communication) -> Iterator[Finding]:
     failed = [e for e in communication.exchanges if e.outcome in ("raised", "died", "timed_out")]
     if not failed:
         return
-    evidence = [f"{exchange.name}: {exchange.reason}" for exchange in failed[:SHOWN]] + _more(failed)
-    given_up = [exchange.name for exchange in communication.exchanges if exchange.outcome == "skipped"]
-    if given_up:
-        evidence.append(f"given up: {', '.join(given_up[:SHOWN])}{' …' * (len(given_up) > SHOWN)}")
-    counted = f"{len(failed)} of {len(communication.exchanges)} exchanges"
-    message = f"{counted} among {communication.world_size} ranks did not come to an end"
+    evidence = [f"{exchange.name}: {exchange.reason}" for exchange in failed[:MAX_SHOWN]] + _describe_rest(failed)
+    skipped = [exchange.name for exchange in communication.exchanges if exchange.outcome == "skipped"]
+    if skipped:
+        evidence.append(f"given up: {', '.join(skipped[:MAX_SHOWN])}{' …' * (len(skipped) > MAX_SHOWN)}")
+    count = f"{len(failed)} of {len(communication.exchanges)} exchanges"
+    message = f"{count} among {communication.world_size} ranks did not come to an end"
     yield engine.make_finding_by_code(
-        "ATN521", Problem(message, tuple(evidence), _diagnosis(communication), "communication")
+        "ATN521", Problem(message, tuple(evidence), _nccl_debug_fixes(communication), "communication")
     )
 
 
-def _more(exchanges: list[CollectiveResult]) -> list[str]:
-    return [f"… and {len(exchanges) - SHOWN} more"] if len(exchanges) > SHOWN else []
+def _describe_rest(exchanges: list[CollectiveResult]) -> list[str]:
+    return [f"… and {len(exchanges) - MAX_SHOWN} more"] if len(exchanges) > MAX_SHOWN else []
 
 
-def _diagnosis(communication: Communication) -> tuple[Fix, ...]:
-    """Return how NCCL is made to say what it does."""
+def _nccl_debug_fixes(communication: Communication) -> tuple[Fix, ...]:
+    """Return the fix by which NCCL logs what it does."""
     if communication.transport != "nccl":
         return ()
     setting = "export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,P2P,SHM"
     return (Fix("let NCCL say which path it takes", "env", setting),)
 
 
-def _versions(communication: Communication) -> Iterator[Finding]:
+def _find_version_differences(communication: Communication) -> Iterator[Finding]:
     ranks = communication.ranks
     for names, predicted in ((MUST_AGREE, False), (MAY_DIFFER, True)):
-        found = _differing(ranks, {name: [_version(facts, name) for facts in ranks] for name in names})
-        if found:
-            message = f"ranks differ in {' and '.join(found)}"
+        differences = _find_differences(ranks, {name: [_get_version(facts, name) for facts in ranks] for name in names})
+        if differences:
+            message = f"ranks differ in {' and '.join(differences)}"
             fix = Fix("install the same on every node", "manual", "take one image, or one lock file, for all nodes")
             yield engine.make_finding_by_code(
-                "ATN522", Problem(message, _evidence(found), (fix,), ", ".join(found), predicted)
+                "ATN522", Problem(message, _format_differences(differences), (fix,), ", ".join(differences), predicted)
             )
 
 
-def _version(facts: RankFacts, name: str) -> str:
-    own = {"torch": facts.torch, "NCCL": facts.nccl, "Python": facts.python, "driver": facts.driver}
-    return own[name] or "not told" if name in own else facts.packages.get(name, "not installed")
+def _get_version(facts: RankFacts, name: str) -> str:
+    versions = {"torch": facts.torch, "NCCL": facts.nccl, "Python": facts.python, "driver": facts.driver}
+    return versions[name] or "not told" if name in versions else facts.packages.get(name, "not installed")
 
 
-def _settings(communication: Communication) -> Iterator[Finding]:
+def _find_setting_differences(communication: Communication) -> Iterator[Finding]:
     ranks = communication.ranks
     names = sorted({name for facts in ranks for name in facts.environ})
-    found = _differing(ranks, {name: [facts.environ.get(name, UNSET) for facts in ranks] for name in names})
-    if found:
-        message = f"ranks differ in the settings {', '.join(found)}"
+    differences = _find_differences(
+        ranks, {name: [facts.environ.get(name, UNSET) for facts in ranks] for name in names}
+    )
+    if differences:
+        message = f"ranks differ in the settings {', '.join(differences)}"
         fix = Fix("set them for every rank alike", "manual", "export them in the job's script, not in a node's profile")
-        yield engine.make_finding_by_code("ATN523", Problem(message, _evidence(found), (fix,), ", ".join(found)))
+        yield engine.make_finding_by_code(
+            "ATN523", Problem(message, _format_differences(differences), (fix,), ", ".join(differences))
+        )
 
 
-Shares = dict[str, list[RankFacts]]  # the ranks that have each value
+RanksByValue = dict[str, list[RankFacts]]  # the ranks that have each value
 
 
-def _differing(ranks: Sequence[RankFacts], values: dict[str, list[str]]) -> dict[str, Shares]:
+def _find_differences(ranks: Sequence[RankFacts], values_by_name: dict[str, list[str]]) -> dict[str, RanksByValue]:
     """Return the names whose values, one for each rank, are not all the same."""
-    found = {name: _shares(ranks, each) for name, each in values.items()}
-    return {name: shares for name, shares in found.items() if len(shares) > 1}
+    groups = {name: _group_ranks(ranks, values) for name, values in values_by_name.items()}
+    return {name: ranks_by_value for name, ranks_by_value in groups.items() if len(ranks_by_value) > 1}
 
 
-def _shares(ranks: Iterable[RankFacts], values: Iterable[str]) -> Shares:
-    found: Shares = {}
+def _group_ranks(ranks: Iterable[RankFacts], values: Iterable[str]) -> RanksByValue:
+    ranks_by_value: RanksByValue = {}
     for facts, value in zip(ranks, values):
-        found.setdefault(value, []).append(facts)
-    return found
+        ranks_by_value.setdefault(value, []).append(facts)
+    return ranks_by_value
 
 
-def _evidence(differing: dict[str, Shares]) -> tuple[str, ...]:
-    """Return who has which value: "torch: 2.9 on ranks 0-7 (node 0); 2.8 on ranks 8-15 (node 1)"."""
+def _format_differences(differences: dict[str, RanksByValue]) -> tuple[str, ...]:
+    """Return which ranks have which value: "torch: 2.9 on ranks 0-7 (node 0); 2.8 on ranks 8-15 (node 1)"."""
     return tuple(
-        f"{name}: " + "; ".join(f"{value} on {_where(ranks)}" for value, ranks in shares.items())
-        for name, shares in differing.items()
+        f"{name}: " + "; ".join(f"{value} on {_format_ranks(ranks)}" for value, ranks in ranks_by_value.items())
+        for name, ranks_by_value in differences.items()
     )
 
 
-def _where(ranks: list[RankFacts]) -> str:
+def _format_ranks(ranks: list[RankFacts]) -> str:
     numbers, nodes = [facts.rank for facts in ranks], sorted({facts.node for facts in ranks})
-    run = len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1))
-    listed = f"{numbers[0]}-{numbers[-1]}" if run else ", ".join(map(str, numbers[:8])) + " …" * (len(numbers) > 8)
-    where = f"node{'s' * (len(nodes) > 1)} {', '.join(map(str, nodes[:8]))}" + " …" * (len(nodes) > 8)
-    return f"rank{'s' * (len(numbers) > 1)} {listed} ({where})"
+    is_range = len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1))
+    listed = f"{numbers[0]}-{numbers[-1]}" if is_range else ", ".join(map(str, numbers[:8])) + " …" * (len(numbers) > 8)
+    listed_nodes = f"node{'s' * (len(nodes) > 1)} {', '.join(map(str, nodes[:8]))}" + " …" * (len(nodes) > 8)
+    return f"rank{'s' * (len(numbers) > 1)} {listed} ({listed_nodes})"
 
 
-def _slow(communication: Communication) -> Iterator[Finding]:
+def _find_slow_exchanges(communication: Communication) -> Iterator[Finding]:
     if communication.transport != "nccl":
         return
-    slow = [(exchange, told) for exchange in communication.exchanges if (told := _too_slow(exchange, communication))]
+    slow = [
+        (exchange, slowness)
+        for exchange in communication.exchanges
+        if (slowness := _describe_slowness(exchange, communication))
+    ]
     if not slow:
         return
-    evidence = [f"{exchange.name}: {told}" for exchange, told in slow[:SHOWN]] + _more([e for e, _ in slow])
-    look = Fix("see the links as the driver does", "command", "nvidia-smi topo -m && nvidia-smi nvlink --status")
+    evidence = [f"{exchange.name}: {slowness}" for exchange, slowness in slow[:MAX_SHOWN]] + _describe_rest(
+        [e for e, _ in slow]
+    )
+    topology_fix = Fix(
+        "see the links as the driver does", "command", "nvidia-smi topo -m && nvidia-smi nvlink --status"
+    )
     message = f"{len(slow)} exchange{'s are' if len(slow) > 1 else ' is'} far slower than the link between the GPUs"
-    fixes = (look, *_diagnosis(communication))
+    fixes = (topology_fix, *_nccl_debug_fixes(communication))
     yield engine.make_finding_by_code("ATN524", Problem(message, tuple(evidence), fixes, "communication"))
 
 
-def _too_slow(exchange: CollectiveResult, communication: Communication) -> str:
+def _describe_slowness(exchange: CollectiveResult, communication: Communication) -> str:
     """Return in numbers how an exchange falls short of its slowest link, "" where it does not or that is not known."""
     if exchange.outcome != "ok" or not exchange.gb_per_s:
         return ""
-    route = _slowest(exchange, communication)
+    route = _slowest_route(exchange, communication)
     if route is None:
         return ""
     share = NVLINK_SHARE if route.kind.startswith("NV") else PCIE_SHARE
@@ -155,7 +175,7 @@ def _too_slow(exchange: CollectiveResult, communication: Communication) -> str:
     return f"{rate} of what {route.kind} carries one way ({route.gb_per_s:g} GB/s)"
 
 
-def _slowest(exchange: CollectiveResult, communication: Communication) -> Route | None:
+def _slowest_route(exchange: CollectiveResult, communication: Communication) -> Route | None:
     """Return the slowest link that an exchange needs, None where one of them is not known."""
     ranks = exchange.ranks
     needed = {frozenset(pair) for pair in zip(ranks, (*ranks[1:], ranks[0]))}
@@ -165,12 +185,12 @@ def _slowest(exchange: CollectiveResult, communication: Communication) -> Route 
     return min(used, key=lambda route: route.gb_per_s)
 
 
-def _shared_gpus(communication: Communication) -> Iterator[Finding]:
-    placed = [facts for facts in communication.ranks if facts.card >= 0]
-    cards = _shares(placed, [str(facts.card) for facts in placed])
+def _find_shared_gpus(communication: Communication) -> Iterator[Finding]:
+    ranks_with_gpu = [facts for facts in communication.ranks if facts.card >= 0]
+    cards = _group_ranks(ranks_with_gpu, [str(facts.card) for facts in ranks_with_gpu])
     shared = [ranks for ranks in cards.values() if len(ranks) > 1]
     if shared:
-        evidence = tuple(f"{_where(ranks)}: the same {ranks[0].device}" for ranks in shared)
+        evidence = tuple(f"{_format_ranks(ranks)}: the same {ranks[0].device}" for ranks in shared)
         message = f"{sum(map(len, shared))} ranks share {len(shared)} GPU{'s' * (len(shared) > 1)}"
         fix = Fix("give each rank its own GPU", "edit", 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))')
         yield engine.make_finding_by_code("ATN525", Problem(message, evidence, (fix,), "GPUs"))

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from attncheck.core import codec
-from attncheck.core.report import Report, merge
+from attncheck.core.report import Report, merge_reports
 from attncheck.core.results.verdicts import Repeats
 from attncheck.core.snapshot import Snapshot
 from attncheck.measure import determinism
 from attncheck.ring.communication_check import cannot_communicate, check_communication
-from attncheck.ring.group import Ring, job, measured_on, only_rank_0_speaks, schemes
+from attncheck.ring.group import Ring, choose_schemes, make_job, make_measured_on, raise_if_follower
 from attncheck.workers.execution import ExecutionTarget, Progress
 from attncheck.workers.launcher_env import read_rank_env
 from attncheck.workers.pool import Event
@@ -21,42 +21,46 @@ from attncheck.workers.ranks import RankRunner
 
 
 def run(
-    snapshot: Snapshot, request: determinism.Request, ring: Ring, bench: ExecutionTarget, say: Callable[[str], None]
+    snapshot: Snapshot,
+    request: determinism.Request,
+    ring: Ring,
+    target: ExecutionTarget,
+    report_progress: Callable[[str], None],
 ) -> Report:
     """Return the report of determinism over ranks. Raises `Unanswered` where nothing can be repeated."""
     began = time.monotonic()
-    cases = determinism.ring_cases(snapshot, request.seed, bench.uses_gpu, ring.size)
-    say("looking for backends")
-    states, chosen = schemes(bench, request.backends)
-    checked = check_communication("determinism", snapshot, ring, bench, say)
-    if cannot_communicate(checked):
-        return checked
+    cases = determinism.choose_ring_cases(snapshot, request.seed, target.uses_gpu, ring.size)
+    report_progress("looking for backends")
+    states, chosen_states = choose_schemes(target, request.backends)
+    communication_report = check_communication("determinism", snapshot, ring, target, report_progress)
+    if cannot_communicate(communication_report):
+        return communication_report
     items = [
         (state.name, f"{case.name}@{mode}")
-        for state in chosen
+        for state in chosen_states
         for case in cases
-        for mode in determinism.modes(state.name)
+        for mode in determinism.choose_modes(state.name)
     ]
     message = {
         "task": "attncheck.ring.worker.tasks:determinism",
         "repeats": request.repeats,
-        "cases": codec.plain(cases),
+        "cases": codec.to_plain(cases),
     }
-    work = job(ring, bench, ring.size, items, message)
-    work = replace(work, seconds=bench.seconds * max(2.0, request.repeats / 6))
-    progress = Progress(say, len(items))
-    found: list[Repeats] = []
+    rank_job = make_job(ring, target, ring.size, items, message)
+    rank_job = replace(rank_job, seconds=target.seconds * max(2.0, request.repeats / 6))
+    progress = Progress(report_progress, len(items))
+    measurements: list[Repeats] = []
 
-    def tell(event: Event) -> None:
+    def on_event(event: Event) -> None:
         progress.on_event(event)
         if event.kind != "started":
-            found.append(determinism.repeats_of(event, cases))
+            measurements.append(determinism.read_repeats(event, cases))
 
-    ranks = RankRunner(bench.python, read_rank_env(os.environ))
-    ranks.run(work, tell)
-    only_rank_0_speaks(ranks)
-    order = {state.name: index for index, state in enumerate(chosen)}
-    found.sort(key=lambda item: (order[item.backend], item.case.layout))
-    on = measured_on(ranks, ring, bench, request.seed, began)
-    measured = determinism.report(snapshot, tuple(states), tuple(found), on)
-    return merge("determinism", snapshot, (measured, checked))
+    runner = RankRunner(target.python, read_rank_env(os.environ))
+    runner.run(rank_job, on_event)
+    raise_if_follower(runner)
+    order = {state.name: index for index, state in enumerate(chosen_states)}
+    measurements.sort(key=lambda repeats: (order[repeats.backend], repeats.case.layout))
+    measured_on = make_measured_on(runner, ring, target, request.seed, began)
+    report = determinism.make_report(snapshot, tuple(states), tuple(measurements), measured_on)
+    return merge_reports("determinism", snapshot, (report, communication_report))

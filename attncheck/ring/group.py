@@ -1,4 +1,4 @@
-"""The ring that was asked for, and what all that is measured on it shares."""
+"""The requested ring, and what everything that is measured on it shares."""
 
 from __future__ import annotations
 
@@ -13,67 +13,69 @@ from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import count_cores
 from attncheck.workers.ranks import RENDEZVOUS_SECONDS, RankJob, RankRunner
 
-RANK = "attncheck.ring.worker.rank:main"  # what every process of a ring runs
+RANK_ENTRY = "attncheck.ring.worker.rank:main"  # the function that every process of a ring runs
 
 
-EMULATED = "2.8"  # the generation of flash-attn that stands in where there is none
+EMULATED_GENERATION = "2.8"  # the generation of flash-attn that stands in where there is none
 
 
 @dataclass(frozen=True)
 class Ring:
-    """The ring that was asked for; flash-attn's kernels are emulated where there is no GPU, unless `emulate` says."""
+    """The requested ring; flash-attn's kernels are emulated where there is no GPU, unless `emulate` says otherwise."""
 
     size: int
     emulate: bool | None = None
-    rendezvous: float = RENDEZVOUS_SECONDS
-    communication: bool = True  # checked first
+    rendezvous_seconds: float = RENDEZVOUS_SECONDS
+    checks_communication: bool = True  # check it before anything is measured
     extra_path: str = ""  # a folder of packages that ranks find before the environment's
 
-    def emulated(self, bench: ExecutionTarget) -> bool:
-        """Say whether plain torch stands in for flash-attn's kernels."""
-        return not bench.uses_gpu if self.emulate is None else self.emulate
+    def is_emulated(self, target: ExecutionTarget) -> bool:
+        """Return whether plain torch stands in for flash-attn's kernels."""
+        return not target.uses_gpu if self.emulate is None else self.emulate
 
 
-def job(
-    ring: Ring, bench: ExecutionTarget, size: int, items: Sequence[tuple[str, str]], message: dict[str, object]
+def make_job(
+    ring: Ring, target: ExecutionTarget, size: int, items: Sequence[tuple[str, str]], message: dict[str, object]
 ) -> RankJob:
     """Return the work of `size` ranks on `items`, (backend, name)."""
-    whole = {
-        "device": bench.device,
-        "threads": 1 if bench.uses_gpu else max(1, count_cores() // size),  # one, as torchrun leaves a training rank
-        "emulate": EMULATED if ring.emulated(bench) else "",
+    full_message = {
+        "device": target.device,
+        "threads": 1 if target.uses_gpu else max(1, count_cores() // size),  # one, as torchrun leaves a training rank
+        "emulate": EMULATED_GENERATION if ring.is_emulated(target) else "",
         **message,
     }
-    return RankJob(size, RANK, whole, tuple(items), bench.seconds, ring.rendezvous, ring.extra_path)
+    return RankJob(
+        size, RANK_ENTRY, full_message, tuple(items), target.seconds, ring.rendezvous_seconds, ring.extra_path
+    )
 
 
-def schemes(bench: ExecutionTarget, names: Sequence[str]) -> tuple[list[BackendState], list[BackendState]]:
+def choose_schemes(target: ExecutionTarget, names: Sequence[str]) -> tuple[list[BackendState], list[BackendState]]:
     """Return every backend's state, and the context-parallel ones to measure. Raises `Unanswered` where none is."""
-    states = discovery.list_backends(bench)
-    chosen = discovery.choose_backends(states, names, ranks=True)
-    if not chosen:
+    states = discovery.list_backends(target)
+    chosen_states = discovery.choose_backends(states, names, over_ranks=True)
+    if not chosen_states:
         missing = "; ".join(dict.fromkeys(s.missing for s in states if s.missing and s.over_ranks))
         raise Unanswered(f"no context-parallel backend can be measured here: {missing}")
-    return states, chosen
+    return states, chosen_states
 
 
-def only_rank_0_speaks(ranks: RankRunner) -> None:
+def raise_if_follower(runner: RankRunner) -> None:
     """Raise `Following` on every rank but the first of a launcher outside: rank 0 reports for all."""
-    if ranks.is_follower:
+    if runner.is_follower:
         raise Following("")
 
 
-def measured_on(
-    ranks: RankRunner,
+def make_measured_on(
+    runner: RankRunner,
     ring: Ring,
-    bench: ExecutionTarget,
+    target: ExecutionTarget,
     seed: int,
     began: float,
     suite: str = "",
     not_reached: int = 0,
 ) -> MeasuredOn:
-    """Return what was measured on, with the ring; `began` is a time.monotonic() value."""
-    kind, name, torch = (str(ranks.device.get(key, "")) for key in ("kind", "name", "torch"))
-    on = MeasuredOn(kind, name, torch, suite, seed, round(time.monotonic() - began, 3), not_reached)
-    names = tuple(str(name) for name in ranks.device.get("shimmed_names", ()))
-    return replace(on, ring_size=ring.size, emulated=ring.emulated(bench), shimmed_names=names)
+    """Return the record of device, torch, suite, seed, seconds and ring; `began` is a time.monotonic() value."""
+    kind, name, torch = (str(runner.device.get(key, "")) for key in ("kind", "name", "torch"))
+    record = MeasuredOn(kind, name, torch, suite, seed, round(time.monotonic() - began, 3), not_reached)
+    names = tuple(str(name) for name in runner.device.get("shimmed_names", ()))
+    return replace(record, ring_size=ring.size, emulated=ring.is_emulated(target), shimmed_names=names)

@@ -1,4 +1,4 @@
-"""What the links among GPUs carry one way, by the GPU's generation.
+"""The one-way rates of the links among GPUs, by the GPU's generation.
 
 Sources, read 2026-11-21: NVIDIA's pages on NVLink (A100: 12 links, 600 GB/s both ways; H100: 18 links, 900 GB/s; B200:
 18 links, 1.8 TB/s), so 25 GB/s a link one way from Volta to Hopper and 50 from Blackwell on; the whitepaper on Ampere
@@ -22,14 +22,14 @@ NVLINK_GB_PER_S: dict[Capability, float] = {  # of one link, one way
     (10, 3): 50.0,
 }
 PCIE_3_X16, PCIE_4_X16 = 15.75, 31.5
-# Below one host bridge; beyond it (NODE, SYS) the path between processors decides, whose rate nobody tells us.
+# Below one host bridge; beyond it (NODE, SYS) the path between processors decides, whose rate is not reported.
 PCIE_KINDS = ("PIX", "PXB", "PHB")
 
 
-def one_way(kind: str, capability: Capability) -> float:
+def one_way_gb_per_s(kind: str, capability: Capability) -> float:
     """Return GB/s one way of a link as `nvidia-smi topo -m` names it ("NV18", "PIX", …), 0 where it is not known.
 
-    PCIe counts as the oldest generation whose slots the GPU is sold for: what the slot really has is not told.
+    PCIe counts as the oldest generation whose slots the GPU is sold for: what the slot really has is not reported.
     """
     links = re.fullmatch(r"NV(\d+)", kind)
     if links:

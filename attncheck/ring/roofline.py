@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Scheme = Literal["ring", "balanced", "llama3"]
-FIRST, FURTHER = 12.0, 10.0  # bytes an element that merging moves, fused
+FIRST_MERGE_BYTES, FURTHER_MERGE_BYTES = 12.0, 10.0  # bytes an element that merging moves, fused
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,21 @@ class Bound:
     balance: float  # the efficiency that uneven work alone would leave
 
 
-def exchanged_bytes(shape: Shape, backward: bool) -> float:
-    """Return what a rank sends in one step: K and V, and backward dK and dV in float32 beside them."""
+def exchange_bytes(shape: Shape, backward: bool) -> float:
+    """Return the bytes that a rank sends in one step: K and V, and backward dK and dV in float32 beside them."""
     return 2.0 * shape.seqlen * shape.num_kv_heads * shape.head_dim * (shape.bytes + (4 if backward else 0))
 
 
-def merged_bytes(shape: Shape, ring_size: int, backward: bool) -> float:
-    """Return what merging moves through memory over all steps."""
-    each = FIRST + FURTHER * (ring_size - 1)
-    queries = shape.seqlen * shape.num_heads * shape.head_dim * each
-    return queries + (2.0 * shape.seqlen * shape.num_kv_heads * shape.head_dim * each if backward else 0.0)
+def merge_bytes(shape: Shape, ring_size: int, backward: bool) -> float:
+    """Return the bytes that merging moves through memory over all steps."""
+    bytes_per_element = FIRST_MERGE_BYTES + FURTHER_MERGE_BYTES * (ring_size - 1)
+    query_bytes = shape.seqlen * shape.num_heads * shape.head_dim * bytes_per_element
+    return query_bytes + (
+        2.0 * shape.seqlen * shape.num_kv_heads * shape.head_dim * bytes_per_element if backward else 0.0
+    )
 
 
-def bound(
+def compute_bound(
     scheme: Scheme,
     shape: Shape,
     ring_size: int,
@@ -74,54 +76,68 @@ def bound(
     rates: Rates,
     busiest_ms: float = 0.0,
 ) -> Bound:
-    """Return what one pass of a scheme can achieve; `call_ms` is t_c of that pass and `full_ms` its t_f.
+    """Return the bound of one pass of a scheme; `call_ms` is t_c of that pass and `full_ms` its t_f.
 
     `busiest_ms` is what llama3's busiest rank computes, which depends on where documents lie.
     """
     if scheme == "llama3":
-        return _gathered(shape, ring_size, call_ms, backward, rates, busiest_ms)
-    further = full_ms if scheme == "ring" else full_ms / 2.0
-    steps = [call_ms] + [further] * (ring_size - 1)
+        return _compute_gathered_bound(shape, ring_size, call_ms, backward, rates, busiest_ms)
+    further_ms = full_ms if scheme == "ring" else full_ms / 2.0
+    step_ms = [call_ms] + [further_ms] * (ring_size - 1)
     sends = ring_size - 1 + (1 if backward else 0)  # gradients travel one step further, home
-    sent_ms = _ms(exchanged_bytes(shape, backward), rates.link_gb_per_s) if ring_size > 1 else 0.0
-    merge = _ms(merged_bytes(shape, ring_size, backward), rates.copy_gb_per_s) if ring_size > 1 else 0.0
-    exposed = sum(max(0.0, sent_ms - step) for step in steps)
-    return _bound(ring_size * call_ms, sum(steps), sent_ms * sends, exposed, merge)
+    sent_ms = _transfer_ms(exchange_bytes(shape, backward), rates.link_gb_per_s) if ring_size > 1 else 0.0
+    merge_ms = _transfer_ms(merge_bytes(shape, ring_size, backward), rates.copy_gb_per_s) if ring_size > 1 else 0.0
+    exposed_ms = sum(max(0.0, sent_ms - step) for step in step_ms)
+    return _make_bound(ring_size * call_ms, sum(step_ms), sent_ms * sends, exposed_ms, merge_ms)
 
 
-def _gathered(shape: Shape, ring_size: int, call_ms: float, backward: bool, rates: Rates, busiest_ms: float) -> Bound:
+def _compute_gathered_bound(
+    shape: Shape, ring_size: int, call_ms: float, backward: bool, rates: Rates, busiest_ms: float
+) -> Bound:
     """Return llama3's bound: all keys are gathered while others are computed; gradients are scattered afterwards."""
-    sent = exchanged_bytes(shape, False) * (ring_size - 1) * (2 if backward else 1)
-    sent_ms = _ms(sent, rates.link_gb_per_s) if ring_size > 1 else 0.0
-    exposed = max(0.0, sent_ms - busiest_ms) + (sent_ms / 2 if backward else 0.0)  # the scatter waits for gradients
-    return _bound(ring_size * call_ms, busiest_ms, sent_ms, exposed, 0.0)
+    sent_bytes = exchange_bytes(shape, False) * (ring_size - 1) * (2 if backward else 1)
+    sent_ms = _transfer_ms(sent_bytes, rates.link_gb_per_s) if ring_size > 1 else 0.0
+    exposed_ms = max(0.0, sent_ms - busiest_ms) + (sent_ms / 2 if backward else 0.0)  # the scatter waits for gradients
+    return _make_bound(ring_size * call_ms, busiest_ms, sent_ms, exposed_ms, 0.0)
 
 
-def _bound(ideal: float, compute: float, sent: float, exposed: float, merge: float) -> Bound:
-    return Bound(ideal / (compute + exposed + merge), compute, sent, exposed, merge, ideal / compute)
+def _make_bound(
+    ideal_ms: float, compute_ms: float, communication_ms: float, exposed_ms: float, merge_ms: float
+) -> Bound:
+    return Bound(
+        ideal_ms / (compute_ms + exposed_ms + merge_ms),
+        compute_ms,
+        communication_ms,
+        exposed_ms,
+        merge_ms,
+        ideal_ms / compute_ms,
+    )
 
 
-def both(first: Bound, second: Bound, ideal_ms: float) -> Bound:
+def combine_bounds(forward: Bound, backward: Bound, ideal_ms: float) -> Bound:
     """Return the bound of a forward and a backward together; `ideal_ms` is n times the time of both local calls."""
-    compute, exposed = first.compute_ms + second.compute_ms, first.exposed_ms + second.exposed_ms
-    sent, merge = first.communication_ms + second.communication_ms, first.merge_ms + second.merge_ms
-    return _bound(ideal_ms, compute, sent, exposed, merge)
+    compute_ms, exposed_ms = forward.compute_ms + backward.compute_ms, forward.exposed_ms + backward.exposed_ms
+    communication_ms, merge_ms = (
+        forward.communication_ms + backward.communication_ms,
+        forward.merge_ms + backward.merge_ms,
+    )
+    return _make_bound(ideal_ms, compute_ms, communication_ms, exposed_ms, merge_ms)
 
 
-def _ms(size: float, gb_per_s: float) -> float:
+def _transfer_ms(size: float, gb_per_s: float) -> float:
     return size / gb_per_s / 1e6 if gb_per_s > 0 else 0.0
 
 
-def hides_from(shape: Shape, call_ms: float, rates: Rates, backward: bool) -> int:
+def break_even_seqlen(shape: Shape, call_ms: float, rates: Rates, backward: bool) -> int:
     """Return the tokens per rank from which on communication hides behind a causal call, 0 where nothing is sent.
 
     Computing grows with the square of the length, sending with the length: S* = S · sent(S) / t_c(S).
     """
-    sent_ms = _ms(exchanged_bytes(shape, backward), rates.link_gb_per_s)
+    sent_ms = _transfer_ms(exchange_bytes(shape, backward), rates.link_gb_per_s)
     return round(shape.seqlen * sent_ms / call_ms) if call_ms > 0 else 0
 
 
-def busiest_rank(packings: Sequence[Sequence[int]], ring_size: int) -> float:
+def busiest_rank_share(packings: Sequence[Sequence[int]], ring_size: int) -> float:
     """Return the work of the busiest rank under contiguous shards of a packed row, as a share of a full block's.
 
     `packings` are local: each document's length on one device; the row over the ranks repeats the packing on each, as
@@ -130,15 +146,15 @@ def busiest_rank(packings: Sequence[Sequence[int]], ring_size: int) -> float:
     """
     shares = []
     for lengths in packings:
-        whole = [length * ring_size for length in lengths]
-        shard = sum(whole) // ring_size
-        work = [_pairs(whole, rank * shard, (rank + 1) * shard) for rank in range(ring_size)]
+        row_lengths = [length * ring_size for length in lengths]
+        shard = sum(row_lengths) // ring_size
+        work = [_count_causal_pairs(row_lengths, rank * shard, (rank + 1) * shard) for rank in range(ring_size)]
         shares.append(max(work) / shard**2)
     return sum(shares) / len(shares)
 
 
-def full_share(packings: Sequence[Sequence[int]]) -> float:
-    """Return the work of a step in which every document meets another rank's part of it, as a share of a full block's.
+def document_block_share(packings: Sequence[Sequence[int]]) -> float:
+    """Return the work of a step between two ranks' parts of the same documents, as a share of a full block's.
 
     A ring over packed documents computes, in its later steps, each document's queries against as many keys.
     """
@@ -146,7 +162,7 @@ def full_share(packings: Sequence[Sequence[int]]) -> float:
     return sum(shares) / len(shares)
 
 
-def _pairs(lengths: Sequence[int], start: int, stop: int) -> float:
+def _count_causal_pairs(lengths: Sequence[int], start: int, stop: int) -> float:
     """Return the visible (query, key) pairs of the queries start … stop - 1 of a packed causal row."""
     total, begin = 0.0, 0
     for length in lengths:
@@ -157,18 +173,18 @@ def _pairs(lengths: Sequence[int], start: int, stop: int) -> float:
     return total
 
 
-def limited_by(bound: Bound, reached: float) -> str:
+def describe_limit(bound: Bound, reached: float) -> str:
     """Return in words what keeps a scheme from n times one device's speed, the largest part first.
 
     `reached` is the measured efficiency as a share of the achievable one.
     """
-    total = bound.compute_ms + bound.exposed_ms + bound.merge_ms
-    ideal = bound.efficiency * total
-    parts = {
-        "uneven causal work": bound.compute_ms - ideal,
+    total_ms = bound.compute_ms + bound.exposed_ms + bound.merge_ms
+    ideal_ms = bound.efficiency * total_ms
+    losses_ms = {
+        "uneven causal work": bound.compute_ms - ideal_ms,
         "communication that computing cannot hide": bound.exposed_ms,
         "merging of blocks": bound.merge_ms,
-        "what the bound does not know (launches, unfused merging, copies)": total * (1.0 / max(reached, 1e-9) - 1.0),
+        "what the bound does not know (launches, unfused merging, copies)": total_ms * (1.0 / max(reached, 1e-9) - 1.0),
     }
-    worst = max(parts, key=lambda name: parts[name])
-    return worst if parts[worst] > 0.01 * total else "nothing"
+    largest = max(losses_ms, key=lambda name: losses_ms[name])
+    return largest if losses_ms[largest] > 0.01 * total_ms else "nothing"

@@ -1,4 +1,4 @@
-"""How ranks are joined: their GPUs found again in the snapshot, and the link between each two."""
+"""How ranks are joined: the GPU of each rank in the snapshot, and the link between each two."""
 
 from __future__ import annotations
 
@@ -12,21 +12,27 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.probes.payload import privacy
 from attncheck.ring import link_rates
 
-# Settings whose values name hosts, addresses or files: that they differ from host to host tells nothing.
-UNTOLD = ("NCCL_COMM_ID", "NCCL_HOSTID", "NCCL_DEBUG_FILE", "NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE")
+# Settings whose values name hosts, addresses or files: that they differ from host to host means nothing.
+HOST_SPECIFIC_SETTINGS = (
+    "NCCL_COMM_ID",
+    "NCCL_HOSTID",
+    "NCCL_DEBUG_FILE",
+    "NCCL_TOPO_DUMP_FILE",
+    "NCCL_GRAPH_DUMP_FILE",
+)
 
 
-def ranks_of(documents: Iterable[dict[str, Any]], snapshot: Snapshot) -> tuple[RankFacts, ...]:
-    """Return what every rank told of itself, hosts as numbers, with its GPU's number in the snapshot."""
+def make_rank_facts(documents: Iterable[dict[str, Any]], snapshot: Snapshot) -> tuple[RankFacts, ...]:
+    """Return what each rank reported of itself, with hosts as numbers and its GPU's index in the snapshot."""
     documents = sorted(documents, key=lambda document: document["rank"])
     hosts = list(dict.fromkeys(document["host"] for document in documents))
-    cards = list(dict.fromkeys((d["host"], d["bus"]) for d in documents if d.get("bus")))
+    cards = list(dict.fromkeys((document["host"], document["bus"]) for document in documents if document.get("bus")))
     visible = snapshot.visible_devices()
-    found = []
+    facts = []
     for document in documents:
-        node, place = hosts.index(document["host"]), document.get("gpu", -1)
+        node, ordinal = hosts.index(document["host"]), document.get("gpu", -1)
         card = (document["host"], document.get("bus", ""))
-        found.append(
+        facts.append(
             RankFacts(
                 document["rank"],
                 node,
@@ -36,44 +42,46 @@ def ranks_of(documents: Iterable[dict[str, Any]], snapshot: Snapshot) -> tuple[R
                 document["nccl"],
                 document["driver"],
                 cards.index(card) if card in cards else -1,
-                visible[place].index if node == 0 and 0 <= place < len(visible) else -1,
+                visible[ordinal].index if node == 0 and 0 <= ordinal < len(visible) else -1,
                 document["packages"],
-                privacy.scrub({name: value for name, value in document["environ"].items() if name not in UNTOLD}),
+                privacy.scrub(
+                    {name: value for name, value in document["environ"].items() if name not in HOST_SPECIFIC_SETTINGS}
+                ),
             )
         )
-    return tuple(found)
+    return tuple(facts)
 
 
-def routes(pairs: Iterable[tuple[int, int]], ranks: Sequence[RankFacts], snapshot: Snapshot) -> tuple[Route, ...]:
-    """Return how each of `pairs` is joined, as far as the snapshot of rank 0's host tells."""
-    by_rank = {facts.rank: facts for facts in ranks}
+def find_routes(pairs: Iterable[tuple[int, int]], ranks: Sequence[RankFacts], snapshot: Snapshot) -> tuple[Route, ...]:
+    """Return how each of `pairs` is joined, as far as the snapshot of rank 0's host shows."""
+    facts_by_rank = {facts.rank: facts for facts in ranks}
     return tuple(
-        _route(by_rank[first], by_rank[second], snapshot)
+        _find_route(facts_by_rank[first], facts_by_rank[second], snapshot)
         for first, second in pairs
-        if first in by_rank and second in by_rank
+        if first in facts_by_rank and second in facts_by_rank
     )
 
 
-def _route(first: RankFacts, second: RankFacts, snapshot: Snapshot) -> Route:
+def _find_route(first: RankFacts, second: RankFacts, snapshot: Snapshot) -> Route:
     if first.node != second.node:
         return Route(first.rank, second.rank, "network")
     if first.device == "CPU":
         return Route(first.rank, second.rank, "host")
-    link = _link({first.gpu, second.gpu}, snapshot)
+    link = _find_link({first.gpu, second.gpu}, snapshot)
     if link is None:
         return Route(first.rank, second.rank, "")
     if link.peer_access == Known(False):
-        return Route(first.rank, second.rank, "host")  # a rule of its own speaks of that
+        return Route(first.rank, second.rank, "host")  # a rule of its own reports that
     gpus = [device for device in snapshot.visible_devices() if device.index in (link.first, link.second)]
-    rate = min((_rate(link, device) for device in gpus), default=0.0)
+    rate = min((_one_way_rate(link, device) for device in gpus), default=0.0)
     return Route(first.rank, second.rank, link.kind, rate)
 
 
-def _rate(link: Link, device: Device) -> float:
-    return link_rates.one_way(link.kind, value_or(device.compute_capability, (0, 0)))
+def _one_way_rate(link: Link, device: Device) -> float:
+    return link_rates.one_way_gb_per_s(link.kind, value_or(device.compute_capability, (0, 0)))
 
 
-def _link(gpus: set[int], snapshot: Snapshot) -> Link | None:
+def _find_link(gpus: set[int], snapshot: Snapshot) -> Link | None:
     if not isinstance(snapshot.topology, Known):
         return None
     return next((link for link in snapshot.topology.value.links if {link.first, link.second} == gpus), None)

@@ -203,7 +203,7 @@ def _run_tasks(
     slots = max(1, count_cores())
     try:
         while waiting or active:
-            interrupts.check()
+            interrupts.raise_if_interrupted()
             for name, (task, check) in list(active.items()):
                 if (outcome := check.poll(timeout)) is not None:
                     outcomes[name] = outcome

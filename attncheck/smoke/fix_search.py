@@ -1,7 +1,7 @@
-"""Finds what mends a failing plan, by running it: change after change, each judged by the question it was to mend.
+"""Searches changes that fix a failing plan by running them: each is judged by the check that it was proposed for.
 
-A change that mends one question is kept, and every question is asked again under it; then the next one that fails is
-taken up. What a plan ends as has been run as a whole.
+A change that fixes one check is accepted, and every check is run again under it; then the next check that fails is
+taken up. The plan that the search ends with has been run with all checks.
 """
 
 from __future__ import annotations
@@ -10,74 +10,74 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from attncheck.core.plan import Change
-from attncheck.core.results.smoke import PlanRun, answer
+from attncheck.core.results.smoke import PlanRun, judge_result
 from attncheck.smoke import checks
-from attncheck.smoke.trials import failing, proof_of
+from attncheck.smoke.trials import failed_checks, find_result
 
-MOST = 8  # changes tried for one question
-ROUNDS = 4  # changes made one after the other
+MAX_CHANGES = 8  # changes tried for one check
+MAX_ROUNDS = 4  # searches one after another, each for one failed check
 
-# Run changes of an attempt's plan: each with the questions named, or all where none are.
-Try = Callable[[PlanRun, Sequence[Change], tuple[str, ...]], list[PlanRun]]
+# Runs changes of a run's plan: each with the checks of these names, or with all of them where none is named.
+RunChanges = Callable[[PlanRun, Sequence[Change], tuple[str, ...]], list[PlanRun]]
 
 
 @dataclass(frozen=True)
-class Mended:
-    """A change that was run and mends a question that a plan failed."""
+class AcceptedChange:
+    """A change that was run, and the check that failed without it and passes with it."""
 
-    question: str
+    check_name: str
     change: Change
 
 
 @dataclass(frozen=True)
-class Search:
-    """What was found for one model: the changes that mend, in order, and those that did not, by question."""
+class SearchResult:
+    """The outcome of a search on one model: the changes that fix a failed check, in order, and those that do not."""
 
-    mended: tuple[Mended, ...]
-    tried: tuple[tuple[str, str], ...]  # (question, title of a change that does not mend it)
-    last: PlanRun  # every question asked under all changes; the attempt as it was where nothing mends it
+    accepted: tuple[AcceptedChange, ...]
+    rejected: tuple[tuple[str, str], ...]  # (name of a check, title of a change that does not fix it)
+    final_run: PlanRun  # all checks under all accepted changes; the first run where none is accepted
 
     @property
     def titles(self) -> str:
-        """The changes in words."""
-        return ", ".join(mended.change.title for mended in self.mended)
+        """The titles of the accepted changes, separated by commas."""
+        return ", ".join(accepted.change.title for accepted in self.accepted)
 
 
-def search(before: PlanRun, attempt: Try) -> Search:
-    """Return what mends the plan of an attempt, one question after another."""
-    found = Search((), (), before)
-    hopeless: set[str] = set()
-    for _ in range(ROUNDS):
-        wrong = [question for question in failing(found.last) if question not in hopeless]
-        if not wrong:
+def search_changes(first_run: PlanRun, run_changes: RunChanges) -> SearchResult:
+    """Return the changes that fix the failed checks of a plan run, one check after another."""
+    result = SearchResult((), (), first_run)
+    unfixable: set[str] = set()
+    for _ in range(MAX_ROUNDS):
+        check_name = next((name for name in failed_checks(result.final_run) if name not in unfixable), None)
+        if check_name is None:
             break
-        changes = _changes(found.last, wrong[0])
-        attempts = attempt(found.last, changes, (wrong[0],)) if changes else []
-        best = next((number for number, one in enumerate(attempts) if passes(one, wrong[0])), None)
-        titles = [(wrong[0], change.title) for change in changes[:best]]
-        found = Search(found.mended, (*found.tried, *titles), found.last)
+        changes = _propose_changes(result.final_run, check_name)
+        plan_runs = run_changes(result.final_run, changes, (check_name,)) if changes else []
+        best = next((index for index, plan_run in enumerate(plan_runs) if passes_check(plan_run, check_name)), None)
+        rejected = [(check_name, change.title) for change in changes[:best]]
+        result = SearchResult(result.accepted, (*result.rejected, *rejected), result.final_run)
         if best is None:
-            hopeless.add(wrong[0])
+            unfixable.add(check_name)
             continue
-        mended = (*found.mended, Mended(wrong[0], changes[best]))
-        [last] = attempt(found.last, [changes[best]], ())
-        found = Search(mended, found.tried, last)
-    return found
+        accepted = (*result.accepted, AcceptedChange(check_name, changes[best]))
+        [final_run] = run_changes(result.final_run, [changes[best]], ())
+        result = SearchResult(accepted, result.rejected, final_run)
+    return result
 
 
-def _changes(attempt: PlanRun, question: str) -> list[Change]:
-    proof = proof_of(attempt, question)
-    assert proof is not None
-    plans = {attempt.plan}
-    found = []
-    for change in checks.load()[0][question].changes(attempt.plan, proof):
+def _propose_changes(plan_run: PlanRun, check_name: str) -> list[Change]:
+    result = find_result(plan_run, check_name)
+    assert result is not None
+    plans = {plan_run.plan}
+    changes = []
+    for change in checks.load()[0][check_name].changes(plan_run.plan, result):
         if change.plan not in plans:  # two ways to write one plan are tried once
             plans.add(change.plan)
-            found.append(change)
-    return found[:MOST]
+            changes.append(change)
+    return changes[:MAX_CHANGES]
 
 
-def passes(attempt: PlanRun, question: str) -> bool:
-    """Say whether a question no longer fails; one that does not arise any more, under no packing, is mended too."""
-    proof = proof_of(attempt, question)
-    return proof is None or answer(proof) in ("pass", "warn")
+def passes_check(plan_run: PlanRun, check_name: str) -> bool:
+    """Say whether a check no longer fails; one that does not apply any more, as without packing, passes too."""
+    result = find_result(plan_run, check_name)
+    return result is None or judge_result(result) in ("pass", "warn")

@@ -1,4 +1,4 @@
-"""The question of smoke that takes a group of ranks: model and plan -> ranks -> proof that parallel equals single."""
+"""Runs smoke's check that takes a group of ranks: model, plan -> ranks -> does training over ranks equal one rank's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult
 from attncheck.ring import group
 from attncheck.ring.group import Ring
-from attncheck.smoke.trials import OVER_RANKS, PATIENCE
+from attncheck.smoke.trials import DEADLINE_FACTOR, PARALLEL_CHECK
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.launcher_env import read_rank_env
@@ -21,38 +21,40 @@ from attncheck.workers.pool import Event
 from attncheck.workers.ranks import RankJob, RankRunner
 
 
-def measure(model: str, plan: Plan, ring: Ring, bench: ExecutionTarget, say: Callable[[str], None]) -> CheckResult:
-    """Return the proof of a plan on its ring; one of ranks that did not start or meet is lost, with the reason.
+def run_parallel_check(
+    model: str, plan: Plan, ring: Ring, target: ExecutionTarget, report_progress: Callable[[str], None]
+) -> CheckResult:
+    """Return the result of the check over ranks; where ranks did not start or meet, it is lost, with the reason.
 
-    Raises `Following` on every rank but the first of a launcher outside.
+    Raises `Following` on every rank but the first of an outside launcher.
     """
-    say(f"{model}: {plan.ring_size} ranks against one")
+    report_progress(f"{model}: {plan.ring_size} ranks against one")
     began = time.monotonic()
-    found: list[CheckResult] = []
+    results: list[CheckResult] = []
 
-    def tell(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if event.kind != "started":
-            found.append(proof_of(event))
+            results.append(read_result(event))
 
-    ranks = RankRunner(bench.python, read_rank_env(os.environ))
+    ranks = RankRunner(target.python, read_rank_env(os.environ))
     try:
-        ranks.run(job(model, plan, ring, bench), tell)
-    except Unanswered as error:  # what other questions found is not lost over it
-        found.append(CheckResult(OVER_RANKS, "died", str(error)))
-    group.only_rank_0_speaks(ranks)
-    return replace(found[0], seconds=round(time.monotonic() - began, 3))
+        ranks.run(make_rank_job(model, plan, ring, target), on_event)
+    except Unanswered as error:  # the results of other checks are not lost over it
+        results.append(CheckResult(PARALLEL_CHECK, "died", str(error)))
+    group.raise_if_follower(ranks)
+    return replace(results[0], seconds=round(time.monotonic() - began, 3))
 
 
-def job(model: str, plan: Plan, ring: Ring, bench: ExecutionTarget) -> RankJob:
-    """Return the work of the plan's ranks."""
-    cases = {model: {"model": model, "plan": codec.plain(plan)}}
+def make_rank_job(model: str, plan: Plan, ring: Ring, target: ExecutionTarget) -> RankJob:
+    """Return the job of the plan's ranks."""
+    cases = {model: {"model": model, "plan": codec.to_plain(plan)}}
     message: dict[str, object] = {"task": "attncheck.smoke.worker.ranks.parallel:smoke", "cases": cases, "shim": False}
-    whole = group.job(ring, bench, plan.ring_size, [(plan.scheme, model)], message)
-    return replace(whole, seconds=whole.seconds * PATIENCE)
+    rank_job = group.make_job(ring, target, plan.ring_size, [(plan.scheme, model)], message)
+    return replace(rank_job, seconds=rank_job.seconds * DEADLINE_FACTOR)
 
 
-def proof_of(event: Event) -> CheckResult:
-    """Return what came of the item: the proof, or how it was lost."""
+def read_result(event: Event) -> CheckResult:
+    """Return the result that an event holds: the check's own, or how the item was lost."""
     if event.kind == "answer":
         return codec.read(CheckResult, event.answer)
-    return CheckResult(OVER_RANKS, execution.unmeasured_outcome(event), event.reason)
+    return CheckResult(PARALLEL_CHECK, execution.unmeasured_outcome(event), event.reason)

@@ -1,4 +1,4 @@
-"""Tries other versions of packages on what a plan fails: doctor's own fixes, installed into a temporary folder.
+"""Tries other versions of packages on the checks that a plan fails: doctor's own fixes, in a temporary folder.
 
 Workers find that folder before the environment's packages; the environment itself is never touched.
 """
@@ -16,75 +16,88 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.profile import needs_of_profile
 from attncheck.smoke import fix_search
-from attncheck.smoke.trials import failing, proof_of
-from attncheck.smoke.unmet_requirements import unmet
+from attncheck.smoke.trials import failed_checks, find_result
+from attncheck.smoke.unmet_requirements import find_unmet_requirements
 from attncheck.workers.overlay import package_overlay, parse_fix_requirements
 
-MOST = 4  # sets of packages tried
+MAX_FIXES = 4  # sets of packages tried
 
-# Ask an attempt's questions again with a folder of packages first on the path.
-Ask = Callable[[PlanRun, tuple[str, ...], str], PlanRun]
+# Runs checks of a run's plan again, with a folder of packages first on sys.path.
+RunWithPackages = Callable[[PlanRun, tuple[str, ...], str], PlanRun]
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A fix that installs packages, and what it makes of the questions that failed; or why it could not be tried."""
+class PackageTrial:
+    """A fix that installs packages, and the plan run with them; or the reason why it could not be tried."""
 
     fix: Fix
-    attempt: PlanRun | None
+    plan_run: PlanRun | None
     reason: str = ""
 
-    def mends(self, question: str) -> bool:
-        """Say whether a question that failed passes with these packages."""
-        asked = self.attempt is not None and any(p.check == question for p in self.attempt.results)
-        return asked and self.attempt is not None and fix_search.passes(self.attempt, question)
+    def fixes_check(self, check_name: str) -> bool:
+        """Say whether a check that failed passes with these packages."""
+        was_run = self.plan_run is not None and find_result(self.plan_run, check_name) is not None
+        return was_run and self.plan_run is not None and fix_search.passes_check(self.plan_run, check_name)
 
 
-def tried(before: PlanRun, snapshot: Snapshot, python: str, ask: Ask, say: Callable[[str], None]) -> tuple[Tried, ...]:
-    """Return what doctor's package fixes make of the questions that an attempt fails."""
-    wrong = failing(before)
-    if not wrong:
+def try_packages(
+    plan_run: PlanRun,
+    snapshot: Snapshot,
+    python: str,
+    run_with_packages: RunWithPackages,
+    report_progress: Callable[[str], None],
+) -> tuple[PackageTrial, ...]:
+    """Return a trial of each of doctor's package fixes on the checks that a plan run fails."""
+    failed = failed_checks(plan_run)
+    if not failed:
         return ()
-    work = partial(ask, before, wrong)
-    return tuple(_tried(fix, snapshot, python, work, say) for fix in fixes(snapshot)[:MOST])
+    run_in_overlay = partial(run_with_packages, plan_run, failed)
+    return tuple(
+        _try_fix(fix, snapshot, python, run_in_overlay, report_progress)
+        for fix in list_package_fixes(snapshot)[:MAX_FIXES]
+    )
 
 
-def fixes(snapshot: Snapshot) -> list[Fix]:
-    """Return doctor's fixes that install packages which an overlay can show, each once."""
+def list_package_fixes(snapshot: Snapshot) -> list[Fix]:
+    """Return doctor's fixes that install packages which an overlay can hold, each set of packages once."""
     report = engine.run_rules(snapshot, needs_of_profile("all", snapshot))
-    found = {
+    fixes = {
         parse_fix_requirements(fix): fix
         for finding in report.findings
         for fix in finding.fixes
         if parse_fix_requirements(fix)
     }
-    return list(found.values())
+    return list(fixes.values())
 
 
-def _tried(
-    fix: Fix, snapshot: Snapshot, python: str, work: Callable[[str], PlanRun], say: Callable[[str], None]
-) -> Tried:
-    """Return what one fix makes of it: its packages, and what these require that the environment lacks."""
+def _try_fix(
+    fix: Fix,
+    snapshot: Snapshot,
+    python: str,
+    run_in_overlay: Callable[[str], PlanRun],
+    report_progress: Callable[[str], None],
+) -> PackageTrial:
+    """Return the trial of one fix: its packages, and what these require that the environment lacks."""
     packages = parse_fix_requirements(fix)
     try:
-        with package_overlay(python, packages, say) as folder:
-            more = unmet(folder, snapshot)
-            if not more:
-                return Tried(fix, work(str(folder)))
-        with package_overlay(python, (*packages, *more), say) as folder:
-            return Tried(fix, work(str(folder)))
+        with package_overlay(python, packages, report_progress) as folder:
+            unmet = find_unmet_requirements(folder, snapshot)
+            if not unmet:
+                return PackageTrial(fix, run_in_overlay(str(folder)))
+        with package_overlay(python, (*packages, *unmet), report_progress) as folder:
+            return PackageTrial(fix, run_in_overlay(str(folder)))
     except Unanswered as error:
-        return Tried(fix, None, str(error))
+        return PackageTrial(fix, None, str(error))
 
 
-def told(found: tuple[Tried, ...], question: str) -> Iterator[str]:
-    """Yield, as evidence, what did not help a question."""
-    for one in found:
-        if not one.mends(question):
-            yield f"{one.fix.title}, in a temporary folder: {one.reason or _still(one, question)}"
+def describe_failed_trials(trials: tuple[PackageTrial, ...], check_name: str) -> Iterator[str]:
+    """Yield, as evidence, a line for each package trial that does not fix the check."""
+    for trial in trials:
+        if not trial.fixes_check(check_name):
+            yield f"{trial.fix.title}, in a temporary folder: {trial.reason or _describe_failure(trial, check_name)}"
 
 
-def _still(one: Tried, question: str) -> str:
-    assert one.attempt is not None
-    proof = proof_of(one.attempt, question)
-    return f"still wrong: {deciding_reason(proof)}" if proof is not None else "still wrong"
+def _describe_failure(trial: PackageTrial, check_name: str) -> str:
+    assert trial.plan_run is not None
+    result = find_result(trial.plan_run, check_name)
+    return f"still wrong: {deciding_reason(result)}" if result is not None else "still wrong"

@@ -1,4 +1,4 @@
-"""Changes of a plan that several proofs offer, as a user writes them."""
+"""Changes of a plan that several checks propose, as a user writes them."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from dataclasses import replace
 from attncheck.core.plan import Change, Plan
 
 
-def implementation(plan: Plan) -> Change:
-    """Return the change to the plan's implementation."""
+def propose_implementation(plan: Plan) -> Change:
+    """Return the change to the attention implementation that `plan` names."""
     name = plan.attn_implementation
     return Change(f"attention by {name}", "setting", f'attn_implementation="{name}"', plan)
 
 
-def tensors(plan: Plan) -> Iterator[Change]:
-    """Yield the changes of what a collator gives to the model, one by one and then together."""
-    single = []
+def propose_collator_changes(plan: Plan) -> Iterator[Change]:
+    """Yield the changes of the tensors that a collator gives to the model, one by one and then together."""
+    changes = []
     if plan.use_cache:
         text = "model.config.use_cache = False"
-        single.append(Change("no cache while training", "setting", text, replace(plan, use_cache=False)))
+        changes.append(Change("no cache while training", "setting", text, replace(plan, use_cache=False)))
     if plan.positions == "running":
         text = "position_ids = torch.cat([torch.arange(len(document)) for document in row])"
-        single.append(Change("positions that begin anew", "edit", text, replace(plan, positions="reset")))
+        changes.append(Change("positions that begin anew", "edit", text, replace(plan, positions="reset")))
     if plan.packing == "mask_2d":
         text = 'batch.pop("attention_mask")  # position_ids that begin anew keep documents apart'
-        single.append(Change("no 2-D mask of ones", "edit", text, replace(plan, packing="position_ids")))
-    yield from single
-    if len(single) > 1:
+        changes.append(Change("no 2-D mask of ones", "edit", text, replace(plan, packing="position_ids")))
+    yield from changes
+    if len(changes) > 1:
         clean = replace(plan, use_cache=False, positions="reset")
         clean = replace(clean, packing="position_ids") if plan.packing == "mask_2d" else clean
-        title = ", ".join(change.title for change in single)
-        yield Change(title, "edit", "\n".join(change.text for change in single), clean)
+        title = ", ".join(change.title for change in changes)
+        yield Change(title, "edit", "\n".join(change.text for change in changes), clean)
 
 
-def multimodal(plan: Plan) -> Change:
-    """Return the change to positions that transformers' multimodal models find documents in."""
+def propose_multimodal_positions(plan: Plan) -> Change:
+    """Return the change to position_ids in which transformers' multimodal models find documents: (4, batch, seqlen)."""
     text = "position_ids = torch.stack([plain, *time_height_width])  # (4, batch, seqlen), each beginning anew"
     return Change("positions of shape (4, batch, seqlen)", "edit", text, replace(plan, positions="reset_4d"))
 
 
-def packed(plan: Plan) -> Change:
-    """Return the change to the plan's style of packing."""
+def propose_packing(plan: Plan) -> Change:
+    """Return the change to the way of packing that `plan` names."""
     if plan.packing == "cu_seqlens":
         text = "DataCollatorWithFlattening(return_flash_attn_kwargs=True)  # cu_seq_lens_q, cu_seq_lens_k, max_length_*"
         return Change("documents' edges given as cu_seqlens", "setting", text, plan)
@@ -49,7 +49,7 @@ def packed(plan: Plan) -> Change:
     return Change("a block-diagonal 4-D mask", "edit", text, plan)
 
 
-def unpacked(plan: Plan) -> Change:
+def propose_no_packing(plan: Plan) -> Change:
     """Return the change to no packing at all."""
     text = "packing = False  # a document a row, padded, with its mask"
     return Change("no packing", "setting", text, replace(plan, packing="padding", positions="reset", use_cache=False))

@@ -1,7 +1,7 @@
-"""Trains small models the way the job will, says what goes wrong, mends the plan and proves the mended one.
+"""Trains small models the way the job will, searches changes of the plan that fix failed checks, and reports both.
 
-before: every question under the plan as given; then, for what fails, changes of the plan, each run; then every
-question again under the plan with all changes that mend: that is what the report ends with, ready to paste.
+First every check is run under the plan as given; then, for each check that fails, changes of the plan are run; then
+every check again under the plan with all accepted changes. The report ends with that plan, ready to paste.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from attncheck.core.results.smoke import (
     PlanRun,
     Settings,
     SmokeSection,
-    answer,
     deciding_reason,
-    describe,
+    describe_measure,
+    judge_result,
     worst_first,
 )
 from attncheck.core.results.verdicts import HUGE, MeasuredOn, Verdict
@@ -33,22 +33,22 @@ from attncheck.doctor import engine
 from attncheck.lint import frameworks, plan_settings
 from attncheck.ring.group import Ring
 from attncheck.smoke import checks, fix_search, over_ranks, package_trials
-from attncheck.smoke.fix_search import Search
-from attncheck.smoke.package_trials import Tried
-from attncheck.smoke.trials import OVER_RANKS, Runner, Trial, failing, proof_of, seconds_since
+from attncheck.smoke.fix_search import SearchResult
+from attncheck.smoke.package_trials import PackageTrial
+from attncheck.smoke.trials import PARALLEL_CHECK, Trial, TrialRunner, failed_checks, find_result, seconds_since
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.launcher_env import RankEnv, read_rank_env
 
-DEFAULTS = ("llama", "qwen2")  # shapes trained where no model is named
+DEFAULT_MODELS = ("llama", "qwen2")  # shapes trained where no model is named
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked: the plan, the model or shapes, which questions, and what may be tried to mend it."""
+    """What to run: the plan, the models or shapes, the names of the checks, and what may be tried to fix the plan."""
 
     plan: Plan = Plan()
-    models: tuple[str, ...] = DEFAULTS
-    questions: tuple[str, ...] = ()
+    models: tuple[str, ...] = DEFAULT_MODELS
+    check_names: tuple[str, ...] = ()
     full: bool = False
     data: str = ""
     data_field: str | None = None
@@ -57,20 +57,20 @@ class Request:
     ring: Ring | None = None
 
 
-def questions(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the questions asked for. Raises `BadUsage` naming the known ones."""
-    known = checks.load()[0]
+def parse_check_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the requested checks, each once. Raises `BadUsage` naming the known ones."""
+    known_checks = checks.load()[0]
     for name in names:
-        if name not in known:
-            raise BadUsage(f"--only {name!r} is not one of {', '.join(known)}")
+        if name not in known_checks:
+            raise BadUsage(f"--only {name!r} is not one of {', '.join(known_checks)}")
     return tuple(dict.fromkeys(names))
 
 
-def check(request: Request) -> None:
-    """Raise `BadUsage` for what does not go together."""
-    if request.full and request.models == DEFAULTS:
+def validate_request(request: Request) -> None:
+    """Raise `BadUsage` for options that do not go together."""
+    if request.full and request.models == DEFAULT_MODELS:
         raise BadUsage("--full trains the real weights of a MODEL; name one")
-    if request.data and request.models == DEFAULTS:
+    if request.data and request.models == DEFAULT_MODELS:
         raise BadUsage("--data needs a MODEL, whose tokenizer reads it; name one")
     if request.data_field and not request.data:
         raise BadUsage("--data-field is for --data")
@@ -78,218 +78,239 @@ def check(request: Request) -> None:
         raise BadUsage("the learning rate must be above 0")
 
 
-def run(snapshot: Snapshot, request: Request, bench: ExecutionTarget, say: Callable[[str], None]) -> Report:
-    """Return the report. Raises `Unanswered` where nothing can be run."""
+def run(
+    snapshot: Snapshot, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
+) -> Report:
+    """Run the request and return its report. Raises `Unanswered` where nothing can be run."""
     began = time.monotonic()
-    request = placed(request, read_rank_env(os.environ))
-    plan = completed(request.plan, snapshot, bench)
-    runner = Runner(bench, say, _extra(request))
-    before = _attempts(request, runner, [Trial(model, plan, "", request.questions) for model in request.models])
-    _check(before)
-    searches = [_search(attempt, request, runner) for attempt in before]
-    packages = [_packages(attempt, snapshot, request, runner) for attempt in before]
+    request = restrict_to_rank(request, read_rank_env(os.environ))
+    plan = choose_implementation(request.plan, snapshot, target)
+    runner = TrialRunner(target, report_progress, _make_message_fields(request))
+    first_runs = _run_trials(request, runner, [Trial(model, plan, "", request.check_names) for model in request.models])
+    _require_results(first_runs)
+    searches = [_search_changes(plan_run, request, runner) for plan_run in first_runs]
+    package_trials_per_model = [_try_packages(plan_run, snapshot, request, runner) for plan_run in first_runs]
     device = runner.device
-    on = MeasuredOn(
+    measured_on = MeasuredOn(
         str(device.get("kind", "")),
         str(device.get("name", "")),
         str(device.get("torch", "")),
         seed=plan.seed,
         seconds=seconds_since(began),
         ring_size=plan.ring_size if plan.ring_size > 1 else 0,
-        emulated=plan.ring_size > 1 and request.ring is not None and request.ring.emulated(bench),
+        emulated=plan.ring_size > 1 and request.ring is not None and request.ring.is_emulated(target),
     )
-    return report(snapshot, before, searches, on, packages)
+    return make_report(snapshot, first_runs, searches, measured_on, package_trials_per_model)
 
 
-def placed(request: Request, where: RankEnv | None) -> Request:
-    """Return what a rank asks that a launcher outside started: one model, over ranks, once; rank 0 also by itself.
+def restrict_to_rank(request: Request, rank_env: RankEnv | None) -> Request:
+    """Return what a rank of an outside launcher runs: one model over ranks, once; rank 0 also the checks of one device.
 
     A second group of ranks cannot be had there, so nothing that needs one is tried. Raises `BadUsage` without a ring.
     """
-    if where is None:
+    if rank_env is None:
         return request
     if request.ring is None:
-        raise BadUsage(f"under a launcher of {where.world_size} ranks say --ring-size {where.world_size}")
-    asked = request.questions if where.rank == 0 else (OVER_RANKS,)
-    return replace(request, models=request.models[:1], questions=asked, fix=False, try_packages=False)
+        raise BadUsage(f"under a launcher of {rank_env.world_size} ranks say --ring-size {rank_env.world_size}")
+    check_names = request.check_names if rank_env.rank == 0 else (PARALLEL_CHECK,)
+    return replace(request, models=request.models[:1], check_names=check_names, fix=False, try_packages=False)
 
 
-def _extra(request: Request) -> dict[str, Any]:
-    """Return what workers are told beside models and plans."""
+def _make_message_fields(request: Request) -> dict[str, Any]:
+    """Return the fields of the workers' message beside device, models and plans."""
     data = str(Path(request.data).absolute()) if request.data else ""
     return {"full": request.full, "data": data, "data_field": request.data_field}
 
 
-def completed(plan: Plan, snapshot: Snapshot, bench: ExecutionTarget) -> Plan:
+def choose_implementation(plan: Plan, snapshot: Snapshot, target: ExecutionTarget) -> Plan:
     """Return the plan with an implementation where none was named: flash-attn where it is, else transformers' own.
 
     A ring needs flash_attention_2, which the adapter replaces.
     """
     if plan.attn_implementation:
         return plan
-    hooked = plan.ring_size > 1 and plan.scheme == "llama3"
-    if plan.precision != "fp32" and (hooked or (bench.uses_gpu and snapshot.has("flash-attn"))):
+    needs_adapter = plan.ring_size > 1 and plan.scheme == "llama3"
+    if plan.precision != "fp32" and (needs_adapter or (target.uses_gpu and snapshot.has("flash-attn"))):
         return replace(plan, attn_implementation="flash_attention_2")
     return plan
 
 
-def _attempts(request: Request, runner: Runner, trials: Sequence[Trial]) -> list[PlanRun]:
-    """Return what came of each trial, on one device and over ranks.
+def _run_trials(request: Request, runner: TrialRunner, trials: Sequence[Trial]) -> list[PlanRun]:
+    """Return the plan run of each trial, on one device and over ranks.
 
     Where flash-attn is emulated for the ranks, one device has none: it runs transformers' own choice.
     """
-    emulated = request.ring is not None and request.ring.emulated(runner.bench)
-    alone = [
+    emulated = request.ring is not None and request.ring.is_emulated(runner.target)
+    local_trials = [
         replace(trial, plan=replace(trial.plan, attn_implementation="")) if emulated else trial for trial in trials
     ]
-    ran = [replace(one, plan=trial.plan) for one, trial in zip(runner.run(alone), trials, strict=True)]
-    return [_over_ranks(attempt, request, runner.bench, runner.say) for attempt in ran]
+    local_runs = zip(runner.run(local_trials), trials, strict=True)
+    plan_runs = [replace(plan_run, plan=trial.plan) for plan_run, trial in local_runs]
+    return [_add_parallel_check(plan_run, request, runner.target, runner.report_progress) for plan_run in plan_runs]
 
 
-def _over_ranks(attempt: PlanRun, request: Request, bench: ExecutionTarget, say: Callable[[str], None]) -> PlanRun:
-    """Return an attempt with the question over ranks answered, where it arises and is asked."""
-    question = checks.load()[0].get(OVER_RANKS)
-    if question is None or request.ring is None or question.applies(attempt.plan):
-        return attempt
-    if request.questions and OVER_RANKS not in request.questions:
-        return attempt
-    say(f"{attempt.model}: {question.title}")
-    proof = over_ranks.measure(attempt.model, attempt.plan, request.ring, bench, say)
-    return replace(attempt, results=(*attempt.results, proof))
+def _add_parallel_check(
+    plan_run: PlanRun, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
+) -> PlanRun:
+    """Return a plan run with the result of the check over ranks added, where that applies and is requested."""
+    check = checks.load()[0].get(PARALLEL_CHECK)
+    if check is None or request.ring is None or check.applies(plan_run.plan):
+        return plan_run
+    if request.check_names and PARALLEL_CHECK not in request.check_names:
+        return plan_run
+    report_progress(f"{plan_run.model}: {check.title}")
+    result = over_ranks.run_parallel_check(plan_run.model, plan_run.plan, request.ring, target, report_progress)
+    return replace(plan_run, results=(*plan_run.results, result))
 
 
-def _check(attempts: Sequence[PlanRun]) -> None:
-    """Raise `Unanswered` where no question arises or nothing fits into memory."""
-    outcomes = [proof for attempt in attempts for proof in attempt.results]
-    if not outcomes:
+def _require_results(plan_runs: Sequence[PlanRun]) -> None:
+    """Raise `Unanswered` where no check applies or nothing fits into memory."""
+    results = [result for plan_run in plan_runs for result in plan_run.results]
+    if not results:
         raise Unanswered("no question arises under this plan")
-    if all(proof.outcome == "out_of_memory" for proof in outcomes):
-        raise Unanswered(f"nothing fits into memory: {outcomes[0].reason}")
+    if all(result.outcome == "out_of_memory" for result in results):
+        raise Unanswered(f"nothing fits into memory: {results[0].reason}")
 
 
-def _search(attempt: PlanRun, request: Request, runner: Runner) -> Search:
-    """Return what mends the plan of an attempt; nothing is tried where nobody wants that."""
+def _search_changes(plan_run: PlanRun, request: Request, runner: TrialRunner) -> SearchResult:
+    """Return the changes that fix the plan of a run; without --fix none is tried."""
 
-    def attempts(last: PlanRun, changes: Sequence[Change], asked: tuple[str, ...]) -> list[PlanRun]:
-        wanted = replace(request, questions=asked or request.questions)
-        titles = [", ".join(filter(None, (last.reason, change.title))) for change in changes]
+    def run_changes(latest_run: PlanRun, changes: Sequence[Change], check_names: tuple[str, ...]) -> list[PlanRun]:
+        trial_request = replace(request, check_names=check_names or request.check_names)
+        titles = [", ".join(filter(None, (latest_run.reason, change.title))) for change in changes]
         trials = [
-            Trial(last.model, change.plan, title, wanted.questions)
+            Trial(latest_run.model, change.plan, title, trial_request.check_names)
             for change, title in zip(changes, titles, strict=True)
         ]
-        return _attempts(wanted, runner, trials)
+        return _run_trials(trial_request, runner, trials)
 
-    return fix_search.search(attempt, attempts) if request.fix else Search((), (), attempt)
+    return fix_search.search_changes(plan_run, run_changes) if request.fix else SearchResult((), (), plan_run)
 
 
-def _packages(attempt: PlanRun, snapshot: Snapshot, request: Request, runner: Runner) -> tuple[Tried, ...]:
-    """Return what other versions of packages make of the questions that an attempt fails."""
+def _try_packages(
+    plan_run: PlanRun, snapshot: Snapshot, request: Request, runner: TrialRunner
+) -> tuple[PackageTrial, ...]:
+    """Return the trials of other versions of packages on the checks that a plan run fails."""
     if not request.try_packages:
         return ()
 
-    def ask(before: PlanRun, questions: tuple[str, ...], folder: str) -> PlanRun:
+    def run_with_packages(failed_run: PlanRun, check_names: tuple[str, ...], folder: str) -> PlanRun:
         ring = replace(request.ring, extra_path=folder) if request.ring is not None else None
-        wanted = replace(request, questions=questions, ring=ring)
-        beside = replace(runner, extra_path=folder)
-        return _attempts(wanted, beside, [Trial(before.model, before.plan, "with other packages", questions)])[0]
+        trial_request = replace(request, check_names=check_names, ring=ring)
+        overlay_runner = replace(runner, extra_path=folder)
+        trial = Trial(failed_run.model, failed_run.plan, "with other packages", check_names)
+        return _run_trials(trial_request, overlay_runner, [trial])[0]
 
-    return package_trials.tried(attempt, snapshot, runner.bench.python, ask, runner.say)
-
-
-def report(
-    snapshot: Snapshot,
-    before: Sequence[PlanRun],
-    searches: Sequence[Search],
-    on: MeasuredOn,
-    packages: Sequence[tuple[Tried, ...]] = (),
-) -> Report:
-    """Return the report on what was run: pure judging. `packages` holds what was tried for each model."""
-    mended = [found.last for found in searches if found.mended]
-    attempts = (*before, *mended)
-    final = next(iter(mended), before[0]).plan
-    verdicts = tuple(_verdict(attempt, proof) for attempt in attempts for proof in attempt.results)
-    findings = tuple(_findings(before, searches, packages or [()] * len(before)))
-    section = SmokeSection(on, verdicts, attempts, tuple(_settings(snapshot, final)))
-    return Report("smoke", snapshot, findings, sections={"smoke": section})
-
-
-def _verdict(attempt: PlanRun, proof: CheckResult) -> Verdict:
-    excess = max((measure.budget_ratio for measure in proof.measures), default=0.0)
-    name = f"{attempt.model} {attempt.reason}".strip()
-    return Verdict(
-        "smoke", name, proof.check, "", answer(proof), deciding_reason(proof), min(excess, HUGE), evidence(proof)
+    return package_trials.try_packages(
+        plan_run, snapshot, runner.target.python, run_with_packages, runner.report_progress
     )
 
 
-def evidence(proof: CheckResult) -> tuple[str, ...]:
-    """Return what speaks for the answer to a question, the gravest first."""
-    beyond = [describe(measure) for measure in worst_first(proof) if measure.beyond]
-    return tuple(dict.fromkeys((*proof.violations, *beyond, *proof.reservations, *proof.notes)))
+def make_report(
+    snapshot: Snapshot,
+    first_runs: Sequence[PlanRun],
+    searches: Sequence[SearchResult],
+    measured_on: MeasuredOn,
+    package_trials_per_model: Sequence[tuple[PackageTrial, ...]] = (),
+) -> Report:
+    """Return the report on what was run, by judging alone. The sequences have one item for each model."""
+    final_runs = [search.final_run for search in searches if search.accepted]
+    plan_runs = (*first_runs, *final_runs)
+    final_plan = next(iter(final_runs), first_runs[0]).plan
+    verdicts = tuple(_make_verdict(plan_run, result) for plan_run in plan_runs for result in plan_run.results)
+    findings = tuple(_iter_findings(first_runs, searches, package_trials_per_model or [()] * len(first_runs)))
+    section = SmokeSection(measured_on, verdicts, plan_runs, tuple(_iter_settings(snapshot, final_plan)))
+    return Report("smoke", snapshot, findings, sections={"smoke": section})
 
 
-def _findings(
-    before: Sequence[PlanRun], searches: Sequence[Search], packages: Sequence[tuple[Tried, ...]]
+def _make_verdict(plan_run: PlanRun, result: CheckResult) -> Verdict:
+    budget_ratio = max((measure.budget_ratio for measure in result.measures), default=0.0)
+    name = f"{plan_run.model} {plan_run.reason}".strip()
+    return Verdict(
+        "smoke",
+        name,
+        result.check,
+        "",
+        judge_result(result),
+        deciding_reason(result),
+        min(budget_ratio, HUGE),
+        collect_evidence(result),
+    )
+
+
+def collect_evidence(result: CheckResult) -> tuple[str, ...]:
+    """Return the lines that support a result's answer, the gravest first."""
+    beyond_limit = [describe_measure(measure) for measure in worst_first(result) if measure.beyond]
+    return tuple(dict.fromkeys((*result.violations, *beyond_limit, *result.reservations, *result.notes)))
+
+
+def _iter_findings(
+    first_runs: Sequence[PlanRun],
+    searches: Sequence[SearchResult],
+    package_trials_per_model: Sequence[tuple[PackageTrial, ...]],
 ) -> Iterator[Finding]:
-    """Yield one finding for each question that fails, whatever the number of models that fail it."""
-    for question in checks.load()[0].values():
-        every = zip(before, searches, packages, strict=True)
-        wrong = [(attempt, found, other) for attempt, found, other in every if question.name in failing(attempt)]
-        if not wrong:
+    """Yield one finding for each check that fails, whatever the number of models that fail it."""
+    for check in checks.load()[0].values():
+        models = zip(first_runs, searches, package_trials_per_model, strict=True)
+        failed = [model for model in models if check.name in failed_checks(model[0])]
+        if not failed:
             continue
-        first, search, others = wrong[0]
-        proof = proof_of(first, question.name)
-        assert proof is not None
-        lines = [line for attempt, _, _ in wrong for line in _lines(attempt, question.name)]
-        tried = [title for name, title in search.tried if name == question.name]
-        if tried:
-            lines.append(f"tried, and it is still wrong: {'; '.join(tried)}")
-        lines += package_trials.told(others, question.name)
-        fixes = (*_fixes(question.name, search), *_package_fixes(question.name, others))
-        subject = ", ".join(attempt.model for attempt, _, _ in wrong)
-        yield engine.make_finding_by_code(question.code, Problem(question.message(proof), tuple(lines), fixes, subject))
+        first_failed, search, trials = failed[0]
+        result = find_result(first_failed, check.name)
+        assert result is not None
+        lines = [line for plan_run, _, _ in failed for line in _evidence_lines(plan_run, check.name)]
+        rejected = [title for name, title in search.rejected if name == check.name]
+        if rejected:
+            lines.append(f"tried, and it is still wrong: {'; '.join(rejected)}")
+        lines += package_trials.describe_failed_trials(trials, check.name)
+        fixes = (*_change_fixes(check.name, search), *_package_fixes(check.name, trials))
+        subject = ", ".join(plan_run.model for plan_run, _, _ in failed)
+        yield engine.make_finding_by_code(check.code, Problem(check.message(result), tuple(lines), fixes, subject))
 
 
-def _lines(attempt: PlanRun, question: str) -> Iterator[str]:
-    proof = proof_of(attempt, question)
-    if proof is not None:
-        yield from (f"{attempt.model}: {line}" for line in (evidence(proof) or (proof.reason,))[:4])
+def _evidence_lines(plan_run: PlanRun, check_name: str) -> Iterator[str]:
+    result = find_result(plan_run, check_name)
+    if result is not None:
+        yield from (f"{plan_run.model}: {line}" for line in (collect_evidence(result) or (result.reason,))[:4])
 
 
-def _fixes(question: str, search: Search) -> Iterator[Fix]:
-    """Yield the changes that mend a question, with what the run under all of them showed.
+def _change_fixes(check_name: str, search: SearchResult) -> Iterator[Fix]:
+    """Yield as fixes the changes that fix a check, with what the run under all of them showed.
 
-    A question that was mended along with another has that one's changes.
+    A check that was fixed along with another has the changes accepted for that one.
     """
-    if not search.mended or not fix_search.passes(search.last, question):
+    if not search.accepted or not fix_search.passes_check(search.final_run, check_name):
         return
-    own = [one.change for one in search.mended if one.question == question]
-    for change in own or [one.change for one in search.mended]:
-        yield Fix(change.title, change.kind, change.text, "safe", _proven(question, search.last))
+    own_changes = [accepted.change for accepted in search.accepted if accepted.check_name == check_name]
+    for change in own_changes or [accepted.change for accepted in search.accepted]:
+        yield Fix(change.title, change.kind, change.text, "safe", _describe_proof(check_name, search.final_run))
 
 
-def _package_fixes(question: str, found: tuple[Tried, ...]) -> Iterator[Fix]:
-    for one in found:
-        if one.mends(question) and one.attempt is not None:
-            yield replace(one.fix, proven=f"in a temporary folder: {_proven(question, one.attempt)}")
+def _package_fixes(check_name: str, trials: tuple[PackageTrial, ...]) -> Iterator[Fix]:
+    for trial in trials:
+        if trial.fixes_check(check_name) and trial.plan_run is not None:
+            yield replace(trial.fix, proven=f"in a temporary folder: {_describe_proof(check_name, trial.plan_run)}")
 
 
-def _proven(question: str, attempt: PlanRun) -> str:
-    """Return what showed that a question passes: its number, and the training run under the same plan."""
-    proof, training = proof_of(attempt, question), proof_of(attempt, "training")
-    told = "the question does not arise any more" if proof is None else deciding_reason(proof)
-    return told if training is None or not training.steps or proof is training else f"{told}; {learned(training)}"
+def _describe_proof(check_name: str, plan_run: PlanRun) -> str:
+    """Return what showed that a check passes: its number, and the training run under the same plan."""
+    result, training = find_result(plan_run, check_name), find_result(plan_run, "training")
+    reason = "the question does not arise any more" if result is None else deciding_reason(result)
+    if training is None or not training.steps or result is training:
+        return reason
+    return f"{reason}; {summarize_training(training)}"
 
 
-def learned(proof: CheckResult) -> str:
-    """Return a training run in a few words."""
-    losses = [step.loss for step in proof.steps]
+def summarize_training(result: CheckResult) -> str:
+    """Return the steps and losses of a training run in a few words: "20 steps, loss 5.54 → 2.10"."""
+    losses = [step.loss for step in result.steps]
     return f"{len(losses)} steps, loss {losses[0]:.2f} → {losses[-1]:.2f}"
 
 
-def _settings(snapshot: Snapshot, plan: Plan) -> Iterator[Settings]:
-    """Yield the plan as plain transformers and each installed framework write it."""
-    yield Settings("transformers", plan_settings.settings(plan, "transformers"))
+def _iter_settings(snapshot: Snapshot, plan: Plan) -> Iterator[Settings]:
+    """Yield the plan's settings as plain transformers and each installed framework write them."""
+    yield Settings("transformers", plan_settings.format_plan_settings(plan, "transformers"))
     for framework in frameworks.load():
         if not framework.general and snapshot.has(framework.distribution):
             version = str(getattr(snapshot.version(framework.distribution), "value", ""))
-            yield Settings(framework.name, plan_settings.settings(plan, framework.name, version))
+            yield Settings(framework.name, plan_settings.format_plan_settings(plan, framework.name, version))

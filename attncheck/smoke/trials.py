@@ -1,4 +1,4 @@
-"""Runs plans: models and plans -> workers -> proofs, each question in its turn."""
+"""Runs checks of plans in workers: trials (model, plan) -> plan runs with a result for each check."""
 
 from __future__ import annotations
 
@@ -9,121 +9,128 @@ from typing import Any
 
 from attncheck.core import codec
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import CheckResult, PlanRun, answer
+from attncheck.core.results.smoke import CheckResult, PlanRun, judge_result
 from attncheck.smoke import checks
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
 
-PATIENCE = 3.0  # times a case's deadline: a question builds several models, and a compiler may have to work
-OVER_RANKS = "parallel"  # the question that workers of one device cannot answer
+DEADLINE_FACTOR = 3.0  # times a case's deadline: a check builds several models, and a compiler may have to work
+PARALLEL_CHECK = "parallel"  # the check that a worker, which has one device, cannot run
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A plan to run on a model, and what to ask of it; all that arises where nothing is named."""
+    """A plan to run on a model, and the names of the checks to run; all that apply where none is named."""
 
     model: str
     plan: Plan
-    because: str = ""
-    questions: tuple[str, ...] = ()
+    reason: str = ""
+    check_names: tuple[str, ...] = ()
 
-    def asked(self) -> tuple[checks.SmokeCheck, ...]:
-        """Return the questions to ask, in order, but for the one over ranks."""
-        known = checks.load()[0].values()
-        wanted = [one for one in known if one.name != OVER_RANKS and (not self.questions or one.name in self.questions)]
-        return tuple(one for one in wanted if not one.applies(self.plan))
+    def select_checks(self) -> tuple[checks.SmokeCheck, ...]:
+        """Return the checks that one worker runs, in order: those named that apply, without the one over ranks."""
+        all_checks = checks.load()[0].values()
+        local_checks = [check for check in all_checks if check.name != PARALLEL_CHECK]
+        requested = [check for check in local_checks if not self.check_names or check.name in self.check_names]
+        return tuple(check for check in requested if not check.applies(self.plan))
 
 
 @dataclass
-class Runner:
-    """Runs trials in workers of the examined environment, one worker at a time: nothing else uses the device."""
+class TrialRunner:
+    """Runs trials in workers of the target environment, one worker at a time: nothing else uses the device."""
 
-    bench: ExecutionTarget
-    say: Callable[[str], None]
-    extra: dict[str, Any] = field(default_factory=dict)  # of the message: --full, --data
+    target: ExecutionTarget
+    report_progress: Callable[[str], None]
+    message_fields: dict[str, Any] = field(default_factory=dict)  # of each job's message: --full, --data
     extra_path: str = ""  # a folder put first on the workers' sys.path
     device: dict[str, Any] = field(default_factory=dict)
 
     def run(self, trials: Sequence[Trial]) -> tuple[PlanRun, ...]:
-        """Return what came of each trial. Raises `Unanswered` where the device or torch cannot be had."""
-        found: dict[tuple[int, str], CheckResult] = {}
-        for numbers in _by_environment(trials):
-            self._serve(trials, numbers, found)
+        """Return the plan run of each trial. Raises `Unanswered` where the device or torch cannot be had."""
+        results: dict[tuple[int, str], CheckResult] = {}
+        for indices in _group_by_environment(trials):
+            self._run_in_worker(trials, indices, results)
         return tuple(
-            PlanRun(trial.model, trial.plan, _proofs(trial, number, found), trial.because)
-            for number, trial in enumerate(trials)
+            PlanRun(trial.model, trial.plan, _collect_results(trial, index, results), trial.reason)
+            for index, trial in enumerate(trials)
         )
 
-    def _serve(
-        self, trials: Sequence[Trial], numbers: Sequence[int], found: dict[tuple[int, str], CheckResult]
+    def _run_in_worker(
+        self, trials: Sequence[Trial], indices: Sequence[int], results: dict[tuple[int, str], CheckResult]
     ) -> None:
-        """Run the trials that share their environment variables in one worker."""
-        mine = [trials[number] for number in numbers]
-        items = tuple(f"{at}:{question.name}" for at, trial in enumerate(mine) for question in trial.asked())
+        """Run the trials of these indices, which share their environment variables, in one worker; fill `results`."""
+        worker_trials = [trials[index] for index in indices]
+        items = tuple(
+            f"{position}:{check.name}"
+            for position, trial in enumerate(worker_trials)
+            for check in trial.select_checks()
+        )
         message = {
             "task": "attncheck.smoke.worker.tasks:smoke",
-            "device": self.bench.device,
-            "threads": self.bench.threads_per_worker(1),
-            "attempts": [(trial.model, codec.plain(trial.plan)) for trial in mine],
-            **self.extra,
+            "device": self.target.device,
+            "threads": self.target.threads_per_worker(1),
+            "attempts": [(trial.model, codec.to_plain(trial.plan)) for trial in worker_trials],
+            **self.message_fields,
         }
 
-        def tell(event: Event) -> None:
-            at, _, question = event.item.partition(":")
-            self._show(event, mine[int(at)], question)
+        def on_event(event: Event) -> None:
+            position, _, check_name = event.item.partition(":")
+            self._report_event(event, worker_trials[int(position)], check_name)
             if event.kind not in ("started", "step"):
-                found[numbers[int(at)], question] = _proof(event, question)
+                results[indices[int(position)], check_name] = _read_result(event, check_name)
 
-        pool = Pool(self.bench.python, 1)
-        pool.run([Job("smoke", message, items, self.bench.seconds * PATIENCE, self.extra_path)], tell)
+        pool = Pool(self.target.python, 1)
+        pool.run([Job("smoke", message, items, self.target.seconds * DEADLINE_FACTOR, self.extra_path)], on_event)
         self.device = self.device or pool.device
 
-    def _show(self, event: Event, trial: Trial, question: str) -> None:
-        title = checks.load()[0][question].title
+    def _report_event(self, event: Event, trial: Trial, check_name: str) -> None:
+        title = checks.load()[0][check_name].title
         if event.kind == "step":
-            told = f"step {event.answer['step']} of {trial.plan.steps}, loss {event.answer['loss']:.3f}"
-            self.say(f"{trial.model}: {told}")
+            step = f"step {event.answer['step']} of {trial.plan.steps}, loss {event.answer['loss']:.3f}"
+            self.report_progress(f"{trial.model}: {step}")
         elif event.kind == "started":
-            self.say(f"{trial.model}{f', {trial.because}' if trial.because else ''}: {title}")
+            self.report_progress(f"{trial.model}{f', {trial.reason}' if trial.reason else ''}: {title}")
 
 
-def _by_environment(trials: Sequence[Trial]) -> Iterable[list[int]]:
+def _group_by_environment(trials: Sequence[Trial]) -> Iterable[list[int]]:
     groups: dict[object, list[int]] = {}
-    for number, trial in enumerate(trials):
-        if trial.asked():
-            groups.setdefault(trial.plan.environ, []).append(number)
+    for index, trial in enumerate(trials):
+        if trial.select_checks():
+            groups.setdefault(trial.plan.environ, []).append(index)
     return groups.values()
 
 
-def _proof(event: Event, question: str) -> CheckResult:
+def _read_result(event: Event, check_name: str) -> CheckResult:
     if event.kind == "answer":
         return codec.read(CheckResult, event.answer)
-    return CheckResult(question, execution.unmeasured_outcome(event), event.reason)
+    return CheckResult(check_name, execution.unmeasured_outcome(event), event.reason)
 
 
-def _proofs(trial: Trial, number: int, found: dict[tuple[int, str], CheckResult]) -> tuple[CheckResult, ...]:
-    """Return a trial's proofs in order; what raises the same thing as an earlier one is said once."""
-    proofs: list[CheckResult] = []
-    for question in trial.asked():
-        proof = found.get((number, question.name), CheckResult(question.name, "skipped", "it was not reached"))
-        earlier = next((p for p in proofs if p.outcome == proof.outcome == "raised" and p.reason == proof.reason), None)
+def _collect_results(trial: Trial, index: int, measured: dict[tuple[int, str], CheckResult]) -> tuple[CheckResult, ...]:
+    """Return a trial's results in order; a check that raised what an earlier one did becomes a skip that says so."""
+    results: list[CheckResult] = []
+    for check in trial.select_checks():
+        result = measured.get((index, check.name), CheckResult(check.name, "skipped", "it was not reached"))
+        earlier = next(
+            (r for r in results if r.outcome == result.outcome == "raised" and r.reason == result.reason), None
+        )
         if earlier is not None:
-            proof = replace(proof, outcome="skipped", reason=f"it raises as {earlier.check} does")
-        proofs.append(proof)
-    return tuple(proofs)
+            result = replace(result, outcome="skipped", reason=f"it raises as {earlier.check} does")
+        results.append(result)
+    return tuple(results)
 
 
-def failing(attempt: PlanRun) -> tuple[str, ...]:
-    """Return the questions that an attempt fails."""
-    return tuple(proof.check for proof in attempt.results if answer(proof) in ("fail", "lost"))
+def failed_checks(plan_run: PlanRun) -> tuple[str, ...]:
+    """Return the names of the checks that a plan run fails or lost."""
+    return tuple(result.check for result in plan_run.results if judge_result(result) in ("fail", "lost"))
 
 
-def proof_of(attempt: PlanRun, question: str) -> CheckResult | None:
-    """Return an attempt's proof of a question."""
-    return next((proof for proof in attempt.results if proof.check == question), None)
+def find_result(plan_run: PlanRun, check_name: str) -> CheckResult | None:
+    """Return a plan run's result of the check of this name, None where it was not run."""
+    return next((result for result in plan_run.results if result.check == check_name), None)
 
 
 def seconds_since(began: float) -> float:
-    """Return the seconds since a time.monotonic() value."""
+    """Return the seconds since `began`, a time.monotonic() value."""
     return round(time.monotonic() - began, 3)

@@ -1,4 +1,4 @@
-"""What packages in a folder require that neither the folder nor the environment has."""
+"""The requirements of packages in a folder that neither the folder nor the environment meets."""
 
 from __future__ import annotations
 
@@ -15,46 +15,48 @@ from attncheck.core.facts import Known
 from attncheck.core.snapshot import Snapshot
 
 # Never put into a temporary folder: gigabytes, and what the environment's binaries were built for.
-KEPT = ("torch", "triton", "pytorch-triton", "flash-attn", "nvidia-")
+NEVER_INSTALLED = ("torch", "triton", "pytorch-triton", "flash-attn", "nvidia-")
 
 
-def unmet(folder: Path, snapshot: Snapshot) -> tuple[str, ...]:
+def find_unmet_requirements(folder: Path, snapshot: Snapshot) -> tuple[str, ...]:
     """Return the requirements, fit for an installer, that the packages in `folder` would miss in the environment."""
-    here = dict(_versions(folder))
-    found: dict[str, str] = {}
-    for requirement in _requirements(folder):
+    folder_versions = dict(_iter_versions(folder))
+    unmet: dict[str, str] = {}
+    for requirement in _iter_requirements(folder):
         name = canonicalize_name(requirement.name)
-        if name.startswith(KEPT) or (requirement.marker is not None and not requirement.marker.evaluate({"extra": ""})):
+        if name.startswith(NEVER_INSTALLED) or (
+            requirement.marker is not None and not requirement.marker.evaluate({"extra": ""})
+        ):
             continue
-        version = here.get(name) or _installed(snapshot, name)
+        version = folder_versions.get(name) or _installed_version(snapshot, name)
         if version is None or not requirement.specifier.contains(version, prereleases=True):
-            found[name] = f"{requirement.name}{requirement.specifier}"
-    return tuple(found.values())
+            unmet[name] = f"{requirement.name}{requirement.specifier}"
+    return tuple(unmet.values())
 
 
-def _installed(snapshot: Snapshot, name: str) -> Version | None:
+def _installed_version(snapshot: Snapshot, name: str) -> Version | None:
     version = snapshot.version(name)
     return version.value if isinstance(version, Known) else None
 
 
-def _versions(folder: Path) -> Iterator[tuple[str, Version]]:
-    for header in _headers(folder):
+def _iter_versions(folder: Path) -> Iterator[tuple[str, Version]]:
+    for metadata in _iter_metadata(folder):
         try:
-            yield canonicalize_name(header.get("Name", "")), Version(header.get("Version", ""))
+            yield canonicalize_name(metadata.get("Name", "")), Version(metadata.get("Version", ""))
         except InvalidVersion:
             continue
 
 
-def _requirements(folder: Path) -> Iterator[Requirement]:
-    for header in _headers(folder):
-        for line in header.get_all("Requires-Dist") or ():
+def _iter_requirements(folder: Path) -> Iterator[Requirement]:
+    for metadata in _iter_metadata(folder):
+        for line in metadata.get_all("Requires-Dist") or ():
             try:
                 yield Requirement(line)
             except InvalidRequirement:
                 continue
 
 
-def _headers(folder: Path) -> Iterator[Message]:
+def _iter_metadata(folder: Path) -> Iterator[Message]:
     for path in sorted(folder.glob("*.dist-info/METADATA")):
         with path.open(encoding="utf-8", errors="replace") as stream:
             yield HeaderParser().parse(stream, headersonly=True)

@@ -82,7 +82,7 @@ class Child(Process):
             for thread in self._threads:
                 while thread.is_alive() and time.monotonic() < deadline:
                     thread.join(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
-                    interrupts.check()
+                    interrupts.raise_if_interrupted()
             timed_out = any(thread.is_alive() for thread in self._threads)
             if not timed_out:
                 try:

@@ -129,7 +129,7 @@ def _run_installer(
     installer = _Installer(python, arguments, scratch)
     try:
         while not installer.wait_for_exit(POLL_SECONDS):
-            interrupts.check()
+            interrupts.raise_if_interrupted()
             if time.monotonic() > deadline:
                 return f"it took longer than {deadline - began:.0f} s; take a faster index, or install it by hand"
             report_progress(f"installing {names} into a temporary folder ({time.monotonic() - began:.0f} s)")

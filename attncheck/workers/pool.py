@@ -179,7 +179,7 @@ class Pool:
             sender = next((r for r in running if r.worker is worker), None)
             if sender is not None:
                 self._handle_message(sender, document, running, waiting, on_event)
-        interrupts.check()
+        interrupts.raise_if_interrupted()
         for late in [r for r in running if time.monotonic() > r.deadline]:
             self._record_loss(late, "timed_out", running, waiting, on_event)
 

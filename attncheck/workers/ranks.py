@@ -189,7 +189,7 @@ class _RankGroup:
         """
         while self.process.returncode is None:
             time.sleep(POLL_SECONDS)
-            interrupts.check()
+            interrupts.raise_if_interrupted()
             faults = self._read_faults()
             if faults:
                 # Rank 0 reads it from the store, before its connection breaks.
@@ -204,7 +204,7 @@ class _RankGroup:
         """Handle messages until all items are answered or time is up; return the backend of an item that was lost."""
         while self.remaining:
             time.sleep(POLL_SECONDS)
-            interrupts.check()
+            interrupts.raise_if_interrupted()
             self._read_messages()
             if not self.remaining:
                 break

@@ -36,7 +36,7 @@ from attncheck.attention.inputs import make_inputs  # noqa: E402
 from attncheck.attention.reference.oracle import compute_reference  # noqa: E402
 from attncheck.attention.reference.score import score_outputs  # noqa: E402
 from attncheck.core.cases import Case, with_name  # noqa: E402
-from attncheck.core.results.verdicts import Run, judge  # noqa: E402
+from attncheck.core.results.verdicts import Run, judge_run  # noqa: E402
 from tests.attention import optional_stubs as stubs  # noqa: E402
 
 MODULES = (
@@ -106,7 +106,7 @@ def judge_backend(backend: Backend, case: Case) -> str:
     tensor_scores = score_outputs(outputs, compute_reference(inputs, backend.noise, backend.rounded_bias))
     expected = {"out", "dq", "dk", "dv"} if case.backward else {"out"}
     assert expected <= {score.tensor for score in tensor_scores}
-    verdict = judge(Run(backend.name, case, "ok", scores=tuple(tensor_scores)))
+    verdict = judge_run(Run(backend.name, case, "ok", scores=tuple(tensor_scores)))
     return "pass" if verdict.answer == "pass" else f"{verdict.answer}: {verdict.reason}"
 
 
@@ -503,7 +503,7 @@ def test_the_script_calls_the_backend_alike(backend: Backend, case: Case, monkey
 def run_script(lines: str, inputs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the script's `out`, with the names that attncheck gives a script."""
     from attncheck.attention.masks import build_alibi_bias, build_mask
-    from attncheck.core.cases import segments
+    from attncheck.core.cases import iter_segments
 
     case = inputs.case
     kernels: Any = ModuleType("kernels")
@@ -514,8 +514,8 @@ def run_script(lines: str, inputs: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     names |= {"SQ": case.seqlen_q, "SK": case.seqlen_k, "mask": build_mask(case, "cpu")}
     names |= {name: getattr(inputs, name) for name in ("q", "k", "v", "sinks", "slopes")}
     names |= {"seqlens_q": list(case.seqlens_q), "seqlens_k": list(case.seqlens_k)}
-    names["at_q"] = [(s.batch, slice(s.q_start, s.q_stop)) for s in segments(case)]
-    names["at_k"] = [(s.batch, slice(s.k_start, s.k_stop)) for s in segments(case)]
+    names["at_q"] = [(s.batch, slice(s.q_start, s.q_stop)) for s in iter_segments(case)]
+    names["at_k"] = [(s.batch, slice(s.k_start, s.k_stop)) for s in iter_segments(case)]
     if case.alibi:
         assert inputs.slopes is not None
         names["bias"] = build_alibi_bias(case, inputs.slopes)[None]

@@ -16,7 +16,7 @@ from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.attention.reference import oracle
 from attncheck.attention.reference.oracle import Reference, compute_reference
 from attncheck.attention.reference.score import score_outputs
-from attncheck.core.cases import DTYPES, Case, Dtype, sampled_rows, segments, visible_bounds, with_name
+from attncheck.core.cases import DTYPES, Case, Dtype, iter_segments, sampled_rows, visible_bounds, with_name
 from attncheck.measure.suites import VALUES
 
 
@@ -89,7 +89,7 @@ def test_the_chunked_reference_is_the_whole_one(case: Case, monkeypatch: pytest.
 def test_the_mask_is_what_its_words_say(case: Case) -> None:
     mask = masks.build_mask(case, "cpu").expand(case.batch, -1, -1, -1)[:, 0]
     want = torch.zeros_like(mask)
-    for s in segments(case):
+    for s in iter_segments(case):
         low, high = visible_bounds(case, s.q_stop - s.q_start, s.k_stop - s.k_start)
         for i in range(s.q_stop - s.q_start):
             for j in range(s.k_stop - s.k_start):

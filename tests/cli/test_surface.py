@@ -18,7 +18,7 @@ import typer
 
 from attncheck.cli.app import app, command_names
 from attncheck.cli.options import EXAMINE, MEASURE, OUTPUT, RANKS
-from tests.conftest import Run, all_gone, interpreter, processes_marked
+from tests.conftest import Run, all_processes_gone, find_marked_processes, find_python
 from tests.snapshots import FOLDER
 
 FACTS = str(FOLDER / "h200.json")
@@ -32,8 +32,8 @@ def test_the_command_surface_is_the_one_written_down(attncheck: Run) -> None:
     lines = []
     for name in sorted(group.list_commands(context)):
         command = group.get_command(context, name)
-        words = sorted(word for param in command.params for word in (*param.opts, *param.secondary_opts))
-        lines.append(" ".join([name, *words]))
+        argv = sorted(word for param in command.params for word in (*param.opts, *param.secondary_opts))
+        lines.append(" ".join([name, *argv]))
     assert "\n".join(lines) + "\n" == SURFACE.read_text()
 
 
@@ -48,34 +48,34 @@ def test_help_stands_under_headings_in_the_order_of_the_readme(attncheck: Run) -
     assert len(overview.stdout.splitlines()) <= 50
     assert "Begin with `attncheck doctor`" in overview.stdout
     headings = [EXAMINE, MEASURE, RANKS, OUTPUT]
-    found = re.findall(r"^╭─ (.*?) ─", attncheck("parity", "--help").stdout, re.MULTILINE)
-    assert [heading for heading in found if heading in headings] == headings
+    shown = re.findall(r"^╭─ (.*?) ─", attncheck("parity", "--help").stdout, re.MULTILINE)
+    assert [heading for heading in shown if heading in headings] == headings
 
 
 @pytest.mark.parametrize("name", command_names())
 def test_every_command_explains_itself(attncheck: Run, name: str) -> None:
-    done = attncheck(name, "-h")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"Usage: attncheck {name}" in done.stdout
+    result = attncheck(name, "-h")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert f"Usage: attncheck {name}" in result.stdout
 
 
 def test_doctor_on_recorded_facts(attncheck: Run) -> None:
-    done = attncheck("doctor", "--facts", FACTS)
-    assert done.returncode == 1
-    assert "ATN140" in done.stdout
-    assert "\x1b" not in done.stdout
-    assert done.stderr == ""
+    result = attncheck("doctor", "--facts", FACTS)
+    assert result.returncode == 1
+    assert "ATN140" in result.stdout
+    assert "\x1b" not in result.stdout
+    assert result.stderr == ""
 
 
 def test_json_is_the_whole_of_standard_output(attncheck: Run) -> None:
-    done = attncheck("doctor", "--facts", FACTS, "--format", "json")
-    report = json.loads(done.stdout)
+    result = attncheck("doctor", "--facts", FACTS, "--format", "json")
+    report = json.loads(result.stdout)
     assert report["snapshot"]["schema_version"] == 1
-    assert done.returncode == 1
+    assert result.returncode == 1
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("argv", "code"),
     [
         (("--fail-on", "never"), 0),
         (("--fail-on", "warning"), 1),
@@ -84,12 +84,12 @@ def test_json_is_the_whole_of_standard_output(attncheck: Run) -> None:
         (("--select", "atn140"), 1),
     ],
 )
-def test_exit_codes(attncheck: Run, words: tuple[str, ...], code: int) -> None:
-    assert attncheck("doctor", "--facts", FACTS, *words).returncode == code
+def test_exit_codes(attncheck: Run, argv: tuple[str, ...], code: int) -> None:
+    assert attncheck("doctor", "--facts", FACTS, *argv).returncode == code
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("argv", "code", "message"),
     [
         (("doctor", "--facts", "nowhere.json"), 2, "cannot read nowhere.json: No such file"),
         (("doctor", "--facts", "/"), 2, "cannot read /: Is a directory"),
@@ -114,12 +114,12 @@ def test_exit_codes(attncheck: Run, words: tuple[str, ...], code: int) -> None:
         (("explain",), 2, "'CODE'"),
     ],
 )
-def test_a_mistake_is_one_clear_line(attncheck: Run, words: tuple[str, ...], code: int, says: str) -> None:
-    done = attncheck(*words)
-    assert done.returncode == code
-    assert says in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
+def test_a_mistake_is_one_clear_line(attncheck: Run, argv: tuple[str, ...], code: int, message: str) -> None:
+    result = attncheck(*argv)
+    assert result.returncode == code
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stdout == ""
 
 
 def test_a_bad_facts_file_is_named(attncheck: Run, tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ def test_a_bad_facts_file_is_named(attncheck: Run, tmp_path: Path) -> None:
 
 
 def test_facts_from_standard_input(attncheck: Run) -> None:
-    done = attncheck("doctor", "--facts", "-", input=Path(FACTS).read_text())
-    assert "ATN140" in done.stdout
+    result = attncheck("doctor", "--facts", "-", input=Path(FACTS).read_text())
+    assert "ATN140" in result.stdout
 
 
 def test_configuration_is_honoured_and_the_command_line_wins(attncheck: Run, tmp_path: Path) -> None:
@@ -142,10 +142,10 @@ def test_configuration_is_honoured_and_the_command_line_wins(attncheck: Run, tmp
 
 
 def test_explain_prints_the_page(attncheck: Run) -> None:
-    done = attncheck("explain", "driver-too-old")
-    assert done.returncode == 0
-    assert done.stdout.startswith("ATN201 driver-too-old (error)")
-    assert "What to do:" in done.stdout
+    result = attncheck("explain", "driver-too-old")
+    assert result.returncode == 0
+    assert result.stdout.startswith("ATN201 driver-too-old (error)")
+    assert "What to do:" in result.stdout
 
 
 def test_rules_are_listed(attncheck: Run) -> None:
@@ -157,19 +157,19 @@ def test_probe_then_doctor(attncheck: Run, tmp_path: Path) -> None:
     facts = attncheck("probe", "--lane", "static")
     assert facts.returncode == 0
     (tmp_path / "facts.json").write_text(facts.stdout)
-    done = attncheck("doctor", "--facts", "facts.json")
-    assert done.returncode in (0, 1)
-    assert sys.version.split()[0] in done.stdout
+    result = attncheck("doctor", "--facts", "facts.json")
+    assert result.returncode in (0, 1)
+    assert sys.version.split()[0] in result.stdout
 
 
 def test_no_home_closed_stdout_and_a_reader_that_leaves(attncheck: Run) -> None:
-    bare = {"PATH": os.environ["PATH"]}
-    assert attncheck("doctor", "--facts", FACTS, env=bare).returncode == 1
+    minimal_environ = {"PATH": os.environ["PATH"]}
+    assert attncheck("doctor", "--facts", FACTS, env=minimal_environ).returncode == 1
     script = f'"{sys.executable}" -m attncheck doctor --facts "{FACTS}"'
     for shell in (f"{script} >&-", f"{script} | true; exit ${{PIPESTATUS[0]}}"):
-        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 1
-        assert done.stderr == ""
+        result = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60)
+        assert result.returncode == 1
+        assert result.stderr == ""
     full = subprocess.run(["bash", "-c", f"{script} > /dev/full"], capture_output=True, text=True, timeout=60)
     assert full.returncode == 2
     assert full.stderr == "attncheck: cannot write to standard output: No space left on device\n"
@@ -182,10 +182,10 @@ def test_an_interpreter_that_hangs_floods_or_dies(
     fake = tmp_path / "python"
     fake.write_text(f"#!/bin/sh\n{text}\n")
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
-    done = attncheck("doctor", "--python", str(fake), "--timeout", "2")
-    assert done.returncode == outcome
-    assert len(done.stderr.splitlines()) == 1
-    assert all_gone(marker)
+    result = attncheck("doctor", "--python", str(fake), "--timeout", "2")
+    assert result.returncode == outcome
+    assert len(result.stderr.splitlines()) == 1
+    assert all_processes_gone(marker)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -195,28 +195,28 @@ def test_interrupted_leaves_nothing_running(tmp_path: Path, marker: str, signum:
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     command = [sys.executable, "-m", "attncheck", "doctor", "--python", str(fake)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while len(processes_marked(marker)) < 3:
+    while len(find_marked_processes(marker)) < 3:
         time.sleep(0.05)
     process.send_signal(signum)
     _, stderr = process.communicate(timeout=20)
     assert process.returncode == 130
     assert stderr == "attncheck: interrupted; nothing is left running\n"
-    assert all_gone(marker)
+    assert all_processes_gone(marker)
 
 
 @pytest.mark.parametrize("version", ["3.7", "3.6", "2.7"])
 def test_an_interpreter_too_old_is_told_so(attncheck: Run, version: str) -> None:
-    python = interpreter(version)
-    done = attncheck("doctor", "--python", python)
-    assert done.returncode == 2
-    assert f"is Python {version}; attncheck can examine Python 3.8 or newer" in done.stderr
+    python = find_python(version)
+    result = attncheck("doctor", "--python", python)
+    assert result.returncode == 2
+    assert f"is Python {version}; attncheck can examine Python 3.8 or newer" in result.stderr
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.12", "3.13"])
 def test_other_interpreters_are_examined(attncheck: Run, version: str) -> None:
-    python = interpreter(version)
-    done = attncheck("doctor", "--python", python, "--format", "json", "--lane", "static")
-    report = json.loads(done.stdout)
+    python = find_python(version)
+    result = attncheck("doctor", "--python", python, "--format", "json", "--lane", "static")
+    report = json.loads(result.stdout)
     assert report["snapshot"]["host"]["python_version"].startswith(version + ".")
     assert report["snapshot"]["problems"] == []
 
@@ -231,4 +231,4 @@ def test_an_interrupt_at_any_moment_leaves_nothing_running(tmp_path: Path, marke
     time.sleep(milliseconds / 1000)
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) in (130, -signal.SIGINT, -signal.SIGTERM)  # Python may end by the signal itself
-    assert all_gone(marker)
+    assert all_processes_gone(marker)

@@ -16,8 +16,8 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.profile import needs_of_profile
 from attncheck.report.formats import load_format
-from attncheck.report.schema import schema
-from tests import snapshots as s
+from attncheck.report.schema import make_report_schema
+from tests import snapshots
 
 SCHEMA = json.loads((Path(attncheck.__file__).parent / "report" / "report.schema.json").read_text())
 
@@ -30,10 +30,10 @@ class Box:
 
 
 def test_the_schema_checked_in_is_the_one_of_the_types() -> None:
-    assert schema() == SCHEMA, "run: python -m attncheck.report.schema > attncheck/report.schema.json"
+    assert make_report_schema() == SCHEMA, "run: python -m attncheck.report.schema > attncheck/report.schema.json"
 
 
-@pytest.mark.parametrize("snapshot", [s.h200(), s.laptop(), s.with_model(s.h200())])
+@pytest.mark.parametrize("snapshot", [snapshots.h200(), snapshots.laptop(), snapshots.with_model(snapshots.h200())])
 def test_a_report_fits_the_schema_and_a_snapshot_survives_json(snapshot: Snapshot) -> None:
     report = engine.run_rules(snapshot, needs_of_profile("all", snapshot))
     document = json.loads(load_format("json").render(report, False))
@@ -48,7 +48,7 @@ def test_each_state_of_a_fact_survives(size: Fact[tuple[int, int]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("{", "not JSON"),
         ("[]", "$: expected Box"),
@@ -61,10 +61,10 @@ def test_each_state_of_a_fact_survives(size: Fact[tuple[int, int]]) -> None:
         ("[" * 100_000, "not JSON"),
     ],
 )
-def test_a_bad_document_names_its_fault(text: str, says: str) -> None:
+def test_a_bad_document_names_its_fault(text: str, message: str) -> None:
     with pytest.raises(codec.BadDocument) as caught:
         codec.loads(Box, text)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_an_unknown_key_is_ignored() -> None:

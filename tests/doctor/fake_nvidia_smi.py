@@ -114,7 +114,7 @@ def install_failing(folder: Path, output: str, status: int) -> Path:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether the process `pid` still runs (a zombie does not)."""
+    """Return whether the process `pid` still runs (a zombie does not)."""
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -17,7 +17,7 @@ import pytest
 from attncheck.core import codec
 from attncheck.core.environment import Clash, Distribution
 from attncheck.doctor.probes.payload.packages import distributions, metadata
-from tests.conftest import interpreter
+from tests.conftest import find_python
 
 Package = dict[str, Any]
 
@@ -282,7 +282,7 @@ def test_runs_under_python_3_8(tmp_path: Path) -> None:
         "answers += [environ.collect_variables(), host.collect_host(), hub.collect_hub_cache()]\n"
         "print(json.dumps(privacy.scrub(answers)))"
     )
-    python = interpreter("3.8")
+    python = find_python("3.8")
     root = str(Path(__file__).parents[2])
     answer = subprocess.run([python, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=True)
     assert json.loads(answer.stdout)[0][0][0]["name"] == "flash-attn"

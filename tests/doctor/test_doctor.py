@@ -117,7 +117,7 @@ RULE = Rule("ATN799", "error", lambda snapshot: [Problem("found by a plugin")])
 
 
 @pytest.mark.parametrize(
-    ("source", "code", "says"),
+    ("source", "code", "message"),
     [
         (PLUGIN, "ATN799", "found by a plugin"),
         ("raise RuntimeError('planted')", "ATN902", "RuntimeError: planted"),
@@ -125,7 +125,7 @@ RULE = Rule("ATN799", "error", lambda snapshot: [Problem("found by a plugin")])
         (PLUGIN.replace("ATN799", "ATN201"), "ATN902", "ATN201 is driver-too-old's"),
     ],
 )
-def test_a_plugin_is_loaded_and_a_broken_one_is_a_finding(tmp_path: Path, source: str, code: str, says: str) -> None:
+def test_a_plugin_is_loaded_and_a_broken_one_is_a_finding(tmp_path: Path, source: str, code: str, message: str) -> None:
     (tmp_path / "own_rules.py").write_text(source)
     info = tmp_path / "own_rules-1.0.dist-info"
     info.mkdir()
@@ -135,7 +135,7 @@ def test_a_plugin_is_loaded_and_a_broken_one_is_a_finding(tmp_path: Path, source
     command = [sys.executable, "-m", "attncheck", "doctor", "--facts", str(facts), "--format", "json"]
     process = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
     findings = {finding["code"]: finding for finding in json.loads(process.stdout)["findings"]}
-    assert says in str(findings[code])
+    assert message in str(findings[code])
 
 
 def test_every_code_is_unique_and_every_problem_is_frozen() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from attncheck.doctor.probes.payload.imports import introspect, plan
-from tests.conftest import interpreter
+from tests.conftest import find_python
 from tests.doctor import stub_packages as stubs
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -292,7 +292,7 @@ def test_nothing_is_written_beside_what_is_imported(tmp_path: Path, mark: str) -
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 def test_other_interpreters(version: str, tmp_path: Path, mark: str) -> None:
-    python = interpreter(version)
+    python = find_python(version)
     site = stubs.write_site(tmp_path, {"flash_attn": stubs.ABORT, "kernels": ""})
     outcomes = import_outcomes(site, mark, ["torch", "flash-attn", "kernels"], 20.0, python)
     assert outcomes["flash_attn"]["signal"] == "SIGABRT" and outcomes["kernels"]["outcome"] == "ok"

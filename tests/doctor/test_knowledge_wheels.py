@@ -34,19 +34,21 @@ def contains_version(specifier: str, version: str) -> bool:
 
 
 def import_fails(ring: wheels.Wheel, transformers: wheels.Wheel, *shimmed_names: str) -> bool:
-    missing = wheels.first_missing(ring, "ring_flash_attn", transformers, "transformers", frozenset(shimmed_names))
+    missing = wheels.find_missing_import(
+        ring, "ring_flash_attn", transformers, "transformers", frozenset(shimmed_names)
+    )
     return missing is not None
 
 
 @pytest.mark.parametrize("version", RINGS)
 def test_parameter_counts_that_ring_flash_attn_replaces(version: str) -> None:
-    counts = wheels.parameter_counts(wheels.fetch("ring-flash-attn", version), ADAPTER, FORWARD)
+    counts = wheels.parameter_counts(wheels.fetch_wheel("ring-flash-attn", version), ADAPTER, FORWARD)
     assert set(counts) == ring_flash_attn.accepted_parameter_counts(Version(version))
 
 
 @pytest.mark.parametrize("version", TRANSFORMERS)
 def test_parameters_of_the_function_in_transformers(version: str) -> None:
-    counts = wheels.parameter_counts(wheels.fetch("transformers", version), MODULE, FORWARD)
+    counts = wheels.parameter_counts(wheels.fetch_wheel("transformers", version), MODULE, FORWARD)
     count = ring_flash_attn.forward_parameter_count(Version(version))
     assert counts == (() if count is None else (count,))
 
@@ -54,7 +56,7 @@ def test_parameters_of_the_function_in_transformers(version: str) -> None:
 @pytest.mark.parametrize("version", TRANSFORMERS)
 @pytest.mark.parametrize("ring", RINGS)
 def test_ring_flash_attn_imports_and_works(ring: str, version: str) -> None:
-    wheel, transformers = wheels.fetch("ring-flash-attn", ring), wheels.fetch("transformers", version)
+    wheel, transformers = wheels.fetch_wheel("ring-flash-attn", ring), wheels.fetch_wheel("transformers", version)
     fails = import_fails(wheel, transformers)
     fits = set(wheels.parameter_counts(wheel, ADAPTER, FORWARD)) & set(
         wheels.parameter_counts(transformers, MODULE, FORWARD)
@@ -67,9 +69,9 @@ def test_ring_flash_attn_imports_and_works(ring: str, version: str) -> None:
 
 @pytest.mark.parametrize("version", TRANSFORMERS)
 def test_the_missing_name_can_be_put_back(version: str) -> None:
-    wheel, transformers = wheels.fetch("ring-flash-attn", "0.1.8"), wheels.fetch("transformers", version)
-    in_utils = wheels.defines(transformers, "transformers.utils", ring_flash_attn.MOVED_SYMBOL)
-    in_old_module = wheels.defines(transformers, MODULE, ring_flash_attn.MOVED_SYMBOL)
+    wheel, transformers = wheels.fetch_wheel("ring-flash-attn", "0.1.8"), wheels.fetch_wheel("transformers", version)
+    in_utils = wheels.defines_name(transformers, "transformers.utils", ring_flash_attn.MOVED_SYMBOL)
+    in_old_module = wheels.defines_name(transformers, MODULE, ring_flash_attn.MOVED_SYMBOL)
     fits = ring_flash_attn.forward_parameter_count(Version(version)) in ring_flash_attn.accepted_parameter_counts(
         Version("0.1.8")
     )
@@ -81,29 +83,29 @@ def test_the_missing_name_can_be_put_back(version: str) -> None:
 
 @pytest.mark.parametrize("version", TRANSFORMERS)
 def test_what_transformers_asks_of_kernels(version: str) -> None:
-    required = wheels.dependency_table(wheels.fetch("transformers", version)).get("kernels")
+    required = wheels.dependency_table(wheels.fetch_wheel("transformers", version)).get("kernels")
     table_entry = knowledge.entry_for_version(knowledge.COMPATIBLE_KERNELS, Version(version))
     assert SpecifierSet((required or "").removeprefix("kernels")) == SpecifierSet(table_entry or "")
 
 
 @pytest.mark.parametrize("version", TRANSFORMERS)
 def test_the_oldest_torch_that_transformers_works_with(version: str) -> None:
-    wheel = wheels.fetch("transformers", version)
+    wheel = wheels.fetch_wheel("transformers", version)
     minimums = re.findall(r"PyTorch >= ([\d.]+) is required", wheel.read("transformers/utils/import_utils.py"))
     assert (minimums[0] if minimums else None) == knowledge.entry_for_version(knowledge.MINIMUM_TORCH, Version(version))
 
 
 @pytest.mark.parametrize("version", TRANSFORMERS)
 def test_the_global_that_openrlhf_sets(version: str) -> None:
-    wheel = wheels.fetch("transformers", version)
-    name = wheel.file(MODULE)
+    wheel = wheels.fetch_wheel("transformers", version)
+    name = wheel.find_file(MODULE)
     reads = name is not None and "deterministic_g" in wheel.read(name)
     assert reads is contains_version(knowledge.DETERMINISTIC_GLOBAL, version)
 
 
 @pytest.mark.parametrize("version", ["0.6.5", "0.7.0", "0.8.0", "0.8.4", "0.8.5"])
 def test_the_oldest_transformers_that_liger_kernel_patches(version: str) -> None:
-    source = wheels.fetch("liger-kernel", version).read("liger_kernel/transformers/monkey_patch.py")
+    source = wheels.fetch_wheel("liger-kernel", version).read("liger_kernel/transformers/monkey_patch.py")
     minimums = re.findall(r'MIN_SUPPORTED_TRANSFORMERS_VERSION = version.parse\("([\d.]+)"\)', source)
     assert (f">={minimums[0]}" if minimums else None) == knowledge.entry_for_version(
         liger.TRANSFORMERS_BY_LIGER, Version(version)
@@ -114,7 +116,7 @@ def test_the_oldest_transformers_that_liger_kernel_patches(version: str) -> None
     "version", ["1.13.0", "2.1.0", "2.5.0", "2.6.0", "2.9.0", "2.10.0", "2.18.0", "2.19.0", "2.20.2"]
 )
 def test_the_newest_flash_attn_that_transformer_engine_uses(version: str) -> None:
-    wheel = wheels.fetch("transformer-engine", version)
+    wheel = wheels.fetch_wheel("transformer-engine", version)
     sources = [wheel.read(name) for name in wheel.names if re.search(r"pytorch/(attention\.py|attention/.*\.py)", name)]
     max_versions = {
         match for source in sources for match in re.findall(r'max_version = PkgVersion\("([\d.]+\w*)"\)', source)

@@ -74,7 +74,7 @@ def test_rules_judge_the_target() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("h10x8", "did you mean h100?"),
         ("spam", "no GPU of that name"),
@@ -84,8 +84,8 @@ def test_rules_judge_the_target() -> None:
         ("h100,driver=new", "not a driver's version"),
     ],
 )
-def test_a_wrong_word_is_one_clear_line(text: str, says: str) -> None:
-    with pytest.raises(BadUsage, match=says.replace("?", r"\?")) as caught:
+def test_a_wrong_word_is_one_clear_line(text: str, message: str) -> None:
+    with pytest.raises(BadUsage, match=message.replace("?", r"\?")) as caught:
         parse_target(text)
     assert "\n" not in str(caught.value)
 

@@ -16,33 +16,37 @@ from attncheck.gate import baseline
 from tests.snapshots import laptop
 
 
-def finding(code: str, message: str = "message", subject: str = "it") -> Finding:
+def make_finding(code: str, message: str = "message", subject: str = "it") -> Finding:
     return make_finding_by_code(code, Problem(message, (), (), subject))
 
 
-def report(*findings: Finding) -> Report:
+def make_report(*findings: Finding) -> Report:
     return Report("gate", laptop(), findings)
 
 
 def test_known_findings_are_set_apart_and_new_ones_stay(tmp_path: Path) -> None:
     path = str(tmp_path / "known.json")
-    baseline.record(report(finding("ATN101"), finding("ATN211", "cuda:0 has 3.1 GB taken")), path, "2026-11-21")
-    today = report(finding("ATN101"), finding("ATN211", "cuda:0 has 7.9 GB taken"), finding("ATN140"))
-    found = baseline.applied(today, path)
-    assert [one.code for one in found.findings] == ["ATN140"]
-    assert [one.code for one in found.baselined] == ["ATN101", "ATN211"]
+    baseline.record_baseline(
+        make_report(make_finding("ATN101"), make_finding("ATN211", "cuda:0 has 3.1 GB taken")), path, "2026-11-21"
+    )
+    today = make_report(
+        make_finding("ATN101"), make_finding("ATN211", "cuda:0 has 7.9 GB taken"), make_finding("ATN140")
+    )
+    applied = baseline.apply_baseline(today, path)
+    assert [finding.code for finding in applied.findings] == ["ATN140"]
+    assert [finding.code for finding in applied.baselined] == ["ATN101", "ATN211"]
 
 
 def test_the_same_findings_write_the_same_bytes_in_any_order_and_keep_their_dates(tmp_path: Path) -> None:
     path = tmp_path / "known.json"
-    both = (finding("ATN211"), finding("ATN101"))
-    baseline.record(report(*both), str(path), "2026-11-21")
-    first = path.read_bytes()
-    done = baseline.record(report(*both[::-1]), str(path), "2026-12-24")
-    assert path.read_bytes() == first
-    assert (done.entries, done.new, done.gone) == (2, 0, 0)
-    done = baseline.record(report(both[0], finding("ATN140")), str(path), "2026-12-24")
-    assert (done.entries, done.new, done.gone) == (2, 1, 1)
+    findings = (make_finding("ATN211"), make_finding("ATN101"))
+    baseline.record_baseline(make_report(*findings), str(path), "2026-11-21")
+    first_bytes = path.read_bytes()
+    change = baseline.record_baseline(make_report(*findings[::-1]), str(path), "2026-12-24")
+    assert path.read_bytes() == first_bytes
+    assert (change.entries, change.new, change.gone) == (2, 0, 0)
+    change = baseline.record_baseline(make_report(findings[0], make_finding("ATN140")), str(path), "2026-12-24")
+    assert (change.entries, change.new, change.gone) == (2, 1, 1)
     written = json.loads(path.read_text())["findings"]
     assert [(entry["code"], entry["date"]) for entry in written] == [("ATN140", "2026-12-24"), ("ATN211", "2026-11-21")]
     assert [path.name for path in tmp_path.iterdir()] == ["known.json"]
@@ -50,19 +54,19 @@ def test_the_same_findings_write_the_same_bytes_in_any_order_and_keep_their_date
 
 def test_known_ones_stay_known_when_it_is_written_anew(tmp_path: Path) -> None:
     path = str(tmp_path / "known.json")
-    baseline.record(report(finding("ATN101")), path, "2026-11-21")
-    applied = baseline.applied(report(finding("ATN101"), finding("ATN140")), path)
-    assert baseline.record(applied, path, "2026-11-22").entries == 2
+    baseline.record_baseline(make_report(make_finding("ATN101")), path, "2026-11-21")
+    applied = baseline.apply_baseline(make_report(make_finding("ATN101"), make_finding("ATN140")), path)
+    assert baseline.record_baseline(applied, path, "2026-11-22").entries == 2
 
 
 def test_a_finding_that_became_graver_is_known_still(tmp_path: Path) -> None:
     path = str(tmp_path / "known.json")
-    baseline.record(report(replace(finding("ATN101"), severity="warning")), path, "2026-11-21")
-    assert baseline.applied(report(finding("ATN101")), path).findings == ()
+    baseline.record_baseline(make_report(replace(make_finding("ATN101"), severity="warning")), path, "2026-11-21")
+    assert baseline.apply_baseline(make_report(make_finding("ATN101")), path).findings == ()
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "message"),
     [
         (b"", "is not a baseline written by `attncheck baseline`: not JSON"),
         (b"\xff\xfe", "is not a baseline"),
@@ -72,18 +76,21 @@ def test_a_finding_that_became_graver_is_known_still(tmp_path: Path) -> None:
         (b"[" * 100_000, "is not a baseline"),
     ],
 )
-def test_a_damaged_baseline_is_one_line(tmp_path: Path, data: bytes, says: str) -> None:
+def test_a_damaged_baseline_is_one_line(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "known.json"
     path.write_bytes(data)
-    for act in (lambda: baseline.applied(report(), str(path)), lambda: baseline.record(report(), str(path), "2026")):
+    for read_or_write in (
+        lambda: baseline.apply_baseline(make_report(), str(path)),
+        lambda: baseline.record_baseline(make_report(), str(path), "2026"),
+    ):
         with pytest.raises(BadUsage) as caught:
-            act()
-        assert says in str(caught.value) and "\n" not in str(caught.value)
+            read_or_write()
+        assert message in str(caught.value) and "\n" not in str(caught.value)
     assert path.read_bytes() == data
 
 
 def test_a_missing_baseline_says_how_it_is_written(tmp_path: Path) -> None:
     with pytest.raises(BadUsage, match="No such file or directory; `attncheck baseline` writes it"):
-        baseline.applied(report(), str(tmp_path / "none.json"))
+        baseline.apply_baseline(make_report(), str(tmp_path / "none.json"))
     with pytest.raises(BadUsage, match="cannot write the baseline"):
-        baseline.record(report(), str(tmp_path / "no" / "folder.json"), "2026-11-21")
+        baseline.record_baseline(make_report(), str(tmp_path / "no" / "folder.json"), "2026-11-21")

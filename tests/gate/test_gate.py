@@ -20,7 +20,7 @@ from attncheck.core.findings import Allowance, Finding, Problem, Skip
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.plan import Plan
-from attncheck.core.report import Report, merge
+from attncheck.core.report import Report, merge_reports
 from attncheck.core.results.gate import CHECKS, Check, GateSection, Stage
 from attncheck.core.results.lint import LintSection
 from attncheck.core.results.parity import ParitySection
@@ -29,33 +29,33 @@ from attncheck.core.snapshot import NOT_ASKED, Snapshot
 from attncheck.doctor.engine import make_finding_by_code
 from attncheck.gate import baseline, checks, deadline
 from attncheck.gate import run as gate
-from attncheck.gate.policy import Config
+from attncheck.gate.policy import Policy
 from attncheck.report import document
 from attncheck.workers.execution import ExecutionTarget
 from tests.snapshots import h200, laptop
 
-BENCH = ExecutionTarget("python")
-ALL = CHECKS
+TARGET = ExecutionTarget("python")
+ALL_CHECKS = CHECKS
 LAUNCH = Source("run.sh", "", "shell")
 
 
-def finding(code: str, message: str = "message", subject: str = "it") -> Finding:
+def make_finding(code: str, message: str = "message", subject: str = "it") -> Finding:
     return make_finding_by_code(code, Problem(message, (), (), subject))
 
 
-def report(*findings: Finding, **fields: Any) -> Report:
+def make_report(*findings: Finding, **fields: Any) -> Report:
     section = ParitySection(**fields)
     return Report("parity", laptop(), findings, sections={"parity": section} if fields else {})
 
 
-def stages(found: Report) -> tuple[Stage, ...]:
-    section = found.section(GateSection)
+def list_stages(report: Report) -> tuple[Stage, ...]:
+    section = report.section(GateSection)
     assert section is not None
     return section.stages
 
 
-def quiet(text: str) -> None:
-    """Say nothing."""
+def ignore_progress(text: str) -> None:
+    """Show no progress."""
 
 
 Answers = dict[Check, Callable[[float], Iterator[Report]]]
@@ -63,28 +63,30 @@ Answers = dict[Check, Callable[[float], Iterator[Report]]]
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
-    """Return the answers of the checks, to be planted; one that is not planted finds nothing."""
-    planted: Answers = {}
-    blank = lambda rest: iter([report()])
-    monkeypatch.setattr(checks.Asking, "reports", lambda self, check, rest: planted.get(check, blank)(rest))
-    monkeypatch.setattr(checks.Asking, "snapshot", lambda self: laptop())
-    return planted
+    """Return the answers of the checks, to be filled by a test; a check without one finds nothing."""
+    answers: Answers = {}
+    default_answer = lambda seconds_left: iter([make_report()])
+    monkeypatch.setattr(
+        checks.CheckRunner, "run", lambda self, check, seconds_left: answers.get(check, default_answer)(seconds_left)
+    )
+    monkeypatch.setattr(checks.CheckRunner, "snapshot", lambda self: laptop())
+    return answers
 
 
-def run(asked: Config, *sources: Source, date: str = "2026-11-21") -> Report:
-    return gate.run(asked, BENCH, quiet, sources, date=date)
+def run_gate(policy: Policy, *sources: Source, date: str = "2026-11-21") -> Report:
+    return gate.run(policy, TARGET, ignore_progress, sources, date=date)
 
 
-def outcomes(found: Report) -> list[tuple[str, str]]:
-    return [(stage.check, stage.outcome) for stage in stages(found)]
+def list_outcomes(report: Report) -> list[tuple[str, str]]:
+    return [(stage.check, stage.outcome) for stage in list_stages(report)]
 
 
-def found_by(*findings: Finding) -> Callable[[float], Iterator[Report]]:
-    return lambda rest: iter([report(*findings)])
+def answer_with(*findings: Finding) -> Callable[[float], Iterator[Report]]:
+    return lambda seconds_left: iter([make_report(*findings)])
 
 
-def raising(error: BaseException, *first: Report) -> Callable[[float], Iterator[Report]]:
-    def answer(rest: float) -> Iterator[Report]:
+def answer_raising(error: BaseException, *first: Report) -> Callable[[float], Iterator[Report]]:
+    def answer(seconds_left: float) -> Iterator[Report]:
         yield from first
         raise error
 
@@ -92,250 +94,282 @@ def raising(error: BaseException, *first: Report) -> Callable[[float], Iterator[
 
 
 @pytest.mark.parametrize(
-    ("asked", "sources", "expected"),
+    ("policy", "sources", "expected"),
     [
-        (Config(), (), ("doctor", "parity")),
-        (Config(), (LAUNCH,), ("doctor", "lint", "parity")),
-        (Config(target="h100x8"), (LAUNCH,), ("doctor", "lint")),
-        (Config(target="h100x8", checks=("parity",)), (), ("parity",)),
-        (Config(checks=("smoke", "doctor")), (LAUNCH,), ("doctor", "smoke")),
-        (Config(checks=("bench",)), (Source(COMMAND, ""),), ("lint", "bench")),
+        (Policy(), (), ("doctor", "parity")),
+        (Policy(), (LAUNCH,), ("doctor", "lint", "parity")),
+        (Policy(target="h100x8"), (LAUNCH,), ("doctor", "lint")),
+        (Policy(target="h100x8", checks=("parity",)), (), ("parity",)),
+        (Policy(checks=("smoke", "doctor")), (LAUNCH,), ("doctor", "smoke")),
+        (Policy(checks=("bench",)), (Source(COMMAND, ""),), ("lint", "bench")),
     ],
 )
-def test_what_is_asked(asked: Config, sources: tuple[Source, ...], expected: tuple[str, ...]) -> None:
-    assert gate.checks(asked, sources) == expected
+def test_what_is_asked(policy: Policy, sources: tuple[Source, ...], expected: tuple[str, ...]) -> None:
+    assert gate.select_checks(policy, sources) == expected
 
 
 def test_checks_run_in_order_and_all_findings_are_in_one_report(answers: Answers) -> None:
-    answers["parity"] = found_by(finding("ATN601"))
-    answers["doctor"] = found_by(finding("ATN211"), finding("ATN601"))
-    found = run(Config(checks=("doctor", "parity", "bench")))
-    assert outcomes(found) == [("doctor", "found"), ("parity", "found"), ("bench", "clean")]
-    assert [one.code for one in found.findings] == ["ATN601", "ATN211"]
-    assert found.command == "gate"
+    answers["parity"] = answer_with(make_finding("ATN601"))
+    answers["doctor"] = answer_with(make_finding("ATN211"), make_finding("ATN601"))
+    report = run_gate(Policy(checks=("doctor", "parity", "bench")))
+    assert list_outcomes(report) == [("doctor", "found"), ("parity", "found"), ("bench", "clean")]
+    assert [finding.code for finding in report.findings] == ["ATN601", "ATN211"]
+    assert report.command == "gate"
 
 
 @pytest.mark.parametrize(
-    ("asked", "codes", "stages", "code"),
+    ("policy", "codes", "stages", "code"),
     [
-        (Config(), ("ATN101",), (), 1),
-        (Config(), ("ATN211",), (), 0),
-        (Config(fail_on="warning"), ("ATN211",), (), 1),
-        (Config(fail_on="never"), ("ATN101",), (), 0),
-        (Config(), (), (Stage("parity", "unanswered"),), 3),
-        (Config(), (), (Stage("parity", "left out", reason=gate.LATE),), 3),
-        (Config(), ("ATN101",), (Stage("parity", "unanswered"),), 1),
-        (Config(fail_on="never"), ("ATN101",), (Stage("parity", "left out"),), 3),
-        (Config(), (), (Stage("lint", "unanswered"), Stage("parity", "clean")), 0),
-        (Config(checks=("lint",)), (), (Stage("lint", "unanswered"),), 3),
-        (Config(), (), (Stage("doctor", "unanswered", reason=gate.INTERRUPTED),), 130),
+        (Policy(), ("ATN101",), (), 1),
+        (Policy(), ("ATN211",), (), 0),
+        (Policy(fail_on="warning"), ("ATN211",), (), 1),
+        (Policy(fail_on="never"), ("ATN101",), (), 0),
+        (Policy(), (), (Stage("parity", "unanswered"),), 3),
+        (Policy(), (), (Stage("parity", "left out", reason=gate.BUDGET_SPENT),), 3),
+        (Policy(), ("ATN101",), (Stage("parity", "unanswered"),), 1),
+        (Policy(fail_on="never"), ("ATN101",), (Stage("parity", "left out"),), 3),
+        (Policy(), (), (Stage("lint", "unanswered"), Stage("parity", "clean")), 0),
+        (Policy(checks=("lint",)), (), (Stage("lint", "unanswered"),), 3),
+        (Policy(), (), (Stage("doctor", "unanswered", reason=gate.INTERRUPTED),), 130),
     ],
 )
-def test_exit_code(asked: Config, codes: tuple[str, ...], stages: tuple[Stage, ...], code: int) -> None:
-    judged = report(*map(finding, codes)).with_section(GateSection(stages))
-    assert gate.exit_code(judged, asked) == code
+def test_exit_code(policy: Policy, codes: tuple[str, ...], stages: tuple[Stage, ...], code: int) -> None:
+    judged = make_report(*map(make_finding, codes)).with_section(GateSection(stages))
+    assert gate.exit_code(judged, policy) == code
 
 
 def test_what_the_policy_and_the_baseline_let_pass_does_not_fail(answers: Answers, tmp_path: Path) -> None:
     path = str(tmp_path / "known.json")
-    baseline.record(report(finding("ATN102")), path, "2026-11-20")
-    answers["doctor"] = found_by(finding("ATN101"), finding("ATN102"))
+    baseline.record_baseline(make_report(make_finding("ATN102")), path, "2026-11-20")
+    answers["doctor"] = answer_with(make_finding("ATN101"), make_finding("ATN102"))
     allowed = Allowance("ATN101", "why", "2026-11-21")
-    asked = Config(checks=("doctor",), allowances=(allowed,), baseline=path)
-    found = run(asked)
-    assert found.findings == () and gate.exit_code(found, asked) == 0
-    assert outcomes(found) == [("doctor", "clean")]
-    assert [one.code for one in (*found.allowed, *found.baselined)] == ["ATN101", "ATN102"]
-    late = run(asked, date="2026-11-22")
-    assert [one.code for one in late.findings] == ["ATN101", "ATN904"] and gate.exit_code(late, asked) == 1
-    assert outcomes(late) == [("doctor", "found")]
+    policy = Policy(checks=("doctor",), allowances=(allowed,), baseline=path)
+    report = run_gate(policy)
+    assert report.findings == () and gate.exit_code(report, policy) == 0
+    assert list_outcomes(report) == [("doctor", "clean")]
+    assert [finding.code for finding in (*report.allowed, *report.baselined)] == ["ATN101", "ATN102"]
+    late_report = run_gate(policy, date="2026-11-22")
+    assert [finding.code for finding in late_report.findings] == ["ATN101", "ATN904"] and gate.exit_code(
+        late_report, policy
+    ) == 1
+    assert list_outcomes(late_report) == [("doctor", "found")]
 
 
 def test_an_unanswered_check_keeps_what_it_had_and_the_others_run(answers: Answers) -> None:
-    answers["parity"] = raising(Unanswered("ranks did not meet"), report(finding("ATN601")))
-    answers["doctor"] = raising(BadUsage("no such case"), report(finding("ATN211")))
-    found = run(Config(checks=("doctor", "parity", "smoke")))
-    assert outcomes(found) == [("doctor", "unanswered"), ("parity", "unanswered"), ("smoke", "clean")]
-    assert [stage.reason for stage in stages(found)] == ["no such case", "ranks did not meet", ""]
-    assert [one.code for one in found.findings] == ["ATN601", "ATN211"]
+    answers["parity"] = answer_raising(Unanswered("ranks did not meet"), make_report(make_finding("ATN601")))
+    answers["doctor"] = answer_raising(BadUsage("no such case"), make_report(make_finding("ATN211")))
+    report = run_gate(Policy(checks=("doctor", "parity", "smoke")))
+    assert list_outcomes(report) == [("doctor", "unanswered"), ("parity", "unanswered"), ("smoke", "clean")]
+    assert [stage.reason for stage in list_stages(report)] == ["no such case", "ranks did not meet", ""]
+    assert [finding.code for finding in report.findings] == ["ATN601", "ATN211"]
 
 
 def test_bad_usage_before_any_answer_is_bad_usage(answers: Answers) -> None:
-    answers["doctor"] = raising(BadUsage("no such interpreter"))
+    answers["doctor"] = answer_raising(BadUsage("no such interpreter"))
     with pytest.raises(BadUsage, match="no such interpreter"):
-        run(Config(checks=("doctor", "parity")))
+        run_gate(Policy(checks=("doctor", "parity")))
 
 
 def test_cases_that_the_budget_left_out_are_no_clean_answer(answers: Answers) -> None:
-    answers["parity"] = lambda rest: iter([report(measured_on=MeasuredOn("cpu", not_reached=3))])
-    found = run(Config(checks=("parity",)))
-    assert stages(found)[0].outcome == "unanswered"
-    assert stages(found)[0].reason == "3 cases not reached within the budget"
-    assert gate.exit_code(found, Config(checks=("parity",))) == 3
+    answers["parity"] = lambda seconds_left: iter([make_report(measured_on=MeasuredOn("cpu", not_reached=3))])
+    report = run_gate(Policy(checks=("parity",)))
+    assert list_stages(report)[0].outcome == "unanswered"
+    assert list_stages(report)[0].reason == "3 cases not reached within the budget"
+    assert gate.exit_code(report, Policy(checks=("parity",))) == 3
 
 
 def test_an_interrupt_keeps_what_was_answered(answers: Answers) -> None:
-    answers["doctor"] = found_by(finding("ATN211"))
-    answers["parity"] = raising(KeyboardInterrupt(), report(finding("ATN601")))
-    asked = Config(checks=("doctor", "parity", "bench"), fail_on="never")
-    found = run(asked)
-    assert outcomes(found) == [("doctor", "found"), ("parity", "unanswered"), ("bench", "left out")]
-    assert len(found.findings) == 2 and gate.exit_code(found, asked) == 130
+    answers["doctor"] = answer_with(make_finding("ATN211"))
+    answers["parity"] = answer_raising(KeyboardInterrupt(), make_report(make_finding("ATN601")))
+    policy = Policy(checks=("doctor", "parity", "bench"), fail_on="never")
+    report = run_gate(policy)
+    assert list_outcomes(report) == [("doctor", "found"), ("parity", "unanswered"), ("bench", "left out")]
+    assert len(report.findings) == 2 and gate.exit_code(report, policy) == 130
 
 
 def test_the_budget_cuts_a_check_and_leaves_the_rest_out(answers: Answers) -> None:
-    def slow(rest: float) -> Iterator[Report]:
-        yield report(finding("ATN211"))
+    def slow(seconds_left: float) -> Iterator[Report]:
+        yield make_report(make_finding("ATN211"))
         time.sleep(30)
 
     answers["determinism"] = slow
-    began = time.monotonic()
-    found = run(Config(checks=("determinism", "bench"), budget=0.5))
-    assert time.monotonic() - began < 10
-    assert [stage.reason for stage in stages(found)] == [gate.CUT, gate.LATE]
-    assert outcomes(found) == [("determinism", "unanswered"), ("bench", "left out")]
-    assert [one.code for one in found.findings] == ["ATN211"]
+    started_at = time.monotonic()
+    report = run_gate(Policy(checks=("determinism", "bench"), budget=0.5))
+    assert time.monotonic() - started_at < 10
+    assert [stage.reason for stage in list_stages(report)] == [gate.CUT_BY_BUDGET, gate.BUDGET_SPENT]
+    assert list_outcomes(report) == [("determinism", "unanswered"), ("bench", "left out")]
+    assert [finding.code for finding in report.findings] == ["ATN211"]
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_a_check_gets_at_most_the_rest(answers: Answers) -> None:
-    given: list[float] = []
+    budgets: list[float] = []
 
-    def answer(rest: float) -> Iterator[Report]:
-        given.append(rest)
-        yield report()
+    def answer(seconds_left: float) -> Iterator[Report]:
+        budgets.append(seconds_left)
+        yield make_report()
 
     answers["parity"] = answer
-    run(Config(checks=("parity",), budget=7.0))
-    run(Config(checks=("parity",)))
-    assert 6.0 < given[0] <= 7.0 and given[1] == float("inf")
+    run_gate(Policy(checks=("parity",), budget=7.0))
+    run_gate(Policy(checks=("parity",)))
+    assert 6.0 < budgets[0] <= 7.0 and budgets[1] == float("inf")
 
 
 def test_a_deadline_tells_itself_from_a_users_interrupt() -> None:
-    with pytest.raises(deadline.OutOfTime), deadline.deadline(0.05):
+    with pytest.raises(deadline.OutOfTime), deadline.interrupt_after(0.05):
         time.sleep(5)
-    with pytest.raises(KeyboardInterrupt), deadline.deadline(5.0):
+    with pytest.raises(KeyboardInterrupt), deadline.interrupt_after(5.0):
         signal.raise_signal(signal.SIGINT)
-    with deadline.deadline(0.2):
+    with deadline.interrupt_after(0.2):
         pass
     time.sleep(0.3)
 
 
-def broken(snapshot: Snapshot, module: str) -> Snapshot:
+def with_failed_import(snapshot: Snapshot, module: str) -> Snapshot:
     assert isinstance(snapshot.imports, Known)
-    others = tuple(one for one in snapshot.imports.value if one.module != module)
+    others = tuple(outcome for outcome in snapshot.imports.value if outcome.module != module)
     return replace(snapshot, imports=Known((*others, ImportOutcome(module, "raised", 1.0, "ImportError", "no"))))
 
 
 FLASH = Plan(attn_implementation="flash_attention_2")
-TORCH = finding("ATN102", "torch 2.11.0 cannot be imported")
-HIDDEN = replace(h200(), devices=Absent("no GPU is visible"))
+TORCH = make_finding("ATN102", "torch 2.11.0 cannot be imported")
+WITHOUT_GPU = replace(h200(), devices=Absent("no GPU is visible"))
 
 
 @pytest.mark.parametrize("check", ["parity", "determinism", "smoke", "bench"])
 def test_nothing_is_measured_without_torch(check: Check) -> None:
-    for snapshot in (broken(h200(), "torch"), replace(h200(), torch=Absent("torch is not installed"))):
-        because = gate.barrier(check, Config(), snapshot, (finding("ATN211"), TORCH), Plan())
-        assert because == "ATN102: torch 2.11.0 cannot be imported"
-    assert gate.barrier(check, Config(), broken(h200(), "torch"), (), Plan()) == "torch cannot be imported"
-    assert gate.barrier(check, Config(), h200(), (TORCH,), Plan()) == ""
+    for snapshot in (with_failed_import(h200(), "torch"), replace(h200(), torch=Absent("torch is not installed"))):
+        reason = gate.find_blocking_reason(check, Policy(), snapshot, (make_finding("ATN211"), TORCH), Plan())
+        assert reason == "ATN102: torch 2.11.0 cannot be imported"
+    assert (
+        gate.find_blocking_reason(check, Policy(), with_failed_import(h200(), "torch"), (), Plan())
+        == "torch cannot be imported"
+    )
+    assert gate.find_blocking_reason(check, Policy(), h200(), (TORCH,), Plan()) == ""
 
 
 @pytest.mark.parametrize("check", ["doctor", "lint"])
 def test_judging_is_never_stopped(check: Check) -> None:
-    assert gate.barrier(check, Config(device="cuda"), broken(HIDDEN, "torch"), (TORCH,), FLASH) == ""
+    assert (
+        gate.find_blocking_reason(
+            check, Policy(device="cuda"), with_failed_import(WITHOUT_GPU, "torch"), (TORCH,), FLASH
+        )
+        == ""
+    )
 
 
 def test_a_gpu_that_the_policy_asks_for() -> None:
-    asked = Config(device="cuda")
-    assert gate.barrier("parity", asked, HIDDEN, (), Plan()) == "the policy asks for a GPU, and none is visible here"
-    hidden = finding("ATN213", "CUDA_VISIBLE_DEVICES hides all GPUs")
-    assert gate.barrier("parity", asked, HIDDEN, (hidden,), Plan()).startswith("ATN213: CUDA_VISIBLE_DEVICES")
-    assert gate.barrier("parity", Config(), HIDDEN, (), Plan()) == ""
-    assert gate.barrier("parity", asked, h200(), (), Plan()) == ""
-    assert gate.barrier("parity", asked, replace(h200(), devices=Absent(NOT_ASKED)), (), Plan()) == ""
+    policy = Policy(device="cuda")
+    assert (
+        gate.find_blocking_reason("parity", policy, WITHOUT_GPU, (), Plan())
+        == "the policy asks for a GPU, and none is visible here"
+    )
+    hidden_finding = make_finding("ATN213", "CUDA_VISIBLE_DEVICES hides all GPUs")
+    assert gate.find_blocking_reason("parity", policy, WITHOUT_GPU, (hidden_finding,), Plan()).startswith(
+        "ATN213: CUDA_VISIBLE_DEVICES"
+    )
+    assert gate.find_blocking_reason("parity", Policy(), WITHOUT_GPU, (), Plan()) == ""
+    assert gate.find_blocking_reason("parity", policy, h200(), (), Plan()) == ""
+    assert gate.find_blocking_reason("parity", policy, replace(h200(), devices=Absent(NOT_ASKED)), (), Plan()) == ""
 
 
 def test_smoke_needs_the_packages_of_its_plan_and_parity_does_not() -> None:
-    no_flash = broken(h200(), "flash_attn")
-    abi = finding("ATN104", "flash-attn 2.8.3 was built for another torch")
-    assert gate.barrier("smoke", Config(), no_flash, (abi,), FLASH).startswith("ATN104: flash-attn 2.8.3")
-    assert gate.barrier("smoke", Config(), no_flash, (abi,), Plan(attn_implementation="sdpa")) == ""
-    assert gate.barrier("parity", Config(), no_flash, (abi,), FLASH) == ""
-    assert gate.barrier("smoke", Config(), broken(h200(), "transformers"), (), Plan()) != ""
-    assert gate.barrier("bench", Config(), broken(h200(), "transformers"), (), Plan()) == ""
+    without_flash_attn = with_failed_import(h200(), "flash_attn")
+    abi_finding = make_finding("ATN104", "flash-attn 2.8.3 was built for another torch")
+    assert gate.find_blocking_reason("smoke", Policy(), without_flash_attn, (abi_finding,), FLASH).startswith(
+        "ATN104: flash-attn 2.8.3"
+    )
+    assert (
+        gate.find_blocking_reason(
+            "smoke", Policy(), without_flash_attn, (abi_finding,), Plan(attn_implementation="sdpa")
+        )
+        == ""
+    )
+    assert gate.find_blocking_reason("parity", Policy(), without_flash_attn, (abi_finding,), FLASH) == ""
+    assert gate.find_blocking_reason("smoke", Policy(), with_failed_import(h200(), "transformers"), (), Plan()) != ""
+    assert gate.find_blocking_reason("bench", Policy(), with_failed_import(h200(), "transformers"), (), Plan()) == ""
 
 
 def test_no_other_finding_stops_anything() -> None:
-    others = tuple(map(finding, ("ATN440", "ATN570", "ATN140", "ATN601", "ATN206")))
+    others = tuple(map(make_finding, ("ATN440", "ATN570", "ATN140", "ATN601", "ATN206")))
     for check in CHECKS:
-        assert gate.barrier(check, Config(device="cuda"), h200(), others, FLASH) == ""
+        assert gate.find_blocking_reason(check, Policy(device="cuda"), h200(), others, FLASH) == ""
 
 
 def test_a_stopped_check_says_which_finding_stopped_it(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
-    def doctor(rest: float) -> Iterator[Report]:
-        yield report(TORCH)
+    def doctor(seconds_left: float) -> Iterator[Report]:
+        yield make_report(TORCH)
 
     answers["doctor"] = doctor
-    monkeypatch.setattr(checks.Asking, "looked", True, raising=False)
-    monkeypatch.setattr(checks.Asking, "__init__", _looked(checks.Asking.__init__))
-    monkeypatch.setattr(checks.Asking, "snapshot", lambda self: broken(laptop(), "torch"))
-    found = run(Config(checks=("doctor", "lint", "parity", "smoke")), LAUNCH)
-    assert outcomes(found) == [("doctor", "found"), ("lint", "clean"), ("parity", "left out"), ("smoke", "left out")]
-    assert stages(found)[2].reason == "ATN102: torch 2.11.0 cannot be imported"
-    assert gate.exit_code(found, Config(fail_on="never")) == 3
+    monkeypatch.setattr(checks.CheckRunner, "has_full_snapshot", True, raising=False)
+    monkeypatch.setattr(checks.CheckRunner, "__init__", _with_full_snapshot(checks.CheckRunner.__init__))
+    monkeypatch.setattr(checks.CheckRunner, "snapshot", lambda self: with_failed_import(laptop(), "torch"))
+    report = run_gate(Policy(checks=("doctor", "lint", "parity", "smoke")), LAUNCH)
+    assert list_outcomes(report) == [
+        ("doctor", "found"),
+        ("lint", "clean"),
+        ("parity", "left out"),
+        ("smoke", "left out"),
+    ]
+    assert list_stages(report)[2].reason == "ATN102: torch 2.11.0 cannot be imported"
+    assert gate.exit_code(report, Policy(fail_on="never")) == 3
 
 
-def _looked(init: Callable[..., None]) -> Callable[..., None]:
-    def made(self: checks.Asking, *words: Any) -> None:
-        init(self, *words)
-        self.looked = True
+def _with_full_snapshot(init: Callable[..., None]) -> Callable[..., None]:
+    def initialize(self: checks.CheckRunner, *arguments: Any) -> None:
+        init(self, *arguments)
+        self.has_full_snapshot = True
 
-    return made
+    return initialize
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("policy", "message"),
     [
-        (Config(checks=("lint",), file="attncheck.toml"), "attncheck.toml: lint is asked for, and `launch` names no"),
-        (Config(select=("XYZ",)), "no rule's code starts with 'XYZ'"),
-        (Config(min_efficiency=0.5), "min-efficiency is that of a ring: say ring-size too"),
-        (Config(target="h1000x8"), "--target 'h1000x8'"),
-        (Config(baseline="/no/such.json"), "cannot read the baseline /no/such.json"),
-        (Config(launch=("/no/such.sh",)), "/no/such.sh"),
+        (Policy(checks=("lint",), file="attncheck.toml"), "attncheck.toml: lint is asked for, and `launch` names no"),
+        (Policy(select=("XYZ",)), "no rule's code starts with 'XYZ'"),
+        (Policy(min_efficiency=0.5), "min-efficiency is that of a ring: say ring-size too"),
+        (Policy(target="h1000x8"), "--target 'h1000x8'"),
+        (Policy(baseline="/no/such.json"), "cannot read the baseline /no/such.json"),
+        (Policy(launch=("/no/such.sh",)), "/no/such.sh"),
     ],
 )
-def test_a_policy_that_cannot_be_asked_is_one_line(asked: Config, says: str) -> None:
+def test_a_policy_that_cannot_be_asked_is_one_line(policy: Policy, message: str) -> None:
     with pytest.raises(BadUsage) as caught:
-        gate.run(asked, BENCH, quiet)
-    assert says in str(caught.value)
+        gate.run(policy, TARGET, ignore_progress)
+    assert message in str(caught.value)
 
 
 def test_reports_are_merged_without_doubles() -> None:
     case = Case("dense", (8,), (8,))
-    runs, verdict = Run("sdpa", case, "ok"), Verdict("parity", "sdpa", "dense", "dense", "pass", "")
-    on = MeasuredOn("cpu", "x86", "2.13", seconds=2.0, not_reached=1)
+    run, verdict = Run("sdpa", case, "ok"), Verdict("parity", "sdpa", "dense", "dense", "pass", "")
+    first_device = MeasuredOn("cpu", "x86", "2.13", seconds=2.0, not_reached=1)
     first = replace(
-        report(finding("ATN211"), measured_on=on, runs=(runs,), verdicts=(verdict,)),
+        make_report(make_finding("ATN211"), measured_on=first_device, runs=(run,), verdicts=(verdict,)),
         passed=("ATN101", "ATN140"),
         skips=(Skip("ATN102", "n", "r"), Skip("ATN103", "n", "r")),
     )
-    later = MeasuredOn("cpu", "x86", "2.13", seconds=1.5)
+    later_device = MeasuredOn("cpu", "x86", "2.13", seconds=1.5)
     second = replace(
-        report(finding("ATN211"), finding("ATN140"), measured_on=later, runs=(replace(runs, backend="eager"),)),
+        make_report(
+            make_finding("ATN211"),
+            make_finding("ATN140"),
+            measured_on=later_device,
+            runs=(replace(run, backend="eager"),),
+        ),
         passed=("ATN101", "ATN102"),
     )
     second = second.with_section(LintSection((LintedLaunch(Job("trl", "1.0", "sft")),)))
-    found = merge("gate", laptop(), [first, second])
-    assert [one.code for one in found.findings] == ["ATN140", "ATN211"]
-    assert found.passed == ("ATN101", "ATN102")
-    assert [skip.code for skip in found.skips] == ["ATN103"]
-    parity, lint = found.section(ParitySection), found.section(LintSection)
-    assert parity is not None and lint is not None and found.section(GateSection) is None
-    assert [one.backend for one in parity.runs] == ["sdpa", "eager"]
-    assert (found.device.seconds, found.device.not_reached, found.command) == (3.5, 1, "gate")
+    report = merge_reports("gate", laptop(), [first, second])
+    assert [finding.code for finding in report.findings] == ["ATN140", "ATN211"]
+    assert report.passed == ("ATN101", "ATN102")
+    assert [skip.code for skip in report.skips] == ["ATN103"]
+    parity, lint = report.section(ParitySection), report.section(LintSection)
+    assert parity is not None and lint is not None and report.section(GateSection) is None
+    assert [run.backend for run in parity.runs] == ["sdpa", "eager"]
+    assert (report.device.seconds, report.device.not_reached, report.command) == (3.5, 1, "gate")
     assert len(lint.launches) == 1
-    assert document.loads(document.dumps(found)) == found
+    assert document.loads(document.dumps(report)) == report
 
 
 def test_doctor_asks_each_model_and_the_report_holds_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,8 +379,8 @@ def test_doctor_asks_each_model_and_the_report_holds_both(tmp_path: Path, monkey
     (tmp_path / "good" / "config.json").write_text('{"model_type": "llama", "num_attention_heads": 8}')
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "config.json").write_text("{")
-    asked = Config(checks=("doctor",), models=("good", "bad"), target="cpu", select=("ATN301", "ATN101"))
-    found = gate.run(asked, ExecutionTarget(sys.executable), quiet, date="2026-11-21")
-    assert [one.code for one in found.findings] == ["ATN301"]
-    assert "ATN101" in found.passed
-    assert gate.exit_code(found, asked) == 1
+    policy = Policy(checks=("doctor",), models=("good", "bad"), target="cpu", select=("ATN301", "ATN101"))
+    report = gate.run(policy, ExecutionTarget(sys.executable), ignore_progress, date="2026-11-21")
+    assert [finding.code for finding in report.findings] == ["ATN301"]
+    assert "ATN101" in report.passed
+    assert gate.exit_code(report, policy) == 1

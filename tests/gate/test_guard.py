@@ -21,10 +21,10 @@ from attncheck.core.findings import Allowance
 from attncheck.core.snapshot import Snapshot
 from attncheck.gate import cache, cache_key, guard, node_leader
 from attncheck.gate.cache import Answer
-from attncheck.gate.policy import Config
+from attncheck.gate.policy import Policy
 from attncheck.workers.execution import ExecutionTarget
 from tests import snapshots
-from tests.conftest import all_gone
+from tests.conftest import all_processes_gone
 
 PROGRAM = [sys.executable, "-m", "attncheck"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
@@ -34,14 +34,14 @@ REFUSES = 'target = "cpu,torch=none"\nselect = ["ATN101"]\n'
 # What a process was given: everything that two starts of it can differ in.
 DESCRIBE = """
 import json, os, sys
-words = [line.replace(":", " ").split() for line in open("/proc/self/status")]
-fields = {line[0]: line[1:] for line in words if line}
+rows = [line.replace(":", " ").split() for line in open("/proc/self/status")]
+fields = {row[0]: row[1:] for row in rows if row}
 try:
     children = str(os.waitpid(-1, os.WNOHANG))
 except ChildProcessError:
     children = "none"
 print(json.dumps({
-    "words": sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd(), "children": children,
+    "argv": sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd(), "children": children,
     "files": sorted(os.listdir("/proc/self/fd")), "umask": os.umask(0), "limits": open("/proc/self/limits").read(),
     "signals": [fields[name] for name in ("SigBlk", "SigIgn", "SigCgt", "SigPnd")],
     "group": os.getpgid(0) == os.getpid(), "session": os.getsid(0), "parent": os.getppid(),
@@ -60,9 +60,9 @@ time.sleep(60)
 GLOO = """
 import sys, torch, torch.distributed as dist
 dist.init_process_group("gloo")
-one = torch.ones(1)
-dist.all_reduce(one)
-print(f"rank {dist.get_rank()} sums {int(one)} of {sys.argv[1:]}\\n", end="", flush=True)
+total = torch.ones(1)
+dist.all_reduce(total)
+print(f"rank {dist.get_rank()} sums {int(total)} of {sys.argv[1:]}\\n", end="", flush=True)
 dist.destroy_process_group()
 """
 
@@ -80,31 +80,33 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "project"
 
 
-def start(project: Path, *words: str, options: tuple[str, ...] = (), **more: Any) -> subprocess.CompletedProcess[bytes]:
-    command = [*PROGRAM, "run", *options, "--", *words]
-    return subprocess.run(command, cwd=project, capture_output=True, timeout=60, **more)
+def start_command(
+    project: Path, *argv: str, options: tuple[str, ...] = (), **settings: Any
+) -> subprocess.CompletedProcess[bytes]:
+    command = [*PROGRAM, "run", *options, "--", *argv]
+    return subprocess.run(command, cwd=project, capture_output=True, timeout=60, **settings)
 
 
-def policy(project: Path, text: str) -> None:
+def write_policy(project: Path, text: str) -> None:
     (project / "attncheck.toml").write_text(text)
 
 
-def answers(project: Path) -> list[Path]:
+def list_answers(project: Path) -> list[Path]:
     return sorted((project.parent / "cache" / "attncheck").glob("answer-*.json"))
 
 
 @pytest.mark.parametrize("environment", [{"LANG": "C", "LC_ALL": ""}, {"LC_CTYPE": "C.UTF-8"}])
 def test_the_command_is_given_exactly_what_we_were_given(project: Path, environment: dict[str, str]) -> None:
-    words = [sys.executable, "-c", DESCRIBE, "a b", "", "--", "--help", "é\udcff"]
-    given = {**os.environ, **environment}
+    argv = [sys.executable, "-c", DESCRIBE, "a b", "", "--", "--help", "é\udcff"]
+    environ = {**os.environ, **environment}
     if environment:
-        given = {name: text for name, text in given.items() if not name.startswith("LC_") or name in environment}
-    plain = subprocess.run(words, cwd=project, capture_output=True, timeout=60, env=given)
+        environ = {name: text for name, text in environ.items() if not name.startswith("LC_") or name in environment}
+    direct = subprocess.run(argv, cwd=project, capture_output=True, timeout=60, env=environ)
     for _ in range(2):  # checked, then from the cache
-        done = start(project, *words, env=given)
-        assert done.stderr == b""
-        assert json.loads(done.stdout) == json.loads(plain.stdout)
-    assert json.loads(done.stdout)["children"] == "none"
+        result = start_command(project, *argv, env=environ)
+        assert result.stderr == b""
+        assert json.loads(result.stdout) == json.loads(direct.stdout)
+    assert json.loads(result.stdout)["children"] == "none"
     assert list((project.parent / "temporary").iterdir()) == []
 
 
@@ -112,29 +114,29 @@ def test_streams_pass_untouched_byte_for_byte(project: Path) -> None:
     data = bytes(range(256)) * 4000
     script = "import sys; d = sys.stdin.buffer.read(); sys.stdout.buffer.write(d); sys.stderr.buffer.write(d[::-1])"
     for _ in range(2):
-        done = start(project, sys.executable, "-c", script, input=data)
-        assert (done.returncode, done.stdout, done.stderr) == (0, data, data[::-1])
+        result = start_command(project, sys.executable, "-c", script, input=data)
+        assert (result.returncode, result.stdout, result.stderr) == (0, data, data[::-1])
 
 
 def test_a_command_that_reads_its_settings_from_standard_input_gets_them(project: Path) -> None:
     (project / "train.sh").write_text("cat\n")
-    words = ("sh", "train.sh", "--config", "-", "accelerate", "launch", "--config_file", "/dev/stdin", "x.py")
-    assert start(project, *words, input=b"a: 1\n").stdout == b"a: 1\n"
+    argv = ("sh", "train.sh", "--config", "-", "accelerate", "launch", "--config_file", "/dev/stdin", "x.py")
+    assert start_command(project, *argv, input=b"a: 1\n").stdout == b"a: 1\n"
     (project / "attncheck.toml").write_text(PASSES + 'launch = ["-"]\n')
-    done = start(project, *words, input=b"a: 1\n")
-    assert (done.returncode, done.stderr) == (2, b"attncheck: launch: '-' is standard input; name a file\n")
+    result = start_command(project, *argv, input=b"a: 1\n")
+    assert (result.returncode, result.stderr) == (2, b"attncheck: launch: '-' is standard input; name a file\n")
 
 
 def test_a_reader_that_leaves_ends_the_command_as_it_would_without_us(project: Path) -> None:
     line = " ".join([*PROGRAM, "run", "--", "yes"]) + " | head -n1; exit ${PIPESTATUS[0]}"
-    done = subprocess.run(["bash", "-c", line], cwd=project, capture_output=True, timeout=60)
-    assert (done.stdout, done.stderr) == (b"y\n", b"")
-    assert done.returncode == 128 + signal.SIGPIPE
+    result = subprocess.run(["bash", "-c", line], cwd=project, capture_output=True, timeout=60)
+    assert (result.stdout, result.stderr) == (b"y\n", b"")
+    assert result.returncode == 128 + signal.SIGPIPE
 
 
 @pytest.mark.parametrize("code", [0, 1, 7])
 def test_exit_codes_pass(project: Path, code: int) -> None:
-    assert start(project, "sh", "-c", f"exit {code}").returncode == code
+    assert start_command(project, "sh", "-c", f"exit {code}").returncode == code
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
@@ -144,13 +146,13 @@ def test_signals_reach_the_command_which_is_our_process(project: Path, marker: s
     assert process.stdout is not None
     assert int(process.stdout.readline()) == process.pid
     process.send_signal(signum)
-    out, error = process.communicate(timeout=20)
-    assert (process.returncode, out, error) == (40 + signum, f"got {int(signum)}\n".encode(), b"")
-    assert all_gone(marker)
+    output, error = process.communicate(timeout=20)
+    assert (process.returncode, output, error) == (40 + signum, f"got {int(signum)}\n".encode(), b"")
+    assert all_processes_gone(marker)
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("argv", "code", "message"),
     [
         (("no-such-command",), 127, b"attncheck: no-such-command: command not found\n"),
         (("./plain",), 126, b"attncheck: ./plain: Permission denied\n"),
@@ -158,21 +160,21 @@ def test_signals_reach_the_command_which_is_our_process(project: Path, marker: s
         (("./binary",), 126, b"attncheck: ./binary: Exec format error\n"),
     ],
 )
-def test_a_command_that_cannot_start(project: Path, words: tuple[str, ...], code: int, says: bytes) -> None:
+def test_a_command_that_cannot_start(project: Path, argv: tuple[str, ...], code: int, message: bytes) -> None:
     (project / "plain").write_text("x")
     (project / "folder").mkdir()
     for name, data in (("interpreterless", b"#!/no/such\n"), ("binary", b"\x7fELF\0\0\0\0")):
         (project / name).write_bytes(data)
         (project / name).chmod(0o755)
-    done = start(project, *words)
-    assert (done.returncode, done.stdout, done.stderr) == (code, b"", says)
+    result = start_command(project, *argv)
+    assert (result.returncode, result.stdout, result.stderr) == (code, b"", message)
 
 
 def test_what_a_command_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "plain").write_text("x")
     (tmp_path / "folder").mkdir()
-    for word, code, says in (
+    for word, code, message in (
         ("./missing", 127, "No such file or directory"),
         ("./folder", 126, "Is a directory"),
         ("folder", 127, "command not found"),
@@ -182,71 +184,71 @@ def test_what_a_command_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ):
         with pytest.raises(guard.NotStarted) as caught:
             guard.find_program(word, {"PATH": str(tmp_path)})
-        assert (caught.value.exit_code, str(caught.value)) == (code, f"{word}: {says}")
+        assert (caught.value.exit_code, str(caught.value)) == (code, f"{word}: {message}")
 
 
 def test_a_script_without_a_first_line_is_the_shells(project: Path) -> None:
     (project / "script").write_text('echo "$0 $1"; exit 7\n')
     (project / "script").chmod(0o755)
-    done = start(project, "./script", "a b")
-    assert (done.returncode, done.stdout) == (7, b"./script a b\n")
+    result = start_command(project, "./script", "a b")
+    assert (result.returncode, result.stdout) == (7, b"./script a b\n")
 
 
 def test_a_refusal_prints_the_report_each_time_and_starts_nothing(project: Path) -> None:
-    policy(project, REFUSES)
+    write_policy(project, REFUSES)
     for cached in (0, 1):
-        assert len(answers(project)) == cached
-        done = start(project, "touch", "started")
-        assert done.returncode == 1 and done.stdout == b""
-        assert b"ATN101" in done.stderr
-        assert done.stderr.endswith(b"attncheck: touch was not started: it would not run as it should\n")
+        assert len(list_answers(project)) == cached
+        result = start_command(project, "touch", "started")
+        assert result.returncode == 1 and result.stdout == b""
+        assert b"ATN101" in result.stderr
+        assert result.stderr.endswith(b"attncheck: touch was not started: it would not run as it should\n")
     assert not (project / "started").exists()
 
 
 def test_an_answer_is_taken_from_the_cache_while_nothing_changed(project: Path) -> None:
-    def asks_gate(*words: str, options: tuple[str, ...] = (), **more: Any) -> bool:
-        """Say whether a start asked the gate: it wrote an answer."""
-        before = {path: path.stat().st_mtime_ns for path in answers(project)}
-        assert start(project, *words, options=options, **more).returncode == 0
-        return before != {path: path.stat().st_mtime_ns for path in answers(project)}
+    def runs_gate(*argv: str, options: tuple[str, ...] = (), **settings: Any) -> bool:
+        """Return whether a start ran the gate: it wrote an answer."""
+        before = {path: path.stat().st_mtime_ns for path in list_answers(project)}
+        assert start_command(project, *argv, options=options, **settings).returncode == 0
+        return before != {path: path.stat().st_mtime_ns for path in list_answers(project)}
 
     (project / "train.sh").write_text("true # 1\n")
-    policy(project, PASSES + 'launch = ["train.sh"]\n')
-    words = ("sh", "train.sh")
-    assert asks_gate(*words)
-    assert not asks_gate(*words)
-    assert asks_gate("sh", "train.sh", "other")
+    write_policy(project, PASSES + 'launch = ["train.sh"]\n')
+    argv = ("sh", "train.sh")
+    assert runs_gate(*argv)
+    assert not runs_gate(*argv)
+    assert runs_gate("sh", "train.sh", "other")
     (project / "train.sh").write_text("true # 2\n")
-    assert asks_gate(*words)
-    assert asks_gate(*words, env={**os.environ, "NCCL_DEBUG": "INFO"})
-    assert not asks_gate(*words, env={**os.environ, "UNRELATED": "1", "LOCAL_RANK": "3"})
-    policy(project, PASSES + 'launch = ["train.sh"]\nfail-on = "warning"\n')
-    assert asks_gate(*words)
-    assert not asks_gate(*words, options=("--no-cache",))
+    assert runs_gate(*argv)
+    assert runs_gate(*argv, env={**os.environ, "NCCL_DEBUG": "INFO"})
+    assert not runs_gate(*argv, env={**os.environ, "UNRELATED": "1", "LOCAL_RANK": "3"})
+    write_policy(project, PASSES + 'launch = ["train.sh"]\nfail-on = "warning"\n')
+    assert runs_gate(*argv)
+    assert not runs_gate(*argv, options=("--no-cache",))
 
 
 def test_a_second_start_imports_nothing_heavy(project: Path) -> None:
-    start(project, "true")
-    done = start(project, "true", env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
-    names = {line.rpartition(b"|")[2].strip() for line in done.stderr.splitlines()}
+    start_command(project, "true")
+    result = start_command(project, "true", env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
+    names = {line.rpartition(b"|")[2].strip() for line in result.stderr.splitlines()}
     assert b"attncheck.gate.guard" in names
     assert not names & {b"torch", b"transformers", b"attncheck.gate.run", b"attncheck.doctor.engine", b"rich.console"}
 
 
 def test_damage_to_the_cache_costs_a_check_and_no_more(project: Path) -> None:
-    start(project, "true")
+    start_command(project, "true")
     folder = project.parent / "cache" / "attncheck"
     assert folder.stat().st_mode & 0o777 == 0o700
     for data in (b"\xff", b'{"code": "0", "written": 1}'):
         for path in folder.iterdir():
             path.write_bytes(data)
-        done = start(project, "true")
-        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    policy(project, REFUSES)
-    start(project, "true")
+        result = start_command(project, "true")
+        assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+    write_policy(project, REFUSES)
+    start_command(project, "true")
     for path in folder.glob("report-*"):
         path.write_bytes(b"{")
-    assert b"ATN101" in start(project, "true").stderr
+    assert b"ATN101" in start_command(project, "true").stderr
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b'{"code": "0", "written": 1}', b"[" * 100_000, b"null"])
@@ -256,46 +258,48 @@ def test_a_damaged_answer_is_as_if_it_were_not_there(tmp_path: Path, data: bytes
 
 
 def test_no_home_and_a_cache_that_cannot_be_written(project: Path) -> None:
-    bare = {"PATH": os.environ["PATH"]}
-    assert start(project, "true", env=bare).returncode == 0
+    minimal_environ = {"PATH": os.environ["PATH"]}
+    assert start_command(project, "true", env=minimal_environ).returncode == 0
     (project / "file").write_text("")
-    assert start(project, "true", env={**bare, "XDG_CACHE_HOME": str(project / "file")}).returncode == 0
+    assert (
+        start_command(project, "true", env={**minimal_environ, "XDG_CACHE_HOME": str(project / "file")}).returncode == 0
+    )
 
 
 def test_many_starts_at_once(project: Path) -> None:
     command = [*PROGRAM, "run", "--", "true"]
-    running_now = [subprocess.Popen(command, cwd=project, stderr=subprocess.PIPE) for _ in range(4)]
-    assert [process.communicate(timeout=60)[1] for process in running_now] == [b""] * 4
-    assert {process.returncode for process in running_now} == {0}
-    assert len(answers(project)) == 1
+    processes = [subprocess.Popen(command, cwd=project, stderr=subprocess.PIPE) for _ in range(4)]
+    assert [process.communicate(timeout=60)[1] for process in processes] == [b""] * 4
+    assert {process.returncode for process in processes} == {0}
+    assert len(list_answers(project)) == 1
 
 
 def test_torchrun_over_gloo_and_its_exit_codes(project: Path, marker: str) -> None:
     (project / "train.py").write_text(GLOO)
-    words = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "train.py", "--x", "a b"]
-    done = start(project, *words)
-    assert done.returncode == 0
-    assert sorted(done.stdout.splitlines()) == [f"rank {rank} sums 2 of ['--x', 'a b']".encode() for rank in (0, 1)]
-    words = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--no-python", "sh", "-c", "exit 7"]
-    assert start(project, *words).returncode == 1
-    assert all_gone(marker)
+    argv = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "train.py", "--x", "a b"]
+    result = start_command(project, *argv)
+    assert result.returncode == 0
+    assert sorted(result.stdout.splitlines()) == [f"rank {rank} sums 2 of ['--x', 'a b']".encode() for rank in (0, 1)]
+    argv = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--no-python", "sh", "-c", "exit 7"]
+    assert start_command(project, *argv).returncode == 1
+    assert all_processes_gone(marker)
 
 
 @pytest.mark.parametrize("text", [PASSES, REFUSES])
 def test_inside_torchrun_the_first_rank_checks_and_the_other_follows(project: Path, marker: str, text: str) -> None:
-    policy(project, text)
+    write_policy(project, text)
     rank = "import os; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)"
     inner = [*PROGRAM, "run", "--no-cache", "--", sys.executable, "-c", rank]
     command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--no-python", *inner]
-    done = subprocess.run(command, cwd=project, capture_output=True, timeout=60)
+    result = subprocess.run(command, cwd=project, capture_output=True, timeout=60)
     if text == PASSES:
-        assert done.returncode == 0
-        assert sorted(done.stdout.splitlines()) == [b"rank 0 of 2", b"rank 1 of 2"]
+        assert result.returncode == 0
+        assert sorted(result.stdout.splitlines()) == [b"rank 0 of 2", b"rank 1 of 2"]
     else:
-        assert (done.returncode, done.stdout) == (1, b"")
-        assert done.stderr.count(b"was not started") == 1
-        assert done.stderr.count(b"torch is not installed") == 1
-    assert all_gone(marker)
+        assert (result.returncode, result.stdout) == (1, b"")
+        assert result.stderr.count(b"was not started") == 1
+        assert result.stderr.count(b"torch is not installed") == 1
+    assert all_processes_gone(marker)
 
 
 TORCHRUN_RANK = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
@@ -305,8 +309,8 @@ SLURM_RANK = {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID":
 def test_the_place_of_a_rank_on_its_node() -> None:
     assert node_leader.node_rank({}, ("true",)) == node_leader.ALONE
     assert node_leader.node_rank({"RANK": "0", "WORLD_SIZE": "2"}, ("true",)) == node_leader.ALONE  # half a place
-    ours = node_leader.node_rank({**TORCHRUN_RANK, "LOCAL_WORLD_SIZE": "2"}, ("true",))
-    assert (ours.leads, ours.reports, ours.local_size) == (False, False, 2)
+    torchrun_node = node_leader.node_rank({**TORCHRUN_RANK, "LOCAL_WORLD_SIZE": "2"}, ("true",))
+    assert (torchrun_node.leads, torchrun_node.reports, torchrun_node.local_size) == (False, False, 2)
     node = node_leader.node_rank(SLURM_RANK, ("true",))
     assert (node.leads, node.reports) == (True, False)
     first = node_leader.node_rank({**TORCHRUN_RANK, "RANK": "2", "LOCAL_RANK": "0"}, ("true",))
@@ -317,10 +321,10 @@ def test_the_place_of_a_rank_on_its_node() -> None:
 
 
 def test_a_ring_is_no_larger_than_the_node() -> None:
-    config = Config(ring_size=16)
-    assert guard.fit_node(config, node_leader.ALONE).ring_size == 16
-    assert guard.fit_node(config, replace(node_leader.ALONE, local_size=8)).ring_size == 8
-    assert guard.fit_node(config, replace(node_leader.ALONE, local_size=1)).ring_size == 0
+    policy = Policy(ring_size=16)
+    assert guard.fit_node(policy, node_leader.ALONE).ring_size == 16
+    assert guard.fit_node(policy, replace(node_leader.ALONE, local_size=8)).ring_size == 8
+    assert guard.fit_node(policy, replace(node_leader.ALONE, local_size=1)).ring_size == 0
 
 
 def test_rank_variables_are_hidden_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,13 +337,13 @@ def test_rank_variables_are_hidden_and_come_back(monkeypatch: pytest.MonkeyPatch
     assert dict(os.environ) == before
 
 
-FIRST = node_leader.NodeRank(True, True, "launch")
-SECOND = node_leader.NodeRank(False, False, "launch")
+LEADER = node_leader.NodeRank(True, True, "launch")
+FOLLOWER = node_leader.NodeRank(False, False, "launch")
 
 
-def in_a_thread(folder: Path, code: int | None) -> threading.Thread:
+def lead_in_thread(folder: Path, code: int | None) -> threading.Thread:
     def lead() -> None:
-        with node_leader.lead_node(folder, FIRST) as publish:
+        with node_leader.lead_node(folder, LEADER) as publish:
             time.sleep(0.3)
             if code is not None:
                 publish(code)
@@ -351,28 +355,28 @@ def in_a_thread(folder: Path, code: int | None) -> threading.Thread:
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_rank_hears_the_answer_of_the_first_whoever_begins(tmp_path: Path, code: int) -> None:
-    thread = in_a_thread(tmp_path, code)
-    assert node_leader.follow_leader(tmp_path, SECOND, 10.0) == code
+    thread = lead_in_thread(tmp_path, code)
+    assert node_leader.follow_leader(tmp_path, FOLLOWER, 10.0) == code
     thread.join()
-    assert node_leader.follow_leader(tmp_path, SECOND, 10.0) == code  # one that comes late
+    assert node_leader.follow_leader(tmp_path, FOLLOWER, 10.0) == code  # one that comes late
 
 
 def test_a_first_rank_that_ends_without_an_answer(tmp_path: Path) -> None:
-    thread = in_a_thread(tmp_path, None)
+    thread = lead_in_thread(tmp_path, None)
     time.sleep(0.1)
     with pytest.raises(Unanswered, match="ended without an answer"):
-        node_leader.follow_leader(tmp_path, SECOND, 10.0)
+        node_leader.follow_leader(tmp_path, FOLLOWER, 10.0)
     thread.join()
 
 
 def test_a_first_rank_that_never_answers_or_never_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    thread = in_a_thread(tmp_path, 0)
+    thread = lead_in_thread(tmp_path, 0)
     time.sleep(0.1)
     with pytest.raises(Unanswered, match=r"gave no answer within 0\.1 s"):
-        node_leader.follow_leader(tmp_path, SECOND, 0.1)
+        node_leader.follow_leader(tmp_path, FOLLOWER, 0.1)
     thread.join()
     monkeypatch.setattr(node_leader, "START_SECONDS", 0.2)
-    assert node_leader.follow_leader(tmp_path, replace(SECOND, launch_id="other"), 10.0) is None
+    assert node_leader.follow_leader(tmp_path, replace(FOLLOWER, launch_id="other"), 10.0) is None
 
 
 def test_answers_are_bounded_age_and_are_dropped_for_other_inputs(tmp_path: Path) -> None:
@@ -408,38 +412,42 @@ def test_an_answer_holds_while_what_it_read_is_the_same(tmp_path: Path) -> None:
 
 
 def test_what_an_answer_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot, default = snapshots.load_snapshot("h200"), Config()
+    snapshot, default = snapshots.load_snapshot("h200"), Policy()
     monkeypatch.chdir(tmp_path)
 
     def key(
-        now: Snapshot = snapshot, config: Config = default, argv: str = "true", date: str = "2026-11-21", **environ: str
+        collected: Snapshot = snapshot,
+        policy: Policy = default,
+        argv: str = "true",
+        date: str = "2026-11-21",
+        **environ: str,
     ) -> str:
-        seen = replace(now, environ={**now.environ, **environ})
-        monkeypatch.setattr(cache_key, "take", lambda *words: seen)
-        return cache_key.answer_key(config, ExecutionTarget("python"), (argv,), date)
+        changed = replace(collected, environ={**collected.environ, **environ})
+        monkeypatch.setattr(cache_key, "collect_snapshot", lambda *arguments: changed)
+        return cache_key.answer_key(policy, ExecutionTarget("python"), (argv,), date)
 
     first = key()
     assert key() == first
     assert key(date="2026-11-22") == first
     assert key(RANK="1", MASTER_PORT="1", SLURM_PROCID="2") == first
-    busier = replace(snapshot.host, memory_available_bytes=Known(1))
-    assert key(replace(snapshot, host=busier, taken="2030-01-01")) == first
-    ignoring = Config(allowances=(Allowance("ATN140", "known", "2026-11-21"),))
+    busier_host = replace(snapshot.host, memory_available_bytes=Known(1))
+    assert key(replace(snapshot, host=busier_host, taken="2030-01-01")) == first
+    ignoring = Policy(allowances=(Allowance("ATN140", "known", "2026-11-21"),))
     (tmp_path / "baseline.json").write_text("{}")
-    others = [
+    other_keys = [
         key(CUDA_VISIBLE_DEVICES="1"),
-        key(config=Config(plan={"packing": "padding"})),
+        key(policy=Policy(plan={"packing": "padding"})),
         key(argv="false"),
         key(snapshots.without_packages(snapshot, "flash-attn")),
-        key(config=ignoring),
-        key(config=ignoring, date="2026-11-22"),
-        key(config=Config(baseline="baseline.json")),
+        key(policy=ignoring),
+        key(policy=ignoring, date="2026-11-22"),
+        key(policy=Policy(baseline="baseline.json")),
     ]
     (tmp_path / "baseline.json").write_text("[]")
-    others.append(key(config=Config(baseline="baseline.json")))
+    other_keys.append(key(policy=Policy(baseline="baseline.json")))
     monkeypatch.setattr(cache_key, "_machine", lambda: ["another"])
-    others.append(key())
-    assert len({first, *others}) == len(others) + 1
+    other_keys.append(key())
+    assert len({first, *other_keys}) == len(other_keys) + 1
 
 
 def test_a_cache_of_another_user_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,87 +14,113 @@ from attncheck.core.results.parity import ParitySection
 from attncheck.core.results.verdicts import HUGE, Answer, Verdict
 from attncheck.doctor.engine import make_finding_by_code
 from attncheck.gate import apply, init
-from attncheck.gate.policy import Config, load, parse, read_text
+from attncheck.gate.policy import Policy, load_policy, parse_policy, parse_toml
 from tests.snapshots import h200x2, laptop
 
-SHARED = Allowance("ATN211", "shared on Fridays", "2026-12-31")
+SHARED_GPUS = Allowance("ATN211", "shared on Fridays", "2026-12-31")
 
 
-def finding(code: str, subject: str = "it") -> Finding:
+def make_finding(code: str, subject: str = "it") -> Finding:
     return make_finding_by_code(
         code, Problem("message", ("seen",), (Fix("fix", "setting", "x", sets={"a": "b"}),), subject)
     )
 
 
-def report(*findings: Finding, verdicts: tuple[Verdict, ...] = ()) -> Report:
+def make_report(*findings: Finding, verdicts: tuple[Verdict, ...] = ()) -> Report:
     return Report("parity", laptop(), findings, sections={"parity": ParitySection(verdicts=verdicts)})
 
 
 def test_an_ignore_lets_pass_with_its_reason_until_its_last_day() -> None:
-    found = apply.applied(report(finding("ATN211"), finding("ATN101")), Config(allowances=(SHARED,)), "2026-12-31")
-    assert [one.code for one in found.findings] == ["ATN101"]
-    assert [one.code for one in found.allowed] == ["ATN211"]
-    assert found.allowances == (SHARED,)
+    applied = apply.apply_policy(
+        make_report(make_finding("ATN211"), make_finding("ATN101")), Policy(allowances=(SHARED_GPUS,)), "2026-12-31"
+    )
+    assert [finding.code for finding in applied.findings] == ["ATN101"]
+    assert [finding.code for finding in applied.allowed] == ["ATN211"]
+    assert applied.allowances == (SHARED_GPUS,)
 
 
 def test_an_expired_ignore_lets_nothing_pass_and_is_found_itself() -> None:
-    found = apply.applied(report(finding("ATN211")), Config(allowances=(SHARED,)), "2027-01-01")
-    assert [one.code for one in found.findings] == ["ATN211", "ATN904"]
-    assert found.findings[1].message == "the ignore of ATN211 ended on 2026-12-31"
-    assert "shared on Fridays" in found.findings[1].evidence[0]
-    assert found.allowed == () and found.allowances == ()
+    applied = apply.apply_policy(make_report(make_finding("ATN211")), Policy(allowances=(SHARED_GPUS,)), "2027-01-01")
+    assert [finding.code for finding in applied.findings] == ["ATN211", "ATN904"]
+    assert applied.findings[1].message == "the ignore of ATN211 ended on 2026-12-31"
+    assert "shared on Fridays" in applied.findings[1].evidence[0]
+    assert applied.allowed == () and applied.allowances == ()
 
 
 def test_no_ignore_covers_an_expired_one_but_the_command_line_may() -> None:
-    both = (SHARED, Allowance("ATN9", "quiet", "2030-01-01"))
-    assert [f.code for f in apply.applied(report(), Config(allowances=both), "2027-01-01").findings] == ["ATN904"]
-    asked = Config(allowances=both, ignore=("ATN904",))
-    assert apply.applied(report(), asked, "2027-01-01").findings == ()
+    allowances = (SHARED_GPUS, Allowance("ATN9", "quiet", "2030-01-01"))
+    assert [
+        f.code for f in apply.apply_policy(make_report(), Policy(allowances=allowances), "2027-01-01").findings
+    ] == ["ATN904"]
+    policy = Policy(allowances=allowances, ignore=("ATN904",))
+    assert apply.apply_policy(make_report(), policy, "2027-01-01").findings == ()
 
 
 def test_a_prefix_covers_its_rules_and_one_that_lets_nothing_pass_is_not_listed() -> None:
-    wide, idle = Allowance("ATN2", "x", "2027-01-01"), Allowance("ATN3", "y", "2027-01-01")
-    found = apply.applied(report(finding("ATN211"), finding("ATN201")), Config(allowances=(wide, idle)), "2026-11-21")
-    assert found.findings == () and len(found.allowed) == 2
-    assert found.allowances == (wide,)
+    wide_allowance, unused_allowance = Allowance("ATN2", "x", "2027-01-01"), Allowance("ATN3", "y", "2027-01-01")
+    applied = apply.apply_policy(
+        make_report(make_finding("ATN211"), make_finding("ATN201")),
+        Policy(allowances=(wide_allowance, unused_allowance)),
+        "2026-11-21",
+    )
+    assert applied.findings == () and len(applied.allowed) == 2
+    assert applied.allowances == (wide_allowance,)
 
 
 def test_select_and_ignore_of_the_command_line() -> None:
-    given = report(finding("ATN101"), finding("ATN211"))
-    assert [f.code for f in apply.applied(given, Config(select=("ATN2",)), "2026-11-21").findings] == ["ATN211"]
-    assert [f.code for f in apply.applied(given, Config(ignore=("ATN2",)), "2026-11-21").findings] == ["ATN101"]
+    full_report = make_report(make_finding("ATN101"), make_finding("ATN211"))
+    assert [f.code for f in apply.apply_policy(full_report, Policy(select=("ATN2",)), "2026-11-21").findings] == [
+        "ATN211"
+    ]
+    assert [f.code for f in apply.apply_policy(full_report, Policy(ignore=("ATN2",)), "2026-11-21").findings] == [
+        "ATN101"
+    ]
 
 
 def test_the_same_finding_twice_is_one_and_the_graver_stays() -> None:
-    mild = replace(finding("ATN101"), severity="warning")
-    assert gravest_first((mild, finding("ATN101"), finding("ATN211"))) == (finding("ATN101"), finding("ATN211"))
+    milder = replace(make_finding("ATN101"), severity="warning")
+    assert gravest_first((milder, make_finding("ATN101"), make_finding("ATN211"))) == (
+        make_finding("ATN101"),
+        make_finding("ATN211"),
+    )
 
 
 def test_an_ignore_of_no_rule_is_an_error_that_names_the_file() -> None:
     with pytest.raises(BadUsage, match=r"attncheck\.toml: ignore: no rule's code starts with 'XYZ'"):
-        apply.check(Config(allowances=(Allowance("XYZ", "x", "2027-01-01"),), file="attncheck.toml"))
-    apply.check(Config(allowances=(SHARED,)))
+        apply.check_policy_codes(Policy(allowances=(Allowance("XYZ", "x", "2027-01-01"),), file="attncheck.toml"))
+    apply.check_policy_codes(Policy(allowances=(SHARED_GPUS,)))
 
 
-def verdict(backend: str, answer: Answer, excess: float) -> Verdict:
-    return Verdict("parity", backend, f"case-{excess}", "dense", answer, "because", excess)
+def make_verdict(backend: str, answer: Answer, budget_ratio: float) -> Verdict:
+    return Verdict("parity", backend, f"case-{budget_ratio}", "dense", answer, "because", budget_ratio)
 
 
 def test_max_error_finds_what_passes_beyond_it() -> None:
-    verdicts = (verdict("eager", "pass", 0.3), verdict("sdpa", "pass", 0.7), verdict("sdpa", "pass", 0.9))
-    found = apply.applied(report(verdicts=verdicts), Config(max_error=0.6), "2026-11-21").findings
-    assert [(one.code, one.subject) for one in found] == [("ATN606", "sdpa")]
-    assert found[0].message == "sdpa errs by 0.9 of its budget, the policy's max-error is 0.6"
-    assert [line.split(":")[0] for line in found[0].evidence] == ["case-0.9", "case-0.7"]
+    verdicts = (
+        make_verdict("eager", "pass", 0.3),
+        make_verdict("sdpa", "pass", 0.7),
+        make_verdict("sdpa", "pass", 0.9),
+    )
+    applied = apply.apply_policy(make_report(verdicts=verdicts), Policy(max_error=0.6), "2026-11-21").findings
+    assert [(finding.code, finding.subject) for finding in applied] == [("ATN606", "sdpa")]
+    assert applied[0].message == "sdpa errs by 0.9 of its budget, the policy's max-error is 0.6"
+    assert [line.split(":")[0] for line in applied[0].evidence] == ["case-0.9", "case-0.7"]
 
 
 def test_max_error_is_silent_without_it_and_about_what_fails_anyway() -> None:
-    failing = (verdict("sdpa", "fail", HUGE), verdict("flex", "warn", 2.0), verdict("eager", "pass", 0.5))
-    assert apply.applied(report(verdicts=failing), Config(max_error=0.5), "2026-11-21").findings == ()
-    assert apply.applied(report(verdicts=(verdict("sdpa", "pass", 1.0),)), Config(), "2026-11-21").findings == ()
+    failing = (
+        make_verdict("sdpa", "fail", HUGE),
+        make_verdict("flex", "warn", 2.0),
+        make_verdict("eager", "pass", 0.5),
+    )
+    assert apply.apply_policy(make_report(verdicts=failing), Policy(max_error=0.5), "2026-11-21").findings == ()
+    assert (
+        apply.apply_policy(make_report(verdicts=(make_verdict("sdpa", "pass", 1.0),)), Policy(), "2026-11-21").findings
+        == ()
+    )
 
 
-def project(folder: Path) -> None:
+def write_project(folder: Path) -> None:
     (folder / "run.sh").write_text("torchrun train.py --model_name_or_path org/model \\\n --x 1\n")
     (folder / "tidy.sh").write_text("# torchrun was here\nrm -rf out\n")
     (folder / "conf").mkdir()
@@ -106,41 +132,41 @@ def project(folder: Path) -> None:
 
 
 def test_init_writes_what_our_own_reader_takes(tmp_path: Path) -> None:
-    project(tmp_path)
-    found = init.look(tmp_path, h200x2())
-    assert found.launch == ('quo"te\n.sh', "run.sh", "conf/sft.yaml")
-    assert found.models == ("org/model", "./mine")
-    document = init.text(found)
-    init.write(tmp_path, document)
-    asked = load(tmp_path)
-    assert asked.checks[:3] == ("doctor", "lint", "parity")
-    assert (asked.launch, asked.models, asked.device) == (found.launch, found.models, "cuda")
+    write_project(tmp_path)
+    project = init.inspect_project(tmp_path, h200x2())
+    assert project.launch == ('quo"te\n.sh', "run.sh", "conf/sft.yaml")
+    assert project.models == ("org/model", "./mine")
+    document = init.render_policy(project)
+    init.write_policy(tmp_path, document)
+    policy = load_policy(tmp_path)
+    assert policy.checks[:3] == ("doctor", "lint", "parity")
+    assert (policy.launch, policy.models, policy.device) == (project.launch, project.models, "cuda")
     assert "2 × NVIDIA H200" in document
 
 
 def test_every_line_that_init_leaves_out_can_be_put_in(tmp_path: Path) -> None:
-    document = init.text(init.look(tmp_path, laptop()))
-    asked = parse(read_text(document, "attncheck.toml"), "attncheck.toml")
-    assert asked == Config(checks=("doctor", "parity"), budget=600.0)
-    ready = "".join(
+    document = init.render_policy(init.inspect_project(tmp_path, laptop()))
+    policy = parse_policy(parse_toml(document, "attncheck.toml"), "attncheck.toml")
+    assert policy == Policy(checks=("doctor", "parity"), budget=600.0)
+    uncommented = "".join(
         line.removeprefix("# ").removeprefix("#") + "\n"
         if line.startswith(("# [", "#   {", "# ]")) or " = " in line
         else line + "\n"
         for line in document.splitlines()
     )
-    every = parse(read_text(ready, "attncheck.toml"), "attncheck.toml")
-    assert every.ring_size == 2 and every.max_error == 0.8 and every.allowances[0].code == "ATN211"
-    assert every.target == "h100x8" and every.plan["packing"] == "position_ids"
-    apply.check(every)
+    full_policy = parse_policy(parse_toml(uncommented, "attncheck.toml"), "attncheck.toml")
+    assert full_policy.ring_size == 2 and full_policy.max_error == 0.8 and full_policy.allowances[0].code == "ATN211"
+    assert full_policy.target == "h100x8" and full_policy.plan["packing"] == "position_ids"
+    apply.check_policy_codes(full_policy)
 
 
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
     (tmp_path / "attncheck.toml").write_text("# mine\n")
     with pytest.raises(BadUsage, match=r"attncheck\.toml is there already"):
-        init.write(tmp_path, "x")
+        init.write_policy(tmp_path, "x")
     assert (tmp_path / "attncheck.toml").read_text() == "# mine\n"
     (tmp_path / "attncheck.toml").unlink()
     (tmp_path / "pyproject.toml").write_text("[tool.attncheck]\nsuite = 'quick'\n")
     with pytest.raises(BadUsage, match=r"has a table \[tool.attncheck\] already"):
-        init.write(tmp_path, "x")
+        init.write_policy(tmp_path, "x")
     assert not (tmp_path / "attncheck.toml").exists()

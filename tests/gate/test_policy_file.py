@@ -9,9 +9,9 @@ import pytest
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.findings import Allowance
-from attncheck.gate.policy import Config, load, over
+from attncheck.gate.policy import Policy, load_policy, override_policy
 
-WHOLE = """
+FULL_POLICY = """
 profile = "ring"
 checks = ["bench", "doctor", "lint"]
 models = ["meta-llama/Llama-3.1-8B", "models/small"]
@@ -37,13 +37,13 @@ attn-implementation = "sdpa"
 
 
 def test_nothing_configured(tmp_path: Path) -> None:
-    assert load(tmp_path) == Config()
+    assert load_policy(tmp_path) == Policy()
 
 
 def test_every_key(tmp_path: Path) -> None:
-    (tmp_path / "attncheck.toml").write_text(WHOLE)
-    found = load(tmp_path)
-    assert found == Config(
+    (tmp_path / "attncheck.toml").write_text(FULL_POLICY)
+    policy = load_policy(tmp_path)
+    assert policy == Policy(
         profile="ring",
         checks=("doctor", "lint", "bench"),
         models=("meta-llama/Llama-3.1-8B", "models/small"),
@@ -61,28 +61,28 @@ def test_every_key(tmp_path: Path) -> None:
         max_error=1.0,
         plan={"attn_implementation": "sdpa"},
     )
-    assert found.file == "attncheck.toml"
+    assert policy.file == "attncheck.toml"
 
 
 def test_pyproject_of_a_parent_folder_and_its_paths(tmp_path: Path) -> None:
     text = '[tool.attncheck]\nprofile = "ring"\nlaunch = ["run.sh"]\nbaseline = "b.json"\nmodels = ["m", "org/name"]\n'
     (tmp_path / "pyproject.toml").write_text(text)
     (tmp_path / "m").mkdir()
-    below = tmp_path / "a" / "b"
-    below.mkdir(parents=True)
-    found = load(below)
-    assert (found.profile, found.launch, found.baseline) == ("ring", ("../../run.sh",), "../../b.json")
-    assert found.models == ("../../m", "org/name")
+    start_folder = tmp_path / "a" / "b"
+    start_folder.mkdir(parents=True)
+    policy = load_policy(start_folder)
+    assert (policy.profile, policy.launch, policy.baseline) == ("ring", ("../../run.sh",), "../../b.json")
+    assert policy.models == ("../../m", "org/name")
 
 
 def test_own_file_wins_over_pyproject(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.attncheck]\nprofile = "ring"\n')
     (tmp_path / "attncheck.toml").write_text('fail-on = "warning"\n')
-    assert load(tmp_path) == Config(fail_on="warning")
+    assert load_policy(tmp_path) == Policy(fail_on="warning")
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("profil = 'ring'", "unknown key 'profil'; did you mean 'profile'?"),
         ("ring_size = 2", "unknown key 'ring_size'; did you mean 'ring-size'?"),
@@ -125,11 +125,11 @@ def test_own_file_wins_over_pyproject(tmp_path: Path) -> None:
         ("ignore = [{code = 'ATN1', reason = 'x', untill = '2027-01-01'}]", "key 'untill'; did you mean 'until'?"),
     ],
 )
-def test_a_mistake_is_named(tmp_path: Path, text: str, says: str) -> None:
+def test_a_mistake_is_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "attncheck.toml").write_text(text)
     with pytest.raises(BadUsage) as caught:
-        load(tmp_path)
-    assert says in str(caught.value)
+        load_policy(tmp_path)
+    assert message in str(caught.value)
     assert "attncheck.toml" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -137,23 +137,23 @@ def test_a_mistake_is_named(tmp_path: Path, text: str, says: str) -> None:
 def test_a_bare_code_is_told_how_to_be_written(tmp_path: Path) -> None:
     (tmp_path / "attncheck.toml").write_text('ignore = ["ATN140"]')
     with pytest.raises(BadUsage, match="lacks a reason and a date") as caught:
-        load(tmp_path)
+        load_policy(tmp_path)
     example = re.search(r"write (\{.*\})$", str(caught.value))
     assert example
     (tmp_path / "attncheck.toml").write_text(f"ignore = [{example[1]}]")
-    assert load(tmp_path).allowances[0].code == "ATN140"
+    assert load_policy(tmp_path).allowances[0].code == "ATN140"
 
 
 def test_deep_nesting_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "attncheck.toml").write_text("select = " + "[" * 100_000)
     with pytest.raises(BadUsage, match=r"cannot read attncheck\.toml"):
-        load(tmp_path)
+        load_policy(tmp_path)
 
 
 def test_options_win_and_their_mistakes_are_named() -> None:
-    base = Config(suite="standard", max_error=0.5, models=("a",))
-    found = over(base, {"suite": None, "models": [], "max-error": 0.8, "checks": ["lint"], "ring-size": 2})
-    assert (found.suite, found.models, found.max_error, found.ring_size) == ("standard", ("a",), 0.8, 2)
-    assert found.checks == ("lint",)
+    base = Policy(suite="standard", max_error=0.5, models=("a",))
+    policy = override_policy(base, {"suite": None, "models": [], "max-error": 0.8, "checks": ["lint"], "ring-size": 2})
+    assert (policy.suite, policy.models, policy.max_error, policy.ring_size) == ("standard", ("a",), 0.8, 2)
+    assert policy.checks == ("lint",)
     with pytest.raises(BadUsage, match="--checks: 'linn' is no check; did you mean 'lint'"):
-        over(base, {"checks": ["linn"]})
+        override_policy(base, {"checks": ["linn"]})

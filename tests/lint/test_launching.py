@@ -13,10 +13,10 @@ import pytest
 from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Absent, Known, Unreadable
 from attncheck.core.launch import NOWHERE, Launch, Source, Word
-from attncheck.lint import launches as launching
 from attncheck.lint.arguments import find_positionals, parse_options, parse_overrides
 from attncheck.lint.launchers import torchrun
 from attncheck.lint.launchers.options import EVERY_GPU
+from attncheck.lint.launches import find_launches, read_source, source_from_argv
 
 ACCELERATE = "num_machines: 2\nnum_processes: 16\nmixed_precision: bf16\n"
 FILES = {
@@ -33,7 +33,7 @@ def read_file(path: str) -> Source | None:
 
 
 def parse_script(text: str) -> list[Launch]:
-    return launching.find_launches(Source("run.sh", text, "shell"), read_file)
+    return find_launches(Source("run.sh", text, "shell"), read_file)
 
 
 def parse_single(text: str) -> Launch:
@@ -160,7 +160,7 @@ def test_a_configuration_file_that_does_not_parse_is_bad_usage() -> None:
 
 def test_a_file_is_a_launch_of_its_own() -> None:
     source = Source("c.yaml", "a: 1\n", "yaml")
-    (launch,) = launching.find_launches(source, read_file)
+    (launch,) = find_launches(source, read_file)
     assert launch.file is source and [entry.name for entry in launch.entries] == ["a"] and not launch.words
 
 
@@ -210,7 +210,7 @@ def test_the_spans_of_options() -> None:
 
 def test_an_option_and_a_value_from_different_places_have_no_span_together() -> None:
     source = Source("x.sh", 'A=(1 2)\nt --one "${A[@]}" --two 2\n', "shell")
-    (launch,) = launching.find_launches(source, read_file)
+    (launch,) = find_launches(source, read_file)
     first, second = parse_options(launch.words[1:], nargs, source)
     assert first.span == NOWHERE and source.text[slice(*first.value_span)] == "1"
     assert source.text[slice(*second.span)] == "--two 2"
@@ -252,16 +252,16 @@ def write_file(folder: Path, name: str, data: bytes) -> str:
     ],
 )  # fmt: skip
 def test_the_kind_of_a_file(tmp_path: Path, name: str, text: str, kind: str) -> None:
-    assert launching.read_source(write_file(tmp_path, name, text.encode())).kind == kind
+    assert read_source(write_file(tmp_path, name, text.encode())).kind == kind
 
 
 def test_newlines_and_byte_order_marks_do_not_matter(tmp_path: Path) -> None:
-    assert launching.read_source(write_file(tmp_path, "a.sh", b"\xef\xbb\xbfa \\\r\n b\r\n")).text == "a \\\n b\n"
+    assert read_source(write_file(tmp_path, "a.sh", b"\xef\xbb\xbfa \\\r\n b\r\n")).text == "a \\\n b\n"
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"python t.py")))
-    assert launching.read_source("-") == Source("-", "python t.py", "shell")
+    assert read_source("-") == Source("-", "python t.py", "shell")
 
 
 def test_what_is_no_text_is_one_line(tmp_path: Path) -> None:
@@ -274,14 +274,14 @@ def test_what_is_no_text_is_one_line(tmp_path: Path) -> None:
     ]
     for path in paths:
         with pytest.raises(BadUsage) as raised:
-            launching.read_source(path)
+            read_source(path)
         assert "\n" not in str(raised.value)
 
 
 def test_words_are_quoted_so_that_nothing_is_expanded() -> None:
     argv = ["torchrun", "t.py", "--x", "$HOME 'a' \"b\"", "*", ""]
-    source = launching.source_from_argv(argv)
-    (launch,) = launching.find_launches(source, read_file)
+    source = source_from_argv(argv)
+    (launch,) = find_launches(source, read_file)
     assert [word.text for word in launch.whole] == argv == shlex.split(source.text)
     assert all(word.known for word in launch.whole)
     assert str(launch.words[0].location) == "command line"

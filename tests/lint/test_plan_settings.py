@@ -22,7 +22,7 @@ from attncheck.core.errors import BadUsage
 from attncheck.core.plan import CROSS_ENTROPIES, PACKINGS, PRECISIONS, SCHEMES, SIDES, Plan
 from attncheck.lint import frameworks
 from attncheck.lint.frameworks.transformers import plan as plain
-from attncheck.lint.plan_settings import settings
+from attncheck.lint.plan_settings import format_plan_settings
 
 NAMES = [framework.name for framework in frameworks.load()]
 GOLDEN = Path(__file__).parents[1] / "data" / "plan_settings"
@@ -38,9 +38,9 @@ OLD = {"openrlhf": "0.8.9.post1", "verl": "0.5.0", "trl": "0.19.1", "axolotl": "
 
 @pytest.mark.parametrize("name", PLANS)
 def test_the_texts_are_as_they_were_read(name: str) -> None:
-    parts = [f"=== {framework}\n{settings(PLANS[name], framework)}\n" for framework in NAMES]
+    parts = [f"=== {framework}\n{format_plan_settings(PLANS[name], framework)}\n" for framework in NAMES]
     parts += [
-        f"=== {framework} {version}\n{settings(PLANS[name], framework, version)}\n"
+        f"=== {framework} {version}\n{format_plan_settings(PLANS[name], framework, version)}\n"
         for framework, version in OLD.items()
     ]
     path = GOLDEN / f"{name}.txt"
@@ -52,12 +52,12 @@ def test_the_texts_are_as_they_were_read(name: str) -> None:
 
 def test_a_framework_that_is_not_known_is_said_so() -> None:
     with pytest.raises(BadUsage, match=r"settings are known for axolotl, .*, transformers; not for megatron"):
-        settings(Plan(), "megatron")
+        format_plan_settings(Plan(), "megatron")
 
 
 def test_an_unknown_version_is_the_newest() -> None:
     for framework in NAMES:
-        assert settings(PLANS["ring"], framework, "main") == settings(PLANS["ring"], framework)
+        assert format_plan_settings(PLANS["ring"], framework, "main") == format_plan_settings(PLANS["ring"], framework)
 
 
 def make_plans() -> list[Plan]:
@@ -98,7 +98,7 @@ def test_every_plan_has_lines_of_the_right_form(framework: str) -> None:
     form = re.compile(forms.get(framework, r"[a-z0-9_]+: ?[\w./-]*|  - [\w.]+") + r"|#.*|export .*")
     for plan in make_plans():
         for version in ("", OLD.get(framework, "")):
-            text = settings(plan, framework, version)
+            text = format_plan_settings(plan, framework, version)
             assert all(len(line) <= 120 for line in text.splitlines()), text
             if framework == "transformers":
                 ast.parse(text)
@@ -128,13 +128,13 @@ def test_what_is_asked_is_said_in_a_flag_or_a_remark() -> None:
     }
     ignored = []
     for framework in NAMES:
-        bare = settings(Plan(), framework)
+        bare = format_plan_settings(Plan(), framework)
         ignored += [
             (framework, name)
             for name, value in requested.items()
-            if settings(replace(Plan(), **{name: value}), framework) == bare
+            if format_plan_settings(replace(Plan(), **{name: value}), framework) == bare
         ]
-        by_side = [settings(Plan(packing="padding", padding_side=side), framework) for side in SIDES]
+        by_side = [format_plan_settings(Plan(packing="padding", padding_side=side), framework) for side in SIDES]
         if by_side[0] == by_side[1] and "the padding side is no setting" not in by_side[0]:
             ignored.append((framework, "padding_side"))
     assert ignored == []
@@ -146,12 +146,14 @@ def test_what_is_asked_is_said_in_a_flag_or_a_remark() -> None:
 
 def test_old_openrlhf_has_flat_names() -> None:
     plan = PLANS["ring"]
-    assert "--ds.ring_attn_head_stride 2" in settings(plan, "openrlhf", "0.10.2").splitlines()
-    assert "--ring_head_stride 2" in settings(plan, "openrlhf", "0.10.1.post2").splitlines()
-    assert "--flash_attn" in settings(plan, "openrlhf", "0.8.9.post1").splitlines()
-    assert "--bf16" in settings(plan, "openrlhf", "0.9.1").splitlines()
-    assert "is_flash_attn_greater_or_equal_2_10" in settings(plan, "openrlhf", "0.10.1.post2")
-    assert "is_flash_attn_greater_or_equal_2_10" not in settings(plan, "openrlhf", "0.10.2"), "it has the repair itself"
+    assert "--ds.ring_attn_head_stride 2" in format_plan_settings(plan, "openrlhf", "0.10.2").splitlines()
+    assert "--ring_head_stride 2" in format_plan_settings(plan, "openrlhf", "0.10.1.post2").splitlines()
+    assert "--flash_attn" in format_plan_settings(plan, "openrlhf", "0.8.9.post1").splitlines()
+    assert "--bf16" in format_plan_settings(plan, "openrlhf", "0.9.1").splitlines()
+    assert "is_flash_attn_greater_or_equal_2_10" in format_plan_settings(plan, "openrlhf", "0.10.1.post2")
+    assert "is_flash_attn_greater_or_equal_2_10" not in format_plan_settings(plan, "openrlhf", "0.10.2"), (
+        "it has the repair itself"
+    )
 
 
 class StubArguments:
@@ -197,7 +199,7 @@ def run_settings(plan: Plan, tiny_model: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(transformers, "TrainingArguments", StubArguments)
     for name, _ in (*plan.environ, ("FLASH_ATTENTION_DETERMINISTIC", ""), ("CUBLAS_WORKSPACE_CONFIG", "")):
         monkeypatch.setenv(name, "")
-    text = settings(plan, "transformers").replace(json.dumps(plain.MODEL), json.dumps(tiny_model))
+    text = format_plan_settings(plan, "transformers").replace(json.dumps(plain.MODEL), json.dumps(tiny_model))
     assert tiny_model in text
     namespace: dict[str, Any] = {}
     try:
@@ -289,7 +291,7 @@ def test_the_ring_takes_these_words() -> None:
 def test_names_are_those_of_installed_transformers() -> None:
     transformers = pytest.importorskip("transformers")
     for plan in make_plans()[::7]:
-        for node in ast.walk(ast.parse(settings(plan, "transformers"))):
+        for node in ast.walk(ast.parse(format_plan_settings(plan, "transformers"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("transformers"):
                 module = importlib.import_module(str(node.module))
                 assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)

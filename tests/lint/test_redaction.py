@@ -19,12 +19,12 @@ deepspeed --num_gpus 1 --module openrlhf.cli.train_sft --ds.packing_samples {mor
 
 @pytest.mark.parametrize("more", ["--logger.wandb.key k3k3k3k3", "--logger.wandb.key=k3k3k3k3"])
 def test_secrets_stay_out_of_the_document(attncheck: Run, more: str) -> None:
-    done = attncheck("lint", "-", "--target", "h100", "--format", "json", input=SCRIPT.format(more=more))
-    report = json.loads(done.stdout)
+    result = attncheck("lint", "-", "--target", "h100", "--format", "json", input=SCRIPT.format(more=more))
+    report = json.loads(result.stdout)
     job = report["lint"]["launches"][0]["job"]
     assert dict(job["plan"]["environ"]) == {"FLASH_ATTENTION_DETERMINISTIC": "1"}
     assert {s["name"]: s["value"] for s in job["settings"]}["--logger.wandb.key"] == HIDDEN
     for secret in ("k1k1k1k1", "hf_k2k2k2"):
-        assert secret not in done.stdout
-    said = report["lint"]["launches"][0]
-    assert "k3k3k3k3" not in json.dumps({**report, "lint": [{**said, "diff": "", "command": "", "edits": []}]})
+        assert secret not in result.stdout
+    launch = report["lint"]["launches"][0]
+    assert "k3k3k3k3" not in json.dumps({**report, "lint": [{**launch, "diff": "", "command": "", "edits": []}]})

@@ -1,4 +1,4 @@
-"""`attncheck bench` as a user meets it, and its judging: planted backends, noise, a model's layers, wrong words."""
+"""`attncheck bench` as a user meets it, and its judging: planted backends, noise, a model's layers, wrong arguments."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from attncheck.core.results.ring_timings import Clocks
 from attncheck.core.results.timings import DeviceRates, Recommendation, Timing
 from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run
 from attncheck.measure import bench, discovery
-from attncheck.measure.recommendation import candidates, recommend
+from attncheck.measure.recommendation import find_candidates, recommend_backends
 from attncheck.report.formats import markdown, text
-from attncheck.report.schema import schema
+from attncheck.report.schema import make_report_schema
 from attncheck.report.sections import bench as timings
 from tests.conftest import Run as Command
-from tests.conftest import all_gone, processes_marked
+from tests.conftest import all_processes_gone, find_marked_processes
 from tests.plugins import write_backend
 from tests.snapshots import laptop
 
@@ -45,48 +45,60 @@ FLEX = replace(FLASH, backend="flex_attention", median_ms=6.2, varied=(), determ
 MEASURED = (FLASH, STRICT, CUDNN, FLEX)
 
 
-def chosen(*found: Timing) -> dict[str, Recommendation]:
-    return {item.wanted: item for item in recommend(found, discovery.job_setting) if item.passes == "forward_backward"}
+def recommend_by_requirement(*timings: Timing) -> dict[str, Recommendation]:
+    return {
+        recommendation.wanted: recommendation
+        for recommendation in recommend_backends(timings, discovery.job_setting)
+        if recommendation.passes == "forward_backward"
+    }
 
 
 def test_the_fastest_right_one_and_the_fastest_deterministic_one() -> None:
-    found = chosen(*MEASURED)
-    assert found["correct"].choice == "sdpa_cudnn"
-    assert "1.56 × as fast as flash_attention_2" in found["correct"].reason
-    assert "CUDNN_ATTENTION" in found["correct"].setting
-    assert found["deterministic"].choice == "flex_attention"
-    assert found["deterministic"].cost == pytest.approx(6.2 / 3.93)
+    recommendations = recommend_by_requirement(*MEASURED)
+    assert recommendations["correct"].choice == "sdpa_cudnn"
+    assert "1.56 × as fast as flash_attention_2" in recommendations["correct"].reason
+    assert "CUDNN_ATTENTION" in recommendations["correct"].setting
+    assert recommendations["deterministic"].choice == "flex_attention"
+    assert recommendations["deterministic"].cost == pytest.approx(6.2 / 3.93)
 
 
 def test_a_switched_mode_is_recommended_with_its_switch_and_what_it_costs() -> None:
-    found = chosen(FLASH, STRICT, CUDNN)["deterministic"]
-    assert (found.choice, found.mode) == ("flash_attention_2", "deterministic")
-    assert found.setting == 'attn_implementation="flash_attention_2"\ndeterministic=True'
-    assert found.cost == pytest.approx(8.92 / 3.93)
-    assert "2.27 × the time of the fastest correct one, 1024 MiB" in timings.describe_recommendation(found)
+    recommendation = recommend_by_requirement(FLASH, STRICT, CUDNN)["deterministic"]
+    assert (recommendation.choice, recommendation.mode) == ("flash_attention_2", "deterministic")
+    assert recommendation.setting == 'attn_implementation="flash_attention_2"\ndeterministic=True'
+    assert recommendation.cost == pytest.approx(8.92 / 3.93)
+    assert "2.27 × the time of the fastest correct one, 1024 MiB" in timings.describe_recommendation(recommendation)
 
 
 @pytest.mark.parametrize("answer", ["fail", "warn", "lost", "skipped", "refused"])
 def test_what_parity_did_not_pass_is_never_recommended(answer: Any) -> None:
-    found = chosen(replace(CUDNN, answer=answer, varied=(), deterministic_switch=""), FLASH, FLEX)
-    assert "sdpa_cudnn" not in json.dumps([found["correct"].choice, found["correct"].tied, found["correct"].reason])
-    assert found["deterministic"].choice == "flex_attention"
+    recommendations = recommend_by_requirement(
+        replace(CUDNN, answer=answer, varied=(), deterministic_switch=""), FLASH, FLEX
+    )
+    assert "sdpa_cudnn" not in json.dumps(
+        [recommendations["correct"].choice, recommendations["correct"].tied, recommendations["correct"].reason]
+    )
+    assert recommendations["deterministic"].choice == "flex_attention"
 
 
 def test_what_is_right_in_one_case_of_a_model_only_is_not_recommended() -> None:
     window = replace(CASE, window_size=(100, 0), name="window")
     layers = [replace(timing, layers=5) for timing in MEASURED]
     windows = [replace(t, case=window, median_ms=1.0) for t in MEASURED if t.backend != "sdpa_cudnn"]
-    found = chosen(*layers, *windows, replace(CUDNN, case=window, outcome="refused", answer="refused"))
-    assert found["correct"].choice in ("", "flash_attention_2")
-    assert found["correct"].ms == pytest.approx(5 * 6.14 + 1.0)
+    recommendations = recommend_by_requirement(
+        *layers, *windows, replace(CUDNN, case=window, outcome="refused", answer="refused")
+    )
+    assert recommendations["correct"].choice in ("", "flash_attention_2")
+    assert recommendations["correct"].ms == pytest.approx(5 * 6.14 + 1.0)
 
 
 def test_bits_that_hold_by_chance_do_not_make_a_backend_deterministic() -> None:
     lucky = replace(CUDNN, varied=())  # eight calls alike, and its backward needs a switch that it does not have
-    assert chosen(lucky, FLASH, STRICT)["deterministic"].choice == "flash_attention_2"
+    assert recommend_by_requirement(lucky, FLASH, STRICT)["deterministic"].choice == "flash_attention_2"
     broken = replace(STRICT, varied=("dk",))
-    assert chosen(FLASH, broken)["deterministic"].reason == "no backend is correct and reproducible here"
+    assert (
+        recommend_by_requirement(FLASH, broken)["deterministic"].reason == "no backend is correct and reproducible here"
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,75 +113,86 @@ def test_bits_that_hold_by_chance_do_not_make_a_backend_deterministic() -> None:
     ],
 )
 def test_no_choice_where_noise_exceeds_the_difference(other: Timing, tied: bool) -> None:
-    found = chosen(FLASH, replace(FLASH, backend="sdpa_flash", median_ms=30.0), other)["correct"]
-    assert (found.choice == "") == tied
+    recommendation = recommend_by_requirement(FLASH, replace(FLASH, backend="sdpa_flash", median_ms=30.0), other)[
+        "correct"
+    ]
+    assert (recommendation.choice == "") == tied
     if tied:
-        assert found.tied == ("flash_attention_2", "flex_attention")
+        assert recommendation.tied == ("flash_attention_2", "flex_attention")
         assert (
             "no choice, within the noise of each other: flash_attention_2 6.14 ms"
-            in timings.describe_recommendation(found)
+            in timings.describe_recommendation(recommendation)
         )
 
 
 def test_one_backend_in_two_modes_is_no_tie() -> None:
-    assert chosen(FLASH, replace(STRICT, median_ms=6.15))["correct"].choice == "flash_attention_2"
+    assert recommend_by_requirement(FLASH, replace(STRICT, median_ms=6.15))["correct"].choice == "flash_attention_2"
 
 
 def test_nothing_to_choose_from() -> None:
-    assert chosen(replace(FLASH, outcome="died", answer="lost"))["correct"].reason == "no backend is correct here"
-    assert candidates([], "correct") == []
+    assert (
+        recommend_by_requirement(replace(FLASH, outcome="died", answer="lost"))["correct"].reason
+        == "no backend is correct here"
+    )
+    assert find_candidates([], "correct") == []
 
 
-def report(*found: Timing) -> Any:
-    states = tuple(BackendState(name, "", "") for name in dict.fromkeys(timing.backend for timing in found))
-    runs = tuple(Run(t.backend, t.case, t.outcome, t.reason) for t in found)
+def make_report(*timings: Timing) -> Any:
+    states = tuple(BackendState(name, "", "") for name in dict.fromkeys(timing.backend for timing in timings))
+    runs = tuple(Run(t.backend, t.case, t.outcome, t.reason) for t in timings)
     rates = DeviceRates("bfloat16", 8192, 1.4, 785.0, 4100.0, 60 << 20)
-    return bench.report(laptop(), states, runs, found, rates, MeasuredOn("cuda", "NVIDIA H200", "2.11.0", seconds=91.0))
+    return bench.make_report(
+        laptop(), states, runs, timings, rates, MeasuredOn("cuda", "NVIDIA H200", "2.11.0", seconds=91.0)
+    )
 
 
-def section_of(found: Report) -> BenchSection:
-    section = found.section(BenchSection)
+def get_section(report: Report) -> BenchSection:
+    section = report.section(BenchSection)
     assert section is not None
     return section
 
 
 def test_rates_are_arithmetic_over_what_was_measured() -> None:
-    found = section_of(report(*MEASURED)).timings[2]
-    assert found.tflops == pytest.approx(3.5 * 2 * 8192 * 8193 * 32 * 128 / 3.93e9, rel=1e-3)
-    assert found.matmul_share == pytest.approx(found.tflops / 785.0, rel=1e-3)
+    timing = get_section(make_report(*MEASURED)).timings[2]
+    assert timing.tflops == pytest.approx(3.5 * 2 * 8192 * 8193 * 32 * 128 / 3.93e9, rel=1e-3)
+    assert timing.matmul_share == pytest.approx(timing.tflops / 785.0, rel=1e-3)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 110])
 def test_the_table_fits_the_terminal(width: int) -> None:
-    found = report(*MEASURED, replace(CUDNN, backend="sdpa_math", outcome="died", reason="SIGSEGV", answer="lost"))
-    columns = [line for line in timings.rows(found, section_of(found), False, width) if len(line.head) > 2]
-    lines = ["".join(word for word, _ in line.head) for line in columns]
+    bench_report = make_report(
+        *MEASURED, replace(CUDNN, backend="sdpa_math", outcome="died", reason="SIGSEGV", answer="lost")
+    )
+    columns = [
+        line for line in timings.rows(bench_report, get_section(bench_report), False, width) if len(line.head) > 2
+    ]
+    lines = ["".join(text for text, _ in line.head) for line in columns]
     assert len(lines) == 4
     assert max(map(len, lines)) <= max(width, 49)  # name, time and parity are always told
     assert all("pass" in line for line in lines)
 
 
 def test_the_text_says_what_matters() -> None:
-    found = text.render(report(replace(FLASH, host_ms=6.0), STRICT, CUDNN, replace(FLEX, stable=False)), True)
-    assert "NVIDIA H200 · torch 2.11.0 · 91 s" in found
-    assert "8192³ product of matrices in bf16 785 TFLOP/s · copy 4100 GB/s" in found
-    assert "clocks 1700–1980 MHz · up to 690 W and 61 °C · not held back" in found
-    assert "forward + backward · batch 1, seqlen 8192, heads 32/8, head_dim 128, bf16, causal" in found
-    assert "did not settle in the time allowed: flex_attention" in found
-    assert "bound by launching" in found
-    assert "fastest correct backend, forward + backward: sdpa_cudnn, 3.930 ms" in found
+    rendered = text.render(make_report(replace(FLASH, host_ms=6.0), STRICT, CUDNN, replace(FLEX, stable=False)), True)
+    assert "NVIDIA H200 · torch 2.11.0 · 91 s" in rendered
+    assert "8192³ product of matrices in bf16 785 TFLOP/s · copy 4100 GB/s" in rendered
+    assert "clocks 1700–1980 MHz · up to 690 W and 61 °C · not held back" in rendered
+    assert "forward + backward · batch 1, seqlen 8192, heads 32/8, head_dim 128, bf16, causal" in rendered
+    assert "did not settle in the time allowed: flex_attention" in rendered
+    assert "bound by launching" in rendered
+    assert "fastest correct backend, forward + backward: sdpa_cudnn, 3.930 ms" in rendered
 
 
 def test_throttling_is_said() -> None:
-    held = replace(FLASH, clocks=Clocks(1200, 1980, 700, 84, ("power cap", "heat")))
+    throttled = replace(FLASH, clocks=Clocks(1200, 1980, 700, 84, ("power cap", "heat")))
     assert "clocks 1200–1980 MHz · up to 700 W and 84 °C · held back by power cap, heat" in text.render(
-        report(held, STRICT), False
+        make_report(throttled, STRICT), False
     )
 
 
 def test_markdown_is_a_table_that_survives_odd_texts() -> None:
-    odd = replace(CUDNN, backend="sdpa_math", outcome="raised", reason="a|b\n`c`", answer="fail")
-    lines = markdown.render(report(*MEASURED, odd), False).splitlines()
+    awkward = replace(CUDNN, backend="sdpa_math", outcome="raised", reason="a|b\n`c`", answer="fail")
+    lines = markdown.render(make_report(*MEASURED, awkward), False).splitlines()
     table = [line for line in lines if line.startswith("|")]
     assert len({line.replace("\\|", "").count("|") for line in table}) == 1
     assert any("| sdpa_cudnn | 3.930 | 0.5 % |" in line for line in table)
@@ -179,27 +202,27 @@ def test_markdown_is_a_table_that_survives_odd_texts() -> None:
 
 # The command itself.
 
-SMALL = ("bench", "--device", "cpu", "--seqlen", "128")
+SMALL_RUN = ("bench", "--device", "cpu", "--seqlen", "128")
 
 
-def document(attncheck: Command, *words: str, code: int = 0, **more: Any) -> dict[str, Any]:
-    done = attncheck(*words, "--format", "json", timeout=400, **more)
+def run_json(attncheck: Command, *arguments: str, code: int = 0, **options: Any) -> dict[str, Any]:
+    done = attncheck(*arguments, "--format", "json", timeout=400, **options)
     assert done.returncode == code, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
-def by_passes(found: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(item["passes"], item["wanted"]): item for item in found["bench"]["recommendations"]}
+def recommendations_by_passes(report: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(entry["passes"], entry["wanted"]): entry for entry in report["bench"]["recommendations"]}
 
 
 def test_backends_are_timed_here(attncheck: Command, marker: str) -> None:
     pytest.importorskip("torch")
-    found = document(attncheck, *SMALL, "--backend", "eager", "--backend", "sdpa_math", "--backend", "sdpa_cudnn")
-    pytest.importorskip("jsonschema").validate(found, schema())
-    assert found["command"] == "bench"
-    assert found["findings"] == []
-    timed = [timing for timing in found["bench"]["timings"] if timing["outcome"] == "ok"]
+    report = run_json(attncheck, *SMALL_RUN, "--backend", "eager", "--backend", "sdpa_math", "--backend", "sdpa_cudnn")
+    pytest.importorskip("jsonschema").validate(report, make_report_schema())
+    assert report["command"] == "bench"
+    assert report["findings"] == []
+    timed = [timing for timing in report["bench"]["timings"] if timing["outcome"] == "ok"]
     assert {(t["backend"], t["passes"]) for t in timed} == {
         (name, passes) for name in ("eager", "sdpa_math") for passes in ("forward", "forward_backward")
     }
@@ -209,9 +232,9 @@ def test_backends_are_timed_here(attncheck: Command, marker: str) -> None:
         assert timing["calls"] >= 10
         assert len(timing["reference_ms"]) == 2
         assert timing["tflops"] > 0
-    assert {t["outcome"] for t in found["bench"]["timings"] if t["backend"] == "sdpa_cudnn"} == {"refused"}
-    assert found["bench"]["rates"]["matmul_tflops"] > 0
-    assert len(found["bench"]["recommendations"]) == 4
+    assert {t["outcome"] for t in report["bench"]["timings"] if t["backend"] == "sdpa_cudnn"} == {"refused"}
+    assert report["bench"]["rates"]["matmul_tflops"] > 0
+    assert len(report["bench"]["recommendations"]) == 4
 
 
 HASTY = """
@@ -225,16 +248,16 @@ def run(inputs, deterministic):
 
 def test_the_fastest_but_wrong_one_is_never_recommended(attncheck: Command, tmp_path: Path, marker: str) -> None:
     pytest.importorskip("torch")
-    words = (*SMALL, "--backend", "hasty", "--backend", "sdpa_math")
-    found = document(attncheck, *words, code=1, env=write_backend(tmp_path / "site", "hasty", HASTY))
-    hasty = [timing for timing in found["bench"]["timings"] if timing["backend"] == "hasty"]
+    arguments = (*SMALL_RUN, "--backend", "hasty", "--backend", "sdpa_math")
+    report = run_json(attncheck, *arguments, code=1, env=write_backend(tmp_path / "site", "hasty", HASTY))
+    hasty = [timing for timing in report["bench"]["timings"] if timing["backend"] == "hasty"]
     slowest = max(timing["median_ms"] for timing in hasty)
-    assert slowest < min(t["median_ms"] for t in found["bench"]["timings"] if t["backend"] == "sdpa_math")
+    assert slowest < min(t["median_ms"] for t in report["bench"]["timings"] if t["backend"] == "sdpa_math")
     assert {timing["answer"] for timing in hasty} == {"fail"}
-    for item in found["bench"]["recommendations"]:
-        assert item["choice"] == "sdpa_math"
-        assert "hasty" not in json.dumps(item)
-    (finding,) = found["findings"]
+    for recommendation in report["bench"]["recommendations"]:
+        assert recommendation["choice"] == "sdpa_math"
+        assert "hasty" not in json.dumps(recommendation)
+    (finding,) = report["findings"]
     assert (finding["code"], finding["subject"]) == ("ATN601", "hasty")
     assert not any(fix["kind"] == "command" for fix in finding["fixes"])
 
@@ -255,15 +278,15 @@ def test_the_fastest_right_one_that_varies_is_never_the_deterministic_one(
         return answer
     MORE = {'noise': 'eager'}
     """
-    words = (*SMALL, "--passes", "forward+backward", "--backend", "loose", "--backend", "sdpa_math")
-    found = document(attncheck, *words, env=write_backend(tmp_path / "site", "loose", source))
-    loose = next(timing for timing in found["bench"]["timings"] if timing["backend"] == "loose")
-    assert (loose["answer"], loose["varied"]) == ("pass", ["dv"])
-    answers = by_passes(found)
-    assert answers["forward_backward", "correct"]["choice"] in ("loose", "")
-    sure = answers["forward_backward", "deterministic"]
-    assert sure["choice"] == "sdpa_math"
-    assert "loose" not in json.dumps(sure)
+    arguments = (*SMALL_RUN, "--passes", "forward+backward", "--backend", "loose", "--backend", "sdpa_math")
+    report = run_json(attncheck, *arguments, env=write_backend(tmp_path / "site", "loose", source))
+    varying = next(timing for timing in report["bench"]["timings"] if timing["backend"] == "loose")
+    assert (varying["answer"], varying["varied"]) == ("pass", ["dv"])
+    recommendations = recommendations_by_passes(report)
+    assert recommendations["forward_backward", "correct"]["choice"] in ("loose", "")
+    deterministic = recommendations["forward_backward", "deterministic"]
+    assert deterministic["choice"] == "sdpa_math"
+    assert "loose" not in json.dumps(deterministic)
 
 
 def test_one_that_dies_while_it_is_timed_costs_nobody_else(attncheck: Command, tmp_path: Path, marker: str) -> None:
@@ -277,13 +300,13 @@ def test_one_that_dies_while_it_is_timed_costs_nobody_else(attncheck: Command, t
             os.abort()
         return right(inputs, deterministic)
     """
-    words = (*SMALL, "--passes", "forward", "--backend", "mortal", "--backend", "sdpa_math")
-    found = document(attncheck, *words, code=1, env=write_backend(tmp_path / "site", "mortal", source))
-    outcomes = {timing["backend"]: timing["outcome"] for timing in found["bench"]["timings"]}
+    arguments = (*SMALL_RUN, "--passes", "forward", "--backend", "mortal", "--backend", "sdpa_math")
+    report = run_json(attncheck, *arguments, code=1, env=write_backend(tmp_path / "site", "mortal", source))
+    outcomes = {timing["backend"]: timing["outcome"] for timing in report["bench"]["timings"]}
     assert outcomes == {"mortal": "died", "sdpa_math": "ok"}
-    assert [(f["code"], f["subject"]) for f in found["findings"]] == [("ATN604", "mortal")]
-    assert "SIGABRT" in json.dumps(found["findings"])
-    assert {item["choice"] for item in found["bench"]["recommendations"]} == {"sdpa_math"}
+    assert [(f["code"], f["subject"]) for f in report["findings"]] == [("ATN604", "mortal")]
+    assert "SIGABRT" in json.dumps(report["findings"])
+    assert {recommendation["choice"] for recommendation in report["bench"]["recommendations"]} == {"sdpa_math"}
 
 
 def test_one_that_raises_while_it_is_timed_is_blamed(attncheck: Command, tmp_path: Path, marker: str) -> None:
@@ -297,11 +320,11 @@ def test_one_that_raises_while_it_is_timed_is_blamed(attncheck: Command, tmp_pat
             raise ValueError("tired")
         return right(inputs, deterministic)
     """
-    words = (*SMALL, "--passes", "forward", "--backend", "tires")
-    found = document(attncheck, *words, code=1, env=write_backend(tmp_path / "site", "tires", source))
-    assert found["bench"]["timings"][0]["reason"] == "while it was timed: ValueError: tired"
-    assert [finding["code"] for finding in found["findings"]] == ["ATN604"]
-    assert {item["choice"] for item in found["bench"]["recommendations"]} == {""}
+    arguments = (*SMALL_RUN, "--passes", "forward", "--backend", "tires")
+    report = run_json(attncheck, *arguments, code=1, env=write_backend(tmp_path / "site", "tires", source))
+    assert report["bench"]["timings"][0]["reason"] == "while it was timed: ValueError: tired"
+    assert [finding["code"] for finding in report["findings"]] == ["ATN604"]
+    assert {recommendation["choice"] for recommendation in report["bench"]["recommendations"]} == {""}
 
 
 def test_a_jittery_backend_is_not_told_apart_from_a_steady_one(attncheck: Command, tmp_path: Path, marker: str) -> None:
@@ -321,13 +344,13 @@ def test_a_jittery_backend_is_not_told_apart_from_a_steady_one(attncheck: Comman
     """
     write_backend(folder, "jittery", jitter)
     environment = write_backend(folder, "steady", steady)
-    words = (*SMALL, "--passes", "forward", "--backend", "jittery", "--backend", "steady")
-    found = document(attncheck, *words, env=environment)
-    jittery = next(timing for timing in found["bench"]["timings"] if timing["backend"] == "jittery")
+    arguments = (*SMALL_RUN, "--passes", "forward", "--backend", "jittery", "--backend", "steady")
+    report = run_json(attncheck, *arguments, env=environment)
+    jittery = next(timing for timing in report["bench"]["timings"] if timing["backend"] == "jittery")
     assert not jittery["stable"]
-    for item in found["bench"]["recommendations"]:
-        assert item["choice"] == ""
-        assert set(item["tied"]) == {"jittery", "steady"}
+    for recommendation in report["bench"]["recommendations"]:
+        assert recommendation["choice"] == ""
+        assert set(recommendation["tied"]) == {"jittery", "steady"}
 
 
 def test_a_model_is_timed_layer_by_layer(attncheck: Command, tmp_path: Path, marker: str) -> None:
@@ -340,23 +363,34 @@ def test_a_model_is_timed_layer_by_layer(attncheck: Command, tmp_path: Path, mar
     }  # fmt: skip
     (tmp_path / "gemma").mkdir()
     (tmp_path / "gemma" / "config.json").write_text(json.dumps(config))
-    words = ("bench", "gemma", "--device", "cpu", "--passes", "forward", "--backend", "eager", "--backend", "sdpa_math")
-    found = document(attncheck, *words)
-    eager = {tuple(t["case"]["window_size"]): t for t in found["bench"]["timings"] if t["backend"] == "eager"}
+    arguments = (
+        "bench",
+        "gemma",
+        "--device",
+        "cpu",
+        "--passes",
+        "forward",
+        "--backend",
+        "eager",
+        "--backend",
+        "sdpa_math",
+    )
+    report = run_json(attncheck, *arguments)
+    eager = {tuple(t["case"]["window_size"]): t for t in report["bench"]["timings"] if t["backend"] == "eager"}
     assert {window: timing["layers"] for window, timing in eager.items()} == {(-1, -1): 2, (31, 0): 4}
     assert all(t["case"]["seqlens_q"] == [96] and t["case"]["dtype"] == "float32" for t in eager.values())
-    best = by_passes(found)["forward", "correct"]
+    best = recommendations_by_passes(report)["forward", "correct"]
     assert best["choice"] == "eager", "SDPA drops the soft-cap"
     assert best["ms"] == pytest.approx(sum(t["layers"] * t["median_ms"] for t in eager.values()), rel=1e-6)
 
 
 def test_flags_make_the_shape(attncheck: Command) -> None:
     pytest.importorskip("torch")
-    words = (
+    arguments = (
         *("bench", "--device", "cpu", "--packed", "64,32", "--heads", "6", "--kv-heads", "3", "--head-dim", "32"),
         *("--dtype", "fp16", "--full", "--window", "9", "--passes", "forward", "--backend", "eager"),
     )
-    case = document(attncheck, *words)["bench"]["timings"][0]["case"]
+    case = run_json(attncheck, *arguments)["bench"]["timings"][0]["case"]
     assert (case["layout"], case["seqlens_q"], case["num_heads"], case["num_kv_heads"]) == ("packed", [64, 32], 6, 3)
     assert (case["head_dim"], case["v_head_dim"], case["dtype"], case["causal"]) == (32, 32, "float16", False)
     assert case["window_size"] == [8, 8]
@@ -364,7 +398,7 @@ def test_flags_make_the_shape(attncheck: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "message"),
     [
         (("--heads", "0"), "0 is not in the range x>=1"),
         (("--heads", "6", "--kv-heads", "4"), "6 heads cannot share 4 kv heads evenly"),
@@ -378,11 +412,13 @@ def test_flags_make_the_shape(attncheck: Command) -> None:
         (("--format", "html"), "--format 'html' is not one of text, json, markdown"),
     ],
 )
-def test_wrong_words_are_told_before_anything_is_timed(attncheck: Command, words: tuple[str, ...], says: str) -> None:
+def test_wrong_words_are_told_before_anything_is_timed(
+    attncheck: Command, arguments: tuple[str, ...], message: str
+) -> None:
     began = time.monotonic()
-    done = attncheck("bench", *words)
+    done = attncheck("bench", *arguments)
     assert done.returncode == 2
-    assert says in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert time.monotonic() - began < 10
@@ -391,15 +427,15 @@ def test_wrong_words_are_told_before_anything_is_timed(attncheck: Command, words
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, marker: str) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    command = [sys.executable, "-m", "attncheck", *SMALL]
+    command = [sys.executable, "-m", "attncheck", *SMALL_RUN]
     environment = {**os.environ, "TMPDIR": str(scratch)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True)
-    while len(processes_marked(marker)) < 2:
+    while len(find_marked_processes(marker)) < 2:
         time.sleep(0.05)
     time.sleep(4.0)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
     assert stderr == "attncheck: interrupted; nothing is left running\n"
-    assert all_gone(marker)
+    assert all_processes_gone(marker)
     assert not list(scratch.glob("attncheck-*"))

@@ -12,8 +12,8 @@ from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.attention.reference.oracle import compute_reference
 from attncheck.attention.reference.score import score_outputs
 from attncheck.core.cases import Case
-from attncheck.core.results.verdicts import Run, Verdict, judge
-from attncheck.measure.suites import suite
+from attncheck.core.results.verdicts import Run, Verdict, judge_run
+from attncheck.measure.suites import make_suite
 from tests.measure.planted import emulated, ring
 
 CPU = Device("cpu", torch=(99, 0))
@@ -42,11 +42,11 @@ def iter_verdicts(cases: list[Case]) -> Iterator[Verdict]:
                 continue
             exact = compute_reference(inputs, backend.noise, backend.rounded_bias, backend.roundings(case, CPU))
             tensor_scores = tuple(score_outputs(backend.run(inputs, False), exact, judge_lse=backend.noise == "fused"))
-            yield judge(Run(backend.name, case, "ok", scores=tensor_scores, class_factor=factor))
+            yield judge_run(Run(backend.name, case, "ok", scores=tensor_scores, class_factor=factor))
 
 
 def short_cases(seed: int) -> list[Case]:
-    return [c for c in suite("standard", seed) if c.dtype == "bfloat16" and not c.probe and c.seqlen_q <= 650]
+    return [c for c in make_suite("standard", seed) if c.dtype == "bfloat16" and not c.probe and c.seqlen_q <= 650]
 
 
 def split_verdicts(verdicts: list[Verdict], capsys: pytest.CaptureFixture[str]) -> tuple[list[Verdict], list[Verdict]]:

@@ -12,23 +12,23 @@ import pytest
 from attncheck.core.cases import Case, with_name
 from attncheck.core.results.verdicts import BackendState, Difference, MeasuredOn, Repeats
 from attncheck.measure import determinism
-from attncheck.report.schema import schema
+from attncheck.report.schema import make_report_schema
 from tests.conftest import Run
 from tests.plugins import write_backend
 from tests.snapshots import laptop
 
 CASE = with_name(Case("repeats", (512,), (512,)))
 SAME = tuple(Difference(name, 1, 0, 0.0, 0, 1000) for name in ("out", "dq", "dk", "dv"))
-LOOSE = (SAME[0], Difference("dq", 17, 4, 0.001, 30, 1000, 7, 1), *SAME[2:])
+VARYING = (SAME[0], Difference("dq", 17, 4, 0.001, 30, 1000, 7, 1), *SAME[2:])
 PLAIN = Repeats("sdpa_flash", CASE, "default", "ok", repeats=32, under_load=16, differences=SAME, call_ms=2.0)
 STRICT = replace(
     PLAIN, mode="deterministic", deterministic_switch="torch.use_deterministic_algorithms(True)", call_ms=3.0
 )
 
 
-def found(*repeats: Repeats) -> list[tuple[str, str]]:
+def list_findings(*repeats: Repeats) -> list[tuple[str, str]]:
     states = (BackendState("sdpa_flash", "", "torch"),)
-    report = determinism.report(laptop(), states, repeats, MeasuredOn("cuda"))
+    report = determinism.make_report(laptop(), states, repeats, MeasuredOn("cuda"))
     return [
         (finding.code, json.dumps([finding.evidence, [fix.proven for fix in finding.fixes]]))
         for finding in report.findings
@@ -36,43 +36,49 @@ def found(*repeats: Repeats) -> list[tuple[str, str]]:
 
 
 def test_what_is_reproducible_is_no_finding() -> None:
-    assert found(PLAIN, STRICT) == []
+    assert list_findings(PLAIN, STRICT) == []
 
 
 def test_a_varying_gradient_is_told_with_the_switch_that_mends_it_and_its_cost() -> None:
-    ((code, text),) = found(replace(PLAIN, differences=LOOSE), STRICT)
+    ((code, text),) = list_findings(replace(PLAIN, differences=VARYING), STRICT)
     assert code == "ATN711"
     assert "dq: 17 different results in 32 calls, first at call 4" in text
     assert "32 calls with the same bits, 16 under load, 1.50 \\u00d7 the time" in text
 
 
 def test_a_switch_that_does_not_hold_is_an_error() -> None:
-    codes = [code for code, _ in found(replace(PLAIN, differences=LOOSE), replace(STRICT, differences=LOOSE))]
+    codes = [
+        code for code, _ in list_findings(replace(PLAIN, differences=VARYING), replace(STRICT, differences=VARYING))
+    ]
     assert codes == ["ATN712", "ATN711"]
 
 
 def test_warn_only_that_does_not_help_is_said() -> None:
-    loose = replace(PLAIN, differences=LOOSE)
-    ((_, text),) = found(loose, replace(loose, mode="warn_only", deterministic_switch="warn_only=True"))
+    varying = replace(PLAIN, differences=VARYING)
+    ((_, text),) = list_findings(varying, replace(varying, mode="warn_only", deterministic_switch="warn_only=True"))
     assert "warn_only=True does not help" in text
 
 
 def test_a_batch_that_matters_is_a_note() -> None:
-    ((code, text),) = found(replace(PLAIN, batch=LOOSE))
+    ((code, text),) = list_findings(replace(PLAIN, batch=VARYING))
     assert code == "ATN713"
     assert "3 % of elements" in text
 
 
 def test_it_is_quiet_on_this_cpu(attncheck: Run, marker: str) -> None:
     pytest.importorskip("torch")
-    words = ("determinism", "--device", "cpu", "--repeat", "4", "--backend", "sdpa_flash", "--format", "json")
-    done = attncheck(*words)
+    arguments = ("determinism", "--device", "cpu", "--repeat", "4", "--backend", "sdpa_flash", "--format", "json")
+    done = attncheck(*arguments)
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
-    pytest.importorskip("jsonschema").validate(report, schema())
+    pytest.importorskip("jsonschema").validate(report, make_report_schema())
     assert report["findings"] == []
-    assert {item["mode"] for item in report["determinism"]["repeats"]} == {"default", "deterministic", "warn_only"}
-    dense = next(item for item in report["determinism"]["repeats"] if item["case"]["layout"] == "dense")
+    assert {repeats["mode"] for repeats in report["determinism"]["repeats"]} == {
+        "default",
+        "deterministic",
+        "warn_only",
+    }
+    dense = next(repeats for repeats in report["determinism"]["repeats"] if repeats["case"]["layout"] == "dense")
     assert dense["differences"][0]["numel"] >= 1_000_000
     assert [difference["distinct"] for difference in dense["batch"]] == [1, 1, 1, 1]
 
@@ -89,7 +95,7 @@ def test_chance_is_caught_by_the_command(attncheck: Run, tmp_path: Path, marker:
         dv[0, 3, 0, 5] *= 1.0 + 0.5 * (calls % 9 == 0)
         return replace(answer, dv=dv)
     """
-    words = ("determinism", "--device", "cpu", "--repeat", "16", "--backend", "shaky")
-    done = attncheck(*words, env=write_backend(tmp_path / "site", "shaky", source))
+    arguments = ("determinism", "--device", "cpu", "--repeat", "16", "--backend", "shaky")
+    done = attncheck(*arguments, env=write_backend(tmp_path / "site", "shaky", source))
     assert "ATN711 warning shaky gives other bits for dv from call to call" in done.stdout
     assert done.returncode == 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.report.schema import schema
+from attncheck.report.schema import make_report_schema
 
 pytestmark = pytest.mark.gpu
 
@@ -25,13 +25,13 @@ def report() -> dict[str, Any]:
     command = [sys.executable, "-m", "attncheck", "doctor", "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode in (0, 1), done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
 
 
 def test_the_report_fits_the_schema(report: dict[str, Any]) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.validate(report, schema())
+    jsonschema.validate(report, make_report_schema())
     assert report["snapshot"]["problems"] == []
 
 
@@ -41,11 +41,11 @@ def test_every_gpu_is_named_as_torch_names_it(report: dict[str, Any]) -> None:
     devices = [device for device in report["snapshot"]["devices"]["known"] if device["visible"]]
     assert len(devices) == torch.cuda.device_count()
     for ordinal, device in enumerate(devices):
-        told = torch.cuda.get_device_properties(ordinal)
-        assert device["name"] == told.name
-        assert device["compute_capability"]["known"] == [told.major, told.minor]
+        properties = torch.cuda.get_device_properties(ordinal)
+        assert device["name"] == properties.name
+        assert device["compute_capability"]["known"] == [properties.major, properties.minor]
         assert device["kernel"] == {"known": "ok"}
-        assert 0.9 < device["memory_total_bytes"]["known"] / told.total_memory < 1.1
+        assert 0.9 < device["memory_total_bytes"]["known"] / properties.total_memory < 1.1
 
 
 def test_the_driver_and_the_links_are_told(report: dict[str, Any]) -> None:

@@ -24,71 +24,75 @@ def gpu() -> None:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def report() -> dict[str, Any]:
     command = [sys.executable, "-m", "attncheck", "bench", "--device", "cuda", "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
 
 
-def timed(report: dict[str, Any]) -> list[dict[str, Any]]:
+def successful_timings(report: dict[str, Any]) -> list[dict[str, Any]]:
     return [timing for timing in report["bench"]["timings"] if timing["outcome"] == "ok"]
 
 
-def test_every_backend_that_takes_the_shape_is_timed(found: dict[str, Any]) -> None:
-    names = {(timing["backend"], timing["passes"]) for timing in timed(found)}
+def test_every_backend_that_takes_the_shape_is_timed(report: dict[str, Any]) -> None:
+    names = {(timing["backend"], timing["passes"]) for timing in successful_timings(report)}
     for backend in ("sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex_attention"):
         assert {(backend, "forward"), (backend, "forward_backward")} <= names
-    for timing in found["bench"]["timings"]:  # the score matrices of eager and MATH may not fit
+    for timing in report["bench"]["timings"]:  # the score matrices of eager and MATH may not fit
         large = timing["backend"] in ("eager", "sdpa_math")
         assert timing["outcome"] in ("ok", "refused") or (large and timing["outcome"] == "skipped")
 
 
-def test_times_hang_together(found: dict[str, Any]) -> None:
-    medians = {(t["backend"], t["passes"], t["mode"]): t["median_ms"] for t in timed(found)}
+def test_times_hang_together(report: dict[str, Any]) -> None:
+    medians = {(t["backend"], t["passes"], t["mode"]): t["median_ms"] for t in successful_timings(report)}
     for (backend, passes, mode), ms in medians.items():
         if passes == "forward_backward":
             assert ms > medians[backend, "forward", "default"], (backend, mode)
-    for timing in timed(found):
+    for timing in successful_timings(report):
         assert timing["p10_ms"] <= timing["median_ms"] <= timing["p90_ms"]
         assert timing["interval_ms"] <= 0.01 * timing["median_ms"] or not timing["stable"]
         assert timing["peak_memory_bytes"] > 0
         assert not timing["flushed"], "8192 tokens do not fit into the L2 cache"
-    settled = [timing["stable"] for timing in timed(found)]
+    settled = [timing["stable"] for timing in successful_timings(report)]
     assert sum(settled) >= 0.8 * len(settled)
 
 
-def test_no_backend_is_faster_than_the_device(found: dict[str, Any]) -> None:
-    rates = found["bench"]["rates"]
+def test_no_backend_is_faster_than_the_device(report: dict[str, Any]) -> None:
+    rates = report["bench"]["rates"]
     assert rates["matmul_size"] == 8192
     assert rates["l2_bytes"] > 1 << 20
-    for timing in timed(found):
+    for timing in successful_timings(report):
         assert 0 < timing["tflops"] < rates["matmul_tflops"], timing["backend"]
         assert timing["matmul_share"] == pytest.approx(timing["tflops"] / rates["matmul_tflops"], abs=1e-4)
 
 
-def test_the_choice_is_right_and_nothing_right_is_faster(found: dict[str, Any]) -> None:
-    for item in found["bench"]["recommendations"]:
-        mine = [t for t in timed(found) if t["passes"] == item["passes"] and t["answer"] == "pass"]
-        if item["wanted"] == "deterministic":
-            mine = [t for t in mine if not t["varied"]]
-        assert item["choice"] or len(item["tied"]) > 1
-        names = (item["choice"],) if item["choice"] else item["tied"]
-        assert all(any(t["backend"] == name for t in mine) for name in names)
-        if item["choice"] and item["wanted"] == "correct":
-            assert item["ms"] == min(t["median_ms"] for t in mine)
+def test_the_choice_is_right_and_nothing_right_is_faster(report: dict[str, Any]) -> None:
+    for recommendation in report["bench"]["recommendations"]:
+        candidates = [
+            t for t in successful_timings(report) if t["passes"] == recommendation["passes"] and t["answer"] == "pass"
+        ]
+        if recommendation["wanted"] == "deterministic":
+            candidates = [t for t in candidates if not t["varied"]]
+        assert recommendation["choice"] or len(recommendation["tied"]) > 1
+        names = (recommendation["choice"],) if recommendation["choice"] else recommendation["tied"]
+        assert all(any(t["backend"] == name for t in candidates) for name in names)
+        if recommendation["choice"] and recommendation["wanted"] == "correct":
+            assert recommendation["ms"] == min(t["median_ms"] for t in candidates)
 
 
-def test_sdpa_flash_varies_and_holds_when_switched(found: dict[str, Any]) -> None:
-    flash = {t["mode"]: t for t in timed(found) if t["backend"] == "sdpa_flash" and t["passes"] != "forward"}
+def test_sdpa_flash_varies_and_holds_when_switched(report: dict[str, Any]) -> None:
+    flash = {
+        t["mode"]: t for t in successful_timings(report) if t["backend"] == "sdpa_flash" and t["passes"] != "forward"
+    }
     assert flash["default"]["varied"] == ["dq"], "FLASH adds dq up atomically"
     assert flash["deterministic"]["varied"] == []
 
 
-def test_the_clocks_were_watched(found: dict[str, Any]) -> None:
-    clocks = [timing["clocks"] for timing in timed(found)]
-    assert any(each["sm_mhz_high"] > 0 for each in clocks), "nvidia-smi tells nothing here"
+def test_the_clocks_were_watched(report: dict[str, Any]) -> None:
+    clocks = [timing["clocks"] for timing in successful_timings(report)]
+    assert any(sample["sm_mhz_high"] > 0 for sample in clocks), "nvidia-smi tells nothing here"
 
 
 def test_events_agree_with_the_wall_clock() -> None:

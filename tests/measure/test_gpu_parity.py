@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.measure.suites import suite
+from attncheck.measure.suites import make_suite
 from tests.measure.planted.faults import FAULTS
 from tests.measure.planted.hunt import hunt
 
@@ -26,56 +26,56 @@ def gpu() -> None:
         pytest.skip("no GPU here")
 
 
-def report(*words: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "attncheck", *words, "--format", "json", "--fail-on", "never"]
+def run_json(*arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "attncheck", *arguments, "--format", "json", "--fail-on", "never"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def test_every_healthy_backend_passes_the_standard_suite() -> None:
-    found = report("parity", "--device", "cuda", "--seed", "11")
-    wrong = [v for v in found["parity"]["verdicts"] if v["answer"] in ("fail", "warn", "lost", "skipped")]
+    report = run_json("parity", "--device", "cuda", "--seed", "11")
+    wrong = [v for v in report["parity"]["verdicts"] if v["answer"] in ("fail", "warn", "lost", "skipped")]
     assert not wrong, wrong[:5]
-    assert found["parity"]["measured_on"]["device"] == "cuda"
-    passed = {v["backend"] for v in found["parity"]["verdicts"] if v["answer"] == "pass"}
+    assert report["parity"]["measured_on"]["device"] == "cuda"
+    passed = {v["backend"] for v in report["parity"]["verdicts"] if v["answer"] == "pass"}
     assert {"eager", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex_attention"} <= passed
 
 
 def test_flash_attn_is_itself() -> None:
     pytest.importorskip("flash_attn")
-    found = report("parity", "--suite", "quick", "--backend", "flash_attention_2_varlen", "--device", "cuda")
-    ran = {name for run in found["parity"]["runs"] for name in run["kernels"]}
-    assert any("flash" in name and "pytorch_flash" not in name for name in ran)
-    assert not any(run["foreign_kernels"] for run in found["parity"]["runs"])
+    report = run_json("parity", "--suite", "quick", "--backend", "flash_attention_2_varlen", "--device", "cuda")
+    kernels = {name for run in report["parity"]["runs"] for name in run["kernels"]}
+    assert any("flash" in name and "pytorch_flash" not in name for name in kernels)
+    assert not any(run["foreign_kernels"] for run in report["parity"]["runs"])
 
 
 def test_the_suites_catch_every_planted_fault_on_the_device(capsys: pytest.CaptureFixture[str]) -> None:
     near = [f for f in FAULTS if not f.long and f.family != "determinism"]
-    caught, missed = hunt(near, [case for case in suite("standard") if case.seqlen_q <= 2048], "cuda")
+    caught, missed = hunt(near, [case for case in make_suite("standard") if case.seqlen_q <= 2048], "cuda")
     far = [f for f in FAULTS if f.long]
-    long_cases = [case for case in suite("full") if case.family == "long" and case.seqlen_q < 40000]
-    more, lost = hunt(far, long_cases, "cuda")
+    long_cases = [case for case in make_suite("full") if case.family == "long" and case.seqlen_q < 40000]
+    caught_far, missed_far = hunt(far, long_cases, "cuda")
     with capsys.disabled():
-        print(f"\ncaught {len(caught) + len(more)} of {len(near) + len(far)} planted faults on the device")
-        for item in more:
-            print(item.format_row())
-    assert not missed + lost, [fault.name for fault in missed + lost]
+        print(f"\ncaught {len(caught) + len(caught_far)} of {len(near) + len(far)} planted faults on the device")
+        for fault in caught_far:
+            print(fault.format_row())
+    assert not missed + missed_far, [fault.name for fault in missed + missed_far]
 
 
 def test_determinism_tells_what_varies_and_what_holds() -> None:
-    found = report("determinism", "--device", "cuda", "--backend", "sdpa_flash", "--backend", "sdpa_math")
-    by_mode = {(r["backend"], r["mode"], r["case"]["layout"]): r for r in found["determinism"]["repeats"]}
-    loose = {d["tensor"]: d["distinct"] for d in by_mode["sdpa_flash", "default", "dense"]["differences"]}
-    assert loose["out"] == loose["dk"] == loose["dv"] == 1
-    assert loose["dq"] > 1, "FLASH adds dq up atomically"
+    report = run_json("determinism", "--device", "cuda", "--backend", "sdpa_flash", "--backend", "sdpa_math")
+    by_mode = {(r["backend"], r["mode"], r["case"]["layout"]): r for r in report["determinism"]["repeats"]}
+    default_counts = {d["tensor"]: d["distinct"] for d in by_mode["sdpa_flash", "default", "dense"]["differences"]}
+    assert default_counts["out"] == default_counts["dk"] == default_counts["dv"] == 1
+    assert default_counts["dq"] > 1, "FLASH adds dq up atomically"
     strict = by_mode["sdpa_flash", "deterministic", "dense"]["differences"]
     assert [d["distinct"] for d in strict] == [1, 1, 1, 1]
     assert all(d["distinct"] == 1 for d in by_mode["sdpa_math", "default", "dense"]["differences"])
 
 
 def test_a_case_that_is_too_large_is_skipped_with_the_numbers() -> None:
-    found = report("parity", "--suite", "full", "--backend", "eager", "--case", "s131072-h8kv2", "--device", "cuda")
-    assert [run["outcome"] for run in found["parity"]["runs"]] == ["skipped"]
-    assert "GiB" in found["parity"]["runs"][0]["reason"]
+    report = run_json("parity", "--suite", "full", "--backend", "eager", "--case", "s131072-h8kv2", "--device", "cuda")
+    assert [run["outcome"] for run in report["parity"]["runs"]] == ["skipped"]
+    assert "GiB" in report["parity"]["runs"][0]["reason"]

@@ -1,4 +1,4 @@
-"""`attncheck parity` as a user meets it: real workers, healthy and planted backends, wrong words, interrupts."""
+"""`attncheck parity` as a user meets it: real workers, healthy and planted backends, wrong arguments, interrupts."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from typing import Any
 
 import pytest
 
-from attncheck.report.schema import schema
-from tests.conftest import Run, all_gone, processes_marked
+from attncheck.report.schema import make_report_schema
+from tests.conftest import Run, all_processes_gone, find_marked_processes
 from tests.plugins import write_backend
 
 pytest.importorskip("torch")
-QUICK = ("parity", "--suite", "quick", "--device", "cpu")
-ONE = "dense-causal-s257-h4kv2-d64-bf16-normal"
+QUICK_RUN = ("parity", "--suite", "quick", "--device", "cpu")
+CASE_NAME = "dense-causal-s257-h4kv2-d64-bf16-normal"
 
 
-def document(attncheck: Run, *words: str, code: int = 0, **more: Any) -> dict[str, Any]:
-    done = attncheck(*words, "--format", "json", **more)
+def run_json(attncheck: Run, *arguments: str, code: int = 0, **options: Any) -> dict[str, Any]:
+    done = attncheck(*arguments, "--format", "json", **options)
     assert done.returncode == code, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
-def answers(report: dict[str, Any], backend: str) -> set[str]:
+def list_answers(report: dict[str, Any], backend: str) -> set[str]:
     return {verdict["answer"] for verdict in report["parity"]["verdicts"] if verdict["backend"] == backend}
 
 
 def test_the_quick_suite_passes_here(attncheck: Run, marker: str) -> None:
-    report = document(attncheck, *QUICK)
-    pytest.importorskip("jsonschema").validate(report, schema())
+    report = run_json(attncheck, *QUICK_RUN)
+    pytest.importorskip("jsonschema").validate(report, make_report_schema())
     assert report["command"] == "parity"
     assert report["findings"] == []
     for backend in ("eager", "sdpa_math", "sdpa_flash", "flex_attention"):
-        assert "pass" in answers(report, backend)
-        assert answers(report, backend) <= {"pass", "refused"}
-    assert answers(report, "sdpa_cudnn") == {"refused"}
-    ran = {name for run in report["parity"]["runs"] if run["backend"] == "sdpa_flash" for name in run["kernels"]}
-    assert any("flash_attention_for_cpu" in name for name in ran)
+        assert "pass" in list_answers(report, backend)
+        assert list_answers(report, backend) <= {"pass", "refused"}
+    assert list_answers(report, "sdpa_cudnn") == {"refused"}
+    kernels = {name for run in report["parity"]["runs"] if run["backend"] == "sdpa_flash" for name in run["kernels"]}
+    assert any("flash_attention_for_cpu" in name for name in kernels)
 
 
 def test_the_table_is_for_people(attncheck: Run) -> None:
-    done = attncheck(*QUICK, "--backend", "sdpa_math", "--backend", "sdpa_flash", "-v")
+    done = attncheck(*QUICK_RUN, "--backend", "sdpa_math", "--backend", "sdpa_flash", "-v")
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
     assert "worst error in units of its budget" in done.stdout
@@ -78,16 +78,16 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_backend_is_blamed_and_no_other(name: str, attncheck: Run, tmp_path: Path, marker: str) -> None:
-    source, code, says = FAULTS[name]
+    source, code, message = FAULTS[name]
     environment = write_backend(tmp_path / "site", name, source)
-    words: tuple[str, ...] = ("parity", "--device", "cpu", "--backend", name, "--backend", "sdpa_math")
-    words += ("--timeout", "5") if name == "hangs" else ()  # a busy machine is no finding
-    report = document(attncheck, *words, "--case", ONE, "--suite", "quick", code=1, env=environment)
+    arguments: tuple[str, ...] = ("parity", "--device", "cpu", "--backend", name, "--backend", "sdpa_math")
+    arguments += ("--timeout", "5") if name == "hangs" else ()  # a busy machine is no finding
+    report = run_json(attncheck, *arguments, "--case", CASE_NAME, "--suite", "quick", code=1, env=environment)
     assert [finding["code"] for finding in report["findings"]] == [code]
     finding = report["findings"][0]
     assert finding["subject"] == name
-    assert says in json.dumps(finding)
-    assert answers(report, "sdpa_math") == {"pass"}
+    assert message in json.dumps(finding)
+    assert list_answers(report, "sdpa_math") == {"pass"}
     assert any(fix["proven"] for fix in finding["fixes"]), "sdpa_math passed the same case"
 
 
@@ -98,17 +98,17 @@ def test_a_loss_costs_one_case_until_it_happens_too_often(attncheck: Run, tmp_pa
             os.abort()
         return right(inputs, deterministic)
     """
-    report = document(
-        attncheck, *QUICK, "--backend", "shaky", code=1, env=write_backend(tmp_path / "site", "shaky", source)
+    report = run_json(
+        attncheck, *QUICK_RUN, "--backend", "shaky", code=1, env=write_backend(tmp_path / "site", "shaky", source)
     )
     lost = [verdict for verdict in report["parity"]["verdicts"] if verdict["answer"] == "lost"]
     assert {verdict["family"] for verdict in lost} == {"head_dim", "window"}
-    assert answers(report, "shaky") >= {"pass", "lost"}
+    assert list_answers(report, "shaky") >= {"pass", "lost"}
 
 
 def test_what_does_not_fit_is_skipped_with_the_numbers(attncheck: Run) -> None:
-    words = ("parity", "--suite", "full", "--device", "cpu", "--backend", "eager", "--case", "s131072-h8kv2")
-    report = document(attncheck, *words)
+    arguments = ("parity", "--suite", "full", "--device", "cpu", "--backend", "eager", "--case", "s131072-h8kv2")
+    report = run_json(attncheck, *arguments)
     (run,) = report["parity"]["runs"]
     assert run["outcome"] == "skipped"
     assert "GiB" in run["reason"]
@@ -116,23 +116,23 @@ def test_what_does_not_fit_is_skipped_with_the_numbers(attncheck: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (("--backend", "flash"), 2, "--backend 'flash' is not one of eager"),
         (("--suite", "huge"), 2, "--suite 'huge' is not one of quick, standard, full"),
         (("--dtype", "int8"), 2, "--dtype 'int8' is not one of bf16, fp16, fp32"),
         (("--case", "nothing-like-it"), 2, "no case is left"),
         (("--device", "tpu"), 2, "--device 'tpu' is not one of auto, cpu, cuda"),
-        (("--explain-case", ONE), 2, "--explain-case needs one --backend"),
+        (("--explain-case", CASE_NAME), 2, "--explain-case needs one --backend"),
         (("--explain-case", "no-such", "--backend", "eager"), 2, "no case is called 'no-such'"),
         (("no/such/model",), 3, "the model cannot be read"),
         (("--python", "/no/python"), 2, "cannot start the interpreter"),
     ],
 )
-def test_wrong_words_are_one_clear_line(attncheck: Run, words: tuple[str, ...], code: int, says: str) -> None:
-    done = attncheck("parity", *words)
+def test_wrong_words_are_one_clear_line(attncheck: Run, arguments: tuple[str, ...], code: int, message: str) -> None:
+    done = attncheck("parity", *arguments)
     assert done.returncode == code
-    assert says in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
 
@@ -169,16 +169,16 @@ def test_a_model_makes_its_own_cases(attncheck: Run, tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / "qwen").mkdir()
     (tmp_path / "qwen" / "config.json").write_text(json.dumps(config))
-    report = document(attncheck, "parity", "qwen", "--device", "cpu", "--backend", "sdpa_math")
+    report = run_json(attncheck, "parity", "qwen", "--device", "cpu", "--backend", "sdpa_math")
     cases = [run["case"] for run in report["parity"]["runs"]]
     assert {(c["num_heads"], c["num_kv_heads"], c["head_dim"], c["dtype"]) for c in cases} == {(14, 2, 64, "float16")}
     assert max(max(c["seqlens_q"]) for c in cases) == 300
     assert {c["layout"] for c in cases} == {"dense", "packed", "left_padded", "right_padded"}
-    assert answers(report, "sdpa_math") == {"pass"}
+    assert list_answers(report, "sdpa_math") == {"pass"}
 
 
 def test_seeds_repeat_and_differ(attncheck: Run) -> None:
-    words = (
+    arguments = (
         "parity",
         "--suite",
         "quick",
@@ -189,10 +189,12 @@ def test_seeds_repeat_and_differ(attncheck: Run) -> None:
         "--case",
         "dense-causal-s257-h4kv2-d64-bf16-normal",
     )
-    one, two = (document(attncheck, *words, "--repeat", "2", "--seed", "3")["parity"]["runs"] for _ in range(2))
-    assert [run["case"]["seed"] for run in one] == [3, 4]
-    assert [run["scores"] for run in one] == [run["scores"] for run in two]
-    assert one[0]["scores"] != one[1]["scores"]
+    first, second = (
+        run_json(attncheck, *arguments, "--repeat", "2", "--seed", "3")["parity"]["runs"] for _ in range(2)
+    )
+    assert [run["case"]["seed"] for run in first] == [3, 4]
+    assert [run["scores"] for run in first] == [run["scores"] for run in second]
+    assert first[0]["scores"] != first[1]["scores"]
 
 
 def test_a_budget_ends_the_run_and_says_what_is_left(attncheck: Run, marker: str) -> None:
@@ -213,7 +215,7 @@ def test_ctrl_c_leaves_nothing_behind(moment: float, tmp_path: Path, marker: str
     _, stderr = process.communicate(timeout=30)
     assert process.returncode in (130, -signal.SIGINT)
     assert stderr.strip().count(b"\n") == 0
-    assert all_gone(marker)
+    assert all_processes_gone(marker)
     assert not list(scratch.glob("attncheck-*"))
 
 
@@ -222,17 +224,17 @@ def test_a_killed_parent_takes_its_workers_along(tmp_path: Path, marker: str) ->
     command = [sys.executable, "-m", "attncheck", "parity", "--device", "cpu", "--backend", "hangs"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     deadline = time.monotonic() + 30
-    while len(processes_marked(marker)) < 3 and time.monotonic() < deadline:
+    while len(find_marked_processes(marker)) < 3 and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(3)
     process.kill()
     process.wait()
-    assert all_gone(marker)
+    assert all_processes_gone(marker)
 
 
 def test_backends_are_listed(attncheck: Run, marker: str) -> None:
-    listed = json.loads(attncheck("backends", "--device", "cpu", "--format", "json").stdout)
-    states = {item["name"]: item["state"] for item in listed}
+    backends = json.loads(attncheck("backends", "--device", "cpu", "--format", "json").stdout)
+    states = {backend["name"]: backend["state"] for backend in backends}
     assert states["eager"] == states["sdpa_math"] == states["sdpa_flash"] == "runs"
     assert states["sdpa_cudnn"] == "refuses"
     text = attncheck("backends", "--device", "cpu").stdout
@@ -254,8 +256,8 @@ def test_a_plugin_that_prints_or_exits_when_imported_spoils_nothing(attncheck: R
     environment = write_backend(
         tmp_path / "site", "quits", "sys.exit(5)\ndef run(inputs, deterministic):\n    return None"
     )
-    words = ("parity", "--suite", "quick", "--device", "cpu", "--backend", "sdpa_math", "--case", ONE)
-    report = document(attncheck, *words, env=environment)
+    arguments = ("parity", "--suite", "quick", "--device", "cpu", "--backend", "sdpa_math", "--case", CASE_NAME)
+    report = run_json(attncheck, *arguments, env=environment)
     states = {state["name"]: state for state in report["parity"]["backends"]}
     assert "SystemExit" in states["quits_plugin"]["missing"]
     assert states["loud"]["missing"] == ""

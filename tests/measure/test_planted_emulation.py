@@ -16,7 +16,7 @@ from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.attention.reference.oracle import Reference, compute_reference
 from attncheck.attention.reference.score import score_outputs
 from attncheck.core.cases import DTYPES, Case, Dtype, with_name
-from attncheck.core.results.verdicts import Run, judge
+from attncheck.core.results.verdicts import Run, judge_run
 from tests.measure.planted import emulated, ring
 from tests.measure.planted.faults import FAULTS, Fault
 from tests.measure.planted.triton_kernels import KERNEL_FAULTS
@@ -93,7 +93,7 @@ def test_a_correct_emulation_passes(case: Case, dtype: Dtype) -> None:
         if name == "split_kv" and dtype == "float32" and case.values == "ramp":
             continue  # LSEs in the hundreds: merging by them costs float32 more than a kernel's own rounding
         tensor_scores = score_outputs(cached_outputs(run, case), cached_reference(case))
-        verdict = judge(Run(name, case, "ok", scores=tuple(tensor_scores), class_factor=factor))
+        verdict = judge_run(Run(name, case, "ok", scores=tuple(tensor_scores), class_factor=factor))
         assert verdict.answer == "pass", (name, verdict.reason)
         if dtype != "float32" and not case.padded and case.values != "small":  # float16's subnormals: up to sqrt(8)
             noise = {score.tensor: score.z_rms for score in tensor_scores if score.tensor in ("out", "dq", "dk", "dv")}
@@ -122,7 +122,7 @@ def test_scores_alone_fail_a_fault_of_logic(fault: Fault) -> None:
     factor = 1.25 if fault.family == "ring" else 1.0
     for case in filter(fault.applies, CASES):
         tensor_scores = tuple(score_outputs(fault.run(cached_inputs(case), False), cached_reference(case)))
-        if judge(Run(fault.name, case, "ok", scores=tensor_scores, class_factor=factor)).answer == "fail":
+        if judge_run(Run(fault.name, case, "ok", scores=tensor_scores, class_factor=factor)).answer == "fail":
             return
     pytest.fail("no case shows it")
 
@@ -185,7 +185,7 @@ def test_a_triton_kernel_fails_with_its_fault_and_passes_without(fault: Fault) -
     exact = compute_reference(case_inputs)
     for run, answer in ((fault.right, "pass"), (fault.run, "fail")):
         tensor_scores = tuple(score_outputs(run(case_inputs, False), exact))
-        assert judge(Run(fault.name, case, "ok", scores=tensor_scores)).answer == answer
+        assert judge_run(Run(fault.name, case, "ok", scores=tensor_scores)).answer == answer
 
 
 def test_names_are_unique_and_there_are_enough() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from attncheck.attention.backend import Backend, Device, Installed
 from attncheck.core.cases import Case, with_name
-from attncheck.measure.suites import suite
+from attncheck.measure.suites import make_suite
 from attncheck.measure.worker.repeats import Repeater
 from tests.measure.planted.faults import FAULTS
 from tests.measure.planted.hunt import hunt
@@ -23,20 +23,20 @@ def short_cases(cases: tuple[Case, ...]) -> list[Case]:
 
 
 def test_the_standard_suite_catches_every_fault_of_logic(capsys: pytest.CaptureFixture[str]) -> None:
-    caught, missed = hunt(LOGIC, short_cases(suite("standard")), "cpu")
+    caught, missed = hunt(LOGIC, short_cases(make_suite("standard")), "cpu")
     with capsys.disabled():
         print(f"\ncaught {len(caught)} of {len(LOGIC)} planted faults of logic")
-        for item in caught:
-            print(item.format_row())
+        for fault in caught:
+            print(fault.format_row())
     assert not missed, [fault.name for fault in missed]
 
 
 def test_the_standard_suite_sees_every_loss_of_precision(capsys: pytest.CaptureFixture[str]) -> None:
-    caught, missed = hunt(PRECISION, short_cases(suite("standard")), "cpu")
+    caught, missed = hunt(PRECISION, short_cases(make_suite("standard")), "cpu")
     with capsys.disabled():
         print(f"\nseen {len(caught)} of {len(PRECISION)} planted losses of precision")
-        for item in caught:
-            print(item.format_row())
+        for fault in caught:
+            print(fault.format_row())
     assert not missed, [fault.name for fault in missed]
 
 

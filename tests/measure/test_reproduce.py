@@ -18,39 +18,39 @@ from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
 from attncheck.attention.inputs import make_inputs
 from attncheck.core.cases import Case, with_name
 from attncheck.measure import reproduce
-from attncheck.measure.suites import suite
+from attncheck.measure.suites import make_suite
 from tests.conftest import Run
 
 CPU = Device("cpu", torch=(99, 0))
 
 
-def kinds() -> list[Case]:
+def distinct_cases() -> list[Case]:
     """Return one case of each kind that the standard suite has."""
-    found: dict[tuple[object, ...], Case] = {}
-    for case in suite("standard"):
+    cases_by_kind: dict[tuple[object, ...], Case] = {}
+    for case in make_suite("standard"):
         kind = (case.family, case.values, case.probe, case.strides, case.layout, case.alignment, case.dtype)
         if case.seqlen_q <= 1100 and case.probe not in ("dropout", "nan_poison"):
-            found.setdefault(kind, case)
-    return list(found.values())
+            cases_by_kind.setdefault(kind, case)
+    return list(cases_by_kind.values())
 
 
-def executed(case: Case, backend: Backend) -> tuple[dict[str, Any], str]:
-    source = "\n".join(reproduce.lines(case, backend, "cpu"))
-    names: dict[str, Any] = {}
+def run_script(case: Case, backend: Backend) -> tuple[dict[str, Any], str]:
+    source = "\n".join(reproduce.script_lines(case, backend, "cpu"))
+    namespace: dict[str, Any] = {}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(source, case.name, "exec"), names)
-    return names, printed.getvalue()
+        exec(compile(source, case.name, "exec"), namespace)
+    return namespace, printed.getvalue()
 
 
-def errors(printed: str) -> list[float]:
+def read_errors(printed: str) -> list[float]:
     return [float(re.split("[, ]", line.partition("error ")[2])[0]) for line in printed.splitlines() if ":" in line]
 
 
-@pytest.mark.parametrize("case", kinds(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", distinct_cases(), ids=lambda case: case.name)
 def test_a_script_has_the_measured_inputs_and_runs(case: Case) -> None:
     backend = next(b for b in (sdpa_flash.BACKEND, sdpa_math.BACKEND, eager.BACKEND) if not b.refuse(case, CPU))
-    names, printed = executed(case, backend)
+    names, printed = run_script(case, backend)
     if not case.probe:
         inputs = make_inputs(case, "cpu")
         for name in ("q", "k", "v", "dout"):
@@ -58,26 +58,26 @@ def test_a_script_has_the_measured_inputs_and_runs(case: Case) -> None:
             assert names[name].stride() == getattr(inputs, name).stride(), name
     # The inputs that cancel, or that eager rounds badly, have large relative errors by nature.
     if case.values in ("normal", "outlier", "small") and case.probe not in ("poison", "prefix"):
-        assert max(errors(printed)) < (1e-5 if case.dtype == "float32" else 0.03), printed
+        assert max(read_errors(printed)) < (1e-5 if case.dtype == "float32" else 0.03), printed
 
 
 def test_a_gradient_that_is_exactly_zero_is_divided_by_nothing() -> None:
     """A query that sees one key attends to it alone, whatever the scores: dq and dk are 0."""
     case = with_name(Case("dense", (1,), (1,)))
-    _, printed = executed(case, sdpa_math.BACKEND)
+    _, printed = run_script(case, sdpa_math.BACKEND)
     assert "dq: error 0.000e+00 where the exact one is 0" in printed and "dk: error 0.000e+00" in printed
-    assert "dv: relative error" in printed and max(errors(printed)) < 0.03
+    assert "dv: relative error" in printed and max(read_errors(printed)) < 0.03
 
 
 def test_every_script_is_short() -> None:
-    for case in kinds():
-        assert len(list(reproduce.lines(case, sdpa_math.BACKEND, "cpu"))) <= 60
+    for case in distinct_cases():
+        assert len(list(reproduce.script_lines(case, sdpa_math.BACKEND, "cpu"))) <= 60
 
 
 def test_a_sampled_script_runs_too() -> None:
-    case = next(case for case in suite("full") if case.family == "long" and case.seqlen_q == 4097)
-    _, printed = executed(case, sdpa_flash.BACKEND)
-    assert max(errors(printed)) < 0.03
+    case = next(case for case in make_suite("full") if case.family == "long" and case.seqlen_q == 4097)
+    _, printed = run_script(case, sdpa_flash.BACKEND)
+    assert max(read_errors(printed)) < 0.03
 
 
 def test_the_command_writes_a_script_that_stands_alone(attncheck: Run, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
 from attncheck.attention.device import prepare_device
 from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import Case, with_name
-from attncheck.core.results.verdicts import Run, judge
-from attncheck.measure.suites import suite
+from attncheck.core.results.verdicts import Run, judge_run
+from attncheck.measure.suites import make_suite
 from attncheck.measure.worker.repeats import Repeater, bit_patterns, digest_bits, has_same_bits
 from attncheck.measure.worker.session import ParitySession
 
@@ -97,7 +97,7 @@ PATTERNS: dict[str, tuple[Call, Case, str]] = {
 def test_a_telling_pattern_is_named(name: str) -> None:
     run, case, expected = PATTERNS[name]
     failing = measure_parity(run, case)
-    assert judge(failing).answer == "fail"
+    assert judge_run(failing).answer == "fail"
     assert any(line.startswith(expected) for line in failing.pattern), failing.pattern
 
 
@@ -116,12 +116,12 @@ def test_the_worst_place_is_found() -> None:
 def test_nan_is_counted_and_fails_even_in_rows_that_are_not_sampled() -> None:
     far = make_case((5000,), num_heads=1, num_kv_heads=1, every_row=False)
     run = measure_parity(with_edits(out=set_at((0, 777), float("nan"))), far)
-    assert judge(run).reason == "64 values are NaN or infinite in out"
+    assert judge_run(run).reason == "64 values are NaN or infinite in out"
 
 
 def test_a_clean_run_has_no_pattern() -> None:
     run = measure_parity(run_correct, PLAIN)
-    assert judge(run).answer == "pass"
+    assert judge_run(run).answer == "pass"
     assert run.pattern == ()
     assert all(score.eager_ratio > 0 for score in run.scores if score.tensor != "lse")
 
@@ -148,15 +148,15 @@ def with_shifted_mask(shift: int) -> Call:
 )
 def test_a_look_ahead_is_named_by_query_and_key(probe: str, expected: str) -> None:
     case = make_case((300,), probe=probe, backward=False)
-    assert judge(measure_parity(with_shifted_mask(0), case)).answer == "pass"
-    verdict = judge(measure_parity(with_shifted_mask(1), case))
+    assert judge_run(measure_parity(with_shifted_mask(0), case)).answer == "pass"
+    verdict = judge_run(measure_parity(with_shifted_mask(1), case))
     assert verdict.answer == "fail"
     assert expected in verdict.reason
 
 
 def test_the_count_comes_from_the_lse() -> None:
     case = make_case((300,), probe="code", backward=False)
-    verdict = judge(measure_parity(with_edits(lse=lambda x: x + 0.02), case))
+    verdict = judge_run(measure_parity(with_edits(lse=lambda x: x + 0.02), case))
     assert "keys, not" in verdict.reason
 
 
@@ -164,15 +164,15 @@ def test_a_wrong_kv_head_is_named() -> None:
     def rolled(inputs: Inputs) -> Outputs:
         return run_correct(replace(inputs, k=inputs.k.roll(1, 2), v=inputs.v.roll(1, 2)))
 
-    verdict = judge(measure_parity(rolled, make_case((130,), num_heads=8, num_kv_heads=4, probe="heads")))
+    verdict = judge_run(measure_parity(rolled, make_case((130,), num_heads=8, num_kv_heads=4, probe="heads")))
     assert verdict.reason == "head 0 returns the v of kv head 3, not of 0"
 
 
-DROPOUT = next(case for case in suite("standard") if case.probe == "dropout")
+DROPOUT = next(case for case in make_suite("standard") if case.probe == "dropout")
 
 
 def dropout_reason(run: Callable[[Inputs], Outputs]) -> str:
-    return judge(measure_parity(run, DROPOUT)).reason
+    return judge_run(measure_parity(run, DROPOUT)).reason
 
 
 def test_dropout_is_judged_by_what_it_keeps() -> None:
@@ -211,11 +211,11 @@ def test_an_impostor_is_named() -> None:
         replace(sdpa_math.BACKEND, name="flash_attention_2", kernel_pattern="flash::flash_fwd"),
     ):
         impostor = replace(claimed, run=sdpa_flash.BACKEND.run)
-        verdict = judge(ParitySession(impostor, CPU, others).measure(PLAIN))
+        verdict = judge_run(ParitySession(impostor, CPU, others).measure(PLAIN))
         assert verdict.answer == "fail"
         assert "ran" in verdict.reason
     stranger = replace(sdpa_flash.BACKEND, run=sdpa_math.BACKEND.run)
-    assert "something else" in judge(ParitySession(stranger, CPU, others).measure(PLAIN)).reason
+    assert "something else" in judge_run(ParitySession(stranger, CPU, others).measure(PLAIN)).reason
 
 
 def test_refusals_keep_torchs_own_reason() -> None:
@@ -265,8 +265,8 @@ def test_what_shares_the_batch_is_seen() -> None:
         return replace(answer, out=answer.out * (1.01 if inputs.case.batch > 1 else 1.0))
 
     case = make_case((200,))
-    loose = Repeater(make_backend(crowded), Device("cpu"), 2).measure(case, "default")
-    assert {difference.tensor for difference in loose.batch if difference.distinct > 1} == {"out"}
+    repeats = Repeater(make_backend(crowded), Device("cpu"), 2).measure(case, "default")
+    assert {difference.tensor for difference in repeats.batch if difference.distinct > 1} == {"out"}
     assert all(
         d.distinct == 1 for d in Repeater(make_backend(run_correct), Device("cpu"), 2).measure(case, "default").batch
     )
@@ -286,7 +286,7 @@ MALFORMED: dict[str, tuple[Call, str]] = {
 @pytest.mark.parametrize("name", MALFORMED)
 def test_what_a_training_job_could_not_use_is_wrong(name: str) -> None:
     run, expected = MALFORMED[name]
-    verdict = judge(measure_parity(run, PLAIN))
+    verdict = judge_run(measure_parity(run, PLAIN))
     assert verdict.answer == "fail"
     assert verdict.reason.startswith(expected)
 
@@ -302,10 +302,10 @@ def test_sinks_without_a_gradient_are_wrong_and_a_small_error_in_it_is_seen() ->
         assert answer.dsinks is not None
         return replace(answer, dsinks=answer.dsinks * times)
 
-    assert judge(measure_parity(run, case, noise="eager")).answer == "pass"
-    assert "no gradient for the sinks" in judge(measure_parity(lambda i: run(i, dsinks=None), case)).reason
-    assert judge(measure_parity(lambda i: off(i, 1.1), case, noise="eager")).answer == "warn"
-    assert judge(measure_parity(lambda i: off(i, 1.5), case, noise="eager")).answer == "fail"
+    assert judge_run(measure_parity(run, case, noise="eager")).answer == "pass"
+    assert "no gradient for the sinks" in judge_run(measure_parity(lambda i: run(i, dsinks=None), case)).reason
+    assert judge_run(measure_parity(lambda i: off(i, 1.1), case, noise="eager")).answer == "warn"
+    assert judge_run(measure_parity(lambda i: off(i, 1.5), case, noise="eager")).answer == "fail"
 
 
 def test_what_lies_in_padding_and_in_rows_without_keys_is_nobodys() -> None:
@@ -319,7 +319,7 @@ def test_what_lies_in_padding_and_in_rows_without_keys_is_nobodys() -> None:
     padded = make_case((200, 70), layout="left_padded")
     crossed = with_name(replace(PLAIN, seqlens_q=(300,), seqlens_k=(129,)))
     for case in (padded, crossed):
-        assert judge(measure_parity(careless, case)).answer == "pass"
+        assert judge_run(measure_parity(careless, case)).answer == "pass"
 
 
 def test_one_buffer_for_every_answer_hides_no_leak() -> None:
@@ -331,14 +331,14 @@ def test_one_buffer_for_every_answer_hides_no_leak() -> None:
         kept.copy_(answer)
         return Outputs(kept)
 
-    assert judge(measure_parity(leaky, make_case((300,), probe="prefix", backward=False))).answer == "fail"
+    assert judge_run(measure_parity(leaky, make_case((300,), probe="prefix", backward=False))).answer == "fail"
 
 
 def test_an_exception_is_told_in_one_printable_line() -> None:
     def raising(inputs: Inputs) -> Outputs:
         raise ValueError("\ud800 bad\x1b[31m\nmore")
 
-    reason = judge(measure_parity(raising, PLAIN)).reason
+    reason = judge_run(measure_parity(raising, PLAIN)).reason
     assert reason.startswith("ValueError: ")
     assert reason.isprintable()
     assert reason.encode()
@@ -346,7 +346,7 @@ def test_an_exception_is_told_in_one_printable_line() -> None:
 
 def test_a_leak_between_documents_is_found_whichever_of_them_is_long() -> None:
     """The documents of one token in a packed row are safe from most leaks: others are watched too."""
-    case = next(c for c in suite("standard") if c.probe == "poison" and c.layout == "packed")
+    case = next(c for c in make_suite("standard") if c.probe == "poison" and c.layout == "packed")
 
     def leaky(inputs: Inputs) -> Outputs:
         answer = run_correct(inputs)
@@ -355,8 +355,8 @@ def test_a_leak_between_documents_is_found_whichever_of_them_is_long() -> None:
         out[:, :first] += 1e-3 * inputs.v[:, first : first + 1].repeat_interleave(2, 2)
         return replace(answer, out=out)
 
-    assert judge(measure_parity(run_correct, case)).answer == "pass"
-    assert "of document 0 changes with other documents" in judge(measure_parity(leaky, case)).reason
+    assert judge_run(measure_parity(run_correct, case)).answer == "pass"
+    assert "of document 0 changes with other documents" in judge_run(measure_parity(leaky, case)).reason
 
 
 def test_no_memory_is_no_fault() -> None:

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from attncheck.core.cases import Case, segments, visible_bounds
+from attncheck.core.cases import Case, iter_segments, visible_bounds
 from attncheck.core.results.timings import Timing
-from attncheck.measure.flops import between, by_step, flops, visible
-from attncheck.measure.statistics import half_width, interval, quantile
+from attncheck.measure.flops import count_band_pairs, count_flops, count_pairs_by_step, count_visible_pairs
+from attncheck.measure.statistics import half_width, median_interval, quantile
 
 PLAIN = Case("bench", (64,), (64,))
 CASES = [
@@ -31,11 +31,11 @@ CASES = [
 @pytest.mark.parametrize("case", CASES)
 def test_visible_pairs_are_those_of_the_mask(case: Case) -> None:
     visible_pairs = 0
-    for s in segments(case):
+    for s in iter_segments(case):
         q, k = s.q_stop - s.q_start, s.k_stop - s.k_start
         low, high = visible_bounds(case, q, k)
         visible_pairs += sum(low <= j - i <= high for i in range(q) for j in range(k))
-    assert visible(case) == visible_pairs
+    assert count_visible_pairs(case) == visible_pairs
 
 
 def test_runs_of_tokens_with_a_step_are_counted_too() -> None:
@@ -45,7 +45,7 @@ def test_runs_of_tokens_with_a_step_are_counted_too() -> None:
         q = range(chance.randrange(9), chance.randrange(20), step)
         k = range(chance.randrange(9), chance.randrange(20), step)
         low, high = chance.choice((-(1 << 30), chance.randrange(-12, 12))), chance.randrange(-12, 12)
-        assert between(q, k, low, high) == sum(low <= j - i <= high for i, j in itertools.product(q, k))
+        assert count_band_pairs(q, k, low, high) == sum(low <= j - i <= high for i, j in itertools.product(q, k))
 
 
 @pytest.mark.parametrize("sharding", ["contiguous", "zigzag", "stripe", "contiguous_documents", "zigzag_documents"])
@@ -53,23 +53,23 @@ def test_the_ranks_compute_every_pair_once(sharding: str) -> None:
     layout = "packed" if sharding.endswith("_documents") else "dense"
     lengths = (16, 48, 128) if layout == "packed" else (192, 192)
     case = Case("bench", lengths, lengths, layout=layout, context_parallel_size=4, window_size=(50, 0))  # type: ignore[arg-type]
-    steps = by_step(sharding, case)  # type: ignore[arg-type]
-    assert sum(map(sum, steps)) == visible(case)
+    steps = count_pairs_by_step(sharding, case)  # type: ignore[arg-type]
+    assert sum(map(sum, steps)) == count_visible_pairs(case)
 
 
 def test_operations_are_those_of_flash_attentions_own_benchmark() -> None:
     case = Case("bench", (8192,), (8192,), num_heads=32, num_kv_heads=8, head_dim=128, v_head_dim=128)
     theirs = 4 * 8192**2 * 32 * 128 // 2  # which takes half of the square for a causal mask
-    assert flops(replace(case, backward=False)) == pytest.approx(theirs, rel=2e-4)
-    assert flops(case) == pytest.approx(3.5 * theirs, rel=2e-4)
+    assert count_flops(replace(case, backward=False)) == pytest.approx(theirs, rel=2e-4)
+    assert count_flops(case) == pytest.approx(3.5 * theirs, rel=2e-4)
     narrow = replace(case, head_dim=192, v_head_dim=128, causal=False, backward=False)
-    assert flops(narrow) == 8192**2 * 32 * 2 * (192 + 128)
+    assert count_flops(narrow) == 8192**2 * 32 * 2 * (192 + 128)
 
 
 @pytest.mark.parametrize(("count", "low"), [(1, 0), (5, 0), (6, 0), (10, 1), (20, 5), (50, 17), (100, 39)])
 def test_the_interval_of_the_median_is_the_tables(count: int, low: int) -> None:
     """The ranks of Le Boudec's table A.1: 10 → 2 and 9, 20 → 6 and 15, 50 → 18 and 33, 100 → 40 and 61."""
-    assert interval(range(count)) == (low, count - 1 - low)
+    assert median_interval(range(count)) == (low, count - 1 - low)
 
 
 @pytest.mark.parametrize("count", [6, 11, 40, 1200])
@@ -78,7 +78,7 @@ def test_the_interval_holds_the_true_median_as_often_as_it_says(count: int) -> N
     tries = 600
     hits = 0
     for _ in range(tries):
-        low, high = interval([chance.expovariate(1.0) for _ in range(count)])
+        low, high = median_interval([chance.expovariate(1.0) for _ in range(count)])
         hits += low <= 0.6931 <= high
     assert hits / tries > 0.93
 

@@ -1,4 +1,4 @@
-"""Reports with something of everything in them, for the tests of formats."""
+"""Makes reports with something of everything in them, for the tests of formats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests import snapshots as s
 SCRIPT = 'torchrun train.py \\\n  --attn eager \\\n  --packing_samples "{0}"\n'
 
 
-def finding(code: str = "ATN140", **fields: Any) -> Finding:
+def make_finding(code: str = "ATN140", **fields: Any) -> Finding:
     """Return a finding of a real rule; name and severity are the rule's where they are not given."""
     rule = next(rule for rule in engine.all_rules()[0] if rule.code == code)
     values: dict[str, Any] = {
@@ -36,7 +36,7 @@ def finding(code: str = "ATN140", **fields: Any) -> Finding:
     return Finding(code=code, **{**values, **fields})
 
 
-def plain(**fields: Any) -> Report:
+def make_doctor_report(**fields: Any) -> Report:
     """Return doctor's report on an H200, with these fields changed."""
     return replace(engine.run_rules(s.h200(), frozenset()), **fields)
 
@@ -50,25 +50,25 @@ VERDICTS = (
 )
 
 
-def everything() -> Report:
-    """Return a gate's report: findings of each level and kind, skips, stages, verdicts, proofs, a linted script."""
+def make_gate_report() -> Report:
+    """Return a gate's report: findings of each level and kind, skips, stages, verdicts, a linted script."""
     run = Run("sdpa_math", Case("gqa", (128,), (128,), name="gqa-128"), "ok", call_ms=1500.0)
-    launch = LintedLaunch(_job(), "diff", "", (Edit("run.sh", (29, 34), "sdpa"), Edit("run.sh", (1, 2), "x")))
-    return plain(
+    launch = LintedLaunch(_make_job(), "diff", "", (Edit("run.sh", (29, 34), "sdpa"), Edit("run.sh", (1, 2), "x")))
+    return make_doctor_report(
         command="gate",
         findings=(
-            finding("ATN140"),
-            finding("ATN201", subject="driver 550.54", severity="warning", fixes=()),
-            finding(
+            make_finding("ATN140"),
+            make_finding("ATN201", subject="driver 550.54", severity="warning", fixes=()),
+            make_finding(
                 "ATN401",
                 locations=(SourceLocation("run.sh", 2, 3),),
                 severity="error",
                 fixes=(Fix("name one that packs", "setting", "--attn sdpa", sets={"attn_implementation": "sdpa"}),),
             ),
-            finding("ATN110", severity="note", subject="", message="nvcc is missing"),
+            make_finding("ATN110", severity="note", subject="", message="nvcc is missing"),
         ),
-        baselined=(finding("ATN147", subject="verl 0.9.1"),),
-        allowed=(finding("ATN109", subject="flash-attn"),),
+        baselined=(make_finding("ATN147", subject="verl 0.9.1"),),
+        allowed=(make_finding("ATN109", subject="flash-attn"),),
         allowances=(Allowance("ATN1", "not ours", "2027-01-01"), Allowance("ATN109", "SDPA is enough", "2027-02-01")),
         skips=(Skip("ATN207", "gpu-memory-in-use", "no GPU"),),
         passed=("ATN101", "ATN102"),
@@ -88,16 +88,16 @@ def everything() -> Report:
     )
 
 
-def _job() -> Job:
-    words = Setting("attn", "eager", SourceLocation("run.sh", 2, 3), (22, 34), (29, 34))
-    return Job("openrlhf", "0.11.2", "sft", location=SourceLocation("run.sh", 1, 1), settings=(words,))
+def _make_job() -> Job:
+    setting = Setting("attn", "eager", SourceLocation("run.sh", 2, 3), (22, 34), (29, 34))
+    return Job("openrlhf", "0.11.2", "sft", location=SourceLocation("run.sh", 1, 1), settings=(setting,))
 
 
-def smoke() -> Report:
-    """Return smoke's report: a proof that passes and one that fails."""
-    proofs = (
+def make_smoke_report() -> Report:
+    """Return smoke's report: a check's result that passes and one that fails."""
+    results = (
         CheckResult("documents_apart", measures=(Measure("gradients", 3.0, 1.0, "worst in q_proj"),), seconds=2.5),
         CheckResult("what_ran", notes=("sdpa ran",), seconds=0.25),
     )
-    section = SmokeSection(plan_runs=(PlanRun("llama", Plan(), proofs),))
-    return plain(command="smoke", findings=(finding("ATN430"),), sections={"smoke": section})
+    section = SmokeSection(plan_runs=(PlanRun("llama", Plan(), results),))
+    return make_doctor_report(command="smoke", findings=(make_finding("ATN430"),), sections={"smoke": section})

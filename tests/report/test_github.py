@@ -21,7 +21,7 @@ from attncheck.report.formats import github, load_format
 from tests.report import reports
 from tests.report.test_junit import NASTY
 
-HERE = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[2]
 COMMANDS = re.compile(r"::(error|warning|notice) ([^\r\n]*?)::([^\r\n]*)")
 
 
@@ -32,90 +32,95 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def commands(text: str) -> list[tuple[str, dict[str, str], str]]:
+def parse_commands(text: str) -> list[tuple[str, dict[str, str], str]]:
     """Read workflow commands as actions/runner 258d6c8 does, src/Runner.Common/ActionCommand.cs (`TryParseV2`)."""
-    found = []
+    commands = []
     for line in re.split(r"\r\n|\r|\n", text):
         match = COMMANDS.fullmatch(line)
         if match:
             pairs = dict(pair.split("=", 1) for pair in match.group(2).split(","))
-            found.append(
-                (match.group(1), {key: unescaped(value) for key, value in pairs.items()}, unescaped(match.group(3)))
+            commands.append(
+                (match.group(1), {key: unescape(value) for key, value in pairs.items()}, unescape(match.group(3)))
             )
-    return found
+    return commands
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     for code, character in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
         text = text.replace(code, character)
     return text
 
 
 def test_levels_places_and_words() -> None:
-    found = commands(load_format("github").render(reports.everything(), False))
-    assert [(level, told["title"][:6]) for level, told, _ in found] == [
+    commands = parse_commands(load_format("github").render(reports.make_gate_report(), False))
+    assert [(level, parameters["title"][:6]) for level, parameters, _ in commands] == [
         ("error", "ATN140"),
         ("error", "ATN401"),
         ("warning", "ATN201"),
         ("notice", "ATN110"),
     ]
-    assert {key: found[1][1][key] for key in ("file", "line", "col")} == {"file": "run.sh", "line": "2", "col": "3"}
-    assert "file" not in found[0][1]
-    assert "fix: install it (proven: 20 steps)\n    uv pip install transformers==5.3.0" in found[0][2]
+    assert {key: commands[1][1][key] for key in ("file", "line", "col")} == {"file": "run.sh", "line": "2", "col": "3"}
+    assert "file" not in commands[0][1]
+    assert "fix: install it (proven: 20 steps)\n    uv pip install transformers==5.3.0" in commands[0][2]
 
 
 def test_what_messages_hold_cannot_end_a_command_or_begin_one() -> None:
     nasty = NASTY + "100% a:b,c\r\n::set-env name=X::y\n##[add-path]z %0A"
-    finding = reports.finding(message=nasty, locations=(SourceLocation("a,b:c%/x\n.sh", 2, 3),), evidence=(nasty,))
-    text = load_format("github").render(reports.plain(findings=(finding,)), False)
+    finding = reports.make_finding(message=nasty, locations=(SourceLocation("a,b:c%/x\n.sh", 2, 3),), evidence=(nasty,))
+    text = load_format("github").render(reports.make_doctor_report(findings=(finding,)), False)
     assert len(text.splitlines()) >= 2 and len(re.split(r"\r\n|\r|\n", text)) == 3, "the command, the count, the end"
-    (found,) = commands(text)
-    assert found[1]["file"] == "a,b:c%/x\n.sh" and found[2].startswith(nasty)
+    (command,) = parse_commands(text)
+    assert command[1]["file"] == "a,b:c%/x\n.sh" and command[2].startswith(nasty)
 
 
 def test_ten_of_a_level_the_gravest_first_and_the_rest_counted() -> None:
-    many = [reports.finding(severity="note", message=str(n)) for n in range(12)]
-    many += [reports.finding(severity="error", message=str(n)) for n in range(13)]
-    text = load_format("github").render(reports.plain(findings=tuple(many)), False)
-    levels = [level for level, _, _ in commands(text)]
+    many = [reports.make_finding(severity="note", message=str(n)) for n in range(12)]
+    many += [reports.make_finding(severity="error", message=str(n)) for n in range(13)]
+    text = load_format("github").render(reports.make_doctor_report(findings=tuple(many)), False)
+    levels = [level for level, _, _ in parse_commands(text)]
     assert levels == ["error"] * 10 + ["notice"] * 10
     assert text.splitlines()[-1].startswith("attncheck doctor: 13 errors, 12 notes; 5 of them not annotated")
-    assert load_format("github").render(reports.plain(findings=()), False) == "attncheck doctor: nothing found\n"
+    assert (
+        load_format("github").render(reports.make_doctor_report(findings=()), False)
+        == "attncheck doctor: nothing found\n"
+    )
 
 
 def test_what_is_in_no_file_of_the_checkout_names_none(checkout: Path) -> None:
     (checkout / "requirements.txt").write_text("ring_flash_attn\n")
-    elsewhere = reports.finding(locations=(SourceLocation(COMMAND), SourceLocation("/elsewhere/run.sh", 3, 1)))
-    anchored = reports.finding()
-    found = commands(load_format("github").render(reports.plain(findings=(elsewhere, anchored)), False))
-    assert "file" not in found[0][1] and found[1][1]["file"] == "requirements.txt"
+    elsewhere = reports.make_finding(locations=(SourceLocation(COMMAND), SourceLocation("/elsewhere/run.sh", 3, 1)))
+    about_package = reports.make_finding()
+    commands = parse_commands(
+        load_format("github").render(reports.make_doctor_report(findings=(elsewhere, about_package)), False)
+    )
+    assert "file" not in commands[0][1] and commands[1][1]["file"] == "requirements.txt"
 
 
 def test_the_summary_is_markdown_and_is_cut_between_lines() -> None:
-    report = reports.everything()
-    assert github.job_summary(report) == load_format("markdown").render(report, True)
-    whole = github.job_summary(report).encode()
-    for room in range(0, len(whole), 7):
-        text = github.job_summary(report, room)
+    report = reports.make_gate_report()
+    assert github.format_job_summary(report) == load_format("markdown").render(report, True)
+    summary = github.format_job_summary(report).encode()
+    for room in range(0, len(summary), 7):
+        text = github.format_job_summary(report, room)
         assert len(text.encode()) <= room and text.count("```") % 2 == 0
     quiet = replace(report, findings=())
-    assert github.job_summary(quiet, 1 << 20).startswith("# attncheck gate\n")
+    assert github.format_job_summary(quiet, 1 << 20).startswith("# attncheck gate\n")
 
 
-def action() -> Any:
-    return YAML(typ="safe").load((HERE / "action.yml").read_text(encoding="utf-8"))
+def load_action() -> Any:
+    return YAML(typ="safe").load((REPOSITORY / "action.yml").read_text(encoding="utf-8"))
 
 
-def step(name: str) -> Any:
-    return next(step for step in action()["runs"]["steps"] if step["id"] == name)
+def find_step(name: str) -> Any:
+    return next(step for step in load_action()["runs"]["steps"] if step["id"] == name)
 
 
 def run_step(name: str, folder: Path, **values: str) -> subprocess.CompletedProcess[str]:
     """Run a step's script as the runner does: bash with -e and pipefail, inputs in the variables that it declares."""
-    declared = dict.fromkeys(step(name)["env"], "")
+    declared = dict.fromkeys(find_step(name)["env"], "")
     assert values.keys() <= {*declared, "PATH", "PIP_TARGET"}
     script = folder / f"{name}.sh"
-    script.write_text(step(name)["run"], encoding="utf-8")
+    script.write_text(find_step(name)["run"], encoding="utf-8")
     runner = {"RUNNER_TEMP": str(folder), "GITHUB_OUTPUT": str(folder / "output")}
     return subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
@@ -127,18 +132,18 @@ def run_step(name: str, folder: Path, **values: str) -> subprocess.CompletedProc
     )
 
 
-def told(folder: Path) -> dict[str, str]:
+def read_step_outputs(folder: Path) -> dict[str, str]:
     """Return a step's outputs."""
     lines = (folder / "output").read_text(encoding="utf-8").splitlines()
     return dict(line.split("=", 1) for line in lines)
 
 
-def wheel(folder: Path) -> Path:
-    """Return a wheel that stands for attncheck's: it leads to this source and to the packages installed here."""
+def write_wheel(folder: Path) -> Path:
+    """Write a wheel that stands for attncheck's: it leads to this source and to the packages installed here."""
     path = folder / "attncheck-9.9.9-py3-none-any.whl"
     metadata = "attncheck-9.9.9.dist-info"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("attncheck_here.pth", f"{HERE}\n{sysconfig.get_path('purelib')}\n")
+        archive.writestr("attncheck_here.pth", f"{REPOSITORY}\n{sysconfig.get_path('purelib')}\n")
         archive.writestr(f"{metadata}/METADATA", "Metadata-Version: 2.1\nName: attncheck\nVersion: 9.9.9\n")
         archive.writestr(f"{metadata}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{metadata}/RECORD", "")
@@ -150,15 +155,15 @@ def test_the_action_installs_beside_the_environment_and_examines_it(tmp_path: Pa
     elsewhere = tmp_path / "elsewhere"
     values = {
         "ATTNCHECK_PYTHON": sys.executable,
-        "ATTNCHECK_VERSION": str(wheel(tmp_path)),
+        "ATTNCHECK_VERSION": str(write_wheel(tmp_path)),
         "PIP_TARGET": str(elsewhere),
     }
     installed = run_step("install", tmp_path, **values)
     assert installed.returncode == 0, installed.stderr
-    python = told(tmp_path)["python"]
+    python = read_step_outputs(tmp_path)["python"]
     assert Path(python).is_relative_to(tmp_path) and not elsewhere.exists(), "PIP_TARGET would have moved another place"
     assert list(Path(python).parents[1].glob("lib/*/site-packages/attncheck-9.9.9.dist-info"))
-    done = run_step(
+    process = run_step(
         "run",
         tmp_path,
         ATTNCHECK=python,
@@ -167,12 +172,12 @@ def test_the_action_installs_beside_the_environment_and_examines_it(tmp_path: Pa
         ATTNCHECK_ARGS="--lane static --format json",
         ATTNCHECK_FAIL_ON="never",
     )
-    assert done.returncode == 0 and told(tmp_path)["exit-code"] == "0", done.stderr
-    assert '"command": "doctor"' in done.stdout
+    assert process.returncode == 0 and read_step_outputs(tmp_path)["exit-code"] == "0", process.stderr
+    assert '"command": "doctor"' in process.stdout
 
 
-def stand_in(folder: Path, body: str) -> str:
-    """Return a program that stands for the installed python: real for `-c`, and this script for attncheck."""
+def write_stand_in(folder: Path, body: str) -> str:
+    """Write a program that stands for the installed python: real for `-c`, and this script for attncheck."""
     path = folder / "python-of-attncheck"
     path.write_text(f'#!/bin/bash\nif [ "$2" = -c ]; then exec {sys.executable} "$@"; fi\n{body}\n', encoding="utf-8")
     path.chmod(0o755)
@@ -180,7 +185,7 @@ def stand_in(folder: Path, body: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "passed_arguments"),
     [
         ("", []),
         ("  ", []),
@@ -191,18 +196,22 @@ def stand_in(folder: Path, body: str) -> str:
         ),
     ],
 )
-def test_the_action_passes_words_and_runs_none_of_them(tmp_path: Path, arguments: str, words: list[str]) -> None:
-    python = stand_in(tmp_path, "printf '%s\\n' \"$@\"")
-    done = run_step(
+def test_the_action_passes_words_and_runs_none_of_them(
+    tmp_path: Path, arguments: str, passed_arguments: list[str]
+) -> None:
+    python = write_stand_in(tmp_path, "printf '%s\\n' \"$@\"")
+    process = run_step(
         "run", tmp_path, ATTNCHECK=python, ATTNCHECK_COMMAND="lint", ATTNCHECK_ARGS=arguments, ATTNCHECK_PYTHON="py"
     )
-    assert done.stdout.splitlines() == ["-I", "-m", "attncheck", "lint", "--python", "py", *words], done.stderr
+    assert process.stdout.splitlines() == ["-I", "-m", "attncheck", "lint", "--python", "py", *passed_arguments], (
+        process.stderr
+    )
     assert not (tmp_path / "pwned").exists()
 
 
 def test_the_action_ends_as_attncheck_does_and_names_its_files(tmp_path: Path) -> None:
-    python = stand_in(tmp_path, "printf '%s\\n' \"$@\"; touch a.sarif; exit 3")
-    done = run_step(
+    python = write_stand_in(tmp_path, "printf '%s\\n' \"$@\"; touch a.sarif; exit 3")
+    process = run_step(
         "run",
         tmp_path,
         ATTNCHECK=python,
@@ -211,12 +220,12 @@ def test_the_action_ends_as_attncheck_does_and_names_its_files(tmp_path: Path) -
         ATTNCHECK_SARIF="a.sarif",
         ATTNCHECK_JUNIT="gone.xml",
     )
-    assert done.returncode == 3
-    assert told(tmp_path) == {"exit-code": "3", "sarif": str(tmp_path.resolve() / "a.sarif")}
-    python_here = shutil.which("python") or shutil.which("python3")
-    assert done.stdout.splitlines()[4:] == [
+    assert process.returncode == 3
+    assert read_step_outputs(tmp_path) == {"exit-code": "3", "sarif": str(tmp_path.resolve() / "a.sarif")}
+    python_on_path = shutil.which("python") or shutil.which("python3")
+    assert process.stdout.splitlines()[4:] == [
         "--python",
-        python_here,
+        python_on_path,
         "--fail-on",
         "warning",
         "--output",
@@ -227,25 +236,25 @@ def test_the_action_ends_as_attncheck_does_and_names_its_files(tmp_path: Path) -
 
 
 def test_a_quote_that_is_not_closed_is_bad_usage(tmp_path: Path) -> None:
-    done = run_step(
-        "run", tmp_path, ATTNCHECK=stand_in(tmp_path, "echo ran"), ATTNCHECK_COMMAND="lint", ATTNCHECK_ARGS="'x"
+    process = run_step(
+        "run", tmp_path, ATTNCHECK=write_stand_in(tmp_path, "echo ran"), ATTNCHECK_COMMAND="lint", ATTNCHECK_ARGS="'x"
     )
-    assert done.returncode == 2 and "::error title=attncheck::" in done.stdout and "ran" not in done.stdout
+    assert process.returncode == 2 and "::error title=attncheck::" in process.stdout and "ran" not in process.stdout
 
 
 def test_no_script_of_the_action_holds_an_expression() -> None:
-    described = action()
-    for each in described["runs"]["steps"]:
-        assert "${{" not in each["run"], "an input written into a script is run by it"
-        assert each["shell"] == "bash"
-    used = re.findall(r"inputs\.([\w-]+)", (HERE / "action.yml").read_text(encoding="utf-8"))
-    assert set(used) == set(described["inputs"])
+    action = load_action()
+    for step in action["runs"]["steps"]:
+        assert "${{" not in step["run"], "an input written into a script is run by it"
+        assert step["shell"] == "bash"
+    used_inputs = re.findall(r"inputs\.([\w-]+)", (REPOSITORY / "action.yml").read_text(encoding="utf-8"))
+    assert set(used_inputs) == set(action["inputs"])
 
 
 def test_the_hook_takes_launch_scripts_and_leaves_the_rest() -> None:
-    (hook,) = YAML(typ="safe").load((HERE / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    (hook,) = YAML(typ="safe").load((REPOSITORY / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     assert (hook["id"], hook["language"], hook["pass_filenames"]) == ("attncheck-lint", "python", True)
-    taken = (
+    launches = (
         "run_sft.sh",
         "examples/train_ppo_ray.sh",
         "slurm/any.sbatch",
@@ -253,18 +262,25 @@ def test_the_hook_takes_launch_scripts_and_leaves_the_rest() -> None:
         "x/Train-7B.yml",
         "a.slurm",
     )
-    left = ("README.md", "train.py", ".github/workflows/test.yml", "docker-compose.yaml", "install.sh", "sft/setup.sh")
-    assert [name for name in (*taken, *left) if re.search(hook["files"], name)] == list(taken)
+    other_files = (
+        "README.md",
+        "train.py",
+        ".github/workflows/test.yml",
+        "docker-compose.yaml",
+        "install.sh",
+        "sft/setup.sh",
+    )
+    assert [name for name in (*launches, *other_files) if re.search(hook["files"], name)] == list(launches)
 
 
 @pytest.mark.parametrize("name", ["example-hosted.yml", "example-gpu.yml"])
 def test_an_example_starts_by_hand_alone_and_uses_inputs_that_are_there(name: str) -> None:
-    text = (HERE / ".github" / "workflows" / name).read_text(encoding="utf-8")
+    text = (REPOSITORY / ".github" / "workflows" / name).read_text(encoding="utf-8")
     workflow = YAML(typ="safe").load(text)
     assert list(workflow[True if True in workflow else "on"]) == ["workflow_dispatch"]
     steps = [step for job in workflow["jobs"].values() for step in job["steps"] if step.get("uses") == "./"]
     assert steps
-    for each in steps:
-        assert each["with"].keys() <= action()["inputs"].keys()
+    for step in steps:
+        assert step["with"].keys() <= load_action()["inputs"].keys()
     for output in re.findall(r"steps\.\w+\.outputs\.([\w-]+)", text):
-        assert output in action()["outputs"]
+        assert output in load_action()["outputs"]

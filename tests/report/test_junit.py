@@ -14,12 +14,12 @@ from tests.report import reports
 NASTY = "\x00\x1b[31m\ud800 <&\"'> ]]> \ufffe \x85 é 🦊 \r\n tab\t"
 
 
-def read(report: object) -> ET.Element:
+def parse_junit(report: object) -> ET.Element:
     """Return the document as an XML reader sees it, from bytes as a file holds them."""
     return ET.fromstring(load_format("junit").render(report, False).encode("utf-8"))  # type: ignore[arg-type]
 
 
-def states(root: ET.Element) -> dict[str, str]:
+def states_by_name(root: ET.Element) -> dict[str, str]:
     """Return each test's state by its name."""
     return {
         case.get("name", ""): next((child.tag for child in case if child.tag != "system-out"), "passed")
@@ -28,31 +28,41 @@ def states(root: ET.Element) -> dict[str, str]:
 
 
 def test_red_is_what_fails_a_job_and_the_rest_says_why_it_is_not() -> None:
-    root = read(reports.everything())
-    found = states(root)
-    assert found["ATN140 ring-flash-attn-import: ring-flash-attn 0.1.8"] == "failure"
-    assert found[_name(found, "ATN201")] == "passed"
-    assert found[_name(found, "ATN110")] == "passed", "a note is no failure"
-    assert found[_name(found, "ATN147")] == "skipped" and found[_name(found, "ATN109")] == "skipped"
-    assert found[_name(found, "ATN101")] == "passed" and found[_name(found, "ATN155")] == "skipped"
-    assert (found["doctor"], found["lint"], found["parity"], found["bench"]) == ("passed", "passed", "error", "skipped")
-    assert found["gqa-128"] == "failure", "the later suite of two that have such a case"
-    assert (found["alibi"], found["long"], found["near"]) == ("skipped", "error", "passed")
+    root = parse_junit(reports.make_gate_report())
+    states = states_by_name(root)
+    assert states["ATN140 ring-flash-attn-import: ring-flash-attn 0.1.8"] == "failure"
+    assert states[_name_with_code(states, "ATN201")] == "passed"
+    assert states[_name_with_code(states, "ATN110")] == "passed", "a note is no failure"
+    assert (
+        states[_name_with_code(states, "ATN147")] == "skipped"
+        and states[_name_with_code(states, "ATN109")] == "skipped"
+    )
+    assert (
+        states[_name_with_code(states, "ATN101")] == "passed" and states[_name_with_code(states, "ATN155")] == "skipped"
+    )
+    assert (states["doctor"], states["lint"], states["parity"], states["bench"]) == (
+        "passed",
+        "passed",
+        "error",
+        "skipped",
+    )
+    assert states["gqa-128"] == "failure", "the later suite of two that have such a case"
+    assert (states["alibi"], states["long"], states["near"]) == ("skipped", "error", "passed")
 
 
-def _name(found: dict[str, str], code: str) -> str:
-    return next(name for name in found if name.startswith(code))
+def _name_with_code(states: dict[str, str], code: str) -> str:
+    return next(name for name in states if name.startswith(code))
 
 
 def test_reasons_places_and_times_are_told() -> None:
-    root = read(reports.everything())
+    root = parse_junit(reports.make_gate_report())
     skips = {case.get("name", "")[:6]: case.find("skipped") for case in root.iter("testcase")}
     allowed = skips["ATN109"]
     assert allowed is not None and "until 2027-02-01 (SDPA is enough)" in allowed.get("message", "")
-    judged = skips["ATN207"]
-    assert judged is not None and judged.get("message") == "no GPU"
-    placed = next(case for case in root.iter("testcase") if case.get("name", "").startswith("ATN401"))
-    assert (placed.get("file"), placed.get("line")) == ("run.sh", "2")
+    unjudged = skips["ATN207"]
+    assert unjudged is not None and unjudged.get("message") == "no GPU"
+    located = next(case for case in root.iter("testcase") if case.get("name", "").startswith("ATN401"))
+    assert (located.get("file"), located.get("line")) == ("run.sh", "2")
     timed = next(case for case in root.iter("testcase") if case.get("classname") == "attncheck.parity_sdpa_math")
     assert timed.get("time") == "1.500"
     failure = next(case for case in root.iter("testcase") if case.get("name", "").startswith("ATN140")).find("failure")
@@ -60,7 +70,7 @@ def test_reasons_places_and_times_are_told() -> None:
 
 
 def test_counts_are_those_of_the_testcases() -> None:
-    root = read(reports.everything())
+    root = parse_junit(reports.make_gate_report())
     for holder in (root, *root.iter("testsuite")):
         cases = list(holder.iter("testcase"))
         assert holder.get("tests") == str(len(cases))
@@ -69,23 +79,23 @@ def test_counts_are_those_of_the_testcases() -> None:
 
 
 def test_a_failing_verdict_that_was_let_pass_is_not_red() -> None:
-    report = reports.everything()
+    report = reports.make_gate_report()
     quiet = replace(report, findings=(), baselined=(*report.baselined, *report.findings))
-    case = next(c for c in read(quiet).iter("testcase") if c.get("classname") == "attncheck.parity_flash")
+    case = next(c for c in parse_junit(quiet).iter("testcase") if c.get("classname") == "attncheck.parity_flash")
     skipped = case.find("skipped")
     assert skipped is not None and "let it pass" in skipped.get("message", "")
-    assert not any(True for _ in read(quiet).iter("failure"))
+    assert not any(True for _ in parse_junit(quiet).iter("failure"))
 
 
 def test_proofs_are_tests_of_their_model() -> None:
-    found = {case.get("name"): case for case in read(reports.smoke()).iter("testcase")}
-    assert found["documents_apart"].find("failure") is not None
-    assert found["what_ran"].find("failure") is None and found["what_ran"].get("time") == "0.250"
+    cases = {case.get("name"): case for case in parse_junit(reports.make_smoke_report()).iter("testcase")}
+    assert cases["documents_apart"].find("failure") is not None
+    assert cases["what_ran"].find("failure") is None and cases["what_ran"].get("time") == "0.250"
 
 
 def test_any_characters_make_a_document() -> None:
-    finding = reports.finding(message=NASTY, subject=NASTY, evidence=(NASTY,))
-    root = read(reports.plain(findings=(finding,)))
+    finding = reports.make_finding(message=NASTY, subject=NASTY, evidence=(NASTY,))
+    root = parse_junit(reports.make_doctor_report(findings=(finding,)))
     message = next(root.iter("failure")).get("message", "")
     assert "\\x00" in message and "\\ud800" in message and "\\ufffe" in message
     assert "<&\"'> ]]>" in message and "é 🦊" in message
@@ -93,13 +103,13 @@ def test_any_characters_make_a_document() -> None:
 
 def test_every_single_character_can_stand_in_a_message() -> None:
     text = "".join(map(chr, [*range(0x300), *range(0xD7F0, 0xE010), *range(0xFFF0, 0x10010)]))
-    assert read(reports.plain(findings=(reports.finding(message=text),))).tag == "testsuites"
+    assert parse_junit(reports.make_doctor_report(findings=(reports.make_finding(message=text),))).tag == "testsuites"
 
 
 def test_a_junit_reader_reads_it(tmp_path: Path) -> None:
     junitparser = pytest.importorskip("junitparser")
     path = tmp_path / "junit.xml"
-    path.write_text(load_format("junit").render(reports.everything(), False), encoding="utf-8")
+    path.write_text(load_format("junit").render(reports.make_gate_report(), False), encoding="utf-8")
     suites = {suite.name: suite for suite in junitparser.JUnitXml.fromfile(str(path))}
     assert list(suites) == ["gate", "rules", "parity: sdpa_math", "parity: flash"]
     red = [case.name for case in suites["rules"] for result in case.result if isinstance(result, junitparser.Failure)]

@@ -1,4 +1,4 @@
-"""Several documents in one run: refused before any work, written whole or not at all, GitHub told by itself."""
+"""Several documents in one run: refused before any work, written whole or not at all, GitHub reported to by itself."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from attncheck.report.formats import format_names, load_format
 from attncheck.report.outputs import Output
 from tests.report import reports
 
-ACTIONS = {"GITHUB_ACTIONS": "true"}
+ACTIONS_ENVIRONMENT = {"GITHUB_ACTIONS": "true"}
 
 
 def test_every_format_can_be_written_at_once(tmp_path: Path) -> None:
-    report = reports.everything()
-    wanted = outputs.parsed(f"{form}={tmp_path / form}" for form in format_names())
-    assert outputs.write(report, wanted) == ()
+    report = reports.make_gate_report()
+    documents = outputs.parse_outputs(f"{form}={tmp_path / form}" for form in format_names())
+    assert outputs.write(report, documents) == ()
     for form in format_names():
         text = (tmp_path / form).read_text(encoding="utf-8")
         assert text == load_format(form).render(report, False) and text.endswith("\n")
@@ -32,7 +32,7 @@ def test_every_format_can_be_written_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         (["sarif"], "is not FORMAT=FILE"),
         (["sarif="], "is not FORMAT=FILE"),
@@ -48,14 +48,14 @@ def test_every_format_can_be_written_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_written_is_refused_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: list[str], told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("a")
-    with pytest.raises(BadUsage, match=re.escape(told)) as caught:
-        outputs.parsed(values)
+    with pytest.raises(BadUsage, match=re.escape(message)) as caught:
+        outputs.parse_outputs(values)
     assert "\n" not in str(caught.value)
     assert sorted(os.listdir(tmp_path)) == ["file", "folder", "link"]
 
@@ -64,16 +64,16 @@ def test_what_cannot_be_written_is_refused_before_any_work(
 def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
     with pytest.raises(BadUsage, match="cannot be written"):
-        outputs.parsed([f"json={tmp_path / 'x'}"])
+        outputs.parse_outputs([f"json={tmp_path / 'x'}"])
 
 
 def test_one_that_fails_is_one_line_and_the_others_are_written(tmp_path: Path) -> None:
-    wanted = (
+    documents = (
         Output("json", str(tmp_path / "gone" / "x")),
         Output("junit", "/dev/full"),
         Output("text", str(tmp_path / "t")),
     )
-    failures = outputs.write(reports.everything(), wanted)
+    failures = outputs.write(reports.make_gate_report(), documents)
     assert len(failures) == 2 and "cannot write json to" in failures[0] and "No space left" in failures[1]
     assert (tmp_path / "t").read_text(encoding="utf-8")
 
@@ -84,20 +84,20 @@ def test_a_file_that_is_there_is_replaced_and_keeps_its_mode_and_its_link(tmp_pa
     real.chmod(0o640)
     link.symlink_to("real")
     before = real.stat().st_ino
-    assert outputs.write(reports.plain(), outputs.parsed([f"json={link}"])) == ()
+    assert outputs.write(reports.make_doctor_report(), outputs.parse_outputs([f"json={link}"])) == ()
     assert link.is_symlink() and json.loads(real.read_text(encoding="utf-8"))["command"] == "doctor"
     assert stat.S_IMODE(real.stat().st_mode) == 0o640 and real.stat().st_ino != before
 
 
 def test_devices_and_pipes_are_written_to_and_not_replaced(tmp_path: Path) -> None:
-    wanted = outputs.parsed(["json=/dev/null", "text=/dev/null"])
-    assert outputs.write(reports.plain(), wanted) == ()
+    documents = outputs.parse_outputs(["json=/dev/null", "text=/dev/null"])
+    assert outputs.write(reports.make_doctor_report(), documents) == ()
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
 def test_a_message_that_no_file_can_hold_is_written_all_the_same(tmp_path: Path) -> None:
-    report = reports.plain(findings=(reports.finding(message="half a pair: \ud800"),))
-    assert outputs.write(report, outputs.parsed(f"{form}={tmp_path / form}" for form in format_names())) == ()
+    report = reports.make_doctor_report(findings=(reports.make_finding(message="half a pair: \ud800"),))
+    assert outputs.write(report, outputs.parse_outputs(f"{form}={tmp_path / form}" for form in format_names())) == ()
     for form in format_names():
         assert "half a pair: " in (tmp_path / form).read_text(encoding="utf-8")
 
@@ -105,29 +105,31 @@ def test_a_message_that_no_file_can_hold_is_written_all_the_same(tmp_path: Path)
 def test_github_is_told_by_itself_and_only_there(tmp_path: Path) -> None:
     summary, stream = tmp_path / "summary", io.StringIO()
     summary.write_text("before\n")
-    environ = {**ACTIONS, "GITHUB_STEP_SUMMARY": str(summary)}
-    report = reports.everything()
-    assert outputs.automatic(report, "text", True, {"GITHUB_STEP_SUMMARY": str(summary)}, stream) == ()
-    assert outputs.automatic(report, "text", False, environ, stream) == ()
+    environ = {**ACTIONS_ENVIRONMENT, "GITHUB_STEP_SUMMARY": str(summary)}
+    report = reports.make_gate_report()
+    assert outputs.report_to_github(report, "text", True, {"GITHUB_STEP_SUMMARY": str(summary)}, stream) == ()
+    assert outputs.report_to_github(report, "text", False, environ, stream) == ()
     assert (summary.read_text(), stream.getvalue()) == ("before\n", "")
-    assert outputs.automatic(report, "text", True, environ, stream) == ()
+    assert outputs.report_to_github(report, "text", True, environ, stream) == ()
     assert stream.getvalue().startswith("::error ") and summary.read_text().startswith("before\n# attncheck gate\n")
-    assert outputs.automatic(report, "github", True, ACTIONS, again := io.StringIO()) == ()
+    assert outputs.report_to_github(report, "github", True, ACTIONS_ENVIRONMENT, again := io.StringIO()) == ()
     assert again.getvalue() == "", "standard output carries them already"
 
 
 def test_a_summary_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    environ = {**ACTIONS, "GITHUB_STEP_SUMMARY": str(tmp_path / "gone" / "x")}
-    (line,) = outputs.automatic(reports.plain(), "text", True, environ, io.StringIO())
+    environ = {**ACTIONS_ENVIRONMENT, "GITHUB_STEP_SUMMARY": str(tmp_path / "gone" / "x")}
+    (line,) = outputs.report_to_github(reports.make_doctor_report(), "text", True, environ, io.StringIO())
     assert line.startswith("cannot write the job summary: ")
 
 
 def test_the_summary_keeps_to_the_room_that_the_step_has_left(tmp_path: Path) -> None:
     summary = tmp_path / "summary"
-    many = reports.plain(findings=tuple(reports.finding(message="é" * 400) for _ in range(2000)))
-    environ = {**ACTIONS, "GITHUB_STEP_SUMMARY": str(summary)}
+    long_report = reports.make_doctor_report(
+        findings=tuple(reports.make_finding(message="é" * 400) for _ in range(2000))
+    )
+    environ = {**ACTIONS_ENVIRONMENT, "GITHUB_STEP_SUMMARY": str(summary)}
     for _ in range(3):
-        assert outputs.automatic(many, "github", True, environ) == ()
+        assert outputs.report_to_github(long_report, "github", True, environ) == ()
         assert summary.stat().st_size <= 1 << 20
     text = summary.read_text(encoding="utf-8")
     assert "does not fit" in text and text.count("```") % 2 == 0
@@ -137,10 +139,10 @@ def test_a_working_directory_that_is_gone_is_no_crash(tmp_path: Path, monkeypatc
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    finding = reports.finding(locations=(SourceLocation("../run.sh", 2, 1),))
-    report = reports.plain(findings=(finding, reports.finding()))
+    finding = reports.make_finding(locations=(SourceLocation("../run.sh", 2, 1),))
+    report = reports.make_doctor_report(findings=(finding, reports.make_finding()))
     with pytest.raises(BadUsage):
-        outputs.parsed(["json=x"])
-    wanted = [Output(form, str(tmp_path / form)) for form in format_names()]
-    assert outputs.write(report, wanted) == ()
+        outputs.parse_outputs(["json=x"])
+    documents = [Output(form, str(tmp_path / form)) for form in format_names()]
+    assert outputs.write(report, documents) == ()
     monkeypatch.chdir(tmp_path)

@@ -14,7 +14,7 @@ import pytest
 
 from attncheck.core.launch import COMMAND, SourceLocation
 from attncheck.core.report import Report
-from attncheck.report.fingerprints import fingerprint, settled
+from attncheck.report.fingerprints import compute_fingerprint, normalize_message
 from attncheck.report.formats import load_format
 from tests.report import reports
 from tests.report.test_junit import NASTY
@@ -35,37 +35,41 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @cache
-def validator() -> Any:
+def make_validator() -> Any:
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     kind = jsonschema.validators.validator_for(schema)
     return kind(schema, format_checker=kind.FORMAT_CHECKER)
 
 
-def run_of(report: Report) -> dict[str, Any]:
-    """Return the run of a valid log."""
+def render_run(report: Report) -> dict[str, Any]:
+    """Return the run of the report's SARIF log, which is valid by the schema."""
     log = json.loads(load_format("sarif").render(report, False))
-    validator().validate(log)
+    make_validator().validate(log)
     assert len(log["runs"]) == 1
     return log["runs"][0]  # type: ignore[no-any-return]
 
 
 def test_the_schema_refuses_what_is_wrong() -> None:
-    log = json.loads(load_format("sarif").render(reports.everything(), False))
+    log = json.loads(load_format("sarif").render(reports.make_gate_report(), False))
     log["runs"][0]["results"][0]["level"] = "grave"
     with pytest.raises(jsonschema.ValidationError):
-        validator().validate(log)
+        make_validator().validate(log)
 
 
-@pytest.mark.parametrize("report", [reports.everything(), reports.smoke(), reports.plain()], ids=lambda r: r.command)
+@pytest.mark.parametrize(
+    "report",
+    [reports.make_gate_report(), reports.make_smoke_report(), reports.make_doctor_report()],
+    ids=lambda r: r.command,
+)
 def test_every_kind_of_report_is_valid(report: Report) -> None:
-    run = run_of(report)
+    run = render_run(report)
     assert len(run["results"]) == len(report.findings) + len(report.baselined) + len(report.allowed)
     for result in run["results"]:
         assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
 
 
 def test_levels_pages_and_suppressions() -> None:
-    run = run_of(reports.everything())
+    run = render_run(reports.make_gate_report())
     by_code = {result["ruleId"]: result for result in run["results"]}
     levels = {code: by_code[code]["level"] for code in ("ATN140", "ATN201", "ATN110")}
     assert levels == {"ATN140": "error", "ATN201": "warning", "ATN110": "note"}
@@ -77,13 +81,13 @@ def test_levels_pages_and_suppressions() -> None:
     skipped = run["invocations"][0]["toolExecutionNotifications"][-1]
     assert skipped["associatedRule"]["id"] == "ATN207" and "no GPU" in skipped["message"]["text"]
     assert run["invocations"][0]["executionSuccessful"] is False, "the gate's parity was not answered"
-    assert run_of(reports.plain())["invocations"][0]["executionSuccessful"] is True
+    assert render_run(reports.make_doctor_report())["invocations"][0]["executionSuccessful"] is True
 
 
 def test_places_are_lines_of_the_checkouts_files() -> None:
-    by_code = {result["ruleId"]: result for result in run_of(reports.everything())["results"]}
-    assert _physical(by_code["ATN401"]) == ("run.sh", "%SRCROOT%", 2)
-    assert _physical(by_code["ATN140"]) == ("requirements.txt", "%SRCROOT%", 2), "anchored to the requirement"
+    by_code = {result["ruleId"]: result for result in render_run(reports.make_gate_report())["results"]}
+    assert _physical_location(by_code["ATN401"]) == ("run.sh", "%SRCROOT%", 2)
+    assert _physical_location(by_code["ATN140"]) == ("requirements.txt", "%SRCROOT%", 2), "anchored to the requirement"
     assert by_code["ATN201"]["locations"][0]["logicalLocations"][0]["name"] == "driver 550.54"
 
 
@@ -91,18 +95,22 @@ def test_a_result_that_no_file_causes_stands_where_the_check_does(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Code scanning refuses a log with a result that has no file."""
-    report = reports.plain(findings=(reports.finding(subject="driver 550", fixes=()),))
-    assert _physical(run_of(report)["results"][0])[0] == "attncheck.toml"
+    report = reports.make_doctor_report(findings=(reports.make_finding(subject="driver 550", fixes=()),))
+    assert _physical_location(render_run(report)["results"][0])[0] == "attncheck.toml"
     (checkout / "pyproject.toml").touch()
-    assert _physical(run_of(report)["results"][0])[0] == "pyproject.toml"
+    assert _physical_location(render_run(report)["results"][0])[0] == "pyproject.toml"
     monkeypatch.setenv("GITHUB_WORKSPACE", str(checkout))
     monkeypatch.setenv("GITHUB_WORKFLOW_REF", "me/mine/.github/workflows/ci.yml@refs/heads/main")
-    assert _physical(run_of(report)["results"][0])[0] == ".github/workflows/ci.yml"
+    assert _physical_location(render_run(report)["results"][0])[0] == ".github/workflows/ci.yml"
 
 
-def _physical(result: dict[str, Any]) -> tuple[str, str | None, int]:
-    place = result["locations"][0]["physicalLocation"]
-    return place["artifactLocation"]["uri"], place["artifactLocation"].get("uriBaseId"), place["region"]["startLine"]
+def _physical_location(result: dict[str, Any]) -> tuple[str, str | None, int]:
+    location = result["locations"][0]["physicalLocation"]
+    return (
+        location["artifactLocation"]["uri"],
+        location["artifactLocation"].get("uriBaseId"),
+        location["region"]["startLine"],
+    )
 
 
 def test_uris_are_relative_to_the_checkout_and_absolute_outside(
@@ -110,17 +118,24 @@ def test_uris_are_relative_to_the_checkout_and_absolute_outside(
 ) -> None:
     (checkout / "a b").mkdir()
     monkeypatch.chdir(checkout / "a b")
-    finding = reports.finding(locations=(SourceLocation("lä%unch.sh", 7, 1),))
-    assert _physical(run_of(reports.plain(findings=(finding,)))["results"][0])[0] == "a%20b/l%C3%A4%25unch.sh"
-    outside = reports.finding(locations=(SourceLocation("/elsewhere/x.sh", 7, 1),))
-    assert _physical(run_of(reports.plain(findings=(outside,)))["results"][0]) == ("file:///elsewhere/x.sh", None, 7)
-    typed = reports.finding(locations=(SourceLocation(COMMAND, 1, 9),))
-    place = run_of(reports.plain(findings=(typed,)))["results"][0]["locations"][0]
-    assert place["logicalLocations"] == [{"name": COMMAND, "kind": "resource"}]
+    finding = reports.make_finding(locations=(SourceLocation("lä%unch.sh", 7, 1),))
+    assert (
+        _physical_location(render_run(reports.make_doctor_report(findings=(finding,)))["results"][0])[0]
+        == "a%20b/l%C3%A4%25unch.sh"
+    )
+    outside = reports.make_finding(locations=(SourceLocation("/elsewhere/x.sh", 7, 1),))
+    assert _physical_location(render_run(reports.make_doctor_report(findings=(outside,)))["results"][0]) == (
+        "file:///elsewhere/x.sh",
+        None,
+        7,
+    )
+    typed = reports.make_finding(locations=(SourceLocation(COMMAND, 1, 9),))
+    location = render_run(reports.make_doctor_report(findings=(typed,)))["results"][0]["locations"][0]
+    assert location["logicalLocations"] == [{"name": COMMAND, "kind": "resource"}]
 
 
 def test_a_fix_replaces_what_stands_in_the_findings_line() -> None:
-    by_code = {result["ruleId"]: result for result in run_of(reports.everything())["results"]}
+    by_code = {result["ruleId"]: result for result in render_run(reports.make_gate_report())["results"]}
     (change,) = by_code["ATN401"]["fixes"][0]["artifactChanges"]
     (edit,) = change["replacements"]  # the other edit stands in another line
     start, length = edit["deletedRegion"]["charOffset"], edit["deletedRegion"]["charLength"]
@@ -130,25 +145,25 @@ def test_a_fix_replaces_what_stands_in_the_findings_line() -> None:
 
 
 def test_any_characters_make_a_valid_log() -> None:
-    finding = reports.finding(
+    finding = reports.make_finding(
         message=NASTY + "{0} [a](1)", subject=NASTY, evidence=(NASTY,), locations=(SourceLocation(NASTY[1:], 0, 0),)
     )
-    text = load_format("sarif").render(reports.plain(findings=(finding,)), False)
+    text = load_format("sarif").render(reports.make_doctor_report(findings=(finding,)), False)
     assert text.encode("utf-8")
-    run = run_of(reports.plain(findings=(finding,)))
+    run = render_run(reports.make_doctor_report(findings=(finding,)))
     assert "{{0}} [a] (1)" in run["results"][0]["message"]["text"]
 
 
 def test_a_fingerprint_outlives_what_wobbles() -> None:
-    one = reports.finding(
+    finding = reports.make_finding(
         "ATN601", subject="ring zigzag", message="dq has z_row 40.1 (budget 12) at token 17 in /tmp/a/x.so at 0x7f"
     )
     same = replace(
-        one, message="dq has z_row 38.77 (budget 12) at token 9 in /opt/b/c/x.so at 0x8e", severity="warning"
+        finding, message="dq has z_row 38.77 (budget 12) at token 9 in /opt/b/c/x.so at 0x8e", severity="warning"
     )
-    assert fingerprint(one) == fingerprint(same)
-    moved = replace(one, locations=(SourceLocation("requirements.txt", 3, 1),))
-    assert fingerprint(one) == fingerprint(moved), "an anchor is no part of it"
+    assert compute_fingerprint(finding) == compute_fingerprint(same)
+    moved = replace(finding, locations=(SourceLocation("requirements.txt", 3, 1),))
+    assert compute_fingerprint(finding) == compute_fingerprint(moved), "an anchor is no part of it"
 
 
 @pytest.mark.parametrize(
@@ -161,25 +176,29 @@ def test_a_fingerprint_outlives_what_wobbles() -> None:
     ],
 )
 def test_a_fingerprint_tells_different_things_apart(other: dict[str, Any]) -> None:
-    one = reports.finding("ATN601", subject="ring zigzag", message="dq has z_row 40.1")
-    assert fingerprint(one) != fingerprint(replace(one, **other))
+    finding = reports.make_finding("ATN601", subject="ring zigzag", message="dq has z_row 40.1")
+    assert compute_fingerprint(finding) != compute_fingerprint(replace(finding, **other))
 
 
 def test_a_fingerprint_knows_the_file_and_not_its_line_or_folder() -> None:
-    one = reports.finding(locations=(SourceLocation("a/train.sh", 3, 1),))
-    assert fingerprint(one) == fingerprint(replace(one, locations=(SourceLocation("/x/a/train.sh", 30, 5),)))
+    finding = reports.make_finding(locations=(SourceLocation("a/train.sh", 3, 1),))
+    assert compute_fingerprint(finding) == compute_fingerprint(
+        replace(finding, locations=(SourceLocation("/x/a/train.sh", 30, 5),))
+    )
 
 
 def test_names_keep_their_digits() -> None:
     names = "flash_attention_2 on sm_90 and cuda:0 of qwen2 and fwd-bf16-128"
-    assert settled(names) == names
-    assert settled("flash-attn 2.8.3+cu130 took 3,000 ms, 1e-05 off, 97%") == "flash-attn # took # ms, # off, #%"
+    assert normalize_message(names) == names
+    assert (
+        normalize_message("flash-attn 2.8.3+cu130 took 3,000 ms, 1e-05 off, 97%") == "flash-attn # took # ms, # off, #%"
+    )
 
 
 def test_a_sarif_reader_reads_it(tmp_path: Path) -> None:
     loader = pytest.importorskip("sarif.loader")
     path = tmp_path / "attncheck.sarif"
-    path.write_text(load_format("sarif").render(reports.everything(), False), encoding="utf-8")
+    path.write_text(load_format("sarif").render(reports.make_gate_report(), False), encoding="utf-8")
     read = loader.load_sarif_file(os.fspath(path))
     records = {record["Code"]: record for record in read.get_records()}
     assert read.get_distinct_tool_names() == ["attncheck"]

@@ -22,7 +22,7 @@ GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 FACTS = str(s.FOLDER / "h200.json")
 
 
-def planted() -> Report:
+def make_report() -> Report:
     finding = Finding(
         "ATN201",
         "driver-too-old",
@@ -40,10 +40,10 @@ def planted() -> Report:
 
 
 def test_the_text_is_the_golden_one() -> None:
-    assert load_format("text").render(planted(), True) == (GOLDEN / "planted.txt").read_text(encoding="utf-8")
+    assert load_format("text").render(make_report(), True) == (GOLDEN / "planted.txt").read_text(encoding="utf-8")
 
 
-def in_terminal(columns: int, **variables: str) -> str:
+def run_in_terminal(columns: int, **variables: str) -> str:
     """Return what doctor prints on a real pseudo-terminal of this width."""
     leader, follower = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm-256color", **variables}
@@ -63,13 +63,13 @@ def in_terminal(columns: int, **variables: str) -> str:
 
 
 def test_a_terminal_gets_colours_and_no_color_takes_them_away() -> None:
-    assert "\x1b[" in in_terminal(100)
-    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", in_terminal(100, NO_COLOR="1"))
+    assert "\x1b[" in run_in_terminal(100)
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", run_in_terminal(100, NO_COLOR="1"))
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80, 200])
 def test_only_what_is_to_be_pasted_is_wider_than_the_terminal(columns: int) -> None:
-    text = re.sub(r"\x1b\[[0-9;]*m", "", in_terminal(columns))
+    text = re.sub(r"\x1b\[[0-9;]*m", "", run_in_terminal(columns))
     plain = subprocess.run(
         [sys.executable, "-m", "attncheck", "doctor", "--facts", FACTS], capture_output=True, text=True
     ).stdout
@@ -77,8 +77,8 @@ def test_only_what_is_to_be_pasted_is_wider_than_the_terminal(columns: int) -> N
 
 
 def test_a_pipe_gets_one_line_a_message() -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "attncheck", "doctor", "--facts", FACTS], capture_output=True, text=True
     )
-    assert "\x1b" not in done.stdout
-    assert any(line.startswith("ATN140 ") for line in done.stdout.splitlines())
+    assert "\x1b" not in process.stdout
+    assert any(line.startswith("ATN140 ") for line in process.stdout.splitlines())

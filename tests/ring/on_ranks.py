@@ -9,7 +9,7 @@ from typing import Any
 from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.results.verdicts import Run
-from attncheck.ring.group import RANK
+from attncheck.ring.group import RANK_ENTRY
 from attncheck.workers.pool import Event
 from attncheck.workers.ranks import RankJob, RankRunner
 
@@ -18,7 +18,7 @@ def run_items(ranks: int, items: Iterable[tuple[str, str]], **message: Any) -> l
     """Return the events of one job's items in their order, without the "started" ones."""
     events: list[Event] = []
     document = {"device": "cpu", "threads": 1, "emulate": "2.8", **message}
-    RankRunner(sys.executable).run(RankJob(ranks, RANK, document, tuple(items), 60.0), events.append)
+    RankRunner(sys.executable).run(RankJob(ranks, RANK_ENTRY, document, tuple(items), 60.0), events.append)
     return [event for event in events if event.kind != "started"]
 
 
@@ -27,9 +27,9 @@ def measure_items(
 ) -> dict[tuple[str, str], Run]:
     """Return the run of each item, (backend, case's name)."""
     by_name = {case.name: case for case in cases}
-    documents = codec.plain(tuple(by_name.values()))
+    documents = codec.to_plain(tuple(by_name.values()))
     runs = {}
     for event in run_items(ranks, items, task="attncheck.ring.worker.tasks:parity", cases=documents, **message):
-        lost = Run(event.job, by_name[event.item], "raised", event.reason)
-        runs[event.job, event.item] = codec.read(Run, event.answer) if event.kind == "answer" else lost
+        lost_run = Run(event.job, by_name[event.item], "raised", event.reason)
+        runs[event.job, event.item] = codec.read(Run, event.answer) if event.kind == "answer" else lost_run
     return runs

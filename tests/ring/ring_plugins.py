@@ -15,7 +15,7 @@ HEAD = """
 import os, signal, sys, time
 from dataclasses import replace
 from attncheck.attention.backend import Backend, Installed, Outputs
-from attncheck.core.sharding import indivisible
+from attncheck.core.sharding import explain_indivisible
 
 SETTINGS = {}
 
@@ -27,7 +27,7 @@ def refuse(case, device):
         return "runs over ranks"
     if case.layout != "dense" or case.operands != "split" or case.heads_k_stride or case.windowed:
         return "takes plain dense rows only"
-    return indivisible("contiguous", case)
+    return explain_indivisible("contiguous", case)
 
 def all_gather(x, group):
     import torch

@@ -13,113 +13,115 @@ import pytest
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Known
-from attncheck.core.results.ring_timings import FLASH, FULL, Clocks, RingRates, RingTiming, Stopwatch
+from attncheck.core.results.ring_timings import LOCAL_FLASH, LOCAL_FLASH_FULL, Clocks, RingRates, RingTiming, Stopwatch
 from attncheck.core.results.verdicts import Answer, Verdict
 from attncheck.measure.worker import gpu_clocks
-from attncheck.report.schema import schema
+from attncheck.report.schema import make_report_schema
 from attncheck.ring import bench
 from tests import snapshots
 from tests.conftest import Run
 
-ASKED = bench.Request(8192, 32, 8, 128)
+WORKLOAD = bench.Workload(8192, 32, 8, 128)
 RATES = RingRates(700.0, 4300.0, 360.0)
 ITERATIONS = {  # eight H200, forward and forward + backward
-    FLASH: (618.3, 162.3),
-    FULL: (312.0, 82.0),
+    LOCAL_FLASH: (618.3, 162.3),
+    LOCAL_FLASH_FULL: (312.0, 82.0),
     "ring_flash_attn": (41.0, 10.82),
     "zigzag_ring_flash_attn": (67.7, 18.81),
     "stripe_flash_attn": (60.06, 17.70),
 }
 
 
-def timing(backend: str, passes: str, iterations: float, **more: Any) -> RingTiming:
+def make_timing(backend: str, passes: str, iterations: float, **fields: Any) -> RingTiming:
     watch = Stopwatch(1e3 / iterations, 0.0, 0.0, 0.005, 100, 3, 1.01, silent_ms=0.97e3 / iterations)
-    return RingTiming(backend, "batch", passes, 8, 8192, watch=watch, iterations_per_s=iterations, **more)  # type: ignore[arg-type]
+    return RingTiming(backend, "batch", passes, 8, 8192, watch=watch, iterations_per_s=iterations, **fields)  # type: ignore[arg-type]
 
 
-def measured(**answers: Answer) -> tuple[RingTiming, ...]:
-    """Return the timings of eight H200, completed; every scheme is right unless `answers` say."""
-    raw = [
-        timing(backend, passes, speed)
+def make_timings(**answers: Answer) -> tuple[RingTiming, ...]:
+    """Return the timings of eight H200, completed; every scheme is right unless `answers` say otherwise."""
+    timings = [
+        make_timing(backend, passes, speed)
         for backend, speeds in ITERATIONS.items()
         for passes, speed in zip(("forward", "forward_backward"), speeds)
     ]
     verdicts = [
         Verdict("parity", name, "case", "bench", answers.get(name, "pass"), "") for name in ITERATIONS if "_" in name
     ]
-    return bench.completed(raw, RATES, ASKED, verdicts)
+    return bench.complete_timings(timings, RATES, WORKLOAD, verdicts)
 
 
-def of(timings: tuple[RingTiming, ...], backend: str, passes: str = "forward_backward") -> RingTiming:
+def get_timing(timings: tuple[RingTiming, ...], backend: str, passes: str = "forward_backward") -> RingTiming:
     return next(t for t in timings if t.backend == backend and t.passes == passes)
 
 
 def test_efficiency_is_that_of_the_readme() -> None:
-    found = measured()
-    assert of(found, "zigzag_ring_flash_attn").efficiency == pytest.approx(0.927, abs=0.001)
-    assert of(found, "ring_flash_attn", "forward").efficiency == pytest.approx(0.530, abs=0.001)
-    assert of(found, FLASH).efficiency == 0.0
-    zigzag = of(found, "zigzag_ring_flash_attn")
+    timings = make_timings()
+    assert get_timing(timings, "zigzag_ring_flash_attn").efficiency == pytest.approx(0.927, abs=0.001)
+    assert get_timing(timings, "ring_flash_attn", "forward").efficiency == pytest.approx(0.530, abs=0.001)
+    assert get_timing(timings, LOCAL_FLASH).efficiency == 0.0
+    zigzag = get_timing(timings, "zigzag_ring_flash_attn")
     assert 0.95 < zigzag.achievable < 1.0 and zigzag.reached == pytest.approx(
         zigzag.efficiency / zigzag.achievable, abs=1e-3
     )
-    assert of(found, "ring_flash_attn").limited_by == "uneven causal work"
+    assert get_timing(timings, "ring_flash_attn").limited_by == "uneven causal work"
     assert 0.0 <= zigzag.overlapped <= 1.0
 
 
 def test_the_fastest_correct_scheme_is_told_and_a_wrong_one_never() -> None:
-    assert bench.concluded(measured())[0].startswith("batch: zigzag_ring_flash_attn is the fastest correct scheme")
+    assert bench.draw_conclusions(make_timings())[0].startswith(
+        "batch: zigzag_ring_flash_attn is the fastest correct scheme"
+    )
     for answer in ("fail", "warn", "lost"):
-        lines = bench.concluded(measured(zigzag_ring_flash_attn=answer))
+        lines = bench.draw_conclusions(make_timings(zigzag_ring_flash_attn=answer))
         assert lines[0].startswith("batch: stripe_flash_attn is the fastest correct scheme")
-    none = measured(zigzag_ring_flash_attn="fail", stripe_flash_attn="fail", ring_flash_attn="lost")
-    assert bench.concluded(none) == ()
+    all_wrong = make_timings(zigzag_ring_flash_attn="fail", stripe_flash_attn="fail", ring_flash_attn="lost")
+    assert bench.draw_conclusions(all_wrong) == ()
 
 
 def test_noise_forbids_a_conclusion() -> None:
-    noisy = tuple(replace(t, watch=replace(t.watch, interval=0.08)) for t in measured())
-    line = bench.concluded(noisy)[0]
+    noisy = tuple(replace(t, watch=replace(t.watch, interval=0.08)) for t in make_timings())
+    line = bench.draw_conclusions(noisy)[0]
     assert "zigzag_ring_flash_attn and stripe_flash_attn are within the noise of each other" in line
 
 
 def test_a_gate_opens_and_closes() -> None:
-    assert not list(bench.inefficient(measured(), 0.0))
-    assert not list(bench.inefficient(measured(), 0.9))
-    closed = list(bench.inefficient(measured(), 0.95))
+    assert not list(bench.iter_inefficiency_findings(make_timings(), 0.0))
+    assert not list(bench.iter_inefficiency_findings(make_timings(), 0.9))
+    closed = list(bench.iter_inefficiency_findings(make_timings(), 0.95))
     assert [finding.code for finding in closed] == ["ATN806"]
     assert "reaches 92.7 %, --min-efficiency asks for 95 %" in closed[0].message
-    wrong = list(bench.inefficient(measured(zigzag_ring_flash_attn="fail"), 0.9))
+    wrong = list(bench.iter_inefficiency_findings(make_timings(zigzag_ring_flash_attn="fail"), 0.9))
     assert wrong and "parity: fail" in " ".join(wrong[0].evidence)
 
 
 def test_what_is_timed() -> None:
-    usual = bench.items(ASKED, gpu=True)
-    assert len(usual) == len(set(usual)) == 18
-    assert usual[0][0] == FLASH, "the local call first"
-    strides = bench.items(replace(ASKED, sweep="heads-k-stride"), gpu=True)
+    items = bench.choose_items(WORKLOAD, uses_gpu=True)
+    assert len(items) == len(set(items)) == 18
+    assert items[0][0] == LOCAL_FLASH, "the local call first"
+    strides = bench.choose_items(replace(WORKLOAD, sweep="heads-k-stride"), uses_gpu=True)
     assert {item[4] for item in strides if item[0] == bench.LLAMA3} == {1, 2, 4, 8}
-    lengths = bench.items(replace(ASKED, sweep="seqlen"), gpu=True)
-    assert {item[3] for item in lengths} == set(bench.LENGTHS[True])
-    only = bench.items(replace(ASKED, backends=("stripe_flash_attn",)), gpu=True)
-    assert {item[0] for item in only} == {FLASH, FULL, "stripe_flash_attn"}
+    lengths = bench.choose_items(replace(WORKLOAD, sweep="seqlen"), uses_gpu=True)
+    assert {item[3] for item in lengths} == set(bench.SWEEP_SEQLENS[True])
+    only = bench.choose_items(replace(WORKLOAD, backends=("stripe_flash_attn",)), uses_gpu=True)
+    assert {item[0] for item in only} == {LOCAL_FLASH, LOCAL_FLASH_FULL, "stripe_flash_attn"}
 
 
 def test_the_shape_is_named_or_the_models_or_the_usual() -> None:
-    here = snapshots.h200()
-    usual = bench.request(here, gpu=True)
+    snapshot = snapshots.h200()
+    usual = bench.choose_workload(snapshot, uses_gpu=True)
     assert (usual.seqlen, usual.num_heads, usual.num_kv_heads, usual.head_dim) == (8192, 32, 8, 128)
-    model = snapshots.with_model(here, num_heads=Known(28), num_kv_heads=Known(4), head_dim=Known(128))
-    assert bench.request(model, gpu=True).num_heads == 28
-    assert bench.request(model, gpu=True).stride == 4
-    named = bench.request(model, True, bench.Wanted(seqlen=4096, num_heads=16))
+    model = snapshots.with_model(snapshot, num_heads=Known(28), num_kv_heads=Known(4), head_dim=Known(128))
+    assert bench.choose_workload(model, uses_gpu=True).num_heads == 28
+    assert bench.choose_workload(model, uses_gpu=True).heads_k_stride == 4
+    named = bench.choose_workload(model, True, bench.Request(seqlen=4096, num_heads=16))
     assert (named.seqlen, named.num_heads, named.num_kv_heads) == (4096, 16, 16)
-    for wanted in (
-        bench.Wanted(num_heads=6, num_kv_heads=4),
-        bench.Wanted(seqlen=4098),
-        bench.Wanted(dtype="float32"),
+    for refused in (
+        bench.Request(num_heads=6, num_kv_heads=4),
+        bench.Request(seqlen=4098),
+        bench.Request(dtype="float32"),
     ):
         with pytest.raises(BadUsage):
-            bench.request(here, True, wanted)
+            bench.choose_workload(snapshot, True, refused)
 
 
 def test_clocks_tell_what_held_the_gpu_back() -> None:
@@ -134,20 +136,20 @@ def test_clocks_tell_what_held_the_gpu_back() -> None:
 
 
 def test_a_local_call_too_short_is_launch_bound_and_has_no_bound() -> None:
-    short = [replace(t, achievable=0.0, watch=replace(t.watch, ms=t.watch.ms / 50)) for t in measured()]
+    short = [replace(t, achievable=0.0, watch=replace(t.watch, ms=t.watch.ms / 50)) for t in make_timings()]
     verdicts = [Verdict("parity", name, "case", "bench", "pass", "") for name in ITERATIONS]
-    found = of(bench.completed(short, RATES, ASKED, verdicts), "zigzag_ring_flash_attn", "forward")
-    assert found.achievable == 0.0 and found.limited_by.startswith("launches")
-    assert of(tuple(short), FLASH, "forward").launch_bound
+    zigzag = get_timing(bench.complete_timings(short, RATES, WORKLOAD, verdicts), "zigzag_ring_flash_attn", "forward")
+    assert zigzag.achievable == 0.0 and zigzag.limited_by.startswith("launches")
+    assert get_timing(tuple(short), LOCAL_FLASH, "forward").launch_bound
 
 
 def test_from_where_on_communication_hides() -> None:
-    line = bench.break_even(measured(), RATES, ASKED)
+    line = bench.describe_break_even(make_timings(), RATES, WORKLOAD)
     assert line == ("communication hides behind computing from about 472 tokens a rank on (forward), 504 (backward)",)
-    assert bench.break_even(measured(), RingRates(), ASKED) == ()
+    assert bench.describe_break_even(make_timings(), RingRates(), WORKLOAD) == ()
 
 
-SMALL = ("bench", "--ring-size", "2", "--device", "cpu", "--seqlen", "64", "--backend", "zigzag_ring_flash_attn")
+SMALL_RUN = ("bench", "--ring-size", "2", "--device", "cpu", "--seqlen", "64", "--backend", "zigzag_ring_flash_attn")
 
 
 @pytest.fixture(scope="module")
@@ -155,20 +157,20 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return the report of one real run: two gloo ranks, the genuine schedule, emulated kernels."""
     if importlib.util.find_spec("ring_flash_attn") is None:
         pytest.skip("ring-flash-attn is not installed")
-    command = [sys.executable, "-m", "attncheck", *SMALL, "--format", "json"]
+    command = [sys.executable, "-m", "attncheck", *SMALL_RUN, "--format", "json"]
     folder = tmp_path_factory.mktemp("bench")
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=folder)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def test_a_ring_is_timed_for_real(document: dict[str, Any]) -> None:
-    pytest.importorskip("jsonschema").validate(document, schema())
+    pytest.importorskip("jsonschema").validate(document, make_report_schema())
     assert document["command"] == "bench" and document["ring"]["measured_on"]["emulated"]
     timed = {(t["backend"], t["passes"]): t for t in document["ring"]["timings"] if t["table"] == "batch"}
     for passes in ("forward", "forward_backward"):
-        local, ring = timed[FLASH, passes], timed["zigzag_ring_flash_attn", passes]
+        local, ring = timed[LOCAL_FLASH, passes], timed["zigzag_ring_flash_attn", passes]
         assert 0 < local["watch"]["ms"] < ring["watch"]["ms"]
         share = 2 * local["watch"]["ms"] / ring["watch"]["ms"]
         assert ring["efficiency"] == pytest.approx(share, abs=1e-3)
@@ -179,7 +181,7 @@ def test_a_ring_is_timed_for_real(document: dict[str, Any]) -> None:
 
 
 def test_wrong_words_are_one_line(attncheck: Run) -> None:
-    for more, told in (
+    for arguments, message in (
         (("--seqlen", "65"), "must be 32 or more and divide by 4"),
         (("--window", "100"), "--window is not for --ring-size"),
         (("--sweep", "everything"), "--sweep"),
@@ -188,8 +190,8 @@ def test_wrong_words_are_one_line(attncheck: Run) -> None:
         (("--min-efficiency", "2"), "2"),
         (("--backend", "sdpa_math"), "on one device"),
     ):
-        done = attncheck(*SMALL[:5], *more)
-        assert done.returncode == 2, (more, done.stderr)
-        assert told in done.stderr and "Traceback" not in done.stderr
+        done = attncheck(*SMALL_RUN[:5], *arguments)
+        assert done.returncode == 2, (arguments, done.stderr)
+        assert message in done.stderr and "Traceback" not in done.stderr
     done = attncheck("bench", "--device", "cpu", "--min-efficiency", "0.5")
     assert done.returncode == 2 and "--min-efficiency is for --ring-size" in done.stderr

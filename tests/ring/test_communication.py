@@ -14,7 +14,7 @@ import pytest
 from attncheck.core import codec
 from attncheck.core.devices import Link, Topology
 from attncheck.core.findings import Finding
-from attncheck.core.results.collectives import CollectiveResult, Communication, RankFacts, WrongPlace, bandwidth
+from attncheck.core.results.collectives import CollectiveResult, Communication, RankFacts, WrongPlace, compute_bandwidth
 from attncheck.doctor.probes.collect import collect_snapshot
 from attncheck.report import communication_table
 from attncheck.ring import communication, communication_findings, link_rates, topology
@@ -34,7 +34,7 @@ def get_exchange(result: Communication, operation: str, ranks: tuple[int, ...] |
 
 
 def finding_codes(result: Communication) -> list[str]:
-    return [finding.code for finding in communication_findings.findings(result)]
+    return [finding.code for finding in communication_findings.make_findings(result)]
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -48,14 +48,14 @@ def test_healthy_ranks_are_right(ranks: int, marker: str) -> None:
         assert exchange.dtypes == ("uint8", "bfloat16", "float32")
     assert result.transport == "gloo"
     assert {route.kind for route in result.routes} == {"host"}
-    assert communication_findings.findings(result) == ()
+    assert communication_findings.make_findings(result) == ()
     assert [facts.rank for facts in result.ranks] == list(range(ranks))
     assert socket.gethostname() not in codec.dumps(result)
     assert codec.loads(Communication, codec.dumps(result)) == result
     for width in (110, 80, 50):
         lines = [
             "".join(text for text, _ in line.head) + line.text
-            for line in communication_table.rows(result, False, width)
+            for line in communication_table.format_lines(result, False, width)
         ]
         assert sum("right" in line for line in lines) == len(result.exchanges)
         assert all(len(line) <= width for line in lines[2:])
@@ -122,7 +122,7 @@ def test_wrong_data_are_told_apart_and_their_rank_is_named(
     assert {place.rank for place in sums} == {0, 1, 2, 3}
     assert {place.got for place in sums} == {"the sum without rank 1"}
 
-    (finding,) = communication_findings.findings(result)
+    (finding,) = communication_findings.make_findings(result)
     assert finding.code == "ATN520"
     assert "send_recv, ring, all_gather, reduce_scatter" in finding.message
     assert "the sum without rank 1" in str(finding.evidence)
@@ -224,11 +224,12 @@ def test_a_rank_that_raises_dies_or_hangs_is_named_and_the_rest_goes_on(
     assert raised.outcome == "raised" and raised.reason == "rank 1: ValueError: no luck"
     assert hung.outcome == "timed_out" and "rank 3 hangs in hangs" in hung.reason
     assert "within 6 s" in hung.reason
-    (finding,) = communication_findings.findings(result)
+    (finding,) = communication_findings.make_findings(result)
     assert finding.code == "ATN521"
     assert finding.message == "3 of 9 exchanges among 4 ranks did not come to an end"
     shown = "\n".join(
-        "".join(text for text, _ in line.head) + line.text for line in communication_table.rows(result, True, 80)
+        "".join(text for text, _ in line.head) + line.text
+        for line in communication_table.format_lines(result, True, 80)
     )
     assert "died" in shown and "raised" in shown and "timed_out" in shown
 
@@ -252,7 +253,7 @@ def test_gpus_are_right_and_as_fast_as_their_link(gpus: ExecutionTarget, marker:
     assert result.transport == "nccl"
     assert [e.outcome for e in result.exchanges] == ["ok"] * 4
     assert all(e.wrong == 0 and e.bytes == 64 << 20 for e in result.exchanges)
-    assert communication_findings.findings(result) == ()
+    assert communication_findings.make_findings(result) == ()
     assert result.routes[0].kind, "the link between the two GPUs is found again in the snapshot"
 
 
@@ -294,12 +295,12 @@ def test_lost_gpus_are_named(
 
 
 def test_pairs_are_all_of_few_and_the_ring_and_the_first_of_many() -> None:
-    assert communication.pairs(2) == ((0, 1),)
-    assert len(communication.pairs(4)) == 6
-    eight = communication.pairs(8)
+    assert communication.choose_pairs(2) == ((0, 1),)
+    assert len(communication.choose_pairs(4)) == 6
+    eight = communication.choose_pairs(8)
     assert len(set(eight)) == len(eight) == 7 + 6
     assert {(rank, (rank + 1)) for rank in range(7)} | {(0, rank) for rank in range(1, 8)} == set(eight)
-    many = communication.pairs(1024)
+    many = communication.choose_pairs(1024)
     assert len(set(many)) == len(many) == 1024
 
 
@@ -324,7 +325,7 @@ def nvlink_result(**rates: float) -> Communication:
         for name, (ms, rate) in MEASURED.items()
     )
     ranks = (make_rank(0), make_rank(1))
-    return Communication(2, "nccl", ranks, exchanges, topology.routes([(0, 1)], ranks, s.h200x2()), 9.7)
+    return Communication(2, "nccl", ranks, exchanges, topology.find_routes([(0, 1)], ranks, s.h200x2()), 9.7)
 
 
 def link_result(
@@ -334,14 +335,14 @@ def link_result(
     snapshot = replace(s.with_gpus(s.h200(), capability, capability), topology=s.Known(Topology((link,), (0, 0))))
     ranks = (make_rank(0), make_rank(1))
     exchanges = (CollectiveResult(operation, (0, 1), "ok", "", 64 << 20, 1.0, rate, ("uint8",), 1000),)  # type: ignore[arg-type]
-    return Communication(2, "nccl", ranks, exchanges, topology.routes([(0, 1)], ranks, snapshot))
+    return Communication(2, "nccl", ranks, exchanges, topology.find_routes([(0, 1)], ranks, snapshot))
 
 
 def two_node_result(**second: Any) -> Communication:
     """Return the result of two nodes with a GPU each; `second` changes the facts of the second node's rank."""
     second_rank = make_rank(1, **{"node": 1, "gpu": -1, **second})
     ranks = (H200, second_rank)
-    return replace(nvlink_result(), ranks=ranks, routes=topology.routes([(0, 1)], ranks, s.h200()))
+    return replace(nvlink_result(), ranks=ranks, routes=topology.find_routes([(0, 1)], ranks, s.h200()))
 
 
 def exchange_result(**fields: Any) -> Communication:
@@ -442,7 +443,7 @@ SILENT: dict[str, list[Communication]] = {
 
 
 def findings_of_code(code: str, result: Communication) -> list[Finding]:
-    return [finding for finding in communication_findings.findings(result) if finding.code == code]
+    return [finding for finding in communication_findings.make_findings(result) if finding.code == code]
 
 
 def parametrize_cases(table: dict[str, list[Any]]) -> list[Any]:
@@ -468,8 +469,8 @@ def test_every_rule_has_both_sides() -> None:
 
 
 def test_a_healthy_machine_has_no_finding() -> None:
-    assert communication_findings.findings(nvlink_result()) == ()
-    assert communication_findings.findings(Communication()) == ()
+    assert communication_findings.make_findings(nvlink_result()) == ()
+    assert communication_findings.make_findings(Communication()) == ()
 
 
 def make_facts(number: int, host: str, **fields: Any) -> dict[str, Any]:
@@ -481,10 +482,12 @@ def make_facts(number: int, host: str, **fields: Any) -> dict[str, Any]:
 
 def test_hosts_become_numbers_and_gpus_are_found_again() -> None:
     documents = [make_facts(1, "b", gpu=0), make_facts(0, "a"), make_facts(2, "a", gpu=1), make_facts(3, "b", gpu=1)]
-    facts = topology.ranks_of(documents, s.h200x2())
+    facts = topology.make_rank_facts(documents, s.h200x2())
     assert [(f.rank, f.node, f.gpu) for f in facts] == [(0, 0, 0), (1, 1, -1), (2, 0, 1), (3, 1, -1)]
     assert len({f.card for f in facts}) == 4
-    kinds = {(r.first, r.second): r.kind for r in topology.routes(communication.pairs(4), facts, s.h200x2())}
+    kinds = {
+        (r.first, r.second): r.kind for r in topology.find_routes(communication.choose_pairs(4), facts, s.h200x2())
+    }
     assert kinds == {
         (0, 1): "network",
         (0, 2): "NV18",
@@ -497,19 +500,19 @@ def test_hosts_become_numbers_and_gpus_are_found_again() -> None:
 
 def test_the_same_address_on_two_hosts_is_two_gpus() -> None:
     same = "00000000:18:00"
-    facts = topology.ranks_of([make_facts(0, "a", bus=same), make_facts(1, "b", bus=same)], s.h200x2())
+    facts = topology.make_rank_facts([make_facts(0, "a", bus=same), make_facts(1, "b", bus=same)], s.h200x2())
     assert facts[0].card != facts[1].card
-    facts = topology.ranks_of([make_facts(0, "a", bus=same), make_facts(1, "a", bus=same)], s.h200x2())
+    facts = topology.make_rank_facts([make_facts(0, "a", bus=same), make_facts(1, "a", bus=same)], s.h200x2())
     assert facts[0].card == facts[1].card
 
 
 def test_visible_devices_are_counted_not_all() -> None:
-    facts = topology.ranks_of([make_facts(0, "a", gpu=0)], s.hide_gpus(s.h200x2(), 0))
+    facts = topology.make_rank_facts([make_facts(0, "a", gpu=0)], s.hide_gpus(s.h200x2(), 0))
     assert facts[0].gpu == 1
 
 
 def test_what_names_a_host_is_not_told() -> None:
-    (facts,) = topology.ranks_of(
+    (facts,) = topology.make_rank_facts(
         [make_facts(0, "a", environ={"NCCL_COMM_ID": "10.0.0.1:5", "NCCL_ALGO": "Ring"})], s.h200()
     )
     assert facts.environ == {"NCCL_ALGO": "Ring"}
@@ -524,13 +527,17 @@ def test_what_names_a_host_is_not_told() -> None:
     ],
 )  # fmt: skip
 def test_rates_are_the_documented_ones(kind: str, capability: tuple[int, int], rate: float) -> None:
-    assert link_rates.one_way(kind, capability) == rate
+    assert link_rates.one_way_gb_per_s(kind, capability) == rate
 
 
 def test_bandwidth_is_that_of_the_link() -> None:
-    assert bandwidth("send_recv", 2, 10**9, 1000.0) == bandwidth("ring", 8, 10**9, 1000.0) == 1.0
-    assert bandwidth("all_gather", 4, 10**9, 1000.0) == bandwidth("reduce_scatter", 4, 10**9, 1000.0) == 0.75
-    assert bandwidth("ring", 2, 10**9, 0.0) == 0.0
+    assert compute_bandwidth("send_recv", 2, 10**9, 1000.0) == compute_bandwidth("ring", 8, 10**9, 1000.0) == 1.0
+    assert (
+        compute_bandwidth("all_gather", 4, 10**9, 1000.0)
+        == compute_bandwidth("reduce_scatter", 4, 10**9, 1000.0)
+        == 0.75
+    )
+    assert compute_bandwidth("ring", 2, 10**9, 0.0) == 0.0
 
 
 def test_every_parcel_is_its_own() -> None:

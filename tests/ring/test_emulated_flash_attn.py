@@ -16,7 +16,7 @@ import pytest
 from attncheck.attention.backend import Outputs
 from attncheck.core import codec
 from attncheck.core.cases import Case, with_name
-from attncheck.core.results.verdicts import Run, judge
+from attncheck.core.results.verdicts import Run, judge_run
 from tests.ring.on_ranks import run_items
 
 torch = pytest.importorskip("torch")
@@ -115,7 +115,10 @@ def test_signatures_are_the_genuine_ones(name: str, generation: str) -> None:
 def test_public_signatures_are_the_genuine_ones(name: str) -> None:
     for generation in GENERATIONS:
         function = make_public_functions(generation, make_block_functions(generation))[name]
-        parameters = {word: parameter.default for word, parameter in inspect.signature(function).parameters.items()}
+        parameters = {
+            parameter_name: parameter.default
+            for parameter_name, parameter in inspect.signature(function).parameters.items()
+        }
         expected = GENUINE_PUBLIC[name] if generation >= "2.6" else GENUINE_PUBLIC[name].replace("softcap= ", "")
         assert format_parameters(parameters) == expected
 
@@ -156,7 +159,7 @@ def test_its_error_is_that_of_an_ideal_kernel(case: Case, generation: str) -> No
         outputs = replace(outputs, lse=outputs.lse - shift)
     case_scores = tuple(score_outputs(outputs, compute_reference(inputs)))
     assert {score.tensor for score in case_scores} == {"out", "lse", "dq", "dk", "dv"}
-    verdict = judge(Run("emulated", case, "ok", scores=case_scores))
+    verdict = judge_run(Run("emulated", case, "ok", scores=case_scores))
     assert verdict.answer == "pass" and verdict.budget_ratio < 0.8, verdict
     z_rms = [score.z_rms for score in case_scores if score.tensor in ("dq", "dk", "dv")]
     assert max(z_rms) > 0.5, "it rounds where the kernels do"
@@ -381,11 +384,11 @@ def test_the_genuine_ring_flash_attn_runs_on_it(generation: str, ranks: int) -> 
     packed = replace(dense, family="packed", seqlens_q=lengths, seqlens_k=lengths, layout="packed")
     cases = {layout: with_name(case) for layout, case in (("dense", dense), ("packed", packed))}
     items = [(scheme, cases[layout].name) for layout, schemes in SCHEMES.items() for scheme in schemes]
-    message = {"task": "attncheck.ring.worker.tasks:parity", "cases": codec.plain(tuple(cases.values()))}
+    message = {"task": "attncheck.ring.worker.tasks:parity", "cases": codec.to_plain(tuple(cases.values()))}
     events = run_items(ranks, items, **message, emulate=generation)
     assert [event.kind for event in events] == ["answer"] * len(items), [event.reason for event in events]
     for event in events:
-        verdict = judge(codec.read(Run, event.answer))
+        verdict = judge_run(codec.read(Run, event.answer))
         assert verdict.answer == "pass", verdict
 
 

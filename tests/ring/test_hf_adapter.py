@@ -31,12 +31,14 @@ HOOK = "flash_attention_2"
 
 def measure_adapter(ranks: int, items: tuple[tuple[str, str], ...]) -> Runs:
     events = run_items(ranks, items, task="attncheck.ring.worker.hf_adapter:adapter")
-    runs = [codec.read(AdapterRun, e.answer) if e.kind == "answer" else hf_adapter._lost(e, ranks) for e in events]
+    runs = [
+        codec.read(AdapterRun, e.answer) if e.kind == "answer" else hf_adapter._make_lost_run(e, ranks) for e in events
+    ]
     return {(run.implementation, run.shape): run for run in runs}
 
 
 def findings_by_code(request: Request, runs: Runs) -> dict[str, Finding]:
-    findings = hf_adapter.findings(snapshots.h200(), request, tuple(runs.values()))
+    findings = hf_adapter.make_findings(snapshots.h200(), request, tuple(runs.values()))
     assert len({finding.code for finding in findings}) == len(findings)
     return {finding.code: finding for finding in findings}
 
@@ -57,26 +59,26 @@ def test_the_implementation_it_replaces_is_right(genuine: Runs) -> None:
     run = genuine[HOOK, "plain"]
     assert run.outcome == "ok" and run.entered == run.layers == 2 and run.reaches and not run.leaks
     assert run.error <= 2 * run.rounding and run.gradient_error <= 2 * run.gradient_rounding
-    assert hf_adapter.row(run).answer == "pass"
+    assert hf_adapter.judge_run(run).answer == "pass"
     assert "written into the configuration" in run.selected, "the way around transformers' refusal is told"
 
 
 @pytest.mark.nightly
 def test_four_ranks_are_right_too() -> None:
     run = measure_adapter(4, ((HOOK, "plain"),))[HOOK, "plain"]
-    assert run.ranks == 4 and hf_adapter.row(run).answer == "pass", run
+    assert run.ranks == 4 and hf_adapter.judge_run(run).answer == "pass", run
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_another_implementation_switches_the_ring_off(implementation: str, genuine: Runs) -> None:
     run = genuine[implementation, "plain"]
     assert not run.entered and not run.reaches and run.nearest == "each shard by itself"
-    row = hf_adapter.row(run)
+    row = hf_adapter.judge_run(run)
     assert row.answer == "warn" and row.reason.endswith("each rank attends to its own shard alone")
 
 
 def test_what_is_not_installed_is_skipped_with_the_reason(genuine: Runs) -> None:
-    row = hf_adapter.row(genuine["flash_attention_3", "plain"])
+    row = hf_adapter.judge_run(genuine["flash_attention_3", "plain"])
     assert row.answer == "skipped" and "FlashAttention3" in row.reason
 
 
@@ -88,7 +90,7 @@ def test_windows_and_sinks_are_named_for_what_is_lost(genuine: Runs) -> None:
         "sinks": "without its sinks",
     }
     for shape in nearest:
-        row = hf_adapter.row(genuine[HOOK, shape])
+        row = hf_adapter.judge_run(genuine[HOOK, shape])
         assert row.answer == "fail" and nearest[shape] in row.reason
 
 
@@ -112,15 +114,15 @@ def test_findings_are_as_grave_as_they_concern(genuine: Runs) -> None:
 
 
 def test_who_asks_for_sdpa_is_told_that_the_ring_is_off(genuine: Runs) -> None:
-    findings = findings_by_code(replace(llama_request(), asked="sdpa"), genuine)
+    findings = findings_by_code(replace(llama_request(), implementation="sdpa"), genuine)
     assert {code: finding.severity for code, finding in findings.items()} == {"ATN530": "error"}
     assert 'attn_implementation="flash_attention_2"' in findings["ATN530"].fixes[0].text
 
 
 def test_names_put_back_are_told(genuine: Runs) -> None:
     run = genuine[HOOK, "plain"]
-    reported = any("put back into transformers" in line for line in hf_adapter.row(run).evidence)
-    assert reported == bool(run.shimmed_names)
+    is_reported = any("put back into transformers" in line for line in hf_adapter.judge_run(run).evidence)
+    assert is_reported == bool(run.shimmed_names)
 
 
 PREPARE = "llama3_flash_attn_prepare_cu_seqlens(cu_seqlens{}, True"
@@ -168,7 +170,7 @@ def test_an_adapter_that_keeps_the_window_passes(tmp_path: Path, monkeypatch: py
     path.write_text(path.read_text().replace("(sliding_window, sliding_window)", "(sliding_window - 1, 0)"))
     monkeypatch.setenv("PYTHONPATH", folder)
     runs = measure_adapter(2, ((HOOK, "short_window"), (HOOK, "long_window")))
-    assert {hf_adapter.row(run).answer for run in runs.values()} == {"pass"}, runs
+    assert {hf_adapter.judge_run(run).answer for run in runs.values()} == {"pass"}, runs
 
 
 RIGHT = AdapterRun(
@@ -204,6 +206,6 @@ RIGHT = AdapterRun(
 )
 def test_judging(changed: dict[str, object], answer: str, code: str) -> None:
     run = replace(RIGHT, **changed)  # type: ignore[arg-type]
-    assert hf_adapter.row(run).answer == answer
-    request = Request(asked=run.implementation)
+    assert hf_adapter.judge_run(run).answer == answer
+    request = Request(implementation=run.implementation)
     assert list(findings_by_code(request, {(run.implementation, run.shape): run})) == ([code] if code else [])

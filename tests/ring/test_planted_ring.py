@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from attncheck.core.cases import Case, with_name
-from attncheck.core.results.verdicts import FAIL_FACTOR, HUGE, Run, budget_ratio, judge
+from attncheck.core.results.verdicts import FAIL_FACTOR, HUGE, Run, budget_ratio, judge_run
 from attncheck.ring import suites
 from tests.ring.genuine_ring import FAULTS, write_plugins
 from tests.ring.on_ranks import measure_items
@@ -69,7 +69,7 @@ def budget_ratios(run: Run) -> dict[str, float]:
 def test_a_fault_is_seen_where_it_was_planted(name: str, faulty_runs: dict[str, list[Run]]) -> None:
     runs = faulty_runs[name]
     assert all(run.outcome == "ok" for run in runs), [run.reason for run in runs]
-    assert any(judge(run).answer == "fail" for run in runs), [budget_ratios(run) for run in runs]
+    assert any(judge_run(run).answer == "fail" for run in runs), [budget_ratios(run) for run in runs]
     worst = {tensor: max(budget_ratios(run)[tensor] for run in runs) for tensor in budget_ratios(runs[0])}
     forward = max(worst["out"], worst["lse"])
     if FAULTS[name].breaks == "forward":
@@ -81,18 +81,18 @@ def test_a_fault_is_seen_where_it_was_planted(name: str, faulty_runs: dict[str, 
 
 def test_a_fault_of_one_rank_names_it(faulty_runs: dict[str, list[Run]]) -> None:
     for name in ("fault_zero_dk_on_one_rank", "fault_cu_seqlens_off_by_one"):
-        evidence = " ".join(line for run in faulty_runs[name] for line in judge(run).evidence)
+        evidence = " ".join(line for run in faulty_runs[name] for line in judge_run(run).evidence)
         assert "on rank 1" in evidence, evidence
-    verdict = judge(faulty_runs["fault_nan_dq_on_one_rank"][0])
+    verdict = judge_run(faulty_runs["fault_nan_dq_on_one_rank"][0])
     assert verdict.budget_ratio == HUGE and "NaN" in verdict.reason
 
 
 @pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_every_scheme_is_right_as_it_is(ranks: int) -> None:
-    cases = suites.suite("standard" if ranks == 4 else "quick", ranks)
+    cases = suites.make_suite("standard" if ranks == 4 else "quick", ranks)
     schemes = [scheme for group in SCHEMES.values() for scheme in group]
     runs = measure_runs([(scheme, case.name) for scheme in schemes for case in cases], cases, ranks)
-    judged = [(run, judge(run)) for run in runs]
+    judged = [(run, judge_run(run)) for run in runs]
     for scheme in schemes:
         assert any(verdict.answer == "pass" for run, verdict in judged if run.backend == scheme)
     for run, verdict in judged:
@@ -108,12 +108,12 @@ def test_every_scheme_is_right_as_it_is(ranks: int) -> None:
 
 
 def test_a_window_is_applied_to_each_block_by_itself_and_parity_sees_it() -> None:
-    cases = tuple(case for case in suites.suite("full", 4) if case.family == "window")
+    cases = tuple(case for case in suites.make_suite("full", 4) if case.family == "window")
     schemes = ("ring_flash_attn", "zigzag_ring_flash_attn", "stripe_flash_attn", "llama3_flash_attn_varlen")
     runs = [
         run for run in measure_runs([(s, c.name) for s in schemes for c in cases], cases) if run.outcome != "refused"
     ]
-    answers = {run.backend: judge(run).answer for run in runs}
+    answers = {run.backend: judge_run(run).answer for run in runs}
     assert {answers[scheme] for scheme in schemes[:3]} == {"fail"}
     assert answers["llama3_flash_attn_varlen"] == "pass"  # it gathers whole keys: its windows are right
 

@@ -19,7 +19,7 @@ import pytest
 from attncheck.core.errors import BadUsage
 from attncheck.workers.launcher_env import first_node, read_rank_env
 from attncheck.workers.stacks import is_waiting_for_peers
-from tests.conftest import Run, all_gone, processes_marked
+from tests.conftest import Run, all_processes_gone, find_marked_processes
 from tests.ring.ring_plugins import write_ring_plugin
 
 pytest.importorskip("torch")
@@ -140,13 +140,15 @@ def test_ctrl_c_and_a_killed_parent_leave_no_rank_behind(tmp_path: Path, marker:
         command = [sys.executable, "-m", "attncheck", *parity_arguments("hangs", 2, "--timeout", "100")]
         process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
         deadline = time.monotonic() + 60
-        while len(processes_marked(marker)) < 4 and time.monotonic() < deadline:  # attncheck, the launcher, two ranks
+        while (
+            len(find_marked_processes(marker)) < 4 and time.monotonic() < deadline
+        ):  # attncheck, the launcher, two ranks
             time.sleep(0.05)
         time.sleep(1.0)
         process.send_signal(number)
         _, errors = process.communicate(timeout=20)
         assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
-        assert all_gone(marker), f"left after {number.name}"
+        assert all_processes_gone(marker), f"left after {number.name}"
         if number == signal.SIGINT:
             assert b"interrupted; nothing is left running" in errors
 

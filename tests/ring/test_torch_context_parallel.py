@@ -9,7 +9,7 @@ import pytest
 from attncheck.attention.backend import Device
 from attncheck.attention.backends import torch_context_parallel, torch_ring_templates
 from attncheck.core.cases import Case, with_name
-from attncheck.core.results.verdicts import FAIL_FACTOR, Run, budget_ratio, judge
+from attncheck.core.results.verdicts import FAIL_FACTOR, Run, budget_ratio, judge_run
 from tests.plugins import write_plugin
 from tests.ring.on_ranks import measure_items
 
@@ -61,7 +61,7 @@ def run(inputs, deterministic):
 """
 
 
-def cases() -> tuple[Case, ...]:
+def make_cases() -> tuple[Case, ...]:
     """Return a dense row with shared kv heads, and a batch in float16 without."""
     dense = Case("dense", (512,), (512,), num_kv_heads=2, context_parallel_size=RANKS)
     batch = replace(dense, seqlens_q=(256, 256), seqlens_k=(256, 256), num_kv_heads=4, dtype="float16")
@@ -77,23 +77,23 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Run]
     for name, (source, _) in FAULTS.items():
         write_plugin(folder, name, HEAD + source + TAIL.format(name=name))
     write_plugin(folder, "public_on_the_cpu", HEAD + PUBLIC + TAIL.format(name="public_on_the_cpu"))
-    right = [("torch_ring_templates", case.name) for case in cases()]
-    wrong = [(name, cases()[0].name) for name in (*FAULTS, "public_on_the_cpu")]
+    right = [("torch_ring_templates", case.name) for case in make_cases()]
+    wrong = [(name, make_cases()[0].name) for name in (*FAULTS, "public_on_the_cpu")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(folder))
-        return measure_items(RANKS, right + wrong, cases())
+        return measure_items(RANKS, right + wrong, make_cases())
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", make_cases(), ids=lambda case: case.name)
 def test_the_templates_are_right(case: Case, runs: dict[tuple[str, str], Run]) -> None:
     run = runs["torch_ring_templates", case.name]
-    assert judge(run).answer == "pass", judge(run)
+    assert judge_run(run).answer == "pass", judge_run(run)
     assert run.class_factor == 1.25 and {score.tensor for score in run.scores} == {"out", "lse", "dq", "dk", "dv"}
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_seen_where_it_is(name: str, runs: dict[tuple[str, str], Run]) -> None:
-    run = runs[name, cases()[0].name]
+    run = runs[name, make_cases()[0].name]
     assert run.outcome == "ok", run.reason
     wrong = {score.tensor for score in run.scores if budget_ratio(run.case, score, run.class_factor) > FAIL_FACTOR}
     assert FAULTS[name][1] <= wrong, run.scores
@@ -102,15 +102,15 @@ def test_a_fault_is_seen_where_it_is(name: str, runs: dict[tuple[str, str], Run]
 
 
 def test_the_public_interface_fails_on_the_cpu_as_the_refusal_says(runs: dict[tuple[str, str], Run]) -> None:
-    run = runs["public_on_the_cpu", cases()[0].name]
+    run = runs["public_on_the_cpu", make_cases()[0].name]
     assert run.outcome == "raised"
     assert "_scaled_dot_product_flash_attention_for_cpu" in run.reason and "sharding strategy" in run.reason
-    assert "sharding strategy" in torch_context_parallel.refuse(cases()[0], CPU)
+    assert "sharding strategy" in torch_context_parallel.refuse(make_cases()[0], CPU)
 
 
 def test_what_they_refuse() -> None:
-    plain = cases()[0]
-    for changed, told in (
+    plain = make_cases()[0]
+    for changed, message in (
         ({"causal": False}, "Load balancing requires `is_causal=True`"),
         ({"layout": "packed"}, "no packed documents"),
         ({"window_size": (40, 0)}, "no window"),
@@ -121,8 +121,8 @@ def test_what_they_refuse() -> None:
         ({"softcap": 20.0}, "soft-cap"),
         ({"sinks": True}, "sinks"),
     ):
-        assert told in torch_context_parallel.refuse(replace(plain, **changed), H200)
-        assert told in torch_ring_templates.refuse(replace(plain, **changed), CPU)
+        assert message in torch_context_parallel.refuse(replace(plain, **changed), H200)
+        assert message in torch_ring_templates.refuse(replace(plain, **changed), CPU)
     assert not torch_context_parallel.refuse(plain, H200) and not torch_ring_templates.refuse(plain, CPU)
     assert "16-bit" in torch_context_parallel.refuse(replace(plain, dtype="float32"), H200)
     assert "public interface" in torch_ring_templates.refuse(plain, H200)

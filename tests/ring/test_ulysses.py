@@ -11,7 +11,7 @@ from attncheck.attention.backend import Device
 from attncheck.attention.backends import ulysses_flash_attn, ulysses_sdpa
 from attncheck.attention.calls import ulysses_heads
 from attncheck.core.cases import Case, with_name
-from attncheck.core.results.verdicts import FAIL_FACTOR, Run, budget_ratio, judge
+from attncheck.core.results.verdicts import FAIL_FACTOR, Run, budget_ratio, judge_run
 from tests.plugins import write_plugin
 from tests.ring.on_ranks import measure_items
 
@@ -84,7 +84,7 @@ FAULTS: dict[str, tuple[str, str, str, set[str]]] = {
 }
 
 
-def cases() -> tuple[Case, ...]:
+def make_cases() -> tuple[Case, ...]:
     """Return a dense row, whose kv heads are repeated, a packed one, one with a kv head for each rank, and a window."""
     dense = Case("dense", (256,), (256,), num_kv_heads=2, context_parallel_size=RANKS)
     seqlens = (1, 100, 155)
@@ -93,7 +93,7 @@ def cases() -> tuple[Case, ...]:
     return tuple(map(with_name, (dense, packed, batch, replace(dense, window_size=(40, 0)))))
 
 
-def plant(folder: Path) -> str:
+def write_faults(folder: Path) -> str:
     """Write every fault as a plugin, and return the folder."""
     for name, (holder, function, source, _) in FAULTS.items():
         kind = "staticmethod" if "To" in holder else ""
@@ -105,36 +105,36 @@ def plant(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Run]:
     """Return all runs, of one group of ranks."""
-    right = [(scheme, case.name) for scheme in SCHEMES for case in cases()]
-    wrong = [(name, cases()[0].name) for name in FAULTS]
+    right = [(scheme, case.name) for scheme in SCHEMES for case in make_cases()]
+    wrong = [(name, make_cases()[0].name) for name in FAULTS]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", plant(tmp_path_factory.mktemp("faults")))
-        return measure_items(RANKS, right + wrong, cases())
+        patch.setenv("PYTHONPATH", write_faults(tmp_path_factory.mktemp("faults")))
+        return measure_items(RANKS, right + wrong, make_cases())
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", make_cases(), ids=lambda case: case.name)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_what_is_right_passes(scheme: str, case: Case, runs: dict[tuple[str, str], Run]) -> None:
     run = runs[scheme, case.name]
-    assert judge(run).answer == "pass", judge(run)
+    assert judge_run(run).answer == "pass", judge_run(run)
     assert run.class_factor == 1.0 and {score.tensor for score in run.scores} == {"out", "dq", "dk", "dv"}
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_seen_where_it_is(name: str, runs: dict[tuple[str, str], Run]) -> None:
-    run = runs[name, cases()[0].name]
+    run = runs[name, make_cases()[0].name]
     assert run.outcome == "ok", run.reason
     wrong = {score.tensor for score in run.scores if budget_ratio(run.case, score) > FAIL_FACTOR}
     right = {score.tensor for score in run.scores if budget_ratio(run.case, score) <= 1.0}
-    seen = FAULTS[name][3]
-    assert seen <= wrong, run.scores
-    if "out" not in seen or seen == {"out"}:
-        assert right == {"out", "dq", "dk", "dv"} - seen
+    expected = FAULTS[name][3]
+    assert expected <= wrong, run.scores
+    if "out" not in expected or expected == {"out"}:
+        assert right == {"out", "dq", "dk", "dv"} - expected
 
 
 def test_what_it_refuses() -> None:
     plain = Case("dense", (256,), (256,), num_heads=12, num_kv_heads=4, context_parallel_size=RANKS)
-    for changed, told in (
+    for changed, message in (
         ({"num_heads": 6, "num_kv_heads": 6}, "6 heads do not divide by 4 ranks"),
         ({"num_heads": 12, "num_kv_heads": 3}, "3 kv heads neither divide by 4 ranks nor 4 ranks by them"),
         ({"seqlens_q": (255,), "seqlens_k": (255,)}, "does not divide by 4"),
@@ -146,7 +146,7 @@ def test_what_it_refuses() -> None:
         ({"seqlens_k": (512,)}, "must be the same"),
     ):
         for module in (ulysses_sdpa, ulysses_flash_attn):
-            assert told in module.refuse(replace(plain, **changed), CPU)
+            assert message in module.refuse(replace(plain, **changed), CPU)
     for module in (ulysses_sdpa, ulysses_flash_attn):
         assert not module.refuse(plain, CPU) and not module.refuse(plain, H200)
         assert "--ring-size" in module.refuse(plain, replace(CPU, ranks=0))

@@ -20,7 +20,7 @@ from attncheck.selftest import faults, run, table
 from attncheck.selftest.faults import Fault, compiled, do_nothing, running
 from attncheck.selftest.faults.job import ENVIRONMENT
 from attncheck.selftest.run import SelftestResult
-from tests.conftest import all_gone, processes_marked
+from tests.conftest import all_processes_gone, find_marked_processes
 
 STATIC = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a throwaway environment needs Linux")
 SOME_FAULTS: tuple[str, ...] = (
@@ -160,7 +160,7 @@ def test_every_fault_expects_a_code_that_exists_and_says_what_it_imitates() -> N
 @STATIC
 def test_an_interrupt_leaves_no_process_and_no_folder(marker: str, tmp_path: Path) -> None:
     code = "from attncheck.core import interrupts; from attncheck.selftest import run as selftest\n"
-    code += "interrupts.install(); "
+    code += "interrupts.install_handlers(); "
     code += "selftest.run(('ATN102',), None, 'cpu', 60.0, print)"
     process = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -172,10 +172,10 @@ def test_an_interrupt_leaves_no_process_and_no_folder(marker: str, tmp_path: Pat
     while not list(tmp_path.glob("attncheck-selftest-*/*/env")) and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.3)
-    assert processes_marked(marker)
+    assert find_marked_processes(marker)
     process.send_signal(signal.SIGINT)
     assert process.wait(20) != 0
-    assert all_gone(marker) and list(tmp_path.iterdir()) == []
+    assert all_processes_gone(marker) and list(tmp_path.iterdir()) == []
 
 
 def test_variables_of_the_user_and_of_launchers_are_kept_out() -> None:

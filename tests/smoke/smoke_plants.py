@@ -146,7 +146,7 @@ def kv_tiled() -> Any:
     return changed_sdpa(change)
 
 
-def scaled(factor: float) -> Any:
+def scaled_queries(factor: float) -> Any:
     def change(inner: Attention) -> Attention:
         def attend(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **kwargs: Any) -> Any:
             return inner(module, q * factor, k, v, mask, **kwargs)
@@ -215,7 +215,7 @@ def rows_joined() -> Any:
     return changed_sdpa(change)
 
 
-def nan_in_hollow_rows() -> Any:
+def nan_in_masked_rows() -> Any:
     """A softmax over nothing, as kernels without a guard for rows that see no key make it."""
 
     def change(inner: Attention) -> Attention:

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from attncheck.core.plan import Plan  # noqa: E402
-from attncheck.core.results.smoke import CheckResult, answer, deciding_reason  # noqa: E402
+from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result  # noqa: E402
 from attncheck.smoke.checks import SmokeCheck, load  # noqa: E402
 from attncheck.smoke.worker import liger_model, liger_patches, losses, trainer  # noqa: E402
 from attncheck.smoke.worker import testbed as testbeds  # noqa: E402
@@ -45,7 +45,7 @@ def get_check(name: str) -> SmokeCheck:
 
 
 def assert_failed(result: CheckResult, message: str) -> None:
-    assert result.outcome == "ok" and answer(result) == "fail", result
+    assert result.outcome == "ok" and judge_result(result) == "fail", result
     assert message in deciding_reason(result), deciding_reason(result)
 
 
@@ -60,7 +60,7 @@ def assert_failed(result: CheckResult, message: str) -> None:
 def test_a_right_liger_passes(shape: str, precision: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     liger_torch.install_liger(monkeypatch)
     result = liger.run(make_testbed(shape, precision=precision, seed=seed, liger=True))
-    assert result.outcome == "ok" and answer(result) == "pass", deciding_reason(result)
+    assert result.outcome == "ok" and judge_result(result) == "pass", deciding_reason(result)
     assert "rope: 2 × apply_rotary_pos_emb" in result.notes
     assert {m.what.partition(",")[0] for m in result.measures} == {"logits", "loss", "gradients"}
 
@@ -82,7 +82,7 @@ LIGER_FAULTS = [
 def test_a_spoilt_liger_is_found(fault: str, shape: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     liger_torch.install_liger(monkeypatch, fault)
     result = liger.run(make_testbed(shape, liger=True))
-    assert answer(result) == "fail"
+    assert judge_result(result) == "fail"
     if fault == "raises":
         assert message in result.violations[0]
     else:
@@ -93,7 +93,7 @@ def test_a_spoilt_liger_is_found(fault: str, shape: str, message: str, monkeypat
 def test_a_patch_that_misses_only_models_to_come_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     liger_torch.install_liger(monkeypatch, "norms_of_the_classes_left")
     result = liger.run(make_testbed(liger=True))
-    assert answer(result) == "warn"
+    assert judge_result(result) == "warn"
     assert "rms_norm does nothing, applied before the model is built" in deciding_reason(result)
 
 
@@ -144,7 +144,7 @@ def record_calls(function: Callable[..., Any], calls: list[int]) -> Callable[...
 def test_without_liger_it_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "liger_kernel", None)
     result = liger.run(make_testbed(liger=True))
-    assert answer(result) == "refused" and "liger-kernel cannot be imported: " in deciding_reason(result)
+    assert judge_result(result) == "refused" and "liger-kernel cannot be imported: " in deciding_reason(result)
 
 
 def raise_no_driver(*arguments: Any) -> None:
@@ -165,9 +165,9 @@ def test_kernels_that_need_a_gpu_do_not_hide_a_patch_that_does_nothing(
         assert_failed(result, "liger's patch rope does nothing")
         assert any("need a GPU" in note for note in result.notes)
     else:
-        assert answer(result) == "refused" and "triton kernels need a GPU: RuntimeError: 0 active" in deciding_reason(
+        assert judge_result(
             result
-        )
+        ) == "refused" and "triton kernels need a GPU: RuntimeError: 0 active" in deciding_reason(result)
         assert "swiglu: 2 × LlamaMLP" in result.notes
 
 
@@ -180,7 +180,7 @@ def test_right_losses_pass(name: str, precision: str, seed: int, monkeypatch: py
     if (name, seed) != ("chunked", 0):  # the large vocabulary once
         monkeypatch.setattr(cross_entropy, "VOCABULARY_SIZES", (64, 1031))
     result = cross_entropy.run(make_testbed(cross_entropy=name, precision=precision, seed=seed))
-    assert answer(result) == "pass", deciding_reason(result)
+    assert judge_result(result) == "pass", deciding_reason(result)
 
 
 def forgets_ignored(logits: Any, labels: Any) -> Any:
@@ -252,7 +252,7 @@ def test_a_loss_that_does_not_repeat_is_found(monkeypatch: pytest.MonkeyPatch) -
     def drifting_loss(logits: Any, labels: Any) -> Any:
         return losses.torch_cross_entropy(logits, labels) * (1 + 2e-7 * (next(calls) % 3))
 
-    assert answer(cross_entropy.check_loss(make_testbed(), drifting_loss, "flash_attn")) == "warn"
+    assert judge_result(cross_entropy.check_loss(make_testbed(), drifting_loss, "flash_attn")) == "warn"
     assert_failed(
         cross_entropy.check_loss(make_testbed(deterministic=True), drifting_loss, "flash_attn"), "repeats differ"
     )
@@ -261,10 +261,10 @@ def test_a_loss_that_does_not_repeat_is_found(monkeypatch: pytest.MonkeyPatch) -
 def test_flash_attn_s_loss_is_refused_without_it_or_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flash_attn", None)
     result = cross_entropy.run(make_testbed(cross_entropy="flash_attn"))
-    assert answer(result) == "refused" and "cannot be imported" in deciding_reason(result)
+    assert judge_result(result) == "refused" and "cannot be imported" in deciding_reason(result)
     monkeypatch.setattr(cross_entropy, "load_loss_function", lambda name: raise_no_driver)
     result = cross_entropy.run(make_testbed(cross_entropy="flash_attn"))
-    assert answer(result) == "refused" and "0 active drivers" in deciding_reason(result)
+    assert judge_result(result) == "refused" and "0 active drivers" in deciding_reason(result)
 
 
 def test_the_chunked_loss_may_be_asked_for_no_gradient_and_for_one_row() -> None:
@@ -289,7 +289,7 @@ def test_the_chunked_loss_may_be_asked_for_no_gradient_and_for_one_row() -> None
 )
 def test_right_checkpointing_passes_and_is_equal(shape: str, precision: str, seed: int) -> None:
     result = checkpointing.run(make_testbed(shape, precision=precision, seed=seed, gradient_checkpointing=True))
-    assert answer(result) == "pass", deciding_reason(result)
+    assert judge_result(result) == "pass", deciding_reason(result)
     assert result.notes == ("on and off are equal bit for bit",)
 
 
@@ -341,7 +341,9 @@ def test_an_implementation_without_a_backward_is_left_out() -> None:
     testbed = make_testbed(gradient_checkpointing=True, precision="bf16")
     testbed.__dict__["no_backward_reason"] = "flex_attention has no backward on a CPU"
     result = checkpointing.run(testbed)
-    assert answer(result) == "pass" and len(result.measures) == 3 and "eager attention only: flex" in result.notes[1]
+    assert (
+        judge_result(result) == "pass" and len(result.measures) == 3 and "eager attention only: flex" in result.notes[1]
+    )
 
 
 def test_a_model_that_cannot_checkpoint_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +364,7 @@ def test_a_model_that_cannot_checkpoint_is_told(monkeypatch: pytest.MonkeyPatch)
 def test_right_compilation_passes(shape: str, precision: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "BACKEND", "eager")
     result = compiled.run(make_testbed(shape, precision=precision, seed=seed, compile=True))
-    assert answer(result) == "pass", deciding_reason(result)
+    assert judge_result(result) == "pass", deciding_reason(result)
     assert "1 graphs compiled, 0 graph breaks" in result.notes[0]
 
 
@@ -370,7 +372,7 @@ def test_right_compilation_passes(shape: str, precision: str, seed: int, monkeyp
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_inductor_passes() -> None:
     result = compiled.run(make_testbed(precision="bf16", compile=True))
-    assert answer(result) == "pass", deciding_reason(result)
+    assert judge_result(result) == "pass", deciding_reason(result)
 
 
 def spoiling_backend(graph: Any, inputs: Any) -> Any:
@@ -416,7 +418,9 @@ def test_a_compiler_that_fails_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch
 def test_a_missing_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "BACKEND", backend_without_compiler)
     result = compiled.run(make_testbed(compile=True))
-    assert answer(result) == "refused" and deciding_reason(result).startswith("torch.compile needs a C++ compiler")
+    assert judge_result(result) == "refused" and deciding_reason(result).startswith(
+        "torch.compile needs a C++ compiler"
+    )
 
 
 def test_graph_breaks_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,7 +433,7 @@ def test_graph_breaks_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(compiled, "compile_model", compile_with_break)
     result = compiled.run(make_testbed(compile=True))
-    assert answer(result) == "pass" and "graph breaks: " in result.notes[0], result.notes
+    assert judge_result(result) == "pass" and "graph breaks: " in result.notes[0], result.notes
 
 
 # --- what all have in common

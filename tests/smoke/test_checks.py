@@ -14,9 +14,9 @@ import torch
 
 from attncheck.core import registry
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import CheckResult, answer, deciding_reason
+from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
 from attncheck.smoke import checks
-from attncheck.smoke.run import evidence
+from attncheck.smoke.run import collect_evidence
 from attncheck.smoke.worker import testbed as testbeds
 from attncheck.smoke.worker import trainer
 from attncheck.smoke.worker.checks import training
@@ -33,7 +33,7 @@ QUICK = ("what_ran", "implementation", "isolation", "padding")
 
 
 @pytest.fixture(autouse=True)
-def threads() -> Iterator[None]:
+def _one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -100,7 +100,7 @@ def test_what_is_right_raises_no_alarm(shape: str, plan: Plan) -> None:
         check = checks.load()[0][check_name]
         if not check.applies(plan):
             result = check.run(testbed)
-            assert answer(result) == "pass", (check_name, deciding_reason(result))
+            assert judge_result(result) == "pass", (check_name, deciding_reason(result))
             assert max((measure.budget_ratio for measure in result.measures), default=0) < 0.8, result.measures
 
 
@@ -117,7 +117,7 @@ def test_what_is_right_raises_no_alarm(shape: str, plan: Plan) -> None:
 )
 def test_what_is_right_learns_down_to_the_entropy(shape: str, plan: Plan) -> None:
     result = run_check("training", shape, plan)
-    assert answer(result) == "pass", deciding_reason(result)
+    assert judge_result(result) == "pass", deciding_reason(result)
     assert result.floor < trainer.mean_last_loss([step.loss for step in result.steps]) < result.bound
     assert len(result.steps) == plan.steps
     assert all(step.tokens_per_s > 0 and step.grad_norm > 0 for step in result.steps)
@@ -125,12 +125,12 @@ def test_what_is_right_learns_down_to_the_entropy(shape: str, plan: Plan) -> Non
 
 def test_a_run_that_is_too_short_is_not_called_wrong() -> None:
     result = run_check("training", "llama", replace(SDPA, steps=2, precision="fp32"))
-    assert answer(result) == "pass" and "2 steps are too few" in result.notes[0]
+    assert judge_result(result) == "pass" and "2 steps are too few" in result.notes[0]
 
 
 def test_two_runs_have_the_same_bits() -> None:
     result = run_check("reproducible", "llama", replace(SDPA, deterministic=True))
-    assert answer(result) == "pass" and "same bits" in result.notes[0]
+    assert judge_result(result) == "pass" and "same bits" in result.notes[0]
 
 
 def test_two_runs_on_a_users_documents_begin_with_the_same_one() -> None:
@@ -140,7 +140,7 @@ def test_two_runs_on_a_users_documents_begin_with_the_same_one() -> None:
         build.load_architecture("llama"), replace(SDPA, deterministic=True), "cpu", corpus=corpus
     )
     result = checks.load()[0]["reproducible"].run(testbed)
-    assert answer(result) == "pass" and "same bits" in result.notes[0]
+    assert judge_result(result) == "pass" and "same bits" in result.notes[0]
 
 
 # What is wrong: the check for it fails, and says where.
@@ -167,7 +167,7 @@ FAULTS: list[tuple[str, str, str, Plan, InjectFault, str]] = [
     ("softcap-ignored", "implementation", "gemma2", SDPA, nullcontext, "off by"),
     ("rope-twice", "implementation", "llama", SDPA, plants.rope_twice, "off by"),
     ("kv-heads-tiled", "implementation", "qwen2", SDPA, plants.kv_tiled, "off by"),
-    ("scale-one-per-cent-off", "implementation", "llama", SDPA, lambda: plants.scaled(1.01), "off by"),
+    ("scale-one-per-cent-off", "implementation", "llama", SDPA, lambda: plants.scaled_queries(1.01), "off by"),
     ("gradient-of-k-lost", "implementation", "llama", SDPA, plants.key_gradient_lost, "gradients"),
     ("sees-one-key-ahead", "implementation", "llama", SDPA, plants.looks_ahead, "off by"),
     ("sees-one-key-ahead-training", "training", "llama", SHORT, plants.looks_ahead, "first step"),
@@ -175,7 +175,7 @@ FAULTS: list[tuple[str, str, str, Plan, InjectFault, str]] = [
     ("padding-attended", "padding", "llama", replace(SDPA, packing="padding", padding_side="left"),
      plants.padding_attended, "left padding"),
     ("nan-in-rows-of-padding", "padding", "llama", replace(SDPA, packing="padding", padding_side="left"),
-     plants.nan_in_hollow_rows, "NaN"),
+     plants.nan_in_masked_rows, "NaN"),
     ("loss-is-nan", "training", "llama", replace(SDPA, steps=8), lambda: plants.nan_at_a_step(4), "NaN at step"),
     ("mean-of-means", "training", "llama", SHORT,
      plants.mean_of_means, "first step"),
@@ -195,8 +195,8 @@ def test_a_planted_fault_is_named(
 ) -> None:
     with inject_fault():
         result = run_check(check_name, shape, plan)
-    assert answer(result) == "fail", result
-    assert any(message in line for line in evidence(result)), evidence(result)
+    assert judge_result(result) == "fail", result
+    assert any(message in line for line in collect_evidence(result)), collect_evidence(result)
 
 
 def test_a_loss_below_the_entropy_is_said_to_look_ahead() -> None:
@@ -210,7 +210,7 @@ def test_a_loss_below_the_entropy_is_said_to_look_ahead() -> None:
 def test_a_fault_that_is_not_determinisms_is_told_without_a_plan_for_it() -> None:
     with plants.noisy_backward():
         result = run_check("reproducible", "llama", SDPA)
-    assert answer(result) == "pass"
+    assert judge_result(result) == "pass"
     assert "runs part at step 1" in result.notes[0] and "does not mend it" in result.notes[-1]
 
 
@@ -224,7 +224,7 @@ def test_a_configuration_that_was_changed_after_construction_is_seen(monkeypatch
 
     monkeypatch.setattr(testbeds.Testbed, "build_model", build_as_eager)
     result = run_check("what_ran", "llama", SDPA)
-    assert answer(result) == "fail" and "its configuration says eager" in deciding_reason(result)
+    assert judge_result(result) == "fail" and "its configuration says eager" in deciding_reason(result)
 
 
 def test_a_model_that_hardly_attends_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,8 +248,10 @@ def test_flex_has_no_backward_on_a_cpu_and_is_measured_forward() -> None:
     testbed = testbeds.Testbed(build.load_architecture("llama"), plan, "cpu")
     results = {name: checks.load()[0][name].run(testbed) for name in ("what_ran", "isolation", "training")}
     assert results["what_ran"].layers[0].ran == ("flex_attention",)
-    assert answer(results["isolation"]) == "pass" and any("forward only" in note for note in results["isolation"].notes)
-    assert answer(results["training"]) == "refused" and "backward on CPU" in results["training"].reason
+    assert judge_result(results["isolation"]) == "pass" and any(
+        "forward only" in note for note in results["isolation"].notes
+    )
+    assert judge_result(results["training"]) == "refused" and "backward on CPU" in results["training"].reason
 
 
 # The language and the packer.

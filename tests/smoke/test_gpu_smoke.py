@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from attncheck.core.plan import CROSS_ENTROPIES, Plan
-from attncheck.core.results.smoke import CheckResult, answer, deciding_reason
+from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
 from attncheck.smoke import checks
 
 pytestmark = pytest.mark.gpu
@@ -23,7 +23,7 @@ QUICK = ("what_ran", "implementation", "isolation", "padding")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def gpu() -> None:
+def require_gpu() -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         if os.environ.get("ATTNCHECK_REQUIRE_GPU") == "1":
@@ -64,7 +64,7 @@ def test_what_is_right_raises_no_alarm(shape: str, plan: Plan) -> None:
     for check_name in QUICK:
         if not checks.load()[0][check_name].applies(plan):
             result = run_check(check_name, shape, plan)
-            assert answer(result) in ("pass", "warn"), (check_name, deciding_reason(result), result.measures)
+            assert judge_result(result) in ("pass", "warn"), (check_name, deciding_reason(result), result.measures)
 
 
 def test_flash_attention_is_seen_packed_and_keeps_poison_out() -> None:
@@ -112,7 +112,7 @@ def test_a_planted_fault_is_named(plan: Plan, inject_fault: Callable[[], Any], c
     if check_name == "reproducible":  # noted, since the plan does not ask for the same bits; and a switch mends it
         assert "runs part at step" in result.notes[0] and "mends it" in result.notes[1], result
     else:
-        assert answer(result) == "fail", result
+        assert judge_result(result) == "fail", result
 
 
 @pytest.mark.parametrize("shape", ["llama", "gemma2"])
@@ -120,7 +120,7 @@ def test_liger(shape: str) -> None:
     pytest.importorskip("liger_kernel")
     attention = "eager" if shape == "gemma2" else "sdpa"
     result = run_check("liger", shape, Plan(attention, liger=True))
-    assert answer(result) in ("pass", "warn"), (deciding_reason(result), result.measures, result.notes)
+    assert judge_result(result) in ("pass", "warn"), (deciding_reason(result), result.measures, result.notes)
 
 
 @pytest.mark.parametrize("name", CROSS_ENTROPIES)
@@ -129,7 +129,7 @@ def test_losses(name: Any, precision: Any) -> None:
     if name == "flash_attn":
         pytest.importorskip("flash_attn")
     result = run_check("cross_entropy", "llama", Plan("sdpa", precision=precision, cross_entropy=name))
-    assert answer(result) in ("pass", "warn"), (deciding_reason(result), result.measures)
+    assert judge_result(result) in ("pass", "warn"), (deciding_reason(result), result.measures)
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "flash_attention_2"])
@@ -137,15 +137,15 @@ def test_checkpointing(implementation: str) -> None:
     if implementation != "sdpa":
         pytest.importorskip("flash_attn")
     result = run_check("checkpointing", "llama", Plan(implementation, gradient_checkpointing=True))
-    assert answer(result) == "pass", (deciding_reason(result), result.measures)
+    assert judge_result(result) == "pass", (deciding_reason(result), result.measures)
 
 
 def test_compilation() -> None:
     result = run_check("compiled", "llama", Plan("sdpa", compile=True))
-    assert answer(result) == "pass", (deciding_reason(result), result.measures)
+    assert judge_result(result) == "pass", (deciding_reason(result), result.measures)
 
 
-def run(*arguments: str) -> dict[str, Any]:
+def run_smoke(*arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "attncheck", "smoke", "--format", "json", *arguments]
     process = subprocess.run(command, capture_output=True, text=True, timeout=580)
     assert process.returncode in (0, 1), process.stderr
@@ -154,7 +154,7 @@ def run(*arguments: str) -> dict[str, Any]:
 
 
 def test_the_default_plan_is_right() -> None:
-    report = run()
+    report = run_smoke()
     assert report["findings"] == []
     assert {attempt["plan"]["attn_implementation"] for attempt in report["smoke"]["plan_runs"]} == {"flash_attention_2"}
     for attempt in report["smoke"]["plan_runs"]:
@@ -164,6 +164,6 @@ def test_the_default_plan_is_right() -> None:
 
 
 def test_a_plan_for_determinism_is_mended() -> None:
-    report = run("llama", "--deterministic", "--only", "reproducible", "--only", "training")
+    report = run_smoke("llama", "--deterministic", "--only", "reproducible", "--only", "training")
     results = {result["check"]: result for result in report["smoke"]["plan_runs"][-1]["results"]}
     assert not results["reproducible"]["violations"]

@@ -14,8 +14,8 @@ import pytest
 
 from attncheck.core import codec
 from attncheck.core.plan import RING_NAMES, Change, Plan
-from attncheck.core.results.hf_adapter import HOOKED
-from attncheck.core.results.smoke import CheckResult, Layer, Measure, answer, deciding_reason
+from attncheck.core.results.hf_adapter import HOOKED_IMPLEMENTATION
+from attncheck.core.results.smoke import CheckResult, Layer, Measure, deciding_reason, judge_result
 from attncheck.ring.group import Ring
 from attncheck.smoke import over_ranks
 from attncheck.smoke.checks.parallel import CHECK
@@ -27,7 +27,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 if importlib.util.find_spec("ring_flash_attn") is None:
     pytest.skip("ring-flash-attn is not installed", allow_module_level=True)
-RING = Plan(attn_implementation=HOOKED, ring_size=2, shims=(RING_NAMES,))
+RING = Plan(attn_implementation=HOOKED_IMPLEMENTATION, ring_size=2, shims=(RING_NAMES,))
 ULYSSES = Plan(ring_size=2, scheme="ulysses", precision="fp32")
 Results = dict[str, CheckResult]
 
@@ -35,7 +35,7 @@ Results = dict[str, CheckResult]
 def run_plans(ranks: int, items: Iterable[tuple[str, str, str, Plan]]) -> Results:
     """Return the results of items, (driver, name, model, plan), run on one group of ranks."""
     item_list = list(items)
-    cases = {name: {"model": model, "plan": codec.plain(plan)} for _, name, model, plan in item_list}
+    cases = {name: {"model": model, "plan": codec.to_plain(plan)} for _, name, model, plan in item_list}
     events = run_items(
         ranks,
         [(driver, name) for driver, name, _, _ in item_list],
@@ -43,7 +43,7 @@ def run_plans(ranks: int, items: Iterable[tuple[str, str, str, Plan]]) -> Result
         shim=False,
         cases=cases,
     )
-    return {event.item: over_ranks.proof_of(event) for event in events}
+    return {event.item: over_ranks.read_result(event) for event in events}
 
 
 def sound_items(
@@ -90,7 +90,7 @@ def test_sound_plans_pass_whatever_model_and_seed(sound_results: Results) -> Non
     names = [name for _, name, _, _ in sound_items(2, range(5), range(3))] + list(SOUND)
     assert len(names) == 21
     for name in names:
-        assert answer(sound_results[name]) == "pass", (name, deciding_reason(sound_results[name]))
+        assert judge_result(sound_results[name]) == "pass", (name, deciding_reason(sound_results[name]))
         assert len(sound_results[name].layers) == 2 and all(layer.ran for layer in sound_results[name].layers)
     loss = measures_by_name(sound_results["llama 0"])["loss by itself"]
     assert loss.value < 1e-6 and loss.limit == 1e-5
@@ -102,16 +102,16 @@ def test_more_ranks_pass_too(ranks: int) -> None:
     results = run_plans(ranks, sound_items(ranks, (0,), (0,)))
     for name, result in results.items():
         if ranks == 3 and name.startswith("ulysses"):
-            assert answer(result) == "refused" and "4 heads do not divide by 3 ranks" in result.reason
+            assert judge_result(result) == "refused" and "4 heads do not divide by 3 ranks" in result.reason
         else:
-            assert answer(result) == "pass", (name, deciding_reason(result))
+            assert judge_result(result) == "pass", (name, deciding_reason(result))
 
 
 def test_the_plain_import_fails_and_the_shim_mends_it(sound_results: Results) -> None:
     result = sound_results["unshimmed"]
     plan = replace(RING, shims=())
     if result.outcome == "ok":  # an older transformers, which has the names
-        assert answer(result) == "pass"
+        assert judge_result(result) == "pass"
         return
     assert result.outcome == "raised" and "cannot import name 'is_flash_attn_greater_or_equal_2_10'" in result.reason
     assert "/" not in result.reason, "no path of this machine"
@@ -123,7 +123,7 @@ def test_the_plain_import_fails_and_the_shim_mends_it(sound_results: Results) ->
 
 def test_another_implementation_is_silent_and_named(sound_results: Results) -> None:
     result = sound_results["sdpa"]
-    assert answer(result) == "fail"
+    assert judge_result(result) == "fail"
     assert deciding_reason(result) == "ring-flash-attn llama3 is never entered under sdpa: the ring is off, silently"
     assert "the logits are those of each shard by itself" in result.violations
     change = first_change(replace(RING, attn_implementation="sdpa"), result)
@@ -188,13 +188,13 @@ def fault_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_fault_is_named(fault: str, fault_results: Results) -> None:
     result = fault_results[fault]
-    assert answer(result) == "fail", result
+    assert judge_result(result) == "fail", result
     lines = [*result.violations, *(measure.what for measure in result.measures if measure.value > measure.limit)]
     assert any(PLANTED[fault] in line for line in lines), lines
 
 
 def test_faults_are_told_apart(fault_results: Results) -> None:
-    assert answer(fault_results["sound"]) == "pass", "what was planted before is gone"
+    assert judge_result(fault_results["sound"]) == "pass", "what was planted before is gone"
     only_backward = measures_by_name(fault_results["no_value_gradient"])
     assert only_backward["logits"].value < only_backward["logits"].limit
     assert not fault_results["no_value_gradient"].violations
@@ -205,10 +205,10 @@ def test_faults_are_told_apart(fault_results: Results) -> None:
 def test_the_verb_starts_the_ranks_and_tells_how_they_are_lost() -> None:
     target = ExecutionTarget(sys.executable, "cpu", 60.0)
     lines: list[str] = []
-    result = over_ranks.measure("no-such-model", RING, Ring(2), target, lines.append)
+    result = over_ranks.run_parallel_check("no-such-model", RING, Ring(2), target, lines.append)
     assert result.outcome == "skipped" and "no-such-model" in result.reason and result.seconds > 0
     assert lines == ["no-such-model: 2 ranks against one"]
-    job = over_ranks.job("llama", RING, Ring(2), target)
+    job = over_ranks.make_rank_job("llama", RING, Ring(2), target)
     assert job.world_size == 2 and job.items == (("llama3", "llama"),) and job.message["emulate"]
 
 
@@ -223,8 +223,8 @@ def test_the_verb_starts_the_ranks_and_tells_how_they_are_lost() -> None:
     ],
 )
 def test_lost_ranks_are_told(kind: str, reason: str, verdict: str) -> None:
-    result = over_ranks.proof_of(Event("llama3", "llama", kind, reason=reason))  # type: ignore[arg-type]
-    assert answer(result) == verdict and result.reason == reason
+    result = over_ranks.read_result(Event("llama3", "llama", kind, reason=reason))  # type: ignore[arg-type]
+    assert judge_result(result) == verdict and result.reason == reason
 
 
 def test_a_ring_that_has_not_run_yet_may_need_more_than_the_shim() -> None:
@@ -256,7 +256,9 @@ def test_a_row_is_cut_as_openrlhf_cuts_it() -> None:
 def test_a_layer_that_the_ring_leaves_out_is_named() -> None:
     from attncheck.smoke.worker.ranks.parallel import _find_missed_layers
 
-    layers = [Layer(f"layers.{index}.self_attn", "", HOOKED, "sdpa", ("llama3",) * index) for index in (0, 1)]
+    layers = [
+        Layer(f"layers.{index}.self_attn", "", HOOKED_IMPLEMENTATION, "sdpa", ("llama3",) * index) for index in (0, 1)
+    ]
     assert list(_find_missed_layers(layers, "llama3")) == ["llama3 is not entered in layers.0.self_attn, under sdpa"]
     assert list(_find_missed_layers(layers[:1], "llama3")) == [
         "llama3 is never entered under sdpa: the ring is off, silently"

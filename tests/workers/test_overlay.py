@@ -150,7 +150,7 @@ import shutil, sys
 if sys.argv[1] == "pip": shutil.which = lambda name: None
 from attncheck.core import interrupts
 from attncheck.workers.overlay import package_overlay
-interrupts.install()
+interrupts.install_handlers()
 print("began", flush=True)
 with package_overlay(sys.executable, ["iniconfig==2.1.0"], lambda text: print(text, flush=True)) as folder:
     print("inside", folder, flush=True)

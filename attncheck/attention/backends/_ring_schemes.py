@@ -10,7 +10,7 @@ from attncheck.attention.backend import Backend, Device, Outputs
 from attncheck.attention.backends.flash_attention_2 import DETERMINISTIC, KERNEL_PATTERN
 from attncheck.attention.calls import flash_attn_package, ring_package
 from attncheck.core.cases import Case
-from attncheck.core.sharding import Sharding, indivisible
+from attncheck.core.sharding import Sharding, explain_indivisible
 
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
@@ -72,7 +72,7 @@ def _refuse_shape(case: Case, sharding: Sharding, packed: bool) -> str:
         return "needs v with q's head_dim"
     if case.operands == "qkvpacked" and case.num_heads != case.num_kv_heads:
         return "q, k and v in one tensor need as many kv heads as heads"
-    return indivisible(sharding, case)
+    return explain_indivisible(sharding, case)
 
 
 def _refuse_features(case: Case) -> str:

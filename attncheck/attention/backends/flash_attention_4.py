@@ -14,7 +14,7 @@ import importlib.metadata
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
-from attncheck.core.cases import ANY, Case
+from attncheck.core.cases import UNBOUNDED, Case
 
 if TYPE_CHECKING:
     from attncheck.attention.calls.flash_attn import SinksArgument
@@ -83,7 +83,7 @@ def sinks_argument() -> SinksArgument:
 def call_kwargs(case: Case, deterministic: bool) -> dict[str, object]:
     """Return the keyword arguments beyond softmax_scale, causal and sinks; an open side of a window is None."""
     return {
-        "window_size": tuple(None if side == ANY else side for side in case.window_size),
+        "window_size": tuple(None if side == UNBOUNDED else side for side in case.window_size),
         "softcap": case.softcap,
         "deterministic": deterministic,
         "return_lse": True,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import _ring_schemes, sdpa_flash
 from attncheck.core.cases import Case
-from attncheck.core.sharding import Sharding, indivisible
+from attncheck.core.sharding import Sharding, explain_indivisible
 
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
@@ -27,7 +27,7 @@ def refuse_ring(case: Case, device: Device) -> str:
         _ring_schemes.refuse_single_device(device)
         or _refuse_mask(case)
         or _refuse_shape(case)
-        or indivisible(SHARDING, case)
+        or explain_indivisible(SHARDING, case)
     )
 
 

@@ -17,7 +17,7 @@ from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import _ring_schemes, sdpa_efficient, sdpa_flash
 from attncheck.attention.calls.ulysses_heads import local_case, sdpa_backend
 from attncheck.core.cases import Case
-from attncheck.core.sharding import Sharding, indivisible
+from attncheck.core.sharding import Sharding, explain_indivisible
 
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
@@ -29,7 +29,7 @@ def refuse_ulysses(case: Case, device: Device) -> str:
         _ring_schemes.refuse_single_device(device)
         or _refuse_heads(case)
         or _refuse_shape(case)
-        or indivisible(SHARDING, case)
+        or explain_indivisible(SHARDING, case)
     )
 
 

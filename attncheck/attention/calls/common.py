@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs
-from attncheck.core.cases import segments
+from attncheck.core.cases import iter_segments
 
 
 def make_leaves(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
@@ -52,7 +52,7 @@ def unpad(inputs: Inputs) -> Inputs:
     case = inputs.case
     if case.layout == "packed":
         return inputs
-    documents = list(segments(case))
+    documents = list(iter_segments(case))
     tensors = {
         name: torch.cat([getattr(inputs, name)[s.batch, start(s) : stop(s)] for s in documents])[None]
         for name, start, stop in (
@@ -71,13 +71,13 @@ def repad(inputs: Inputs, outputs: Outputs) -> Outputs:
     case = inputs.case
     if case.layout == "packed":
         return outputs
-    packed = list(segments(replace(case, layout="packed")))
+    packed = list(iter_segments(replace(case, layout="packed")))
 
     def pad_tokens(x: Tensor | None, padded_like: Tensor, side: str) -> Tensor | None:
         if x is None:
             return None
         padded = torch.zeros(*padded_like.shape[:3], x.shape[-1], dtype=x.dtype, device=x.device)
-        for s, p in zip(segments(case), packed):
+        for s, p in zip(iter_segments(case), packed):
             tokens = slice(getattr(s, f"{side}_start"), getattr(s, f"{side}_stop"))
             padded[s.batch, tokens] = x[0, getattr(p, f"{side}_start") : getattr(p, f"{side}_stop")]
         return padded

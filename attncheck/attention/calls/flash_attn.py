@@ -20,7 +20,7 @@ from attncheck.attention.backend import Outputs, Refused
 from attncheck.attention.calls.common import backward, make_leaves, repad, unpad
 from attncheck.attention.inputs import Inputs
 from attncheck.attention.masks import build_cu_seqlens
-from attncheck.core.cases import ANY, Case
+from attncheck.core.cases import UNBOUNDED, Case
 
 LIMIT_PATTERN = "not support|only support|is only |should be a multiple|head dimension at most|requires fp16"
 
@@ -48,7 +48,7 @@ def supported_kwargs(function: Callable[..., Any], title: str, **kwargs: Any) ->
 def _can_omit(name: str, value: Any) -> bool:
     """Return whether omitting the argument changes nothing: it asks for nothing, or for the LSE, which is optional."""
     if isinstance(value, tuple):
-        return all(side in (ANY, None) for side in value)
+        return all(side in (UNBOUNDED, None) for side in value)
     return name.startswith("return_") or value is None or (not isinstance(value, Tensor) and not value)
 
 
@@ -134,11 +134,11 @@ def _trainable_sinks(sinks: SinksArgument | None, leaf: Tensor | None) -> tuple[
     return (leaf,) if sinks is not None and sinks.has_gradient and leaf is not None else ()
 
 
-def format_kwargs(case: Case, open_side: int | None = ANY, sinks: SinksArgument | None = None) -> str:
+def format_kwargs(case: Case, open_side: int | None = UNBOUNDED, sinks: SinksArgument | None = None) -> str:
     """Return the keyword arguments of a script's call that differ from the function's defaults, as source."""
     kwargs = [f"causal={case.causal}"]
     if case.windowed:
-        kwargs.append(f"window_size={tuple(open_side if side == ANY else side for side in case.window_size)}")
+        kwargs.append(f"window_size={tuple(open_side if side == UNBOUNDED else side for side in case.window_size)}")
     if case.softcap:
         kwargs.append(f"softcap={case.softcap}")
     if case.alibi:

@@ -14,7 +14,7 @@ from torch import Tensor
 from attncheck.attention.backend import Outputs, Refused
 from attncheck.attention.calls.common import backward, deterministic_algorithms, make_leaves, repeat_kv
 from attncheck.attention.inputs import Inputs
-from attncheck.core.sharding import shards
+from attncheck.core.sharding import shard_ranges
 
 
 def run_context_parallel(inputs: Inputs, deterministic: bool) -> Outputs:
@@ -30,7 +30,7 @@ def run_context_parallel(inputs: Inputs, deterministic: bool) -> Outputs:
         deterministic_algorithms(deterministic),
         context_parallel(_device_mesh(inputs.group, inputs.device), buffers=[positions], buffer_seq_dims=[0]),
     ):
-        if positions.tolist() != list(chain(*shards("zigzag", case, inputs.rank))):
+        if positions.tolist() != list(chain(*shard_ranges("zigzag", case, inputs.rank))):
             raise ValueError(
                 f"this torch shards otherwise than by zigzag: rank {inputs.rank} holds {_format_positions(positions)}"
             )

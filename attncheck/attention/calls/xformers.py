@@ -19,7 +19,7 @@ from attncheck.attention.backend import Outputs, Refused
 from attncheck.attention.calls.common import backward, deterministic_algorithms, make_leaves, repad, repeat_kv, unpad
 from attncheck.attention.calls.sdpa import build_attn_mask
 from attncheck.attention.inputs import Inputs
-from attncheck.core.cases import ANY, Case
+from attncheck.core.cases import UNBOUNDED, Case
 
 
 def refuse(case: Case) -> str:
@@ -29,9 +29,9 @@ def refuse(case: Case) -> str:
     left, right = case.window_size
     masked = case.causal or case.windowed
     if case.windowed and not case.causal:
-        if case.layout != "dense" or left == ANY or right == ANY:
+        if case.layout != "dense" or left == UNBOUNDED or right == UNBOUNDED:
             return "xformers has windows around a query for dense cases only, and closed on both sides"
-    elif left != ANY and _has_unequal_lengths(case) and case.alignment == "top_left":
+    elif left != UNBOUNDED and _has_unequal_lengths(case) and case.alignment == "top_left":
         return "xformers has windows of unequal lengths aligned bottom right only"
     if masked and case.alignment == "bottom_right" and any(k < q for q, k in zip(case.seqlens_q, case.seqlens_k)):
         return "xformers wants at least as many keys as queries where the mask is aligned bottom right"
@@ -85,7 +85,7 @@ def build_attn_bias(inputs: Inputs) -> Any:
     case = inputs.case
     if inputs.slopes is not None:
         return build_alibi_bias(inputs)
-    window = case.window_size[0] + 1 if case.window_size[0] != ANY else 0
+    window = case.window_size[0] + 1 if case.window_size[0] != UNBOUNDED else 0
     is_bottom_right = case.alignment == "bottom_right" and _has_unequal_lengths(case)
     if case.layout == "packed":
         blocks = attn_bias.BlockDiagonalMask.from_seqlens(list(case.seqlens_q), list(case.seqlens_k))

@@ -11,8 +11,8 @@ from torch import Tensor
 from attncheck.attention.backend import Outputs
 from attncheck.attention.reference.oracle import Reference
 from attncheck.attention.reference.score import TENSORS, row_errors, select_rows
-from attncheck.core.cases import Case, segments
-from attncheck.core.sharding import Sharding, shards
+from attncheck.core.cases import Case, iter_segments
+from attncheck.core.sharding import Sharding, shard_ranges
 
 WRONG_ROW_Z = 20.0  # a row's error in sigmas beyond which it counts as wrong
 
@@ -103,7 +103,7 @@ def _wrong_ranks(name: str, wrong_rows: Tensor, reference: Reference, sharding: 
     tokens = row_indices if reference.rows is None or name in ("dk", "dv") else reference.rows[row_indices]
     wrong_tokens = set(tokens.tolist())
     ranks = range(case.context_parallel_size)
-    holders = [r for r in ranks if any(not wrong_tokens.isdisjoint(part) for part in shards(sharding, case, r))]
+    holders = [r for r in ranks if any(not wrong_tokens.isdisjoint(part) for part in shard_ranges(sharding, case, r))]
     if len(holders) < len(ranks):
         yield f"errors only on rank{_format_numbers(holders)} of {len(ranks)}"
 
@@ -131,9 +131,11 @@ def _wrong_positions(name: str, wrong_rows: Tensor, reference: Reference) -> Ite
     wrong_tokens = sorted(int(token) for token in tokens.tolist())
     unit, total = ("key", case.seqlen_k) if of_keys else ("query", case.seqlen_q)
     boundaries = {
-        token for s in segments(case) for token in _boundary_tokens(s.k_start, s.k_stop, s.q_start, s.q_stop, of_keys)
+        token
+        for s in iter_segments(case)
+        for token in _boundary_tokens(s.k_start, s.k_stop, s.q_start, s.q_stop, of_keys)
     }
-    documents = [s for s in segments(case) if s.k_stop - s.k_start > 4]
+    documents = [s for s in iter_segments(case) if s.k_stop - s.k_start > 4]
     if len(documents) > 1 and len(wrong_tokens) > 1 and all(token in boundaries for token in wrong_tokens):
         yield "errors only on document boundaries"
         return
@@ -153,7 +155,9 @@ def _boundary_tokens(k_start: int, k_stop: int, q_start: int, q_stop: int, of_ke
 
 
 def _wrong_documents(case: Case, wrong_tokens: list[int], of_keys: bool) -> Iterator[str]:
-    spans = [(s.index, s.k_start if of_keys else s.q_start, s.k_stop if of_keys else s.q_stop) for s in segments(case)]
+    spans = [
+        (s.index, s.k_start if of_keys else s.q_start, s.k_stop if of_keys else s.q_stop) for s in iter_segments(case)
+    ]
     wrong = [index for index, start, stop in spans if any(start <= token < stop for token in wrong_tokens)]
     nonempty = sum(stop > start for _, start, stop in spans)
     if 0 < len(wrong) < nonempty:

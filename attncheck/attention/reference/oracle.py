@@ -25,7 +25,7 @@ from attncheck.attention.reference.rounding_noise import (
     Variances,
     rounding_model,
 )
-from attncheck.core.cases import Case, Segment, diagonal_shift, sampled_rows, segments, visible_bounds
+from attncheck.core.cases import Case, Segment, diagonal_shift, iter_segments, sampled_rows, visible_bounds
 
 FAST_FLOAT64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
 CHUNK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 26}  # score entries of a chunk: the CPU's cache, the GPU's occupancy
@@ -103,7 +103,7 @@ def _allocate_reference(inputs: Inputs, wide: torch.dtype) -> Reference:
 
 def _group_equal_segments(case: Case) -> Iterator[list[Segment]]:
     """Yield runs of documents of equal shape and position: the rows of a dense batch are computed together."""
-    nonempty = [s for s in segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
+    nonempty = [s for s in iter_segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
     numbered = enumerate(nonempty)
     for _, run in itertools.groupby(
         numbered, key=lambda p: (p[1].batch - p[0], p[1].q_start, p[1].q_stop, p[1].k_start, p[1].k_stop)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attncheck.attention.backend import Outputs
 from attncheck.attention.reference.oracle import Reference
-from attncheck.core.cases import Case, segments
+from attncheck.core.cases import Case, iter_segments
 from attncheck.core.results.verdicts import HUGE, Score
 
 TENSORS = ("out", "dq", "dk", "dv")
@@ -86,7 +86,7 @@ def _count_nonfinite(name: str, got: Tensor, reference: Reference) -> int:
     case = reference.case
     nonfinite = ~torch.isfinite(got)
     if case.padded and name in ("out", "dq"):  # what a kernel leaves in padding's own rows does not matter
-        for s in segments(case):
+        for s in iter_segments(case):
             nonfinite[s.batch, : s.q_start] = False
             nonfinite[s.batch, s.q_stop :] = False
     if reference.rows is None and name in ("out", "dq") and reference.judged is not None:
@@ -117,7 +117,7 @@ def _token_of_row(name: str, row: int, reference: Reference) -> int:
 
 
 def _document_of_token(case: Case, name: str, batch: int, token: int) -> int:
-    for s in segments(case):
+    for s in iter_segments(case):
         start, stop = (s.q_start, s.q_stop) if name in ("out", "dq", "lse") else (s.k_start, s.k_stop)
         if s.batch == batch and start <= token < stop:
             return s.index

@@ -17,7 +17,7 @@ from attncheck.attention.reference.structured_common import (
     make_normal_inputs,
     visible_spans,
 )
-from attncheck.core.cases import Case, segments
+from attncheck.core.cases import Case, iter_segments
 
 DROPOUT_STEP = 1.0 / 256.0
 
@@ -37,7 +37,7 @@ def probe_dropout(case: Case, device: str, call: BackendCall) -> ProbeResult:
 
 
 def _dropout_violations(case: Case, inputs: Inputs, first_outputs: Outputs, second_outputs: Outputs) -> Iterator[str]:
-    rows, first, last = visible_spans(case, next(segments(case)), inputs.device)
+    rows, first, last = visible_spans(case, next(iter_segments(case)), inputs.device)
     rows, visible_keys = rows[last > first], (last - first)[last > first].double()
     # v is 1: (kept keys) / (visible keys × (1 - p)) for each row and head
     out = first_outputs.out[:, rows].double()[..., 0].transpose(0, 1).flatten(1)

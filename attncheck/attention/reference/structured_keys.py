@@ -22,7 +22,7 @@ from attncheck.attention.reference.structured_common import (
     visible_spans,
 )
 from attncheck.attention.reference.structured_targets import retrieval_targets
-from attncheck.core.cases import Case, Segment, segments
+from attncheck.core.cases import Case, Segment, iter_segments
 
 
 def probe_code(case: Case, device: str, call: BackendCall) -> ProbeResult:
@@ -36,7 +36,7 @@ def probe_code(case: Case, device: str, call: BackendCall) -> ProbeResult:
 
 def _code_violations(case: Case, inputs: Inputs, outputs: Outputs) -> Iterator[str]:
     group = case.num_heads // case.num_kv_heads
-    for segment in segments(case):
+    for segment in iter_segments(case):
         rows, first, last = visible_spans(case, segment, inputs.device)
         key_counts = last - first
         sees_keys = key_counts > 0
@@ -77,7 +77,7 @@ def probe_heads(case: Case, device: str, call: BackendCall) -> ProbeResult:
     weights = 4.0 + (5 * torch.arange(case.num_heads, device=device)) % 4
     dout = torch.zeros_like(normal.dout)
     watched_spans = []
-    for segment in segments(case):
+    for segment in iter_segments(case):
         rows, first, last = visible_spans(case, segment, device)
         key_counts = last - first
         if not bool((key_counts > 0).any()):
@@ -95,7 +95,7 @@ def _head_violations(
 ) -> Iterator[str]:
     group = case.num_heads // case.num_kv_heads
     want = inputs.v[0, 0].double().repeat_interleave(group, 0)
-    for segment in segments(case):
+    for segment in iter_segments(case):
         rows, first, last = visible_spans(case, segment, inputs.device)
         got = outputs.out[segment.batch, rows[last > first]].double()
         wrong = ((got - want).abs() > 0.25).any(-1).any(0)
@@ -133,7 +133,7 @@ def probe_retrieve(case: Case, device: str, call: BackendCall) -> ProbeResult:
 
 def _retrieve_violations(case: Case, outputs: Outputs, target_keys: Tensor, digits: int) -> Iterator[str]:
     powers = 1 << torch.arange(digits, device=target_keys.device)
-    for segment in segments(case):
+    for segment in iter_segments(case):
         rows, first, last = visible_spans(case, segment, str(target_keys.device))
         row_targets = target_keys[segment.batch, rows]
         is_visible = (row_targets >= first) & (row_targets < last)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 
-from attncheck.core.cases import Case, Segment, segments, visible_bounds
+from attncheck.core.cases import Case, Segment, iter_segments, visible_bounds
 
 
 def retrieval_targets(case: Case) -> list[list[int]]:
     """Return each query's target key `[batch][seqlen_q]`: its own, a neighbour, a window's or document's edge, any."""
     rng = random.Random(case.seed)
     table = [[0] * case.seqlen_q for _ in range(case.batch)]
-    for segment in segments(case):
+    for segment in iter_segments(case):
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
         low, high = visible_bounds(case, q, k)
         for row in range(q):
@@ -52,7 +52,7 @@ def prefix_split(case: Case) -> int:
 
 def tested_documents(case: Case) -> list[list[Segment]]:
     """Return the documents that must not change, group by group: of a padded case all, else one at a time."""
-    nonempty = [s for s in segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
+    nonempty = [s for s in iter_segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
     if case.padded:
         return [nonempty]
     longest = max(nonempty, key=lambda s: s.k_stop - s.k_start)

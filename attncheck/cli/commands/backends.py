@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from attncheck.cli.app import MEASURING, Command
 from attncheck.cli.options import Device, ListFormat, Python, Timeout
-from attncheck.cli.output import emit
+from attncheck.cli.output import write_stdout
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import check_choice, execution_target, load_config
+from attncheck.cli.settings import check_choice, make_execution_target, resolve_policy
 
 
 def backends(
@@ -16,9 +16,9 @@ def backends(
     from attncheck.measure import available
 
     check_choice("--format", format, ("text", "json"))
-    where = execution_target(python, device, load_config(timeout=timeout))
-    listed = with_progress(lambda report_progress: available.look(where, report_progress))
-    emit(available.as_json(listed) if format == "json" else available.as_text(listed))
+    target = make_execution_target(python, device, resolve_policy(timeout=timeout))
+    states = with_progress(lambda report_progress: available.probe_backends(target, report_progress))
+    write_stdout(available.format_json(states) if format == "json" else available.format_text(states))
 
 
 COMMAND = Command(backends, MEASURING, 8)

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from attncheck.cli.app import GATING, Command
 from attncheck.cli.options import POLICY, OutputOptions, PolicyOptions, Python, RuleOptions, Verbose, option
-from attncheck.cli.output import report_writer
+from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import execution_target, load_policy
+from attncheck.cli.settings import make_execution_target, resolve_gate_policy
 from attncheck.core.errors import CLEAN, Unanswered
 
 DEFAULT_FILE = "attncheck-baseline.json"
@@ -21,7 +21,7 @@ File = Annotated[
 
 
 def baseline(
-    policy: PolicyOptions,
+    options: PolicyOptions,
     rules: RuleOptions,
     output: OutputOptions,
     baseline: File = None,
@@ -29,22 +29,22 @@ def baseline(
     verbose: Verbose = False,
 ) -> None:
     """Record today's findings, so that only new ones fail."""
-    from attncheck.gate import baseline as baselines
     from attncheck.gate import run as gate
+    from attncheck.gate.baseline import record_baseline
     from attncheck.gate.dates import today
 
-    config = load_policy(policy, output, rules, baseline)
-    path = config.baseline or DEFAULT_FILE
-    writer = report_writer(output)
-    config = replace(config, baseline="", fail_on="never")
-    where = execution_target(python, config.device, config)
-    report = with_progress(lambda report_progress: gate.run(config, where, report_progress))
-    code = gate.exit_code(report, config)
+    policy = resolve_gate_policy(options, output, rules, baseline)
+    path = policy.baseline or DEFAULT_FILE
+    writer = make_report_writer(output)
+    policy = replace(policy, baseline="", fail_on="never")
+    target = make_execution_target(python, policy.device, policy)
+    report = with_progress(lambda report_progress: gate.run(policy, target, report_progress))
+    code = gate.exit_code(report, policy)
     writer.write(replace(report, exit_code=code), verbose)
     if code != CLEAN:
         raise Unanswered(f"{path} was not written: a check gave no answer, and what it would find is not known")
-    written = baselines.record(report, path, today())
-    print(f"{path}: {written.entries} findings, {written.new} of them new; {written.gone} are gone", file=sys.stderr)
+    change = record_baseline(report, path, today())
+    print(f"{path}: {change.entries} findings, {change.new} of them new; {change.gone} are gone", file=sys.stderr)
 
 
 COMMAND = Command(baseline, GATING, 11)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from attncheck.cli.app import MEASURING, Command
-from attncheck.cli.measuring import measure_and_finish
+from attncheck.cli.measuring import measure_and_exit
 from attncheck.cli.options import (
     OUTPUT,
     RANKS,
@@ -21,18 +21,18 @@ from attncheck.cli.options import (
     ShapeOptions,
     Timeout,
     Verbose,
-    complete,
+    complete_from,
     option,
 )
-from attncheck.cli.output import report_writer
+from attncheck.cli.output import make_report_writer
 from attncheck.cli.settings import (
     check_backends,
     check_choice,
-    execution_target,
-    load_config,
+    make_execution_target,
+    parse_ring_options,
     refuse_with_ring,
     require_ring,
-    ring_group,
+    resolve_policy,
 )
 from attncheck.core.errors import BadUsage
 
@@ -48,7 +48,7 @@ Sweep = Annotated[
         "--sweep",
         metavar="WHAT",
         help="With --ring-size: heads-k-stride or seqlen.",
-        autocompletion=complete(SWEEPS),
+        autocompletion=complete_from(SWEEPS),
     ),
 ]
 Pictures = Annotated[
@@ -79,28 +79,28 @@ def bench(
     MODEL is a model whose heads, sizes, windows and dtype to use: a folder, or a Hub name in the cache.
     """
     from attncheck.measure import bench, bench_shapes
-    from attncheck.measure.parity import dtypes
+    from attncheck.measure.parity import parse_dtypes
     from attncheck.report import picture as drawing
 
-    config = load_config(output, timeout=timeout)
-    writer = report_writer(output)
+    policy = resolve_policy(output, timeout=timeout)
+    writer = make_report_writer(output)
     backends = tuple(backend or ())
     check_backends(backends)
-    drawing.check(picture or ())
-    where = execution_target(python, device, config)
-    ring = ring_group(ranks)
+    drawing.check_paths(picture or ())
+    target = make_execution_target(python, device, policy)
+    ring = parse_ring_options(ranks)
     if sweep is not None:
         check_choice("--sweep", sweep, SWEEPS)
     if min_efficiency == 0:
         raise BadUsage("--min-efficiency 0 is not more than 0")
-    dtype = dtypes([shape.dtype])[0] if shape.dtype is not None else None
+    dtype = parse_dtypes([shape.dtype])[0] if shape.dtype is not None else None
     if ring is None:
         require_ring(sweep=sweep, min_efficiency=min_efficiency)
     else:
         refuse_with_ring(batch=shape.batch, causal=shape.causal, window=shape.window, packed=shape.packed)
     request = bench_shapes.Request(
         backends=backends,
-        passes=bench_shapes.passes(shape.passes),
+        passes=bench_shapes.parse_passes(shape.passes),
         seqlen=shape.seqlen,
         batch=shape.batch,
         num_heads=shape.heads,
@@ -109,16 +109,16 @@ def bench(
         dtype=dtype,
         causal=shape.causal,
         window=shape.window,
-        packed=bench_shapes.lengths(shape.packed, shape.seqlen, shape.batch),
+        packed=bench_shapes.parse_document_lengths(shape.packed, shape.seqlen, shape.batch),
         seed=seed,
     )
 
     def measure(snapshot: Snapshot, report_progress: Callable[[str], None]) -> Report:
         if ring is None:
-            return bench.run(snapshot, request, where, report_progress)
+            return bench.run(snapshot, request, target, report_progress)
         from attncheck.ring import bench as ring_bench
 
-        wanted = ring_bench.Wanted(
+        ring_options = ring_bench.Request(
             shape.seqlen,
             shape.heads,
             shape.kv_heads,
@@ -129,10 +129,10 @@ def bench(
             backends,
         )
         return ring_bench.run(
-            snapshot, ring_bench.request(snapshot, where.uses_gpu, wanted), ring, where, report_progress
+            snapshot, ring_bench.choose_workload(snapshot, target.uses_gpu, ring_options), ring, target, report_progress
         )
 
-    measure_and_finish(measure, writer, python, model, verbose, config, picture or ())
+    measure_and_exit(measure, writer, python, model, verbose, policy, picture or ())
 
 
 COMMAND = Command(bench, MEASURING, 6)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from attncheck.cli.app import MEASURING, Command
-from attncheck.cli.measuring import measure_and_finish
+from attncheck.cli.measuring import measure_and_exit
 from attncheck.cli.options import (
     MEASURE,
     Backends,
@@ -20,8 +20,8 @@ from attncheck.cli.options import (
     Verbose,
     option,
 )
-from attncheck.cli.output import report_writer
-from attncheck.cli.settings import check_backends, execution_target, load_config, ring_group
+from attncheck.cli.output import make_report_writer
+from attncheck.cli.settings import check_backends, make_execution_target, parse_ring_options, resolve_policy
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report
@@ -52,21 +52,21 @@ def determinism(
     """
     from attncheck.measure import determinism
 
-    config = load_config(output, timeout=timeout)
-    writer = report_writer(output)
+    policy = resolve_policy(output, timeout=timeout)
+    writer = make_report_writer(output)
     request = determinism.Request(backends=tuple(backend or ()), seed=seed, repeats=repeat)
     check_backends(request.backends)
-    where = execution_target(python, device, config)
-    ring = ring_group(ranks)
+    target = make_execution_target(python, device, policy)
+    ring = parse_ring_options(ranks)
 
     def measure(snapshot: Snapshot, report_progress: Callable[[str], None]) -> Report:
         if ring is None:
-            return determinism.run(snapshot, request, where, report_progress)
+            return determinism.run(snapshot, request, target, report_progress)
         from attncheck.ring import determinism as ring_determinism
 
-        return ring_determinism.run(snapshot, request, ring, where, report_progress)
+        return ring_determinism.run(snapshot, request, ring, target, report_progress)
 
-    measure_and_finish(measure, writer, python, model, verbose, config)
+    measure_and_exit(measure, writer, python, model, verbose, policy)
 
 
 COMMAND = Command(determinism, MEASURING, 5)

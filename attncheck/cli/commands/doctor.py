@@ -6,7 +6,7 @@ from typing import Annotated
 
 from attncheck.cli.app import EXAMINING, Command
 from attncheck.cli.facts_file import read_facts, refuse_with_facts
-from attncheck.cli.measuring import collect
+from attncheck.cli.measuring import collect_lanes
 from attncheck.cli.options import (
     EXAMINE,
     RANKS,
@@ -23,9 +23,9 @@ from attncheck.cli.options import (
     Verbose,
     option,
 )
-from attncheck.cli.output import finish, report_writer
+from attncheck.cli.output import make_report_writer, write_and_exit
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import execution_target, load_config, refuse_with_target, require_ring
+from attncheck.cli.settings import make_execution_target, refuse_with_target, require_ring, resolve_policy
 
 Facts = Annotated[
     str | None,
@@ -58,21 +58,20 @@ def doctor(
     """
     from attncheck.doctor import engine
     from attncheck.doctor.profile import needs_of_profile
-    from attncheck.doctor.target import apply_target
-    from attncheck.doctor.target import parse_target as parse_target
+    from attncheck.doctor.target import apply_target, parse_target
 
-    config = load_config(output, rules, profile, timeout)
-    writer = report_writer(output)
-    engine.check_codes((*config.select, *config.ignore))
+    policy = resolve_policy(output, rules, profile, timeout)
+    writer = make_report_writer(output)
+    engine.check_codes((*policy.select, *policy.ignore))
     if facts is not None:
         refuse_with_facts(MODEL=model, python=python, lane=lane, online=online, ring_size=ring_size)
         snapshot = read_facts(facts)
     else:
-        snapshot = collect(python, lane or (("static",) if target else ()), model, online, config)
+        snapshot = collect_lanes(python, lane or (("static",) if target else ()), model, online, policy)
     if target is not None:
         refuse_with_target(lane or (), ring_size)
         snapshot = apply_target(snapshot, parse_target(target))
-    report = engine.run_rules(snapshot, needs_of_profile(config.profile, snapshot), config.select, config.ignore)
+    report = engine.run_rules(snapshot, needs_of_profile(policy.profile, snapshot), policy.select, policy.ignore)
     if ring_size is None:
         require_ring(rendezvous_timeout=rendezvous_timeout)
     else:
@@ -80,14 +79,14 @@ def doctor(
         from attncheck.ring.group import Ring
         from attncheck.workers.ranks import RENDEZVOUS_SECONDS
 
-        ring = Ring(ring_size, rendezvous=rendezvous_timeout or RENDEZVOUS_SECONDS)
-        where = execution_target(python, "auto", config)
+        ring = Ring(ring_size, rendezvous_seconds=rendezvous_timeout or RENDEZVOUS_SECONDS)
+        execution_target = make_execution_target(python, "auto", policy)
         report = with_progress(
             lambda report_progress: add_communication(
-                report, ring, where, config.select, config.ignore, report_progress
+                report, ring, execution_target, policy.select, policy.ignore, report_progress
             )
         )
-    finish(writer, report, verbose, config)
+    write_and_exit(writer, report, verbose, policy)
 
 
 COMMAND = Command(doctor, EXAMINING, 1)

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from attncheck.cli.app import GATING, Command
 from attncheck.cli.options import Baseline, OutputOptions, PolicyOptions, Python, RuleOptions, Verbose
-from attncheck.cli.output import report_writer
+from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import execution_target, load_policy
+from attncheck.cli.settings import make_execution_target, resolve_gate_policy
 from attncheck.core.errors import CLEAN, UNANSWERED
 
 
 def gate(
-    policy: PolicyOptions,
+    options: PolicyOptions,
     rules: RuleOptions,
     output: OutputOptions,
     baseline: Baseline = None,
@@ -29,11 +29,11 @@ def gate(
     """
     from attncheck.gate import run as gate
 
-    config = load_policy(policy, output, rules, baseline)
-    writer = report_writer(output)
-    where = execution_target(python, config.device, config)
-    report = with_progress(lambda report_progress: gate.run(config, where, report_progress))
-    code = gate.exit_code(report, config)
+    policy = resolve_gate_policy(options, output, rules, baseline)
+    writer = make_report_writer(output)
+    target = make_execution_target(python, policy.device, policy)
+    report = with_progress(lambda report_progress: gate.run(policy, target, report_progress))
+    code = gate.exit_code(report, policy)
     complete = writer.write(replace(report, exit_code=code), verbose)
     sys.exit(UNANSWERED if code == CLEAN and not complete else code)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from attncheck.cli.app import GATING, Command
 from attncheck.cli.options import OUTPUT, Python, option
-from attncheck.cli.output import emit
+from attncheck.cli.output import write_stdout
 from attncheck.cli.progress import with_progress
 
 SECONDS = 60.0  # for each probe
@@ -30,11 +30,11 @@ def init(write: Write = False, python: Python = None) -> None:
     snapshot = with_progress(
         lambda report_progress: collect_snapshot(python, ("static", "device"), None, None, SECONDS, report_progress)
     )
-    text = init.text(init.look(Path.cwd(), snapshot))
+    text = init.render_policy(init.inspect_project(Path.cwd(), snapshot))
     if write:
-        print(f"wrote {init.write(Path.cwd(), text).name}", file=sys.stderr)
+        print(f"wrote {init.write_policy(Path.cwd(), text).name}", file=sys.stderr)
     else:
-        emit(text)
+        write_stdout(text)
 
 
 COMMAND = Command(init, GATING, 12)

@@ -21,9 +21,9 @@ from attncheck.cli.options import (
     Verbose,
     option,
 )
-from attncheck.cli.output import finish, report_writer
+from attncheck.cli.output import make_report_writer, write_and_exit
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import load_config
+from attncheck.cli.settings import resolve_policy
 
 Files = Annotated[
     list[str] | None,
@@ -61,27 +61,29 @@ def lint(
     """
     from attncheck.doctor import engine
     from attncheck.lint import inputs
-    from attncheck.lint import run as linting
+    from attncheck.lint import run as lint
 
-    config = load_config(output, rules)
-    writer = report_writer(output)
-    engine.check_codes((*config.select, *config.ignore))
-    request = linting.Request(
-        sources=inputs.sources(tuple(files or ()), context.meta.get(PASSED_COMMAND)),
+    policy = resolve_policy(output, rules)
+    writer = make_report_writer(output)
+    engine.check_codes((*policy.select, *policy.ignore))
+    request = lint.Request(
+        sources=inputs.read_sources(tuple(files or ()), context.meta.get(PASSED_COMMAND)),
         framework=framework or "",
-        version=inputs.version(framework_version),
+        version=inputs.parse_framework_version(framework_version),
         model=model or "",
         skip_unknown=skip_unknown,
-        select=config.select,
-        ignore=config.ignore,
+        select=policy.select,
+        ignore=policy.ignore,
     )
-    snapshot = with_progress(lambda report_progress: inputs.look(python, target, config.timeout, report_progress))
-    texts = inputs.files(request.sources)
-    report = linting.run(snapshot, request, inputs.models(online), texts)
+    snapshot = with_progress(
+        lambda report_progress: inputs.collect_lint_snapshot(python, target, policy.timeout, report_progress)
+    )
+    read_file = inputs.make_file_reader(request.sources)
+    report = lint.run(snapshot, request, inputs.make_model_reader(online), read_file)
     if write:
-        for name in linting.write(report, texts):
+        for name in lint.write_safe_edits(report, read_file):
             print(f"wrote {name}: new names, and settings that leave the job what it is", file=sys.stderr)
-    finish(writer, report, verbose, config)
+    write_and_exit(writer, report, verbose, policy)
 
 
 COMMAND = Command(lint, EXAMINING, 3, passes_through=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from attncheck.cli.app import MEASURING, Command
-from attncheck.cli.measuring import measure_and_finish, read_installed_files
+from attncheck.cli.measuring import measure_and_exit, read_installed_files
 from attncheck.cli.options import (
     MEASURE,
     SUITES,
@@ -19,11 +19,17 @@ from attncheck.cli.options import (
     Seed,
     Timeout,
     Verbose,
-    complete,
+    complete_from,
     option,
 )
-from attncheck.cli.output import emit, report_writer
-from attncheck.cli.settings import check_backends, check_choice, execution_target, load_config, ring_group
+from attncheck.cli.output import make_report_writer, write_stdout
+from attncheck.cli.settings import (
+    check_backends,
+    check_choice,
+    make_execution_target,
+    parse_ring_options,
+    resolve_policy,
+)
 from attncheck.core.errors import BadUsage
 
 if TYPE_CHECKING:
@@ -37,7 +43,7 @@ Suite = Annotated[
         "--suite",
         metavar="SUITE",
         help="quick, standard or full. Default: standard; with MODEL, cases made from it.",
-        autocompletion=complete(SUITES),
+        autocompletion=complete_from(SUITES),
     ),
 ]
 Cases = Annotated[
@@ -94,21 +100,21 @@ def parity(
     """
     from attncheck.measure import parity
 
-    config = load_config(output, timeout=timeout)
-    writer = report_writer(output)
+    policy = resolve_policy(output, timeout=timeout)
+    writer = make_report_writer(output)
     request = parity.Request(
         suite=check_choice("--suite", suite or "standard", SUITES),
         backends=tuple(backend or ()),
         cases=tuple(case or ()),
-        dtypes=parity.dtypes(dtype or ()),
+        dtypes=parity.parse_dtypes(dtype or ()),
         seed=seed,
         repeat=repeat,
         budget=budget,
-        longest=max_length,
+        max_seqlen=max_length,
     )
     check_backends(request.backends)
-    where = execution_target(python, device, config)
-    ring = ring_group(ranks)
+    target = make_execution_target(python, device, policy)
+    ring = parse_ring_options(ranks)
     if explain_case is not None:
         from attncheck.measure import reproduce
 
@@ -116,23 +122,23 @@ def parity(
             raise BadUsage(
                 "--explain-case writes a script for one device: leave --ring-size out; --case runs one case of a ring"
             )
-        emit(reproduce.script(read_installed_files(python, model, config), request, explain_case, where))
+        write_stdout(reproduce.make_script(read_installed_files(python, model, policy), request, explain_case, target))
         return
 
     def measure(snapshot: Snapshot, report_progress: Callable[[str], None]) -> Report:
         if ring is None:
-            return parity.run(snapshot, request, where, report_progress)
+            return parity.run(snapshot, request, target, report_progress)
         from attncheck.core.results.parity import ParitySection
         from attncheck.ring import hf_adapter
         from attncheck.ring import parity as ring_parity
 
-        report = ring_parity.run(snapshot, request, ring, where, report_progress)
+        report = ring_parity.run(snapshot, request, ring, target, report_progress)
         is_narrowed = request.backends or request.cases or request.dtypes
         if is_narrowed or report.section(ParitySection) is None:  # nothing was measured where ranks cannot communicate
             return report
-        return hf_adapter.proved(report, ring, where, report_progress)
+        return hf_adapter.add_adapter_check(report, ring, target, report_progress)
 
-    measure_and_finish(measure, writer, python, model, verbose, config)
+    measure_and_exit(measure, writer, python, model, verbose, policy)
 
 
 COMMAND = Command(parity, MEASURING, 4)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from attncheck.cli.app import EXAMINING, Command
-from attncheck.cli.measuring import collect
+from attncheck.cli.measuring import collect_lanes
 from attncheck.cli.options import Lanes, Model, Online, Python, Timeout
-from attncheck.cli.output import emit
-from attncheck.cli.settings import load_config
+from attncheck.cli.output import write_stdout
+from attncheck.cli.settings import resolve_policy
 
 
 def probe(
@@ -18,7 +18,7 @@ def probe(
     """
     from attncheck.core import codec
 
-    emit(codec.dumps(collect(python, lane or (), model, online, load_config(timeout=timeout))) + "\n")
+    write_stdout(codec.dumps(collect_lanes(python, lane or (), model, online, resolve_policy(timeout=timeout))) + "\n")
 
 
 COMMAND = Command(probe, EXAMINING, 2)

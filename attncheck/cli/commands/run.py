@@ -9,9 +9,9 @@ import typer
 
 from attncheck.cli.app import GATING, PASSED_COMMAND, Command
 from attncheck.cli.options import POLICY, Baseline, OutputOptions, PolicyOptions, Python, RuleOptions, Verbose, option
-from attncheck.cli.output import report_writer
+from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import execution_target, load_policy
+from attncheck.cli.settings import make_execution_target, resolve_gate_policy
 from attncheck.core import interrupts
 from attncheck.core.errors import BadUsage
 
@@ -25,7 +25,7 @@ Cache = Annotated[
 
 def run(
     context: typer.Context,
-    policy: PolicyOptions,
+    options: PolicyOptions,
     rules: RuleOptions,
     output: OutputOptions,
     baseline: Baseline = None,
@@ -44,16 +44,18 @@ def run(
     argv = context.meta.get(PASSED_COMMAND, ())
     if not argv:
         raise BadUsage("give the command after --: attncheck run -- torchrun … train.py")
-    config = load_policy(policy, output, rules, baseline)
-    writer = report_writer(output)
-    where = execution_target(python, config.device, config)
+    policy = resolve_gate_policy(options, output, rules, baseline)
+    writer = make_report_writer(output)
+    target = make_execution_target(python, policy.device, policy)
 
     def show(report: Report, refused: bool) -> None:
         if refused and sys.stderr is not None:
             sys.stderr.write(writer.render(report, verbose))
         writer.write_files(report, verbose, output.format if refused else "")
 
-    sys.exit(guard.run(config, where, argv, with_progress, show, cache, bool(writer.outputs), interrupts.ignored()))
+    sys.exit(
+        guard.run(policy, target, argv, with_progress, show, cache, bool(writer.outputs), interrupts.ignored_signals())
+    )
 
 
 COMMAND = Command(run, GATING, 10, passes_through=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from attncheck.cli.app import ABOUT, Command
 from attncheck.cli.options import EXAMINE, Device, ListFormat, Python, option
-from attncheck.cli.output import emit
+from attncheck.cli.output import write_stdout
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import check_choice
 
@@ -40,10 +40,10 @@ def selftest(
     check_choice("--device", device, ("auto", "cpu", "cuda"))
     codes = tuple(code for code in inject or () if code.lower() != "all")
     if list:
-        emit(table.list_faults(selftest.select_faults(codes), selftest.uncovered_rules(), format))
+        write_stdout(table.list_faults(selftest.select_faults(codes), selftest.uncovered_rules(), format))
         return
     result = with_progress(lambda report_progress: selftest.run(codes, python, device, timeout, report_progress))
-    emit(table.as_json(result) if format == "json" else table.as_text(result))
+    write_stdout(table.as_json(result) if format == "json" else table.as_text(result))
     sys.exit(result.exit_code)
 
 

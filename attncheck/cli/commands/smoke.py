@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from attncheck.cli.app import MEASURING, Command
-from attncheck.cli.measuring import measure_and_finish
+from attncheck.cli.measuring import measure_and_exit
 from attncheck.cli.options import (
     TRAIN,
     Device,
@@ -19,8 +19,8 @@ from attncheck.cli.options import (
     Verbose,
     option,
 )
-from attncheck.cli.output import report_writer
-from attncheck.cli.settings import execution_target, load_config, ring_group, training_plan
+from attncheck.cli.output import make_report_writer
+from attncheck.cli.settings import make_execution_target, make_training_plan, parse_ring_options, resolve_policy
 
 Data = Annotated[
     str | None, option(TRAIN, "--data", metavar="FILE", help="Train on the documents of FILE (.jsonl, .parquet, .txt).")
@@ -66,28 +66,28 @@ def smoke(
     """
     from attncheck.smoke import run as smoke
 
-    config = load_config(output, timeout=timeout)
-    writer = report_writer(output)
+    policy = resolve_policy(output, timeout=timeout)
+    writer = make_report_writer(output)
     request = smoke.Request(
-        plan=training_plan(config, plan, seed, ranks.ring_size),
-        models=(model,) if model is not None else smoke.DEFAULTS,
-        questions=smoke.questions(tuple(only or ())),
+        plan=make_training_plan(policy, plan, seed, ranks.ring_size),
+        models=(model,) if model is not None else smoke.DEFAULT_MODELS,
+        check_names=smoke.parse_check_names(tuple(only or ())),
         full=full,
         data=data or "",
         data_field=data_field,
         fix=fix,
         try_packages=try_packages,
-        ring=ring_group(ranks),
+        ring=parse_ring_options(ranks),
     )
-    smoke.check(request)
-    where = execution_target(python, device, config)
-    measure_and_finish(
-        lambda snapshot, report_progress: smoke.run(snapshot, request, where, report_progress),
+    smoke.validate_request(request)
+    target = make_execution_target(python, device, policy)
+    measure_and_exit(
+        lambda snapshot, report_progress: smoke.run(snapshot, request, target, report_progress),
         writer,
         python,
         None,
         verbose,
-        config,
+        policy,
     )
 
 

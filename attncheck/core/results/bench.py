@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import Section, distinct
+from attncheck.core.report import Section, deduplicate
 from attncheck.core.results.timings import DeviceRates, Recommendation, Timing
 from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run, Verdict
 
@@ -37,7 +37,7 @@ class BenchSection(Section):
         """Return both, as of two models."""
         return BenchSection(
             self.measured_on.merge(later.measured_on),
-            distinct((*self.backends, *later.backends)),
+            deduplicate((*self.backends, *later.backends)),
             (*self.verdicts, *later.verdicts),
             (*self.runs, *later.runs),
             later.rates if later.rates != DeviceRates() else self.rates,

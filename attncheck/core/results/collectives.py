@@ -1,4 +1,4 @@
-"""What ranks said to each other, and over what: nouns, plain data.
+"""The measured collectives among ranks, and the links that they ran over: plain data.
 
 Bandwidth is what a link carries one way: bytes over seconds for send_recv and ring, and nccl-tests' bus bandwidth,
 bytes × (n − 1) / n over seconds, for all_gather and reduce_scatter, whose bytes are those of the whole array
@@ -19,7 +19,7 @@ Transport = Literal["nccl", "gloo", ""]
 
 @dataclass(frozen=True)
 class WrongPlace:
-    """The first wrong element that one rank got in an exchange."""
+    """The first wrong element that one rank received in a collective."""
 
     rank: int  # that got it
     sender: int  # whose data belong there; -1: the sum of all
@@ -32,7 +32,7 @@ class WrongPlace:
 
 @dataclass(frozen=True)
 class CollectiveResult:
-    """One operation among ranks: was every byte right, and how fast was it.
+    """One operation among ranks: whether every byte was right, and how fast it was.
 
     "send_recv" is one pair, there and back; "ring" sends two tensors to the next rank and receives two from the one
     before, by one `batch_isend_irecv` on the context-parallel group, as ring-flash-attn does.
@@ -52,13 +52,13 @@ class CollectiveResult:
 
     @property
     def name(self) -> str:
-        """Return what it is called in a message."""
+        """Return its name in messages: "ring all of 8"."""
         return f"{self.operation} {describe_ranks(self.operation, self.ranks)}"
 
 
 @dataclass(frozen=True)
 class RankFacts:
-    """What one rank is made of. `node` counts hosts from that of rank 0; a host's name is nobody's business."""
+    """The hardware and software of one rank. `node` counts hosts from that of rank 0; host names are not recorded."""
 
     rank: int
     node: int
@@ -67,7 +67,7 @@ class RankFacts:
     python: str = ""
     nccl: str = ""
     driver: str = ""
-    card: int = -1  # counts the GPUs of all ranks: two ranks with the same number share one; -1: not told
+    card: int = -1  # counts the GPUs of all ranks: two ranks with the same number share one; -1: not known
     gpu: int = -1  # the GPU's number in the snapshot, on rank 0's host
     packages: Mapping[str, str] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)  # settings that all ranks must share
@@ -85,7 +85,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Communication:
-    """The check of communication among ranks; no ranks: it was not made."""
+    """The check of communication among ranks; without ranks it was not made."""
 
     world_size: int = 0
     transport: Transport = ""
@@ -100,7 +100,7 @@ def describe_ranks(operation: Operation, ranks: tuple[int, ...]) -> str:
     return "-".join(map(str, ranks)) if operation == "send_recv" else f"all of {len(ranks)}"
 
 
-def bandwidth(operation: Operation, ranks: int, size: int, ms: float) -> float:
-    """Return GB/s one way of an exchange of `size` bytes among `ranks` in `ms`."""
+def compute_bandwidth(operation: Operation, ranks: int, size: int, ms: float) -> float:
+    """Return the one-way bandwidth, in GB/s, of an operation on `size` bytes among `ranks` ranks that took `ms`."""
     share = (ranks - 1) / ranks if operation in ("all_gather", "reduce_scatter") else 1.0
     return size * share / ms / 1e6 if ms > 0 else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import Section, distinct
+from attncheck.core.report import Section, deduplicate
 from attncheck.core.results.verdicts import BackendState, MeasuredOn, Repeats, Verdict
 
 
@@ -33,7 +33,7 @@ class DeterminismSection(Section):
         """Return both, as of two models."""
         return DeterminismSection(
             self.measured_on.merge(later.measured_on),
-            distinct((*self.backends, *later.backends)),
+            deduplicate((*self.backends, *later.backends)),
             (*self.verdicts, *later.verdicts),
             (*self.repeats, *later.repeats),
         )

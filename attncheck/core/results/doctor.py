@@ -10,7 +10,7 @@ from attncheck.core.report import Section
 
 @dataclass(frozen=True)
 class DoctorSection(Section):
-    """What `attncheck doctor` judged by; what it saw is the report's snapshot."""
+    """The needs that `attncheck doctor` judged by; what it collected is the report's snapshot."""
 
     name: ClassVar[str] = "doctor"
     needs: tuple[str, ...] = ()  # what the profile holds to matter: "flash", "ring", "rl", …

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from attncheck.core.results.verdicts import Run
 
 FAMILY = "growth"
-BOUND = 0.25  # of log2 per doubling, beyond what the class factor allows: a fifth more error each time
+MAX_SLOPE = 0.25  # of log2 per doubling, beyond what the class factor allows: a fifth more error each time
 
 
 @dataclass(frozen=True)
@@ -37,27 +37,27 @@ class Growth:
 
 def error_growths(runs: Iterable[Run]) -> tuple[Growth, ...]:
     """Return the growth of every backend that was measured at two ring sizes of two ranks or more."""
-    found: dict[tuple[str, str], list[Run]] = {}
+    runs_by_series: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         if run.case.family == FAMILY and run.outcome == "ok" and run.scores:
-            found.setdefault((run.backend, run.case.layout), []).append(run)
-    return tuple(growth for group in found.values() for growth in _worst(group))
+            runs_by_series.setdefault((run.backend, run.case.layout), []).append(run)
+    return tuple(growth for group in runs_by_series.values() for growth in _worst_growth(group))
 
 
-def _worst(runs: list[Run]) -> Iterator[Growth]:
+def _worst_growth(runs: list[Run]) -> Iterator[Growth]:
     runs = sorted(runs, key=lambda run: run.case.context_parallel_size)
     tensors = {score.tensor for run in runs for score in run.scores if score.tensor != "lse"}
-    every = [growth for tensor in sorted(tensors) if (growth := _of(tensor, runs)) is not None]
-    if every:
-        yield max(every, key=lambda growth: growth.beyond)
+    growths = [growth for tensor in sorted(tensors) if (growth := _measure_growth(tensor, runs)) is not None]
+    if growths:
+        yield max(growths, key=lambda growth: growth.beyond)
 
 
-def _of(tensor: str, runs: list[Run]) -> Growth | None:
+def _measure_growth(tensor: str, runs: list[Run]) -> Growth | None:
     points = [(run, score.z_rms) for run in runs for score in run.scores if score.tensor == tensor and score.z_rms > 0]
-    rings = [(run, z) for run, z in points if run.case.context_parallel_size > 1]
-    if len({run.case.context_parallel_size for run, _ in rings}) < 2:
+    ring_points = [(run, z) for run, z in points if run.case.context_parallel_size > 1]
+    if len({run.case.context_parallel_size for run, _ in ring_points}) < 2:
         return None
-    sizes = [math.log2(run.case.context_parallel_size) for run, _ in rings]
+    sizes = [math.log2(run.case.context_parallel_size) for run, _ in ring_points]
     run, _ = points[0]
     return Growth(
         run.backend,
@@ -65,12 +65,12 @@ def _of(tensor: str, runs: list[Run]) -> Growth | None:
         tensor,
         tuple(run.case.context_parallel_size for run, _ in points),
         tuple(round(z, 4) for _, z in points),
-        round(_slope(sizes, [math.log2(z) for _, z in rings]), 4),
-        round(_slope(sizes, [math.log2(z / run.class_factor) for run, z in rings]), 4),
+        round(_least_squares_slope(sizes, [math.log2(z) for _, z in ring_points]), 4),
+        round(_least_squares_slope(sizes, [math.log2(z / run.class_factor) for run, z in ring_points]), 4),
     )
 
 
-def _slope(x: Sequence[float], y: Sequence[float]) -> float:
+def _least_squares_slope(x: Sequence[float], y: Sequence[float]) -> float:
     """Return the slope of the line of least squares."""
     middle = sum(x) / len(x)
     spread = sum((value - middle) ** 2 for value in x)

@@ -1,4 +1,4 @@
-"""What ring-flash-attn's Hugging Face adapter did to a small model on a group of ranks; nouns, plain data."""
+"""How a small model behaved under ring-flash-attn's Hugging Face adapter on a group of ranks; plain data."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from attncheck.core.results.verdicts import Answer, Outcome
 
 Shape = Literal["plain", "short_window", "long_window", "sinks"]
 SHAPES: tuple[Shape, ...] = get_args(Shape)
-HOOKED = "flash_attention_2"  # the attn_implementation that the adapter replaces
-SHARD = 128  # tokens on each rank
+HOOKED_IMPLEMENTATION = "flash_attention_2"  # the attn_implementation that the adapter replaces
+SHARD_TOKENS = 128  # tokens on each rank
 # Shorter than a shard, where the adapter applies a window, and as long as one, where it does not.
-WINDOWS: dict[Shape, int] = {"short_window": 16, "long_window": SHARD}
+WINDOW_BY_SHAPE: dict[Shape, int] = {"short_window": 16, "long_window": SHARD_TOKENS}
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class AdapterRun:
 
 @dataclass(frozen=True)
 class AdapterVerdict:
-    """One row of the matrix: an implementation and a model, and what became of it."""
+    """One row of the matrix: an implementation, a model's shape and the verdict on them."""
 
     implementation: str
     shape: Shape

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attncheck.core.job import LintedLaunch
-from attncheck.core.report import Report, Section, distinct
+from attncheck.core.report import Report, Section, deduplicate
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,13 @@ class LintSection(Section):
 
     def merge(self, later: LintSection) -> LintSection:
         """Return both, as of several sources."""
-        return LintSection(distinct((*self.launches, *later.launches)), tuple(sorted({*self.needs, *later.needs})))
+        return LintSection(deduplicate((*self.launches, *later.launches)), tuple(sorted({*self.needs, *later.needs})))
 
 
 SECTION = LintSection
 
 
 def launches_of(report: Report) -> tuple[LintedLaunch, ...]:
-    """Return the launches that a report holds; none where lint was not asked."""
+    """Return the launches that a report holds; none where lint did not run."""
     section = report.section(LintSection)
     return section.launches if section is not None else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import Section, distinct
+from attncheck.core.report import Section, deduplicate
 from attncheck.core.results.collectives import Communication
 from attncheck.core.results.error_growth import Growth
 from attncheck.core.results.hf_adapter import AdapterVerdict
@@ -25,13 +25,13 @@ class RingSection(Section):
     measured_on: MeasuredOn = MeasuredOn()
     communication: Communication = Communication()
     growth: tuple[Growth, ...] = ()  # of errors, over several ring sizes
-    adapter: tuple[AdapterVerdict, ...] = ()  # what ring-flash-attn's Hugging Face adapter was seen to do
+    adapter: tuple[AdapterVerdict, ...] = ()  # verdicts on ring-flash-attn's Hugging Face adapter
     backends: tuple[BackendState, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     runs: tuple[Run, ...] = ()
     rates: RingRates = RingRates()
     timings: tuple[RingTiming, ...] = ()
-    conclusions: tuple[str, ...] = ()  # what the timings allow to say
+    conclusions: tuple[str, ...] = ()  # drawn from the timings
 
     @property
     def device(self) -> MeasuredOn:
@@ -49,8 +49,8 @@ class RingSection(Section):
             self.measured_on.merge(later.measured_on),
             later.communication if later.communication.world_size else self.communication,
             (*self.growth, *later.growth),
-            distinct((*self.adapter, *later.adapter)),
-            distinct((*self.backends, *later.backends)),
+            deduplicate((*self.adapter, *later.adapter)),
+            deduplicate((*self.backends, *later.backends)),
             (*self.verdicts, *later.verdicts),
             (*self.runs, *later.runs),
             later.rates if later.rates != RingRates() else self.rates,

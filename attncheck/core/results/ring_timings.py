@@ -1,4 +1,4 @@
-"""How fast a ring is: one scheme's measured time beside the local call's, and what it could be; nouns, plain data."""
+"""How fast a ring is: one scheme's measured time beside the local call's, and its roofline; plain data."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Table = Literal["batch", "varlen"]
 Passes = Literal["forward", "forward_backward"]
 TABLES: tuple[Table, ...] = ("batch", "varlen")
 PASSES: tuple[Passes, ...] = ("forward", "forward_backward")
-# A local call shorter than this is lost in launches: no percentage is worth telling. Backward is 2.5 forwards of work.
+# A local call shorter than this is lost in launches: a percentage would mean nothing. Backward is 2.5 forwards of work.
 LAUNCH_BOUND_MS: Mapping[Passes, float] = {"forward": 0.3, "forward_backward": 1.05}
-FLASH = "flash_attn"  # the local call on one device, which efficiency is measured against
-FULL = "flash_attn_full"  # the same without a mask: what a ring's later steps compute
+LOCAL_FLASH = "flash_attn"  # the local call on one device, which efficiency is measured against
+LOCAL_FLASH_FULL = "flash_attn_full"  # the same without a mask: what a ring's later steps compute
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """What the GPU of rank 0 was seen to do while it was timed; zeros where it does not say."""
+    """Clocks, power and temperature of rank 0's GPU while it was timed; zeros where it does not report them."""
 
     sm_mhz_low: int = 0
     sm_mhz_high: int = 0
@@ -31,7 +31,7 @@ class Clocks:
 
 @dataclass(frozen=True)
 class RingRates:
-    """What the machine was measured to do: a matrix product, a copy (read and write), an exchange with a neighbour."""
+    """Measured rates of the machine: a matrix product, a copy (read and write), a transfer to a neighbour."""
 
     matmul_tflops: float = 0.0
     copy_gb_per_s: float = 0.0
@@ -59,7 +59,7 @@ class RingTiming:
     """One scheme, one table of ring-flash-attn's README, one kind of pass, at one length and stride.
 
     `efficiency` is iterations per second over those of the local call divided by the ring size, as that README has it;
-    `achievable` the roofline's, `reached` the share of it.
+    `achievable` is the roofline's efficiency, `reached` the measured share of it.
     """
 
     backend: str
@@ -76,16 +76,16 @@ class RingTiming:
     achievable: float = 0.0
     reached: float = 0.0
     communication_ms: float = 0.0  # of all steps, by themselves
-    overlapped: float = 0.0  # the share of it that was seen to hide behind computing
+    overlapped: float = 0.0  # the measured share of it that computing hides
     limited_by: str = ""
     correct: Answer = "skipped"  # parity's answer for this scheme and shape
 
     @property
     def title(self) -> str:
-        """What it is called in a table or a sentence."""
+        """Its name in tables and sentences."""
         return self.backend + (f" stride {self.heads_k_stride}" if self.heads_k_stride else "")
 
     @property
     def launch_bound(self) -> bool:
-        """Whether the local call is so short that a percentage would say nothing."""
-        return self.backend == FLASH and 0.0 < self.watch.ms < LAUNCH_BOUND_MS[self.passes]
+        """Whether the local call is so short that a percentage would mean nothing."""
+        return self.backend == LOCAL_FLASH and 0.0 < self.watch.ms < LAUNCH_BOUND_MS[self.passes]

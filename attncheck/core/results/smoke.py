@@ -1,4 +1,4 @@
-"""What smoke proved or disproved about a plan; nouns and the arithmetic that judges them."""
+"""What smoke showed about a plan: plain data, and the arithmetic that judges it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attncheck.core.plan import Plan
-from attncheck.core.report import Section, distinct
+from attncheck.core.report import Section, deduplicate
 from attncheck.core.results.verdicts import HUGE, UNMEASURED, Answer, MeasuredOn, Outcome, Verdict
 
 
@@ -35,12 +35,12 @@ class Measure:
 
 @dataclass(frozen=True)
 class Layer:
-    """What one attention layer was asked to run, and what was seen to run in it."""
+    """The attention that one layer was configured to run, and the kernels that ran in it."""
 
     name: str  # "model.layers.0.self_attn"
-    kind: str  # "full_attention", "sliding_attention", …; "" where the model does not tell
+    kind: str  # "full_attention", "sliding_attention", …; "" where the model does not name one
     requested: str  # the plan's attn_implementation
-    dispatched: str  # what the layer's configuration said when it ran
+    dispatched: str  # the implementation in the layer's configuration when it ran
     ran: tuple[str, ...]  # "sdpa FLASH_ATTENTION", "flash_attention_2 packed", …
     kernels: tuple[str, ...] = ()  # names of operators and kernels behind that
 
@@ -57,7 +57,7 @@ class Step:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The answer to one question about one model under a plan.
+    """The result of one check of one model under a plan.
 
     A measure beyond its limit or a violation fails; a reservation, something wrong that this plan does not rest on,
     warns. Notes are evidence. `layers` and `steps` are what `what_ran` and `training` add.
@@ -79,7 +79,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class PlanRun:
-    """A plan that was run on a model, and what came of it. `because` says why it was tried, "" for the user's own."""
+    """A plan that was run on a model, and its results. `reason` says why it was tried, "" for the user's own."""
 
     model: str  # "llama", or the model that was named
     plan: Plan
@@ -87,32 +87,36 @@ class PlanRun:
     reason: str = ""
 
 
-def answer(proof: CheckResult) -> Answer:
-    """Return the verdict on a proof."""
-    if proof.outcome in UNMEASURED:
-        return UNMEASURED[proof.outcome]
-    if proof.violations or any(measure.beyond for measure in proof.measures):
+def judge_result(result: CheckResult) -> Answer:
+    """Return the verdict on a check's result."""
+    if result.outcome in UNMEASURED:
+        return UNMEASURED[result.outcome]
+    if result.violations or any(measure.beyond for measure in result.measures):
         return "fail"
-    return "warn" if proof.reservations else "pass"
+    return "warn" if result.reservations else "pass"
 
 
-def deciding_reason(proof: CheckResult) -> str:
-    """Return in one line what decided a proof."""
-    if proof.outcome in UNMEASURED:
-        return proof.reason
-    told = (*proof.violations, *(describe(m) for m in worst_first(proof) if m.beyond), *proof.reservations)
-    if told:
-        return told[0]
-    decisive = worst_first(proof)[:1]
-    return describe(decisive[0]) if decisive else (proof.notes or ("as expected",))[0]
+def deciding_reason(result: CheckResult) -> str:
+    """Return in one line what decided the verdict on a check's result."""
+    if result.outcome in UNMEASURED:
+        return result.reason
+    messages = (
+        *result.violations,
+        *(describe_measure(m) for m in worst_first(result) if m.beyond),
+        *result.reservations,
+    )
+    if messages:
+        return messages[0]
+    decisive = worst_first(result)[:1]
+    return describe_measure(decisive[0]) if decisive else (result.notes or ("as expected",))[0]
 
 
-def worst_first(proof: CheckResult) -> list[Measure]:
-    """Return the measures of a proof, the one nearest to its limit or farthest beyond it first."""
-    return sorted(proof.measures, key=lambda measure: -measure.budget_ratio)
+def worst_first(result: CheckResult) -> list[Measure]:
+    """Return the measures of a result, the one nearest to its limit or farthest beyond it first."""
+    return sorted(result.measures, key=lambda measure: -measure.budget_ratio)
 
 
-def describe(measure: Measure) -> str:
+def describe_measure(measure: Measure) -> str:
     """Return a measure in words."""
     where = f", {measure.where}" if measure.where else ""
     return f"{measure.what}: off by {measure.value:.2g} (limit {measure.limit:.2g}){where}"
@@ -128,13 +132,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class SmokeSection(Section):
-    """What `attncheck smoke` ran: the plan as it was given, then as it was mended, each with the checks' results."""
+    """What `attncheck smoke` ran: the user's plan, then the fixed one, each with the results of its checks."""
 
     name: ClassVar[str] = "smoke"
     measured_on: MeasuredOn = MeasuredOn()
     verdicts: tuple[Verdict, ...] = ()
     plan_runs: tuple[PlanRun, ...] = ()
-    settings: tuple[Settings, ...] = ()  # of the mended plan
+    settings: tuple[Settings, ...] = ()  # of the fixed plan
 
     @property
     def device(self) -> MeasuredOn:
@@ -151,8 +155,8 @@ class SmokeSection(Section):
         return SmokeSection(
             self.measured_on.merge(later.measured_on),
             (*self.verdicts, *later.verdicts),
-            distinct((*self.plan_runs, *later.plan_runs)),
-            distinct((*self.settings, *later.settings)),
+            deduplicate((*self.plan_runs, *later.plan_runs)),
+            deduplicate((*self.settings, *later.settings)),
         )
 
 

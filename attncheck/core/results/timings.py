@@ -1,4 +1,4 @@
-"""How long backends take: nouns, plain data, and the floating-point operations that a case asks for.
+"""How long backends take: plain data, and the floating-point operations that a case needs.
 
 Times are in milliseconds, rates in TFLOP/s (10^12) and GB/s (10^9 bytes).
 """
@@ -15,12 +15,12 @@ from attncheck.core.results.verdicts import Answer, Outcome
 TimedMode = Literal["default", "deterministic"]
 Wanted = Literal["correct", "deterministic"]
 LAUNCH_BOUND = 0.9  # of the time on the device that the host takes to launch: the device waits for it
-TITLES: dict[Passes, str] = {"forward": "forward", "forward_backward": "forward + backward"}
+PASSES_TITLES: dict[Passes, str] = {"forward": "forward", "forward_backward": "forward + backward"}
 
 
 @dataclass(frozen=True)
 class DeviceRates:
-    """What the device was measured to do with plain work: a large product of matrices, a large copy."""
+    """Measured rates of the device on plain work: a large product of matrices, a large copy."""
 
     dtype: str = ""
     matmul_size: int = 0  # n, of n × n × n
@@ -52,7 +52,7 @@ class Timing:
     p90_ms: float = 0.0
     interval_ms: float = 0.0  # half-width of the 95 % confidence interval of the median
     calls: int = 0
-    stable: bool = False  # warm-up settled, and the interval became as narrow as was asked for
+    stable: bool = False  # warm-up settled, and the interval became as narrow as requested
     host_ms: float = 0.0  # what the host took to launch a call; 0: not measured
     flushed: bool = False  # the L2 cache was emptied between calls
     tflops: float = 0.0
@@ -91,7 +91,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The backend to take for one kind of pass. No choice: `because` says why, and `tied` between which.
+    """The backend to take for one kind of pass. No choice: `reason` says why, and `tied` between which.
 
     `cost` is its time over that of the fastest backend that is right, whether reproducible or not; 0: not known.
     """
@@ -100,7 +100,7 @@ class Recommendation:
     wanted: Wanted
     choice: str = ""
     mode: TimedMode = "default"
-    setting: str = ""  # how a training job asks for it, and what it switches on
+    setting: str = ""  # how a training job selects it, and what it switches on
     reason: str = ""
     tied: tuple[str, ...] = ()
     ms: float = 0.0
@@ -110,5 +110,5 @@ class Recommendation:
 
 
 def passes_of(case: Case) -> Passes:
-    """Return which passes a case runs."""
+    """Return the passes that a case runs."""
     return "forward_backward" if case.backward else "forward"

@@ -32,7 +32,7 @@ HUGE = 1e30  # stands for infinity, which JSON does not have
 
 @dataclass(frozen=True)
 class Budget:
-    """What z may be: over the whole tensor, and in the worst (token, head)."""
+    """The largest z of a correct kernel: over the whole tensor, and in the worst (token, head)."""
 
     z_rms: float
     z_row: float
@@ -43,8 +43,8 @@ BUDGETS: dict[Dtype, Budget] = {
     "float16": Budget(2.0, 12.0),
     "float32": Budget(6.0, 30.0),
 }
-SINKS = Budget(6.0, 12.0)  # one number a head: few to average over
-SMALL_FLOAT16 = Budget(3.0, 12.0)  # sqrt(8): one subnormal rounding per partial gradient
+SINKS_BUDGET = Budget(6.0, 12.0)  # one number a head: few to average over
+SMALL_FLOAT16_BUDGET = Budget(3.0, 12.0)  # sqrt(8): one subnormal rounding per partial gradient
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Run:
-    """What one backend did with one case."""
+    """One run of a backend on a case, and its scores."""
 
     backend: str
     case: Case
@@ -77,8 +77,8 @@ class Run:
     scores: tuple[Score, ...] = ()
     violations: tuple[str, ...] = ()  # of a structured probe's exact expectation
     pattern: tuple[str, ...] = ()  # what the errors have in common, in words
-    kernels: tuple[str, ...] = ()  # the kernels or operators that were seen at work
-    foreign_kernels: str = ""  # what ran in its place, where that was seen
+    kernels: tuple[str, ...] = ()  # the kernels or operators that were traced
+    foreign_kernels: str = ""  # what ran in its place, where the trace shows it
     class_factor: float = 1.0  # legitimate extra rounding of the backend's class
     call_ms: float = 0.0  # forward and backward, as seen from outside, the first call of its kind included
     oracle_ms: float = 0.0
@@ -87,7 +87,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer to one question about one backend and one case. `excess` is the worst error over its budget."""
+    """The verdict on one backend and one case. `budget_ratio` is the worst error over its budget."""
 
     question: Question
     backend: str
@@ -160,7 +160,7 @@ Mode = Literal["default", "deterministic", "warn_only"]
 
 @dataclass(frozen=True)
 class Repeats:
-    """What repeating one case showed, bit for bit, in one mode; and what shares the batch, where that was tried."""
+    """The result of repeating one case, bit for bit, in one mode; and of batch invariance, where that was tried."""
 
     backend: str
     case: Case
@@ -176,13 +176,13 @@ class Repeats:
     deterministic_switch: str = ""  # what the mode switched on
 
 
-def budget(case: Case, tensor: str, class_factor: float = 1.0) -> Budget:
+def error_budget(case: Case, tensor: str, class_factor: float = 1.0) -> Budget:
     """Return what z may be for `tensor` of a case before it is worth a warning."""
     if tensor == "lse":
         return Budget(LSE_BUDGET, LSE_BUDGET)
     if tensor == "dsinks":
-        return SINKS
-    base = SMALL_FLOAT16 if case.dtype == "float16" and case.values == "small" else BUDGETS[case.dtype]
+        return SINKS_BUDGET
+    base = SMALL_FLOAT16_BUDGET if case.dtype == "float16" and case.values == "small" else BUDGETS[case.dtype]
     return Budget(base.z_rms * class_factor, base.z_row * class_factor)
 
 
@@ -190,19 +190,19 @@ def budget_ratio(case: Case, score: Score, class_factor: float = 1.0) -> float:
     """Return the error of one tensor in units of its budget: over 1 warns, over 3 fails."""
     if score.nonfinite:
         return HUGE
-    allowed = budget(case, score.tensor, class_factor)
+    allowed = error_budget(case, score.tensor, class_factor)
     if score.tensor == "lse":
         return score.z_row / allowed.z_row
     return max(score.z_rms / allowed.z_rms, score.z_row / allowed.z_row)
 
 
-def judge(run: Run) -> Verdict:
+def judge_run(run: Run) -> Verdict:
     """Return the verdict of parity on one run."""
-    answer, because, worst = _answer(run)
-    return Verdict("parity", run.backend, run.case.name, run.case.family, answer, because, worst, _evidence(run))
+    answer, reason, worst = _decide_answer(run)
+    return Verdict("parity", run.backend, run.case.name, run.case.family, answer, reason, worst, _evidence_lines(run))
 
 
-def _answer(run: Run) -> tuple[Answer, str, float]:
+def _decide_answer(run: Run) -> tuple[Answer, str, float]:
     if run.outcome in UNMEASURED:
         unmeasured = UNMEASURED[run.outcome]
         return unmeasured, run.reason, HUGE if unmeasured in ("fail", "lost") else 0.0
@@ -213,9 +213,9 @@ def _answer(run: Run) -> tuple[Answer, str, float]:
     if not run.scores:
         return "pass", "as expected", 0.0
     worst = max(run.scores, key=lambda score: budget_ratio(run.case, score, run.class_factor))
-    times = budget_ratio(run.case, worst, run.class_factor)
-    answer: Answer = "fail" if times > FAIL_FACTOR else "warn" if times > 1.0 else "pass"
-    return answer, describe_error(run.case, worst, run.class_factor), times
+    ratio = budget_ratio(run.case, worst, run.class_factor)
+    answer: Answer = "fail" if ratio > FAIL_FACTOR else "warn" if ratio > 1.0 else "pass"
+    return answer, describe_error(run.case, worst, run.class_factor), ratio
 
 
 def describe_error(case: Case, score: Score, class_factor: float = 1.0) -> str:
@@ -223,24 +223,24 @@ def describe_error(case: Case, score: Score, class_factor: float = 1.0) -> str:
     if score.nonfinite:
         values = "value is" if score.nonfinite == 1 else "values are"
         return f"{score.nonfinite} {values} NaN or infinite in {score.tensor}"
-    allowed = budget(case, score.tensor, class_factor)
+    allowed = error_budget(case, score.tensor, class_factor)
     if score.tensor == "lse":
         return f"lse is off by {score.z_row:.2g} (budget {allowed.z_row:g})"
     if score.z_rms / allowed.z_rms >= score.z_row / allowed.z_row:
         return f"{score.tensor} has z_rms {score.z_rms:.3g} (budget {allowed.z_rms:.3g})"
-    where = f"batch {score.batch}, head {score.head}, token {score.token}{_on(score)}"
+    where = f"batch {score.batch}, head {score.head}, token {score.token}{_rank_suffix(score)}"
     return f"{score.tensor} has z_row {score.z_row:.3g} (budget {allowed.z_row:.3g}) at {where}"
 
 
-def _on(score: Score) -> str:
+def _rank_suffix(score: Score) -> str:
     return f" on rank {score.rank}" if score.rank >= 0 else ""
 
 
-def _evidence(run: Run) -> tuple[str, ...]:
+def _evidence_lines(run: Run) -> tuple[str, ...]:
     lines = [*run.pattern, *run.violations[1:4]]
     for score in run.scores:
         if budget_ratio(run.case, score, run.class_factor) > 1.0:
-            where = f"worst at batch {score.batch}, head {score.head}, token {score.token}{_on(score)}"
+            where = f"worst at batch {score.batch}, head {score.head}, token {score.token}{_rank_suffix(score)}"
             document = f", document {score.document}" if run.case.layout == "packed" else ""
             eager = f", {score.eager_ratio:.3g} × eager's largest error" if score.eager_ratio else ""
             error = describe_error(run.case, score, run.class_factor)

@@ -18,7 +18,7 @@ from attncheck.attention.device import describe_exception, is_out_of_memory
 from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.core.cases import Case
 from attncheck.core.results.timings import TimedMode, Timing, passes_of
-from attncheck.core.results.verdicts import Run, judge
+from attncheck.core.results.verdicts import Run, judge_run
 from attncheck.measure.statistics import half_width, quantile
 from attncheck.measure.worker.clock import BUDGETS, CallTimes, time_calls
 from attncheck.measure.worker.device_rates import DriftMatmul
@@ -40,7 +40,7 @@ class BenchSession:
     def measure(self, case: Case, mode: TimedMode) -> tuple[Run, Timing]:
         """Return parity's run of `case` in `mode`, and its timing. Raises nothing that the backend raised."""
         run = self._run_parity(case, mode)
-        verdict = judge(run)
+        verdict = judge_run(run)
         blank = Timing(
             self.backend.name,
             case,

@@ -24,7 +24,7 @@ def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
     known, cases = backends.load()[0], read_cases(message)
     if not message["backend"]:
         send({"started": message["items"][0]})
-        send(make_answer(message["items"][0], codec.plain(measure_rates(device.kind, message["dtype"]))))
+        send(make_answer(message["items"][0], codec.to_plain(measure_rates(device.kind, message["dtype"]))))
         return
     session = BenchSession(
         known[message["backend"]], device, tuple(known.values()), message["seconds"], message["dtype"]
@@ -33,6 +33,6 @@ def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
         send({"started": item})
         name, _, mode = item.partition("@")
         run, timing = session.measure(cases[name], cast(TimedMode, mode))
-        send(make_answer(item, {"run": codec.plain(run), "timing": codec.plain(timing)}))
+        send(make_answer(item, {"run": codec.to_plain(run), "timing": codec.to_plain(timing)}))
         if is_fatal(run):
             sys.exit("the device does not answer any more")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from attncheck.core.results.timings import DeviceRates
-from attncheck.measure.flops import tflops
+from attncheck.measure.flops import compute_tflops
 from attncheck.measure.worker.clock import Budget, l2_bytes, time_calls
 
 MATMUL_SIZE = {"cuda": 8192, "cpu": 768}
@@ -41,7 +41,7 @@ def measure_rates(kind: str, dtype: str) -> DeviceRates:
         dtype=dtype,
         matmul_size=matmul.size,
         matmul_ms=ms,
-        matmul_tflops=tflops(2.0 * matmul.size**3, ms),
+        matmul_tflops=compute_tflops(2.0 * matmul.size**3, ms),
         copy_gb_per_s=_measure_copy(kind),
         l2_bytes=l2_bytes() if kind == "cuda" else 0,
         threads=0 if kind == "cuda" else torch.get_num_threads(),

@@ -59,7 +59,7 @@ def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> N
         with wait_for_memory(message["folder"], case, device.kind, backend, message["slots"], report_waiting):
             send({"started": case.name})
             run = session.measure(case)
-        send(make_answer(case.name, codec.plain(run)))
+        send(make_answer(case.name, codec.to_plain(run)))
         if is_fatal(run):
             sys.exit("the device does not answer any more")
 
@@ -76,7 +76,7 @@ def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None])
     for item in message["items"]:
         name, _, mode = item.partition("@")
         send({"started": item})
-        send(make_answer(item, codec.plain(repeater.measure(cases[name], cast(Mode, mode)))))
+        send(make_answer(item, codec.to_plain(repeater.measure(cases[name], cast(Mode, mode)))))
 
 
 def available(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
@@ -90,7 +90,7 @@ def available(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -
     for name in message["items"]:
         send({"started": name})
         run = ParitySession(known[name], device, tuple(known.values())).measure(codec.read(Case, message["case"]))
-        send(make_answer(name, codec.plain(run)))
+        send(make_answer(name, codec.to_plain(run)))
 
 
 def read_cases(message: dict[str, Any]) -> dict[str, Case]:

@@ -31,7 +31,7 @@ class Format:
 
 def format_names() -> tuple[str, ...]:
     """Return the names of the formats that attncheck and its plugins bring; none of them is imported."""
-    return tuple(sorted(registry.origins(sys.modules[__name__], GROUP)))
+    return tuple(sorted(registry.list_origins(sys.modules[__name__], GROUP)))
 
 
 def load_format(name: str) -> Format:
@@ -42,7 +42,7 @@ def load_format(name: str) -> Format:
     loaded = registry.load_one(sys.modules[__name__], GROUP, name)
     if isinstance(loaded, registry.Broken):
         raise BadUsage(f"--format {name} cannot be loaded: {loaded.reason}")
-    found = getattr(loaded.module, "FORMAT", None)
-    if not isinstance(found, Format):
+    record = getattr(loaded.module, "FORMAT", None)
+    if not isinstance(record, Format):
         raise BadUsage(f"--format {name} cannot be loaded: {loaded.module.__name__} has no FORMAT")
-    return found
+    return record

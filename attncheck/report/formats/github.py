@@ -12,47 +12,47 @@ from attncheck.core.findings import SEVERITIES, Finding, Severity
 from attncheck.core.report import Report
 from attncheck.report.finding_lines import evidence_and_fixes
 from attncheck.report.formats import Format
-from attncheck.report.locations import add_locations, in_checkout, working_directory
+from attncheck.report.locations import add_locations, path_in_checkout, working_directory
 
 COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "notice"}
-SHOWN = 10  # of a level, for each step
+MAX_ANNOTATIONS = 10  # of a level, for each step
 SUMMARY_BYTES = 1 << 20  # of all that one step adds
-CUT = "\n\n*The rest does not fit into a job summary.*\n"
+CUT_NOTE = "\n\n*The rest does not fit into a job summary.*\n"
 
 
 def render(report: Report, verbose: bool) -> str:
-    """Return the workflow commands; `verbose` adds what could not be judged, in one line that is no command."""
-    return "".join(f"{line}\n" for line in _lines(add_locations(report, working_directory()), verbose))
+    """Return the workflow commands; `verbose` adds how many rules could not judge, in a line that is no command."""
+    return "".join(f"{line}\n" for line in _format_lines(add_locations(report, working_directory()), verbose))
 
 
-def _lines(report: Report, verbose: bool) -> Iterator[str]:
+def _format_lines(report: Report, verbose: bool) -> Iterator[str]:
     for severity in SEVERITIES:
-        for finding in [finding for finding in report.findings if finding.severity == severity][:SHOWN]:
-            yield annotation(finding)
+        for finding in [finding for finding in report.findings if finding.severity == severity][:MAX_ANNOTATIONS]:
+            yield format_annotation(finding)
     yield _describe_counts(report)
     if verbose and report.skips:
         yield f"attncheck: {len(report.skips)} rules could not judge"
 
 
-def annotation(finding: Finding) -> str:
+def format_annotation(finding: Finding) -> str:
     """Return a finding as a workflow command."""
-    location = next((location for location in finding.locations if in_checkout(location.source)), None)
-    named = {"title": f"{finding.code} {finding.name}"}
+    location = next((location for location in finding.locations if path_in_checkout(location.source)), None)
+    parameters = {"title": f"{finding.code} {finding.name}"}
     if location is not None:
         position = {"line": str(location.line), "col": str(location.column)}
-        named = {"file": in_checkout(location.source), **position, **named}
+        parameters = {"file": path_in_checkout(location.source), **position, **parameters}
     text = "\n".join((finding.message, *evidence_and_fixes(finding)))
-    properties = ",".join(f"{key}={_escape_property(value)}" for key, value in named.items())
-    return f"::{COMMANDS[finding.severity]} {properties}::{_escape_data(text)}"
+    written_parameters = ",".join(f"{key}={_escape_property(value)}" for key, value in parameters.items())
+    return f"::{COMMANDS[finding.severity]} {written_parameters}::{_escape_data(text)}"
 
 
 def _describe_counts(report: Report) -> str:
-    """Return in one line how many were found, and how many of them are not among the annotations."""
-    numbers = report.counts()
-    counts = ", ".join(f"{n} {severity}{'s' * (n > 1)}" for severity, n in numbers.items() if n) or "nothing found"
-    more = sum(max(n - SHOWN, 0) for n in numbers.values())
-    return f"attncheck {report.command}: {counts}" + (
-        f"; {more} of them not annotated: GitHub shows {SHOWN} of a level" * bool(more)
+    """Return in one line how many findings there are, and how many of them are not among the annotations."""
+    counts = report.count_by_severity()
+    listed = ", ".join(f"{n} {severity}{'s' * (n > 1)}" for severity, n in counts.items() if n) or "nothing found"
+    omitted = sum(max(n - MAX_ANNOTATIONS, 0) for n in counts.values())
+    return f"attncheck {report.command}: {listed}" + (
+        f"; {omitted} of them not annotated: GitHub shows {MAX_ANNOTATIONS} of a level" * bool(omitted)
     )
 
 
@@ -64,18 +64,18 @@ def _escape_property(text: str) -> str:
     return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def job_summary(report: Report, room: int = SUMMARY_BYTES) -> str:
-    """Return the report in Markdown for GITHUB_STEP_SUMMARY, cut after a line where it has not the `room`, in bytes."""
+def format_job_summary(report: Report, max_bytes: int = SUMMARY_BYTES) -> str:
+    """Return the report in Markdown for GITHUB_STEP_SUMMARY, cut after a line where it exceeds `max_bytes`."""
     from attncheck.report.formats import markdown
 
     document = markdown.render(report, True)
     encoded = document.encode("utf-8", "backslashreplace")
-    if len(encoded) <= room:
+    if len(encoded) <= max_bytes:
         return encoded.decode("utf-8")
-    kept = encoded[: max(room - len(CUT) - len("\n```\n"), 0)]
+    kept = encoded[: max(max_bytes - len(CUT_NOTE) - len("\n```\n"), 0)]
     text = kept[: kept.rfind(b"\n") + 1].decode("utf-8", "ignore")
-    fenced = sum(line.startswith("```") for line in text.splitlines()) % 2
-    return (text + "```\n" * fenced + CUT) if room > len(CUT) else ""
+    open_fence = sum(line.startswith("```") for line in text.splitlines()) % 2
+    return (text + "```\n" * open_fence + CUT_NOTE) if max_bytes > len(CUT_NOTE) else ""
 
 
 FORMAT = Format(render)

@@ -1,7 +1,7 @@
-"""The report for people: what was seen, what is wrong and why, and fixes to paste.
+"""The report for people: what was measured, what is wrong and why, and fixes to paste.
 
-A terminal gets colours and wrapped lines, through rich. Where nothing wants either, one line a message is written as
-it is, and rich is not even loaded: the static lane runs in prologs and hooks.
+A terminal gets colours and wrapped lines, through rich. Elsewhere each message is written on one line as it is, and
+rich is not even loaded: the static lane runs in prologs and hooks.
 """
 
 from __future__ import annotations
@@ -14,56 +14,56 @@ from collections.abc import Iterable, Iterator
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
 from attncheck.core.results.verdicts import ANSWERS
-from attncheck.report.finding_lines import let_pass
+from attncheck.report.finding_lines import describe_let_pass
 from attncheck.report.formats import Format
 from attncheck.report.lines import STYLES, Line
 from attncheck.report.sections import load_view
 
 INDENT = 15  # "ATN140 warning " : the column where every text begins
-WIDEST = 110
-NARROWEST = 20  # columns left for a text below which indenting it makes it worse
+MAX_WIDTH = 110
+MIN_TEXT_WIDTH = 20  # columns left for a text below which indenting it makes it worse
 
 
 def render(report: Report, verbose: bool) -> str:
     """Return the report as text, coloured and wrapped only for a terminal that wants it."""
-    terminal = sys.stdout is not None and sys.stdout.isatty()
-    width = min(WIDEST, shutil.get_terminal_size().columns) if terminal else WIDEST
-    lines = list(_lines(report, verbose, width))
-    if terminal:
-        return _painted(lines, width)
-    return "".join("".join(words for words, _ in line.head) + line.text + "\n" for line in lines)
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    width = min(MAX_WIDTH, shutil.get_terminal_size().columns) if is_terminal else MAX_WIDTH
+    lines = list(_format_lines(report, verbose, width))
+    if is_terminal:
+        return _render_for_terminal(lines, width)
+    return "".join("".join(text for text, _ in line.head) + line.text + "\n" for line in lines)
 
 
-def _lines(report: Report, verbose: bool, width: int) -> Iterator[Line]:
-    yield from _above(report, verbose, width)
+def _format_lines(report: Report, verbose: bool, width: int) -> Iterator[Line]:
+    yield from _format_sections(report, verbose, width)
     for finding in report.findings:
-        yield from _finding(finding)
+        yield from _format_finding(finding)
     if verbose and report.skips:
         yield Line()
-        yield from _skips(report)
+        yield from _format_skips(report)
     for name, section in report.sections.items():
         yield from load_view(name).below(report, section)
     if report.baselined or report.allowed:
         yield Line()
-        yield from (Line((("let pass       ", "dim"),), text) for text in let_pass(report))
+        yield from (Line((("let pass       ", "dim"),), text) for text in describe_let_pass(report))
     yield Line()
-    yield Line(text=_summary(report, verbose))
+    yield Line(text=_format_summary(report, verbose))
     if report.findings:
         yield Line(text=f"why: attncheck explain {report.findings[0].code}")
 
 
-def _above(report: Report, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield the command's own section, then what others have to add to it."""
+def _format_sections(report: Report, verbose: bool, width: int) -> Iterator[Line]:
+    """Yield the lines above the findings: the command's own section, then what other sections add to it."""
     views = {name: load_view(name) for name in report.sections}
-    own = views.get(report.command)
-    if own is not None:
-        yield from own.rows(report, report.sections[report.command], verbose, width)
-    if own is None or verbose or not own.covers:
+    own_view = views.get(report.command)
+    if own_view is not None:
+        yield from own_view.rows(report, report.sections[report.command], verbose, width)
+    if own_view is None or verbose or not own_view.covers:
         for name, section in report.sections.items():
             yield from views[name].beside(report, section, verbose, width)
 
 
-def _finding(finding: Finding) -> Iterator[Line]:
+def _format_finding(finding: Finding) -> Iterator[Line]:
     yield Line()
     head = ((f"{finding.code} ", "bold"), (f"{finding.severity:<8}", STYLES[finding.severity]))
     yield Line(head, finding.message)
@@ -73,22 +73,22 @@ def _finding(finding: Finding) -> Iterator[Line]:
         proven = f" (proven: {fix.proven})" if fix.proven else ""
         yield Line(((f"{'':7}{'fix':<8}", "green"),), fix.title + proven)
         for line in fix.text.splitlines():
-            yield Line(((" " * INDENT + line, "bold"),), paste=True)
+            yield Line(((" " * INDENT + line, "bold"),), no_wrap=True)
 
 
-def _skips(report: Report) -> Iterator[Line]:
-    names: dict[str, list[str]] = {}
+def _format_skips(report: Report) -> Iterator[Line]:
+    rules_by_reason: dict[str, list[str]] = {}
     for skip in report.skips:
-        names.setdefault(skip.reason, []).append(f"{skip.code} {skip.name}")
-    for reason, skipped in names.items():  # one missing fact silences many rules: say it once
-        yield Line(((f"{'':7}skipped ", "dim"),), f"{reason}: {', '.join(skipped)}")
+        rules_by_reason.setdefault(skip.reason, []).append(f"{skip.code} {skip.name}")
+    for reason, rules in rules_by_reason.items():  # one missing fact silences many rules: say it once
+        yield Line(((f"{'':7}skipped ", "dim"),), f"{reason}: {', '.join(rules)}")
 
 
-def _summary(report: Report, verbose: bool) -> str:
-    let_pass = len(report.baselined) + len(report.allowed)
-    parts = list(_severity_counts(report)) or ["nothing new found" if let_pass else "nothing found"]
-    parts += [f"{let_pass} let pass"] if let_pass else []
-    parts += _unanswered(report)
+def _format_summary(report: Report, verbose: bool) -> str:
+    let_pass_count = len(report.baselined) + len(report.allowed)
+    parts = list(_severity_counts(report)) or ["nothing new found" if let_pass_count else "nothing found"]
+    parts += [f"{let_pass_count} let pass"] if let_pass_count else []
+    parts += _describe_open_questions(report)
     if report.passed or report.skips or report.suppressed:
         parts += _rule_counts(report, verbose)
     else:
@@ -97,16 +97,16 @@ def _summary(report: Report, verbose: bool) -> str:
 
 
 def _severity_counts(report: Report) -> Iterator[str]:
-    for severity, number in report.counts().items():
+    for severity, number in report.count_by_severity().items():
         if number:
             yield f"{number} {severity}{'s' if number > 1 else ''}"
 
 
-def _unanswered(report: Report) -> Iterator[str]:
-    """Yield the checks of a gate that gave no answer: nothing found does not speak for them."""
-    questions = [question for section in report.sections.values() for question in section.unanswered]
+def _describe_open_questions(report: Report) -> Iterator[str]:
+    """Yield the checks of a gate that gave no answer: no findings does not mean that they passed."""
+    open_questions = [question for section in report.sections.values() for question in section.unanswered]
     for outcome in ("unanswered", "left out"):
-        names = [question.name for question in questions if question.outcome == outcome]
+        names = [question.name for question in open_questions if question.outcome == outcome]
         if names:
             yield f"{outcome}: {', '.join(names)}"
 
@@ -126,7 +126,7 @@ def _answer_counts(report: Report) -> Iterator[str]:
             yield f"{number} {answer}"
 
 
-def _painted(lines: Iterable[Line], width: int) -> str:
+def _render_for_terminal(lines: Iterable[Line], width: int) -> str:
     """Return `lines` for a terminal of this width, every wrapped line beginning below the first."""
     from rich.console import Console
     from rich.text import Text
@@ -136,8 +136,8 @@ def _painted(lines: Iterable[Line], width: int) -> str:
     for line in lines:
         head = Text.assemble(*line.head)
         room = width - len(head)
-        if line.paste or room < NARROWEST:
-            console.print(head + Text(line.text), soft_wrap=line.paste)
+        if line.no_wrap or room < MIN_TEXT_WIDTH:
+            console.print(head + Text(line.text), soft_wrap=line.no_wrap)
             continue
         parts = Text(line.text).wrap(console, room) or [Text()]
         console.print(Text("\n" + " " * len(head)).join([head + parts[0], *parts[1:]]))

@@ -1,4 +1,4 @@
-"""How each section of a report is shown: one file a section, called like it, holding one `VIEW`."""
+"""How each section of a report is shown: one file for each section, of the same name, holding one `VIEW`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from attncheck.report.lines import Line
 from attncheck.report.testcases import TestCase
 
 
-def nothing(*arguments: Any) -> Iterator[Any]:
-    """Yield nothing."""
+def show_nothing(*arguments: Any) -> Iterator[Any]:
+    """Yield nothing: the default of a view's functions."""
     return iter(())
 
 
@@ -21,19 +21,19 @@ def nothing(*arguments: Any) -> Iterator[Any]:
 class SectionView:
     """How a section is shown. Each function gets the report and the section.
 
-    `rows(report, section, verbose, width)` yields the lines above the findings of the command's own report; `beside`
-    those in the report of another command, such as communication in parity's. `below(report, section)` yields lines
-    under the findings: what is there to be pasted. `markdown` yields lines of Markdown, `testcases` and
-    `properties`, (name, value), are JUnit's. A section
-    that `covers` the others tells their results itself: in text they are shown only where it is verbose.
+    `rows(report, section, verbose, width)` yields the lines above the findings in the report of the section's own
+    command; `beside`, with the same arguments, those in the report of another command, such as communication in
+    parity's. `below(report, section)` yields the lines under the findings, which are to be pasted. `markdown` yields
+    lines of Markdown; `testcases`, and `properties` as (name, value), are for JUnit. A section that `covers` the others
+    summarises their results: in text they are shown beside it only with --verbose.
     """
 
-    rows: Callable[[Report, Any, bool, int], Iterator[Line]] = nothing
-    beside: Callable[[Report, Any, bool, int], Iterator[Line]] = nothing
-    below: Callable[[Report, Any], Iterator[Line]] = nothing
-    markdown: Callable[[Report, Any], Iterator[str]] = nothing
-    testcases: Callable[[Report, Any], Iterator[TestCase]] = nothing
-    properties: Callable[[Report, Any], Iterator[tuple[str, str]]] = nothing
+    rows: Callable[[Report, Any, bool, int], Iterator[Line]] = show_nothing
+    beside: Callable[[Report, Any, bool, int], Iterator[Line]] = show_nothing
+    below: Callable[[Report, Any], Iterator[Line]] = show_nothing
+    markdown: Callable[[Report, Any], Iterator[str]] = show_nothing
+    testcases: Callable[[Report, Any], Iterator[TestCase]] = show_nothing
+    properties: Callable[[Report, Any], Iterator[tuple[str, str]]] = show_nothing
     covers: bool = False
 
 

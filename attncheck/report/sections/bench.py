@@ -1,6 +1,6 @@
-"""How fast backends are on one device: a table for each kind of pass, the recommendation, what the clocks did.
+"""Bench on one device: a table of timings for each kind of pass, the recommendation, what the clocks did.
 
-The picture takes its figures, too.
+The picture of --picture is labelled with the cells of these tables.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from attncheck.core.cases import ANY, SHORT, Case
+from attncheck.core.cases import DTYPE_ABBREVIATIONS, UNBOUNDED, Case
 from attncheck.core.report import Report
 from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.ring_timings import Clocks
-from attncheck.core.results.timings import TITLES, Recommendation, Timing
-from attncheck.report.lines import Line, columns, sentence, style_of
-from attncheck.report.markdown_text import escaped, table
+from attncheck.core.results.timings import PASSES_TITLES, Recommendation, Timing
+from attncheck.report.lines import Line, column_line, style_of_answer, text_line
+from attncheck.report.markdown_text import escape_markdown, format_table
 from attncheck.report.sections import SectionView
 from attncheck.report.sections.parity import verdict_testcases
-from attncheck.report.testcases import TestCase, measurement, timing_answer
+from attncheck.report.testcases import TestCase, make_testcase, timing_answer
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table; where they do not all fit, those with the highest `rank` are left out first."""
+    """A column of the table; where not all fit, those with the highest `rank` are left out first."""
 
     title: str
     width: int
@@ -43,48 +43,48 @@ COLUMNS = (
 
 def rows(report: Report, section: BenchSection, verbose: bool, width: int) -> Iterator[Line]:
     """Yield the timings for a terminal `width` columns wide."""
-    yield from map(sentence, heading(section))
+    yield from map(text_line, describe_device(section))
     for title, timings in timing_tables(section):
         yield Line()
-        yield sentence(title)
+        yield text_line(title)
         yield from _timing_table(timings, width)
     yield Line()
-    yield sentence(
+    yield text_line(
         "± half the 95 % interval of the median · bits: in repeated calls, always the same or which tensors vary"
     )
-    yield from map(sentence, notes(section))
+    yield from map(text_line, describe_caveats(section))
     yield Line()
     for recommendation in section.recommendations:
         yield from _recommendation_lines(recommendation)
-    yield from _left_out(section, verbose)
+    yield from _untimed_backends(section, verbose)
 
 
-def heading(section: BenchSection) -> Iterator[str]:
-    """Yield what was measured on, and what the device does with plain work."""
-    on, rates = section.measured_on, section.rates
+def describe_device(section: BenchSection) -> Iterator[str]:
+    """Yield lines on the device that was measured on, its rates on plain work, and its clocks."""
+    measured_on, rates = section.measured_on, section.rates
     threads = f", {rates.threads} thread{'s' * (rates.threads > 1)}" if rates.threads else ""
-    yield f"{on.name or on.device}{threads} · torch {on.torch} · {on.seconds:.0f} s"
+    yield f"{measured_on.name or measured_on.device}{threads} · torch {measured_on.torch} · {measured_on.seconds:.0f} s"
     if rates.matmul_tflops:
         size = rates.matmul_size
         yield (
-            f"plain work: {size}³ product of matrices in {SHORT.get(rates.dtype, rates.dtype)} "
+            f"plain work: {size}³ product of matrices in {DTYPE_ABBREVIATIONS.get(rates.dtype, rates.dtype)} "
             f"{rates.matmul_tflops:.3g} TFLOP/s · copy {rates.copy_gb_per_s:.4g} GB/s"
         )
-    seen = describe_clocks(timing.clocks for timing in section.timings)
-    if seen:
-        yield seen
+    clocks = describe_clocks(timing.clocks for timing in section.timings)
+    if clocks:
+        yield clocks
 
 
 def describe_clocks(clocks: Iterable[Clocks]) -> str:
     """Return in words what the GPU's clocks did over all timings, "" where they were not read."""
-    known = [clock for clock in clocks if clock.sm_mhz_high]
-    if not known:
+    readings = [clock for clock in clocks if clock.sm_mhz_high]
+    if not readings:
         return ""
-    low, high = min(c.sm_mhz_low for c in known), max(c.sm_mhz_high for c in known)
-    power, heat = max(c.power_w for c in known), max(c.temperature_c for c in known)
-    reasons = dict.fromkeys(reason for c in known for reason in c.throttled)
-    held = f"held back by {', '.join(reasons)}" if reasons else "not held back"
-    return f"clocks {low}–{high} MHz · up to {power} W and {heat} °C · {held}"
+    low, high = min(c.sm_mhz_low for c in readings), max(c.sm_mhz_high for c in readings)
+    power, heat = max(c.power_w for c in readings), max(c.temperature_c for c in readings)
+    reasons = dict.fromkeys(reason for c in readings for reason in c.throttled)
+    throttling = f"held back by {', '.join(reasons)}" if reasons else "not held back"
+    return f"clocks {low}–{high} MHz · up to {power} W and {heat} °C · {throttling}"
 
 
 def timing_tables(section: BenchSection) -> Iterator[tuple[str, list[Timing]]]:
@@ -93,8 +93,8 @@ def timing_tables(section: BenchSection) -> Iterator[tuple[str, list[Timing]]]:
         timings = [timing for timing in section.timings if timing.case == case]
         layers = f" · {timings[0].layers} layers" if timings[0].layers > 1 else ""
         timed = sorted((t for t in timings if t.outcome == "ok"), key=lambda timing: timing.median_ms)
-        lost = [t for t in timings if t.outcome not in ("ok", "refused")]
-        yield f"{TITLES[timings[0].passes]} · {describe_shape(case)}{layers}", timed + lost
+        unmeasured = [t for t in timings if t.outcome not in ("ok", "refused")]
+        yield f"{PASSES_TITLES[timings[0].passes]} · {describe_shape(case)}{layers}", timed + unmeasured
 
 
 def describe_shape(case: Case) -> str:
@@ -102,18 +102,20 @@ def describe_shape(case: Case) -> str:
     kv = f"/{case.num_kv_heads}" if case.num_kv_heads != case.num_heads else ""
     size = f"{case.head_dim}/{case.v_head_dim}" if case.v_head_dim != case.head_dim else str(case.head_dim)
     parts = [f"batch {case.batch}", f"seqlen {case.seqlen_q}", f"heads {case.num_heads}{kv}", f"head_dim {size}"]
-    parts += [SHORT[case.dtype], "causal" if case.causal else "full"]
+    parts += [DTYPE_ABBREVIATIONS[case.dtype], "causal" if case.causal else "full"]
     parts += [f"{len(case.seqlens_q)} documents"] * (case.layout == "packed")
-    parts += ["window {},{}".format(*("any" if side == ANY else side for side in case.window_size))] * case.windowed
+    parts += [
+        "window {},{}".format(*("any" if side == UNBOUNDED else side for side in case.window_size))
+    ] * case.windowed
     return ", ".join(parts)
 
 
-def name_of(timing: Timing) -> str:
+def format_name(timing: Timing) -> str:
     """Return a timing's backend and mode."""
     return timing.backend if timing.mode == "default" else f"{timing.backend} deterministic"
 
 
-def cells(timing: Timing) -> tuple[str, ...]:
+def format_cells(timing: Timing) -> tuple[str, ...]:
     """Return the cells of a timing, one for each column."""
     return (
         format_ms(timing.median_ms),
@@ -122,70 +124,73 @@ def cells(timing: Timing) -> tuple[str, ...]:
         f"{timing.tflops:.3g}",
         f"{100 * timing.matmul_share:.1f} %" if timing.matmul_share else "-",
         f"{timing.peak_memory_bytes / (1 << 20):.0f} MiB" if timing.peak_memory_bytes else "-",
-        _bits(timing),
+        _format_bits(timing),
         timing.answer,
     )
 
 
-def _bits(timing: Timing) -> str:
+def _format_bits(timing: Timing) -> str:
     """Return "same", or which tensors' bits changed, or how many tensors' where their names are too long."""
     names = ",".join(timing.varied)
     return "same" if not names else names if len(names) <= 6 else f"{len(timing.varied)} vary"
 
 
 def format_ms(ms: float) -> str:
-    """Return milliseconds with three or four digits that say something."""
+    """Return milliseconds with three or four significant digits."""
     return f"{ms:.3f}" if ms < 10 else f"{ms:.2f}" if ms < 100 else f"{ms:.1f}"
 
 
 def _timing_table(timings: list[Timing], width: int) -> Iterator[Line]:
-    first = max([len(name_of(timing)) for timing in timings] + [7])
-    kept = fitting_columns(width - first)
-    heads = "".join(f"{COLUMNS[index].title:>{COLUMNS[index].width}}" for index in kept)
-    yield columns((f"{'backend':<{first}}", "bold"), (heads, "bold"))
+    name_width = max([len(format_name(timing)) for timing in timings] + [7])
+    shown_columns = fitting_columns(width - name_width)
+    header = "".join(f"{COLUMNS[index].title:>{COLUMNS[index].width}}" for index in shown_columns)
+    yield column_line((f"{'backend':<{name_width}}", "bold"), (header, "bold"))
     for timing in timings:
-        name = (f"{name_of(timing):<{first}}", "")
+        name = (f"{format_name(timing):<{name_width}}", "")
         if timing.outcome != "ok":
-            yield columns(name, (f"  {timing.outcome}: {timing.reason}", "red"))
+            yield column_line(name, (f"  {timing.outcome}: {timing.reason}", "red"))
             continue
-        texts = cells(timing)
-        yield columns(name, *((f"{texts[index]:>{COLUMNS[index].width}}", _style(timing, index)) for index in kept))
+        cells = format_cells(timing)
+        yield column_line(
+            name,
+            *((f"{cells[index]:>{COLUMNS[index].width}}", _style_of_cell(timing, index)) for index in shown_columns),
+        )
 
 
 def fitting_columns(room: int) -> list[int]:
-    """Return the indices of the columns that fit into `room`; the first two ranks are always there."""
-    kept = list(range(len(COLUMNS)))
-    for index in sorted(kept, key=lambda index: -COLUMNS[index].rank):
-        if sum(COLUMNS[other].width for other in kept) <= room or COLUMNS[index].rank < 2:
+    """Return the indices of the columns that fit into `room` characters; those of ranks 0 and 1 always stay."""
+    fitting = list(range(len(COLUMNS)))
+    for index in sorted(fitting, key=lambda index: -COLUMNS[index].rank):
+        if sum(COLUMNS[other].width for other in fitting) <= room or COLUMNS[index].rank < 2:
             break
-        kept.remove(index)
-    return kept
+        fitting.remove(index)
+    return fitting
 
 
-def _style(timing: Timing, index: int) -> str:
+def _style_of_cell(timing: Timing, index: int) -> str:
     title = COLUMNS[index].title
     if title == "parity":
-        return style_of(timing.answer)
+        return style_of_answer(timing.answer)
     if title == "bits":
         return "yellow" if timing.varied else "green"
     return "yellow" if title == "±" and not timing.stable else ""
 
 
-def notes(section: BenchSection) -> Iterator[str]:
-    """Yield what has to be known to read the times."""
+def describe_caveats(section: BenchSection) -> Iterator[str]:
+    """Yield what limits the meaning of the times: which did not settle, which are bound by launching."""
     timed = [timing for timing in section.timings if timing.outcome == "ok"]
-    loose = list(dict.fromkeys(name_of(timing) for timing in timed if not timing.stable))
-    if loose:
-        yield f"! did not settle in the time allowed: {', '.join(loose)}"
-    slow = list(dict.fromkeys(name_of(timing) for timing in timed if timing.launch_bound))
-    if slow:
-        yield f"bound by launching, so that the times say more of the CPU than of the GPU: {', '.join(slow)}"
+    unstable = list(dict.fromkeys(format_name(timing) for timing in timed if not timing.stable))
+    if unstable:
+        yield f"! did not settle in the time allowed: {', '.join(unstable)}"
+    launch_bound = list(dict.fromkeys(format_name(timing) for timing in timed if timing.launch_bound))
+    if launch_bound:
+        yield f"bound by launching, so that the times say more of the CPU than of the GPU: {', '.join(launch_bound)}"
 
 
 def describe_recommendation(item: Recommendation) -> str:
     """Return a recommendation in one sentence."""
-    wanted = "correct" if item.wanted == "correct" else "deterministic"
-    start = f"fastest {wanted} backend, {TITLES[item.passes]}: "
+    kind = "correct" if item.wanted == "correct" else "deterministic"
+    start = f"fastest {kind} backend, {PASSES_TITLES[item.passes]}: "
     if not item.choice:
         return f"{start}no choice, {item.reason}" if item.tied else f"{start}none, {item.reason}"
     if item.wanted == "deterministic" and item.cost == 1.0:
@@ -200,13 +205,13 @@ def describe_recommendation(item: Recommendation) -> str:
 
 
 def _recommendation_lines(item: Recommendation) -> Iterator[Line]:
-    yield sentence(describe_recommendation(item))
+    yield text_line(describe_recommendation(item))
     if item.choice and not (item.wanted == "deterministic" and item.cost == 1.0):
         for line in item.setting.splitlines():
-            yield columns(("    ", ""), (line, "bold"))
+            yield column_line(("    ", ""), (line, "bold"))
 
 
-def _left_out(section: BenchSection, verbose: bool) -> Iterator[Line]:
+def _untimed_backends(section: BenchSection, verbose: bool) -> Iterator[Line]:
     """Yield why a backend was not timed at all; with `verbose` also of those that are not installed."""
     timed = {timing.backend for timing in section.timings if timing.outcome == "ok"}
     reasons: dict[str, list[str]] = {}
@@ -220,23 +225,23 @@ def _left_out(section: BenchSection, verbose: bool) -> Iterator[Line]:
     if reasons:
         yield Line()
     for reason, names in reasons.items():
-        yield columns((f"{reason[:10]}", "dim"), (f"{', '.join(names)}: {reason[10:]}", "dim"))
+        yield column_line((f"{reason[:10]}", "dim"), (f"{', '.join(names)}: {reason[10:]}", "dim"))
 
 
 def markdown(report: Report, section: BenchSection) -> Iterator[str]:
     """Yield the timings and recommendations."""
-    yield from (f"{escaped(line)}  " for line in heading(section))
+    yield from (f"{escape_markdown(line)}  " for line in describe_device(section))
     for title, timings in timing_tables(section):
         yield from ("", f"## {title[0].upper()}{title[1:]}", "")
-        yield from table(
+        yield from format_table(
             ("backend", *(column.title for column in COLUMNS)),
-            [(name_of(t), *(cells(t) if t.outcome == "ok" else (t.reason,))) for t in timings],
+            [(format_name(t), *(format_cells(t) if t.outcome == "ok" else (t.reason,))) for t in timings],
         )
     yield ""
-    yield from (f"{escaped(note)}  " for note in notes(section))
+    yield from (f"{escape_markdown(note)}  " for note in describe_caveats(section))
     yield from ("## Recommended", "")
     for item in section.recommendations:
-        yield f"- {escaped(describe_recommendation(item))}"
+        yield f"- {escape_markdown(describe_recommendation(item))}"
         yield from (f"  - `{line}`" for line in item.setting.splitlines())
     yield ""
 
@@ -250,7 +255,7 @@ def testcases(report: Report, section: BenchSection) -> Iterator[TestCase]:
         answer = timing_answer(timing.outcome, timing.answer)
         text = f"median {timing.median_ms:.4g} ms, {timing.tflops:.3g} TFLOP/s" if timing.outcome == "ok" else ""
         reason = timing.reason or timing.answer_reason
-        yield measurement(report, name, f"bench: {timing.backend}", answer, reason, text, timing.median_ms / 1000)
+        yield make_testcase(report, name, f"bench: {timing.backend}", answer, reason, text, timing.median_ms / 1000)
 
 
 VIEW = SectionView(rows=rows, markdown=markdown, testcases=testcases)

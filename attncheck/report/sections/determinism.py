@@ -1,4 +1,4 @@
-"""What determinism measured: how many different results repeated calls gave, and since which call."""
+"""Determinism's measurements: how many different results repeated calls gave, and since which call."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from attncheck.core.report import Report
 from attncheck.core.results.determinism import DeterminismSection
 from attncheck.core.results.verdicts import Repeats
-from attncheck.report.lines import Line, columns, sentence
+from attncheck.report.lines import Line, column_line, text_line
 from attncheck.report.sections import SectionView
-from attncheck.report.sections.parity import heading, missing_backends, verdict_table, verdict_testcases
+from attncheck.report.sections.parity import format_heading, missing_backends, verdict_table, verdict_testcases
 from attncheck.report.testcases import TestCase
 
 MODES = {"default": "", "deterministic": "deterministic", "warn_only": "warn_only=True"}
@@ -18,7 +18,7 @@ TENSORS = ("out", "dq", "dk", "dv")
 
 def rows(report: Report, section: DeterminismSection, verbose: bool, width: int) -> Iterator[Line]:
     """Yield the measurements for a terminal."""
-    yield sentence(heading(section.measured_on, len({verdict.case for verdict in section.verdicts})))
+    yield text_line(format_heading(section.measured_on, len({verdict.case for verdict in section.verdicts})))
     yield Line()
     yield from _repeats_table(section, verbose)
     yield from missing_backends(section.backends, section.verdicts, section.measured_on.ring_size > 0)
@@ -26,46 +26,48 @@ def rows(report: Report, section: DeterminismSection, verbose: bool, width: int)
 
 def _repeats_table(section: DeterminismSection, verbose: bool) -> Iterator[Line]:
     shown = [repeats for repeats in section.repeats if verbose or repeats.outcome != "refused"]
-    first = max([len(_name(repeats)) for repeats in shown] + [7])
-    heads = "".join(f"{name:>6}" for name in TENSORS)
-    yield sentence("different results among the calls, bit for bit; first: the call that first differed")
-    yield sentence(f"{'backend':<{first}} {heads}{'calls':>7}{'first':>7}{'ms':>9}{'memory':>10}  in a batch")
+    name_width = max([len(_format_name(repeats)) for repeats in shown] + [7])
+    header = "".join(f"{name:>6}" for name in TENSORS)
+    yield text_line("different results among the calls, bit for bit; first: the call that first differed")
+    yield text_line(f"{'backend':<{name_width}} {header}{'calls':>7}{'first':>7}{'ms':>9}{'memory':>10}  in a batch")
     for repeats in shown:
-        yield _row(repeats, first)
+        yield _format_row(repeats, name_width)
     if not verbose:
-        yield from _refusals(section)
+        yield from _format_refusals(section)
 
 
-def _refusals(section: DeterminismSection) -> Iterator[Line]:
-    """Yield once why a backend was not repeated at all."""
+def _format_refusals(section: DeterminismSection) -> Iterator[Line]:
+    """Yield, once each, why a backend refused to be repeated."""
     ran = {repeats.backend for repeats in section.repeats if repeats.outcome != "refused"}
     reasons = {repeats.backend: repeats.reason for repeats in section.repeats if repeats.backend not in ran}
     if reasons:
         yield Line()
     for backend, reason in reasons.items():
-        yield columns(("refuses   ", "dim"), (f"{backend}: {reason}", "dim"))
+        yield column_line(("refuses   ", "dim"), (f"{backend}: {reason}", "dim"))
 
 
-def _name(repeats: Repeats) -> str:
+def _format_name(repeats: Repeats) -> str:
     return " ".join(part for part in (repeats.backend, repeats.case.layout, MODES[repeats.mode]) if part)
 
 
-def _row(repeats: Repeats, first: int) -> Line:
-    name = (f"{_name(repeats):<{first}} ", "")
+def _format_row(repeats: Repeats, name_width: int) -> Line:
+    name = (f"{_format_name(repeats):<{name_width}} ", "")
     if repeats.outcome != "ok":
-        return columns(name, (f"{repeats.outcome}: {repeats.reason}", "dim"))
+        return column_line(name, (f"{repeats.outcome}: {repeats.reason}", "dim"))
     by_tensor = {difference.tensor: difference for difference in repeats.differences}
     cells: list[tuple[str, str]] = []
     for tensor in TENSORS:
         difference = by_tensor.get(tensor)
         text = str(difference.distinct) if difference else "-"
         cells.append((f"{text:>6}", "green" if difference and difference.distinct == 1 else "yellow"))
-    firsts = [difference.first_differing for difference in repeats.differences if difference.first_differing]
+    first_differing = [difference.first_differing for difference in repeats.differences if difference.first_differing]
     memory = f"{repeats.memory_bytes / (1 << 20):.0f} MiB" if repeats.memory_bytes else "-"
-    tail = f"{repeats.repeats:>7}{min(firsts) if firsts else '-':>7}{repeats.call_ms:>9.2f}{memory:>10}"
+    tail = (
+        f"{repeats.repeats:>7}{min(first_differing) if first_differing else '-':>7}{repeats.call_ms:>9.2f}{memory:>10}"
+    )
     varied = [difference.tensor for difference in repeats.batch if difference.distinct > 1]
     batch = "" if not repeats.batch else f"changes {', '.join(varied)}" if varied else "invariant"
-    return columns(name, *cells, (tail, ""), (f"  {batch}", "dim" if not varied else "yellow"))
+    return column_line(name, *cells, (tail, ""), (f"  {batch}", "dim" if not varied else "yellow"))
 
 
 def markdown(report: Report, section: DeterminismSection) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Doctor's overview: one line for each thing that matters, and whether anything was found against it."""
+"""Doctor's overview: one line for each component of the environment, and whether a finding is about it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.snapshot import NOT_ASKED, Snapshot
 from attncheck.doctor.knowledge import frameworks
 from attncheck.report.lines import STYLES, Line
-from attncheck.report.markdown_text import table
+from attncheck.report.markdown_text import format_table
 from attncheck.report.sections import SectionView
 
 Mark = Literal["ok", "-", "note", "warning", "error"]
@@ -27,14 +27,14 @@ _PACKAGES = (
     "transformers",
     *frameworks.FRAMEWORK_NAMES,
 )
-FAILED = "importing it "
-NONE = "none: "
+FAILED_IMPORT = "importing it "
+NONE_PREFIX = "none: "
 _MODULES = {"ring-flash-attn": "ring_flash_attn", "liger-kernel": "liger_kernel.transformers"}
 
 
 @dataclass(frozen=True)
-class Item:
-    """One thing that was looked at, with the gravest finding about it ("ok": none; "-": it is not there)."""
+class OverviewItem:
+    """One component, with the gravest finding about it ("ok": none; "-": it is not there)."""
 
     mark: Mark
     title: str
@@ -43,31 +43,31 @@ class Item:
 
 def rows(report: Report, section: DoctorSection, verbose: bool, width: int) -> Iterator[Line]:
     """Yield the overview for a terminal."""
-    items = overview(report)
-    column = max(len(item.title) for item in items)
+    items = make_overview(report)
+    title_width = max(len(item.title) for item in items)
     for item in items:
-        yield Line(((f"{item.mark:<8}", STYLES[item.mark]), (f"{item.title:<{column}}  ", "bold")), item.text)
+        yield Line(((f"{item.mark:<8}", STYLES[item.mark]), (f"{item.title:<{title_width}}  ", "bold")), item.text)
 
 
 def markdown(report: Report, section: DoctorSection) -> Iterator[str]:
     """Yield the overview as a table."""
-    yield from table(("", "", ""), [(item.mark, item.title, item.text) for item in overview(report)])
+    yield from format_table(("", "", ""), [(item.mark, item.title, item.text) for item in make_overview(report)])
     yield ""
 
 
-def overview(report: Report) -> tuple[Item, ...]:
+def make_overview(report: Report) -> tuple[OverviewItem, ...]:
     """Return an item for each package, device and model that the snapshot holds."""
     return tuple(
-        Item(_worst_mark(report, title, text), title, text.removeprefix(NONE))
+        OverviewItem(_worst_mark(report, title, text), title, text.removeprefix(NONE_PREFIX))
         for title, text in _describe_snapshot(report.snapshot)
     )
 
 
 def _worst_mark(report: Report, title: str, text: str) -> Mark:
-    about = [f for f in report.findings if f.subject.lower().startswith(title) or f.name.startswith(title + "-")]
+    findings = [f for f in report.findings if f.subject.lower().startswith(title) or f.name.startswith(title + "-")]
     marks: tuple[Mark, ...] = ("error", "warning", "note")
-    fine: Mark = "note" if FAILED in text else "-" if text.startswith(NONE) else "ok"
-    return next((mark for mark in marks if any(f.severity == mark for f in about)), fine)
+    without_findings: Mark = "note" if FAILED_IMPORT in text else "-" if text.startswith(NONE_PREFIX) else "ok"
+    return next((mark for mark in marks if any(f.severity == mark for f in findings)), without_findings)
 
 
 def _describe_snapshot(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
@@ -86,7 +86,7 @@ def _describe_snapshot(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 def _describe_torch(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if not isinstance(snapshot.torch, Known):
-        yield "torch", NONE + snapshot.torch.reason
+        yield "torch", NONE_PREFIX + snapshot.torch.reason
         return
     torch = snapshot.torch.value
     parts = [torch.version]
@@ -106,7 +106,7 @@ def _describe_package(snapshot: Snapshot, name: str) -> Iterator[str]:
     module = _MODULES.get(name, name.replace("-", "_"))
     outcome = snapshot.imported(module)
     if isinstance(outcome, Known):
-        yield "imports" if outcome.value.outcome == "ok" else FAILED + outcome.value.outcome
+        yield "imports" if outcome.value.outcome == "ok" else FAILED_IMPORT + outcome.value.outcome
 
 
 def _describe_gpus(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
@@ -116,13 +116,13 @@ def _describe_gpus(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         yield "driver", driver.version + cuda
     if not isinstance(snapshot.devices, Known):
         if snapshot.devices.reason != NOT_ASKED:
-            yield "gpu", NONE + snapshot.devices.reason
+            yield "gpu", NONE_PREFIX + snapshot.devices.reason
         return
     for device in snapshot.devices.value:
         memory = value_or(device.memory_total_bytes, 0) / (1 << 30)
         hidden = "" if device.visible else " · hidden from jobs here"
-        ran = " · runs a kernel" if device.kernel == Known("ok") else ""
-        yield f"cuda:{device.index}", f"{device.name} · {device.sm} · {memory:.0f} GiB{ran}{hidden}"
+        kernel = " · runs a kernel" if device.kernel == Known("ok") else ""
+        yield f"cuda:{device.index}", f"{device.name} · {device.sm} · {memory:.0f} GiB{kernel}{hidden}"
     if isinstance(snapshot.topology, Known) and snapshot.topology.value.links:
         kinds = sorted({link.kind for link in snapshot.topology.value.links})
         yield "links", ", ".join(kinds)

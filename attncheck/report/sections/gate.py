@@ -1,4 +1,4 @@
-"""What a gate did, check by check."""
+"""A gate's checks, and how each ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.gate import GateSection, Stage
 from attncheck.core.results.verdicts import ANSWERS
 from attncheck.report.lines import STYLES, Line
-from attncheck.report.markdown_text import table
+from attncheck.report.markdown_text import format_table
 from attncheck.report.sections import SectionView
 from attncheck.report.testcases import TestCase
 
@@ -24,7 +24,7 @@ def rows(report: Report, section: GateSection, verbose: bool, width: int) -> Ite
 
 def markdown(report: Report, section: GateSection) -> Iterator[str]:
     """Yield the checks as a table."""
-    yield from table(("", "check", ""), list(stage_rows(report, section)))
+    yield from format_table(("", "check", ""), list(stage_rows(report, section)))
     yield ""
 
 
@@ -39,8 +39,8 @@ def testcases(report: Report, section: GateSection) -> Iterator[TestCase]:
 def stage_rows(report: Report, section: GateSection) -> Iterator[tuple[str, str, str]]:
     """Yield a mark, the check's name and how it ended, for each check of the gate."""
     for stage in section.stages:
-        found = "error" if report.worst() == "error" else "warning"
-        yield MARKS.get(stage.outcome, found), stage.check, _describe_stage(stage)
+        worst_mark = "error" if report.worst_severity() == "error" else "warning"
+        yield MARKS.get(stage.outcome, worst_mark), stage.check, _describe_stage(stage)
 
 
 def _describe_stage(stage: Stage) -> str:

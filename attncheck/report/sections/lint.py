@@ -10,33 +10,33 @@ from attncheck.core.plan import Plan
 from attncheck.core.report import Report
 from attncheck.core.results.lint import LintSection
 from attncheck.report.lines import STYLES, Line
-from attncheck.report.markdown_text import code_block, table
+from attncheck.report.markdown_text import format_code_block, format_table
 from attncheck.report.sections import SectionView
 
-DIFF = {"+": "green", "-": "red", "@": "cyan"}
+DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def rows(report: Report, section: LintSection, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield a line for each launch: "ok", "warning" or "error", as its own findings are."""
+    """Yield a line for each launch, marked "ok", "warning" or "error" by the gravest of its findings."""
     for mark, text in launch_rows(report, section):
         yield Line(((f"{mark:<8}", STYLES[mark]),), text)
 
 
 def below(report: Report, section: LintSection) -> Iterator[Line]:
-    """Yield the corrected launches: what changes, and what to paste."""
-    for heading, text in corrections(section):
+    """Yield the corrections of launches: a diff, and a command to paste."""
+    for heading, text in list_corrections(section):
         yield Line()
         yield Line(((f"{heading}:", "bold"),))
-        yield from (Line(((line, DIFF.get(line[:1], "")),), paste=True) for line in text.splitlines())
+        yield from (Line(((line, DIFF_STYLES.get(line[:1], "")),), no_wrap=True) for line in text.splitlines())
 
 
 def markdown(report: Report, section: LintSection) -> Iterator[str]:
     """Yield the launches as a table, then their corrections."""
-    yield from table(("", "launch"), list(launch_rows(report, section)))
+    yield from format_table(("", "launch"), list(launch_rows(report, section)))
     yield ""
-    for heading, text in corrections(section):
+    for heading, text in list_corrections(section):
         yield from (f"## {heading[0].upper()}{heading[1:]}", "")
-        yield from (*code_block(text, "diff" if "corrected" in heading else ""), "")
+        yield from (*format_code_block(text, "diff" if "corrected" in heading else ""), "")
 
 
 def properties(report: Report, section: LintSection) -> Iterator[tuple[str, str]]:
@@ -52,7 +52,7 @@ def launch_rows(report: Report, section: LintSection) -> Iterator[tuple[str, str
         yield _worst_mark(report, launch), f"{launch.job.location}  {describe_job(launch.job)}"
 
 
-def corrections(section: LintSection) -> Iterator[tuple[str, str]]:
+def list_corrections(section: LintSection) -> Iterator[tuple[str, str]]:
     """Yield a heading and a text for each launch that is corrected: its diff, and its command on one line."""
     for launch in section.launches:
         if launch.diff:
@@ -83,7 +83,7 @@ def describe_job(job: Job) -> str:
 
 
 def describe_attention(plan: Plan, job: Job) -> str:
-    """Return what of a plan decides its attention."""
+    """Return the settings of a plan that decide its attention."""
     parts = [plan.attn_implementation or "default attention", plan.precision]
     parts.append(f"packed by {plan.packing}" if plan.packed else f"padded {plan.padding_side}")
     if plan.ring_size > 1:

@@ -1,4 +1,4 @@
-"""What smoke ran: a plan, its checks and their answers, the training run; then the settings of the mended plan."""
+"""Smoke's plan runs: each plan, its checks and their answers, the training; then the settings of the mended plan."""
 
 from __future__ import annotations
 
@@ -11,48 +11,53 @@ from attncheck.core.results.smoke import (
     PlanRun,
     SmokeSection,
     Step,
-    answer,
     deciding_reason,
-    describe,
+    describe_measure,
+    judge_result,
     worst_first,
 )
-from attncheck.report.lines import Line, columns, sentence, style_of
-from attncheck.report.markdown_text import code_block, escaped, table
+from attncheck.report.lines import Line, column_line, style_of_answer, text_line
+from attncheck.report.markdown_text import escape_markdown, format_code_block, format_table
 from attncheck.report.sections import SectionView
-from attncheck.report.testcases import TestCase, measurement
+from attncheck.report.testcases import TestCase, make_testcase
 
 BARS = "▁▂▃▄▅▆▇█"
-COLUMN = 24  # of a question's name
-SHOWN = 40  # steps of a curve
+NAME_WIDTH = 24  # characters of a check's name
+MAX_BARS = 40  # of a loss curve
 
 
 def rows(report: Report, section: SmokeSection, verbose: bool, width: int) -> Iterator[Line]:
     """Yield the runs of plans for a terminal `width` columns wide."""
-    on = section.measured_on
-    parts = [on.name or on.device, f"torch {on.torch}" if on.torch else "", f"seed {on.seed}", f"{on.seconds:.0f} s"]
-    yield sentence(" · ".join(part for part in parts if part))
-    if on.emulated:
-        yield sentence("flash-attn's kernels are emulated over ranks; one device runs transformers' own attention")
+    measured_on = section.measured_on
+    parts = [
+        measured_on.name or measured_on.device,
+        f"torch {measured_on.torch}" if measured_on.torch else "",
+        f"seed {measured_on.seed}",
+        f"{measured_on.seconds:.0f} s",
+    ]
+    yield text_line(" · ".join(part for part in parts if part))
+    if measured_on.emulated:
+        yield text_line("flash-attn's kernels are emulated over ranks; one device runs transformers' own attention")
     for run in section.plan_runs:
         yield Line()
-        yield sentence(_title(run))
-        yield sentence(describe_plan(run.plan))
+        yield text_line(_format_title(run))
+        yield text_line(describe_plan(run.plan))
         for result in run.results:
-            yield from _result(result, verbose, width)
+            yield from _format_result(result, verbose, width)
 
 
-def _title(run: PlanRun) -> str:
+def _format_title(run: PlanRun) -> str:
     return f"{run.model}, mended: {run.reason}" if run.reason else run.model
 
 
 def describe_plan(plan: Plan) -> str:
     """Return a plan in one line."""
-    rows_of = f"{plan.batch} × {plan.max_length} tokens"
+    batch_shape = f"{plan.batch} × {plan.max_length} tokens"
     parts = [
         plan.attn_implementation or "transformers' default attention",
         describe_packing(plan),
         plan.precision,
-        rows_of if plan.packed else f"padded on the {plan.padding_side}",
+        batch_shape if plan.packed else f"padded on the {plan.padding_side}",
         f"{plan.accumulation} batches a step",
         *(["cache on"] * plan.use_cache),
         *(["gradient checkpointing"] * plan.gradient_checkpointing),
@@ -69,50 +74,58 @@ def describe_plan(plan: Plan) -> str:
 
 def describe_packing(plan: Plan) -> str:
     """Return in words how a plan keeps documents apart."""
-    kinds = {"running": ", positions that run on", "reset_3d": ", positions in 3-D", "reset_4d": ", positions in 4-D"}
-    running = kinds.get(plan.positions, "") if plan.packed else ""
-    words = {
+    position_texts = {
+        "running": ", positions that run on",
+        "reset_3d": ", positions in 3-D",
+        "reset_4d": ", positions in 4-D",
+    }
+    positions = position_texts.get(plan.positions, "") if plan.packed else ""
+    packing_texts = {
         "position_ids": "packed by position_ids",
         "cu_seqlens": "packed by cu_seqlens",
         "mask_2d": "packed beside a 2-D mask",
         "mask_4d": "packed by a 4-D mask",
         "padding": "not packed",
     }
-    return words[plan.packing] + running
+    return packing_texts[plan.packing] + positions
 
 
-def _result(result: CheckResult, verbose: bool, width: int) -> Iterator[Line]:
-    found = answer(result)
-    head = ((f"  {found:<8}", style_of(found)), (f"{check_name(result):<{COLUMN}}", ""))
-    room = max(20, width - 10 - COLUMN)
-    lines = _wrapped(describe_result(result), room)
-    yield columns(*head, (lines[0], ""))
-    more = [*lines[1:]]
+def _format_result(result: CheckResult, verbose: bool, width: int) -> Iterator[Line]:
+    verdict = judge_result(result)
+    head = ((f"  {verdict:<8}", style_of_answer(verdict)), (f"{format_check_name(result):<{NAME_WIDTH}}", ""))
+    room = max(20, width - 10 - NAME_WIDTH)
+    lines = _wrap_text(describe_result(result), room)
+    yield column_line(*head, (lines[0], ""))
+    details = [*lines[1:]]
     if result.steps and not verbose:
-        more += [line for note in result.notes for line in _wrapped(note, room)]
+        details += [line for note in result.notes for line in _wrap_text(note, room)]
     if result.steps:
-        more.append(loss_curve(result.steps))
+        details.append(draw_loss_curve(result.steps))
     if verbose:
-        others = [describe(measure) for measure in worst_first(result) if describe(measure) != describe_result(result)]
-        more += [line for words in others for line in _wrapped(words, room)]
+        measures = [
+            describe_measure(measure)
+            for measure in worst_first(result)
+            if describe_measure(measure) != describe_result(result)
+        ]
+        details += [line for measure in measures for line in _wrap_text(measure, room)]
         notes = [note for note in (*result.reservations, *result.notes) if note != describe_result(result)]
-        more += [line for note in notes for line in _wrapped(note, room)]
-        more += describe_layers(result)
-        more += describe_steps(result.steps)
-    for line in dict.fromkeys(more):
-        yield columns((" " * (10 + COLUMN), ""), (line, "dim"))
+        details += [line for note in notes for line in _wrap_text(note, room)]
+        details += describe_layers(result)
+        details += describe_steps(result.steps)
+    for line in dict.fromkeys(details):
+        yield column_line((" " * (10 + NAME_WIDTH), ""), (line, "dim"))
 
 
-def check_name(result: CheckResult) -> str:
-    """Return a question's short name."""
+def format_check_name(result: CheckResult) -> str:
+    """Return a check's name in words."""
     return result.check.replace("_", " ")
 
 
 def describe_result(result: CheckResult) -> str:
-    """Return what decided a result; a training run in its own words."""
-    if answer(result) == "pass" and result.steps:
+    """Return in one line what decided a result; of a training run that passes, its numbers."""
+    if judge_result(result) == "pass" and result.steps:
         return describe_training(result)
-    if answer(result) == "pass" and not result.measures:
+    if judge_result(result) == "pass" and not result.measures:
         return (result.notes or ("as expected",))[0]
     return deciding_reason(result)
 
@@ -131,20 +144,20 @@ def describe_training(result: CheckResult) -> str:
     return " · ".join(parts)
 
 
-def loss_curve(steps: tuple[Step, ...]) -> str:
+def draw_loss_curve(steps: tuple[Step, ...]) -> str:
     """Return the losses of a run as a line of bars."""
     losses = [step.loss for step in steps if step.loss == step.loss and abs(step.loss) < 1e30]
     if not losses:
         return ""
-    stride = max(1, -(-len(losses) // SHOWN))
-    shown = losses[::stride]
-    low, high = min(shown), max(shown)
+    stride = max(1, -(-len(losses) // MAX_BARS))
+    sampled = losses[::stride]
+    low, high = min(sampled), max(sampled)
     span = (high - low) or 1.0
-    return "".join(BARS[min(len(BARS) - 1, int((loss - low) / span * len(BARS)))] for loss in shown)
+    return "".join(BARS[min(len(BARS) - 1, int((loss - low) / span * len(BARS)))] for loss in sampled)
 
 
 def describe_layers(result: CheckResult) -> Iterator[str]:
-    """Yield what each layer was asked for and ran."""
+    """Yield for each layer what it was asked to run, what its configuration said, and what ran."""
     for layer in result.layers:
         kind = f", {layer.kind}" if layer.kind else ""
         ran = " and ".join(layer.ran) or "nothing that is known"
@@ -160,24 +173,24 @@ def describe_steps(steps: tuple[Step, ...]) -> Iterator[str]:
 
 
 def below(report: Report, section: SmokeSection) -> Iterator[Line]:
-    """Yield what the user pastes: the plan, mended where something was, as transformers and frameworks write it."""
+    """Yield the settings to paste: the final plan, mended or not, as transformers and each framework write it."""
     mended = any(run.reason for run in section.plan_runs)
     for settings in section.settings:
         yield Line()
-        yield sentence(f"{'the mended plan' if mended else 'the plan'} for {settings.framework}")
+        yield text_line(f"{'the mended plan' if mended else 'the plan'} for {settings.framework}")
         for line in settings.text.splitlines():
-            yield columns(("    ", ""), (line, ""))
+            yield column_line(("    ", ""), (line, ""))
 
 
 def markdown(report: Report, section: SmokeSection) -> Iterator[str]:
     """Yield each run of a plan as a table, then the settings."""
     for run in section.plan_runs:
-        yield from (f"## {escaped(_title(run))}", "", escaped(describe_plan(run.plan)), "")
-        results = [(check_name(result), answer(result), describe_result(result)) for result in run.results]
-        yield from table(("question", "answer", "because"), results)
+        yield from (f"## {escape_markdown(_format_title(run))}", "", escape_markdown(describe_plan(run.plan)), "")
+        results = [(format_check_name(result), judge_result(result), describe_result(result)) for result in run.results]
+        yield from format_table(("question", "answer", "because"), results)
         yield ""
     for settings in section.settings:
-        yield from (f"## Settings for {settings.framework}", "", *code_block(settings.text.rstrip()), "")
+        yield from (f"## Settings for {settings.framework}", "", *format_code_block(settings.text.rstrip()), "")
 
 
 def testcases(report: Report, section: SmokeSection) -> Iterator[TestCase]:
@@ -186,12 +199,12 @@ def testcases(report: Report, section: SmokeSection) -> Iterator[TestCase]:
         for result in run.results:
             text = "\n".join((*result.violations[1:], *result.reservations, *result.notes))
             reason = deciding_reason(result)
-            yield measurement(
-                report, result.check, f"smoke: {_title(run)}", answer(result), reason, text, result.seconds
+            yield make_testcase(
+                report, result.check, f"smoke: {_format_title(run)}", judge_result(result), reason, text, result.seconds
             )
 
 
-def _wrapped(text: str, room: int) -> list[str]:
+def _wrap_text(text: str, room: int) -> list[str]:
     import textwrap
 
     return textwrap.wrap(text, room) or [""]

@@ -23,7 +23,7 @@ from attncheck.attention import backends
 from attncheck.attention.calls import ring_package
 from attncheck.core import codec
 from attncheck.core.cases import Case
-from attncheck.core.results.ring_timings import FLASH, FULL, RingRates, Stopwatch
+from attncheck.core.results.ring_timings import LOCAL_FLASH, LOCAL_FLASH_FULL, RingRates, Stopwatch
 from attncheck.measure.worker.gpu_clocks import observe_clocks
 from attncheck.ring.worker.clock import time_call
 from attncheck.ring.worker.rank import RankContext
@@ -43,13 +43,13 @@ def bench(context: RankContext) -> None:
     for index, (backend, name) in enumerate(context.message["items"]):
         context.send_if_leader({"started": index})
         if backend == "rates":
-            answer = codec.plain(measure_rates(context))
+            answer = codec.to_plain(measure_rates(context))
         elif name.startswith("parity@"):
             session = RankSession(backends_by_name[backend], context)
-            answer = codec.plain(measure_case(session, cases[name.removeprefix("parity@")]))
+            answer = codec.to_plain(measure_case(session, cases[name.removeprefix("parity@")]))
         else:
             table, passes, seqlen, stride = name.split("@")
-            answer = codec.plain(
+            answer = codec.to_plain(
                 _time_scheme(context, backend, table, passes == "forward_backward", int(seqlen), int(stride))
             )
         context.send_if_leader({"item": index, "answer": answer})
@@ -60,7 +60,7 @@ def _time_scheme(context: RankContext, backend: str, table: str, backward: bool,
     call = make_call(context, backend, backward, seqlen, stride)
     cycle = 1 if table == "batch" else len(context.message["packings"])
     timing = time_call(call, context.device.kind, context.group, MEASURING_SECONDS[context.device.kind], cycle)
-    if backend in (FLASH, FULL) or context.world_size == 1:
+    if backend in (LOCAL_FLASH, LOCAL_FLASH_FULL) or context.world_size == 1:
         return timing
     with without_communication(backend):
         silent_timing = time_call(call, context.device.kind, context.group, SILENT_SECONDS, cycle)
@@ -83,9 +83,9 @@ def _make_tensors(context: RankContext, *leading_sizes: int) -> tuple[Tensor, Te
 
 def _make_batch_call(context: RankContext, backend: str, backward: bool, seqlen: int, stride: int) -> Callable[[], Any]:
     q, kv, dout = _make_tensors(context, 1, seqlen)
-    if backend in (FLASH, FULL):
+    if backend in (LOCAL_FLASH, LOCAL_FLASH_FULL):
         local_attention = importlib.import_module("flash_attn").flash_attn_kvpacked_func
-        return _make_pass(lambda: local_attention(q, kv, causal=backend == FLASH), (q, kv), dout, backward)
+        return _make_pass(lambda: local_attention(q, kv, causal=backend == LOCAL_FLASH), (q, kv), dout, backward)
     scheme = getattr(ring_package.load(), f"{backend}_kvpacked_func")
     return _make_pass(lambda: scheme(q, kv, causal=True), (q, kv), dout, backward)
 
@@ -95,7 +95,7 @@ def _make_varlen_call(
 ) -> Callable[[], Any]:
     q, kv, dout = _make_tensors(context, seqlen)
     function: Any
-    if backend == FLASH:
+    if backend == LOCAL_FLASH:
         function = importlib.import_module("flash_attn").flash_attn_varlen_kvpacked_func
     else:
         function = getattr(ring_package.load(), f"{backend}_kvpacked_func")
@@ -115,7 +115,7 @@ def _packing_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and the keyword arguments by which a function gets one packing of documents."""
     cu_seqlens = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=context.device.kind)
-    if backend == FLASH:
+    if backend == LOCAL_FLASH:
         return (cu_seqlens, cu_seqlens, max(lengths), max(lengths)), {}
     if backend == "llama3_flash_attn_varlen":
         prepare = ring_package.load().llama3_flash_attn_prepare_cu_seqlens

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from attncheck.core import codec
-from attncheck.core.results.collectives import CollectiveResult, Operation, WrongPlace, bandwidth
+from attncheck.core.results.collectives import CollectiveResult, Operation, WrongPlace, compute_bandwidth
 from attncheck.ring.worker.data_check import (
     TURNS,
     Comparison,
@@ -70,7 +70,7 @@ def communication(context: RankContext) -> None:
         parts = [json.loads(part) for part in context.all_gather_text(f"exchange/{index}", json.dumps(local_part))]
         if context.is_leader:
             result = merge_parts(operation, subgroup, [part for part in parts if part])
-            context.send_if_leader({"item": index, "answer": codec.plain(result)})
+            context.send_if_leader({"item": index, "answer": codec.to_plain(result)})
 
 
 def merge_parts(operation: Operation, subgroup: Subgroup, parts: Sequence[dict[str, Any]]) -> CollectiveResult:
@@ -85,7 +85,7 @@ def merge_parts(operation: Operation, subgroup: Subgroup, parts: Sequence[dict[s
         "ok",
         bytes=size,
         ms=round(ms, 4),
-        gb_per_s=round(bandwidth(operation, subgroup.size, size, ms), 3),
+        gb_per_s=round(compute_bandwidth(operation, subgroup.size, size, ms), 3),
         dtypes=tuple(parts[0]["dtypes"]),
         compared=sum(part["compared"] for part in parts),
         wrong=sum(part["wrong"] for part in parts),

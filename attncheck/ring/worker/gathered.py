@@ -17,7 +17,7 @@ from torch import Tensor
 from attncheck.attention.backend import Backend, Outputs
 from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import Case
-from attncheck.core.sharding import Sharding, shards
+from attncheck.core.sharding import Sharding, shard_ranges
 
 OUTPUT_NAMES = ("out", "lse", "dq", "dk", "dv")
 
@@ -42,7 +42,7 @@ def shard_inputs(inputs: Inputs, sharding: Sharding, rank: int, group: Any) -> I
 
 
 def _token_indices(sharding: Sharding, case: Case, rank: int, device: torch.device) -> Tensor:
-    return torch.tensor(list(chain(*shards(sharding, case, rank))), dtype=torch.int64, device=device)
+    return torch.tensor(list(chain(*shard_ranges(sharding, case, rank))), dtype=torch.int64, device=device)
 
 
 def _gather_outputs(inputs: Inputs, outputs: Outputs, sharding: Sharding, group: Any) -> Outputs:

@@ -23,7 +23,7 @@ from torch import Tensor
 from attncheck.attention.calls import ring_package
 from attncheck.attention.device import describe_exception
 from attncheck.core import codec
-from attncheck.core.results.hf_adapter import SHARD, AdapterRun, Shape
+from attncheck.core.results.hf_adapter import SHARD_TOKENS, AdapterRun, Shape
 from attncheck.core.results.verdicts import Outcome
 from attncheck.ring.worker import packed_row, small_models
 from attncheck.ring.worker.packed_row import PackedRow
@@ -46,7 +46,7 @@ def adapter(context: RankContext) -> None:
             run = check.measure(implementation, shape)
         except Exception as error:  # the peers may wait for us in a collective
             raise RankFailed(describe_exception(error)) from error
-        context.send_if_leader({"item": index, "answer": codec.plain(run)})
+        context.send_if_leader({"item": index, "answer": codec.to_plain(run)})
 
 
 def _stay_offline() -> None:
@@ -65,7 +65,7 @@ class AdapterCheck:
         self.missing = context.agree_on_reason(ring_package.installed().missing)
         self.substitution_error = context.agree_on_reason("" if self.missing else self._substitute())
         self.device = torch.device("cuda", torch.cuda.current_device()) if context.device.kind == "cuda" else "cpu"
-        self.first_token, self.end_token = context.rank * SHARD, (context.rank + 1) * SHARD
+        self.first_token, self.end_token = context.rank * SHARD_TOKENS, (context.rank + 1) * SHARD_TOKENS
 
     def _substitute(self) -> str:
         """Substitute transformers' flash attention and count the adapter's calls. Return the error of it, or ""."""
@@ -103,9 +103,9 @@ class AdapterCheck:
         row = self._make_row()
         logits, gradients = self._run_sharded(model, row, backward=True)
         fewest_calls = self._min_over_ranks(self.adapter_calls)
-        with_other_shard, _ = self._run_sharded(model, self._change_tokens(row, row.cu_seqlens[1], SHARD))
+        with_other_shard, _ = self._run_sharded(model, self._change_tokens(row, row.cu_seqlens[1], SHARD_TOKENS))
         with_other_document, _ = self._run_sharded(model, self._change_tokens(row, 0, row.cu_seqlens[1]))
-        last_shard = slice((ranks - 1) * SHARD, row.cu_seqlens[2])
+        last_shard = slice((ranks - 1) * SHARD_TOKENS, row.cu_seqlens[2])
         run = replace(
             run,
             entered=fewest_calls,
@@ -116,8 +116,8 @@ class AdapterCheck:
 
     def _make_row(self) -> PackedRow:
         """Return a row of three documents: a short one, one from the first shard into the last, another short one."""
-        size, generator = self.context.world_size * SHARD, torch.Generator().manual_seed(1)
-        short = SHARD // 8
+        size, generator = self.context.world_size * SHARD_TOKENS, torch.Generator().manual_seed(1)
+        short = SHARD_TOKENS // 8
         tokens, labels = torch.randint(small_models.VOCABULARY, (2, size), generator=generator).to(self.device)
         return PackedRow(tokens, labels, tuple(accumulate((0, short, size - 2 * short, short))))
 
@@ -173,7 +173,7 @@ class AdapterCheck:
     def _iter_wrong_logits(self, shape: Shape, row: PackedRow) -> Iterator[tuple[str, Tensor]]:
         """Yield the ways to attend wrongly, in words, and the logits each gives."""
         ranks = range(self.context.world_size)
-        shard_pieces = [piece for rank in ranks for piece in row.pieces(rank * SHARD, (rank + 1) * SHARD)]
+        shard_pieces = [piece for rank in ranks for piece in row.pieces(rank * SHARD_TOKENS, (rank + 1) * SHARD_TOKENS)]
         reference = small_models.make_eager_model(shape, DTYPE, self.device).float()
         yield "each shard by itself", packed_row.compute_logits(reference, row, shard_pieces).detach()
         for description, model in small_models.iter_damaged_models(shape, DTYPE, self.device):

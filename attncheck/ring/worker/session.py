@@ -12,7 +12,7 @@ from attncheck.attention.calls import ring_package
 from attncheck.attention.device import describe_exception
 from attncheck.core.cases import Case
 from attncheck.core.results.verdicts import Run
-from attncheck.core.sharding import owner
+from attncheck.core.sharding import owning_rank
 from attncheck.measure.worker.session import ParitySession
 from attncheck.ring.worker.gathered import as_single_device
 
@@ -60,5 +60,5 @@ class RankSession:
         run = self._session.run_case(run)
         sharding = self.backend.sharding
         assert sharding is not None
-        scores = tuple(replace(s, rank=owner(sharding, case, s.token)) for s in run.scores)
+        scores = tuple(replace(s, rank=owning_rank(sharding, case, s.token)) for s in run.scores)
         return replace(run, scores=scores)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from attncheck.attention.device import describe_exception
-from attncheck.core.results.hf_adapter import HOOKED, WINDOWS, Shape
+from attncheck.core.results.hf_adapter import HOOKED_IMPLEMENTATION, WINDOW_BY_SHAPE, Shape
 
 VOCABULARY = 64
 SEED = 7
@@ -43,14 +43,14 @@ def select_model(
     if shape == "sinks" and not hasattr(transformers, "GptOssConfig"):
         return None, "", f"transformers {transformers.__version__} has no model with sinks"
     refusal = ""
-    if not (emulated and implementation == HOOKED):
+    if not (emulated and implementation == HOOKED_IMPLEMENTATION):
         try:
             model = make_model(shape, implementation, dtype, device)
             actual = model.config._attn_implementation
             return model, "" if actual == implementation else f"transformers made it {actual}", ""
         except (ImportError, ValueError, OSError, RuntimeError) as error:
             refusal = describe_exception(error)
-            if implementation != HOOKED or shape != "sinks":
+            if implementation != HOOKED_IMPLEMENTATION or shape != "sinks":
                 return None, "", refusal
     if not hasattr(transformers.modeling_utils, "ALL_ATTENTION_FUNCTIONS"):
         return None, "", f"transformers {transformers.__version__} chooses the attention's class at construction only"
@@ -67,9 +67,9 @@ def make_eager_model(shape: Shape, dtype: torch.dtype, device: Any) -> Any:
 
 def iter_damaged_models(shape: Shape, dtype: torch.dtype, device: Any) -> Iterator[tuple[str, Any]]:
     """Yield each part of a model that an adapter may drop, in words, and the model without it."""
-    if shape in WINDOWS:
+    if shape in WINDOW_BY_SHAPE:
         yield "without its window", make_model(shape, "eager", dtype, device, sliding_window=None)
-        wider_window = WINDOWS[shape] + 1
+        wider_window = WINDOW_BY_SHAPE[shape] + 1
         yield "with a window one token wider", make_model(shape, "eager", dtype, device, sliding_window=wider_window)
     elif shape == "sinks":
         model = make_model(shape, "eager", dtype, device)
@@ -97,7 +97,7 @@ def _make_config(shape: Shape, changes: dict[str, Any]) -> Any:
 
     if shape == "plain":
         return transformers.LlamaConfig(**SIZES)
-    if shape in WINDOWS:
-        return transformers.MistralConfig(**{**SIZES, "sliding_window": WINDOWS[shape], **changes})
+    if shape in WINDOW_BY_SHAPE:
+        return transformers.MistralConfig(**{**SIZES, "sliding_window": WINDOW_BY_SHAPE[shape], **changes})
     experts = {"num_local_experts": 2, "num_experts_per_tok": 2, "layer_types": ["full_attention"] * 2}
     return transformers.GptOssConfig(**{**SIZES, **experts, **changes})

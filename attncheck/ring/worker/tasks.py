@@ -27,7 +27,7 @@ def parity(context: RankContext) -> None:
     sessions: dict[str, RankSession] = {}
     for index, case, backend in _iter_items(context, backends_by_name):
         session = sessions.setdefault(backend.name, RankSession(backend, context, tuple(backends_by_name.values())))
-        context.send_if_leader({"item": index, "answer": codec.plain(measure_case(session, case))})
+        context.send_if_leader({"item": index, "answer": codec.to_plain(measure_case(session, case))})
 
 
 def measure_case(session: RankSession, case: Case) -> Run:
@@ -51,7 +51,7 @@ def determinism(context: RankContext) -> None:
         repeats = repeater.measure(_read_cases(context.message)[case_name], cast(Mode, mode))
         if repeats.outcome in ("raised", "out_of_memory"):
             raise RankFailed(repeats.reason)
-        context.send_if_leader({"item": index, "answer": codec.plain(repeats)})
+        context.send_if_leader({"item": index, "answer": codec.to_plain(repeats)})
 
 
 def _iter_items(context: RankContext, backends_by_name: dict[str, Backend], names_only: bool = False) -> Any:

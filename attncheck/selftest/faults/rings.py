@@ -13,7 +13,7 @@ from attncheck.selftest.faults.plugins import with_backend
 
 DENSE_CASE = "dense-causal-s1024-h4kv2-d64-bf16-cp2-normal"
 PLAIN_TEMPLATE = '''
-from attncheck.core.sharding import indivisible
+from attncheck.core.sharding import explain_indivisible
 
 def call(case):
     return ()
@@ -23,7 +23,7 @@ def refuse(case, device):
         return "runs over ranks"
     if case.layout != "dense" or case.operands != "split" or case.heads_k_stride or case.windowed:
         return "takes plain dense rows only"
-    return indivisible("contiguous", case)
+    return explain_indivisible("contiguous", case)
 
 def all_gather(x, group):
     """Every rank's part, in the order of ranks."""

@@ -13,9 +13,9 @@ from attncheck.smoke.checks import SmokeCheck
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
     """Yield what keeps documents apart: other tensors first, then another packing, then another implementation."""
-    yield from plan_changes.tensors(plan)
+    yield from plan_changes.propose_collator_changes(plan)
     if plan.positions in ("reset", "reset_3d"):
-        yield plan_changes.multimodal(plan)
+        yield plan_changes.propose_multimodal_positions(plan)
     is_flash = plan.attn_implementation.startswith("flash_attention")
     if is_flash and plan.batch > 1:
         text = "per_device_train_batch_size = 1  # one packed row; more of them by gradient accumulation"
@@ -23,12 +23,12 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
         yield Change("one packed row to a batch", "setting", text, single_row)
     for packing in ("cu_seqlens", "mask_4d") if is_flash else ("mask_4d",):
         if plan.packing != packing:
-            yield plan_changes.packed(replace(plan, packing=packing, positions="reset", use_cache=False))
+            yield plan_changes.propose_packing(replace(plan, packing=packing, positions="reset", use_cache=False))
     for name in ("flash_attention_2", "sdpa", "eager"):
         if name != plan.attn_implementation:
             clean = replace(plan, packing="position_ids", positions="reset", use_cache=False)
-            yield plan_changes.implementation(replace(clean, attn_implementation=name))
-    yield plan_changes.unpacked(plan)
+            yield plan_changes.propose_implementation(replace(clean, attn_implementation=name))
+    yield plan_changes.propose_no_packing(plan)
 
 
 CHECK = SmokeCheck(

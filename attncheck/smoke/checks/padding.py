@@ -21,7 +21,7 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
     yield Change(f"padding on the {other}", "setting", text, replace(plan, padding_side=other))
     for name in ("flash_attention_2", "sdpa", "eager"):
         if name != plan.attn_implementation:
-            yield plan_changes.implementation(replace(plan, attn_implementation=name))
+            yield plan_changes.propose_implementation(replace(plan, attn_implementation=name))
 
 
 CHECK = SmokeCheck(

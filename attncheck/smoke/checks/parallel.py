@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncheck.core.plan import RING_NAMES, Change, Plan
-from attncheck.core.results.hf_adapter import HOOKED
+from attncheck.core.results.hf_adapter import HOOKED_IMPLEMENTATION
 from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.doctor.knowledge import ring_flash_attn as knowledge
 from attncheck.smoke import plan_changes
@@ -45,8 +45,12 @@ def _needed_changes(plan: Plan, problems: str) -> Iterator[Change]:
         shimmed = replace(plan, shims=(*plan.shims, RING_NAMES))
         yield Change("the names that ring-flash-attn misses in transformers", "edit", format_shim(missing[1]), shimmed)
     has_not_run = bool(missing)  # the ring has not run yet: what else it lacks would only show then
-    if (NEVER_ENTERED in problems or has_not_run) and plan.scheme == "llama3" and plan.attn_implementation != HOOKED:
-        yield plan_changes.implementation(replace(plan, attn_implementation=HOOKED))
+    if (
+        (NEVER_ENTERED in problems or has_not_run)
+        and plan.scheme == "llama3"
+        and plan.attn_implementation != HOOKED_IMPLEMENTATION
+    ):
+        yield plan_changes.propose_implementation(replace(plan, attn_implementation=HOOKED_IMPLEMENTATION))
     if (STRIDE_OPTION in problems or has_not_run) and plan.heads_k_stride != 1:
         yield Change("a head stride of 1", "setting", "--ds.ring_attn_head_stride 1", replace(plan, heads_k_stride=1))
 

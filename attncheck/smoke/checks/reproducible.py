@@ -24,7 +24,7 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
         yield Change(title, "env", text, replace(plan, environ=(*plan.environ, *variables)))
     for name in ("sdpa", "eager"):
         if name != plan.attn_implementation:
-            yield plan_changes.implementation(replace(plan, attn_implementation=name))
+            yield plan_changes.propose_implementation(replace(plan, attn_implementation=name))
 
 
 CHECK = SmokeCheck(

@@ -13,14 +13,14 @@ from attncheck.smoke.checks import SmokeCheck
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
     """Yield what may make it learn: other tensors, no packing, another precision, other implementations."""
-    yield from plan_changes.tensors(plan)
+    yield from plan_changes.propose_collator_changes(plan)
     if plan.precision == "fp16":
         yield Change("bfloat16", "setting", "dtype=torch.bfloat16", replace(plan, precision="bf16"))
     if plan.packed:
-        yield plan_changes.unpacked(plan)
+        yield plan_changes.propose_no_packing(plan)
     for name in ("flash_attention_2", "sdpa", "eager"):
         if name != plan.attn_implementation:
-            yield plan_changes.implementation(replace(plan, attn_implementation=name))
+            yield plan_changes.propose_implementation(replace(plan, attn_implementation=name))
 
 
 CHECK = SmokeCheck(

@@ -8,14 +8,14 @@ from dataclasses import replace
 from attncheck.core.plan import Change, Plan
 from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.smoke.checks import SmokeCheck
-from attncheck.smoke.plan_changes import implementation
+from attncheck.smoke.plan_changes import propose_implementation
 
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
     """Yield other implementations: one that runs under its own name can be relied on."""
     for name in ("flash_attention_2", "sdpa", "eager"):
         if name != plan.attn_implementation:
-            yield implementation(replace(plan, attn_implementation=name))
+            yield propose_implementation(replace(plan, attn_implementation=name))
 
 
 CHECK = SmokeCheck(

@@ -43,7 +43,7 @@ def smoke(message: dict[str, Any], send: Send) -> None:
             send({"unanswered": str(error)})
             return
         seconds = round(time.monotonic() - started, 3)
-        send({"item": item, "answer": codec.plain(replace(result, check=check_name, seconds=seconds))})
+        send({"item": item, "answer": codec.to_plain(replace(result, check=check_name, seconds=seconds))})
 
 
 class TestbedCache:

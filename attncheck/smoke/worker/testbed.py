@@ -133,13 +133,13 @@ class Testbed:
     @cached_property
     def reference(self) -> ModelRun:
         """The reference: float32, eager, one document at a time, in the order of `documents`."""
-        plan = self.plan.bare("fp32")
+        plan = self.plan.without_optimizations("fp32")
         return self.run_unpacked(self.build_model(plan, "eager"), self.documents, plan)
 
     @cached_property
     def implementation_reference(self) -> ModelRun:
         """The documents one at a time in float32 under the plan's implementation; `reference` where that cannot run."""
-        plan = self.plan.bare("fp32")
+        plan = self.plan.without_optimizations("fp32")
         try:
             return self.run_unpacked(self.build_model(plan), self.documents, plan)
         except UNSUPPORTED_ERRORS:
@@ -177,7 +177,7 @@ class Testbed:
         A model that amplifies rounding more than others, as those with a recurrent state do, does so in float32 too;
         bfloat16 shows how much.
         """
-        plan = self.plan.bare("bf16")
+        plan = self.plan.without_optimizations("bf16")
         coarse = self.run_unpacked(self.build_model(plan, "eager"), self.documents, plan)
         logits = relative_error(coarse.logits, self.reference.logits) / ORDINARY_BF16_ERRORS[0]
         gradients = gradient_error(coarse.gradients, self.reference.gradients) / ORDINARY_BF16_ERRORS[1]

@@ -157,6 +157,6 @@ def first_step_gradients(testbed: Testbed) -> tuple[Gradients, Gradients]:
     batches = trainer.next_batches()
     trainer.backward(batches)
     documents = [b.inputs["input_ids"][s.row, s.start : s.stop].cpu() for b in batches for s in b.spans]
-    fp32_plan = testbed.plan.bare("fp32")
+    fp32_plan = testbed.plan.without_optimizations("fp32")
     reference = testbed.build_model(fp32_plan, "eager", sharp_weights=False)
     return collect_gradients(trainer.model), testbed.run_unpacked(reference, documents, fp32_plan).gradients

@@ -319,7 +319,7 @@ def validate_configs(version: str, texts: list[str]) -> list[tuple[str, str]]:
     """Return the refusal of axolotl's own schema, and what it logs, for each configuration."""
     pytest.importorskip("pydantic")
     try:
-        wheel = wheels.fetch("axolotl", version)
+        wheel = wheels.fetch_wheel("axolotl", version)
     except (subprocess.SubprocessError, OSError, IndexError):
         pytest.skip("no wheel to be had")
     script = Path(__file__).parents[1] / "tools" / "axolotl_schema.py"
@@ -383,7 +383,7 @@ def test_the_corpus_is_taken_by_axolotls_own_schema_after_correction() -> None:
 
 def test_the_table_of_names_says_what_the_wheel_says() -> None:
     try:
-        wheel = wheels.fetch("axolotl", "0.19.0")
+        wheel = wheels.fetch_wheel("axolotl", "0.19.0")
     except (subprocess.SubprocessError, OSError, IndexError):
         pytest.skip("no wheel to be had")
     from tests.lint.tools.class_fields import read_package as read_archive

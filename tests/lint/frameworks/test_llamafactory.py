@@ -229,7 +229,7 @@ def test_the_real_parser_agrees() -> None:
     pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     try:
-        wheel = wheels.fetch("llamafactory", "0.9.5")
+        wheel = wheels.fetch_wheel("llamafactory", "0.9.5")
     except (subprocess.SubprocessError, OSError, IndexError):
         pytest.skip("the wheel of llamafactory cannot be had")
     snapshot = make_snapshot(transformers.__version__)

@@ -342,7 +342,7 @@ def make_own_parser(version: str, kind: str) -> DataclassParser:
     if spec is None or spec.origin is None:
         pytest.skip("no transformers")
     try:
-        wheel = wheels.fetch("ms-swift", version)
+        wheel = wheels.fetch_wheel("ms-swift", version)
     except (subprocess.SubprocessError, OSError, IndexError):
         pytest.skip("no wheel to be had")
     from tests.lint.tools.class_fields import Package
@@ -387,7 +387,7 @@ def test_ms_swifts_own_fields_agree(version: str) -> None:
 @pytest.mark.parametrize("version", ["3.12.6", "4.6.0"])
 def test_the_table_of_names_says_what_the_wheel_says(version: str) -> None:
     try:
-        wheel = wheels.fetch("ms-swift", version)
+        wheel = wheels.fetch_wheel("ms-swift", version)
     except (subprocess.SubprocessError, OSError, IndexError):
         pytest.skip("no wheel to be had")
     fields = read_fields(read_archive(wheel.path, "swift"), (NEW_PATHS if version[0] == "4" else OLD_PATHS)["sft"])

@@ -292,7 +292,7 @@ def test_the_real_parser_agrees() -> None:
     pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     try:
-        wheel = wheels.fetch("trl", "1.16.0")
+        wheel = wheels.fetch_wheel("trl", "1.16.0")
     except (subprocess.SubprocessError, OSError, IndexError):
         pytest.skip("the wheel of trl cannot be had")
     snapshot = with_package(h200(), "transformers", transformers.__version__)

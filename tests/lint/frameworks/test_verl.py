@@ -89,7 +89,7 @@ def config_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folders_by_release = {}
     for release in RELEASES:
         root = tmp_path_factory.mktemp(f"verl-{release}")
-        wheel = wheels.fetch("verl", release)
+        wheel = wheels.fetch_wheel("verl", release)
         wheel.archive.extractall(root, [name for name in wheel.names if name.startswith("verl/trainer/config/")])
         folders_by_release[release] = str(root / "verl/trainer/config")
     return folders_by_release

@@ -39,7 +39,7 @@ def read_dataclasses(text: str) -> list[str]:
 
 def launcher_options(wheel: Wheel) -> Iterator[tuple[str, str]]:
     """Yield the options of `accelerate launch` and what each takes."""
-    tree = wheel.tree("accelerate.commands.launch")
+    tree = wheel.parse_module("accelerate.commands.launch")
     assert tree is not None
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("add_argument"):

@@ -101,7 +101,7 @@ class Table:
     def add_requirements(self, index: int, release: str) -> None:
         """Add what a release requires of the packages that attention depends on, by extra."""
         requirements: dict[str, list[str]] = {extra: [] for extra in EXTRAS}
-        for line in wheels.fetch("verl", release).requires():
+        for line in wheels.fetch_wheel("verl", release).requires():
             requirement = Requirement(line)
             if requirement.name not in PACKAGES or not requirement.specifier:
                 continue
@@ -173,7 +173,7 @@ def extend_spans(spans: list[list[Any]], index: int, value: Any) -> None:
 
 def unpack_wheel(release: str, into: Path) -> Path:
     """Return the folder with verl's configurations and entry points of one release."""
-    wheel = wheels.fetch("verl", release)
+    wheel = wheels.fetch_wheel("verl", release)
     for name in wheel.names:
         if name.startswith(("verl/trainer/", "verl/experimental/")):
             wheel.archive.extract(name, into)

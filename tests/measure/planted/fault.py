@@ -12,7 +12,7 @@ from torch import Tensor
 from attncheck.attention import masks
 from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs
-from attncheck.core.cases import Case, Segment, segments
+from attncheck.core.cases import Case, Segment, iter_segments
 from tests.measure.planted.emulated import Kernel, Run, run_blocks_of_64, runner
 
 MASKS_COMPARED = 1 << 25  # score entries up to which masks are built only to be compared
@@ -85,7 +85,7 @@ def mask_fault(name: str, family: str, what: str, altered: Callable[[Case, Tenso
 def built(case: Case, device: torch.device, limits: Callable[[int, int], tuple[int, int]]) -> Tensor:
     """Return the mask of a case whose documents have the diagonals `limits(seqlen_q, seqlen_k)`."""
     mask = torch.zeros(case.batch, 1, case.seqlen_q, case.seqlen_k, dtype=torch.bool, device=device)
-    for s in segments(case):
+    for s in iter_segments(case):
         q, k = s.q_stop - s.q_start, s.k_stop - s.k_start
         low, high = limits(q, k)
         distance = torch.arange(k, device=device)[None, :] - torch.arange(q, device=device)[:, None]
@@ -100,7 +100,7 @@ def everywhere(case: Case) -> bool:
 
 def seeing(case: Case) -> list[Segment]:
     """Return the documents that have queries and keys."""
-    return [s for s in segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
+    return [s for s in iter_segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
 
 
 def backward(case: Case) -> bool:

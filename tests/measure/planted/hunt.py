@@ -11,7 +11,7 @@ from attncheck.attention.reference.oracle import Reference, compute_reference
 from attncheck.attention.reference.score import score_outputs
 from attncheck.attention.reference.structured import run_probe
 from attncheck.core.cases import Case
-from attncheck.core.results.verdicts import Run, Verdict, judge
+from attncheck.core.results.verdicts import Run, Verdict, judge_run
 from tests.measure.planted.fault import Fault
 
 RING_FACTOR = 1.25  # what 16-bit block results legitimately cost
@@ -59,10 +59,10 @@ def _verdicts(faults: list[Fault], case: Case, device: str) -> Iterable[tuple[Fa
         factor = RING_FACTOR if fault.family == "ring" else 1.0
         if case.probe:
             violations, _ = run_probe(case, device, lambda x, run=fault.run: run(x, False))  # type: ignore[misc]
-            yield fault, judge(Run(fault.name, case, "ok", violations=violations))
+            yield fault, judge_run(Run(fault.name, case, "ok", violations=violations))
             continue
         inputs = inputs or make_inputs(case, device)
         exact = exact or compute_reference(inputs)
         outputs: Outputs = fault.run(inputs, False)
         tensor_scores = tuple(score_outputs(outputs, exact))
-        yield fault, judge(Run(fault.name, case, "ok", scores=tensor_scores, class_factor=factor))
+        yield fault, judge_run(Run(fault.name, case, "ok", scores=tensor_scores, class_factor=factor))

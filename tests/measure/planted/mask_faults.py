@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from attncheck.core.cases import ANY, Case, segments, visible_bounds
+from attncheck.core.cases import UNBOUNDED, Case, iter_segments, visible_bounds
 from tests.measure.planted.emulated import Kernel, Work
 from tests.measure.planted.fault import Fault, built, mask_fault, planted
 
@@ -37,7 +37,7 @@ def _moved(bound: str, low: int, high: int) -> Altered:
 
     def altered(case: Case, mask: Tensor) -> Tensor:
         left, right = case.window_size
-        binds = {"causal": case.causal, "left": left != ANY, "right": right != ANY and not case.causal}
+        binds = {"causal": case.causal, "left": left != UNBOUNDED, "right": right != UNBOUNDED and not case.causal}
         return _limited(case, mask, low, high) if binds[bound] else mask
 
     return altered
@@ -90,7 +90,7 @@ def _first_row_for_all(case: Case, mask: Tensor) -> Tensor:
 
 
 def _remainder(case: Case, mask: Tensor) -> Tensor:
-    for s in segments(case):
+    for s in iter_segments(case):
         if (s.k_stop - s.k_start) % BLOCK == 1:
             mask[s.batch if len(mask) > 1 else 0, :, s.q_start : s.q_stop, s.k_stop - 1] = False
     return mask
@@ -133,7 +133,7 @@ def _boundaries(by: int, which: slice) -> Altered:
 
 
 def _clipped(case: Case, mask: Tensor) -> Tensor:
-    for s in segments(case):
+    for s in iter_segments(case):
         if case.layout == "packed":
             mask[0, 0, s.q_start : s.q_stop, s.k_start + 2 * BLOCK : s.k_stop] = False
     return mask
@@ -141,7 +141,7 @@ def _clipped(case: Case, mask: Tensor) -> Tensor:
 
 def _after_empty(case: Case, mask: Tensor) -> Tensor:
     """Return the mask of a kernel for which a document begins where the one before the empty one began."""
-    documents = list(segments(case))
+    documents = list(iter_segments(case))
     for before, empty, after in zip(documents, documents[1:], documents[2:]):
         if case.layout == "packed" and empty.k_start == empty.k_stop:
             mask[0, 0, after.q_start : after.q_stop, before.k_start : before.k_stop] = True
@@ -172,7 +172,7 @@ DIAGONALS: tuple[Row, ...] = (
     ("causal_strict", "causal mask off by one: does not see its own key", _moved("causal", 0, -1)),
     ("top_left_for_bottom_right", "diagonal through the other corner", _swapped_alignment("bottom_right")),
     ("bottom_right_for_top_left", "diagonal through the other corner", _swapped_alignment("top_left")),
-    ("window_ignored", "no window", lambda case, mask: _as(mask, replace(case, window_size=(ANY, ANY)))),
+    ("window_ignored", "no window", lambda case, mask: _as(mask, replace(case, window_size=(UNBOUNDED, UNBOUNDED)))),
     ("window_left_plus_1", "window one key too wide on the left", _moved("left", -1, 0)),
     ("window_left_minus_1", "window one key too narrow on the left", _moved("left", 1, 0)),
     ("window_right_plus_1", "window one key too wide on the right", _moved("right", 0, 1)),

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.arithmetic import MOST, largest_divisor
+from attncheck.core.arithmetic import MAX_COUNT, largest_divisor
 from attncheck.core.facts import need, value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
@@ -44,7 +44,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         )
     size = job.plan.ring_size
     if job.scheme == "ulysses" and not _divides_heads(size, heads, kv_heads):
-        best_size = max(n for n in range(1, min(size, heads, MOST) + 1) if _divides_heads(n, heads, kv_heads))
+        best_size = max(n for n in range(1, min(size, heads, MAX_COUNT) + 1) if _divides_heads(n, heads, kv_heads))
         yield Problem(
             message=f"Ulysses over {size} ranks cannot divide {heads} query heads and {kv_heads} key/value heads",
             evidence=(shared,),

@@ -23,7 +23,7 @@ def comparison_plans(testbed: Testbed) -> tuple[Plan, ...]:
 
     Where the plan's implementation has no backward here, the first one alone.
     """
-    bare_plan = testbed.plan.bare()
+    bare_plan = testbed.plan.without_optimizations()
     fp32_plan = replace(bare_plan, precision="fp32", attn_implementation="eager")
     return (fp32_plan,) if testbed.no_backward_reason else tuple(dict.fromkeys((fp32_plan, bare_plan)))
 

@@ -42,7 +42,7 @@ LOSS_SCALE = 0.25  # what the loss is multiplied by before its backward; exact i
 
 def run(testbed: Testbed) -> CheckResult:
     """Compare the model with and without liger; find patches that do nothing, even where liger's kernels cannot run."""
-    model: Any = testbed.build_model(testbed.plan.bare())
+    model: Any = testbed.build_model(testbed.plan.without_optimizations())
     try:
         patches = liger_patches.default_patches(model)
     except ImportError as error:

@@ -89,8 +89,8 @@ def measure_first_step(testbed: Testbed) -> list[Measure]:
 def _initial_rounding_error(testbed: Testbed) -> float:
     """Return the relative error of gradients that rounding to the plan's precision makes at the initial weights."""
     documents = testbed.training_source(testbed.plan.seed + 2).take_documents(testbed.plan.max_length)
-    fp32_plan = testbed.plan.bare("fp32")
-    bare_plan = testbed.plan.bare()
+    fp32_plan = testbed.plan.without_optimizations("fp32")
+    bare_plan = testbed.plan.without_optimizations()
     exact, rounded = (
         testbed.run_unpacked(testbed.build_model(plan, "eager", sharp_weights=False), documents, plan)
         for plan in (fp32_plan, bare_plan)

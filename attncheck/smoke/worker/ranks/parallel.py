@@ -58,7 +58,7 @@ def smoke(member: RankContext) -> None:
             result = run(member, case["model"], plan, DRIVERS[driver])
         except _StepFailed as error:  # the other ranks may be waiting in a collective
             raise RankFailed(str(error)) from error
-        member.send_if_leader({"item": index, "answer": codec.plain(result)})
+        member.send_if_leader({"item": index, "answer": codec.to_plain(result)})
 
 
 def run(member: RankContext, model_name: str, plan: Plan, driver_class: type[Driver]) -> CheckResult:

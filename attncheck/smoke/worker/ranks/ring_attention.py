@@ -21,7 +21,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from attncheck.attention.calls import ring_package, ulysses
 from attncheck.attention.device import describe_exception
 from attncheck.core.plan import RING_NAMES, Plan
-from attncheck.core.results.hf_adapter import HOOKED
+from attncheck.core.results.hf_adapter import HOOKED_IMPLEMENTATION
 from attncheck.core.results.smoke import Layer
 from attncheck.smoke.worker.attention_trace import find_attention_layers
 from attncheck.smoke.worker.testbed import Testbed
@@ -125,10 +125,10 @@ class RingAttention(RankAttention):
 
     def _build_model(self, testbed: Testbed) -> nn.Module:
         """Return the plan's model; transformers does not know an emulated flash-attn, which is set afterwards."""
-        if not (self.emulated and testbed.plan.attn_implementation == HOOKED):
+        if not (self.emulated and testbed.plan.attn_implementation == HOOKED_IMPLEMENTATION):
             return testbed.build_model()
         model: Any = testbed.build_model(implementation="eager")
-        model.config._attn_implementation = HOOKED
+        model.config._attn_implementation = HOOKED_IMPLEMENTATION
         return model  # type: ignore[no-any-return]
 
     @contextmanager
