@@ -62,16 +62,18 @@ def marker(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 # Slowest first: a slow file that starts last would run alone while the other workers idle.
 SLOWEST_FILES = """
-    smoke real_environments parity smoke_proofs ranks bench communication planted_ring smoke_accelerated adapter
-    emulated model_accepts ring_script smoke_parallel measure running clean_runs determinism ring_bench lint_corpus
-    planted_faults
+    smoke/test_smoke doctor/test_real_environments measure/test_parity smoke/test_checks ring/test_ranks
+    ring/test_communication ring/test_planted_ring smoke/test_accelerated ring/test_hf_adapter
+    ring/test_emulated_flash_attn doctor/test_model_accepts smoke/test_parallel measure/test_sessions gate/test_guard
+    measure/test_clean_runs measure/test_determinism ring/test_bench measure/test_bench lint/test_lint_corpus
+    measure/test_planted_faults selftest/test_selftest test_extending
 """
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the files that take longest first."""
-    order = {f"test_{name}": number for number, name in enumerate(SLOWEST_FILES.split())}
-    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+    files = {Path(__file__).parent / f"{name}.py": number for number, name in enumerate(SLOWEST_FILES.split())}
+    items.sort(key=lambda item: files.get(item.path, len(files)))
 
 
 @pytest.fixture(autouse=True)

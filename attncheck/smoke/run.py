@@ -74,7 +74,7 @@ def validate_request(request: Request) -> None:
         raise BadUsage("--data needs a MODEL, whose tokenizer reads it; name one")
     if request.data_field and not request.data:
         raise BadUsage("--data-field is for --data")
-    if request.plan.seed < 0 or request.plan.learning_rate <= 0:
+    if request.plan.learning_rate <= 0:
         raise BadUsage("the learning rate must be above 0")
 
 

@@ -91,10 +91,8 @@ PARSERS: dict[str, tuple[Callable[[str], Any], tuple[str, ...], Callable[[Any], 
 def test_damaged_text(name: str) -> None:
     parse, texts, assert_valid = PARSERS[name]
     rng = random.Random(SEED)
-    begin = time.monotonic()
     for _ in range(ROUNDS):
         assert_valid(parse(damage(rng.choice(texts), rng)))
-    assert time.monotonic() - begin < 60
 
 
 @pytest.mark.parametrize(

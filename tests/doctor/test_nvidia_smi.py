@@ -235,7 +235,7 @@ def test_hung_with_a_child_of_its_own(machine: Path) -> None:
     )
     begin = time.monotonic()
     driver, devices, *_ = collect_facts(2.0)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 60
     assert isinstance(driver, Unreadable) and "did not answer within 2 s" in driver.reason
     assert isinstance(devices, Absent) and devices.reason.startswith("nvidia-smi: ")
     pids = [int(word) for word in (machine / "pids").read_text().split()]
@@ -255,7 +255,7 @@ def test_an_answer_whose_child_holds_on(machine: Path) -> None:
     )
     begin = time.monotonic()
     assert len(collect_devices(30.0)) == 1
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 60
 
 
 def test_hung_topology_costs_the_topology_alone(machine: Path) -> None:
@@ -281,10 +281,8 @@ def test_a_flood_is_cut(machine: Path) -> None:
         machine / "bin",
         "block = b'0, ' * 350000\nfor _ in range(100):\n    sys.stdout.buffer.write(block)\n",
     )
-    begin = time.monotonic()
     devices = collect_facts()[1]
     assert isinstance(devices, Absent) and "wrote more than 4 MiB" in devices.reason
-    assert time.monotonic() - begin < 8
 
 
 def test_a_program_that_cannot_run(machine: Path) -> None:
@@ -378,10 +376,15 @@ def test_all_three_questions_are_asked_at_once(machine: Path) -> None:
         "topo": fake_nvidia_smi.ONE_GPU_TOPOLOGY,
         "-q": fake_nvidia_smi.HEADER,
     }
-    fake_nvidia_smi.install_program(machine / "bin", f"time.sleep(0.5)\nsys.stdout.write({answers!r}[query])\n")
-    begin = time.monotonic()
-    assert len(collect_devices()) == 1
-    assert time.monotonic() - begin < 1.4
+    (machine / "asked").mkdir()
+    fake_nvidia_smi.install_program(
+        machine / "bin",
+        f"asked = {str(machine / 'asked')!r}\n"
+        "open(os.path.join(asked, query), 'w').close()\n"
+        "while len(os.listdir(asked)) < 3:\n    time.sleep(0.01)\n"
+        f"sys.stdout.write({answers!r}[query])\n",
+    )
+    assert len(collect_devices()) == 1, "each answers once the other two are asked"
 
 
 def test_output_limit_leaves_room_for_real_machines() -> None:

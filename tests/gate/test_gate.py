@@ -190,12 +190,12 @@ def test_an_interrupt_keeps_what_was_answered(answers: Answers) -> None:
 def test_the_budget_cuts_a_check_and_leaves_the_rest_out(answers: Answers) -> None:
     def slow(seconds_left: float) -> Iterator[Report]:
         yield make_report(make_finding("ATN211"))
-        time.sleep(30)
+        time.sleep(300)
 
     answers["determinism"] = slow
     started_at = time.monotonic()
     report = run_gate(Policy(checks=("determinism", "bench"), budget=0.5))
-    assert time.monotonic() - started_at < 10
+    assert time.monotonic() - started_at < 60
     assert [stage.reason for stage in list_stages(report)] == [gate.CUT_BY_BUDGET, gate.BUDGET_SPENT]
     assert list_outcomes(report) == [("determinism", "unanswered"), ("bench", "left out")]
     assert [finding.code for finding in report.findings] == ["ATN211"]

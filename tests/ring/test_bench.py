@@ -187,7 +187,7 @@ def test_wrong_words_are_one_line(attncheck: Run) -> None:
         (("--sweep", "everything"), "--sweep"),
         (("--dtype", "fp32"), "ring-flash-attn takes bf16 and fp16 only"),
         (("--heads", "6", "--kv-heads", "4"), "6 heads do not divide over 4 kv heads"),
-        (("--min-efficiency", "2"), "2"),
+        (("--min-efficiency", "2"), "'--min-efficiency'"),
         (("--backend", "sdpa_math"), "on one device"),
     ):
         done = attncheck(*SMALL_RUN[:5], *arguments)
