@@ -163,7 +163,7 @@ class _GateRun:
         inputs: Inputs,
         date: str,
     ) -> None:
-        self.policy, self.report_progress, self.date = policy, report_progress, date
+        self.policy, self.date = policy, date
         self.started_at = time.monotonic()
         self.runner = checks.CheckRunner(policy, target, report_progress, sources, inputs)
         self.checks = select_checks(policy, sources)

@@ -74,26 +74,6 @@ def _make_setting(word: Word, values: Sequence[Word], source: Source | None) -> 
     return Setting(word.text, text, word.location, span, value_span, known)
 
 
-def find_positionals(words: Sequence[Word], nargs: Callable[[str], str]) -> tuple[Word, ...]:
-    """Return the positional arguments: the words that are neither options nor their values."""
-    positionals: list[Word] = []
-    index = 0
-    while index < len(words):
-        word = words[index]
-        index += 1
-        if word.text == "--":
-            return (*positionals, *words[index:])
-        if not is_option(word.text):
-            positionals.append(word)
-        elif "=" not in word.text:
-            max_values = {"none": 0, "one": 1, "optional": 1}.get(nargs(word.text), len(words))
-            end = index
-            while end < len(words) and end - index < max_values and not is_option(words[end].text):
-                end += 1
-            index = end
-    return tuple(positionals)
-
-
 def parse_overrides(words: Sequence[Word], source: Source | None = None) -> tuple[Setting, ...]:
     """Return Hydra's overrides in `words`: "key=value", "+key=value", "++key=value", "~key", "group@package=value".
 

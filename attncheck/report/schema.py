@@ -14,7 +14,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import SEVERITIES
 from attncheck.core.results.verdicts import ANSWERS
-from attncheck.core.snapshot import SCHEMA_VERSION as SNAPSHOT_VERSION
 from attncheck.core.snapshot import Snapshot
 from attncheck.report.document import FIELDS, SCHEMA_VERSION, load_sections
 
@@ -44,14 +43,6 @@ def make_report_schema() -> dict[str, Any]:
         "properties": {**required, **sections},
         "$defs": dict(sorted(definitions.items())),
     }
-
-
-def make_snapshot_schema() -> dict[str, Any]:
-    """Return the JSON schema of a snapshot, which `attncheck probe` prints."""
-    definitions: dict[str, Any] = {}
-    root = _schema_of_type(Snapshot, definitions)
-    title = f"attncheck snapshot, schema version {SNAPSHOT_VERSION}"
-    return {"$schema": JSON_SCHEMA_DRAFT, "title": title, **root, "$defs": dict(sorted(definitions.items()))}
 
 
 def _make_object_schema(properties: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,9 @@ class Box:
 
 
 def test_the_schema_checked_in_is_the_one_of_the_types() -> None:
-    assert make_report_schema() == SCHEMA, "run: python -m attncheck.report.schema > attncheck/report.schema.json"
+    assert make_report_schema() == SCHEMA, (
+        "run: python -m attncheck.report.schema > attncheck/report/report.schema.json"
+    )
 
 
 @pytest.mark.parametrize("snapshot", [snapshots.h200(), snapshots.laptop(), snapshots.with_model(snapshots.h200())])

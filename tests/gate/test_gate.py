@@ -35,7 +35,6 @@ from attncheck.workers.execution import ExecutionTarget
 from tests.snapshots import h200, laptop
 
 TARGET = ExecutionTarget("python")
-ALL_CHECKS = CHECKS
 LAUNCH = Source("run.sh", "", "shell")
 
 

@@ -55,10 +55,6 @@ def remove_settings(text: str, *names: str) -> str:
     return apply_edits(source, [remove_setting(source, settings[name].span) for name in names])
 
 
-def value_of(text: str, name: str) -> str:
-    return parse_settings(text)[name].value
-
-
 @pytest.mark.parametrize("text", SCRIPTS)
 @pytest.mark.parametrize("name", ["max_len", "packing", "last"])
 def test_dropped_takes_one_setting_and_its_line(text: str, name: str) -> None:

@@ -11,7 +11,7 @@ generation: `block_table` is missing before 2.5.7, 2.6.0 has no defaults, `zero_
 from __future__ import annotations
 
 import inspect
-from typing import Any, Optional, Tuple  # noqa: UP035: the schema of a custom operator is inferred from these
+from typing import Any, Optional, Tuple
 
 from torch import Tensor
 
