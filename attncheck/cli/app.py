@@ -9,8 +9,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -18,18 +16,11 @@ from typer.core import TyperCommand, TyperGroup
 
 from attncheck import __version__
 from attncheck.cli import commands
+from attncheck.cli.commands import PASSED_COMMAND, Command
 from attncheck.cli.options import expand_groups
 from attncheck.core.errors import BadUsage
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
-PASSED_COMMAND = "attncheck.command"  # in a context's `meta`: the words of the command after `--`
-
-# Headings of commands in the help.
-EXAMINING = "Examine an environment or a launch"
-MEASURING = "Measure what attention computes"
-GATING = "Stand in front of a job"
-ABOUT = "About the checks"
-
 EPILOG = (
     "Begin with `attncheck doctor`; `attncheck doctor --lane static` only reads files. "
     "In front of a job: `attncheck run -- torchrun … train.py`."
@@ -45,20 +36,6 @@ class PassThroughCommand(TyperCommand):
             ctx.meta[PASSED_COMMAND] = tuple(args[args.index("--") + 1 :])
             args = args[: args.index("--")]
         return super().parse_args(ctx, args)
-
-
-@dataclass(frozen=True)
-class Command:
-    """One command: its function, and where it stands in the help: under which heading, and as which of all.
-
-    The function's parameters are `Annotated` options of `attncheck.cli.options` or groups of them. With
-    `passes_through` it takes another command after `--`.
-    """
-
-    function: Callable[..., None]
-    panel: str
-    order: int
-    passes_through: bool = False
 
 
 def command_names() -> list[str]:

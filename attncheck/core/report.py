@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 from attncheck.core.findings import SEVERITIES, Allowance, Finding, Severity, Skip, gravest_first
-from attncheck.core.results.verdicts import MeasuredOn, Verdict
 from attncheck.core.snapshot import Snapshot
+from attncheck.core.verdicts import MeasuredOn, Verdict
 
 T = TypeVar("T", bound="Section")
 Item = TypeVar("Item")

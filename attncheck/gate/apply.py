@@ -8,7 +8,7 @@ from dataclasses import replace
 from attncheck.core.errors import BadUsage
 from attncheck.core.findings import Allowance, Finding, Problem, gravest_first, is_selected
 from attncheck.core.report import Report
-from attncheck.core.results.verdicts import Verdict
+from attncheck.core.verdicts import Verdict
 from attncheck.doctor import engine
 from attncheck.gate.policy import Policy
 

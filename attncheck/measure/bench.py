@@ -19,8 +19,8 @@ from attncheck.core.findings import Finding
 from attncheck.core.report import Report
 from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.timings import DeviceRates, TimedMode, Timing, passes_of
-from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run, judge_run
 from attncheck.core.snapshot import Snapshot
+from attncheck.core.verdicts import BackendState, MeasuredOn, Run, judge_run
 from attncheck.measure import discovery, parity
 from attncheck.measure.bench_shapes import Request, choose_cases
 from attncheck.measure.flops import compute_tflops, count_flops

@@ -15,8 +15,8 @@ from attncheck.core.facts import value_or
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.report import Report
 from attncheck.core.results.determinism import DeterminismSection
-from attncheck.core.results.verdicts import UNMEASURED, BackendState, MeasuredOn, Mode, Repeats, Verdict
 from attncheck.core.snapshot import Snapshot
+from attncheck.core.verdicts import UNMEASURED, BackendState, MeasuredOn, Mode, Repeats, Verdict
 from attncheck.doctor import engine
 from attncheck.measure import discovery
 from attncheck.workers import execution

@@ -10,8 +10,8 @@ from attncheck.attention.backend import Backend
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Absent, Known, value_or
 from attncheck.core.model import Model
-from attncheck.core.results.verdicts import BackendState
 from attncheck.core.snapshot import Snapshot
+from attncheck.core.verdicts import BackendState
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
 

@@ -15,8 +15,8 @@ from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.report import Report
 from attncheck.core.results.parity import ParitySection
-from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run, Verdict, judge_run
 from attncheck.core.snapshot import Snapshot
+from attncheck.core.verdicts import BackendState, MeasuredOn, Run, Verdict, judge_run
 from attncheck.doctor import engine
 from attncheck.measure import discovery
 from attncheck.measure.suites import COMPILED_CASES, Suite, make_model_cases, make_suite, thin_cases

@@ -16,8 +16,8 @@ from attncheck.core import codec, results
 from attncheck.core.codec import BadDocument
 from attncheck.core.findings import Allowance, Finding, Skip
 from attncheck.core.report import Report, Section
-from attncheck.core.results.verdicts import ANSWERS
 from attncheck.core.snapshot import Snapshot
+from attncheck.core.verdicts import ANSWERS
 
 SCHEMA_VERSION = 2
 # The fields of a report in the order of the document, with their types; sections come after them.

@@ -13,8 +13,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import SEVERITIES
-from attncheck.core.results.verdicts import ANSWERS
 from attncheck.core.snapshot import Snapshot
+from attncheck.core.verdicts import ANSWERS
 from attncheck.report.document import FIELDS, SCHEMA_VERSION, load_sections
 
 JSON_SCHEMA_DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from attncheck.core.results.verdicts import FAIL_FACTOR, HUGE, Answer, BackendState, Verdict
+from attncheck.core.verdicts import FAIL_FACTOR, HUGE, Answer, BackendState, Verdict
 
 HEAT_MARKS = "·▁▂▃▄▅▆▇"  # by eighths of the budget; beyond it "!", wrong "X"
 

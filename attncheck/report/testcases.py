@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from attncheck.core.report import Report
-from attncheck.core.results.verdicts import UNMEASURED, Answer, Outcome
+from attncheck.core.verdicts import UNMEASURED, Answer, Outcome
 
 LET_PASS = "it fails, and no error stands: the baseline, the policy or --ignore let it pass"
 

@@ -30,8 +30,8 @@ from attncheck.core.results.ring_timings import (
     Stopwatch,
     Table,
 )
-from attncheck.core.results.verdicts import Answer, Run, Verdict
 from attncheck.core.snapshot import Snapshot
+from attncheck.core.verdicts import Answer, Run, Verdict
 from attncheck.doctor import engine
 from attncheck.measure import discovery, parity
 from attncheck.ring import group, roofline, suites

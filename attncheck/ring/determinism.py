@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from attncheck.core import codec
 from attncheck.core.report import Report, merge_reports
-from attncheck.core.results.verdicts import Repeats
 from attncheck.core.snapshot import Snapshot
+from attncheck.core.verdicts import Repeats
 from attncheck.measure import determinism
 from attncheck.ring.communication_check import cannot_communicate, check_communication
 from attncheck.ring.group import Ring, choose_schemes, make_job, make_measured_on, raise_if_follower

@@ -28,8 +28,8 @@ from attncheck.core.results.hf_adapter import (
     Shape,
 )
 from attncheck.core.results.ring import RingSection
-from attncheck.core.results.verdicts import FAIL_FACTOR, Answer
 from attncheck.core.snapshot import Snapshot
+from attncheck.core.verdicts import FAIL_FACTOR, Answer
 from attncheck.doctor import engine
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.model import disable_ring_attention

@@ -17,8 +17,8 @@ from attncheck.core.findings import Finding, Problem
 from attncheck.core.report import Report, merge_reports
 from attncheck.core.results.error_growth import MAX_SLOPE, describe_growth, error_growths
 from attncheck.core.results.ring import RingSection
-from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run
 from attncheck.core.snapshot import Snapshot
+from attncheck.core.verdicts import BackendState, MeasuredOn, Run
 from attncheck.doctor import engine
 from attncheck.measure import discovery, parity
 from attncheck.ring import suites

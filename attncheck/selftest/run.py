@@ -237,7 +237,7 @@ def _judge_fault(fault: Fault, task: _Task, outcome: CheckOutcome) -> FaultResul
     fired = []
     for code in fault.codes:
         findings = [finding for finding in outcome.findings if finding["code"] == code]
-        finding = next((finding for finding in findings if _contains_all(finding, fault.says)), None)
+        finding = next((finding for finding in findings if _contains_all(finding, fault.mentions)), None)
         if finding is None:
             others = ", ".join(dict.fromkeys(str(finding["code"]) for finding in outcome.findings)) or "nothing"
             return _make_result(fault, "missed", outcome.seconds, f"{code} did not fire; the check found {others}")

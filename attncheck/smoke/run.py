@@ -27,8 +27,8 @@ from attncheck.core.results.smoke import (
     judge_result,
     worst_first,
 )
-from attncheck.core.results.verdicts import HUGE, MeasuredOn, Verdict
 from attncheck.core.snapshot import Snapshot
+from attncheck.core.verdicts import HUGE, MeasuredOn, Verdict
 from attncheck.doctor import engine
 from attncheck.lint import frameworks, plan_settings
 from attncheck.ring.group import Ring

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from attncheck.core.results.verdicts import MeasuredOn, Outcome
+from attncheck.core.verdicts import MeasuredOn, Outcome
 from attncheck.workers.pool import Event, Pool, count_cores
 
 

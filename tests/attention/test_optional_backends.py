@@ -36,7 +36,7 @@ from attncheck.attention.inputs import make_inputs  # noqa: E402
 from attncheck.attention.reference.oracle import compute_reference  # noqa: E402
 from attncheck.attention.reference.score import score_outputs  # noqa: E402
 from attncheck.core.cases import Case, with_name  # noqa: E402
-from attncheck.core.results.verdicts import Run, judge_run  # noqa: E402
+from attncheck.core.verdicts import Run, judge_run  # noqa: E402
 from tests.attention import optional_stubs as stubs  # noqa: E402
 
 MODULES = (

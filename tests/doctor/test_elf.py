@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.doctor.probes.payload.binaries import fatbin
+from attncheck.doctor.probes.payload.binaries import fatbin, torch_files
 from attncheck.doctor.probes.payload.binaries.elf import Elf, ElfError, _parse_glibc_version, gnu_hash
-from attncheck.doctor.probes.payload.packages import torch_files
 from tests.doctor import binary_files
 
 

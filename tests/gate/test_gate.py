@@ -24,8 +24,8 @@ from attncheck.core.report import Report, merge_reports
 from attncheck.core.results.gate import CHECKS, Check, GateSection, Stage
 from attncheck.core.results.lint import LintSection
 from attncheck.core.results.parity import ParitySection
-from attncheck.core.results.verdicts import MeasuredOn, Run, Verdict
 from attncheck.core.snapshot import NOT_ASKED, Snapshot
+from attncheck.core.verdicts import MeasuredOn, Run, Verdict
 from attncheck.doctor.engine import make_finding_by_code
 from attncheck.gate import baseline, checks, deadline
 from attncheck.gate import run as gate

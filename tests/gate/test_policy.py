@@ -11,7 +11,7 @@ from attncheck.core.errors import BadUsage
 from attncheck.core.findings import Allowance, Finding, Fix, Problem, gravest_first
 from attncheck.core.report import Report
 from attncheck.core.results.parity import ParitySection
-from attncheck.core.results.verdicts import HUGE, Answer, Verdict
+from attncheck.core.verdicts import HUGE, Answer, Verdict
 from attncheck.doctor.engine import make_finding_by_code
 from attncheck.gate import apply, init
 from attncheck.gate.policy import Policy, load_policy, parse_policy, parse_toml

@@ -19,7 +19,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.ring_timings import Clocks
 from attncheck.core.results.timings import DeviceRates, Recommendation, Timing
-from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run
+from attncheck.core.verdicts import BackendState, MeasuredOn, Run
 from attncheck.measure import bench, discovery
 from attncheck.measure.recommendation import find_candidates, recommend_backends
 from attncheck.report.formats import markdown, text

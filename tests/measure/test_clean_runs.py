@@ -12,7 +12,7 @@ from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.attention.reference.oracle import compute_reference
 from attncheck.attention.reference.score import score_outputs
 from attncheck.core.cases import Case
-from attncheck.core.results.verdicts import Run, Verdict, judge_run
+from attncheck.core.verdicts import Run, Verdict, judge_run
 from attncheck.measure.suites import make_suite
 from tests.measure.planted import emulated, ring
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from attncheck.core.cases import Case, with_name
-from attncheck.core.results.verdicts import BackendState, Difference, MeasuredOn, Repeats
+from attncheck.core.verdicts import BackendState, Difference, MeasuredOn, Repeats
 from attncheck.measure import determinism
 from attncheck.report.schema import make_report_schema
 from tests.conftest import Run

@@ -16,7 +16,7 @@ from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.attention.reference.oracle import Reference, compute_reference
 from attncheck.attention.reference.score import score_outputs
 from attncheck.core.cases import DTYPES, Case, Dtype, with_name
-from attncheck.core.results.verdicts import Run, judge_run
+from attncheck.core.verdicts import Run, judge_run
 from tests.measure.planted import emulated, ring
 from tests.measure.planted.faults import FAULTS, Fault
 from tests.measure.planted.triton_kernels import KERNEL_FAULTS

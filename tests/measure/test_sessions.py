@@ -15,7 +15,7 @@ from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
 from attncheck.attention.device import prepare_device
 from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import Case, with_name
-from attncheck.core.results.verdicts import Run, judge_run
+from attncheck.core.verdicts import Run, judge_run
 from attncheck.measure.suites import make_suite
 from attncheck.measure.worker.repeats import Repeater, bit_patterns, digest_bits, has_same_bits
 from attncheck.measure.worker.session import ParitySession

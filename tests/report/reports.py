@@ -15,7 +15,7 @@ from attncheck.core.results.gate import GateSection, Stage
 from attncheck.core.results.lint import LintSection
 from attncheck.core.results.parity import ParitySection
 from attncheck.core.results.smoke import CheckResult, Measure, PlanRun, SmokeSection
-from attncheck.core.results.verdicts import MeasuredOn, Run, Verdict
+from attncheck.core.verdicts import MeasuredOn, Run, Verdict
 from attncheck.doctor import engine
 from tests import snapshots as s
 

@@ -14,7 +14,7 @@ from attncheck.core.errors import BadUsage
 from attncheck.core.report import Report
 from attncheck.core.results.ring import RingSection
 from attncheck.core.results.ring_timings import LOCAL_FLASH, RingTiming, Stopwatch
-from attncheck.core.results.verdicts import MeasuredOn
+from attncheck.core.verdicts import MeasuredOn
 from attncheck.report import picture
 from tests.conftest import Run
 from tests.measure.test_bench import CUDNN, MEASURED, make_report

@@ -8,7 +8,7 @@ from typing import Any
 
 from attncheck.core import codec
 from attncheck.core.cases import Case
-from attncheck.core.results.verdicts import Run
+from attncheck.core.verdicts import Run
 from attncheck.ring.group import RANK_ENTRY
 from attncheck.workers.pool import Event
 from attncheck.workers.ranks import RankJob, RankRunner

@@ -14,7 +14,7 @@ import pytest
 from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Known
 from attncheck.core.results.ring_timings import LOCAL_FLASH, LOCAL_FLASH_FULL, Clocks, RingRates, RingTiming, Stopwatch
-from attncheck.core.results.verdicts import Answer, Verdict
+from attncheck.core.verdicts import Answer, Verdict
 from attncheck.measure.worker import gpu_clocks
 from attncheck.report.schema import make_report_schema
 from attncheck.ring import bench

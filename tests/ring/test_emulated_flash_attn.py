@@ -16,7 +16,7 @@ import pytest
 from attncheck.attention.backend import Outputs
 from attncheck.core import codec
 from attncheck.core.cases import Case, with_name
-from attncheck.core.results.verdicts import Run, judge_run
+from attncheck.core.verdicts import Run, judge_run
 from tests.ring.on_ranks import run_items
 
 torch = pytest.importorskip("torch")

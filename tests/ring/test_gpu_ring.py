@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from attncheck.core.results.verdicts import FAIL_FACTOR, judge_run
+from attncheck.core.verdicts import FAIL_FACTOR, judge_run
 from attncheck.ring import suites
 from tests.ring.genuine_ring import FAULTS, write_plugins
 from tests.ring.test_planted_ring import SCHEMES, budget_ratios, fitting_cases, make_cases, measure_runs

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from attncheck.core.cases import Case, with_name
-from attncheck.core.results.verdicts import FAIL_FACTOR, HUGE, Run, budget_ratio, judge_run
+from attncheck.core.verdicts import FAIL_FACTOR, HUGE, Run, budget_ratio, judge_run
 from attncheck.ring import suites
 from tests.ring.genuine_ring import FAULTS, write_plugins
 from tests.ring.on_ranks import measure_items

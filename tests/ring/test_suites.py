@@ -10,8 +10,8 @@ import pytest
 
 from attncheck.core.facts import Known
 from attncheck.core.results import error_growth
-from attncheck.core.results.verdicts import Run, Score
 from attncheck.core.sharding import Sharding, explain_indivisible
+from attncheck.core.verdicts import Run, Score
 from attncheck.ring import suites
 from tests import snapshots
 

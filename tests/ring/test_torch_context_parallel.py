@@ -9,7 +9,7 @@ import pytest
 from attncheck.attention.backend import Device
 from attncheck.attention.backends import torch_context_parallel, torch_ring_templates
 from attncheck.core.cases import Case, with_name
-from attncheck.core.results.verdicts import FAIL_FACTOR, Run, budget_ratio, judge_run
+from attncheck.core.verdicts import FAIL_FACTOR, Run, budget_ratio, judge_run
 from tests.plugins import write_plugin
 from tests.ring.on_ranks import measure_items
 

@@ -11,7 +11,7 @@ from attncheck.attention.backend import Device
 from attncheck.attention.backends import ulysses_flash_attn, ulysses_sdpa
 from attncheck.attention.calls import ulysses_heads
 from attncheck.core.cases import Case, with_name
-from attncheck.core.results.verdicts import FAIL_FACTOR, Run, budget_ratio, judge_run
+from attncheck.core.verdicts import FAIL_FACTOR, Run, budget_ratio, judge_run
 from tests.plugins import write_plugin
 from tests.ring.on_ranks import measure_items
 

@@ -27,7 +27,7 @@ from attncheck.core.results.smoke import (
     deciding_reason,
     judge_result,
 )
-from attncheck.core.results.verdicts import MeasuredOn
+from attncheck.core.verdicts import MeasuredOn
 from attncheck.gate.policy import parse_policy
 from attncheck.report.formats import load_format
 from attncheck.ring.group import Ring

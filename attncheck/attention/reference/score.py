@@ -10,7 +10,7 @@ from torch import Tensor
 from attncheck.attention.backend import Outputs
 from attncheck.attention.reference.oracle import Reference
 from attncheck.core.cases import Case, iter_segments
-from attncheck.core.results.verdicts import HUGE, Score
+from attncheck.core.verdicts import HUGE, Score
 
 TENSORS = ("out", "dq", "dk", "dv")
 

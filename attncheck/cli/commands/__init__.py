@@ -1,1 +1,28 @@
 """One module a command, holding its record `COMMAND`; each is imported when it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+PASSED_COMMAND = "attncheck.command"  # in a context's `meta`: the words of the command after `--`
+
+# Headings of commands in the help.
+EXAMINING = "Examine an environment or a launch"
+MEASURING = "Measure what attention computes"
+GATING = "Stand in front of a job"
+ABOUT = "About the checks"
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: its function, and where it stands in the help: under which heading, and as which of all.
+
+    The function's parameters are `Annotated` options of `attncheck.cli.options` or groups of them. With
+    `passes_through` it takes another command after `--`.
+    """
+
+    function: Callable[..., None]
+    panel: str
+    order: int
+    passes_through: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attncheck.cli.app import MEASURING, Command
+from attncheck.cli.commands import MEASURING, Command
 from attncheck.cli.options import Device, ListFormat, Python, Timeout
 from attncheck.cli.output import write_stdout
 from attncheck.cli.progress import with_progress

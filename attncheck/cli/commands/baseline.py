@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from typing import Annotated
 
-from attncheck.cli.app import GATING, Command
+from attncheck.cli.commands import GATING, Command
 from attncheck.cli.options import POLICY, OutputOptions, PolicyOptions, Python, RuleOptions, Verbose, option
 from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress

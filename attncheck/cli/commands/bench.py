@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-from attncheck.cli.app import MEASURING, Command
+from attncheck.cli.commands import MEASURING, Command
 from attncheck.cli.measuring import measure_and_exit
 from attncheck.cli.options import (
     OUTPUT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from attncheck.cli.app import EXAMINING, Command
+from attncheck.cli.commands import EXAMINING, Command
 from attncheck.cli.facts_file import read_facts, refuse_with_facts
 from attncheck.cli.measuring import collect_lanes
 from attncheck.cli.options import (

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from attncheck.cli.app import ABOUT, Command
+from attncheck.cli.commands import ABOUT, Command
 from attncheck.cli.output import write_stdout
 
 Code = Annotated[str, typer.Argument(metavar="CODE", show_default=False, help="A rule's code or name.")]

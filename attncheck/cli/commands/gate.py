@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from attncheck.cli.app import GATING, Command
+from attncheck.cli.commands import GATING, Command
 from attncheck.cli.options import Baseline, OutputOptions, PolicyOptions, Python, RuleOptions, Verbose
 from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-from attncheck.cli.app import GATING, Command
+from attncheck.cli.commands import GATING, Command
 from attncheck.cli.options import OUTPUT, Python, option
 from attncheck.cli.output import write_stdout
 from attncheck.cli.progress import with_progress

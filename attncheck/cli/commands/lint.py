@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from attncheck.cli.app import EXAMINING, PASSED_COMMAND, Command
+from attncheck.cli.commands import EXAMINING, PASSED_COMMAND, Command
 from attncheck.cli.options import (
     EXAMINE,
     OUTPUT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attncheck.cli.app import EXAMINING, Command
+from attncheck.cli.commands import EXAMINING, Command
 from attncheck.cli.measuring import collect_lanes
 from attncheck.cli.options import Lanes, Model, Online, Python, Timeout
 from attncheck.cli.output import write_stdout

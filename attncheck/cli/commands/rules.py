@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attncheck.cli.app import ABOUT, Command
+from attncheck.cli.commands import ABOUT, Command
 from attncheck.cli.options import ListFormat
 from attncheck.cli.output import write_stdout
 from attncheck.cli.settings import check_choice

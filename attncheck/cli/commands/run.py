@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attncheck.cli.app import GATING, PASSED_COMMAND, Command
+from attncheck.cli.commands import GATING, PASSED_COMMAND, Command
 from attncheck.cli.options import POLICY, Baseline, OutputOptions, PolicyOptions, Python, RuleOptions, Verbose, option
 from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-from attncheck.cli.app import ABOUT, Command
+from attncheck.cli.commands import ABOUT, Command
 from attncheck.cli.options import EXAMINE, Device, ListFormat, Python, option
 from attncheck.cli.output import write_stdout
 from attncheck.cli.progress import with_progress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from attncheck.cli.app import MEASURING, Command
+from attncheck.cli.commands import MEASURING, Command
 from attncheck.cli.measuring import measure_and_exit
 from attncheck.cli.options import (
     TRAIN,

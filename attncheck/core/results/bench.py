@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from attncheck.core.report import Section, deduplicate
 from attncheck.core.results.timings import DeviceRates, Recommendation, Timing
-from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run, Verdict
+from attncheck.core.verdicts import BackendState, MeasuredOn, Run, Verdict
 
 
 @dataclass(frozen=True)

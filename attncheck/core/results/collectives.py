@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from attncheck.core.results.verdicts import Outcome
+from attncheck.core.verdicts import Outcome
 
 Operation = Literal["send_recv", "ring", "all_gather", "reduce_scatter"]
 Transport = Literal["nccl", "gloo", ""]

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from attncheck.core.results.verdicts import Run
+from attncheck.core.verdicts import Run
 
 FAMILY = "growth"
 MAX_SLOPE = 0.25  # of log2 per doubling, beyond what the class factor allows: a fifth more error each time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from attncheck.core.results.verdicts import Answer, Outcome
+from attncheck.core.verdicts import Answer, Outcome
 
 Shape = Literal["plain", "short_window", "long_window", "sinks"]
 SHAPES: tuple[Shape, ...] = get_args(Shape)

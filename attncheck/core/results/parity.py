@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attncheck.core.report import Section, deduplicate
-from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run, Verdict
+from attncheck.core.verdicts import BackendState, MeasuredOn, Run, Verdict
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from attncheck.core.results.collectives import Communication
 from attncheck.core.results.error_growth import Growth
 from attncheck.core.results.hf_adapter import AdapterVerdict
 from attncheck.core.results.ring_timings import RingRates, RingTiming
-from attncheck.core.results.verdicts import BackendState, MeasuredOn, Run, Verdict
+from attncheck.core.verdicts import BackendState, MeasuredOn, Run, Verdict
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from attncheck.core.results.verdicts import Answer, Outcome
+from attncheck.core.verdicts import Answer, Outcome
 
 Table = Literal["batch", "varlen"]
 Passes = Literal["forward", "forward_backward"]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from attncheck.core.plan import Plan
 from attncheck.core.report import Section, deduplicate
-from attncheck.core.results.verdicts import HUGE, UNMEASURED, Answer, MeasuredOn, Outcome, Verdict
+from attncheck.core.verdicts import HUGE, UNMEASURED, Answer, MeasuredOn, Outcome, Verdict
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from attncheck.core.cases import Case
 from attncheck.core.results.ring_timings import Clocks, Passes
-from attncheck.core.results.verdicts import Answer, Outcome
+from attncheck.core.verdicts import Answer, Outcome
 
 TimedMode = Literal["default", "deterministic"]
 Wanted = Literal["correct", "deterministic"]

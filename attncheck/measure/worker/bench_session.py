@@ -18,7 +18,7 @@ from attncheck.attention.device import describe_exception, is_out_of_memory
 from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.core.cases import Case
 from attncheck.core.results.timings import TimedMode, Timing, passes_of
-from attncheck.core.results.verdicts import Run, judge_run
+from attncheck.core.verdicts import Run, judge_run
 from attncheck.measure.statistics import half_width, quantile
 from attncheck.measure.worker.clock import BUDGETS, CallTimes, time_calls
 from attncheck.measure.worker.device_rates import DriftMatmul

@@ -24,7 +24,7 @@ from attncheck.attention.calls.common import deterministic_algorithms
 from attncheck.attention.device import describe_exception, is_out_of_memory
 from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.core.cases import Case
-from attncheck.core.results.verdicts import Difference, Mode, Repeats
+from attncheck.core.verdicts import Difference, Mode, Repeats
 
 TENSORS = ("out", "dq", "dk", "dv")
 OTHER_ROWS = 7  # rows that share the batch with the compared row

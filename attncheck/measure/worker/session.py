@@ -23,7 +23,7 @@ from attncheck.attention.reference.oracle import compute_reference
 from attncheck.attention.reference.score import score_outputs
 from attncheck.attention.reference.structured import run_probe
 from attncheck.core.cases import Case
-from attncheck.core.results.verdicts import Run, budget_ratio
+from attncheck.core.verdicts import Run, budget_ratio
 
 MAX_COPIED_BYTES = 1 << 30  # of inputs that are copied, to see whether a backend writes to them
 MAX_CPU_CELLS = 1 << 27  # score entries beyond which the oracle samples rows on a CPU

@@ -12,7 +12,7 @@ from typing import Any, cast
 from attncheck.attention import backends
 from attncheck.core import codec
 from attncheck.core.cases import Case
-from attncheck.core.results.verdicts import Mode
+from attncheck.core.verdicts import Mode
 
 
 def list_backends(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
-from attncheck.core.results.verdicts import ANSWERS
+from attncheck.core.verdicts import ANSWERS
 from attncheck.report.finding_lines import describe_let_pass
 from attncheck.report.formats import Format
 from attncheck.report.lines import STYLES, Line

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from attncheck.core.report import Report
 from attncheck.core.results.determinism import DeterminismSection
-from attncheck.core.results.verdicts import Repeats
+from attncheck.core.verdicts import Repeats
 from attncheck.report.lines import Line, column_line, text_line
 from attncheck.report.sections import SectionView
 from attncheck.report.sections.parity import format_heading, missing_backends, verdict_table, verdict_testcases

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from attncheck.core.report import Report
 from attncheck.core.results.gate import GateSection, Stage
-from attncheck.core.results.verdicts import ANSWERS
+from attncheck.core.verdicts import ANSWERS
 from attncheck.report.lines import STYLES, Line
 from attncheck.report.markdown_text import format_table
 from attncheck.report.sections import SectionView

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attncheck.core.report import Report
 from attncheck.core.results.parity import ParitySection
-from attncheck.core.results.verdicts import ANSWERS, Answer, BackendState, MeasuredOn, Verdict
+from attncheck.core.verdicts import ANSWERS, Answer, BackendState, MeasuredOn, Verdict
 from attncheck.report import scoreboard
 from attncheck.report.lines import Line, StyledText, column_line, style_of_answer, text_line
 from attncheck.report.markdown_text import format_table

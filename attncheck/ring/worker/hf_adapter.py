@@ -24,7 +24,7 @@ from attncheck.attention.calls import ring_package
 from attncheck.attention.device import describe_exception
 from attncheck.core import codec
 from attncheck.core.results.hf_adapter import SHARD_TOKENS, AdapterRun, Shape
-from attncheck.core.results.verdicts import Outcome
+from attncheck.core.verdicts import Outcome
 from attncheck.ring.worker import packed_row, small_models
 from attncheck.ring.worker.packed_row import PackedRow
 

@@ -11,8 +11,8 @@ from attncheck.attention.backend import Backend
 from attncheck.attention.calls import ring_package
 from attncheck.attention.device import describe_exception
 from attncheck.core.cases import Case
-from attncheck.core.results.verdicts import Run
 from attncheck.core.sharding import owning_rank
+from attncheck.core.verdicts import Run
 from attncheck.measure.worker.session import ParitySession
 from attncheck.ring.worker.gathered import as_single_device
 

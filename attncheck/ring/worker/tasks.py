@@ -8,7 +8,7 @@ from attncheck.attention import backends
 from attncheck.attention.backend import Backend
 from attncheck.core import codec
 from attncheck.core.cases import Case
-from attncheck.core.results.verdicts import Mode, Run
+from attncheck.core.verdicts import Mode, Run
 
 if TYPE_CHECKING:
     from attncheck.ring.worker.session import RankSession

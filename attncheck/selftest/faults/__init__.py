@@ -10,6 +10,7 @@ Faults of a plugin (an entry point in the group "attncheck.faults", whose value 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +81,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault to inject: every code of `codes` must be found, in a finding that holds all words of `says`.
+    """One fault to inject: every code of `codes` must be found, in a finding that holds all words of `mentions`.
 
     `title` says what is injected, `imitates` the failure of the real world that it stands for, with its source.
     """
@@ -91,15 +92,13 @@ class Fault:
     title: str
     imitates: str
     inject: SandboxAction
-    says: tuple[str, ...] = ()
+    mentions: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
 
 def load() -> tuple[tuple[Fault, ...], tuple[registry.Broken, ...]]:
     """Return every fault, and the files that could not be loaded; a file without `FAULTS` holds helpers."""
-    import attncheck.selftest.faults as package
-
-    extensions, broken = registry.load(package, "attncheck.faults")
+    extensions, broken = registry.load(sys.modules[__name__], "attncheck.faults")
     faults: dict[str, Fault] = {}
     for extension in extensions:
         for fault in _faults_of_module(extension.module):

@@ -9,10 +9,10 @@ FLASH_MODULE = "flash_attn_2_cuda"
 OLD_ABI_SYMBOL = "_ZN3c105ErrorC2ENS_14SourceLocationESs"  # of a torch with the C++ ABI of before 2.6
 
 
-def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *says: str) -> Fault:
+def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *mentions: str) -> Fault:
     """Return a fault of compiled modules; it needs a machine for which such modules can be written."""
     needs = () if compiled.is_supported() else ("x86_64",)
-    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, says, needs)
+    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, mentions, needs)
 
 
 def with_flash_extension(data: bytes, tag: str = "") -> SandboxAction:

@@ -13,9 +13,9 @@ NO_CUDA = stubs.TORCH.replace("is_available=True,", "is_available=False,")
 RTX_4090 = Card("NVIDIA GeForce RTX 4090", "8.9", 24564, 24200, "N/A")
 
 
-def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *says: str) -> Fault:
+def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *mentions: str) -> Fault:
     """Return a fault of the machine."""
-    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, says)
+    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, mentions)
 
 
 def with_machine(

@@ -10,9 +10,9 @@ HANGS = "import time\nwhile True:\n    time.sleep(1)\n"
 NO_LIBRARY = "raise ImportError('libcudart.so.13: cannot open shared object file: No such file or directory')\n"
 
 
-def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *says: str) -> Fault:
+def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *mentions: str) -> Fault:
     """Return a fault that shows when modules are imported."""
-    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, says)
+    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, mentions)
 
 
 def with_edited_torch(old: str, new: str) -> SandboxAction:

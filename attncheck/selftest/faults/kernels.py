@@ -49,10 +49,12 @@ DETERMINISM = Family(
 )
 
 
-def make_parity_fault(name: str, code: str, title: str, imitates: str, body: str, *says: str) -> Fault:
+def make_parity_fault(name: str, code: str, title: str, imitates: str, body: str, *mentions: str) -> Fault:
     """Return the fault of a backend; the finding's subject is its name."""
     name = f"selftest_{name}"
-    return Fault(name, PARITY, (code,), title, imitates, with_backend(name, backend_source(name, body)), (name, *says))
+    return Fault(
+        name, PARITY, (code,), title, imitates, with_backend(name, backend_source(name, body)), (name, *mentions)
+    )
 
 
 def scaled_gradient_body(name: str, factor: float = 1.05) -> str:

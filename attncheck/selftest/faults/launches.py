@@ -81,9 +81,9 @@ def request_other_release(sandbox: Sandbox) -> None:
     sandbox.arguments += ["--framework-version", "0.10.2"]
 
 
-def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *says: str) -> Fault:
+def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *mentions: str) -> Fault:
     """Return a fault of a launch."""
-    return Fault(name, LAUNCH, (code,), title, imitates, inject, says)
+    return Fault(name, LAUNCH, (code,), title, imitates, inject, mentions)
 
 
 FAULTS = (

@@ -59,10 +59,10 @@ def setup_communication(sandbox: Sandbox) -> None:
 COMMUNICATION = Family("communication", "doctor with two ranks that talk", setup_communication, ("torch",), heavy=True)
 
 
-def make_fault(name: str, code: str, title: str, imitates: str, source: str, *says: str) -> Fault:
+def make_fault(name: str, code: str, title: str, imitates: str, source: str, *mentions: str) -> Fault:
     """Return a fault of communication."""
     inject: SandboxAction = lambda sandbox: add_sitecustomize(sandbox, SOURCE_HEAD + source)
-    return Fault(name, COMMUNICATION, (code,), title, imitates, inject, says)
+    return Fault(name, COMMUNICATION, (code,), title, imitates, inject, mentions)
 
 
 FAULTS = (

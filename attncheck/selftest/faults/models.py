@@ -10,9 +10,9 @@ NO_FLASH = ("flash-attn", "ring-flash-attn")
 RTX_3090 = Card("NVIDIA GeForce RTX 3090", "8.6", 24576, 24200, "N/A")
 
 
-def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *says: str) -> Fault:
+def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *mentions: str) -> Fault:
     """Return a fault of a model beside an environment."""
-    return Fault(name, MODEL, (code,), title, imitates, inject, says)
+    return Fault(name, MODEL, (code,), title, imitates, inject, mentions)
 
 
 def with_config(model_type: str = "llama", **fields: object) -> SandboxAction:

@@ -10,9 +10,9 @@ NO_FLASH = ("flash-attn", "ring-flash-attn")
 OLDER_UTILS = "is_flash_attn_greater_or_equal_2_10"
 
 
-def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *says: str) -> Fault:
+def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *mentions: str) -> Fault:
     """Return a fault of an environment's packages."""
-    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, says)
+    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, mentions)
 
 
 def with_requirements(name: str, version: str, *requires: str) -> SandboxAction:

@@ -200,18 +200,18 @@ GENUINE_RING = Family(
 )
 
 
-def make_plain_fault(name: str, code: str, title: str, imitates: str, body: str, *says: str) -> Fault:
+def make_plain_fault(name: str, code: str, title: str, imitates: str, body: str, *mentions: str) -> Fault:
     """Return a fault of the plain scheme."""
     name = f"selftest_{name}"
     inject = with_backend(name, plain_source(name, body))
-    return Fault(name, PLAIN_RING, (code,), title, imitates, inject, (name, *says))
+    return Fault(name, PLAIN_RING, (code,), title, imitates, inject, (name, *mentions))
 
 
-def make_genuine_fault(name: str, scheme: str, title: str, imitates: str, body: str, *says: str) -> Fault:
+def make_genuine_fault(name: str, scheme: str, title: str, imitates: str, body: str, *mentions: str) -> Fault:
     """Return a fault injected into one of ring-flash-attn's schemes."""
     name = f"selftest_{name}"
     source = GENUINE_TEMPLATE.replace("{body}", body).replace("{scheme}", scheme).replace("{name}", name)
-    return Fault(name, GENUINE_RING, ("ATN601",), title, imitates, with_backend(name, source), (name, *says))
+    return Fault(name, GENUINE_RING, ("ATN601",), title, imitates, with_backend(name, source), (name, *mentions))
 
 
 RING, ZIGZAG = "ring_flash_attn", "zigzag_ring_flash_attn"

@@ -221,10 +221,10 @@ LIGER_RIGHT = Family(
 
 
 def make_fault(
-    name: str, family: Family, code: str, title: str, imitates: str, inject: SandboxAction, *says: str
+    name: str, family: Family, code: str, title: str, imitates: str, inject: SandboxAction, *mentions: str
 ) -> Fault:
     """Return a fault of a training."""
-    return Fault(name, family, (code,), title, imitates, inject, says)
+    return Fault(name, family, (code,), title, imitates, inject, mentions)
 
 
 FAULTS = (

@@ -12,7 +12,7 @@ def make_fault(
     code: str,
     imitates: str,
     *packages: str,
-    says: tuple[str, ...] = (),
+    mentions: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
     **variables: str,
 ) -> Fault:
@@ -27,12 +27,12 @@ def make_fault(
         title + beside,
         imitates,
         with_packages(*packages, without=without, **variables),
-        says or tuple(variables)[:1],
+        mentions or tuple(variables)[:1],
     )
 
 
 FAULTS = (
-    make_fault("ATN128", "a shared machine's pip settings", PIP_NO_INDEX="1", says=("no-index",)),
+    make_fault("ATN128", "a shared machine's pip settings", PIP_NO_INDEX="1", mentions=("no-index",)),
     make_fault("ATN158", "a cluster whose nodes have no network; huggingface/transformers 5.0 takes the Hub's kernel",
           "kernels==0.10.0", "transformers==5.0.0", without=NO_FLASH, HF_HUB_OFFLINE="1"),
     make_fault("ATN164", "DeepSpeed's Ulysses needs transformers 4.51.3 (DeepSpeed, snapshot of 2026-08)",
@@ -68,15 +68,15 @@ FAULTS = (
     make_fault("ATN703", "Ray's workers do not inherit the driver's shell (openrlhf 0.11.2 hands none on)",
           "openrlhf==0.11.2", FLASH_ATTENTION_DETERMINISTIC="1", CUBLAS_WORKSPACE_CONFIG=":4096:8"),
     make_fault("ATN704", "openrlhf 0.11.2 sets a private global that transformers 4.54 no longer reads",
-          "openrlhf==0.11.2", CUBLAS_WORKSPACE_CONFIG=":4096:8", says=("FLASH_ATTENTION_DETERMINISTIC",)),
+          "openrlhf==0.11.2", CUBLAS_WORKSPACE_CONFIG=":4096:8", mentions=("FLASH_ATTENTION_DETERMINISTIC",)),
     make_fault("ATN705", "verl 0.9.1 takes log-probabilities from a Triton kernel that the flags do not reach",
           "verl==0.9.1",
           FLASH_ATTENTION_DETERMINISTIC="1", CUBLAS_WORKSPACE_CONFIG=":4096:8",
-          says=("VERL_DISABLE_FLASH_ATTN_CE",)),
+          mentions=("VERL_DISABLE_FLASH_ATTN_CE",)),
     make_fault("ATN706", "builds of flash-attn-3 before a fix differed from run to run", "flash-attn-3==3.0.0b1",
-          FLASH_ATTENTION_DETERMINISTIC="1", CUBLAS_WORKSPACE_CONFIG=":4096:8", says=("flash-attn-3",)),
+          FLASH_ATTENTION_DETERMINISTIC="1", CUBLAS_WORKSPACE_CONFIG=":4096:8", mentions=("flash-attn-3",)),
     make_fault("ATN707", "one of the two variables of determinism forgotten", FLASH_ATTENTION_DETERMINISTIC="1",
-          says=("CUBLAS_WORKSPACE_CONFIG",)),
+          mentions=("CUBLAS_WORKSPACE_CONFIG",)),
     make_fault("ATN709", "a word that transformers reads as off", FLASH_ATTENTION_DETERMINISTIC="true"),
     make_fault("ATN801", "a name that torch does not read, passed on in forums", TORCH_CUDNN_SDPA_ENABLED="0"),
     make_fault("ATN802", "set to debug a graph break", TORCH_COMPILE_DISABLE="1"),

@@ -11,7 +11,7 @@ from attncheck.attention.reference.oracle import Reference, compute_reference
 from attncheck.attention.reference.score import score_outputs
 from attncheck.attention.reference.structured import run_probe
 from attncheck.core.cases import Case
-from attncheck.core.results.verdicts import Run, Verdict, judge_run
+from attncheck.core.verdicts import Run, Verdict, judge_run
 from tests.measure.planted.fault import Fault
 
 RING_FACTOR = 1.25  # what 16-bit block results legitimately cost

@@ -26,8 +26,8 @@ def call(name: str, request: dict[str, Any]) -> dict[str, object]:
 def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
     """Return everything that can be read from files: no import, no GPU."""
     from . import environ, host, hub
-    from .binaries import binaries
-    from .packages import build_tools, distributions, torch_files
+    from .binaries import binaries, torch_files
+    from .packages import build_tools, distributions
 
     problems: list[str] = []
     site_dirs = site_directories()

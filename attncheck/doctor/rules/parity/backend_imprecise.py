@@ -8,7 +8,7 @@ Training mostly survives that; it is worth knowing before another fault hides be
 What to do: compare with the other backends of the table. torch's CPU flash kernel is known for it in bfloat16 beyond
 4096 keys: its gradients lose precision with length.
 
-Source: the measurement itself; attncheck/core/results/verdicts.py.
+Source: the measurement itself; attncheck/core/verdicts.py.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Why it matters: the loss is silently wrong, or right with wrong gradients.
 What to do: use the backend that the fix names, which passed the same cases here; update the package; report the case
 upstream with the script that `--explain-case` writes.
 
-Source: the measurement itself; attncheck/core/results/verdicts.py for the rule, attncheck/attention/reference/oracle.py
+Source: the measurement itself; attncheck/core/verdicts.py for the rule, attncheck/attention/reference/oracle.py
 for the noise model.
 """
 

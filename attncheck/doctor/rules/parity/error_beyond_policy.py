@@ -9,7 +9,7 @@ it when a driver or a release doubles an error that is still within bounds.
 What to do: compare with the report of the environment that set the threshold; move back to its versions, or raise
 `max-error` knowingly.
 
-Source: attncheck/core/results/verdicts.py for the unit; attncheck/gate/apply.py.
+Source: attncheck/core/verdicts.py for the unit; attncheck/gate/apply.py.
 """
 
 from __future__ import annotations

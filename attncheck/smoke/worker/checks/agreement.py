@@ -14,7 +14,7 @@ from dataclasses import replace
 from attncheck.attention.device import describe_exception
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, Measure
-from attncheck.core.results.verdicts import HUGE
+from attncheck.core.verdicts import HUGE
 from attncheck.smoke.worker.testbed import TINY, ModelRun, Testbed, gradient_error, relative_error, worst_parameter
 
 

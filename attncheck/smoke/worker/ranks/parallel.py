@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from attncheck.core import codec
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, Layer
-from attncheck.core.results.verdicts import Outcome
+from attncheck.core.verdicts import Outcome
 from attncheck.smoke.worker.data.language import Language
 from attncheck.smoke.worker.models import build
 from attncheck.smoke.worker.ranks import loss_shares, reference

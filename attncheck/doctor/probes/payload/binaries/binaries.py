@@ -6,8 +6,7 @@ import os
 import re
 import sys
 
-from ..packages import torch_files
-from . import extension_files, fatbin
+from . import extension_files, fatbin, torch_files
 from .elf import Elf, ElfError
 from .extension_files import TORCH_LIBRARIES
 from .libraries import LibraryFinder

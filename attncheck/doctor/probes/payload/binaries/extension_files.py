@@ -6,7 +6,7 @@ import os
 import re
 
 from .. import files
-from ..packages import torch_files
+from . import torch_files
 
 # Distributions whose extensions decide whether attention works, and their modules, for installs without a RECORD
 # (editable or old-style). torch itself is found separately: its RECORD has 14,000 lines.

@@ -6,8 +6,8 @@ import os
 import re
 
 from .. import files
-from ..binaries.elf import Elf, ElfError
 from ..facts import absent, known, unreadable
+from .elf import Elf, ElfError
 
 # c10::Error's constructor, as each C++11 ABI mangles its std::string argument. Present in every torch since 1.8.
 _ERROR_NEW = "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
