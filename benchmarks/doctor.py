@@ -15,6 +15,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,7 +52,12 @@ def measure_command(command: Sequence[str]) -> Cost:
     # PYTHONDONTWRITEBYTECODE: as attncheck's own children run, so that no command warms up another's byte code.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1"}
     meter = subprocess.run(
-        [sys.executable, "-c", METER_SCRIPT, *command], capture_output=True, text=True, check=True, env=environment
+        [sys.executable, "-c", METER_SCRIPT, *command],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+        cwd=tempfile.gettempdir(),  # `python -m` would find this tree's attncheck in the tree
     )
     cpu, wall, peak = (float(figure) for figure in meter.stdout.split())
     return Cost(cpu, wall, peak / 1024)

@@ -10,8 +10,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "attncheck"
 BANNED = """
-    say says tell told ask asked hear heard look looked talk talked found mine each meant seat ground nursery keeper bury
-    mending attempting fitted parted put_back as_meant
+    say says tell told ask asked hear heard look looked talk talked found mine each meant seat ground nursery keeper
+    bury mending attempting fitted parted put_back as_meant
 """
 
 

@@ -52,6 +52,15 @@ def test_help_stands_under_headings_in_the_order_of_the_readme(attncheck: Run) -
     assert [heading for heading in shown if heading in headings] == headings
 
 
+@pytest.mark.parametrize(
+    ("line", "completed"), [("attncheck pari", "parity"), ("attncheck parity --ring-s", "--ring-size")]
+)
+def test_the_shell_completes_commands_and_options(attncheck: Run, line: str, completed: str) -> None:
+    words = len(line.split()) - 1
+    env = {"_ATTNCHECK_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(words)}
+    assert attncheck(env=env).stdout.split() == [completed]
+
+
 @pytest.mark.parametrize("name", command_names())
 def test_every_command_explains_itself(attncheck: Run, name: str) -> None:
     result = attncheck(name, "-h")
