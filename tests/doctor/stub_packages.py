@@ -54,7 +54,7 @@ def list_marked_processes(value: str) -> list[str]:
     return [line for line in stats if ") Z " not in line]
 
 
-def wait_until_gone(value: str, seconds: float = 3.0) -> bool:
+def wait_until_gone(value: str, seconds: float = 20.0) -> bool:
     end = time.monotonic() + seconds
     while list_marked_processes(value):
         if time.monotonic() > end:
