@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,10 @@ import pytest
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 MARKER = "ATTNCHECK_TEST_RUN"
+
+
+# A shell that starts the tests in the background has them ignore SIGINT, and so every process that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def find_marked_processes(marker: str) -> list[int]:

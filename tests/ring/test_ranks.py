@@ -273,7 +273,7 @@ def test_two_hosts_under_torchrun(hosts: tuple[str, str], tmp_path: Path) -> Non
         launcher = [*LAUNCHER, "--nnodes=2", "--nproc-per-node=2", "--rdzv-id=two", "--rdzv-backend=c10d"]
         launcher += [f"--rdzv-conf=is_host={int(index == 0)}"]
         launcher += ["--rdzv-endpoint=10.77.0.1:29411", f"--local-addr=10.77.0.{index + 1}", "-m", "attncheck"]
-        command = ["ip", "netns", "exec", host, *launcher, *parity_arguments("fine", 4)]
+        command = ["ip", "netns", "exec", host, *launcher, *parity_arguments("fine", 4, "--timeout", "60")]
         local = {**env, "GLOO_SOCKET_IFNAME": f"atnv{index}"}
         processes.append(
             subprocess.Popen(
