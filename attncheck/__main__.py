@@ -1,12 +1,36 @@
 """Starts the command line; every error a user can cause ends as one line on standard error."""
 
-from __future__ import annotations
-
+# Not even __future__ is imported before _isolate(): it too would be looked for in the folder of `python -m`.
+import os
 import sys
 
-from attncheck import __version__
-from attncheck.core import interrupts
-from attncheck.core.errors import AttncheckError, BadUsage, Interrupted
+
+def _isolate() -> None:
+    """Import nothing from where the user works, and leave no byte code in the environment that we live in.
+
+    `python -m` puts the folder that it is started in first on sys.path. Byte code is kept among the user's caches where
+    whoever installed us compiled none (uv), and is not written at all where it lies beside us already (pip).
+    """
+    try:
+        if __name__ == "__main__" and sys.path[0] == os.getcwd():
+            del sys.path[0]
+    except OSError:  # the folder is gone
+        pass
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if not os.path.isabs(caches) or os.path.isdir(os.path.join(os.path.dirname(__file__), "core", "__pycache__")):
+        sys.dont_write_bytecode = True
+    elif not sys.dont_write_bytecode:
+        sys.pycache_prefix = os.path.join(caches, "attncheck", "byte-code")
+
+
+_isolate()
+
+import contextlib  # noqa: E402 - after _isolate()
+from typing import NoReturn  # noqa: E402
+
+from attncheck import __version__  # noqa: E402
+from attncheck.core import interrupts  # noqa: E402
+from attncheck.core.errors import AttncheckError, BadUsage, Interrupted  # noqa: E402
 
 
 def main() -> None:
@@ -17,13 +41,27 @@ def main() -> None:
     except AttncheckError as error:
         if str(error):
             _complain(f"attncheck: {error}")
-        sys.exit(error.exit_code)
+        _leave(error.exit_code)
     except (KeyboardInterrupt, Exception) as error:
         # An interrupt inside a class statement comes out as RuntimeError.
         if not isinstance(error, KeyboardInterrupt) and not interrupts.is_interrupted():
             raise
         _complain("attncheck: interrupted")
-        sys.exit(Interrupted.exit_code)
+        _leave(Interrupted.exit_code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End with `code`, which an interrupt that came inside an `exec` would otherwise replace.
+
+    CPython remembers such an interrupt, handled or not, and `python -m` ends by SIGINT then (pythonrun.c and main.c,
+    `unhandled_keyboard_interrupt`).
+    """
+    if not interrupts.is_interrupted():
+        sys.exit(code)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _run() -> int:
@@ -49,6 +87,7 @@ def _run() -> int:
         if not hasattr(error, "format_message"):
             raise
         raise BadUsage(_describe_usage_error(error)) from None
+    interrupts.raise_if_interrupted()  # Typer may have made it an exit code
     return code if isinstance(code, int) else 0
 
 

@@ -73,10 +73,10 @@ def write_and_exit(
 
 
 def exit_code(report: Report, policy: Policy, complete: bool = True) -> int:
-    """Return the exit code by the gravest finding; where not all documents are written, no answer is a clean one."""
+    """Return the exit code by the gravest finding; where something is lost or not written, none is clean."""
     if report.fails(policy.fail_on):
         return FOUND
-    return CLEAN if complete else UNANSWERED
+    return CLEAN if complete and not report.unanswered else UNANSWERED
 
 
 def write_stdout(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Handlers of Ctrl-C and SIGTERM that also work where Python cannot raise.
+"""Handlers of Ctrl-C, SIGTERM and SIGHUP that also work where Python cannot raise.
 
 KeyboardInterrupt is raised wherever the interpreter happens to be; inside a destructor or a weak reference's callback
 it is printed and lost. So the handler also records the signal, and every loop that waits raises it again.
@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import signal
 
+STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _received: list[int] = []
 _previous_handlers: dict[int, object] = {}  # by signal number
 
 
 def install_handlers() -> None:
-    """Handle SIGINT and SIGTERM: both raise KeyboardInterrupt, so that children are stopped on the way out."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        _previous_handlers[number] = signal.signal(number, _handle)
+    """Handle what ends a program: all raise KeyboardInterrupt, so that children are stopped on the way out.
+
+    SIGHUP stays ignored where it is, as under nohup.
+    """
+    for number in STOP_SIGNALS:
+        _previous_handlers[number] = signal.getsignal(number)
+        if signal.Signals(number).name != "SIGHUP" or _previous_handlers[number] is not signal.SIG_IGN:
+            signal.signal(number, _handle)
 
 
 def ignored_signals() -> tuple[int, ...]:

@@ -89,6 +89,11 @@ class Report:
         devices = (section.device for section in self.sections.values())
         return next((device for device in devices if device.device), MeasuredOn())
 
+    @property
+    def unanswered(self) -> tuple[OpenQuestion, ...]:
+        """The checks that were requested and gave no answer, or not the whole of it."""
+        return tuple(question for section in self.sections.values() for question in section.unanswered)
+
     def count_by_severity(self) -> dict[str, int]:
         """Return how many findings there are of each severity."""
         return {severity: sum(finding.severity == severity for finding in self.findings) for severity in SEVERITIES}

@@ -54,7 +54,8 @@ class Snapshot:
     hub: Hub
     environ: Mapping[str, str]  # by allow-list
     job: Fact[Job] = Absent("no launch was given")
-    problems: tuple[str, ...] = ()  # what the probe itself could not do
+    problems: tuple[str, ...] = ()  # what a probe warns of
+    lost: tuple[str, ...] = ()  # what the probe could not do: that rules find nothing there means nothing
     schema_version: int = SCHEMA_VERSION
 
     def package(self, name: str) -> Fact[Distribution]:

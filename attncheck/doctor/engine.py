@@ -20,6 +20,8 @@ from attncheck.doctor import rules
 from attncheck.doctor.needs import Need
 from attncheck.doctor.rules import Rule
 
+CRASH = "ATN901"  # a rule raised
+
 
 @cache
 def all_rules() -> tuple[tuple[Rule, ...], tuple[registry.Broken, ...]]:
@@ -94,6 +96,7 @@ def run_rules(
         findings += [make_finding(rule, problem) for problem in problems]
         if not problems:
             passed.append(rule.code)
+    lost = [*snapshot.lost, *(finding.message for finding in findings if finding.code == CRASH)]
     findings += [_describe_load_failure(extension) for extension in broken]
     return Report(
         "doctor",
@@ -102,7 +105,7 @@ def run_rules(
         tuple(skips),
         tuple(passed),
         tuple(suppressed),
-        sections={"doctor": DoctorSection(tuple(sorted(needs)))},
+        sections={"doctor": DoctorSection(tuple(sorted(needs)), tuple(lost))},
     )
 
 
@@ -134,7 +137,7 @@ def make_finding(rule: Rule, problem: Problem) -> Finding:
 def _describe_crash(rule: Rule, error: Exception) -> Finding:
     last = traceback.extract_tb(error.__traceback__)[-1]
     return make_finding_by_code(
-        "ATN901",
+        CRASH,
         Problem(
             message=f"attncheck's own rule {rule.code} {rule.name} crashed; the other rules ran",
             evidence=(f"{type(error).__name__}: {error}", f"at {last.name}, line {last.lineno}"),

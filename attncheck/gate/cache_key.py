@@ -1,8 +1,9 @@
 """The key under which a gate's answer is kept: a digest of what the answer depends on.
 
-That is a snapshot by the static lane, which costs a tenth of a second and imports nothing of what is examined, with
-the policy, the command, the folder it is started in and the machine. What a gate reads of the user's own (the launch,
-the files that it names, models) is remembered with the answer: see `attncheck.gate.inputs`.
+That is a snapshot by the static lane, which costs a tenth of a second and imports nothing of what is examined, and the
+sizes and times of the installed packages' files; with the policy, the command, the folder it is started in and the
+machine. What a gate reads of the user's own (the launch, the files that it names, models) is remembered with the
+answer: see `attncheck.gate.inputs`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from attncheck.core import codec
 from attncheck.core.facts import Absent
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.probes.collect import collect_snapshot
+from attncheck.doctor.probes.collect import collect_snapshot, digest_stamps
 from attncheck.gate.inputs import digest_file
 from attncheck.gate.policy import Policy
 from attncheck.workers.execution import ExecutionTarget
@@ -33,6 +34,7 @@ def answer_key(policy: Policy, target: ExecutionTarget, argv: Sequence[str], dat
     python = None if target.python == sys.executable else target.python
     snapshot = collect_snapshot(python, ("static",), None, None, policy.timeout)
     parts = {
+        "stamps": digest_stamps(python, policy.timeout),
         "snapshot": codec.to_plain(_without_what_varies(snapshot)),
         "policy": codec.to_plain(asdict(policy)),
         "expired": [allowance.code for allowance in policy.allowances if allowance.until < date],

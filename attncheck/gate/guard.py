@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from attncheck.core.errors import CLEAN, FOUND, AttncheckError
+from attncheck.core.interrupts import STOP_SIGNALS
 from attncheck.gate import cache, node_leader
 from attncheck.gate.cache_key import answer_key
 from attncheck.gate.dates import today
@@ -78,11 +79,11 @@ def become(path: str, argv: Sequence[str], environ: Mapping[str, str], ignored: 
 def _reset_signals(ignored: Collection[int]) -> None:
     """Give signals back what Python and we took: no handler outlives exec, and what is ignored stays so.
 
-    Python ignores SIGPIPE and SIGXFSZ. SIGINT and SIGTERM are held back meanwhile, so that none gets lost.
+    Python ignores SIGPIPE and SIGXFSZ. What ends a program is held back meanwhile, so that none gets lost.
     """
-    held = {signal.SIGINT, signal.SIGTERM}
+    held = set(STOP_SIGNALS)
     signal.pthread_sigmask(signal.SIG_BLOCK, held)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
+    for number in (*STOP_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
 

@@ -95,10 +95,9 @@ def exit_code(report: Report, policy: Policy) -> int:
     """
     if report.fails(policy.fail_on):
         return FOUND
-    unanswered = [question for section in report.sections.values() for question in section.unanswered]
-    if any(question.reason == INTERRUPTED for question in unanswered):
+    if any(question.reason == INTERRUPTED for question in report.unanswered):
         return Interrupted.exit_code
-    if any(question.name in policy.checks or question.name != "lint" for question in unanswered):
+    if any(question.name in policy.checks or question.name != "lint" for question in report.unanswered):
         return UNANSWERED
     return CLEAN
 

@@ -144,7 +144,8 @@ def _lint_launch(
         safe_edits,
     )
     section = LintSection((linted_launch,), tuple(sorted(needs_of_job(job))))
-    return replace(report, command="lint", findings=findings, sections={"lint": section})
+    lost = {name: section for name, section in report.sections.items() if section.unanswered}
+    return replace(report, command="lint", findings=findings, sections={**lost, "lint": section})
 
 
 def _resolve_version(snapshot: Snapshot, framework: Framework, requested: str) -> tuple[str, tuple[str, ...]]:

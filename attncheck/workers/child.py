@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Literal
 from attncheck.core import interrupts
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream, describe_exit, kill_all
+from attncheck.workers.scratch import empty_folder
 
 STDOUT_LIMIT = 64 << 20  # bytes; a document is far smaller, a runaway program is not
 POLL_SECONDS = 0.25  # between two looks for an interrupt
@@ -25,11 +27,11 @@ if sys.version_info < (3, 8):
 import os
 out = os.dup(1)
 os.dup2(2, 1)
+sys.path[:] = [entry for entry in sys.path if entry and entry != os.getcwd()]
 import json
 from importlib.machinery import ModuleSpec
 message = json.loads(sys.stdin.buffer.read().decode("utf-8"))
 sources, package = message["sources"], message["package"]
-sys.path[:] = [entry for entry in sys.path if entry]
 class PayloadImporter:
     def find_spec(self, name, path=None, target=None):
         return ModuleSpec(name, self, is_package=not sources[name]) if name in sources else None
@@ -71,7 +73,7 @@ class Child(Process):
         self.call = call
         self._message = message
         self._stdout: list[bytes] = []
-        super().__init__(python, ["-c", BOOTSTRAP], None if call == "static" else CHILD_ENVIRONMENT)
+        super().__init__(python, ["-c", BOOTSTRAP], _make_environment(call))
 
     def _stream_handlers(self) -> list[Callable[[], None]]:
         return [self._write_message, self._read_answer, *super()._stream_handlers()]
@@ -115,6 +117,16 @@ class Child(Process):
                     self._stdout.clear()
                     return
                 self._stdout.append(chunk)
+
+
+def _make_environment(call: str) -> dict[str, str]:
+    """Return the variables that a call adds; the static lane sees the user's own, and writes nothing."""
+    if call == "static":
+        return {}
+    folder = empty_folder()
+    is_ours = folder != os.path.abspath(os.sep)
+    caches = {"TMPDIR": folder, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
+    return {**CHILD_ENVIRONMENT, **(caches if is_ours else {})}
 
 
 def wait_for_children(children: Sequence[Child], deadline: float) -> dict[str, ChildResult]:

@@ -6,10 +6,10 @@ The environment itself is never written to: the installer gets a folder (`--targ
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +20,7 @@ from attncheck.core import interrupts
 from attncheck.core.errors import Unanswered
 from attncheck.core.findings import Fix
 from attncheck.workers.process import Process, closing_stream, defer_signals
+from attncheck.workers.scratch import make_folder, remove_folder
 
 INSTALL_SECONDS = 900.0  # torch's wheels are gigabytes
 POLL_SECONDS = 0.2  # between two looks for an interrupt
@@ -59,12 +60,12 @@ def package_overlay(
     folder: Path | None = None
     try:
         with defer_signals():  # no interrupt may come between the folder and our knowing it
-            folder = Path(tempfile.mkdtemp(prefix="attncheck-packages-"))
+            folder = Path(make_folder())
         yield _install_packages(python, packages, folder, report_progress, time.monotonic() + seconds)
     finally:
         with defer_signals():
             if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_folder(str(folder))
 
 
 def _install_packages(
@@ -87,7 +88,7 @@ def _install_packages(
 def _iter_installers(python: str) -> Iterator[list[str]]:
     """Yield what follows `python -B` for each installer, the better one first."""
     uv = shutil.which("uv")
-    if uv:
+    if uv and os.path.isabs(uv):  # an empty entry of PATH is the folder that the user works in
         # Copies: a hard link would let a worker write into uv's cache.
         options = ["--python", python, "--link-mode", "copy", "--no-progress"]
         yield ["-c", EXEC_SCRIPT, uv, "pip", "install", *options]

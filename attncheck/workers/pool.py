@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import queue
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from typing import Any, Literal
 from attncheck.core import interrupts
 from attncheck.core.errors import Unanswered
 from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream, describe_exit, kill_all
+from attncheck.workers.scratch import scratch_folder
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 POLL_SECONDS = 0.2  # between two looks at deadlines and interrupts
@@ -31,7 +31,7 @@ BOOTSTRAP = """\
 import os, sys
 out = os.dup(1)
 os.dup2(2, 1)
-sys.path[:] = [entry for entry in sys.path if entry]
+sys.path[:] = [entry for entry in sys.path if entry and entry != os.getcwd()]
 if sys.version_info < (3, 10):
     sys.exit("attncheck measures with Python 3.10 or newer; this is %d.%d" % sys.version_info[:2])
 import importlib.util
@@ -146,7 +146,7 @@ class Pool:
         waiting = [(job, list(job.items), 0) for job in jobs if job.items]
         running: list[_RunningWorker] = []
         messages: queue.Queue[tuple[Worker, Any]] = queue.Queue()
-        with tempfile.TemporaryDirectory(prefix="attncheck-", ignore_cleanup_errors=True) as folder:
+        with scratch_folder() as folder:
             try:
                 while waiting or running:
                     while waiting and len(running) < self.slots:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
-from attncheck.core.errors import BadUsage
+from attncheck.core import interrupts
+from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.workers.scratch import empty_folder, remove_empty_folder
 
 STDERR_TAIL = 8 << 10
 # No library that we import may call home. (The static lane imports none, and must see the user's own settings.)
@@ -20,19 +25,25 @@ CHILD_ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "VLLM_NO_USAGE_STATS": "1",
 }
+# The folder that the user works in, for names of files that a child is given: it does not start there.
+FOLDER_VARIABLE = "ATTNCHECK_WORKING_FOLDER"
+# What the system refuses for want of room, whatever is started.
+_EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT}
+PR_SET_PDEATHSIG = 1
 _started: list[Process] = []
 
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the end of the block, so that no child starts or ends half known to us."""
+    """Hold Ctrl-C, SIGTERM and SIGHUP back until the end of the block, so that no child is half known to us."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     received_signals: list[int] = []
     handlers = {
         number: signal.signal(number, lambda received, frame: received_signals.append(received))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        for number in interrupts.STOP_SIGNALS
+        if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
         yield
@@ -56,7 +67,10 @@ class Process:
     def __init__(
         self, python: str, arguments: Sequence[str], environment: Mapping[str, str] | None, folder: str | None = None
     ) -> None:
-        """Start `python` with `arguments` in `folder` (default: here). Raises `BadUsage` where it cannot be started."""
+        """Start `python` with `arguments` in `folder` (default: an empty one, so that nothing is imported from here).
+
+        Raises `BadUsage` where it cannot be started, `Unanswered` where nothing can.
+        """
         with defer_signals():
             self._start(python, arguments, environment, folder)
 
@@ -65,16 +79,19 @@ class Process:
     ) -> None:
         try:
             self._process = subprocess.Popen(
-                [python, "-B", *arguments],  # -B: write no byte code into the environment
+                [absolute_program(python), "-B", *arguments],  # -B: write no byte code into the environment
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=None if environment is None else {**os.environ, **environment},
-                cwd=folder,
+                env={**_isolated_environment(), **(environment or {})},
+                cwd=folder or empty_folder(),
                 start_new_session=True,
+                preexec_fn=_end_with_parent(),
             )
-        except OSError as error:
-            raise BadUsage(f"cannot start the interpreter {python}: {error.strerror or error}") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            exhausted = isinstance(error, OSError) and error.errno in _EXHAUSTED
+            raise (Unanswered if exhausted else BadUsage)(f"cannot start the interpreter {python}: {reason}") from None
         self._killed = False
         _started.append(self)
         self._stderr = b""
@@ -116,11 +133,47 @@ class Process:
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2)
+        if self in _started:
+            _started.remove(self)
+        if not _started:
+            remove_empty_folder()
 
     def _read_stderr(self) -> None:
         with contextlib.suppress(OSError, ValueError), closing_stream(self._process.stderr) as stream:
             while chunk := stream.read1(1 << 16):  # type: ignore[attr-defined]
                 self._stderr = (self._stderr + chunk)[-STDERR_TAIL:]
+
+
+def _end_with_parent() -> Callable[[], object] | None:
+    """Return what a child does before it becomes its program: on Linux it asks to be killed when we are (prctl(2))."""
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    return functools.partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def absolute_program(program: str) -> str:
+    """Return a program's path so that it means the same in another folder; a bare name is looked for on PATH."""
+    return os.path.abspath(program) if os.path.dirname(program) else program
+
+
+def _isolated_environment() -> dict[str, str]:
+    """Return our environment for a child that starts in another folder: relative names in PYTHONPATH made absolute.
+
+    An empty entry, and ".", stand for the folder that Python is started in: they stay, and mean the child's empty one.
+    """
+    environment = dict(os.environ)
+    with contextlib.suppress(OSError):  # the working folder is gone
+        environment[FOLDER_VARIABLE] = os.getcwd()
+        if "PYTHONPATH" in environment:
+            entries = environment["PYTHONPATH"].split(os.pathsep)
+            environment["PYTHONPATH"] = os.pathsep.join(map(_absolute_entry, entries))
+    return environment
+
+
+def _absolute_entry(entry: str) -> str:
+    return entry if os.path.normpath(entry) == "." else os.path.abspath(entry)
 
 
 def describe_exit(returncode: int, stderr: str) -> str:

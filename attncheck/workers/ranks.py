@@ -17,7 +17,6 @@ import json
 import os
 import re
 import signal
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -30,11 +29,13 @@ from attncheck.core.errors import BadUsage, Following, Unanswered
 from attncheck.workers.launcher_env import RankEnv
 from attncheck.workers.pool import MAX_LOSSES, PACKAGE_FOLDER, Event, overlay_environment
 from attncheck.workers.process import CHILD_ENVIRONMENT, Process, kill_all
+from attncheck.workers.scratch import scratch_folder
 from attncheck.workers.stacks import is_waiting_for_peers
 
 POLL_SECONDS = 0.05  # between two looks at the folder
 RENDEZVOUS_SECONDS = 120.0  # never NCCL's ten or gloo's thirty minutes
 IMPORT_SECONDS = 120.0  # importing torch on every rank at once, from a cold disk, before they meet
+MEETING_GRACE_SECONDS = 5.0  # in which ranks that did not meet say so themselves
 GRACE_SECONDS = 1.5  # in which the other ranks' faults, and the launcher's log line of a death, are awaited
 STDERR_TAIL = 4 << 10  # bytes
 RANK_SCRIPT = """\
@@ -99,7 +100,7 @@ class RankRunner:
             )
         remaining, losses = list(job.items), Counter[str]()
         while remaining and (until is None or time.monotonic() < until):
-            with tempfile.TemporaryDirectory(prefix="attncheck-", ignore_cleanup_errors=True) as folder:
+            with scratch_folder() as folder:
                 try:
                     group = _RankGroup(self, job, remaining, folder, on_event, until)
                     if self.is_follower:
@@ -152,6 +153,7 @@ class _RankGroup:
         self.local_ranks = job.world_size if runner.rank_env is None else 1  # ranks whose files come to our folder
         self.current_item: tuple[str, str] | None = None
         self.ready = False
+        self.meeting_ranks = 0  # of this host, those that have imported torch and wait for the others
         self.handled_files: set[str] = set()
         self.deadline = time.monotonic() + IMPORT_SECONDS + job.rendezvous_seconds
         self.process = self._start_process()
@@ -233,6 +235,11 @@ class _RankGroup:
             self._handle_message(document)
 
     def _handle_message(self, document: dict[str, Any]) -> None:
+        if "meeting" in document:
+            self.meeting_ranks += 1
+            if self.meeting_ranks == self.local_ranks and not self.ready:
+                self.deadline = time.monotonic() + self.job.rendezvous_seconds + MEETING_GRACE_SECONDS
+            return
         self.deadline = time.monotonic() + self.job.seconds
         if "unanswered" in document:
             raise Unanswered(document["unanswered"])
@@ -319,7 +326,9 @@ class _RankGroup:
             last_line = self._last_stderr_line(ended[0])
             return f"no answer any more: rank {ended[0]} ended by itself, its peers wait for it: {last_line}"
         stacks = self._collect_stacks()
-        seconds = self.job.seconds if self.ready else IMPORT_SECONDS + self.job.rendezvous_seconds
+        seconds = self.job.seconds if self.ready else self.job.rendezvous_seconds
+        if not self.ready and self.meeting_ranks < self.local_ranks:
+            seconds += IMPORT_SECONDS
         summary = f"no answer within {seconds:g} s; the group was stopped"
         without_stack = [rank for rank in range(self.local_ranks) if rank not in stacks] if stacks else []
         if len(without_stack) == 1:

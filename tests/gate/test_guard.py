@@ -19,6 +19,7 @@ from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Known
 from attncheck.core.findings import Allowance
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.probes.collect import digest_stamps
 from attncheck.gate import cache, cache_key, guard, node_leader
 from attncheck.gate.cache import Answer
 from attncheck.gate.policy import Policy
@@ -227,6 +228,25 @@ def test_an_answer_is_taken_from_the_cache_while_nothing_changed(project: Path) 
     assert not runs_gate(*argv, options=("--no-cache",))
 
 
+def test_a_module_that_was_edited_where_it_lies_is_seen(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = project.parent / "site"
+    (site / "flash_attn").mkdir(parents=True)
+    (site / "flash_attn-2.8.3.dist-info").mkdir()
+    (site / "flash_attn-2.8.3.dist-info" / "METADATA").write_text("Name: flash-attn\nVersion: 2.8.3\n")
+    (site / "flash_attn-2.8.3.dist-info" / "RECORD").write_text("flash_attn/__init__.py,,4\n")
+    module = site / "flash_attn" / "__init__.py"
+    module.write_text("x=1\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH")))))
+    digests = [digest_stamps(sys.executable)]
+    assert digest_stamps(sys.executable) == digests[0]
+    module.write_text("x=2\n")
+    os.utime(module, ns=(1, 1))
+    digests.append(digest_stamps(sys.executable))
+    module.unlink()
+    digests.append(digest_stamps(sys.executable))
+    assert len(set(digests)) == 3
+
+
 def test_a_second_start_imports_nothing_heavy(project: Path) -> None:
     start_command(project, "true")
     result = start_command(project, "true", env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"})
@@ -424,6 +444,7 @@ def test_what_an_answer_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ) -> str:
         changed = replace(collected, environ={**collected.environ, **environ})
         monkeypatch.setattr(cache_key, "collect_snapshot", lambda *arguments: changed)
+        monkeypatch.setattr(cache_key, "digest_stamps", lambda *arguments: "stamps")
         return cache_key.answer_key(policy, ExecutionTarget("python"), (argv,), date)
 
     first = key()

@@ -60,9 +60,22 @@ def collect_snapshot(
     return _parse_snapshot(_join_lanes(static, results))
 
 
+def digest_stamps(python: str | None = None, seconds: float = 60.0) -> str:
+    """Return a digest that changes with any file of the packages installed for `python` (None: for attncheck).
+
+    Raises `BadUsage` for an interpreter that cannot be examined and `Unanswered` where it gives no answer.
+    """
+    if python is None:
+        from attncheck.doctor.probes.payload import main
+
+        return str(main.call("stamps", {})["digest"])
+    child = Child(python, "stamps", bundle.build_message("stamps", {}))
+    return str(require_answer(wait_for_children([child], time.monotonic() + seconds)["stamps"], python)["digest"])
+
+
 def _join_lanes(static: dict[str, Any], results: dict[str, ChildResult]) -> dict[str, Any]:
     document = dict(static)
-    document["problems"] = list(static["problems"])
+    document["problems"], document["lost"] = list(static["problems"]), list(static["lost"])
     imports = _merge_lane(document, results, "imports", "import lane", ("imports", "interfaces"))
     device = _merge_lane(document, results, "device", "device lane", ("driver", "devices", "topology"))
     document["problems"] += [*imports.get("problems", ()), *device.get("problems", ())]
@@ -83,10 +96,11 @@ def _merge_lane(
         document.update({fact: {"absent": NOT_ASKED} for fact in facts})
         return {}
     if not isinstance(child_result.answer, dict):
-        document["problems"].append(f"{name}: {child_result.describe_failure()}")
+        document["lost"].append(f"{name}: {child_result.describe_failure()}")
         document.update({fact: {"unreadable": f"the {name} gave no answer"} for fact in facts})
         return {}
     document.update({fact: child_result.answer[fact] for fact in facts})
+    document["lost"] += child_result.answer.get("lost", ())
     return child_result.answer
 
 

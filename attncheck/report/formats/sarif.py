@@ -109,8 +109,7 @@ def _escape_message(text: str) -> str:
 
 def _make_invocation(report: Report, rule_indices: Mapping[str, int]) -> JsonObject:
     """Return how the run went: unsuccessful where a check was lost on the way, whatever the answers are."""
-    open_questions = [question for section in report.sections.values() for question in section.unanswered]
-    is_incomplete = any(question.outcome == "unanswered" for question in open_questions) or any(
+    is_incomplete = any(question.outcome == "unanswered" for question in report.unanswered) or any(
         verdict.answer == "lost" for verdict in report.verdicts
     )
     skips = [
@@ -126,7 +125,7 @@ def _make_invocation(report: Report, rule_indices: Mapping[str, int]) -> JsonObj
             "message": _make_message(f"{question.name}: {question.outcome}. {question.reason}".strip()),
             "level": "warning",
         }
-        for question in open_questions
+        for question in report.unanswered
     ]
     return {"executionSuccessful": not is_incomplete, "toolExecutionNotifications": [*unanswered, *skips]}
 

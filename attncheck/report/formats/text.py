@@ -103,10 +103,9 @@ def _severity_counts(report: Report) -> Iterator[str]:
 
 
 def _describe_open_questions(report: Report) -> Iterator[str]:
-    """Yield the checks of a gate that gave no answer: no findings does not mean that they passed."""
-    open_questions = [question for section in report.sections.values() for question in section.unanswered]
+    """Yield the checks that gave no answer, or not the whole of it: no findings does not mean that they passed."""
     for outcome in ("unanswered", "left out"):
-        names = [question.name for question in open_questions if question.outcome == outcome]
+        names = dict.fromkeys(question.name for question in report.unanswered if question.outcome == outcome)
         if names:
             yield f"{outcome}: {', '.join(names)}"
 

@@ -137,6 +137,7 @@ def _join_group(rank: int, world_size: int, message: dict[str, Any], mailbox: Ma
         from attncheck.ring import emulated_flash_attn
 
         emulated_flash_attn.install(message["emulate"])
+    mailbox.post({"meeting": rank})
     try:
         group, store, facts = rendezvous(
             kind, rank, world_size, message["rendezvous_seconds"], message["seconds"], message["sequence"]

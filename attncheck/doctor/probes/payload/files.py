@@ -44,9 +44,9 @@ def list_folder(path: str) -> list[str]:
 
 
 def find_program(name: str) -> str:
-    """Return the path of the program `name` on PATH, "" where there is none."""
+    """Return the path of the program `name` on PATH, "" where there is none; relative entries are not looked into."""
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         path = os.path.join(folder, name)
-        if folder and os.path.isfile(path) and os.access(path, os.X_OK):
+        if os.path.isabs(folder) and os.path.isfile(path) and os.access(path, os.X_OK):
             return path
     return ""

@@ -14,10 +14,15 @@ if TYPE_CHECKING:
 
 
 def call(name: str, request: dict[str, Any]) -> dict[str, object]:
-    """Return the answer to `name`, one of "static", "imports" and "device", clean of private names."""
+    """Return the answer to `name`, one of "static", "imports", "device" and "stamps", clean of private names."""
     from .privacy import scrub
 
-    collectors = {"static": collect_static_facts, "imports": collect_import_facts, "device": collect_device_facts}
+    collectors = {
+        "static": collect_static_facts,
+        "imports": collect_import_facts,
+        "device": collect_device_facts,
+        "stamps": collect_stamps,
+    }
     answer: dict[str, object] = collectors[name](request)
     cleaned: dict[str, object] = scrub(answer)
     return cleaned
@@ -30,28 +35,30 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
     from .packages import build_tools, distributions
 
     problems: list[str] = []
+    lost: list[str] = []
     site_dirs = site_directories()
     installed, clashes, shadows = _collect_section(
-        problems, "distributions", lambda: distributions.collect_distributions(site_dirs), ([], [], [])
+        lost, "distributions", lambda: distributions.collect_distributions(site_dirs), ([], [], [])
     )
     torch = _collect_section(
-        problems, "torch", lambda: torch_files.collect_torch_build(site_dirs), unreadable("reading torch failed")
+        lost, "torch", lambda: torch_files.collect_torch_build(site_dirs), unreadable("reading torch failed")
     )
     answer: dict[str, object] = {
         "host": host.collect_host(),
         "build_tools": _collect_section(
-            problems, "build tools", lambda: build_tools.collect_build_tools(site_dirs), build_tools.UNREADABLE_TOOLS
+            lost, "build tools", lambda: build_tools.collect_build_tools(site_dirs), build_tools.UNREADABLE_TOOLS
         ),
         "clashes": clashes,
         "shadows": shadows,
         "torch": torch,
         "binaries": _collect_section(
-            problems, "binaries", lambda: binaries.collect_binaries(installed, site_dirs, problems), []
+            lost, "binaries", lambda: binaries.collect_binaries(installed, site_dirs, problems), []
         ),
-        "hub": _collect_section(problems, "hub cache", hub.collect_hub_cache, {"offline": False, "kernels": []}),
+        "hub": _collect_section(lost, "hub cache", hub.collect_hub_cache, {"offline": False, "kernels": []}),
         "environ": environ.collect_variables(),
         "model": absent("no model was named"),
         "problems": problems,
+        "lost": lost,
     }
     answer["distributions"] = [
         {key: value for key, value in distribution.items() if not key.startswith("_")} for distribution in installed
@@ -59,7 +66,7 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
     model = request.get("model")
     if isinstance(model, str):
         answer["model"] = _collect_section(
-            problems, "model", lambda: _collect_model(model, request), unreadable("reading it failed")
+            lost, "model", lambda: _collect_model(model, request), unreadable("reading it failed")
         )
     return answer
 
@@ -85,6 +92,13 @@ def collect_device_facts(request: dict[str, Any]) -> dict[str, object]:
     from .gpus import nvidia_smi
 
     return nvidia_smi.collect_gpus(_deadline_seconds(request))
+
+
+def collect_stamps(request: dict[str, Any]) -> dict[str, object]:
+    """Return a digest that changes with any file of the installed packages."""
+    from .packages import stamps
+
+    return {"digest": stamps.digest_stamps(site_directories())}
 
 
 def site_directories() -> list[str]:
@@ -133,9 +147,9 @@ def _query_attention_support(source: str, request: dict[str, Any]) -> object:
     return accepts.query_attention_support(source, request.get("documents"))
 
 
-def _collect_section(problems: list[str], name: str, collect: Callable[[], Any], fallback: Any) -> Any:
+def _collect_section(lost: list[str], name: str, collect: Callable[[], Any], fallback: Any) -> Any:
     try:
         return collect()
     except Exception as error:  # a damaged environment must cost one section, not the whole answer
-        problems.append(name + ": " + describe_error(error))
+        lost.append(name + ": " + describe_error(error))
         return fallback

@@ -21,7 +21,7 @@ from attncheck.doctor.rules import Rule
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each thing the probe could not do."""
-    for problem in snapshot.problems:
+    for problem in (*snapshot.problems, *snapshot.lost):
         yield Problem(message=f"the probe could not finish: {problem}", subject="probe")
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attncheck.smoke.worker.data.fields import BadData, Messages, Text
 from attncheck.smoke.worker.data.readers import PIECE_CHARS, read_texts, summarize_error
+from attncheck.workers.inside.paths import user_path
 
 __all__ = ["BadData", "load_documents", "renumber_tokens"]
 
@@ -83,7 +84,7 @@ def load_tokenizer(source: str) -> Any:
     try:
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(user_path(source), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # damaged files make the libraries underneath raise anything
         raise BadData(f"{_describe_missing_tokenizer(source, error)}; {TOKENIZER_FIX}") from None
     if set(tokenizer.get_vocab()) <= set(
@@ -94,7 +95,7 @@ def load_tokenizer(source: str) -> Any:
 
 
 def _describe_missing_tokenizer(source: str, error: Exception) -> str:
-    folder = Path(source or "/nowhere")
+    folder = Path(user_path(source) or "/nowhere")
     if folder.is_dir() and not any(_is_tokenizer_file(child.name) for child in folder.iterdir()):
         return f"{source} holds no tokenizer files"
     if isinstance(error, OSError) and not folder.is_dir():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.smoke.worker.data.fields import FIELD_FLAG, KNOWN_FIELDS, BadData, Text, describe_json_type, extract_text
+from attncheck.workers.inside.paths import user_path
 
 PIECE_CHARS = 1 << 16  # given to a tokenizer at once; a longer line of a .txt is cut there
 MAX_LINE_BYTES = 32 << 20  # of a .jsonl's line: it cannot be cut, only refused
@@ -29,7 +30,7 @@ def read_texts(path: str, field: str | None, report_progress: Callable[[str], No
 
     `field` names the field to take; else the usual ones are tried. Raises `BadData`.
     """
-    file = Path(path)
+    file = Path(user_path(path))
     reader = _select_reader(file)
     try:
         mode, size = _stat_file(file)

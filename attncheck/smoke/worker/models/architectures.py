@@ -105,6 +105,7 @@ def load_architecture(name: str, full: bool = False) -> Architecture:
     if name in SHAPES:
         return Architecture(name, SHAPES[name])
     from attncheck.doctor.probes.payload.model import config
+    from attncheck.workers.inside.paths import user_path
 
     fact = config.read_config(name, None)
     document = fact.get("known")
@@ -113,4 +114,4 @@ def load_architecture(name: str, full: bool = False) -> Architecture:
     if not full:
         return Architecture(name, document)
     vocabulary_size = document.get("vocab_size") or document.get("text_config", {}).get("vocab_size") or VOCABULARY_SIZE
-    return Architecture(name, document, name, int(vocabulary_size))
+    return Architecture(name, document, user_path(name), int(vocabulary_size))

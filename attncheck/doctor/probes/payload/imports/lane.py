@@ -48,7 +48,9 @@ def run_import_lane(
     transformers_queries: Optional[Mapping[str, Query]] = None,
     torch_queries: Optional[Mapping[str, Query]] = None,
 ) -> Dict[str, Any]:
-    """Return "imports", "torch" (its second block), "interfaces" and "answers", after about `deadline` seconds at most.
+    """Return "imports", "torch" (its second block), "interfaces", "answers" and "lost", what could not be done.
+
+    It takes about `deadline` seconds at most.
 
     `distributions` are names, or records with a "name". `transformers_queries` are further functions to
     call where transformers is imported, `torch_queries` where torch alone is; each runs in its own child and its
@@ -60,6 +62,7 @@ def run_import_lane(
     imports = plan.select_imports(installed)
     reason = "" if hasattr(os, "fork") else "modules cannot be imported safely here: this system cannot fork"
     records: Dict[str, Message] = {}
+    lost: List[str] = []
     if imports and not reason:
         from ..processes import supervision
 
@@ -67,6 +70,8 @@ def run_import_lane(
             records = supervision.run_jobs(_build_jobs(imports, queries), deadline)
         except OSError as error:
             reason = describe_error(error)
+            lost = ["import lane: " + reason]
+        lost += _list_lost(records)
     outcomes = [_read_outcome(planned.module, records.get(planned.module), reason) for planned in imports]
     outcomes += [
         child.make_outcome(name, "skipped", 0.0, message=name + " is not installed")
@@ -78,8 +83,20 @@ def run_import_lane(
         "imports": outcomes,
         "torch": _read_torch_facts(records, by_module),
         "interfaces": _read_interfaces(records, by_module),
+        "lost": lost,
         "answers": {name: _read_answer(records.get("ask " + name), by_module, queries[name][0]) for name in queries},
     }
+
+
+def _list_lost(records: Mapping[str, Message]) -> List[str]:
+    """Return what gave no answer through no fault of a package, and the questions whose process was lost."""
+    lost = []
+    for name, record in records.items():
+        if record["end"] == "lost":
+            lost.append("import lane: %s: %s" % (name, record["why"]))
+        elif record["end"] in ("died", "hung") and name.startswith(("ask ", "inside ")):
+            lost.append("import lane: the process that looked %s %s" % (name.replace("ask ", "at "), record["end"]))
+    return lost
 
 
 def _normalise_name(distribution: Union[str, Mapping[str, Any]]) -> str:
@@ -176,7 +193,7 @@ def _read_outcome(module: str, record: Optional[Message], reason: str) -> Dict[s
         if "outcome" in answer:
             outcome: Dict[str, Any] = answer["outcome"]
             return outcome
-    if record["end"] == "skipped":
+    if record["end"] in ("skipped", "lost"):
         return child.make_outcome(module, "skipped", record["seconds"], message=record["why"])
     if record["end"] == "hung":
         frames = child.parse_crash_frames(record["errors"])

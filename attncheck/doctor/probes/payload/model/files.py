@@ -16,12 +16,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+FOLDER_VARIABLE = "ATTNCHECK_WORKING_FOLDER"  # where the user works; a child starts elsewhere
 MAX_BYTES = 20 << 20  # a model config is a few kB, a tokenizer config with its added tokens a few MB
 
 
 def find_model_folder(source: str, cache_dirs: list[str] | None = None) -> dict[str, Any]:
     """Return the folder that holds the files of `source`, or why there is none, as a fact."""
-    path = os.path.expanduser(source)
+    path = os.path.join(os.environ.get(FOLDER_VARIABLE, ""), os.path.expanduser(source))
     if "\0" in source or not source.strip():
         return unreadable("that is not a name of a model")
     if os.path.isdir(path):

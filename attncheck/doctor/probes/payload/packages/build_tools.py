@@ -12,7 +12,7 @@ import re
 import sys
 
 from .. import files
-from ..facts import absent, describe_error, known, unreadable
+from ..facts import absent, known, unreadable
 from . import metadata, pip_config
 
 TYPE_CHECKING = False
@@ -124,15 +124,12 @@ def _read_ninja_version(installed: str) -> dict[str, object]:
 
 
 def _run_for_version(program: str, option: str, pattern: str) -> dict[str, object]:
-    import subprocess
+    from ..processes.limits import run_programs
 
-    try:
-        result = subprocess.run(
-            [program, option], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5
-        )
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return unreadable(f"running {program} {option} failed: " + describe_error(error))
-    match = re.search(pattern, result.stdout[:10000].decode("utf-8", "replace"))
+    run = run_programs({program: [program, option]}, 5.0)[program]
+    if run.problem and not run.text:
+        return unreadable(f"running {program} {option} failed: {run.problem}")
+    match = re.search(pattern, run.text[:10000])
     return known(match.group(1)) if match else unreadable(f"{program} {option} does not tell a version")
 
 

@@ -7,6 +7,7 @@ away and standard error on a pipe. On Linux the kernel kills it when its parent 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -17,7 +18,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
+    from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
     Message = Dict[str, Any]
     Send = Callable[[Message], None]
@@ -116,6 +117,29 @@ def prctl(option: int, value: int) -> None:
 def adopt_orphans() -> None:
     """Make this process the parent of every descendant whose own parent dies (Linux's child subreaper)."""
     prctl(_SUBREAPER, 1)
+
+
+@contextlib.contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """Become, within the block, the parent of every descendant whose own parent dies, and kill those at its end."""
+    before = set(list_children())
+    prctl(_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        end_time = time.monotonic() + 2.0
+        while time.monotonic() < end_time:
+            adopted = [pid for pid in list_children() if pid not in before]
+            for pid in adopted:
+                kill_process_group(pid)
+                try:
+                    os.waitpid(pid, os.WNOHANG)
+                except ChildProcessError:
+                    continue
+            if not adopted:
+                break
+            time.sleep(0.005)
+        prctl(_SUBREAPER, 0)
 
 
 def set_up_child(parent: int, pipes: Pipes, unneeded: Iterable[int]) -> None:

@@ -38,7 +38,8 @@ class Job:
         self.name, self.work, self.parent, self.is_fork_server = name, work, parent, is_fork_server
         self.deadline_share, self.vital, self.unfit_reason = deadline_share, vital, unfit_reason
         self.state = "waiting"  # then "running", "serving" (a fork server that is ready), "finished"
-        self.ending = ""  # "done", "died", "hung", "skipped"
+        # "done", "died", "hung", "skipped" (something that it needs failed), "lost" (for want of a process or time)
+        self.ending = ""
         self.skip_reason = ""
         self.answers: List[Message] = []
         self.stderr = b""

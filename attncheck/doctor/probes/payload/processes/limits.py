@@ -91,14 +91,15 @@ class ProgramRun:
 
 
 def run_programs(commands: Dict[str, List[str]], seconds: float) -> Dict[str, ProgramRun]:
-    """Run `commands`, by name, in parallel; after `seconds` what still runs is killed."""
+    """Run `commands`, by name, in parallel; after `seconds` what still runs is killed, daemons that they left too."""
     end_time = time.monotonic() + seconds
-    runs = {name: ProgramRun(command) for name, command in commands.items()}
-    try:
-        _read_outputs([run for run in runs.values() if run.process is not None], end_time, seconds)
-    finally:
-        for run in runs.values():
-            run.finish()
+    with forking.adopting_orphans():
+        runs = {name: ProgramRun(command) for name, command in commands.items()}
+        try:
+            _read_outputs([run for run in runs.values() if run.process is not None], end_time, seconds)
+        finally:
+            for run in runs.values():
+                run.finish()
     return runs
 
 

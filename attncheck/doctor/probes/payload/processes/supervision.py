@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+from ..facts import describe_error
 from . import forking
 from .supervisor import GRACE_SECONDS, Supervisor
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from .forking import Message
     from .job import Job
+
+FAILURE = "failure"  # in the place of the records: why there are none
 
 
 def run_jobs(jobs: List[Job], deadline: float) -> Dict[str, Message]:
@@ -47,6 +50,8 @@ def _wait_for_records(descriptor: int, seconds: float) -> Dict[str, Message]:
         if not chunk:
             raise OSError("the process that keeps the imports died")
         for message in decoder.feed(chunk):
+            if FAILURE in message:
+                raise OSError(str(message[FAILURE]))
             return message
 
 
@@ -88,5 +93,7 @@ def _run_supervisor(
         if records:
             forking.make_sender(records_writer)(records)
         status = 0
+    except Exception as error:
+        forking.make_sender(records_writer)({FAILURE: "no imports could be run: " + describe_error(error)})
     finally:
         os._exit(status)

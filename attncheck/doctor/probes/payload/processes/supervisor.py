@@ -105,7 +105,7 @@ class Supervisor:
         try:
             pid = forking.fork()
         except OSError as error:
-            return self._finish_job(job, "skipped", "no process could be started: " + describe_error(error))
+            return self._finish_job(job, "lost", "no process could be started: " + describe_error(error))
         if pid == 0:
             run_job(job, parent, self.jobs, self._supervisor_descriptors())
         job.pid = pid
@@ -191,7 +191,7 @@ class Supervisor:
             job.stop_at = 0.0
             return None
         if skip_reason:
-            return self._finish_job(job, "skipped", skip_reason)
+            return self._finish_job(job, "lost", skip_reason)
         job.status = status
         if not self._retry(job):
             self._finish_job(job, "died", "")
@@ -201,7 +201,7 @@ class Supervisor:
         fork_server.is_unfit = True
         for job in self.jobs.values():
             if job.forked_from is fork_server and job.state == "running" and not self._retry(job):
-                self._finish_job(job, "skipped", fork_server.name + " ended while this was being imported from it")
+                self._finish_job(job, "lost", fork_server.name + " ended while this was being imported from it")
         fork_server.state = "serving"
 
     def _drain_pipes(self, job: Job) -> None:
@@ -226,7 +226,7 @@ class Supervisor:
                 reason = "stopped after %.1f s, for the %.0f s of all imports were used up"
                 self._finish_job(
                     job,
-                    "hung" if had_enough_time else "skipped",
+                    "hung" if had_enough_time else "lost",
                     "" if had_enough_time else reason % (now - job.started_at, self.deadline),
                 )
 
@@ -250,7 +250,7 @@ class Supervisor:
         self._drain_pipes(job)
         job.state, job.ending, job.skip_reason = "finished", ending, skip_reason
         self._close_pipes(job)
-        if job.first_record is not None and job.first_record["end"] == "hung" and ending in ("hung", "skipped"):
+        if job.first_record is not None and job.first_record["end"] == "hung" and ending in ("hung", "skipped", "lost"):
             restore_first_try(job)
 
     def _kill_job(self, job: Job) -> None:

@@ -1,0 +1,55 @@
+"""Tells whether a module of the installed packages was changed since: a digest of all their sizes and times.
+
+What else the static lane reads is small; a module that is edited where it lies changes neither RECORD nor its folder.
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import distributions, integrity, watched
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SUFFIXES = (b".py", b".so", b".pyd")
+_MAX_TREE_FILES = 20000  # of one editable distribution
+
+
+def digest_stamps(site_dirs: list[str]) -> str:
+    """Return a digest of path, size and time of change of every module of the watched distributions."""
+    import hashlib
+
+    stamps = []
+    records = integrity.Records()
+    for distribution in distributions.collect_distributions(site_dirs)[0]:
+        if not watched.is_watched(distribution["name"]):
+            continue
+        for path in _iter_modules(distribution, records):
+            try:
+                status = os.stat(path)
+                stamps.append(b"%s\0%d\0%d" % (path, status.st_size, status.st_mtime_ns))
+            except (OSError, ValueError):
+                stamps.append(path)
+    return hashlib.sha256(b"\n".join(stamps)).hexdigest()
+
+
+def _iter_modules(distribution: dict[str, object], records: integrity.Records) -> Iterator[bytes]:
+    folder = os.fsencode(str(distribution["location"])) + b"/"
+    for line in records[str(distribution["_path"])].split(b"\n"):
+        path = line.rsplit(b",", 2)[0]
+        if path.endswith(_SUFFIXES):
+            yield folder + path
+    url = str(distribution["direct_url"])
+    if distribution["editable"] and url.startswith("file://"):
+        from itertools import islice
+        from urllib.parse import unquote
+
+        yield from islice(_iter_tree(os.fsencode(unquote(url[7:]))), _MAX_TREE_FILES)
+
+
+def _iter_tree(tree: bytes) -> Iterator[bytes]:
+    for folder, folders, names in os.walk(tree):
+        folders[:] = sorted(name for name in folders if not name.startswith(b"."))
+        yield from (folder + b"/" + name for name in sorted(names) if name.endswith(_SUFFIXES))

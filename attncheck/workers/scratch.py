@@ -1,0 +1,101 @@
+"""Temporary folders of this process: private, named after it, and removed even where it was killed.
+
+A folder is named `attncheck-MACHINE-PID-START-…`: MACHINE tells this boot of this machine, and this container on it,
+from all others that may share the folder above; START is when the kernel started the process. So whoever starts next
+can tell the folders of processes that are gone from those of processes that still run, and removes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from attncheck.core.errors import Unanswered
+
+_NAME = re.compile(r"attncheck-([0-9a-f]{8})-(\d+)-(\d+)-\w+")
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[str]:
+    """Yield a folder of our own, and remove it with all that is in it. Raises `Unanswered` where there can be none."""
+    folder = make_folder()
+    try:
+        yield folder
+    finally:
+        remove_folder(folder)
+
+
+def make_folder() -> str:
+    """Return a new private folder, and remove what earlier processes left. Raises `Unanswered`."""
+    try:
+        _sweep(tempfile.gettempdir())
+        return tempfile.mkdtemp(prefix=f"attncheck-{_machine_digest()}-{os.getpid()}-{_start_time(os.getpid())}-")
+    except OSError as error:
+        reason = error.strerror or error
+        raise Unanswered(f"no temporary folder can be made ({reason}); set TMPDIR to a folder with room") from None
+
+
+def remove_folder(folder: str) -> None:
+    """Remove a folder of ours, as far as it can be removed."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@cache
+def empty_folder() -> str:
+    """Return the folder that children start in: an empty one of our own, else the file system's root.
+
+    Python looks for modules where it is started (`python -c`, `-m`), so a child must not start where the user works:
+    a `json.py` there would run in the place of the library's.
+    """
+    try:
+        return make_folder()
+    except Unanswered:
+        return os.path.abspath(os.sep)
+
+
+def remove_empty_folder() -> None:
+    """Remove the folder of `empty_folder`, once no child is left in it."""
+    if empty_folder.cache_info().currsize:
+        folder = empty_folder()
+        empty_folder.cache_clear()
+        if os.path.basename(folder):
+            remove_folder(folder)
+
+
+@cache
+def _sweep(parent: str) -> None:
+    """Remove the folders of processes of this user that were killed."""
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            match = _NAME.fullmatch(entry.name)
+            if match is None or match[1] != _machine_digest() or not entry.is_dir(follow_symlinks=False):
+                continue
+            with contextlib.suppress(OSError):
+                is_ours = not hasattr(os, "getuid") or entry.stat(follow_symlinks=False).st_uid == os.getuid()
+                if is_ours and _start_time(int(match[2])) != int(match[3]):
+                    remove_folder(entry.path)
+
+
+@cache
+def _machine_digest() -> str:
+    """Return what tells the process numbers of this boot and this container from others, as eight hex digits."""
+    parts = []
+    with contextlib.suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_bytes())
+        parts.append(os.readlink(b"/proc/self/ns/pid"))
+    return hashlib.blake2b(b"".join(parts), digest_size=4).hexdigest()
+
+
+def _start_time(pid: int) -> int:
+    """Return when a process was started, in ticks since the boot; 0 where it is gone, or the system does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
