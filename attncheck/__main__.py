@@ -45,7 +45,8 @@ def main() -> None:
     except (KeyboardInterrupt, Exception) as error:
         # An interrupt inside a class statement comes out as RuntimeError.
         if not isinstance(error, KeyboardInterrupt) and not interrupts.is_interrupted():
-            raise
+            _complain(_format_traceback(error))
+            sys.exit(1)
         _complain("attncheck: interrupted")
         _leave(Interrupted.exit_code)
 
@@ -100,8 +101,16 @@ def _describe_usage_error(error: Exception) -> str:
 
 
 def _complain(text: str) -> None:
-    if sys.stderr is not None:
-        print(text, file=sys.stderr)
+    from attncheck.cli.output import write_stderr
+
+    write_stderr(text)
+
+
+def _format_traceback(error: BaseException) -> str:
+    """Return the traceback of a fault of ours, which is printed without the secrets that its message may hold."""
+    import traceback
+
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip("\n")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, BadUsage
+from attncheck.core.outgoing import clean, clean_text
 
 if TYPE_CHECKING:
     from attncheck.cli.options import OutputOptions
@@ -22,17 +23,25 @@ class ReportWriter:
     """What a report is written as: one document to standard output, and others to files."""
 
     format_name: str
-    render: Callable[[Report, bool], str]
+    render_clean: Callable[[Report, bool], str]  # of a report that `clean` returned
     outputs: tuple[Output, ...]
     github: bool
 
     def write(self, report: Report, verbose: bool) -> bool:
         """Write every document, whichever fails; return whether none did. A failure is one line on standard error."""
-        write_stdout(self.render(report, verbose))
-        return self.write_files(report, verbose, self.format_name)
+        report = clean(report)
+        write_stdout(self.render_clean(report, verbose))
+        return self._write_clean_files(report, verbose, self.format_name)
+
+    def render(self, report: Report, verbose: bool) -> str:
+        """Return the document of standard output."""
+        return self.render_clean(clean(report), verbose)
 
     def write_files(self, report: Report, verbose: bool, shown: str) -> bool:
         """Write the files, and GitHub's annotations unless standard output has them; `shown` is its format."""
+        return self._write_clean_files(clean(report), verbose, shown)
+
+    def _write_clean_files(self, report: Report, verbose: bool, shown: str) -> bool:
         from attncheck.report import outputs
 
         failures = (
@@ -40,7 +49,7 @@ class ReportWriter:
             *outputs.report_to_github(report, shown, self.github),
         )
         for failure in failures:
-            print(f"attncheck: {failure}", file=sys.stderr)
+            write_stderr(f"attncheck: {failure}")
         return not failures
 
 
@@ -68,7 +77,7 @@ def write_and_exit(
     if pictures:  # last, so that the report is written even where drawing fails
         from attncheck.report import picture
 
-        picture.draw(report, pictures)
+        picture.draw(clean(report), pictures)
     sys.exit(exit_code(report, policy, complete))
 
 
@@ -91,6 +100,12 @@ def write_stdout(text: str) -> None:
     except OSError as error:
         discard_standard_output()
         raise BadUsage(f"cannot write to standard output: {error.strerror}") from None
+
+
+def write_stderr(line: str) -> None:
+    """Write a line to standard error, without secrets; it may be closed."""
+    if sys.stderr is not None:
+        print(clean_text(line), file=sys.stderr)
 
 
 def discard_standard_output() -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from attncheck.core.errors import Interrupted
+from attncheck.core.outgoing import clean_text
 
 T = TypeVar("T")
 
@@ -21,7 +22,7 @@ def progress_line() -> Iterator[Callable[[str], None]]:
     from rich.console import Console
 
     with Console(stderr=True).status("starting") as status:
-        yield lambda text: status.update(text)
+        yield lambda text: status.update(clean_text(text))
 
 
 def with_progress(work: Callable[[Callable[[str], None]], T]) -> T:

@@ -7,6 +7,8 @@ section of a report each.
 
 To add a command's result: a module in `results/` with its `SECTION`.
 
+`outgoing.py` cleans what leaves the program, `secrets/` finds what is secret in it.
+
 `codec.py` turns any of these dataclasses into JSON and back; `registry.py` finds records, built in and of plugins.
 
 Read first: `facts.py`, `snapshot.py`, `findings.py`.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from attncheck.core import codec
 from attncheck.core.errors import BadUsage
+from attncheck.core.outgoing import clean
 from attncheck.core.report import Report
 from attncheck.report.fingerprints import RECIPE_VERSION, compute_fingerprint
 
@@ -53,7 +54,7 @@ def record_baseline(report: Report, path: str, date: str) -> BaselineChange:
         entry.fingerprint: entry for entry in (load_baseline(path).findings if os.path.exists(path) else ())
     }
     entries: dict[str, Entry] = {}
-    for finding in (*report.findings, *report.baselined):
+    for finding in clean((*report.findings, *report.baselined)):
         digest = compute_fingerprint(finding)
         first_date = previous_entries[digest].date if digest in previous_entries else date
         entries[digest] = Entry(digest, finding.code, finding.subject, finding.message, first_date)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from attncheck.core.errors import CLEAN, FOUND, AttncheckError
 from attncheck.core.interrupts import STOP_SIGNALS
+from attncheck.core.outgoing import clean, clean_text
 from attncheck.gate import cache, node_leader
 from attncheck.gate.cache_key import answer_key
 from attncheck.gate.dates import today
@@ -197,7 +198,7 @@ class _GatedCommand:
         self._report = report = replace(report, exit_code=code)
         if self._folder is not None and code in (CLEAN, FOUND):
             answer = cache.Answer(code, time.time(), inputs.files, inputs.models)
-            cache.write_answer(self._folder, self._key, answer, document.dumps(report, None))
+            cache.write_answer(self._folder, self._key, answer, document.dumps(clean(report), None))
         return code
 
 
@@ -218,7 +219,7 @@ def _refuse(node: node_leader.NodeRank, code: int, argv: Sequence[str]) -> int:
     if not node.reports:
         text, code = f"attncheck: this node refuses {argv[0]}: {reason}; `attncheck gate` says more there", FOUND
     with suppress(AttributeError, OSError, ValueError):
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(clean_text(text) + "\n")
         sys.stderr.flush()
     return code
 

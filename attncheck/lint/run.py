@@ -19,11 +19,12 @@ from attncheck.core.launch import COMMAND, Edit, Launch, Source, Word
 from attncheck.core.model import Model
 from attncheck.core.report import Report, merge_reports
 from attncheck.core.results.lint import LintSection, launches_of
+from attncheck.core.secrets import remember_setting, remember_settings
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.profile import needs_of_job
 from attncheck.doctor.queries.launch import SAFE_KEYS
-from attncheck.lint import frameworks, launches, redaction
+from attncheck.lint import frameworks, launches
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 
@@ -111,7 +112,8 @@ def _lint_launch(
         job = replace(
             job, remarks=(*launch.notes, *version_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))
         )
-        job = redaction.redact_job(job)
+        _remember_secrets(launch, job)
+        job = replace(job, plan=replace(job.plan, environ=_keep_allowed_variables(job.plan.environ)))
         job_snapshot = replace(model_snapshot, job=Known(job))
         return job, engine.run_rules(job_snapshot, needs_of_job(job), request.select, request.ignore)
 
@@ -146,6 +148,23 @@ def _lint_launch(
     section = LintSection((linted_launch,), tuple(sorted(needs_of_job(job))))
     lost = {name: section for name, section in report.sections.items() if section.unanswered}
     return replace(report, command="lint", findings=findings, sections={**lost, "lint": section})
+
+
+def _remember_secrets(launch: Launch, job: Job) -> None:
+    """Remember the secrets among the variables and settings of a launch, so that no output shows them."""
+    remember_settings(launch.environ)
+    sources = _sources_by_name(launch)
+    for setting in (*job.settings, *launch.entries):
+        source = sources.get(setting.location.source)
+        spelling = source.text[slice(*setting.value_span)] if source and setting.value_span[0] >= 0 else ""
+        remember_setting(setting.name, setting.value, spelling)
+
+
+def _keep_allowed_variables(environ: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return the environment variables that decide something: reports are shared, and show no others."""
+    from attncheck.doctor.probes.payload.environ import ALLOWED_VARIABLES
+
+    return tuple((name, value) for name, value in environ if name in ALLOWED_VARIABLES)
 
 
 def _resolve_version(snapshot: Snapshot, framework: Framework, requested: str) -> tuple[str, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 The baseline and SARIF's `partialFingerprints` share them. The digest covers the code, the subject, the message, and
 the names of the user's files that the finding is located in; not the line, which moves with every edit above it, and
-not the severity.
+not the severity. Secrets are masked first: a digest of one could be guessed, and a new key is no new finding.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from attncheck.core.findings import Finding
+from attncheck.core.outgoing import clean_text
 from attncheck.report.locations import is_requirements_file
 
 RECIPE_VERSION = 1  # of this recipe: another recipe is another key, so that old digests are not compared with new ones
@@ -28,8 +29,8 @@ def compute_fingerprint(finding: Finding) -> str:
     """Return the digest of a finding: 64 hexadecimal digits, equal wherever the same thing is wrong."""
     parts = (
         finding.code,
-        _strip_addresses_and_folders(finding.subject),
-        normalize_message(finding.message),
+        _strip_addresses_and_folders(clean_text(finding.subject)),
+        normalize_message(clean_text(finding.message)),
         *sorted(set(_file_names(finding))),
     )
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()

@@ -32,7 +32,7 @@ QUICK = [
     ["backends"],
     ["rules"],
     ["explain", "ATN140"],
-    ["parity", "--device", "cpu", "--suite", "quick", "--backend", "eager", "--budget", "20"],
+    ["parity", "--device", "cpu", "--suite", "quick", "--backend", "eager", "--budget", "5"],
 ]
 LONG = [
     ["smoke", ".", "--device", "cpu", "--only", "implementation"],
@@ -58,6 +58,7 @@ def hostile_folder(tmp_path: Path) -> Path:
         (folder / name).write_text(f"#!/bin/sh\necho {name} >> {tmp_path / 'ran'}\n")
         (folder / name).chmod(0o755)
     (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "attncheck.toml").write_text('checks = ["doctor"]\n')
     (folder / "x.sh").write_text("torchrun --nproc-per-node 8 train.py --bf16\n")
     return folder
 

@@ -1,4 +1,4 @@
-"""Home paths, users, hosts, credentials and tokens are removed; names that only resemble them stay."""
+"""Home paths, users, hosts and credentials in URLs are removed; names that only resemble them stay."""
 
 from __future__ import annotations
 
@@ -42,12 +42,6 @@ def fake_account(patch: pytest.MonkeyPatch, home: str, user: str, host: str) -> 
         ("GPU17.corp.example:29500", "<host>:29500"),
         ("https://bob:p@ss@index.example/simple", "https://index.example/simple"),
         ("git+ssh://git@github.com/a/b.git", "git+ssh://github.com/a/b.git"),
-        ("hf_" + "aB3" * 10, "<secret>"),
-        ("x ghp_" + "aB3" * 12, "x <secret>"),
-        ("sk-proj-" + "aB3" * 12, "<secret>"),
-        ("Authorization: Bearer abcDEF123456", "Authorization: Bearer <secret>"),
-        ("https://x/?access_token=" + "0f1e" * 8 + "&b=1", "https://x/?access_token=<secret>&b=1"),
-        ("PASSWORD=hunter2", "PASSWORD=<secret>"),
         ("caf\udce9 /home/alice", "caf? ~"),
     ],
 )
@@ -65,12 +59,6 @@ def test_cleans(alice: pytest.MonkeyPatch, text: str, cleaned: str) -> None:
         "talice/bob",
         "gpu170",
         "my-gpu17x",
-        "disk-0123456789abcdef01234",
-        "task-abcdefghij0123456789",
-        "hf_transfer",
-        "hf_hub_download",
-        "pad_token=<|endoftext|>",
-        "tokenizer: fast",
         'numpy>=1.2; extra == "all"',
         "https://download.pytorch.org/whl/cu128",
         "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU",

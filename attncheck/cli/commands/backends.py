@@ -7,6 +7,7 @@ from attncheck.cli.options import Device, ListFormat, Python, Timeout
 from attncheck.cli.output import write_stdout
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import check_choice, make_execution_target, resolve_policy
+from attncheck.core.outgoing import clean
 
 
 def backends(
@@ -17,7 +18,7 @@ def backends(
 
     check_choice("--format", format, ("text", "json"))
     target = make_execution_target(python, device, resolve_policy(timeout=timeout))
-    states = with_progress(lambda report_progress: available.probe_backends(target, report_progress))
+    states = clean(with_progress(lambda report_progress: available.probe_backends(target, report_progress)))
     write_stdout(available.format_json(states) if format == "json" else available.format_text(states))
 
 

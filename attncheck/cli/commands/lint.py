@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -21,7 +20,7 @@ from attncheck.cli.options import (
     Verbose,
     option,
 )
-from attncheck.cli.output import make_report_writer, write_and_exit
+from attncheck.cli.output import make_report_writer, write_and_exit, write_stderr
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import resolve_policy
 
@@ -82,7 +81,7 @@ def lint(
     report = lint.run(snapshot, request, inputs.make_model_reader(online), read_file)
     if write:
         for name in lint.write_safe_edits(report, read_file):
-            print(f"wrote {name}: new names, and settings that leave the job what it is", file=sys.stderr)
+            write_stderr(f"wrote {name}: new names, and settings that leave the job what it is")
     write_and_exit(writer, report, verbose, policy)
 
 

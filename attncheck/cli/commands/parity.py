@@ -31,6 +31,7 @@ from attncheck.cli.settings import (
     resolve_policy,
 )
 from attncheck.core.errors import BadUsage
+from attncheck.core.outgoing import clean_text
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report
@@ -122,7 +123,8 @@ def parity(
             raise BadUsage(
                 "--explain-case writes a script for one device: leave --ring-size out; --case runs one case of a ring"
             )
-        write_stdout(reproduce.make_script(read_installed_files(python, model, policy), request, explain_case, target))
+        script = reproduce.make_script(read_installed_files(python, model, policy), request, explain_case, target)
+        write_stdout(clean_text(script))
         return
 
     def measure(snapshot: Snapshot, report_progress: Callable[[str], None]) -> Report:

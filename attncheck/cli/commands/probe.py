@@ -17,8 +17,10 @@ def probe(
     `attncheck doctor --facts` judges it.
     """
     from attncheck.core import codec
+    from attncheck.core.outgoing import clean
 
-    write_stdout(codec.dumps(collect_lanes(python, lane or (), model, online, resolve_policy(timeout=timeout))) + "\n")
+    snapshot = collect_lanes(python, lane or (), model, online, resolve_policy(timeout=timeout))
+    write_stdout(codec.dumps(clean(snapshot)) + "\n")
 
 
 COMMAND = Command(probe, EXAMINING, 2)

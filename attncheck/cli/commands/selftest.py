@@ -10,6 +10,7 @@ from attncheck.cli.options import EXAMINE, Device, ListFormat, Python, option
 from attncheck.cli.output import write_stdout
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import check_choice
+from attncheck.core.outgoing import clean
 
 Inject = Annotated[
     list[str] | None,
@@ -42,7 +43,7 @@ def selftest(
     if list:
         write_stdout(table.list_faults(selftest.select_faults(codes), selftest.uncovered_rules(), format))
         return
-    result = with_progress(lambda report_progress: selftest.run(codes, python, device, timeout, report_progress))
+    result = clean(with_progress(lambda report_progress: selftest.run(codes, python, device, timeout, report_progress)))
     write_stdout(table.as_json(result) if format == "json" else table.as_text(result))
     sys.exit(result.exit_code)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from attncheck.core.facts import Known
 from attncheck.core.job import Job, LintedLaunch
+from attncheck.core.outgoing import MASKED_LAUNCH
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
 from attncheck.core.results.lint import LintSection
@@ -28,6 +29,9 @@ def below(report: Report, section: LintSection) -> Iterator[Line]:
         yield Line()
         yield Line(((f"{heading}:", "bold"),))
         yield from (Line(((line, DIFF_STYLES.get(line[:1], "")),), no_wrap=True) for line in text.splitlines())
+    if _is_masked(section):
+        yield Line()
+        yield Line(text=MASKED_LAUNCH)
 
 
 def markdown(report: Report, section: LintSection) -> Iterator[str]:
@@ -37,6 +41,8 @@ def markdown(report: Report, section: LintSection) -> Iterator[str]:
     for heading, text in list_corrections(section):
         yield from (f"## {heading[0].upper()}{heading[1:]}", "")
         yield from (*format_code_block(text, "diff" if "corrected" in heading else ""), "")
+    if _is_masked(section):
+        yield from (MASKED_LAUNCH, "")
 
 
 def properties(report: Report, section: LintSection) -> Iterator[tuple[str, str]]:
@@ -59,6 +65,10 @@ def list_corrections(section: LintSection) -> Iterator[tuple[str, str]]:
             yield f"corrected {launch.job.location.source}", launch.diff.rstrip("\n")
         if launch.command:
             yield "to paste", launch.command
+
+
+def _is_masked(section: LintSection) -> bool:
+    return any(MASKED_LAUNCH in launch.job.remarks for launch in section.launches)
 
 
 def _worst_mark(report: Report, launch: LintedLaunch) -> str:
