@@ -1,16 +1,58 @@
-"""Writes text as Markdown: escaping, tables, code blocks."""
+"""Writes text as Markdown that shows it as it is: escaping, tables, code blocks.
+
+Escaping follows GitHub Flavored Markdown 0.29, https://github.github.com/gfm/. What GitHub makes of the finished text
+(mentions, references to issues and commits, emoji: https://docs.github.com/get-started/writing-on-github) and bare
+addresses no backslash prevents, for they are looked for when the backslashes are gone; a code span prevents all of
+them. Only words in which such a thing could be seen are put into one, so that most text stays as it is.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-MARKUP = r"[\\|`*<]|(?<!\w)_|_(?!\w)"  # an underscore within a word is shown as it is
+MARKUP = re.compile(
+    r"[\\|`*<]"
+    r"|(?<![^\W_])_|_(?![^\W_])"  # an underscore within a word is shown as it is
+    r"|(?<=\S)~"  # only there can it end what is struck out: "~/env" is shown as it is
+    r"|&(?=#?\w+;)"  # an entity
+    r"|(?<=\])[(:]"  # a link, a link's definition
+    r"|(?<!\S)#(?=#*$)"  # the end of a heading
+)
+WORD = re.compile(r"[^\s\\|`]+")
+REFERENCE = re.compile(
+    r"://|www\.|@\w|#\d|\bgh-\d"
+    r"|:(?:[+-]1|100|1234|(?=[\d_+-]{0,40}[a-z])[\w+-]{1,40}):"  # emoji; not the line number in "run.sh:12:5"
+    r"|(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])",  # a commit
+    re.IGNORECASE,
+)
+FORMULA_START, FORMULA_END = re.compile(r"\$\S"), re.compile(r"\S\$(?!\w)")
+# What begins a block where a line begins: quotes, lists, headings, underlines of headings and tables, tasks.
+BLOCK_START = re.compile(
+    r"^(?:(\d{1,9})(?=[.)](?!\S))|(?=>|\+(?!\S)|-(?:[\s:-]|$)|=+$|#{1,6}(?!\S)|:-|\[[ xX]\](?!\S)))"
+)
 
 
 def escape_markdown(text: str) -> str:
-    """Return `text` on one line, with what Markdown would take for markup escaped."""
-    return re.sub(MARKUP, r"\\\g<0>", " ".join(text.split()))
+    """Return `text` on one line, with what Markdown would take for markup escaped; not for the beginning of a line."""
+    text = " ".join(text.split())
+    start = FORMULA_START.search(text)
+    has_formula = start is not None and FORMULA_END.search(text, start.start()) is not None
+    parts, end = [], 0
+    for word in WORD.finditer(text):
+        if REFERENCE.search(word.group()) or (has_formula and "$" in word.group()):
+            parts += [_escape_markup(text[end : word.start()]), f"`{word.group()}`"]
+            end = word.end()
+    return "".join((*parts, _escape_markup(text[end:])))
+
+
+def _escape_markup(text: str) -> str:
+    return MARKUP.sub(r"\\\g<0>", text)
+
+
+def escape_line(text: str) -> str:
+    """Return `text` on one line that begins no heading, list or quote: for a paragraph's or a list item's beginning."""
+    return BLOCK_START.sub(r"\g<1>\\", escape_markdown(text))
 
 
 def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -20,6 +62,14 @@ def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Itera
     for row in rows:
         cells = [escape_markdown(cell) for cell in row] + [""] * (len(headers) - len(row))
         yield "| " + " | ".join(cells) + " |"
+
+
+def format_code_span(text: str) -> str:
+    """Return `text` on one line as code, between more backticks than it holds in a row."""
+    text = " ".join(text.split())
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    padding = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{padding}{text}{padding}{fence}" if text else ""
 
 
 def format_code_block(text: str, language: str = "") -> Iterator[str]:

@@ -8,7 +8,7 @@ from attncheck.core.findings import Finding
 from attncheck.core.report import Report
 from attncheck.report.finding_lines import describe_let_pass
 from attncheck.report.formats import Format
-from attncheck.report.markdown_text import escape_markdown, format_code_block
+from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block
 from attncheck.report.sections import load_view
 
 
@@ -27,15 +27,15 @@ def _format_lines(report: Report, verbose: bool) -> Iterator[str]:
     for finding in report.findings:
         yield from _format_finding(finding)
     if report.baselined or report.allowed:
-        yield from ("## Let pass", "", *(f"- {escape_markdown(line)}" for line in describe_let_pass(report)), "")
+        yield from ("## Let pass", "", *(f"- {escape_line(line)}" for line in describe_let_pass(report)), "")
     if verbose and report.skips:
         yield from ("## Not judged", "")
-        yield from (f"- {skip.code} {skip.name}: {escape_markdown(skip.reason)}" for skip in report.skips)
+        yield from (f"- {escape_line(f'{skip.code} {skip.name}: {skip.reason}')}" for skip in report.skips)
 
 
 def _format_finding(finding: Finding) -> Iterator[str]:
-    yield from (f"### {finding.code} {finding.severity}: {escape_markdown(finding.message)}", "")
-    yield from (f"- {escape_markdown(line.strip())}" for line in finding.evidence)
+    yield from (f"### {escape_markdown(f'{finding.code} {finding.severity}: {finding.message}')}", "")
+    yield from (f"- {escape_line(line)}" for line in finding.evidence)
     for fix in finding.fixes:
         proven = f" (proven: {escape_markdown(fix.proven)})" if fix.proven else ""
         yield from ("", f"Fix: {escape_markdown(fix.title)}{proven}", "", *format_code_block(fix.text))

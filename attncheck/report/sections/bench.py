@@ -14,7 +14,7 @@ from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.ring_timings import Clocks
 from attncheck.core.results.timings import PASSES_TITLES, Recommendation, Timing
 from attncheck.report.lines import Line, column_line, style_of_answer, text_line
-from attncheck.report.markdown_text import escape_markdown, format_table
+from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_span, format_table
 from attncheck.report.sections import SectionView
 from attncheck.report.sections.parity import verdict_testcases
 from attncheck.report.testcases import TestCase, make_testcase, timing_answer
@@ -230,19 +230,19 @@ def _untimed_backends(section: BenchSection, verbose: bool) -> Iterator[Line]:
 
 def markdown(report: Report, section: BenchSection) -> Iterator[str]:
     """Yield the timings and recommendations."""
-    yield from (f"{escape_markdown(line)}  " for line in describe_device(section))
+    yield from (f"{escape_line(line)}  " for line in describe_device(section))
     for title, timings in timing_tables(section):
-        yield from ("", f"## {title[0].upper()}{title[1:]}", "")
+        yield from ("", f"## {escape_markdown(title[0].upper() + title[1:])}", "")
         yield from format_table(
             ("backend", *(column.title for column in COLUMNS)),
             [(format_name(t), *(format_cells(t) if t.outcome == "ok" else (t.reason,))) for t in timings],
         )
     yield ""
-    yield from (f"{escape_markdown(note)}  " for note in describe_caveats(section))
+    yield from (f"{escape_line(note)}  " for note in describe_caveats(section))
     yield from ("## Recommended", "")
     for item in section.recommendations:
         yield f"- {escape_markdown(describe_recommendation(item))}"
-        yield from (f"  - `{line}`" for line in item.setting.splitlines())
+        yield from (f"  - {format_code_span(line)}" for line in item.setting.splitlines())
     yield ""
 
 

@@ -11,7 +11,7 @@ from attncheck.core.plan import Plan
 from attncheck.core.report import Report
 from attncheck.core.results.lint import LintSection
 from attncheck.report.lines import STYLES, Line
-from attncheck.report.markdown_text import format_code_block, format_table
+from attncheck.report.markdown_text import escape_markdown, format_code_block, format_table
 from attncheck.report.sections import SectionView
 
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -39,7 +39,7 @@ def markdown(report: Report, section: LintSection) -> Iterator[str]:
     yield from format_table(("", "launch"), list(launch_rows(report, section)))
     yield ""
     for heading, text in list_corrections(section):
-        yield from (f"## {heading[0].upper()}{heading[1:]}", "")
+        yield from (f"## {escape_markdown(heading[0].upper() + heading[1:])}", "")
         yield from (*format_code_block(text, "diff" if "corrected" in heading else ""), "")
     if _is_masked(section):
         yield from (MASKED_LAUNCH, "")

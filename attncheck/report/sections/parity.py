@@ -9,7 +9,7 @@ from attncheck.core.results.parity import ParitySection
 from attncheck.core.verdicts import ANSWERS, Answer, BackendState, MeasuredOn, Verdict
 from attncheck.report import scoreboard
 from attncheck.report.lines import Line, StyledText, column_line, style_of_answer, text_line
-from attncheck.report.markdown_text import format_table
+from attncheck.report.markdown_text import escape_line, format_table
 from attncheck.report.sections import SectionView
 from attncheck.report.testcases import TestCase, make_testcase
 
@@ -151,7 +151,7 @@ def markdown(report: Report, section: ParitySection) -> Iterator[str]:
 
 def verdict_table(measured_on: MeasuredOn, verdicts: Sequence[Verdict]) -> Iterator[str]:
     """Yield a Markdown table of how many verdicts of each backend have which answer."""
-    yield f"{measured_on.name or measured_on.device} · torch {measured_on.torch}"
+    yield escape_line(f"{measured_on.name or measured_on.device} · torch {measured_on.torch}")
     yield ""
     used = [answer for answer in ANSWERS if any(verdict.answer == answer for verdict in verdicts)]
     names = dict.fromkeys(verdict.backend for verdict in verdicts)

@@ -9,7 +9,7 @@ from attncheck.core.results.error_growth import describe_growth
 from attncheck.core.results.ring import RingSection
 from attncheck.report import communication_table, ring_table
 from attncheck.report.lines import Line, column_line, style_of_answer, text_line
-from attncheck.report.markdown_text import escape_markdown, format_table
+from attncheck.report.markdown_text import escape_line, escape_markdown, format_table
 from attncheck.report.sections import SectionView
 from attncheck.report.sections.parity import verdict_testcases
 from attncheck.report.testcases import TestCase, make_testcase, timing_answer
@@ -63,9 +63,10 @@ def markdown(report: Report, section: RingSection) -> Iterator[str]:
     if not section.timings:
         return
     measured_on = section.measured_on
-    yield f"{measured_on.ring_size} × {measured_on.name or measured_on.device} · torch {measured_on.torch}"
+    device = f"{measured_on.ring_size} × {measured_on.name or measured_on.device}"
+    yield escape_line(f"{device} · torch {measured_on.torch}")
     for title, timings in ring_table.timing_tables(section):
-        yield from ("", f"## {title}", "")
+        yield from ("", f"## {escape_markdown(title)}", "")
         yield from format_table(
             ("scheme", "tokens a rank", *ring_table.COLUMNS),
             [
@@ -74,7 +75,7 @@ def markdown(report: Report, section: RingSection) -> Iterator[str]:
             ],
         )
     yield ""
-    yield from (f"- {escape_markdown(line)}" for line in section.conclusions)
+    yield from (f"- {escape_line(line)}" for line in section.conclusions)
     yield ""
 
 

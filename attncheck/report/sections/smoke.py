@@ -17,7 +17,7 @@ from attncheck.core.results.smoke import (
     worst_first,
 )
 from attncheck.report.lines import Line, column_line, style_of_answer, text_line
-from attncheck.report.markdown_text import escape_markdown, format_code_block, format_table
+from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block, format_table
 from attncheck.report.sections import SectionView
 from attncheck.report.testcases import TestCase, make_testcase
 
@@ -185,12 +185,13 @@ def below(report: Report, section: SmokeSection) -> Iterator[Line]:
 def markdown(report: Report, section: SmokeSection) -> Iterator[str]:
     """Yield each run of a plan as a table, then the settings."""
     for run in section.plan_runs:
-        yield from (f"## {escape_markdown(_format_title(run))}", "", escape_markdown(describe_plan(run.plan)), "")
+        yield from (f"## {escape_markdown(_format_title(run))}", "", escape_line(describe_plan(run.plan)), "")
         results = [(format_check_name(result), judge_result(result), describe_result(result)) for result in run.results]
         yield from format_table(("question", "answer", "because"), results)
         yield ""
     for settings in section.settings:
-        yield from (f"## Settings for {settings.framework}", "", *format_code_block(settings.text.rstrip()), "")
+        heading = f"## Settings for {escape_markdown(settings.framework)}"
+        yield from (heading, "", *format_code_block(settings.text.rstrip()), "")
 
 
 def testcases(report: Report, section: SmokeSection) -> Iterator[TestCase]:
