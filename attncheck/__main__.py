@@ -31,6 +31,7 @@ from typing import NoReturn  # noqa: E402
 from attncheck import __version__  # noqa: E402
 from attncheck.core import interrupts  # noqa: E402
 from attncheck.core.errors import AttncheckError, BadUsage, Interrupted  # noqa: E402
+from attncheck.core.streams import print_message  # noqa: E402
 
 
 def main() -> None:
@@ -40,14 +41,14 @@ def main() -> None:
         sys.exit(_run())
     except AttncheckError as error:
         if str(error):
-            _complain(f"attncheck: {error}")
+            print_message(f"attncheck: {error}")
         _leave(error.exit_code)
     except (KeyboardInterrupt, Exception) as error:
         # An interrupt inside a class statement comes out as RuntimeError.
         if not isinstance(error, KeyboardInterrupt) and not interrupts.is_interrupted():
-            _complain(_format_traceback(error))
+            print_message(_format_traceback(error))
             sys.exit(1)
-        _complain("attncheck: interrupted")
+        print_message("attncheck: interrupted")
         _leave(Interrupted.exit_code)
 
 
@@ -98,12 +99,6 @@ def _describe_usage_error(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "attncheck"
     return f"{' '.join(message.split()).rstrip('.')} (see `{command} --help`)"
-
-
-def _complain(text: str) -> None:
-    from attncheck.cli.output import write_stderr
-
-    write_stderr(text)
 
 
 def _format_traceback(error: BaseException) -> str:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, BadUsage
 from attncheck.core.outgoing import clean, clean_text
+from attncheck.core.streams import fit_text, print_message
 
 if TYPE_CHECKING:
     from attncheck.cli.options import OutputOptions
     from attncheck.core.report import Report
+    from attncheck.core.streams import Syntax
     from attncheck.gate.policy import Policy
     from attncheck.report.outputs import Output
 
@@ -23,19 +25,22 @@ class ReportWriter:
     """What a report is written as: one document to standard output, and others to files."""
 
     format_name: str
-    render_clean: Callable[[Report, bool], str]  # of a report that `clean` returned
+    render: Callable[[Report, bool], str]  # of a report that `clean` returned
     outputs: tuple[Output, ...]
     github: bool
+    syntax: Syntax = "text"
 
     def write(self, report: Report, verbose: bool) -> bool:
         """Write every document, whichever fails; return whether none did. A failure is one line on standard error."""
         report = clean(report)
-        write_stdout(self.render_clean(report, verbose))
+        write_stdout(self.render(report, verbose), self.syntax)
         return self._write_clean_files(report, verbose, self.format_name)
 
-    def render(self, report: Report, verbose: bool) -> str:
-        """Return the document of standard output."""
-        return self.render_clean(clean(report), verbose)
+    def write_stderr(self, report: Report, verbose: bool) -> None:
+        """Write the document to standard error."""
+        if sys.stderr is not None:
+            text = self.render(clean(report), verbose)
+            sys.stderr.write(fit_text(text, getattr(sys.stderr, "encoding", None), self.syntax))
 
     def write_files(self, report: Report, verbose: bool, shown: str) -> bool:
         """Write the files, and GitHub's annotations unless standard output has them; `shown` is its format."""
@@ -49,7 +54,7 @@ class ReportWriter:
             *outputs.report_to_github(report, shown, self.github),
         )
         for failure in failures:
-            write_stderr(f"attncheck: {failure}")
+            print_message(f"attncheck: {failure}")
         return not failures
 
 
@@ -62,7 +67,8 @@ def make_report_writer(options: OutputOptions) -> ReportWriter:
         from attncheck.report import outputs
 
         parsed = outputs.parse_outputs(options.output)
-    return ReportWriter(options.format, load_format(options.format).render, parsed, options.github)
+    record = load_format(options.format)
+    return ReportWriter(options.format, record.render, parsed, options.github, record.syntax)
 
 
 def write_and_exit(
@@ -88,10 +94,10 @@ def exit_code(report: Report, policy: Policy, complete: bool = True) -> int:
     return CLEAN if complete and not report.unanswered else UNANSWERED
 
 
-def write_stdout(text: str) -> None:
-    """Write `text` to standard output; a reader that went away is no error."""
+def write_stdout(text: str, syntax: Syntax = "text") -> None:
+    """Write `text`, a document of this syntax, to standard output; a reader that went away is no error."""
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(fit_text(text, getattr(sys.stdout, "encoding", None), syntax))
         sys.stdout.flush()
     except AttributeError:  # started with standard output closed
         return
@@ -102,10 +108,12 @@ def write_stdout(text: str) -> None:
         raise BadUsage(f"cannot write to standard output: {error.strerror}") from None
 
 
-def write_stderr(line: str) -> None:
-    """Write a line to standard error, without secrets; it may be closed."""
-    if sys.stderr is not None:
-        print(clean_text(line), file=sys.stderr)
+def write_text(text: str, syntax: str = "text") -> None:
+    """Write text, or "json", that no report holds to standard output, with what is foreign in it cleaned."""
+    if syntax == "json":
+        write_stdout(text, "json")
+    else:
+        write_stdout(clean_text(text))
 
 
 def discard_standard_output() -> None:

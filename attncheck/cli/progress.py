@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from attncheck.core.errors import Interrupted
 from attncheck.core.outgoing import clean_text
+from attncheck.core.visible import show_line_ends
 
 T = TypeVar("T")
 
@@ -20,9 +21,11 @@ def progress_line() -> Iterator[Callable[[str], None]]:
         yield lambda text: None
         return
     from rich.console import Console
+    from rich.text import Text
 
     with Console(stderr=True).status("starting") as status:
-        yield lambda text: status.update(clean_text(text))
+        # A string would be read as rich's markup.
+        yield lambda text: status.update(Text(show_line_ends(clean_text(text))))
 
 
 def with_progress(work: Callable[[Callable[[str], None]], T]) -> T:

@@ -5,11 +5,14 @@ Everything that is printed or written to a file goes through here once: `clean_t
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from attncheck.core.visible import show_control_characters
 
 if TYPE_CHECKING:  # every command imports this module: what it cleans is imported when there is something to clean
     from attncheck.core.launch import Edit
@@ -22,20 +25,28 @@ MASKED_LAUNCH = (
 
 
 def clean_text(text: str) -> str:
-    """Return a text that may be shown: without the secrets in it and those of our environment."""
+    """Return a text that may be shown: secrets masked, what acts on a terminal or hides made visible."""
+    from attncheck.core.job import DROP
     from attncheck.core.secrets import mask_secrets
 
     _remember_environment()
-    return mask_secrets(text)
+    # The value that drops a setting is our own, and stays what readers know.
+    return text if text == DROP else show_control_characters(mask_secrets(text))
 
 
 def clean(value: T) -> T:
     """Return dataclasses, mappings, tuples and lists with every text in them cleaned; the same object where all is."""
+    cleaned: T = map_texts(value, cache(clean_text))
+    return cleaned
+
+
+def mask(value: T) -> T:
+    """Return data with the secrets in every text masked, and every other character as it is."""
     from attncheck.core.secrets import mask_secrets
 
     _remember_environment()
-    cleaned: T = map_texts(value, cache(mask_secrets))
-    return cleaned
+    masked: T = map_texts(value, cache(mask_secrets))
+    return masked
 
 
 def map_texts(value: Any, clean_one: Callable[[str], str]) -> Any:
@@ -46,9 +57,11 @@ def map_texts(value: Any, clean_one: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         cleaned = clean_one(value)
         return value if cleaned == value else cleaned
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, (tuple, list, frozenset, set)):
         items = [map_texts(item, clean_one) for item in value]
-        return value if _are_same(value, items) else type(value)(items)
+        if _are_same(value, items):
+            return value
+        return value._make(items) if hasattr(value, "_make") else type(value)(items)
     if isinstance(value, Mapping):
         entries = {clean_one(str(key)): _map_named(str(key), item, clean_one) for key, item in value.items()}
         is_same = list(entries) == list(value) and _are_same(value.values(), entries.values())
@@ -67,7 +80,12 @@ def _map_record(record: Any, clean_one: Callable[[str], str]) -> Any:
             after = map_texts(before, clean_one)
         if after is not before:
             changes[field.name] = after
-    return _remark_masks(record, replace(record, **changes)) if changes else record
+    if not changes:
+        return record
+    changed = copy.copy(record)  # not `replace`, whose checks would see a half-changed record
+    for field_name, after in changes.items():
+        object.__setattr__(changed, field_name, after)
+    return _remark_masks(record, changed)
 
 
 def _map_named(name: str, item: Any, clean_one: Callable[[str], str]) -> Any:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from attncheck.core.errors import CLEAN, FOUND, AttncheckError
 from attncheck.core.interrupts import STOP_SIGNALS
-from attncheck.core.outgoing import clean, clean_text
+from attncheck.core.outgoing import clean
+from attncheck.core.streams import print_message
 from attncheck.gate import cache, node_leader
 from attncheck.gate.cache_key import answer_key
 from attncheck.gate.dates import today
@@ -219,7 +220,7 @@ def _refuse(node: node_leader.NodeRank, code: int, argv: Sequence[str]) -> int:
     if not node.reports:
         text, code = f"attncheck: this node refuses {argv[0]}: {reason}; `attncheck gate` says more there", FOUND
     with suppress(AttributeError, OSError, ValueError):
-        sys.stderr.write(clean_text(text) + "\n")
+        print_message(text)
         sys.stderr.flush()
     return code
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.snapshot import Snapshot
+from attncheck.core.visible import show_on_one_line
 from attncheck.gate.inputs import read_small_file
 from attncheck.gate.policy import POLICY_FILE, PYPROJECT_FILE, parse_policy, parse_toml
 from attncheck.lint import frameworks
@@ -118,7 +119,7 @@ def _heading_lines(project: Project) -> Iterator[str]:
     yield "# The policy of attncheck for this project: `attncheck gate` asks what stands here; `attncheck run -- WORDS`"
     yield "# does so, then becomes the command. `attncheck rules` lists codes, `attncheck explain CODE` prints a page."
     yield "#"
-    packages, frameworks = ", ".join(project.packages), ", ".join(project.frameworks)
+    packages, frameworks = (show_on_one_line(", ".join(names)) for names in (project.packages, project.frameworks))
     yield f"# Found here: {packages or 'no torch'}; {frameworks or 'no framework'};"
     yield f"# {_format_counts(project.gpus) or 'no GPU'}."
     yield ""

@@ -7,7 +7,6 @@ judged again: a fix is called proven where its finding is gone.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -27,6 +26,7 @@ from attncheck.doctor.queries.launch import SAFE_KEYS
 from attncheck.lint import frameworks, launches
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
+from attncheck.lint.shell.quoting import quote_on_one_line
 
 MAX_ROUNDS = 4  # a corrected launch may need correction again: a renamed flag whose value does not fit
 ReadModel = Callable[[str], Fact[Model]]
@@ -248,7 +248,7 @@ def _format_command(launch: Launch) -> str:
 
 def _quote_word(word: Word) -> str:
     """Return a word quoted for a shell; one that is only known at run time is left for the shell to expand."""
-    return shlex.quote(word.text) if word.known else f'"{word.text}"' if " " in word.text else word.text
+    return quote_on_one_line(word.text) if word.known else f'"{word.text}"' if " " in word.text else word.text
 
 
 def _complete_fixes(finding: Finding, found_launch: FoundLaunch, job: Job, corrected_report: Report | None) -> Finding:

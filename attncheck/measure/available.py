@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from attncheck.core import codec
 from attncheck.core.cases import Case, with_name
 from attncheck.core.verdicts import BackendState, Run
+from attncheck.core.visible import show_line_ends
 from attncheck.measure import discovery
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool, default_slots
@@ -84,7 +85,8 @@ def format_text(availabilities: Sequence[Availability]) -> str:
         package = (
             f"{availability.package} {availability.version}".strip() if availability.package != "torch" else "torch"
         )
-        details = availability.reason or (f"ran {availability.ran[0][:70]}" if availability.ran else availability.title)
+        ran = f"ran {availability.ran[0][:70]}" if availability.ran else ""
+        details = show_line_ends(availability.reason or ran or availability.title)
         lines.append(
             f"{availability.state:<8} {availability.name:<{width}}  {package + ' · ' if package else ''}{details}\n"
         )

@@ -6,13 +6,22 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Allowance, Finding
 from attncheck.core.report import Report
+from attncheck.core.visible import indent_continuation
+
+INDENT = 6  # columns of what a text with line ends goes on with, so that it begins no "seen: " or "fix: " of its own
+
+
+def describe_finding(finding: Finding) -> str:
+    """Return a finding's message, its evidence and its fixes, in lines."""
+    return "\n".join((indent_continuation(finding.message, INDENT), *evidence_and_fixes(finding)))
 
 
 def evidence_and_fixes(finding: Finding) -> Iterator[str]:
     """Yield the lines of a finding's evidence, then those of its fixes."""
-    yield from (f"seen: {line}" for line in finding.evidence)
+    yield from (indent_continuation(f"seen: {line}", INDENT) for line in finding.evidence)
     for fix in finding.fixes:
-        yield f"fix: {fix.title}" + (f" (proven: {fix.proven})" if fix.proven else "")
+        title = f"fix: {fix.title}" + (f" (proven: {fix.proven})" if fix.proven else "")
+        yield indent_continuation(title, INDENT)
         yield from (f"    {line}" for line in fix.text.splitlines())
 
 

@@ -15,6 +15,7 @@ from typing import TextIO
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.report import Report
+from attncheck.core.streams import fit_text
 from attncheck.report.formats import format_names, load_format
 
 
@@ -82,7 +83,10 @@ def write(report: Report, outputs: Iterable[Output], verbose: bool = False) -> t
     failures = []
     for output in outputs:
         try:
-            document = load_format(output.format_name).render(report, verbose)
+            record = load_format(output.format_name)
+            document = record.render(report, verbose)
+            if not _is_replaceable(output.path):  # /dev/stderr is read by GitHub's runner too
+                document = fit_text(document, "utf-8", record.syntax)
             _write_file(output.path, document if document.endswith("\n") else document + "\n")
         except OSError as error:
             failures.append(f"cannot write {output.format_name} to {output.path}: {error.strerror or error}")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attncheck.core import codec
+from attncheck.core.visible import show_line_ends
 
 if TYPE_CHECKING:
     from attncheck.selftest.faults import Fault
@@ -23,11 +24,11 @@ def as_text(selftest: SelftestResult) -> str:
     for result in selftest.results:
         lines.append(f"{result.status:8}{'+'.join(result.codes):8} {result.seconds:6.1f} s  {result.planted}")
         if result.status != "caught":
-            lines.append(f"{'':26}{result.because}")
+            lines.append(f"{'':26}{show_line_ends(result.because)}")
     for control in selftest.controls:
         lines.append(f"{control.status:8}{'control':8} {control.seconds:6.1f} s  nothing planted: {control.checks}")
         if control.status == "alarm":
-            lines.append(f"{'':26}{control.because}")
+            lines.append(f"{'':26}{show_line_ends(control.because)}")
     alarms = sum(control.status == "alarm" for control in selftest.controls)
     caught, missed, skipped = (selftest.count_status(status) for status in ("caught", "missed", "skipped"))
     lines.append(

@@ -17,6 +17,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from attncheck.core.launch import COMMAND, SourceLocation
+from attncheck.core.visible import indent_continuation
+from attncheck.report.finding_lines import INDENT
 from attncheck.report.formats import github, load_format
 from tests.report import reports
 from tests.report.test_junit import NASTY
@@ -70,7 +72,7 @@ def test_what_messages_hold_cannot_end_a_command_or_begin_one() -> None:
     text = load_format("github").render(reports.make_doctor_report(findings=(finding,)), False)
     assert len(text.splitlines()) >= 2 and len(re.split(r"\r\n|\r|\n", text)) == 3, "the command, the count, the end"
     (command,) = parse_commands(text)
-    assert command[1]["file"] == "a,b:c%/x\n.sh" and command[2].startswith(nasty)
+    assert command[1]["file"] == "a,b:c%/x\n.sh" and command[2].startswith(indent_continuation(nasty, INDENT))
 
 
 def test_ten_of_a_level_the_gravest_first_and_the_rest_counted() -> None:

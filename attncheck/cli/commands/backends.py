@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attncheck.cli.commands import MEASURING, Command
 from attncheck.cli.options import Device, ListFormat, Python, Timeout
-from attncheck.cli.output import write_stdout
+from attncheck.cli.output import write_text
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import check_choice, make_execution_target, resolve_policy
 from attncheck.core.outgoing import clean
@@ -19,7 +19,7 @@ def backends(
     check_choice("--format", format, ("text", "json"))
     target = make_execution_target(python, device, resolve_policy(timeout=timeout))
     states = clean(with_progress(lambda report_progress: available.probe_backends(target, report_progress)))
-    write_stdout(available.format_json(states) if format == "json" else available.format_text(states))
+    write_text(available.format_json(states) if format == "json" else available.format_text(states), format)
 
 
 COMMAND = Command(backends, MEASURING, 8)

@@ -7,10 +7,11 @@ from typing import Annotated
 
 from attncheck.cli.commands import GATING, Command
 from attncheck.cli.options import POLICY, OutputOptions, PolicyOptions, Python, RuleOptions, Verbose, option
-from attncheck.cli.output import make_report_writer, write_stderr
+from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import make_execution_target, resolve_gate_policy
 from attncheck.core.errors import CLEAN, Unanswered
+from attncheck.core.streams import print_message
 
 DEFAULT_FILE = "attncheck-baseline.json"
 File = Annotated[
@@ -43,7 +44,7 @@ def baseline(
     if code != CLEAN:
         raise Unanswered(f"{path} was not written: a check gave no answer, and what it would find is not known")
     change = record_baseline(report, path, today())
-    write_stderr(f"{path}: {change.entries} findings, {change.new} of them new; {change.gone} are gone")
+    print_message(f"{path}: {change.entries} findings, {change.new} of them new; {change.gone} are gone")
 
 
 COMMAND = Command(baseline, GATING, 11)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from attncheck.cli.commands import ABOUT, Command
-from attncheck.cli.output import write_stdout
+from attncheck.cli.output import write_text
 
 Code = Annotated[str, typer.Argument(metavar="CODE", show_default=False, help="A rule's code or name.")]
 
@@ -16,7 +16,7 @@ def explain(code: Code) -> None:
     """Print a rule's page: what it checks, why, what to do."""
     from attncheck.doctor import engine
 
-    write_stdout(engine.render_rule_page(code))
+    write_text(engine.render_rule_page(code))
 
 
 COMMAND = Command(explain, ABOUT, 14)

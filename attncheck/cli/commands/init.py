@@ -6,9 +6,9 @@ from typing import Annotated
 
 from attncheck.cli.commands import GATING, Command
 from attncheck.cli.options import OUTPUT, Python, option
-from attncheck.cli.output import write_stderr, write_stdout
+from attncheck.cli.output import write_text
 from attncheck.cli.progress import with_progress
-from attncheck.core.outgoing import clean_text
+from attncheck.core.streams import print_message
 
 SECONDS = 60.0  # for each probe
 Write = Annotated[
@@ -32,9 +32,9 @@ def init(write: Write = False, python: Python = None) -> None:
     )
     text = init.render_policy(init.inspect_project(Path.cwd(), snapshot))
     if write:
-        write_stderr(f"wrote {init.write_policy(Path.cwd(), text).name}")
+        print_message(f"wrote {init.write_policy(Path.cwd(), text).name}")
     else:
-        write_stdout(clean_text(text))
+        write_text(text)
 
 
 COMMAND = Command(init, GATING, 12)

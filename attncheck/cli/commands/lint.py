@@ -20,9 +20,10 @@ from attncheck.cli.options import (
     Verbose,
     option,
 )
-from attncheck.cli.output import make_report_writer, write_and_exit, write_stderr
+from attncheck.cli.output import make_report_writer, write_and_exit
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import resolve_policy
+from attncheck.core.streams import print_message
 
 Files = Annotated[
     list[str] | None,
@@ -81,7 +82,7 @@ def lint(
     report = lint.run(snapshot, request, inputs.make_model_reader(online), read_file)
     if write:
         for name in lint.write_safe_edits(report, read_file):
-            write_stderr(f"wrote {name}: new names, and settings that leave the job what it is")
+            print_message(f"wrote {name}: new names, and settings that leave the job what it is")
     write_and_exit(writer, report, verbose, policy)
 
 

@@ -22,7 +22,7 @@ from attncheck.cli.options import (
     complete_from,
     option,
 )
-from attncheck.cli.output import make_report_writer, write_stdout
+from attncheck.cli.output import make_report_writer, write_text
 from attncheck.cli.settings import (
     check_backends,
     check_choice,
@@ -31,7 +31,6 @@ from attncheck.cli.settings import (
     resolve_policy,
 )
 from attncheck.core.errors import BadUsage
-from attncheck.core.outgoing import clean_text
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report
@@ -123,8 +122,7 @@ def parity(
             raise BadUsage(
                 "--explain-case writes a script for one device: leave --ring-size out; --case runs one case of a ring"
             )
-        script = reproduce.make_script(read_installed_files(python, model, policy), request, explain_case, target)
-        write_stdout(clean_text(script))
+        write_text(reproduce.make_script(read_installed_files(python, model, policy), request, explain_case, target))
         return
 
     def measure(snapshot: Snapshot, report_progress: Callable[[str], None]) -> Report:

@@ -17,10 +17,10 @@ def probe(
     `attncheck doctor --facts` judges it.
     """
     from attncheck.core import codec
-    from attncheck.core.outgoing import clean
+    from attncheck.core.outgoing import mask
 
     snapshot = collect_lanes(python, lane or (), model, online, resolve_policy(timeout=timeout))
-    write_stdout(codec.dumps(clean(snapshot)) + "\n")
+    write_stdout(codec.dumps(mask(snapshot)) + "\n", "json")
 
 
 COMMAND = Command(probe, EXAMINING, 2)

@@ -49,8 +49,8 @@ def run(
     target = make_execution_target(python, policy.device, policy)
 
     def show(report: Report, refused: bool) -> None:
-        if refused and sys.stderr is not None:
-            sys.stderr.write(writer.render(report, verbose))
+        if refused:
+            writer.write_stderr(report, verbose)
         writer.write_files(report, verbose, output.format if refused else "")
 
     sys.exit(

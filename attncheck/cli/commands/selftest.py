@@ -7,7 +7,7 @@ from typing import Annotated
 
 from attncheck.cli.commands import ABOUT, Command
 from attncheck.cli.options import EXAMINE, Device, ListFormat, Python, option
-from attncheck.cli.output import write_stdout
+from attncheck.cli.output import write_text
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import check_choice
 from attncheck.core.outgoing import clean
@@ -41,10 +41,10 @@ def selftest(
     check_choice("--device", device, ("auto", "cpu", "cuda"))
     codes = tuple(code for code in inject or () if code.lower() != "all")
     if list:
-        write_stdout(table.list_faults(selftest.select_faults(codes), selftest.uncovered_rules(), format))
+        write_text(table.list_faults(selftest.select_faults(codes), selftest.uncovered_rules(), format), format)
         return
     result = clean(with_progress(lambda report_progress: selftest.run(codes, python, device, timeout, report_progress)))
-    write_stdout(table.as_json(result) if format == "json" else table.as_text(result))
+    write_text(table.as_json(result) if format == "json" else table.as_text(result), format)
     sys.exit(result.exit_code)
 
 

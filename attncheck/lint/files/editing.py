@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.launch import COMMAND, NOWHERE, Edit, Launch, Setting, Source, Span, Word
+from attncheck.core.visible import show_on_one_line
 from attncheck.lint.files import edit_files
 from attncheck.lint.files.configuration import Entry
 from attncheck.lint.files.edit_text import find_line_bounds, quote_value
@@ -41,6 +42,7 @@ def format_diff(source: Source, corrected: str) -> str:
     if source.text == corrected:
         return ""
     name = source.name if source.name not in ("-", COMMAND) else "command" if source.name == COMMAND else "stdin"
+    name = show_on_one_line(name)  # a line end in a file's name would begin a line of no diff
     lines = difflib.unified_diff(
         source.text.splitlines(), corrected.splitlines(), f"a/{name.lstrip('/')}", f"b/{name.lstrip('/')}", lineterm=""
     )

@@ -16,6 +16,7 @@ from attncheck.core import registry
 from attncheck.core.errors import BadUsage
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
+from attncheck.core.streams import Syntax
 
 __all__ = ["Finding", "Format", "Report"]
 
@@ -24,9 +25,13 @@ GROUP = "attncheck.formats"
 
 @dataclass(frozen=True)
 class Format:
-    """One output format. `render(report, verbose)` returns the whole document, its last newline included."""
+    """One output format. `render(report, verbose)` returns the whole document, its last newline included.
+
+    `syntax` says how a character is escaped in the document that standard output cannot hold, or must not.
+    """
 
     render: Callable[[Report, bool], str]
+    syntax: Syntax = "text"
 
 
 def format_names() -> tuple[str, ...]:

@@ -6,11 +6,12 @@ shows ten annotations of a level for each step and no more, so the gravest come 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from attncheck.core.findings import SEVERITIES, Finding, Severity
 from attncheck.core.report import Report
-from attncheck.report.finding_lines import evidence_and_fixes
+from attncheck.report.finding_lines import describe_finding
 from attncheck.report.formats import Format
 from attncheck.report.locations import add_locations, path_in_checkout, working_directory
 
@@ -41,9 +42,8 @@ def format_annotation(finding: Finding) -> str:
     if location is not None:
         position = {"line": str(location.line), "col": str(location.column)}
         parameters = {"file": path_in_checkout(location.source), **position, **parameters}
-    text = "\n".join((finding.message, *evidence_and_fixes(finding)))
     written_parameters = ",".join(f"{key}={_escape_property(value)}" for key, value in parameters.items())
-    return f"::{COMMANDS[finding.severity]} {written_parameters}::{_escape_data(text)}"
+    return f"::{COMMANDS[finding.severity]} {written_parameters}::{_escape_data(describe_finding(finding))}"
 
 
 def _describe_counts(report: Report) -> str:
@@ -72,10 +72,22 @@ def format_job_summary(report: Report, max_bytes: int = SUMMARY_BYTES) -> str:
     encoded = document.encode("utf-8", "backslashreplace")
     if len(encoded) <= max_bytes:
         return encoded.decode("utf-8")
-    kept = encoded[: max(max_bytes - len(CUT_NOTE) - len("\n```\n"), 0)]
+    longest_fence = max((len(fence) for fence in re.findall("^`{3,}", document, re.MULTILINE)), default=0)
+    kept = encoded[: max(max_bytes - len(CUT_NOTE) - longest_fence - len("\n\n"), 0)]
     text = kept[: kept.rfind(b"\n") + 1].decode("utf-8", "ignore")
-    open_fence = sum(line.startswith("```") for line in text.splitlines()) % 2
-    return (text + "```\n" * open_fence + CUT_NOTE) if max_bytes > len(CUT_NOTE) else ""
+    fence = _find_open_fence(text)
+    return (text + (fence and fence + "\n") + CUT_NOTE) if max_bytes > len(CUT_NOTE) else ""
 
 
-FORMAT = Format(render)
+def _find_open_fence(text: str) -> str:
+    """Return the fence of the code block that `text` ends in, "" where it ends in none."""
+    fence = ""
+    for line in text.splitlines():
+        if not fence and line.startswith("```"):
+            fence = line[: len(line) - len(line.lstrip("`"))]
+        elif fence and line == fence:
+            fence = ""
+    return fence
+
+
+FORMAT = Format(render, "commands")

@@ -12,4 +12,4 @@ def render(report: Report, verbose: bool) -> str:
     return document.dumps(report) + "\n"
 
 
-FORMAT = Format(render)
+FORMAT = Format(render, "json")

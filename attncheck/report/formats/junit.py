@@ -16,7 +16,8 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
-from attncheck.report.finding_lines import evidence_and_fixes, find_allowance
+from attncheck.core.visible import indent_continuation, show_line_ends
+from attncheck.report.finding_lines import INDENT, evidence_and_fixes, find_allowance
 from attncheck.report.formats import Format
 from attncheck.report.sections import load_view
 from attncheck.report.testcases import TestCase
@@ -99,6 +100,7 @@ def _add_properties(suite: ET.Element, report: Report) -> None:
 
 def escape_forbidden(text: str) -> str:
     """Return text that an XML 1.0 document can hold: a forbidden character is written as Python's escape."""
+    text = text.replace("\r\n", "\n")  # as every XML reader sees it
     return FORBIDDEN_CHARACTER.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)
 
 
@@ -136,8 +138,9 @@ def _finding_testcase(finding: Finding, suite: str, state: str, reason: str) -> 
 
 
 def _describe_finding(finding: Finding) -> str:
-    locations = (f"at: {location}" for location in finding.locations)
-    return "\n".join((f"{finding.severity}: {finding.message}", *locations, *evidence_and_fixes(finding)))
+    locations = (f"at: {show_line_ends(str(location))}" for location in finding.locations)
+    message = indent_continuation(f"{finding.severity}: {finding.message}", INDENT)
+    return "\n".join((message, *locations, *evidence_and_fixes(finding)))
 
 
 def _describe_allowance(finding: Finding, report: Report) -> str:
@@ -145,4 +148,4 @@ def _describe_allowance(finding: Finding, report: Report) -> str:
     return f" until {allowance.until} ({allowance.reason})" if allowance else ""
 
 
-FORMAT = Format(render)
+FORMAT = Format(render, "xml")

@@ -21,8 +21,9 @@ from attncheck.core.job import LintedLaunch
 from attncheck.core.launch import COMMAND, Edit, SourceLocation
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
+from attncheck.core.visible import indent_continuation
 from attncheck.doctor.rules import Rule
-from attncheck.report.finding_lines import find_allowance
+from attncheck.report.finding_lines import INDENT, find_allowance
 from attncheck.report.fingerprints import RECIPE_VERSION, compute_fingerprint
 from attncheck.report.formats import Format
 from attncheck.report.locations import add_locations, path_in_checkout, working_directory
@@ -170,10 +171,10 @@ def _make_result(finding: Finding, report: Report, rule_indices: Mapping[str, in
 
 def _describe_finding(finding: Finding) -> str:
     """Return a finding in paragraphs; the first is its message, which is what a list of results shows."""
-    parts = [finding.message, *(f"Seen: {line}" for line in finding.evidence)]
+    parts = [indent_continuation(text, INDENT) for text in (finding.message, *map("Seen: {}".format, finding.evidence))]
     for fix in finding.fixes:
         proven = f" (proven: {fix.proven})" if fix.proven else ""
-        parts.append(f"Fix: {fix.title}{proven}:\n{fix.text}")
+        parts.append(f"{indent_continuation(f'Fix: {fix.title}{proven}', INDENT)}:\n{fix.text}")
     return "\n\n".join(parts)
 
 
@@ -259,4 +260,4 @@ def _make_artifact_change(source: str, edits: Sequence[Edit]) -> JsonObject:
     return {"artifactLocation": _make_artifact_location(source), "replacements": replacements}
 
 
-FORMAT = Format(render)
+FORMAT = Format(render, "json")

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
 from attncheck.core.verdicts import ANSWERS
+from attncheck.core.visible import indent_continuation, show_line_ends
 from attncheck.report.finding_lines import describe_let_pass
 from attncheck.report.formats import Format
 from attncheck.report.lines import STYLES, Line
@@ -21,6 +22,7 @@ from attncheck.report.sections import load_view
 
 INDENT = 15  # "ATN140 warning " : the column where every text begins
 MAX_WIDTH = 110
+CONTINUATION = 4  # columns by which a text without a head goes on after a line end in it
 MIN_TEXT_WIDTH = 20  # columns left for a text below which indenting it makes it worse
 
 
@@ -28,10 +30,17 @@ def render(report: Report, verbose: bool) -> str:
     """Return the report as text, coloured and wrapped only for a terminal that wants it."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     width = min(MAX_WIDTH, shutil.get_terminal_size().columns) if is_terminal else MAX_WIDTH
-    lines = list(_format_lines(report, verbose, width))
+    lines = [_keep_apart(line) for line in _format_lines(report, verbose, width)]
     if is_terminal:
         return _render_for_terminal(lines, width)
     return "".join("".join(text for text, _ in line.head) + line.text + "\n" for line in lines)
+
+
+def _keep_apart(line: Line) -> Line:
+    """Return a line no part of which begins a line like ours: a text's line ends lead below its beginning."""
+    head = tuple((show_line_ends(text), style) for text, style in line.head)
+    columns = sum(len(text) for text, _ in head) or CONTINUATION
+    return Line(head, indent_continuation(line.text, columns), line.no_wrap)
 
 
 def _format_lines(report: Report, verbose: bool, width: int) -> Iterator[Line]:

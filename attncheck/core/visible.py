@@ -1,0 +1,46 @@
+"""Makes what a terminal obeys, or an eye cannot see, visible: foreign text goes through here before it is shown.
+
+Replaced by Python's escapes ("\\x1b", "\\u202e", "\\r"): control characters (C0, DEL, C1) other than tab and line end,
+format characters (category Cf: bidirectional controls, zero-width ones, tags), separators that only some readers take
+for a line's end, what Unicode calls default-ignorable, lone surrogates and noncharacters. Variation selectors 1 to 16
+stay: they belong to ordinary emoji. Source code hidden by such characters is CVE-2021-42574, https://trojansource.codes/.
+The categories are those of Unicode 16.0, https://www.unicode.org/Public/16.0.0/ucd/DerivedCoreProperties.txt.
+"""
+
+from __future__ import annotations
+
+import re
+
+INVISIBLE = re.compile(
+    "\r(?!\n)|["
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160"
+    "\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufdd0-\ufdef\ufeff\uffa0"
+    "\ufff0-\ufffb\ufffe\uffff\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
+)
+
+
+def show_control_characters(text: str) -> str:
+    """Return `text` with every character that acts or hides written as an escape; tabs and line ends stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return INVISIBLE.sub(_escape, text) if INVISIBLE.search(text) else text
+
+
+def show_on_one_line(text: str) -> str:
+    """Return `text` with line ends written as escapes too: for a cell, a name, a message of one line."""
+    return show_line_ends(show_control_characters(text))
+
+
+def show_line_ends(text: str) -> str:
+    """Return `text` with its line ends written as escapes."""
+    return text.replace("\r\n", "\\n").replace("\n", "\\n") if "\n" in text else text
+
+
+def indent_continuation(text: str, columns: int) -> str:
+    """Return `text` with its second and later lines indented: no line of it stands where a line of ours would."""
+    return text.replace("\r\n", "\n").replace("\n", "\n" + " " * columns) if "\n" in text else text
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match.group().encode("unicode_escape").decode("ascii")
