@@ -1,4 +1,7 @@
-"""Starts the command line; every error a user can cause ends as one line on standard error."""
+"""Starts the command line; whatever goes wrong ends as one line on standard error, and never as exit code 1.
+
+That code says that something was found. What nobody foresaw ends with 3: the question could not be answered.
+"""
 
 # Not even __future__ is imported before _isolate(): it too would be looked for in the folder of `python -m`.
 import os
@@ -25,31 +28,35 @@ def _isolate() -> None:
 
 _isolate()
 
-import contextlib  # noqa: E402 - after _isolate()
+import atexit  # noqa: E402 - after _isolate()
+import contextlib  # noqa: E402
+import signal  # noqa: E402
 from typing import NoReturn  # noqa: E402
 
 from attncheck import __version__  # noqa: E402
+from attncheck.cli import streams  # noqa: E402
 from attncheck.core import interrupts  # noqa: E402
-from attncheck.core.errors import AttncheckError, BadUsage, Interrupted  # noqa: E402
+from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, AttncheckError, BadUsage, Interrupted  # noqa: E402
+from attncheck.core.failures import TRACEBACK_VARIABLE, describe_failure  # noqa: E402
+from attncheck.core.outgoing import clean_text  # noqa: E402
 from attncheck.core.streams import print_message  # noqa: E402
+
+LAST_LINE = b"attncheck: ended before it could say why (out of memory?)\n"
 
 
 def main() -> None:
     """Run attncheck and exit with its code."""
     try:
-        interrupts.install_handlers()
-        sys.exit(_run())
-    except AttncheckError as error:
-        if str(error):
-            print_message(f"attncheck: {error}")
-        _leave(error.exit_code)
-    except (KeyboardInterrupt, Exception) as error:
-        # An interrupt inside a class statement comes out as RuntimeError.
-        if not isinstance(error, KeyboardInterrupt) and not interrupts.is_interrupted():
-            print_message(_format_traceback(error))
-            sys.exit(1)
-        print_message("attncheck: interrupted")
-        _leave(Interrupted.exit_code)
+        try:
+            streams.prepare_streams()
+            interrupts.install_handlers()
+            code = _check_streams(_run())
+        except BaseException as error:
+            code = _report_error(error)
+        _keep_exit_code(code)
+    except KeyboardInterrupt:  # one more, in between
+        code = Interrupted.exit_code
+    _leave(code)
 
 
 def _leave(code: int) -> NoReturn:
@@ -72,16 +79,19 @@ def _run() -> int:
         from attncheck.cli.output import write_stdout
 
         write_stdout(f"attncheck {__version__}\n")
-        return 0
-    from attncheck.cli.app import app
-
+        return CLEAN
+    try:
+        from attncheck.cli.app import app
+    except (ImportError, OSError, MemoryError):
+        raise
+    except Exception as error:  # a package of ours that another one's version breaks raises anything
+        raise ImportError(f"{type(error).__name__}: {error}") from error
     try:
         code = app(prog_name="attncheck", standalone_mode=False)
-    except BrokenPipeError:  # the reader of --help went away
-        from attncheck.cli.output import discard_standard_output
-
-        discard_standard_output()
-        return 0
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return error.code or CLEAN
+        raise RuntimeError(str(error.code)) from None
     except Exception as error:
         # Typer raises click's errors, and since 0.29 those of a click of its own: known by what they offer.
         if type(error).__name__ == "Abort":
@@ -90,7 +100,7 @@ def _run() -> int:
             raise
         raise BadUsage(_describe_usage_error(error)) from None
     interrupts.raise_if_interrupted()  # Typer may have made it an exit code
-    return code if isinstance(code, int) else 0
+    return code if isinstance(code, int) else CLEAN
 
 
 def _describe_usage_error(error: Exception) -> str:
@@ -101,11 +111,48 @@ def _describe_usage_error(error: Exception) -> str:
     return f"{' '.join(message.split()).rstrip('.')} (see `{command} --help`)"
 
 
-def _format_traceback(error: BaseException) -> str:
-    """Return the traceback of a fault of ours, which is printed without the secrets that its message may hold."""
-    import traceback
+def _check_streams(code: int) -> int:
+    """Return the exit code: where the answer could not be written, it is that of no answer."""
+    failure = streams.find_failure(sys.stdout)
+    if failure:
+        print_message(f"attncheck: cannot write to standard output: {failure}")
+    failed = failure or streams.find_failure(sys.stderr)
+    return UNANSWERED if failed and code in (CLEAN, FOUND) else code
 
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip("\n")
+
+def _report_error(error: BaseException) -> int:
+    """Write one line about an error; return its exit code, whatever becomes of the line."""
+    code = UNANSWERED
+    try:
+        if isinstance(error, AttncheckError):
+            code, line = error.exit_code, f"attncheck: {error}" if str(error) else ""
+        elif isinstance(error, KeyboardInterrupt) or interrupts.is_interrupted():
+            # An interrupt inside a class statement comes out as RuntimeError.
+            code, line = Interrupted.exit_code, "attncheck: interrupted"
+        else:
+            line = f"attncheck: {describe_failure(error)}"
+            if os.environ.get(TRACEBACK_VARIABLE):
+                import traceback
+
+                sys.stderr.write(clean_text("".join(traceback.format_exception(error))))
+        if line:
+            print_message(line)
+    except BaseException:  # a second interrupt, or no memory for the line
+        with contextlib.suppress(OSError):
+            os.write(2, LAST_LINE)
+    return code
+
+
+def _keep_exit_code(code: int) -> None:
+    """Let a signal that comes when all is written end the process with its own exit code, not with the signal's."""
+    for number in interrupts.STOP_SIGNALS:
+        signal.signal(number, lambda received, frame: os._exit(code))
+    atexit.register(_ignore_signals)  # Python takes handlers away before it has cleaned up
+
+
+def _ignore_signals() -> None:
+    for number in interrupts.STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 from attncheck.core import codec
 from attncheck.core.errors import BadUsage
+from attncheck.core.files import read_bounded, read_standard_input
 from attncheck.core.snapshot import SCHEMA_VERSION, Snapshot
 
 MAX_BYTES = 64 << 20
@@ -13,16 +12,7 @@ MAX_BYTES = 64 << 20
 
 def read_facts(path: str) -> Snapshot:
     """Return the snapshot in a file written by `attncheck probe` ("-": standard input). Raises `BadUsage`."""
-    try:
-        if path == "-":
-            data = sys.stdin.buffer.read(MAX_BYTES + 1)
-        else:
-            with open(path, "rb") as stream:
-                data = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise BadUsage(f"cannot read {path}: {error.strerror or error}") from None
-    if len(data) > MAX_BYTES:
-        raise BadUsage(f"{path} is larger than {MAX_BYTES >> 20} MiB: not a snapshot")
+    data = read_standard_input(MAX_BYTES) if path == "-" else read_bounded(path, MAX_BYTES, pipes=True)
     try:
         snapshot = codec.loads(Snapshot, data.decode("utf-8"))
     except ValueError as error:  # BadDocument and UnicodeDecodeError

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, BadUsage
+from attncheck.core.errors import CLEAN, FOUND, UNANSWERED
 from attncheck.core.outgoing import clean, clean_text
 from attncheck.core.streams import fit_text, print_message
 
@@ -95,17 +94,12 @@ def exit_code(report: Report, policy: Policy, complete: bool = True) -> int:
 
 
 def write_stdout(text: str, syntax: Syntax = "text") -> None:
-    """Write `text`, a document of this syntax, to standard output; a reader that went away is no error."""
-    try:
-        sys.stdout.write(fit_text(text, getattr(sys.stdout, "encoding", None), syntax))
-        sys.stdout.flush()
-    except AttributeError:  # started with standard output closed
-        return
-    except (BrokenPipeError, ValueError):
-        discard_standard_output()
-    except OSError as error:
-        discard_standard_output()
-        raise BadUsage(f"cannot write to standard output: {error.strerror}") from None
+    """Write `text`, a document of this syntax, to standard output.
+
+    What could not be written decides the exit code (`attncheck.cli.streams`).
+    """
+    sys.stdout.write(fit_text(text, getattr(sys.stdout, "encoding", None), syntax))
+    sys.stdout.flush()
 
 
 def write_text(text: str, syntax: str = "text") -> None:
@@ -114,8 +108,3 @@ def write_text(text: str, syntax: str = "text") -> None:
         write_stdout(text, "json")
     else:
         write_stdout(clean_text(text))
-
-
-def discard_standard_output() -> None:
-    """Redirect standard output to /dev/null, so that the interpreter's flush at exit does not fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)

@@ -12,5 +12,7 @@ def largest_divisor(number: int, at_most: int) -> int:
 
 
 def divisors(number: int) -> list[int]:
-    """Return the divisors of `number`, ascending."""
+    """Return the divisors of `number`, ascending; only 1 where it is beyond any real count."""
+    if number > MAX_COUNT:
+        return [1]
     return [size for size in range(1, number + 1) if number % size == 0]

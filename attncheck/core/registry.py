@@ -11,6 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
+from attncheck.core.failures import is_out_of_resources
+from attncheck.core.files import CannotRead, read_bounded
+
+MAX_BYTES = 1 << 20  # of a distribution's entry points
+
 
 @dataclass(frozen=True)
 class Extension:
@@ -57,6 +62,8 @@ def _load_module(name: str, origin: str) -> Extension | Broken:
         with contextlib.redirect_stdout(sys.stderr):  # standard output is the report's
             return Extension(name, importlib.import_module(origin))
     except (Exception, SystemExit) as error:  # a plugin may raise anything
+        if is_out_of_resources(error):
+            raise
         return Broken(origin, f"{type(error).__name__}: {error}")
 
 
@@ -84,12 +91,10 @@ def _has_any_plugin() -> bool:
 
 def _has_plugin(folder: str) -> bool:
     """Return whether a distribution in `folder` has an entry point of attncheck's."""
-    for name in os.listdir(folder):
-        if name.endswith(".dist-info"):
-            try:
-                with open(os.path.join(folder, name, "entry_points.txt"), "rb") as stream:
-                    if b"[attncheck." in stream.read():
+    with contextlib.suppress(OSError):  # a folder that may not be listed
+        for name in os.listdir(folder):
+            if name.endswith(".dist-info"):
+                with contextlib.suppress(CannotRead):
+                    if b"[attncheck." in read_bounded(os.path.join(folder, name, "entry_points.txt"), MAX_BYTES):
                         return True
-            except OSError:
-                continue
     return False

@@ -12,6 +12,7 @@ from functools import cache
 from attncheck.core import registry
 from attncheck.core.errors import BadUsage
 from attncheck.core.facts import MissingFact
+from attncheck.core.failures import is_out_of_resources
 from attncheck.core.findings import Finding, Problem, Severity, Skip, gravest_first, is_selected
 from attncheck.core.report import Report
 from attncheck.core.results.doctor import DoctorSection
@@ -90,7 +91,9 @@ def run_rules(
         except MissingFact as missing:
             skips.append(Skip(rule.code, rule.name, str(missing)))
             continue
-        except Exception as error:  # one rule that crashes must not silence the others
+        except (Exception, SystemExit) as error:  # one rule that crashes must not silence the others
+            if is_out_of_resources(error):
+                raise
             findings.append(_describe_crash(rule, error))
             continue
         findings += [make_finding(rule, problem) for problem in problems]
@@ -134,7 +137,7 @@ def make_finding(rule: Rule, problem: Problem) -> Finding:
     )
 
 
-def _describe_crash(rule: Rule, error: Exception) -> Finding:
+def _describe_crash(rule: Rule, error: BaseException) -> Finding:
     last = traceback.extract_tb(error.__traceback__)[-1]
     return make_finding_by_code(
         CRASH,

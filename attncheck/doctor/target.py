@@ -81,9 +81,8 @@ def _apply_machine(target: Target, token: str) -> Target:
             target, gpu_name=name, compute_capability=capability, gpus_per_node=_gpu_count(target, generation[3])
         )
     match = re.fullmatch(r"(.+?)(?:x(\d{1,4}))?", token)
-    assert match is not None
-    if match[1] not in GPUS_BY_NAME:
-        similar = difflib.get_close_matches(match[1], GPUS_BY_NAME, n=1)
+    if match is None or match[1] not in GPUS_BY_NAME:
+        similar = difflib.get_close_matches(token, GPUS_BY_NAME, n=1)
         hint = f"did you mean {similar[0]}?" if similar else f"known: {', '.join(GPUS_BY_NAME)}; or a generation, sm_90"
         raise BadUsage(f"--target {token!r}: no GPU of that name; {hint}")
     name, capability, gib = GPUS_BY_NAME[match[1]]

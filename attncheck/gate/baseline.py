@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 from attncheck.core import codec
 from attncheck.core.errors import BadUsage
+from attncheck.core.files import CannotRead, read_bounded, replace_file
 from attncheck.core.outgoing import clean
 from attncheck.core.report import Report
 from attncheck.report.fingerprints import RECIPE_VERSION, compute_fingerprint
@@ -60,7 +58,11 @@ def record_baseline(report: Report, path: str, date: str) -> BaselineChange:
         entries[digest] = Entry(digest, finding.code, finding.subject, finding.message, first_date)
     ordered = sorted(entries.values(), key=lambda entry: (entry.code, entry.subject, entry.fingerprint))
     document = {"schema_version": SCHEMA, "recipe": RECIPE_VERSION, "findings": [asdict(entry) for entry in ordered]}
-    _write_atomically(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    try:
+        replace_file(path, text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise BadUsage(f"cannot write the baseline {path}: {error.strerror or error}") from None
     return BaselineChange(
         len(entries), len(entries.keys() - previous_entries.keys()), len(previous_entries.keys() - entries.keys())
     )
@@ -77,13 +79,10 @@ def apply_baseline(report: Report, path: str) -> Report:
 def load_baseline(path: str) -> Baseline:
     """Return the baseline in a file. Raises `BadUsage` where the file is missing or holds something else."""
     try:
-        with open(path, "rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        hint = "; `attncheck baseline` writes it" if isinstance(error, FileNotFoundError) else ""
-        raise BadUsage(f"cannot read the baseline {path}: {error.strerror or error}{hint}") from None
-    if len(data) > MAX_BYTES:
-        raise BadUsage(f"{path} is larger than {MAX_BYTES >> 20} MiB: not a baseline")
+        data = read_bounded(path, MAX_BYTES)
+    except CannotRead as error:
+        hint = "; `attncheck baseline` writes it" if error.is_missing else ""
+        raise BadUsage(f"cannot read the baseline {path}: {error.reason}{hint}") from None
     try:
         baseline = codec.loads(Baseline, data.decode("utf-8"))
     except ValueError as error:  # BadDocument and UnicodeDecodeError
@@ -91,21 +90,3 @@ def load_baseline(path: str) -> Baseline:
     if baseline.schema_version != SCHEMA or baseline.recipe != RECIPE_VERSION:
         raise BadUsage(f"{path} was written by another attncheck; write it anew with `attncheck baseline`")
     return baseline
-
-
-def _write_atomically(path: str, text: str) -> None:
-    """Write a file whole or not at all: a concurrent reader sees the old one."""
-    folder = os.path.dirname(os.path.abspath(path))
-    temporary = ""
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".baseline-", delete=False, encoding="utf-8") as file:
-            temporary = file.name
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # a temporary file is private; this one is for a repository
-        os.replace(temporary, Path(path).resolve())
-    except OSError as error:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise BadUsage(f"cannot write the baseline {path}: {error.strerror or error}") from None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from attncheck.core.errors import AttncheckError
 from attncheck.core.facts import Fact
+from attncheck.core.files import CannotRead, read_bounded
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.model import Model
 from attncheck.doctor.probes import model as model_probe
@@ -43,7 +44,7 @@ class Inputs:
             self._remember(path)  # one that is not there now may be tomorrow
             if path != "-" and os.path.isfile(path):  # standard input may be the command's
                 with suppress(AttncheckError):
-                    return launches.read_source(path)
+                    return launches.read_source(path, pipes=False)
         return None
 
     def read_model(self, name: str) -> Fact[Model]:
@@ -59,10 +60,8 @@ class Inputs:
 def read_small_file(path: str) -> bytes | None:
     """Return the bytes of a regular file; None where it is none, cannot be read or is too large."""
     try:
-        if not os.path.isfile(path) or os.path.getsize(path) > MAX_BYTES:
-            return None
-        return Path(path).read_bytes()
-    except (OSError, ValueError):
+        return read_bounded(path, MAX_BYTES)
+    except CannotRead:
         return None
 
 
@@ -81,8 +80,9 @@ def digest_model(name: str) -> str:
         return ""
     digest = hashlib.blake2b(digest_size=16)
     for path in _model_files(str(folder)):
-        with suppress(OSError):
-            digest.update(path.name.encode("utf-8", "surrogateescape") + b"\0" + path.read_bytes())
+        with suppress(CannotRead):
+            data = read_bounded(path, MAX_MODEL_BYTES)
+            digest.update(path.name.encode("utf-8", "surrogateescape") + b"\0" + data)
     return digest.hexdigest()
 
 
@@ -90,6 +90,4 @@ def _model_files(folder: str) -> Iterator[Path]:
     with suppress(OSError):
         for path in sorted(Path(folder).iterdir()):
             if path.suffix in (".json", ".py") and not path.name.startswith("tokenizer.") and path.is_file():
-                with suppress(OSError):
-                    if path.stat().st_size <= MAX_MODEL_BYTES:
-                        yield path
+                yield path

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.core.errors import BadUsage
+from attncheck.core.files import CannotRead, read_bounded
 from attncheck.core.findings import Allowance
 from attncheck.core.results.gate import Check
 from attncheck.doctor.profile import PROFILES, Profile
@@ -20,6 +21,7 @@ from attncheck.measure.suites import SUITES, Suite
 
 POLICY_FILE = "attncheck.toml"
 PYPROJECT_FILE = "pyproject.toml"
+MAX_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -72,16 +74,13 @@ READERS: dict[str, policy_values.Reader] = {
 def load_policy(folder: Path) -> Policy:
     """Return the policy nearest to `folder`, upwards. Raises `BadUsage` naming the file and the key."""
     for candidate in (folder, *folder.parents):
-        policy_file = candidate / POLICY_FILE
-        if policy_file.is_file():
-            return _relocate_paths(parse_policy(_read_toml(policy_file), policy_file.name), candidate, folder)
-        pyproject = candidate / PYPROJECT_FILE
-        if pyproject.is_file():
-            table = _read_toml(pyproject).get("tool", {})
-            if isinstance(table, dict) and "attncheck" in table:
-                return _relocate_paths(
-                    parse_policy(table["attncheck"], f"{pyproject.name} [tool.attncheck]"), candidate, folder
-                )
+        table = _read_toml(candidate / POLICY_FILE)
+        if table is not None:
+            return _relocate_paths(parse_policy(table, POLICY_FILE), candidate, folder)
+        tools = (_read_toml(candidate / PYPROJECT_FILE) or {}).get("tool", {})
+        if isinstance(tools, dict) and "attncheck" in tools:
+            policy = parse_policy(tools["attncheck"], f"{PYPROJECT_FILE} [tool.attncheck]")
+            return _relocate_paths(policy, candidate, folder)
     return Policy()
 
 
@@ -151,8 +150,16 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
         raise BadUsage(f"cannot read {name}: {error}") from None
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, Any] | None:
+    """Return the table in a file, None where there is none of that name. Raises `BadUsage` for what cannot be read.
+
+    A link to nothing, a folder or a file of somebody else's may have been meant as the policy: it is not passed over.
+    """
     try:
-        return parse_toml(path.read_text(encoding="utf-8"), path.name)
-    except (OSError, ValueError) as error:
+        return parse_toml(read_bounded(path, MAX_BYTES).decode("utf-8"), path.name)
+    except CannotRead as error:
+        if error.is_missing:
+            return None
+        raise BadUsage(f"cannot read {path.name} in {path.parent}: {error.reason}") from None
+    except ValueError as error:
         raise BadUsage(f"cannot read {path.name}: {error}") from None

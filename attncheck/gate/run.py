@@ -57,7 +57,7 @@ def read_policy_sources(policy: Policy) -> tuple[Source, ...]:
 
     if "-" in policy.launch:  # it may be the command's, which is not ours to read
         raise BadUsage("launch: '-' is standard input; name a file")
-    return tuple(launches.read_source(path) for path in dict.fromkeys(policy.launch))
+    return tuple(launches.read_source(path, pipes=False) for path in dict.fromkeys(policy.launch))
 
 
 def check_policy(policy: Policy, has_sources: bool) -> None:
@@ -89,14 +89,14 @@ def select_checks(policy: Policy, sources: Sequence[Source]) -> tuple[Check, ...
 
 
 def exit_code(report: Report, policy: Policy) -> int:
-    """Return 1 for a finding that the policy fails on, else 3 for a check that gave no answer, else 0.
+    """Return 130 after an interrupt, else 1 for a finding that the policy fails on, else 3 without an answer, else 0.
 
     A launch that no framework recognises counts as an answer where the policy does not name lint.
     """
-    if report.fails(policy.fail_on):
-        return FOUND
     if any(question.reason == INTERRUPTED for question in report.unanswered):
         return Interrupted.exit_code
+    if report.fails(policy.fail_on):
+        return FOUND
     if any(question.name in policy.checks or question.name != "lint" for question in report.unanswered):
         return UNANSWERED
     return CLEAN

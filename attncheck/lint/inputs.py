@@ -63,7 +63,7 @@ def make_file_reader(sources: tuple[Source, ...]) -> Callable[[str], Source | No
             return sources_by_name[name]
         for folder in dict.fromkeys(folders):
             try:
-                return launches.read_source(str(folder / name))
+                return launches.read_source(str(folder / name), pipes=False)
             except AttncheckError:
                 continue
         return None

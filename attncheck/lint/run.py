@@ -28,6 +28,8 @@ from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.shell.quoting import quote_on_one_line
 
+MAX_LAUNCHES = 200  # of one file: each is corrected, and the whole file read again
+MAX_WORDS = 10_000  # of one command
 MAX_ROUNDS = 4  # a corrected launch may need correction again: a renamed flag whose value does not fit
 ReadModel = Callable[[str], Fact[Model]]
 ReadFile = Callable[[str], "Source | None"]
@@ -59,7 +61,7 @@ def run(snapshot: Snapshot, request: Request, read_model: ReadModel, read_file: 
     """Return the report on every launch in the sources.
 
     Raises `BadUsage` for a framework that is not known or a file that does not parse, `Unanswered` where no source
-    starts anything that attncheck knows.
+    starts anything that attncheck knows, and for one with more launches or words than are read: none is left out.
     """
     known_frameworks = frameworks.load()
     _check_framework(request.framework, known_frameworks)
@@ -91,11 +93,21 @@ def _check_framework(name: str, known_frameworks: Iterable[Framework]) -> None:
 def _find_launches(
     source: Source, request: Request, known_frameworks: tuple[Framework, ...], read_file: ReadFile
 ) -> Iterator[FoundLaunch]:
+    found_count = 0
     for number, launch in enumerate(launches.find_launches(source, read_file)):
         for framework in known_frameworks:
             if request.framework in ("", framework.name) and framework.trainer(launch):
+                found_count += 1
+                _check_size(source, launch, found_count)
                 yield FoundLaunch(launch, framework, number)
                 break
+
+
+def _check_size(source: Source, launch: Launch, count: int) -> None:
+    if count > MAX_LAUNCHES:
+        raise Unanswered(f"{source.name}: more than {MAX_LAUNCHES} launches in one file: split it")
+    if len(launch.whole) > MAX_WORDS:
+        raise Unanswered(f"{source.name}: a launch of more than {MAX_WORDS} words")
 
 
 def _lint_launch(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import stat
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from attncheck.core.errors import BadUsage
+from attncheck.core.files import read_bounded, read_standard_input
 from attncheck.core.launch import COMMAND, Kind, Source
 
 MAX_BYTES = 4 << 20  # of a script or a configuration file
@@ -20,9 +18,13 @@ KIND_BY_SUFFIX: Mapping[str, Kind] = {
 }  # fmt: skip
 
 
-def read_source(path: str) -> Source:
-    """Return the file at `path`, "-" for standard input. Raises `BadUsage`, in one line, for what is not text."""
-    content = _read_bytes(path)
+def read_source(path: str, pipes: bool = True) -> Source:
+    """Return the file at `path`, "-" for standard input. Raises `BadUsage`, in one line, for what is not text.
+
+    A file that a launch names is read without `pipes`: what comes through them is the job's.
+    """
+    is_standard_input = path == "-" and pipes
+    content = read_standard_input(MAX_BYTES) if is_standard_input else read_bounded(path, MAX_BYTES, pipes)
     if b"\0" in content:
         raise BadUsage(f"{path}: a binary file, not a launch script or a configuration")
     try:
@@ -32,35 +34,6 @@ def read_source(path: str) -> Source:
     if text.count("\r\n") == text.count("\n"):
         text = text.replace("\r\n", "\n")
     return Source(path, text, _detect_kind(path, text))
-
-
-def _read_bytes(path: str) -> bytes:
-    try:
-        if path == "-":
-            content = sys.stdin.buffer.read(MAX_BYTES + 1)
-        else:
-            with open(path, "rb", opener=_open_without_blocking) as stream:
-                content = stream.read(MAX_BYTES + 1)
-    except IsADirectoryError:
-        raise BadUsage(f"{path}: a directory; name a launch script or a configuration file") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise BadUsage(f"cannot read {path!r}: {reason}") from None
-    if len(content) > MAX_BYTES:
-        raise BadUsage(f"{path}: larger than {MAX_BYTES >> 20} MiB; no launch script is")
-    return content
-
-
-def _open_without_blocking(path: str, flags: int) -> int:
-    """Open a file without blocking: a named pipe is refused, for it may have no writer."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    if stat.S_ISFIFO(os.fstat(descriptor).st_mode) and not path.startswith(
-        ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
-    ):
-        os.close(descriptor)
-        raise OSError(0, "a named pipe")
-    os.set_blocking(descriptor, True)
-    return descriptor
 
 
 def _detect_kind(path: str, text: str) -> Kind:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from attncheck.core.files import CannotRead, read_bounded
 from attncheck.core.findings import Finding, Fix
 from attncheck.core.launch import COMMAND, SourceLocation
 from attncheck.core.report import Report
@@ -136,9 +137,6 @@ def _list_requirements_files(root: Path) -> list[Path]:
 def _read_text(path: Path) -> str:
     """Return a file's text, "" where it is too large or cannot be read."""
     try:
-        with open(path, "rb") as stream:
-            if not 0 < os.fstat(stream.fileno()).st_size <= MAX_BYTES:
-                return ""
-            return stream.read(MAX_BYTES).decode("utf-8", "replace")
-    except OSError:
+        return read_bounded(path, MAX_BYTES).decode("utf-8", "replace")
+    except CannotRead:
         return ""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from attncheck.core.errors import BadUsage
+from attncheck.core.files import replace_file
 from attncheck.core.report import Report
 from attncheck.core.streams import fit_text
 from attncheck.report.formats import format_names, load_format
@@ -96,22 +97,18 @@ def write(report: Report, outputs: Iterable[Output], verbose: bool = False) -> t
 def _write_file(path: str, document: str) -> None:
     """Write a file so that a reader sees the old one or all of the new one."""
     content = document.encode("utf-8", "backslashreplace")
-    if not _is_replaceable(path):
-        with open(path, "wb") as stream:
-            stream.write(content)
+    if _is_replaceable(path):
+        replace_file(path, content)
         return
-    real = os.path.realpath(path)
-    temporary = f"{real}.{os.getpid()}.part"
-    try:
-        with open(temporary, "wb") as stream:
-            stream.write(content)
-        if os.path.exists(real):
-            os.chmod(temporary, stat.S_IMODE(os.stat(real).st_mode))
-        os.replace(temporary, real)
-    except OSError:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-        raise
+    with open(path, "wb", opener=_open_without_waiting) as stream:
+        stream.write(content)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a device or a pipe: a pipe that nobody reads is an error, and is not waited for."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def report_to_github(
@@ -145,7 +142,7 @@ def _append_summary(report: Report, path: str) -> tuple[str, ...]:
     try:
         used = os.path.getsize(path) if os.path.exists(path) else 0
         text = github.format_job_summary(report, github.SUMMARY_BYTES - used - 1)
-        with open(path, "a", encoding="utf-8") as stream:
+        with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=_open_without_waiting) as stream:
             stream.write(text)
     except OSError as error:
         return (f"cannot write the job summary: {error.strerror or error}",)

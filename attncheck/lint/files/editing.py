@@ -6,16 +6,16 @@ import difflib
 import os
 import re
 import shlex
-import stat
-import tempfile
 from collections.abc import Iterable, Sequence
 
 from attncheck.core.errors import BadUsage
+from attncheck.core.files import CannotRead, read_bounded, replace_file
 from attncheck.core.launch import COMMAND, NOWHERE, Edit, Launch, Setting, Source, Span, Word
 from attncheck.core.visible import show_on_one_line
 from attncheck.lint.files import edit_files
 from attncheck.lint.files.configuration import Entry
 from attncheck.lint.files.edit_text import find_line_bounds, quote_value
+from attncheck.lint.sources import MAX_BYTES
 
 CLOSING_CHARACTERS = ('"', "'", ")", "`", ";", "&", "|")
 CONTINUATION = re.compile(r"[ \t]*\\[ \t]*$")
@@ -184,30 +184,16 @@ def write_corrected(source: Source, path: str, corrected: str, intended: Sequenc
         edit_files.check_changed_keys(source, corrected, intended)
     target = os.path.realpath(path)
     try:
-        with open(target, "rb") as stream:
-            previous, mode = stream.read(), stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
+        previous = read_bounded(target, MAX_BYTES)
         byte_order_mark = b"\xef\xbb\xbf" if previous.startswith(b"\xef\xbb\xbf") else b""
         crlf = b"\r\n" in previous and "\r\n" not in source.text
         if previous != byte_order_mark + _encode_text(source.text, crlf):
             raise BadUsage(f"{path}: changed since it was read; nothing is written")
-        _replace_file(target, byte_order_mark + _encode_text(corrected, crlf), mode)
-    except OSError as error:
-        raise BadUsage(f"cannot write {path}: {error.strerror or error}") from None
+        replace_file(target, byte_order_mark + _encode_text(corrected, crlf))
+    except (CannotRead, OSError) as error:
+        reason = error.reason if isinstance(error, CannotRead) else error.strerror or error
+        raise BadUsage(f"cannot write {path}: {reason}") from None
 
 
 def _encode_text(text: str, crlf: bool) -> bytes:
     return (text.replace("\n", "\r\n") if crlf else text).encode("utf-8")
-
-
-def _replace_file(target: str, data: bytes, mode: int) -> None:
-    descriptor, name = tempfile.mkstemp(dir=os.path.dirname(target), prefix=".attncheck-")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(name, mode)
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise

@@ -35,7 +35,10 @@ def parse(source: Source) -> Configuration:
     if not isinstance(root, MappingNode):
         raise BadUsage(f"{_format_location(source, root.start_mark)}: a configuration is a mapping of keys to values")
     reader = _NodeReader(source)
-    entries = tuple(reader.iter_entries(root, ()))
+    try:
+        entries = tuple(reader.iter_entries(root, ()))
+    except RecursionError:
+        raise BadUsage(f"{source.name}: nested too deeply to be read") from None
     return Configuration(entries, ("of several YAML documents only the first is read",) if has_more else ())
 
 
@@ -81,6 +84,7 @@ class _NodeReader:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.remaining_nodes = MAX_KEYS
+        self.merging: list[MappingNode] = []  # the mappings whose keys are being merged into another one
 
     def iter_entries(self, node: MappingNode, path: Sequence[str], has_spans: bool = True) -> Iterator[Entry]:
         """Yield the entries under a mapping; those that an alias or a merge key brings have no spans."""
@@ -131,9 +135,15 @@ class _NodeReader:
         for node in nodes:
             if not isinstance(node, MappingNode):
                 continue
+            if any(node is other for other in self.merging):
+                raise BadUsage(
+                    f"{_format_location(self.source, node.start_mark)}: a mapping that is merged into itself"
+                )
+            self.merging.append(node)
             for entry in self.iter_entries(node, path, has_spans=False):
                 if entry.name.split(".")[depth] not in known_keys:
                     yield entry
+            self.merging.pop()
             known_keys |= {key.value for key, _ in node.value if isinstance(key, ScalarNode)}
 
     def _format_value(self, node: Any) -> str:

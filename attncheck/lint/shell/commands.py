@@ -12,9 +12,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from attncheck.core.errors import Unanswered
 from attncheck.core.launch import NOWHERE, Source, Word
 from attncheck.lint.shell.arithmetic import evaluate_arithmetic
-from attncheck.lint.shell.following import TEST_COMMANDS, Command, ScriptInterpreter, ScriptState, ShellFunction
+from attncheck.lint.shell.following import (
+    MAX_COMMANDS,
+    MAX_OPEN_COMPOUNDS,
+    TEST_COMMANDS,
+    Command,
+    ScriptInterpreter,
+    ScriptState,
+    ShellFunction,
+)
 from attncheck.lint.shell.grammar import ASSIGNMENT, FUNCTION, LOOP, SimpleCommand
 from attncheck.lint.shell.scope import Field, Scope, Variable, join_fields
 from attncheck.lint.shell.text import ScriptText, Segment, Segments, join_text
@@ -30,11 +39,19 @@ MAX_NESTING = 8  # scripts within scripts, and functions that call functions
 
 
 def parse_commands(source: Source) -> list[Command]:
-    """Return the commands of a script or a command line, in the order in which they are written."""
+    """Return the commands of a script or a command line, in the order in which they are written.
+
+    Raises `Unanswered` for a script that is not read to its end: what is left out may be the launch.
+    """
     state = ScriptState(source)
     script = _CommandCollector(ScriptText.from_source(source), state)
     script.scope.variables.update(_parse_sbatch_directives(source))
     script.parse()
+    if state.is_cut_off:
+        raise Unanswered(
+            f"{source.name}: too long, or nested too deeply, to be read to its end ({MAX_COMMANDS} commands, "
+            f"{MAX_OPEN_COMPOUNDS} levels): split it"
+        )
     called = {name for name, function in state.functions.items() if function.is_called}
     return [command for command, function in state.commands if function not in called]
 

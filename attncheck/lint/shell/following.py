@@ -48,6 +48,7 @@ class ScriptState:
     functions: dict[str, ShellFunction] = field(default_factory=dict)
     steps: int = 0
     exports_all: bool = False
+    is_cut_off: bool = False  # it is too long, or too deep, to be read to its end
 
     def __post_init__(self) -> None:
         self.newline_offsets = [-1, *(match.start() for match in re.finditer("\n", self.source.text))]
@@ -75,7 +76,7 @@ class ScriptInterpreter(ShellParser):
             and len(self.open_compounds) < MAX_OPEN_COMPOUNDS
         ):
             return True
-        self.scope.add_note("the script is too long, or too deep, to be read to its end")
+        self.state.is_cut_off = True
         return False
 
     def expand_stdin(self, start: int, end: int, is_quoted: bool, is_heredoc: bool) -> Segments:

@@ -169,7 +169,9 @@ def _remove_options(launch: Launch, changes: list[OptionChange]) -> list[Edit]:
         is_removed = change.is_changed and not change.replacement and _is_editable(launch, change.option)
         if is_removed:
             span = change.option.setting.span
-            if follows_removed and BLANKS.fullmatch(launch.source.text, spans[-1][1], max(span[0], spans[-1][1])):
+            # What comes out of a variable may stand before.
+            is_behind = follows_removed and spans[-1][1] <= span[0]
+            if is_behind and BLANKS.fullmatch(launch.source.text, spans[-1][1], span[0]):
                 spans[-1] = (spans[-1][0], span[1])
             else:
                 spans.append(span)

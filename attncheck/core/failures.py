@@ -1,0 +1,70 @@
+"""Describes what ended attncheck unforeseen: in a user's words where the cause lies outside, else as a bug."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+MAX_LENGTH = 300  # characters of a foreign message
+TRACEBACK_VARIABLE = "ATTNCHECK_TRACEBACK"
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+_OUT_OF_RESOURCES = (*_OUT_OF_FILES, errno.ENOMEM, errno.EAGAIN)
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+
+
+def describe_failure(error: BaseException) -> str:
+    """Return in one line what happened, and what to do about it."""
+    text = _shorten(str(error))
+    if isinstance(error, OSError):
+        cause = _describe_os_error(error)
+    elif isinstance(error, MemoryError) or "failed to map segment" in text or "annot allocate memory" in text:
+        cause = "out of memory: raise the limit (ulimit -v, or the container's)"
+    elif isinstance(error, RuntimeError) and "start new thread" in text:
+        cause = "no more threads can be started: raise the limit (ulimit -u, ulimit -v, or the container's)"
+    elif isinstance(error, ImportError):
+        cause = f"attncheck's own installation is damaged: {text}; install it anew"
+    else:
+        cause = ""
+    return cause or (
+        f"this is a bug in attncheck: {type(error).__name__}: {text} "
+        f"({TRACEBACK_VARIABLE}=1 shows where; please report it)"
+    )
+
+
+def is_out_of_resources(error: BaseException) -> bool:
+    """Return whether memory, files or processes ran out, which is no fault of the code that they ran out in."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OUT_OF_RESOURCES)
+
+
+def _describe_os_error(error: OSError) -> str:
+    """Return the cause in a user's words, "" where it is not known to lie outside attncheck."""
+    name = "" if error.filename is None else _shorten(os.fsdecode(error.filename) if _is_path(error) else "")
+    if error.errno in _OUT_OF_FILES:
+        return "no more files can be opened: raise the limit (ulimit -n)"
+    if error.errno == errno.ENOMEM:
+        return "out of memory: raise the limit (ulimit -v, or the container's)"
+    if error.errno == errno.EAGAIN:
+        return "no more processes can be started: raise the limit (ulimit -u, or the container's)"
+    if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):
+        return "no temporary folder can be written to: set TMPDIR to one that can"
+    if isinstance(error, FileNotFoundError) and not _has_working_folder():
+        return "the working directory is gone: cd to a folder that exists"
+    if error.errno in _CANNOT_WRITE:
+        return f"cannot write{' ' + name if name else ''}: {error.strerror}"
+    return f"{name}: {error.strerror}" if name and error.strerror else ""
+
+
+def _is_path(error: OSError) -> bool:
+    return isinstance(error.filename, (str, bytes, os.PathLike))
+
+
+def _has_working_folder() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
+
+
+def _shorten(text: str) -> str:
+    return " ".join(text.split())[:MAX_LENGTH]
