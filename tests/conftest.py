@@ -36,7 +36,7 @@ def find_marked_processes(marker: str) -> list[int]:
 
 def all_processes_gone(marker: str) -> bool:
     """Return whether no marked process is left; one that was just killed may take a moment to go."""
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 30
     while set(find_marked_processes(marker)) - {os.getpid()}:
         if time.monotonic() > deadline:
             return False

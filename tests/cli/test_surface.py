@@ -171,17 +171,13 @@ def test_probe_then_doctor(attncheck: Run, tmp_path: Path) -> None:
     assert sys.version.split()[0] in result.stdout
 
 
-def test_no_home_closed_stdout_and_a_reader_that_leaves(attncheck: Run) -> None:
+def test_no_home_and_a_reader_that_leaves(attncheck: Run) -> None:
     minimal_environ = {"PATH": os.environ["PATH"]}
     assert attncheck("doctor", "--facts", FACTS, env=minimal_environ).returncode == 1
-    script = f'"{sys.executable}" -m attncheck doctor --facts "{FACTS}"'
-    for shell in (f"{script} >&-", f"{script} | true; exit ${{PIPESTATUS[0]}}"):
-        result = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60)
-        assert result.returncode == 1
-        assert result.stderr == ""
-    full = subprocess.run(["bash", "-c", f"{script} > /dev/full"], capture_output=True, text=True, timeout=60)
-    assert full.returncode == 2
-    assert full.stderr == "attncheck: cannot write to standard output: No space left on device\n"
+    script = f'"{sys.executable}" -m attncheck doctor --facts "{FACTS}" | true; exit ${{PIPESTATUS[0]}}'
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert result.stderr == ""
 
 
 @pytest.mark.parametrize(("text", "outcome"), [("exec sleep 600", 3), ("yes", 2), ("kill -SEGV $$", 2)])

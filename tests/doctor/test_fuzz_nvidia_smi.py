@@ -104,7 +104,7 @@ def test_long_runs_take_no_more_than_linear_time(unit: str) -> None:
     for parse, *_ in PARSERS.values():
         parse(text)
     nvidia_text.parse_mig(text)
-    assert time.process_time() - begin < 3
+    assert time.process_time() - begin < 60  # a second on an idle machine; what is quadratic takes hours
 
 
 def test_damaged_visibility() -> None:

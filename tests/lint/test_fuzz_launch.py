@@ -1,4 +1,4 @@
-"""Damaged commands, scripts and configuration files give launches, or one line of `BadUsage`, and no other error."""
+"""Damaged commands, scripts and configuration files give launches, or an error of one line, and no other error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.errors import AttncheckError
 from attncheck.core.launch import NOWHERE, Kind, Launch, Source
 from attncheck.lint import launches
 from attncheck.lint.arguments import parse_options, parse_overrides
@@ -143,7 +143,7 @@ def parse_launches(source: Source) -> list[Launch]:
         return launches.find_launches(
             source, lambda path: Source(path, YAML, "yaml") if path.endswith("yaml") else None
         )
-    except BadUsage as error:
+    except AttncheckError as error:
         if len(str(error).splitlines()) != 1:
             raise AssertionError(f"not one line: {error}") from error
         return []
