@@ -9,6 +9,11 @@ MAX_LENGTH = 300  # characters of a foreign message
 TRACEBACK_VARIABLE = "ATTNCHECK_TRACEBACK"
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 _OUT_OF_RESOURCES = (*_OUT_OF_FILES, errno.ENOMEM, errno.EAGAIN)
+# Of the loader of shared objects, and of a Python that had no memory for the MemoryError.
+_SIGNS_OF_NO_MEMORY = (
+    *("failed to map segment", "annot allocate memory"),
+    *("error return without exception set", "returned NULL without setting an exception"),
+)
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -17,7 +22,7 @@ def describe_failure(error: BaseException) -> str:
     text = _shorten(str(error))
     if isinstance(error, OSError):
         cause = _describe_os_error(error)
-    elif isinstance(error, MemoryError) or "failed to map segment" in text or "annot allocate memory" in text:
+    elif isinstance(error, MemoryError) or any(sign in text for sign in _SIGNS_OF_NO_MEMORY):
         cause = "out of memory: raise the limit (ulimit -v, or the container's)"
     elif isinstance(error, RuntimeError) and "start new thread" in text:
         cause = "no more threads can be started: raise the limit (ulimit -u, ulimit -v, or the container's)"

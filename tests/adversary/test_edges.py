@@ -241,6 +241,10 @@ def test_a_pipe_that_does_not_block_is_waited_for(tmp_path: Path) -> None:
 FAULTS = {
     "a crash": ("raise TypeError('planted')", "this is a bug in attncheck: TypeError: planted (ATTNCHECK_TRACEBACK=1"),
     "no memory": ("raise MemoryError", "out of memory: raise the limit"),
+    "no memory to say so": (
+        "raise SystemError('error return without exception set')",
+        "out of memory: raise the limit",
+    ),
     "recursion": ("f = lambda: f()\n    f()", "this is a bug in attncheck: RecursionError"),
     "no files": ("raise OSError(24, 'x')", "no more files can be opened: raise the limit (ulimit -n)"),
     "no processes": ("raise BlockingIOError(11, 'x')", "no more processes can be started: raise the limit"),
