@@ -8,7 +8,9 @@ WORKERS ?= 2
 doctor: .venv/ready  ## examine the environment of $(PYTHON)
 	.venv/bin/attncheck doctor --python "$(PYTHON)"
 
+# attncheck writes no byte code beside itself: compiled once here, or each of its thousands of starts would do it.
 test: .venv-test/ready lint  ## lint, types, import contract, every test that this machine can run
+	.venv-test/bin/python -m compileall -q attncheck
 	.venv-test/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 selftest: .venv-test/ready  ## plant every fault that the checks claim to catch, and see them caught
