@@ -18,8 +18,9 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 MARKER = "ATTNCHECK_TEST_RUN"
 
 
-# A shell that starts the tests in the background has them ignore SIGINT, and so every process that they start.
+# A shell that starts the tests in the background has them ignore SIGINT, nohup SIGHUP, and so every process of theirs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def find_marked_processes(marker: str) -> list[int]:

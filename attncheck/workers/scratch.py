@@ -37,9 +37,8 @@ def make_folder() -> str:
     try:
         _sweep(tempfile.gettempdir())
         return tempfile.mkdtemp(prefix=f"attncheck-{_machine_digest()}-{os.getpid()}-{_start_time(os.getpid())}-")
-    except OSError as error:
-        reason = error.strerror or error
-        raise Unanswered(f"no temporary folder can be made ({reason}); set TMPDIR to a folder with room") from None
+    except OSError:
+        raise Unanswered("no temporary folder can be written to: set TMPDIR to one that can") from None
 
 
 def remove_folder(folder: str) -> None:

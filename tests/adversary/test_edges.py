@@ -317,9 +317,9 @@ def send():
     os.kill(os.getpid(), number)
 before = after = send
 write = output.write_stdout
-def write_stdout(text):
+def write_stdout(text, syntax='text'):
     {before or "pass"}
-    write(text)
+    write(text, syntax)
     {after or "pass"}
 output.write_stdout = write_stdout
 {at_end}
