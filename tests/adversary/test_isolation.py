@@ -39,7 +39,7 @@ LONG = [
     ["determinism", "--device", "cpu", "--backend", "eager"],
     ["bench", "--device", "cpu", "--backend", "eager"],
     ["parity", "--device", "cpu", "--ring-size", "2", "--suite", "quick", "--budget", "60"],
-    ["selftest", "--device", "cpu", "ATN140"],
+    ["selftest", "--device", "cpu", "--inject", "ATN140"],
 ]
 
 
