@@ -53,6 +53,23 @@ class Section:
         raise NotImplementedError
 
 
+class MeasuredSection(Section):
+    """A section of a command that measures on a device. A subclass has both fields, in its own order."""
+
+    measured_on: MeasuredOn
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def device(self) -> MeasuredOn:
+        """The device that was measured on."""
+        return self.measured_on
+
+    @property
+    def answers(self) -> tuple[Verdict, ...]:
+        """The verdicts, one for each thing that was judged."""
+        return self.verdicts
+
+
 @dataclass(frozen=True)
 class Report:
     """The result of one command. `exit_code` is filled in by the command line, which knows what it fails on."""

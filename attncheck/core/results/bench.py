@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import Section, deduplicate
+from attncheck.core.report import MeasuredSection, deduplicate
 from attncheck.core.results.timings import DeviceRates, Recommendation, Timing
 from attncheck.core.verdicts import BackendState, MeasuredOn, Run, Verdict
 
 
 @dataclass(frozen=True)
-class BenchSection(Section):
+class BenchSection(MeasuredSection):
     """What `attncheck bench` measured on one device: parity of the very cases that were timed, and the timings."""
 
     name: ClassVar[str] = "bench"
@@ -22,16 +22,6 @@ class BenchSection(Section):
     rates: DeviceRates = DeviceRates()
     timings: tuple[Timing, ...] = ()
     recommendations: tuple[Recommendation, ...] = ()
-
-    @property
-    def device(self) -> MeasuredOn:
-        """The device that was measured on."""
-        return self.measured_on
-
-    @property
-    def answers(self) -> tuple[Verdict, ...]:
-        """The verdicts, one for each backend and case."""
-        return self.verdicts
 
     def merge(self, later: BenchSection) -> BenchSection:
         """Return both, as of two models."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import Section, deduplicate
+from attncheck.core.report import MeasuredSection, deduplicate
 from attncheck.core.verdicts import BackendState, MeasuredOn, Repeats, Verdict
 
 
 @dataclass(frozen=True)
-class DeterminismSection(Section):
+class DeterminismSection(MeasuredSection):
     """What `attncheck determinism` measured: each backend repeated in each mode, and its verdict."""
 
     name: ClassVar[str] = "determinism"
@@ -18,16 +18,6 @@ class DeterminismSection(Section):
     backends: tuple[BackendState, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     repeats: tuple[Repeats, ...] = ()
-
-    @property
-    def device(self) -> MeasuredOn:
-        """The device that was measured on."""
-        return self.measured_on
-
-    @property
-    def answers(self) -> tuple[Verdict, ...]:
-        """The verdicts, one for each backend and case."""
-        return self.verdicts
 
     def merge(self, later: DeterminismSection) -> DeterminismSection:
         """Return both, as of two models."""

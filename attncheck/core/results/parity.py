@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import Section, deduplicate
+from attncheck.core.report import MeasuredSection, deduplicate
 from attncheck.core.verdicts import BackendState, MeasuredOn, Run, Verdict
 
 
 @dataclass(frozen=True)
-class ParitySection(Section):
+class ParitySection(MeasuredSection):
     """What `attncheck parity` measured: each run of a backend on a case, and its verdict."""
 
     name: ClassVar[str] = "parity"
@@ -18,16 +18,6 @@ class ParitySection(Section):
     backends: tuple[BackendState, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     runs: tuple[Run, ...] = ()
-
-    @property
-    def device(self) -> MeasuredOn:
-        """The device that was measured on."""
-        return self.measured_on
-
-    @property
-    def answers(self) -> tuple[Verdict, ...]:
-        """The verdicts, one for each backend and case."""
-        return self.verdicts
 
     def merge(self, later: ParitySection) -> ParitySection:
         """Return both, as of two models."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import Section, deduplicate
+from attncheck.core.report import MeasuredSection, deduplicate
 from attncheck.core.results.collectives import Communication
 from attncheck.core.results.error_growth import Growth
 from attncheck.core.results.hf_adapter import AdapterVerdict
@@ -14,7 +14,7 @@ from attncheck.core.verdicts import BackendState, MeasuredOn, Run, Verdict
 
 
 @dataclass(frozen=True)
-class RingSection(Section):
+class RingSection(MeasuredSection):
     """What commands with --ring-size measured over ranks.
 
     `communication` comes first, before anything is computed. `growth` and `adapter` belong to parity, the rest to
@@ -32,16 +32,6 @@ class RingSection(Section):
     rates: RingRates = RingRates()
     timings: tuple[RingTiming, ...] = ()
     conclusions: tuple[str, ...] = ()  # drawn from the timings
-
-    @property
-    def device(self) -> MeasuredOn:
-        """The device that was measured on."""
-        return self.measured_on
-
-    @property
-    def answers(self) -> tuple[Verdict, ...]:
-        """The verdicts, one for each backend and case."""
-        return self.verdicts
 
     def merge(self, later: RingSection) -> RingSection:
         """Return both, as of several commands over the same ranks."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attncheck.core.plan import Plan
-from attncheck.core.report import Section, deduplicate
+from attncheck.core.report import MeasuredSection, deduplicate
 from attncheck.core.verdicts import HUGE, UNMEASURED, Answer, MeasuredOn, Outcome, Verdict
 
 
@@ -131,7 +131,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class SmokeSection(Section):
+class SmokeSection(MeasuredSection):
     """What `attncheck smoke` ran: the user's plan, then the fixed one, each with the results of its checks."""
 
     name: ClassVar[str] = "smoke"
@@ -139,16 +139,6 @@ class SmokeSection(Section):
     verdicts: tuple[Verdict, ...] = ()
     plan_runs: tuple[PlanRun, ...] = ()
     settings: tuple[Settings, ...] = ()  # of the fixed plan
-
-    @property
-    def device(self) -> MeasuredOn:
-        """The device that was measured on."""
-        return self.measured_on
-
-    @property
-    def answers(self) -> tuple[Verdict, ...]:
-        """The verdicts, one for each model and check."""
-        return self.verdicts
 
     def merge(self, later: SmokeSection) -> SmokeSection:
         """Return both, as of two plans."""
