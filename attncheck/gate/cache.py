@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from attncheck.core import codec
+from attncheck.core.files import replace_file
 
 MAX_AGE_SECONDS = 24 * 3600.0  # a machine changes in ways that no file shows
 MAX_ANSWERS = 64
@@ -82,22 +83,14 @@ def write_answer(folder: Path, key: str, answer: Answer, report: str) -> None:
     """Keep an answer and its report, and as many of the others as there is room for. A full disk is no error."""
     with suppress(OSError):
         if len(report) <= MAX_REPORT_BYTES:
-            replace_file(folder / f"report-{key}.json", report)
-        replace_file(folder / f"answer-{key}.json", codec.dumps(answer))
+            replace_private_file(folder / f"report-{key}.json", report)
+        replace_private_file(folder / f"answer-{key}.json", codec.dumps(answer))
         _remove_old(folder)
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write a whole file, or none."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogatepass") as stream:
-            stream.write(text)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
+def replace_private_file(path: Path, text: str) -> None:
+    """Write a whole file that only we can read, or none."""
+    replace_file(path, text.encode("utf-8", "surrogatepass"), 0o600)
 
 
 def _remove_old(folder: Path) -> None:
@@ -109,7 +102,7 @@ def _remove_old(folder: Path) -> None:
             age = now - path.stat().st_mtime
             if path.name.startswith("answer-"):
                 answers.append((age, path))
-            elif path.name.startswith(("launch-", ".part-", "report-")) and age > 2 * MAX_AGE_SECONDS:
+            elif path.name.startswith(("launch-", ".attncheck-", "report-")) and age > 2 * MAX_AGE_SECONDS:
                 path.unlink()
     for _, path in sorted(answers)[MAX_ANSWERS:]:
         with suppress(OSError):

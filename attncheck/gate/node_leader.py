@@ -143,7 +143,7 @@ def lead_node(folder: Path | None, node: NodeRank) -> Iterator[Callable[[int], N
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         answer.unlink(missing_ok=True)  # of an earlier start of the same command by the same launcher
-        yield lambda code: cache.replace_file(answer, json.dumps({"code": code}))
+        yield lambda code: cache.replace_private_file(answer, json.dumps({"code": code}))
 
 
 def follow_leader(folder: Path | None, node: NodeRank, seconds: float) -> int | None:
