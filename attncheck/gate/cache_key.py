@@ -19,7 +19,7 @@ from pathlib import Path
 from attncheck.core import codec
 from attncheck.core.facts import Absent
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.probes.collect import collect_snapshot, digest_stamps
+from attncheck.doctor.probes.collect import collect_with_stamps
 from attncheck.gate.inputs import digest_file
 from attncheck.gate.policy import Policy
 from attncheck.workers.execution import ExecutionTarget
@@ -32,9 +32,9 @@ RANK_VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "MASTER_PORT"
 def answer_key(policy: Policy, target: ExecutionTarget, argv: Sequence[str], date: str) -> str:
     """Return the key of the answer to `policy` about the command `argv` on `date` ("2026-11-21")."""
     python = None if target.python == sys.executable else target.python
-    snapshot = collect_snapshot(python, ("static",), None, None, policy.timeout)
+    snapshot, stamps = collect_with_stamps(python, policy.timeout)
     parts = {
-        "stamps": digest_stamps(python, policy.timeout),
+        "stamps": stamps,
         "snapshot": codec.to_plain(_without_what_varies(snapshot)),
         "policy": codec.to_plain(asdict(policy)),
         "expired": [allowance.code for allowance in policy.allowances if allowance.until < date],

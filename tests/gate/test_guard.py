@@ -19,7 +19,7 @@ from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Known
 from attncheck.core.findings import Allowance
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.probes.collect import digest_stamps
+from attncheck.doctor.probes.collect import collect_with_stamps
 from attncheck.gate import cache, cache_key, guard, node_leader
 from attncheck.gate.cache import Answer
 from attncheck.gate.policy import Policy
@@ -237,13 +237,13 @@ def test_a_module_that_was_edited_where_it_lies_is_seen(project: Path, monkeypat
     module = site / "flash_attn" / "__init__.py"
     module.write_text("x=1\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH")))))
-    digests = [digest_stamps(sys.executable)]
-    assert digest_stamps(sys.executable) == digests[0]
+    digests = [collect_with_stamps(sys.executable, 60.0)[1]]
+    assert collect_with_stamps(sys.executable, 60.0)[1] == digests[0]
     module.write_text("x=2\n")
     os.utime(module, ns=(1, 1))
-    digests.append(digest_stamps(sys.executable))
+    digests.append(collect_with_stamps(sys.executable, 60.0)[1])
     module.unlink()
-    digests.append(digest_stamps(sys.executable))
+    digests.append(collect_with_stamps(sys.executable, 60.0)[1])
     assert len(set(digests)) == 3
 
 
@@ -443,8 +443,7 @@ def test_what_an_answer_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         **environ: str,
     ) -> str:
         changed = replace(collected, environ={**collected.environ, **environ})
-        monkeypatch.setattr(cache_key, "collect_snapshot", lambda *arguments: changed)
-        monkeypatch.setattr(cache_key, "digest_stamps", lambda *arguments: "stamps")
+        monkeypatch.setattr(cache_key, "collect_with_stamps", lambda *arguments: (changed, "stamps"))
         return cache_key.answer_key(policy, ExecutionTarget("python"), (argv,), date)
 
     first = key()

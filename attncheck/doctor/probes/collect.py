@@ -38,6 +38,27 @@ def collect_snapshot(
     no answer.
     """
     request: dict[str, object] = {"model": model, "documents": documents, "seconds": seconds}
+    return _parse_snapshot(_collect_document(python, lanes, request, seconds, report_progress))
+
+
+def collect_with_stamps(python: str | None, seconds: float) -> tuple[Snapshot, str]:
+    """Return the static lane's snapshot, and a digest that changes with any module of the installed packages.
+
+    Raises as `collect_snapshot` does.
+    """
+    document = _collect_document(python, ("static",), {"stamps": True}, seconds, lambda text: None)
+    stamps = str(document.pop("stamps"))
+    return _parse_snapshot(document), stamps
+
+
+def _collect_document(
+    python: str | None,
+    lanes: tuple[Lane, ...],
+    request: dict[str, object],
+    seconds: float,
+    report_progress: Callable[[str], None],
+) -> dict[str, Any]:
+    """Return the answers of all lanes, joined."""
     request["kernels"] = "device" in lanes
     interpreter = python or sys.executable
     calls = [_LANE_CALLS[lane] for lane in LANES if lane in lanes and lane in _LANE_CALLS]
@@ -57,20 +78,7 @@ def collect_snapshot(
         results = wait_for_children(children, time.monotonic() + seconds + GRACE_SECONDS)
     finally:
         kill_all()
-    return _parse_snapshot(_join_lanes(static, results))
-
-
-def digest_stamps(python: str | None = None, seconds: float = 60.0) -> str:
-    """Return a digest that changes with any file of the packages installed for `python` (None: for attncheck).
-
-    Raises `BadUsage` for an interpreter that cannot be examined and `Unanswered` where it gives no answer.
-    """
-    if python is None:
-        from attncheck.doctor.probes.payload import main
-
-        return str(main.call("stamps", {})["digest"])
-    child = Child(python, "stamps", bundle.build_message("stamps", {}))
-    return str(require_answer(wait_for_children([child], time.monotonic() + seconds)["stamps"], python)["digest"])
+    return _join_lanes(static, results)
 
 
 def _join_lanes(static: dict[str, Any], results: dict[str, ChildResult]) -> dict[str, Any]:

@@ -14,15 +14,10 @@ if TYPE_CHECKING:
 
 
 def call(name: str, request: dict[str, Any]) -> dict[str, object]:
-    """Return the answer to `name`, one of "static", "imports", "device" and "stamps", clean of private names."""
+    """Return the answer to `name`, one of "static", "imports" and "device", clean of private names."""
     from .privacy import scrub
 
-    collectors = {
-        "static": collect_static_facts,
-        "imports": collect_import_facts,
-        "device": collect_device_facts,
-        "stamps": collect_stamps,
-    }
+    collectors = {"static": collect_static_facts, "imports": collect_import_facts, "device": collect_device_facts}
     answer: dict[str, object] = collectors[name](request)
     cleaned: dict[str, object] = scrub(answer)
     return cleaned
@@ -63,6 +58,10 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
     answer["distributions"] = [
         {key: value for key, value in distribution.items() if not key.startswith("_")} for distribution in installed
     ]
+    if request.get("stamps"):
+        from .packages import stamps
+
+        answer["stamps"] = stamps.digest_stamps(installed)
     model = request.get("model")
     if isinstance(model, str):
         answer["model"] = _collect_section(
@@ -92,13 +91,6 @@ def collect_device_facts(request: dict[str, Any]) -> dict[str, object]:
     from .gpus import nvidia_smi
 
     return nvidia_smi.collect_gpus(_deadline_seconds(request))
-
-
-def collect_stamps(request: dict[str, Any]) -> dict[str, object]:
-    """Return a digest that changes with any file of the installed packages."""
-    from .packages import stamps
-
-    return {"digest": stamps.digest_stamps(site_directories())}
 
 
 def site_directories() -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from . import distributions, integrity, watched
+from . import integrity, watched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ _SUFFIXES = (b".py", b".so", b".pyd")
 _MAX_TREE_FILES = 20000  # of one editable distribution
 
 
-def digest_stamps(site_dirs: list[str]) -> str:
-    """Return a digest of path, size and time of change of every module of the watched distributions."""
+def digest_stamps(installed: list[dict[str, object]]) -> str:
+    """Return a digest of path, size and time of change of every module of the watched ones among `installed`."""
     import hashlib
 
     stamps = []
     records = integrity.Records()
-    for distribution in distributions.collect_distributions(site_dirs)[0]:
-        if not watched.is_watched(distribution["name"]):
+    for distribution in installed:
+        if not watched.is_watched(str(distribution["name"])):
             continue
         for path in _iter_modules(distribution, records):
             try:
