@@ -132,7 +132,7 @@ ModelOption = Annotated[
 ]
 Baseline = Annotated[
     str | None,
-    option(POLICY, "--baseline", metavar="FILE", help="Let pass what this file knows; only new findings fail."),
+    option(POLICY, "--baseline", metavar="FILE", help="Allow what this file records; only new findings fail."),
 ]
 
 

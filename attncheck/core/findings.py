@@ -1,4 +1,4 @@
-"""Findings with their evidence and fixes, rules that could not be judged, and what a policy lets pass."""
+"""Findings with their evidence and fixes, rules that could not be judged, and what a policy allows."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Skip:
 
 @dataclass(frozen=True)
 class Allowance:
-    """Findings that a policy lets pass: a code or prefix, why, and until when (an ISO date, the last day included)."""
+    """Findings that a policy allows: a code or prefix, why, and until when (an ISO date, the last day included)."""
 
     code: str
     reason: str

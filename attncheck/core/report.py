@@ -80,8 +80,8 @@ class Report:
     skips: tuple[Skip, ...] = ()
     passed: tuple[str, ...] = ()  # codes of the rules that were judged and found nothing
     suppressed: tuple[str, ...] = ()  # codes switched off by --select, --ignore or the configuration
-    baselined: tuple[Finding, ...] = ()  # let pass: they are in the baseline
-    allowed: tuple[Finding, ...] = ()  # let pass: the policy allows them, for the reasons in `allowances`
+    baselined: tuple[Finding, ...] = ()  # allowed: they are in the baseline
+    allowed: tuple[Finding, ...] = ()  # by the policy, for the reasons in `allowances`
     allowances: tuple[Allowance, ...] = ()
     sections: Mapping[str, Section] = field(default_factory=dict)
     exit_code: int = 0
@@ -117,7 +117,12 @@ class Report:
 
     def fails(self, fail_on: str) -> bool:
         """Return whether a finding is at or above `fail_on`: "error", "warning" or "never"."""
-        return self.worst_severity() in {"error": ("error",), "warning": ("error", "warning"), "never": ()}[fail_on]
+        return bool(self.findings_at(fail_on))
+
+    def findings_at(self, fail_on: str) -> tuple[Finding, ...]:
+        """Return the findings at or above `fail_on`: "error", "warning" or "never"."""
+        severities = {"error": ("error",), "warning": ("error", "warning"), "never": ()}[fail_on]
+        return tuple(finding for finding in self.findings if finding.severity in severities)
 
     def worst_severity(self) -> Severity | None:
         """Return the gravest severity among the findings, or None."""

@@ -1,4 +1,4 @@
-"""Applies a policy to a report: sets apart the findings that it lets pass, and adds those that it raises itself."""
+"""Applies a policy to a report: sets apart the findings that it allows, and adds those that it raises itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_policy_codes(policy: Policy) -> None:
 
 
 def apply_policy(report: Report, policy: Policy, date: str) -> Report:
-    """Return `report` with the policy's own findings added, and those that it lets pass on `date` set apart."""
+    """Return `report` with the policy's own findings added, and those that it allows on `date` set apart."""
     policy_findings = (
         *find_imprecise_backends(report.verdicts, policy.max_error),
         *find_expired_allowances(policy.allowances, date),

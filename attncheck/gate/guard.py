@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from attncheck.core.errors import CLEAN, FOUND, AttncheckError
+from attncheck.core.errors import CLEAN, FOUND, AttncheckError, Interrupted
 from attncheck.core.interrupts import STOP_SIGNALS
 from attncheck.core.outgoing import clean
 from attncheck.core.streams import print_message
@@ -138,8 +138,9 @@ def run(
                 code = gated.exit_code()
                 if node.reports and (code or always_show):
                     show(gated.report(), bool(code))
+                reason = describe_refusal(gated.report(), policy, code) if code else ""
             if code:
-                code = _refuse(node, code, argv)
+                code = _refuse(node, code, argv, reason)
             publish(code)
     return code or become(path, argv, inherited_environment(environ), ignored)
 
@@ -210,13 +211,23 @@ def _is_current(answer: cache.Answer) -> bool:
     )
 
 
-def _refuse(node: node_leader.NodeRank, code: int, argv: Sequence[str]) -> int:
+def describe_refusal(report: Report, policy: Policy, code: int) -> str:
+    """Return in a few words why a gate ends with `code`: "1 error, ATN142"."""
+    if code == FOUND:
+        from attncheck.report.finding_lines import count_findings
+
+        return count_findings(report.findings_at(policy.fail_on))
+    if code == Interrupted.exit_code:
+        return "interrupted"
+    return "no answer from " + ", ".join(dict.fromkeys(question.name for question in report.unanswered))
+
+
+def _refuse(node: node_leader.NodeRank, code: int, argv: Sequence[str], reason: str) -> int:
     """Say on standard error that the command is not started; return the exit code.
 
     The node of rank 0 ends with the gate's own code, its report has been shown; another node says it in one line.
     """
-    reason = "it could not be checked to the end" if code != FOUND else "it would not run as it should"
-    text = f"attncheck: {argv[0]} was not started: {reason}"
+    text = f"attncheck: refused: {reason}; {argv[0]} was not started"
     if not node.reports:
         text, code = f"attncheck: this node refuses {argv[0]}: {reason}; `attncheck gate` says more there", FOUND
     with suppress(AttributeError, OSError, ValueError):

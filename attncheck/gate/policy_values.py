@@ -111,7 +111,7 @@ def read_thresholds(value: object) -> dict[str, float]:
 
 
 def read_allowances(value: object) -> tuple[Allowance, ...]:
-    """Return the allowances: what is let pass, each with its reason and its last day."""
+    """Return the allowances: what is allowed, each with its reason and its last day."""
     if not isinstance(value, list):
         raise ValueError(f"expected an array of tables such as {_format_example('ATN140')}")
     return tuple(_read_allowance(item) for item in value)

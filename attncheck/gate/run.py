@@ -219,7 +219,7 @@ class _GateRun:
         return stop_reason
 
     def _has_findings(self, collected: list[Report]) -> bool:
-        """Return whether there is a finding that neither the policy nor the baseline lets pass."""
+        """Return whether there is a finding that neither the policy nor the baseline allows."""
         valid_allowances = tuple(allowance for allowance in self.policy.allowances if allowance.until >= self.date)
         return any(
             self._apply_policy(report, replace(self.policy, allowances=valid_allowances)).findings

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
-from attncheck.core.findings import Allowance, Finding
+from attncheck.core.findings import SEVERITIES, Allowance, Finding
 from attncheck.core.report import Report
 from attncheck.core.visible import indent_continuation
 
+MAX_CODES = 5  # of a line that only counts findings
 INDENT = 6  # columns of what a text with line ends goes on with, so that it begins no "seen: " or "fix: " of its own
 
 
@@ -25,19 +27,34 @@ def evidence_and_fixes(finding: Finding) -> Iterator[str]:
         yield from (f"    {line}" for line in fix.text.splitlines())
 
 
+def count_severities(findings: Iterable[Finding]) -> Iterator[str]:
+    """Yield how many findings there are of each severity that has some: "2 errors", "1 note"."""
+    counts = Counter(finding.severity for finding in findings)
+    for severity in SEVERITIES:
+        if counts[severity]:
+            yield f"{counts[severity]} {severity}{'s' * (counts[severity] > 1)}"
+
+
+def count_findings(findings: Sequence[Finding]) -> str:
+    """Return the number of findings and their codes in a few words: "2 errors, ATN101, ATN142"."""
+    codes = list(dict.fromkeys(finding.code for finding in findings))
+    more = [f"{len(codes) - MAX_CODES} more"] if len(codes) > MAX_CODES else []
+    return ", ".join([*count_severities(findings), *codes[:MAX_CODES], *more])
+
+
 def find_allowance(finding: Finding, report: Report) -> Allowance | None:
-    """Return the policy's allowance that lets a finding pass: the one for the longest prefix of its code."""
+    """Return the policy's allowance of a finding: the one for the longest prefix of its code."""
     matching = [allowance for allowance in report.allowances if finding.code.startswith(allowance.code)]
     return max(matching, key=lambda allowance: len(allowance.code), default=None)
 
 
-def describe_let_pass(report: Report) -> Iterator[str]:
-    """Yield a line for each finding that was let pass: in the baseline, or allowed by the policy, and why."""
+def describe_allowed(report: Report) -> Iterator[str]:
+    """Yield a line for each finding that is allowed, by the baseline or by the policy, and why."""
     for finding in report.baselined:
         yield f"{_format_headline(finding)} (in the baseline)"
     for finding in report.allowed:
         allowance = find_allowance(finding, report)
-        reason = f"allowed until {allowance.until}: {allowance.reason}" if allowance else "allowed"
+        reason = f"until {allowance.until}: {allowance.reason}" if allowance else "by the policy"
         yield f"{_format_headline(finding)} ({reason})"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from attncheck.core.report import Report
 from attncheck.core.verdicts import UNMEASURED, Answer, Outcome
 
-LET_PASS = "it fails, and no error stands: the baseline, the policy or --ignore let it pass"
+ALLOWED = "it fails, and no error stands: the baseline, the policy or --ignore allows it"
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ def make_testcase(
 ) -> TestCase:
     """Return the test case of one measurement.
 
-    A verdict fails beside the finding made of it, unless no error stands: then it was let pass, and is skipped.
+    A verdict fails beside the finding made of it, unless no error stands: then it is allowed, and skipped.
     """
     if answer == "fail" and report.worst_severity() != "error":
-        return TestCase(name, suite, "skipped", f"{LET_PASS}: {reason}", text, answer, seconds)
+        return TestCase(name, suite, "skipped", f"{ALLOWED}: {reason}", text, answer, seconds)
     states = {"fail": "failure", "lost": "error", "refused": "skipped", "skipped": "skipped"}
     text = f"{reason}\n{text}".strip() if answer != "pass" or text else ""
     return TestCase(name, suite, states.get(answer, "passed"), reason, text, answer, seconds)

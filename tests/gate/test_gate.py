@@ -137,7 +137,7 @@ def test_exit_code(policy: Policy, codes: tuple[str, ...], stages: tuple[Stage, 
     assert gate.exit_code(judged, policy) == code
 
 
-def test_what_the_policy_and_the_baseline_let_pass_does_not_fail(answers: Answers, tmp_path: Path) -> None:
+def test_what_the_policy_and_the_baseline_allow_does_not_fail(answers: Answers, tmp_path: Path) -> None:
     path = str(tmp_path / "known.json")
     baseline.record_baseline(make_report(make_finding("ATN102")), path, "2026-11-20")
     answers["doctor"] = answer_with(make_finding("ATN101"), make_finding("ATN102"))

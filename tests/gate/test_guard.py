@@ -202,7 +202,7 @@ def test_a_refusal_prints_the_report_each_time_and_starts_nothing(project: Path)
         result = start_command(project, "touch", "started")
         assert result.returncode == 1 and result.stdout == b""
         assert b"ATN101" in result.stderr
-        assert result.stderr.endswith(b"attncheck: touch was not started: it would not run as it should\n")
+        assert result.stderr.endswith(b"attncheck: refused: 1 error, ATN101; touch was not started\n")
     assert not (project / "started").exists()
 
 

@@ -1,4 +1,4 @@
-"""What a policy lets pass, until when, and what it asks beyond the rules; and the policy that `init` writes."""
+"""What a policy allows, until when, and what it asks beyond the rules; and the policy that `init` writes."""
 
 from __future__ import annotations
 

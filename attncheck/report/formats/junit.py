@@ -3,7 +3,7 @@
 A suite for the rules, one for the stages of a gate, one for each backend or model that was measured. Red is what fails
 a job by default and nothing else: a finding that is an error fails; a warning or a note passes, with its text in
 `system-out`; what could not be judged, is in the baseline, allowed or switched off is skipped with its reason. A
-verdict fails beside the finding made of it, unless no error stands: then it was let pass, and is skipped. A stage that
+verdict fails beside the finding made of it, unless no error stands: then it is allowed, and skipped. A stage that
 was not answered, and a measurement whose process was lost, are errors. `time` is in seconds: of a call that was timed,
 of all repeats, of a smoke check.
 """

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
-from attncheck.report.finding_lines import describe_let_pass
+from attncheck.report.finding_lines import describe_allowed
 from attncheck.report.formats import Format
 from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block
 from attncheck.report.sections import load_view
@@ -27,7 +27,7 @@ def _format_lines(report: Report, verbose: bool) -> Iterator[str]:
     for finding in report.findings:
         yield from _format_finding(finding)
     if report.baselined or report.allowed:
-        yield from ("## Let pass", "", *(f"- {escape_line(line)}" for line in describe_let_pass(report)), "")
+        yield from ("## Allowed", "", *(f"- {escape_line(line)}" for line in describe_allowed(report)), "")
     if verbose and report.skips:
         yield from ("## Not judged", "")
         yield from (f"- {escape_line(f'{skip.code} {skip.name}: {skip.reason}')}" for skip in report.skips)

@@ -15,7 +15,7 @@ from attncheck.core.findings import Finding
 from attncheck.core.report import Report
 from attncheck.core.verdicts import ANSWERS
 from attncheck.core.visible import indent_continuation, show_line_ends
-from attncheck.report.finding_lines import describe_let_pass
+from attncheck.report.finding_lines import count_severities, describe_allowed
 from attncheck.report.formats import Format
 from attncheck.report.lines import STYLES, Line
 from attncheck.report.sections import load_view
@@ -54,7 +54,7 @@ def _format_lines(report: Report, verbose: bool, width: int) -> Iterator[Line]:
         yield from load_view(name).below(report, section)
     if report.baselined or report.allowed:
         yield Line()
-        yield from (Line((("let pass       ", "dim"),), text) for text in describe_let_pass(report))
+        yield from (Line((("allowed        ", "dim"),), text) for text in describe_allowed(report))
     yield Line()
     yield Line(text=_format_summary(report, verbose))
     if report.findings:
@@ -94,21 +94,15 @@ def _format_skips(report: Report) -> Iterator[Line]:
 
 
 def _format_summary(report: Report, verbose: bool) -> str:
-    let_pass_count = len(report.baselined) + len(report.allowed)
-    parts = list(_severity_counts(report)) or ["nothing new found" if let_pass_count else "nothing found"]
-    parts += [f"{let_pass_count} let pass"] if let_pass_count else []
+    allowed_count = len(report.baselined) + len(report.allowed)
+    parts = list(count_severities(report.findings)) or ["nothing new found" if allowed_count else "nothing found"]
+    parts += [f"{allowed_count} allowed"] if allowed_count else []
     parts += _describe_open_questions(report)
     if report.passed or report.skips or report.suppressed:
         parts += _rule_counts(report, verbose)
     else:
         parts += _answer_counts(report)
     return " · ".join(parts)
-
-
-def _severity_counts(report: Report) -> Iterator[str]:
-    for severity, number in report.count_by_severity().items():
-        if number:
-            yield f"{number} {severity}{'s' if number > 1 else ''}"
 
 
 def _describe_open_questions(report: Report) -> Iterator[str]:
@@ -120,7 +114,7 @@ def _describe_open_questions(report: Report) -> Iterator[str]:
 
 
 def _rule_counts(report: Report, verbose: bool) -> Iterator[str]:
-    yield f"{len(report.passed)} rule{'s' * (len(report.passed) != 1)} found nothing"
+    yield f"{len(report.passed)} passed"
     if report.skips:
         yield f"{len(report.skips)} could not judge" + ("" if verbose else " (-v lists them)")
     if report.suppressed:

@@ -2,7 +2,7 @@
 
 What it checks: each `ignore` in attncheck.toml or [tool.attncheck] names its last day; this one's is over (UTC).
 
-Why it matters: what it let pass is reported again, as was agreed; an exception that nobody looks at any more is how a
+Why it matters: what it allowed is reported again, as was agreed; an exception that nobody looks at any more is how a
 known fault stays in production.
 
 What to do: mend what it was for and remove it, or give it another reason and another date.
