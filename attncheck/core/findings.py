@@ -14,17 +14,18 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 @dataclass(frozen=True)
 class Fix:
-    """One way to repair a finding, ready to paste.
+    """One way to repair a finding, ready to paste; or, of kind "advice", what to do next where nothing here mends it.
 
     `kind` says what it changes: "command" runs in a shell, "env" sets an environment variable, "setting" is a
-    framework flag or keyword, "edit" is a change of a file, "manual" cannot be pasted (a driver, a machine).
+    framework flag or keyword, "edit" is a change of a file, "manual" cannot be pasted (a driver, a machine), "advice"
+    changes nothing: it looks closer, or judges for another machine; reports show it as "next", not as "fix".
     `safety` is "safe" where nothing else in the environment can move, "unsafe" where other packages may.
     `proven` is the measurement that showed it to work, where one was made. `sets` are the settings of a launch that
     it changes, by `core.job.Key`: `text` is then filled in with the framework's own option names.
     """
 
     title: str
-    kind: Literal["command", "env", "setting", "edit", "manual"]
+    kind: Literal["command", "env", "setting", "edit", "manual", "advice"]
     text: str
     safety: Literal["safe", "unsafe"] = "safe"
     proven: str = ""

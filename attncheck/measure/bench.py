@@ -143,4 +143,4 @@ def _with_rates(timing: Timing, rates: DeviceRates) -> Timing:
 
 def _without_script(finding: Finding) -> Finding:
     """Return a finding of parity without the script that reproduces it, which is written for its own suites' cases."""
-    return replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "command"))
+    return replace(finding, fixes=tuple(fix for fix in finding.fixes if fix.kind != "advice"))

@@ -249,6 +249,6 @@ def _suggest_reproducer(worst: list[tuple[Run, Verdict]], model_argument: str) -
     arguments = ["attncheck parity", *filter(None, (model_argument,)), f"--backend {run.backend}"]
     if discovery.is_context_parallel(run.backend):
         ring = f"--ring-size {run.case.context_parallel_size} --case {run.case.name}"
-        return [Fix("run this case alone", "command", " ".join([*arguments, ring]))]
+        return [Fix("run this case alone", "advice", " ".join([*arguments, ring]))]
     command = " ".join([*arguments, f"--explain-case {run.case.name} > reproduce.py"])
-    return [Fix("report it upstream with a script that stands alone", "command", command)]
+    return [Fix("report it upstream with a script that stands alone", "advice", command)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from attncheck.core.findings import SEVERITIES, Allowance, Finding
+from attncheck.core.findings import SEVERITIES, Allowance, Finding, Fix
 from attncheck.core.report import Report
 from attncheck.core.visible import indent_continuation
 
@@ -22,9 +22,14 @@ def evidence_and_fixes(finding: Finding) -> Iterator[str]:
     """Yield the lines of a finding's evidence, then those of its fixes."""
     yield from (indent_continuation(f"seen: {line}", INDENT) for line in finding.evidence)
     for fix in finding.fixes:
-        title = f"fix: {fix.title}" + (f" (proven: {fix.proven})" if fix.proven else "")
+        title = f"{fix_label(fix)}: {fix.title}" + (f" (proven: {fix.proven})" if fix.proven else "")
         yield indent_continuation(title, INDENT)
         yield from (f"    {line}" for line in fix.text.splitlines())
+
+
+def fix_label(fix: Fix) -> str:
+    """Return what a fix is called in a report: "next" where it mends nothing, and tells or decides more."""
+    return "next" if fix.kind == "advice" else "fix"
 
 
 def count_severities(findings: Iterable[Finding]) -> Iterator[str]:

@@ -72,7 +72,7 @@ def _nccl_debug_fixes(communication: Communication) -> tuple[Fix, ...]:
     if communication.transport != "nccl":
         return ()
     setting = "export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,P2P,SHM"
-    return (Fix("let NCCL say which path it takes", "env", setting),)
+    return (Fix("let NCCL say which path it takes", "advice", setting),)
 
 
 def _find_version_differences(communication: Communication) -> Iterator[Finding]:
@@ -151,9 +151,7 @@ def _find_slow_exchanges(communication: Communication) -> Iterator[Finding]:
     evidence = [f"{exchange.name}: {slowness}" for exchange, slowness in slow[:MAX_SHOWN]] + _describe_rest(
         [e for e, _ in slow]
     )
-    topology_fix = Fix(
-        "see the links as the driver does", "command", "nvidia-smi topo -m && nvidia-smi nvlink --status"
-    )
+    topology_fix = Fix("see the links as the driver does", "advice", "nvidia-smi topo -m && nvidia-smi nvlink --status")
     message = f"{len(slow)} exchange{'s are' if len(slow) > 1 else ' is'} far slower than the link between the GPUs"
     fixes = (topology_fix, *_nccl_debug_fixes(communication))
     yield engine.make_finding_by_code("ATN524", Problem(message, tuple(evidence), fixes, "communication"))

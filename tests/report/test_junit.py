@@ -5,9 +5,11 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from attncheck.core.findings import Skip
 from attncheck.report.formats import load_format
 from tests.report import reports
 
@@ -30,7 +32,7 @@ def states_by_name(root: ET.Element) -> dict[str, str]:
 def test_red_is_what_fails_a_job_and_the_rest_says_why_it_is_not() -> None:
     root = parse_junit(reports.make_gate_report())
     states = states_by_name(root)
-    assert states["ATN140 ring-flash-attn-import: ring-flash-attn 0.1.8"] == "failure"
+    assert states["ATN140 ring-flash-attn-import"] == "failure"
     assert states[_name_with_code(states, "ATN201")] == "passed"
     assert states[_name_with_code(states, "ATN110")] == "passed", "a note is no failure"
     assert (
@@ -52,6 +54,34 @@ def test_red_is_what_fails_a_job_and_the_rest_says_why_it_is_not() -> None:
 
 def _name_with_code(states: dict[str, str], code: str) -> str:
     return next(name for name in states if name.startswith(code))
+
+
+def test_a_rule_is_one_test_of_one_name_whether_it_passes_or_fails() -> None:
+    """A CI's history follows a test by suite, class and name; what a rule found stands in the message."""
+
+    def names(**fields: Any) -> list[tuple[str | None, str | None]]:
+        root = parse_junit(reports.make_doctor_report(**fields))
+        return sorted((case.get("classname"), case.get("name")) for case in root.iter("testcase"))
+
+    code = reports.make_finding()
+    other = replace(code, subject="ring-flash-attn 0.1.9", message="another", severity="warning")
+    passing = reports.make_doctor_report(findings=(), skips=())
+    codes = tuple({*passing.passed, "ATN140"})
+    passed, rest = {"findings": (), "skips": ()}, tuple(name for name in codes if name != "ATN140")
+    expected = names(**passed, passed=codes)
+    assert len(expected) > 50
+    for outcome in (
+        {"findings": (code,)},
+        {"findings": (other, code)},
+        {"findings": (other,), "baselined": (code,)},
+        {"allowed": (code,)},
+        {"skips": (Skip("ATN140", code.name, "no torch"),)},
+    ):
+        assert names(**{**passed, **outcome}, passed=rest) == expected, outcome
+    both = parse_junit(reports.make_doctor_report(findings=(other, code)))
+    failure = next(both.iter("failure"))
+    assert failure.get("message", "").endswith("(and 1 more)")
+    assert "another" in (failure.text or "") and code.message in (failure.text or "")
 
 
 def test_reasons_places_and_times_are_told() -> None:

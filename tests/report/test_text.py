@@ -43,6 +43,24 @@ def test_the_text_is_the_golden_one() -> None:
     assert load_format("text").render(make_report(), True) == (GOLDEN / "planted.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("format_name", "fix", "advice"),
+    [
+        ("text", "       fix     do it", "       next    look closer"),
+        ("markdown", "Fix: do it", "Next: look closer"),
+        ("sarif", "Fix: do it", "Next: look closer"),
+        ("junit", "fix: do it", "next: look closer"),
+        ("github", "fix: do it", "next: look closer"),
+    ],
+)
+def test_what_mends_nothing_is_not_called_a_fix(format_name: str, fix: str, advice: str) -> None:
+    fixes = (Fix("do it", "env", "export A=1"), Fix("look closer", "advice", "attncheck lint --target h100x8"))
+    report = make_report()
+    report = replace(report, findings=(replace(report.findings[0], fixes=fixes),))
+    text = load_format(format_name).render(report, False)
+    assert fix in text and advice in text
+
+
 def run_in_terminal(columns: int, **variables: str) -> str:
     """Return what doctor prints on a real pseudo-terminal of this width."""
     leader, follower = pty.openpty()

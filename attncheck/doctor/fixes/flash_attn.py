@@ -54,7 +54,7 @@ def install_flash_attn_package(snapshot: Snapshot) -> tuple[Fix, ...]:
     """Return the command that installs flash-attn, for jobs that cannot run without the package."""
     if isinstance(snapshot.torch, Known) and is_cpu_build(snapshot.torch.value) and not snapshot.visible_devices():
         text = f"a machine with a GPU, and a CUDA build of torch (here: {snapshot.torch.value.version})"
-        return (Fix("flash-attn cannot be built or run here", "manual", text),)
+        return (Fix("flash-attn cannot be built or run here", "advice", text),)
     commands = tuple(fix for fix in flash_attn_fixes(snapshot) if fix.kind == "command")
     options = ("--no-build-isolation", "--no-deps")
     return commands or (

@@ -82,7 +82,7 @@ def extend_import_timeout(outcome: ImportOutcome) -> tuple[Fix, ...]:
         return ()
     seconds = max(300, round(outcome.seconds) * 5)
     title = "give it longer: a cold or shared disk can make an import slow"
-    return (Fix(title, "command", f"attncheck doctor --timeout {seconds}"),)
+    return (Fix(title, "advice", f"attncheck doctor --timeout {seconds}"),)
 
 
 def set_attn_implementation(snapshot: Snapshot, value: str) -> Fix:

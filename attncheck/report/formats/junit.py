@@ -1,18 +1,20 @@
 """The report as JUnit XML, in the dialect that GitHub's reporters, GitLab and Jenkins read.
 
-A suite for the rules, one for the stages of a gate, one for each backend or model that was measured. Red is what fails
-a job by default and nothing else: a finding that is an error fails; a warning or a note passes, with its text in
-`system-out`; what could not be judged, is in the baseline, allowed or switched off is skipped with its reason. A
-verdict fails beside the finding made of it, unless no error stands: then it is allowed, and skipped. A stage that
-was not answered, and a measurement whose process was lost, are errors. `time` is in seconds: of a call that was timed,
-of all repeats, of a smoke check.
+A suite for the rules, one for the stages of a gate, one for each backend or model that was measured. A rule is one test
+case, of the same name whether it passes or fails, so that a CI's history follows it; what it is about stands in the
+message. Red is what fails a job by default and nothing else: a finding that is an error fails; a warning or a note
+passes, with its text in `system-out`; what could not be judged, is in the baseline, allowed or switched off is skipped
+with its reason. A verdict fails beside the finding made of it, unless no error stands: then it is allowed, and skipped.
+A stage that was not answered, and a measurement whose process was lost, are errors. `time` is in seconds: of a call
+that was timed, of all repeats, of a smoke check.
 """
 
 from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
@@ -105,36 +107,58 @@ def escape_forbidden(text: str) -> str:
 
 
 def _rule_testcases(report: Report) -> Iterator[TestCase]:
+    """Yield one test case for each rule, named by its code and name whatever it found: a CI's history follows names."""
     from attncheck.doctor.engine import all_rules
 
     suite = "lint" if report.command == "lint" else "rules"
     names = {rule.code: rule.name for rule in all_rules()[0]}
-    for finding in report.findings:
-        state = "failure" if finding.severity == "error" else "passed"
-        yield _finding_testcase(finding, suite, state, finding.message)
-    for finding in report.baselined:
-        yield _finding_testcase(finding, suite, "skipped", f"known, it is in the baseline: {finding.message}")
-    for finding in report.allowed:
-        yield _finding_testcase(
-            finding, suite, "skipped", f"allowed{_describe_allowance(finding, report)}: {finding.message}"
-        )
+    groups: dict[tuple[str, str], list[_Outcome]] = {}
+    for outcome in _iter_outcomes(report):
+        groups.setdefault((outcome.finding.code, outcome.finding.name), []).append(outcome)
+    for (code, name), outcomes in groups.items():
+        yield _finding_testcase(f"{code} {name}", suite, outcomes)
     for code in report.passed:
         yield TestCase(f"{code} {names.get(code, '')}".rstrip(), suite)
     for skip in report.skips:
-        yield TestCase(f"{skip.code} {skip.name}", suite, "skipped", skip.reason)
+        if (skip.code, skip.name) not in groups:
+            yield TestCase(f"{skip.code} {skip.name}", suite, "skipped", skip.reason)
     for code in report.suppressed:
         yield TestCase(f"{code} {names.get(code, '')}".rstrip(), suite, "skipped", "switched off")
 
 
-def _finding_testcase(finding: Finding, suite: str, state: str, reason: str) -> TestCase:
-    subject = f": {finding.subject}" if finding.subject else ""
+@dataclass(frozen=True)
+class _Outcome:
+    """A finding, the state that it alone would give its rule's test case, and in one line why."""
+
+    finding: Finding
+    state: str
+    reason: str
+
+
+STATES = ("failure", "passed", "skipped")  # gravest first: a rule's test case is as grave as its gravest finding
+
+
+def _iter_outcomes(report: Report) -> Iterator[_Outcome]:
+    for finding in report.findings:
+        yield _Outcome(finding, "failure" if finding.severity == "error" else "passed", finding.message)
+    for finding in report.baselined:
+        yield _Outcome(finding, "skipped", f"known, it is in the baseline: {finding.message}")
+    for finding in report.allowed:
+        yield _Outcome(finding, "skipped", f"allowed{_describe_allowance(finding, report)}: {finding.message}")
+
+
+def _finding_testcase(name: str, suite: str, outcomes: Iterable[_Outcome]) -> TestCase:
+    """Return the test case of one rule that found something: as grave as its gravest finding, with the text of all."""
+    ordered = sorted(outcomes, key=lambda outcome: STATES.index(outcome.state))
+    first = ordered[0]
+    finding = first.finding
+    more = f" (and {len(ordered) - 1} more)" if len(ordered) > 1 else ""
     location = (
         {"file": finding.locations[0].source, "line": str(finding.locations[0].line)} if finding.locations else {}
     )
-    name = f"{finding.code} {finding.name}{subject}"
-    return TestCase(
-        name, suite, state, reason, _describe_finding(finding), f"{finding.code} {finding.severity}", 0.0, location
-    )
+    text = "\n\n".join(_describe_finding(outcome.finding) for outcome in ordered)
+    kind = f"{finding.code} {finding.severity}"
+    return TestCase(name, suite, first.state, first.reason + more, text, kind, 0.0, location)
 
 
 def _describe_finding(finding: Finding) -> str:

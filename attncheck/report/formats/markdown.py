@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
-from attncheck.report.finding_lines import describe_allowed
+from attncheck.report.finding_lines import describe_allowed, fix_label
 from attncheck.report.formats import Format
 from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block
 from attncheck.report.sections import load_view
@@ -38,7 +38,8 @@ def _format_finding(finding: Finding) -> Iterator[str]:
     yield from (f"- {escape_line(line)}" for line in finding.evidence)
     for fix in finding.fixes:
         proven = f" (proven: {escape_markdown(fix.proven)})" if fix.proven else ""
-        yield from ("", f"Fix: {escape_markdown(fix.title)}{proven}", "", *format_code_block(fix.text))
+        title = f"{fix_label(fix).capitalize()}: {escape_markdown(fix.title)}{proven}"
+        yield from ("", title, "", *format_code_block(fix.text))
     yield ""
 
 

@@ -23,7 +23,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.core.visible import indent_continuation
 from attncheck.doctor.rules import Rule
-from attncheck.report.finding_lines import INDENT, find_allowance
+from attncheck.report.finding_lines import INDENT, find_allowance, fix_label
 from attncheck.report.fingerprints import RECIPE_VERSION, compute_fingerprint
 from attncheck.report.formats import Format
 from attncheck.report.locations import add_locations, path_in_checkout, working_directory
@@ -174,7 +174,8 @@ def _describe_finding(finding: Finding) -> str:
     parts = [indent_continuation(text, INDENT) for text in (finding.message, *map("Seen: {}".format, finding.evidence))]
     for fix in finding.fixes:
         proven = f" (proven: {fix.proven})" if fix.proven else ""
-        parts.append(f"{indent_continuation(f'Fix: {fix.title}{proven}', INDENT)}:\n{fix.text}")
+        title = f"{fix_label(fix).capitalize()}: {fix.title}{proven}"
+        parts.append(f"{indent_continuation(title, INDENT)}:\n{fix.text}")
     return "\n\n".join(parts)
 
 

@@ -15,7 +15,7 @@ from attncheck.core.findings import Finding
 from attncheck.core.report import Report
 from attncheck.core.verdicts import ANSWERS
 from attncheck.core.visible import indent_continuation, show_line_ends
-from attncheck.report.finding_lines import count_severities, describe_allowed
+from attncheck.report.finding_lines import count_severities, describe_allowed, fix_label
 from attncheck.report.formats import Format
 from attncheck.report.lines import STYLES, Line
 from attncheck.report.sections import load_view
@@ -80,7 +80,7 @@ def _format_finding(finding: Finding) -> Iterator[Line]:
         yield Line(((f"{'':7}{'seen' if index == 0 else '':<8}", "dim"),), line)
     for fix in finding.fixes:
         proven = f" (proven: {fix.proven})" if fix.proven else ""
-        yield Line(((f"{'':7}{'fix':<8}", "green"),), fix.title + proven)
+        yield Line(((f"{'':7}{fix_label(fix):<8}", "green" if fix.kind != "advice" else "cyan"),), fix.title + proven)
         for line in fix.text.splitlines():
             yield Line(((" " * INDENT + line, "bold"),), no_wrap=True)
 

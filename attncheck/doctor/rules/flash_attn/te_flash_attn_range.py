@@ -49,7 +49,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         evidence=("static lane: the range written into TransformerEngine", *_import_evidence(snapshot)),
         fixes=(
             install.install_packages(snapshot, f"flash-attn{specifier}", options=("--no-build-isolation", "--no-deps")),
-            Fix("see which backend it takes", "env", "export NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2"),
+            Fix("see which backend it takes", "advice", "export NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2"),
         ),
         predicted=is_newer_than_table,
     )

@@ -47,7 +47,7 @@ def _fixes(snapshot: Snapshot, error: str) -> Iterator[Fix]:
     elif "out of memory" in error:
         yield Fix(
             "see which processes hold the GPU",
-            "command",
+            "advice",
             "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
         )
     else:

@@ -50,12 +50,12 @@ def _lacks_gpu_code(snapshot: Snapshot, gpu: Device) -> bool:
 def _fixes(healthy: list[Device], error: str) -> Iterator[Fix]:
     if "out of memory" in error:
         yield Fix(
-            "see which processes hold it", "command", "nvidia-smi --query-compute-apps=pid,used_memory --format=csv"
+            "see which processes hold it", "advice", "nvidia-smi --query-compute-apps=pid,used_memory --format=csv"
         )
     if healthy:
         numbers = ",".join(str(gpu.index) for gpu in healthy)
         yield install.export_variable("CUDA_VISIBLE_DEVICES", numbers, "use the GPUs that work")
-    yield Fix("read what the driver says of the GPU (Xid errors)", "command", "sudo dmesg | grep -iE 'nvrm|xid'")
+    yield Fix("read what the driver says of the GPU (Xid errors)", "advice", "sudo dmesg | grep -iE 'nvrm|xid'")
 
 
 RULE = Rule("ATN212", "error", check)

@@ -40,7 +40,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             fixes=(
                 Fix(
                     "see which processes hold it",
-                    "command",
+                    "advice",
                     f"nvidia-smi -i {gpu.index} --query-compute-apps=pid,process_name,used_memory --format=csv",
                 ),
             ),

@@ -51,7 +51,7 @@ def _fixes(reason: str) -> tuple[Fix, ...]:
         )
     if "communicate" in reason:
         return (Fix("load the driver's kernel module", "command", "sudo modprobe nvidia", "unsafe"),)
-    return (Fix("read what the driver says of the GPU (Xid errors)", "command", "sudo dmesg | grep -iE 'nvrm|xid'"),)
+    return (Fix("read what the driver says of the GPU (Xid errors)", "advice", "sudo dmesg | grep -iE 'nvrm|xid'"),)
 
 
 RULE = Rule("ATN202", "error", check)

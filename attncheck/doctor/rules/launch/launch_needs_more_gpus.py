@@ -44,7 +44,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         fixes=(
             Fix(
                 "judge it for the machine it will run on",
-                "command",
+                "advice",
                 f"attncheck lint --target {_format_target(snapshot, required)}",
             ),
         ),

@@ -32,8 +32,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"{describe_job(job)} trains on GPUs, and there is none that a job here would see",
         evidence=(_gpu_evidence(snapshot),),
         fixes=(
-            Fix("judge the launch for the machine it will run on", "command", "attncheck lint --target h100x8 …"),
-            Fix("where there should be GPUs", "command", "attncheck doctor"),
+            Fix("judge the launch for the machine it will run on", "advice", "attncheck lint --target h100x8 …"),
+            Fix("where there should be GPUs", "advice", "attncheck doctor"),
         ),
         subject=describe_job(job),
         predicted=True,

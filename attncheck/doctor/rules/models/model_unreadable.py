@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     fixes: tuple[Fix, ...] = ()
     if "cache" in snapshot.model.reason:
         fixes = (
-            Fix("let attncheck fetch the configuration from the Hub", "command", "attncheck doctor --online MODEL"),
+            Fix("let attncheck fetch the configuration from the Hub", "advice", "attncheck doctor --online MODEL"),
         )
     yield Problem(
         message="the model cannot be read: " + snapshot.model.reason.rstrip("."),

@@ -50,7 +50,7 @@ def _overrule_setting(snapshot: Snapshot, setting: str) -> tuple[Fix, ...]:
     if setting == "require-virtualenv":
         return (_make_virtual_environment(snapshot),)
     if setting in ("target", "prefix"):
-        return (Fix(f"take {setting} out of pip's configuration", "command", f"{_pip_command(snapshot)} config debug"),)
+        return (Fix(f"take {setting} out of pip's configuration", "advice", f"{_pip_command(snapshot)} config debug"),)
     value = ":none:" if setting == "only-binary" else "0"
     return (
         install.export_variable("PIP_" + setting.upper().replace("-", "_"), value, f"lift {setting} for this shell"),
