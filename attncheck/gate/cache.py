@@ -25,12 +25,16 @@ MAX_REPORT_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Answer:
-    """How a gate ended, what it read of the user's (digests by path and by model), and when: seconds since 1970."""
+    """How a gate ended, what it read of the user's (digests by path and by model), and when: seconds since 1970.
+
+    `summary` says in a few words what it found: "12 passed, 0 errors".
+    """
 
     code: int
     written: float
     files: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
+    summary: str = ""
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path | None:

@@ -50,6 +50,10 @@ PLAN_FIELDS_FROM_LAUNCH = (
 )
 
 
+class NothingLinted(Exception):
+    """No source of a gate's lint starts a trainer that attncheck knows: it may be any program, and nothing is open."""
+
+
 class CheckRunner:
     """Runs the checks of one gate, and keeps what it collected and read for them."""
 
@@ -176,8 +180,8 @@ class CheckRunner:
                 launches = launches_of(report)
                 self._job = launches[0].job if launches else self._job
                 yield report
-        if self.command_sources and self._job is None:
-            raise Unanswered("the command starts no training that attncheck knows")
+        if self._job is None:
+            raise NothingLinted
 
     def _make_ring(self) -> Ring | None:
         if not self.policy.ring_size:

@@ -1,7 +1,7 @@
 """`attncheck run`: asks the gate about a command, then becomes it, or refuses.
 
-What is started is the very process that attncheck was: same number, arguments, environment, streams and signals, and
-nothing written to any of them before.
+What is started is the very process that attncheck was: same number, arguments, environment, streams and signals.
+Nothing is written to its standard output; to its standard error one line before it starts, which may be switched off.
 """
 
 from __future__ import annotations
@@ -114,12 +114,14 @@ def run(
     use_cache: bool = True,
     always_show: bool = False,
     ignored: Collection[int] = (),
+    quiet: bool = False,
 ) -> int:
     """Become the command `argv`, or return the exit code with which it is refused.
 
     `with_progress(work)` runs `work(report_progress)` with a line of progress. `show(report, refused)` tells people of
     a refusal; where `always_show`, of a report that lets it pass too. It is called before the node's other ranks
     learn of it: the first of them that ends has its launcher stop all. `ignored` are signals to leave ignored.
+    Unless `quiet`, rank 0 says in one line on standard error why the command may start.
     """
     environ = dict(os.environ)
     path = find_program(argv[0] if argv else "", environ)
@@ -139,6 +141,8 @@ def run(
                 if node.reports and (code or always_show):
                     show(gated.report(), bool(code))
                 reason = describe_refusal(gated.report(), policy, code) if code else ""
+                if node.reports and not code and not quiet:
+                    _print_last(f"attncheck: {gated.describe_pass()}")
             if code:
                 code = _refuse(node, code, argv, reason)
             publish(code)
@@ -162,6 +166,8 @@ class _GatedCommand:
         self._folder = cache.cache_folder(environ) if use_cache else None
         self._key = ""
         self._report: Report | None = None
+        self._answer = cache.Answer(CLEAN, 0.0)
+        self._is_kept = False  # the answer is an earlier start's
 
     def exit_code(self) -> int:
         """Return the gate's exit code."""
@@ -169,8 +175,14 @@ class _GatedCommand:
             self._key = answer_key(self._policy, self._target, self._argv, self._date)
             answer = cache.read_answer(self._folder, self._key, _is_current)
             if answer is not None:
+                self._answer, self._is_kept = answer, True
                 return answer.code
         return self._run_gate()
+
+    def describe_pass(self) -> str:
+        """Return in one line what the gate found, and when, where an earlier start found it."""
+        written = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self._answer.written))
+        return self._answer.summary + (f"; kept answer of {written}" if self._is_kept else "")
 
     def report(self) -> Report:
         """Return the report behind the answer."""
@@ -198,9 +210,9 @@ class _GatedCommand:
         )
         code = gate.exit_code(report, self._policy)
         self._report = report = replace(report, exit_code=code)
+        self._answer = cache.Answer(code, time.time(), inputs.files, inputs.models, describe_findings(report))
         if self._folder is not None and code in (CLEAN, FOUND):
-            answer = cache.Answer(code, time.time(), inputs.files, inputs.models)
-            cache.write_answer(self._folder, self._key, answer, document.dumps(clean(report), None))
+            cache.write_answer(self._folder, self._key, self._answer, document.dumps(clean(report), None))
         return code
 
 
@@ -209,6 +221,28 @@ def _is_current(answer: cache.Answer) -> bool:
     return all(digest_file(path) == digest for path, digest in answer.files.items()) and all(
         digest_model(name) == digest for name, digest in answer.models.items()
     )
+
+
+def describe_findings(report: Report) -> str:
+    """Return in a few words what a gate found: "12 passed, 0 errors, 1 warning, ATN205"."""
+    from attncheck.core.results.gate import GateSection
+    from attncheck.report.finding_lines import count_findings
+
+    has_errors = report.worst_severity() == "error"
+    allowed = len(report.allowed) + len(report.baselined)
+    counts = [
+        f"{len(report.passed)} passed",
+        "" if has_errors else "0 errors",
+        count_findings(report.findings) if report.findings else "",
+        f"{allowed} allowed" if allowed else "",
+    ]
+    section = report.section(GateSection)
+    open_stages = [stage for stage in section.stages if stage.outcome not in ("clean", "found")] if section else []
+    stages = [
+        f"{stage.check} {stage.outcome}" if stage.outcome != "not linted" else f"not linted: {stage.reason}"
+        for stage in open_stages
+    ]
+    return "; ".join([", ".join(filter(None, counts)), *stages])
 
 
 def describe_refusal(report: Report, policy: Policy, code: int) -> str:
@@ -230,10 +264,15 @@ def _refuse(node: node_leader.NodeRank, code: int, argv: Sequence[str], reason: 
     text = f"attncheck: refused: {reason}; {argv[0]} was not started"
     if not node.reports:
         text, code = f"attncheck: this node refuses {argv[0]}: {reason}; `attncheck gate` says more there", FOUND
+    _print_last(text)
+    return code
+
+
+def _print_last(text: str) -> None:
+    """Print a line on standard error; one that cannot be printed changes nothing."""
     with suppress(AttributeError, OSError, ValueError):
         print_message(text)
         sys.stderr.flush()
-    return code
 
 
 def fit_node(policy: Policy, node: node_leader.NodeRank) -> Policy:

@@ -29,6 +29,7 @@ DEFAULT_CHECKS: tuple[Check, ...] = ("doctor", "lint", "parity")
 STATIC_CHECKS: tuple[Check, ...] = ("doctor", "lint")  # these judge; the others measure
 INTERRUPTED = "interrupted"
 BUDGET_SPENT = "no time was left of the budget"
+NOTHING_LINTED = "no known trainer is started"
 CUT_BY_BUDGET = "the budget ended while it ran"
 
 
@@ -91,7 +92,7 @@ def select_checks(policy: Policy, sources: Sequence[Source]) -> tuple[Check, ...
 def exit_code(report: Report, policy: Policy) -> int:
     """Return 130 after an interrupt, else 1 for a finding that the policy fails on, else 3 without an answer, else 0.
 
-    A launch that no framework recognises counts as an answer where the policy does not name lint.
+    A launch that lint could not read counts as an answer where the policy does not name lint.
     """
     if any(question.reason == INTERRUPTED for question in report.unanswered):
         return Interrupted.exit_code
@@ -194,6 +195,7 @@ class _GateRun:
         started_at = time.monotonic()
         collected: list[Report] = []
         reason, stop_reason = "", ""
+        outcome: Outcome | None = None
         try:
             with deadline.interrupt_after(seconds_left + (deadline.GRACE_SECONDS if check == "parity" else 0.0)):
                 for report in self.runner.run(check, seconds_left):
@@ -202,6 +204,8 @@ class _GateRun:
             reason = CUT_BY_BUDGET
         except KeyboardInterrupt:
             reason = stop_reason = INTERRUPTED
+        except checks.NothingLinted:
+            outcome = "not linted"
         except Unanswered as error:
             reason = str(error)
         except BadUsage as error:
@@ -213,7 +217,10 @@ class _GateRun:
         reason = reason or (
             f"{not_reached} case{'s' * (not_reached != 1)} not reached within the budget" if not_reached else ""
         )
-        outcome: Outcome = "unanswered" if reason else "found" if self._has_findings(collected) else "clean"
+        if outcome is None:
+            outcome = "unanswered" if reason else "found" if self._has_findings(collected) else "clean"
+        if outcome == "not linted":
+            reason = NOTHING_LINTED
         answer_counts: Counter[str] = Counter(verdict.answer for report in collected for verdict in report.verdicts)
         self.stages.append(Stage(check, outcome, round(time.monotonic() - started_at, 3), reason, answer_counts))
         return stop_reason

@@ -28,6 +28,7 @@ NON_JOB_COMMANDS = options.split_names(
     "killall export conda mamba deactivate huggingface-cli hf wandb let local jobs disown scontrol ulimit dirname "
     "basename"
 )
+COULD_NOT_BE_READ = "could not be read"
 MAX_LAUNCHERS = 12  # nested in one command
 
 
@@ -162,7 +163,7 @@ def _attach_configuration(launch: Launch, read_file: Callable[[str], Source | No
         return launch
     file = read_file(path)
     if file is None or file.kind not in ("yaml", "json", "toml"):
-        return replace(launch, notes=(*launch.notes, f"the configuration file {path} could not be read"))
+        return replace(launch, notes=(*launch.notes, f"the configuration file {path} {COULD_NOT_BE_READ}"))
     parsed_file = configuration.parse_configuration(file)
     return replace(launch, entries=parsed_file.entries, file=file, notes=(*launch.notes, *parsed_file.notes))
 

@@ -60,8 +60,9 @@ class FoundLaunch:
 def run(snapshot: Snapshot, request: Request, read_model: ReadModel, read_file: ReadFile) -> Report:
     """Return the report on every launch in the sources.
 
-    Raises `BadUsage` for a framework that is not known or a file that does not parse, `Unanswered` where no source
-    starts anything that attncheck knows, and for one with more launches or words than are read: none is left out.
+    A source that starts nothing that attncheck knows is not linted, which is a note. Raises `BadUsage` for a framework
+    that is not known or a file that does not parse, `Unanswered` where no source holds a launch of the framework that
+    the request names, and for one with more launches or words than are read: none is left out.
     """
     known_frameworks = frameworks.load()
     _check_framework(request.framework, known_frameworks)
@@ -72,16 +73,13 @@ def run(snapshot: Snapshot, request: Request, read_model: ReadModel, read_file: 
         reports += [_lint_launch(snapshot, launch, request, read_model, read_file) for launch in found_launches]
         if not found_launches and not request.skip_unknown:
             unrecognised.append(source)
-    if unrecognised and not reports:
-        names = ", ".join(source.name for source in unrecognised)
-        raise Unanswered(
-            f"{names}: starts no training that attncheck knows; --framework NAME reads it as one of "
-            f"{', '.join(framework.name for framework in known_frameworks)}"
-        )
-    report = merge_reports("lint", snapshot, reports)
-    return engine.add_findings(
-        report, [_unrecognised_finding(source) for source in unrecognised], request.select, request.ignore
-    )
+    names = [framework.name for framework in known_frameworks]
+    if unrecognised and not reports and request.framework:
+        raise Unanswered(f"{', '.join(source.name for source in unrecognised)}: starts no {request.framework}")
+    section = LintSection(not_linted=tuple(source.name for source in unrecognised))
+    report = merge_reports("lint", snapshot, [Report("lint", snapshot, sections={"lint": section}), *reports])
+    findings = [_make_unknown_finding(source, names, read_file) for source in unrecognised]
+    return engine.add_findings(report, findings, request.select, request.ignore)
 
 
 def _check_framework(name: str, known_frameworks: Iterable[Framework]) -> None:
@@ -322,12 +320,15 @@ def _format_sets(sets: Mapping[str, str]) -> str:
     return "\n".join(f"{key}={value}" for key, value in sets.items())
 
 
-def _unrecognised_finding(source: Source) -> Finding:
+def _make_unknown_finding(source: Source, names: list[str], read_file: ReadFile) -> Finding:
+    """Return the note that a source was not linted; a file that it names and that could not be read may be why."""
+    notes = (note for launch in launches.find_launches(source, read_file) for note in launch.notes)
+    unreadable = dict.fromkeys(note for note in notes if launches.COULD_NOT_BE_READ in note)
     return engine.make_finding_by_code(
         "ATN454",
         Problem(
-            message=f"{source.name} starts no training that attncheck knows",
-            evidence=("no command or key in it is one of a framework that attncheck reads",),
+            message=f"{source.name} is not linted: no known trainer is started",
+            evidence=(f"no command or key in it is one of {', '.join(names)}", *unreadable),
             subject=source.name,
         ),
     )

@@ -7,7 +7,9 @@ import re
 CLEAN, FOUND, BAD_USAGE, UNANSWERED, INTERRUPTED = 0, 1, 2, 3, 130
 DOCUMENTED = (CLEAN, FOUND, BAD_USAGE, UNANSWERED, INTERRUPTED)
 CODE = re.compile(r"\bATN\d{3}\b")
-CONFIRMATION = re.compile(r"wrote |\S+: \d+ findings, ")  # what `init --write` and `baseline` say beside an error
+CONFIRMATION = re.compile(
+    r"wrote |\S+: \d+ findings?, |attncheck gate reads it: "
+)  # what `init --write` and `baseline` say beside an error
 OWN_FAULTS = ("Traceback", "this is a bug in attncheck", "attncheck's own rule", "ended before it could say why")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from attncheck.core.findings import Finding, Problem
 from attncheck.core.report import Report
 from attncheck.doctor.engine import make_finding_by_code
 from attncheck.gate import baseline
+from tests.conftest import Run
 from tests.snapshots import laptop
 
 
@@ -87,6 +89,21 @@ def test_a_damaged_baseline_is_one_line(tmp_path: Path, data: bytes, message: st
             read_or_write()
         assert message in str(caught.value) and "\n" not in str(caught.value)
     assert path.read_bytes() == data
+
+
+def test_the_command_says_how_the_gate_reads_the_file(attncheck: Run, tmp_path: Path) -> None:
+    argv = ("baseline", "--checks", "doctor", "--target", "cpu,torch=none", "--select", "ATN101")
+    first = attncheck(*argv).stderr.splitlines()
+    assert first[0] == "attncheck-baseline.json: 1 finding, 1 of them new; 0 gone"
+    line = re.fullmatch(r"attncheck gate reads it: with this line in attncheck\.toml, or by --baseline: (.*)", first[1])
+    assert line is not None
+    (tmp_path / "attncheck.toml").write_text(line[1] + "\n")
+    gate = attncheck("gate", *argv[1:])
+    assert gate.returncode == 0 and "1 allowed" in gate.stdout
+    assert attncheck(*argv).stderr.splitlines()[1] == "attncheck gate reads it: attncheck.toml names it"
+    (tmp_path / "jobs").mkdir()
+    inner = attncheck(*argv, "--baseline", "inner.json", cwd=tmp_path / "jobs").stderr.splitlines()[1]
+    assert inner.endswith(f"baseline = {json.dumps(str(tmp_path / 'jobs' / 'inner.json'))}")
 
 
 def test_a_missing_baseline_says_how_it_is_written(tmp_path: Path) -> None:

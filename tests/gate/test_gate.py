@@ -129,6 +129,7 @@ def test_checks_run_in_order_and_all_findings_are_in_one_report(answers: Answers
         (Policy(fail_on="never"), ("ATN101",), (Stage("parity", "left out"),), 3),
         (Policy(), (), (Stage("lint", "unanswered"), Stage("parity", "clean")), 0),
         (Policy(checks=("lint",)), (), (Stage("lint", "unanswered"),), 3),
+        (Policy(checks=("lint",)), (), (Stage("lint", "not linted"),), 0),
         (Policy(), (), (Stage("doctor", "unanswered", reason=gate.INTERRUPTED),), 130),
     ],
 )

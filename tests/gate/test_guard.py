@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -84,7 +85,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def start_command(
     project: Path, *argv: str, options: tuple[str, ...] = (), **settings: Any
 ) -> subprocess.CompletedProcess[bytes]:
-    command = [*PROGRAM, "run", *options, "--", *argv]
+    command = [*PROGRAM, "run", "--quiet", *options, "--", *argv]
     return subprocess.run(command, cwd=project, capture_output=True, timeout=60, **settings)
 
 
@@ -129,7 +130,7 @@ def test_a_command_that_reads_its_settings_from_standard_input_gets_them(project
 
 
 def test_a_reader_that_leaves_ends_the_command_as_it_would_without_us(project: Path) -> None:
-    line = " ".join([*PROGRAM, "run", "--", "yes"]) + " | head -n1; exit ${PIPESTATUS[0]}"
+    line = " ".join([*PROGRAM, "run", "--quiet", "--", "yes"]) + " | head -n1; exit ${PIPESTATUS[0]}"
     result = subprocess.run(["bash", "-c", line], cwd=project, capture_output=True, timeout=60)
     assert (result.stdout, result.stderr) == (b"y\n", b"")
     assert result.returncode == 128 + signal.SIGPIPE
@@ -142,7 +143,7 @@ def test_exit_codes_pass(project: Path, code: int) -> None:
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_signals_reach_the_command_which_is_our_process(project: Path, marker: str, signum: signal.Signals) -> None:
-    command = [*PROGRAM, "run", "--", sys.executable, "-c", LISTEN]
+    command = [*PROGRAM, "run", "--quiet", "--", sys.executable, "-c", LISTEN]
     process = subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert int(process.stdout.readline()) == process.pid
@@ -204,6 +205,47 @@ def test_a_refusal_prints_the_report_each_time_and_starts_nothing(project: Path)
         assert b"ATN101" in result.stderr
         assert result.stderr.endswith(b"attncheck: refused: 1 error, ATN101; touch was not started\n")
     assert not (project / "started").exists()
+
+
+def test_a_command_that_may_start_is_one_line_on_standard_error(project: Path) -> None:
+    """What was checked is said, and never into standard output, which is the job's."""
+    command = [*PROGRAM, "run", "--", "printf", "out"]
+    lines = []
+    for _ in range(2):  # checked, then kept
+        result = subprocess.run(command, cwd=project, capture_output=True, timeout=60, text=True)
+        assert (result.returncode, result.stdout) == (0, "out")
+        lines.append(result.stderr)
+    first = "attncheck: 1 passed, 0 errors; not linted: no known trainer is started"
+    assert lines[0] == first + "\n"
+    assert re.fullmatch(re.escape(first) + r"; kept answer of \d{4}-\d\d-\d\d \d\d:\d\d UTC\n", lines[1])
+    assert start_command(project, "printf", "out").stderr == b""  # --quiet
+    closed = subprocess.run(["sh", "-c", f"{' '.join(command)} 2>&-"], cwd=project, capture_output=True, timeout=60)
+    assert (closed.returncode, closed.stdout) == (0, b"out")
+
+
+def test_the_line_counts_what_stays(project: Path) -> None:
+    write_policy(project, REFUSES + 'fail-on = "never"\n')
+    command = [*PROGRAM, "run", "--no-cache", "--", "true"]
+    result = subprocess.run(command, cwd=project, capture_output=True, timeout=60, text=True)
+    assert result.stderr.startswith("attncheck: 0 passed, 1 error, ATN101; not linted: ")
+    known = 'ignore = [{code = "ATN101", reason = "none needed", until = "2999-01-01"}]\n'
+    write_policy(project, REFUSES + known)
+    result = subprocess.run(command, cwd=project, capture_output=True, timeout=60, text=True)
+    assert result.stderr.startswith("attncheck: 0 passed, 0 errors, 1 allowed; not linted: ")
+
+
+def test_a_script_of_no_known_trainer_is_not_linted_and_starts(project: Path) -> None:
+    """Also where the policy names lint: that nobody knows the trainer is no fault, and no gap that refuses a job."""
+    (project / "train.sh").write_text("echo started\n")
+    write_policy(project, PASSES + 'checks = ["lint"]\nlaunch = ["train.sh"]\n')
+    result = subprocess.run(
+        [*PROGRAM, "run", "--", "sh", "train.sh"], cwd=project, capture_output=True, timeout=60, text=True
+    )
+    assert (result.returncode, result.stdout) == (0, "started\n")
+    assert "not linted: no known trainer is started" in result.stderr
+    gated = subprocess.run([*PROGRAM, "gate"], cwd=project, capture_output=True, timeout=60, text=True)
+    assert gated.returncode == 0
+    assert "lint         not linted · no known trainer is started" in gated.stdout
 
 
 def test_an_answer_is_taken_from_the_cache_while_nothing_changed(project: Path) -> None:
@@ -287,7 +329,7 @@ def test_no_home_and_a_cache_that_cannot_be_written(project: Path) -> None:
 
 
 def test_many_starts_at_once(project: Path) -> None:
-    command = [*PROGRAM, "run", "--", "true"]
+    command = [*PROGRAM, "run", "--quiet", "--", "true"]
     processes = [subprocess.Popen(command, cwd=project, stderr=subprocess.PIPE) for _ in range(4)]
     assert [process.communicate(timeout=60)[1] for process in processes] == [b""] * 4
     assert {process.returncode for process in processes} == {0}
@@ -308,7 +350,7 @@ def test_torchrun_over_gloo_and_its_exit_codes(project: Path, marker: str) -> No
 @pytest.mark.parametrize("text", [PASSES, REFUSES])
 def test_inside_torchrun_the_first_rank_checks_and_the_other_follows(project: Path, marker: str, text: str) -> None:
     write_policy(project, text)
-    rank = "import os; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)"
+    rank = "import os; print(f\"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}\\n\", end='', flush=True)"
     inner = [*PROGRAM, "run", "--no-cache", "--", sys.executable, "-c", rank]
     command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--no-python", *inner]
     result = subprocess.run(command, cwd=project, capture_output=True, timeout=60)

@@ -150,7 +150,7 @@ def test_standard_input_a_command_and_files_together(attncheck: Run, script: Pat
         (("--target", "h10", "--", "python", "x.py"), 2, "did you mean h100?"),
         (("--format", "yaml", "--", "python", "x.py"), 2, "is not one of"),
         (("--output", "sarif", "--", "python", "x.py"), 2, "--output"),
-        (("--", "echo", "hello"), 3, "starts no training that attncheck knows"),
+        (("--framework", "trl", "--", "echo", "hello"), 3, "starts no trl"),
         (("binary",), 2, "binary"),
         (("broken.yaml",), 2, "broken.yaml"),
     ],
@@ -169,8 +169,20 @@ def test_files_that_start_nothing_are_a_note_or_passed_over(attncheck: Run, scri
     (script.parent / "other.yaml").write_text("services:\n  web: 1\n")
     report = parse_report(attncheck("lint", "run.sh", "other.yaml", *TARGET_OPTIONS, "--format", "json"))
     assert [f["subject"] for f in report["findings"] if f["code"] == "ATN454"] == ["other.yaml"]
+    assert report["lint"]["not_linted"] == ["other.yaml"]
     quiet = attncheck("lint", "other.yaml", "--skip-unknown", *TARGET_OPTIONS)
-    assert quiet.returncode == 0
+    assert quiet.returncode == 0 and "other.yaml" not in quiet.stdout
+
+
+@pytest.mark.parametrize("argv", [("other.yaml",), ("other.yaml", "--select", "ATN1"), ("--", "echo", "hello")])
+def test_what_starts_no_known_trainer_is_not_linted_and_no_failure(
+    attncheck: Run, tmp_path: Path, argv: tuple[str, ...]
+) -> None:
+    (tmp_path / "other.yaml").write_text("services:\n  web: 1\n")
+    result = attncheck("lint", *TARGET_OPTIONS, *argv)
+    assert (result.returncode, result.stderr) == (0, "")
+    name = "other.yaml" if "other.yaml" in argv else "command line"
+    assert result.stdout.startswith(f"-       {name}  not linted: no known trainer is started\n")
 
 
 def test_a_fix_that_is_not_kept_is_not_called_proven() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import replace
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from attncheck.cli.commands import GATING, Command
 from attncheck.cli.options import POLICY, OutputOptions, PolicyOptions, Python, RuleOptions, Verbose, option
@@ -12,6 +15,10 @@ from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import make_execution_target, resolve_gate_policy
 from attncheck.core.errors import CLEAN, Unanswered
 from attncheck.core.streams import print_message
+from attncheck.gate.policy import POLICY_FILE, load_policy
+
+if TYPE_CHECKING:
+    from attncheck.gate.policy import Policy
 
 DEFAULT_FILE = "attncheck-baseline.json"
 File = Annotated[
@@ -44,7 +51,19 @@ def baseline(
     if code != CLEAN:
         raise Unanswered(f"{path} was not written: a check gave no answer, and what it would find is not known")
     change = record_baseline(report, path, today())
-    print_message(f"{path}: {change.entries} findings, {change.new} of them new; {change.gone} are gone")
+    count = f"{change.entries} finding{'s' * (change.entries != 1)}"
+    print_message(f"{path}: {count}, {change.new} of them new; {change.gone} gone")
+    print_message(f"attncheck gate reads it: {describe_reading(path, load_policy(Path.cwd()))}")
+
+
+def describe_reading(path: str, policy: Policy) -> str:
+    """Return how a gate comes to read the baseline in `path`: the policy names it already, or a line in it will."""
+    if policy.baseline and os.path.realpath(policy.baseline) == os.path.realpath(path):
+        return f"{policy.file} names it"
+    file = policy.file or POLICY_FILE
+    if policy.file and not os.path.exists(policy.file.split()[0]):  # the policy of a folder above this one
+        path = os.path.abspath(path)
+    return f"with this line in {file}, or by --baseline: baseline = {json.dumps(path, ensure_ascii=False)}"
 
 
 COMMAND = Command(baseline, GATING, 11)

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attncheck.cli.commands import GATING, PASSED_COMMAND, Command
-from attncheck.cli.options import POLICY, Baseline, OutputOptions, PolicyOptions, Python, RuleOptions, Verbose, option
+from attncheck.cli.options import (
+    OUTPUT,
+    POLICY,
+    Baseline,
+    OutputOptions,
+    PolicyOptions,
+    Python,
+    RuleOptions,
+    Verbose,
+    option,
+)
 from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import make_execution_target, resolve_gate_policy
@@ -22,6 +32,10 @@ Cache = Annotated[
     bool, option(POLICY, "--cache/--no-cache", help="Take an earlier start's answer where nothing changed.")
 ]
 
+Quiet = Annotated[
+    bool, option(OUTPUT, "--quiet", help="Write no line to standard error before a command that may start.")
+]
+
 
 def run(
     context: typer.Context,
@@ -30,6 +44,7 @@ def run(
     output: OutputOptions,
     baseline: Baseline = None,
     cache: Cache = True,
+    quiet: Quiet = False,
     python: Python = None,
     verbose: Verbose = False,
 ) -> None:
@@ -53,8 +68,9 @@ def run(
             writer.write_stderr(report, verbose)
         writer.write_files(report, verbose, output.format if refused else "")
 
+    always_show = bool(writer.outputs)
     sys.exit(
-        guard.run(policy, target, argv, with_progress, show, cache, bool(writer.outputs), interrupts.ignored_signals())
+        guard.run(policy, target, argv, with_progress, show, cache, always_show, interrupts.ignored_signals(), quiet)
     )
 
 

@@ -10,7 +10,7 @@ from attncheck.core.report import OpenQuestion, Section
 
 Check = Literal["doctor", "lint", "parity", "determinism", "smoke", "bench"]
 CHECKS: tuple[Check, ...] = get_args(Check)  # in the order in which each later one means something
-Outcome = Literal["clean", "found", "unanswered", "left out"]
+Outcome = Literal["clean", "found", "unanswered", "left out", "not linted"]  # the last: nothing to lint is no gap
 
 
 @dataclass(frozen=True)

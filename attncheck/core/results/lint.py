@@ -17,9 +17,15 @@ class LintSection(Section):
     launches: tuple[LintedLaunch, ...] = ()
     needs: tuple[str, ...] = ()  # what matters to these jobs: "flash", "ring", "rl", …
 
+    not_linted: tuple[str, ...] = ()  # sources that start no trainer that attncheck knows
+
     def merge(self, later: LintSection) -> LintSection:
         """Return both, as of several sources."""
-        return LintSection(deduplicate((*self.launches, *later.launches)), tuple(sorted({*self.needs, *later.needs})))
+        return LintSection(
+            deduplicate((*self.launches, *later.launches)),
+            tuple(sorted({*self.needs, *later.needs})),
+            deduplicate((*self.not_linted, *later.not_linted)),
+        )
 
 
 SECTION = LintSection

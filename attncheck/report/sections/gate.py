@@ -12,8 +12,8 @@ from attncheck.report.markdown_text import format_table
 from attncheck.report.sections import SectionView
 from attncheck.report.testcases import TestCase
 
-MARKS = {"clean": "ok", "unanswered": "warning", "left out": "-"}
-STATES = {"unanswered": "error", "left out": "skipped"}
+MARKS = {"clean": "ok", "unanswered": "warning", "left out": "-", "not linted": "-"}
+STATES = {"unanswered": "error", "left out": "skipped", "not linted": "skipped"}
 
 
 def rows(report: Report, section: GateSection, verbose: bool, width: int) -> Iterator[Line]:

@@ -53,9 +53,10 @@ def properties(report: Report, section: LintSection) -> Iterator[tuple[str, str]
 
 
 def launch_rows(report: Report, section: LintSection) -> Iterator[tuple[str, str]]:
-    """Yield a mark and a line for each launch that was read."""
+    """Yield a mark and a line for each launch that was read, then for each source that holds none."""
     for launch in section.launches:
         yield _worst_mark(report, launch), f"{launch.job.location}  {describe_job(launch.job)}"
+    yield from (("-", f"{name}  not linted: no known trainer is started") for name in section.not_linted)
 
 
 def list_corrections(section: LintSection) -> Iterator[tuple[str, str]]:
