@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
 
 import typer
+
+from attncheck.cli.completion import (
+    CHECKS,
+    complete_backends,
+    complete_codes,
+    complete_field,
+    complete_format,
+    complete_from,
+    complete_output,
+    complete_target,
+)
 
 # Headings of options in a command's help.
 EXAMINE = "What to examine"
@@ -28,6 +39,9 @@ LANES = ("static", "import", "device")
 PROFILES = ("auto", "flash", "ring", "rl", "all")
 SUITES = ("quick", "standard", "full")
 DEVICES = ("auto", "cpu", "cuda")
+DTYPES = ("bf16", "fp16", "fp32")
+PASSES = ("forward", "forward+backward", "both")
+ATTN_IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3")
 FAIL_ON = ("error", "warning", "never")
 
 
@@ -36,41 +50,47 @@ def option(panel: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel=panel, show_default=False, **settings)
 
 
-def complete_from(choices: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return the function with which a shell completes a value out of `choices`."""
-    return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
-
-
-def complete_format(incomplete: str) -> list[str]:
-    """Return the formats whose names begin with `incomplete`."""
-    from attncheck.report.formats import format_names
-
-    return complete_from(format_names())(incomplete)
-
-
 Texts = list[str] | None  # of an option that may be repeated; None where it was not given
 
 Model = Annotated[
-    str | None, typer.Argument(metavar="MODEL", show_default=False, help="A folder, or a Hub name in the cache.")
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        show_default=False,
+        help="Judge or measure for this model: a folder, or a Hub name in the local cache.",
+    ),
 ]
 Python = Annotated[
     str | None,
-    option(EXAMINE, "--python", metavar="PATH", help="The interpreter whose environment it is. Default: this one."),
+    option(
+        EXAMINE,
+        "--python",
+        metavar="PATH",
+        help="Examine the environment of this interpreter. Default: the one that runs attncheck.",
+    ),
 ]
-Online = Annotated[bool, option(EXAMINE, "--online", help="Allow fetching a model's configuration from the Hub.")]
+Online = Annotated[bool, option(EXAMINE, "--online", help="Allow a model's configuration to be fetched from the Hub.")]
 Lanes = Annotated[
     Texts,
     option(
         EXAMINE,
         "--lane",
         metavar="LANE",
-        help="static, import or device; repeat for several. Default: all three.",
+        help=(
+            "Run only these lanes: static (which always runs), import or device. Repeat for several. Default: all "
+            "three."
+        ),
         autocompletion=complete_from(LANES),
     ),
 ]
 Timeout = Annotated[
     float | None,
-    option(EXAMINE, "--timeout", metavar="SECONDS", help="Deadline of one import or one case. Default: 60."),
+    option(
+        EXAMINE,
+        "--timeout",
+        metavar="SECONDS",
+        help="Stop one import or one measured case after this many seconds. Default: 60.",
+    ),
 ]
 Device = Annotated[
     str,
@@ -78,7 +98,7 @@ Device = Annotated[
         EXAMINE,
         "--device",
         metavar="DEVICE",
-        help="auto, cpu or cuda. Default: auto.",
+        help="Measure on this device: auto, cpu or cuda. Default: auto, a GPU where there is one.",
         autocompletion=complete_from(DEVICES),
     ),
 ]
@@ -88,7 +108,8 @@ Target = Annotated[
         EXAMINE,
         "--target",
         metavar="MACHINE",
-        help="Judge for this machine: h100x8, or sm_90,gpus=8,driver=580,torch=2.9.",
+        help="Judge for this machine: h100x8, or sm_90,gpus=8,driver=580,torch=2.9. Default: the one that it runs on.",
+        autocompletion=complete_target,
     ),
 ]
 Profile = Annotated[
@@ -97,7 +118,10 @@ Profile = Annotated[
         EXAMINE,
         "--profile",
         metavar="NAME",
-        help="What matters: auto, flash, ring, rl or all. Default: auto.",
+        help=(
+            "Run the rules that matter for this kind of job: auto, flash, ring, rl or all. Default: auto, by what "
+            "is installed."
+        ),
         autocompletion=complete_from(PROFILES),
     ),
 ]
@@ -107,19 +131,44 @@ FrameworkVersion = Annotated[
         EXAMINE,
         "--framework-version",
         metavar="VERSION",
-        help="Read launches in the names of this release. Default: the installed one.",
+        help="Read launches in the option names of this release of their framework. Default: the installed one.",
     ),
 ]
-Backends = Annotated[Texts, option(MEASURE, "--backend", metavar="NAME", help="Only this backend; repeat for several.")]
-Seed = Annotated[int, option(MEASURE, "--seed", metavar="N", min=0, help="Seed of the inputs. Default: 0.")]
+Backends = Annotated[
+    Texts,
+    option(
+        MEASURE,
+        "--backend",
+        metavar="NAME",
+        help=(
+            "Measure only this backend, as `attncheck backends` lists it. Repeat for several. Default: all that "
+            "run here."
+        ),
+        autocompletion=complete_backends,
+    ),
+]
+Seed = Annotated[int, option(MEASURE, "--seed", metavar="N", min=0, help="Make the inputs from this seed. Default: 0.")]
 Dtype = Annotated[
-    str | None, option(MEASURE, "--dtype", metavar="DTYPE", help="bf16, fp16 or fp32. Default: the model's, else bf16.")
+    str | None,
+    option(
+        MEASURE,
+        "--dtype",
+        metavar="DTYPE",
+        help="Compute in this dtype: bf16, fp16 or fp32. Default: the model's, else bf16.",
+        autocompletion=complete_from(DTYPES),
+    ),
 ]
 Verbose = Annotated[
     bool, option(OUTPUT, "--verbose", "-v", help="Also list every verdict, and what could not be judged.")
 ]
 ListFormat = Annotated[
-    str, option(OUTPUT, "--format", help="text or json.", autocompletion=complete_from(("text", "json")))
+    str,
+    option(
+        OUTPUT,
+        "--format",
+        help="Print in this format: text or json. Default: text.",
+        autocompletion=complete_from(("text", "json")),
+    ),
 ]
 ModelOption = Annotated[
     str | None,
@@ -127,12 +176,17 @@ ModelOption = Annotated[
         EXAMINE,
         "--model",
         metavar="MODEL",
-        help="Judge for this model: a folder, or a Hub name in the cache. Default: the launch's.",
+        help="Judge for this model: a folder, or a Hub name in the local cache. Default: the launch's own.",
     ),
 ]
 Baseline = Annotated[
     str | None,
-    option(POLICY, "--baseline", metavar="FILE", help="Allow what this file records; only new findings fail."),
+    option(
+        POLICY,
+        "--baseline",
+        metavar="FILE",
+        help="Allow the findings that this file records, so that only new ones fail. Default: the policy's `baseline`.",
+    ),
 ]
 
 
@@ -146,12 +200,22 @@ class OutputOptions:
             OUTPUT,
             "--format",
             metavar="FORMAT",
-            help="text, json, markdown, junit, sarif or github. Default: text.",
+            help=(
+                "Write the report to standard output in this format: text, json, markdown, junit, sarif or "
+                "github. Default: text."
+            ),
             autocompletion=complete_format,
         ),
     ] = "text"
     output: Annotated[
-        Texts, option(OUTPUT, "--output", metavar="FORMAT=FILE", help="Write this file too; repeat for several.")
+        Texts,
+        option(
+            OUTPUT,
+            "--output",
+            metavar="FORMAT=FILE",
+            help="Write the report to this file too, in this format. Repeat for several. Default: none.",
+            autocompletion=complete_output,
+        ),
     ] = None
     fail_on: Annotated[
         str | None,
@@ -159,12 +223,17 @@ class OutputOptions:
             OUTPUT,
             "--fail-on",
             metavar="LEVEL",
-            help="Exit 1 from here on: error, warning or never. Default: error.",
+            help="Exit with 1 from this severity on: error, warning or never. Default: error.",
             autocompletion=complete_from(FAIL_ON),
         ),
     ] = None
     github: Annotated[
-        bool, option(OUTPUT, "--github/--no-github", help="Annotate under GitHub Actions. Default: yes.")
+        bool,
+        option(
+            OUTPUT,
+            "--github/--no-github",
+            help="Write annotations and a job summary under GitHub Actions. Default: yes.",
+        ),
     ] = True
 
 
@@ -173,11 +242,28 @@ class RuleOptions:
     """Which rules judge."""
 
     select: Annotated[
-        Texts, option(OUTPUT, "--select", metavar="CODE", help="Only these rules: codes or prefixes.")
+        Texts,
+        option(
+            OUTPUT,
+            "--select",
+            metavar="CODE",
+            help=(
+                "Judge by these rules only: codes or prefixes of codes. Repeat for several, or use commas. "
+                "Default: all."
+            ),
+            autocompletion=complete_codes,
+        ),
     ] = None
-    ignore: Annotated[Texts, option(OUTPUT, "--ignore", metavar="CODE", help="Not these rules: codes or prefixes.")] = (
-        None
-    )
+    ignore: Annotated[
+        Texts,
+        option(
+            OUTPUT,
+            "--ignore",
+            metavar="CODE",
+            help="Leave these rules out: codes or prefixes of codes. Repeat for several, or use commas. Default: none.",
+            autocompletion=complete_codes,
+        ),
+    ] = None
 
 
 RingSize = Annotated[
@@ -188,13 +274,19 @@ RingSize = Annotated[
         min=1,
         max=1024,
         metavar="N",
-        help="Run over N processes, or as a rank under torchrun or srun.",
+        help=(
+            "Run over this many processes; under torchrun or srun, join theirs as a rank. Default: one, without a ring."
+        ),
     ),
 ]
 Rendezvous = Annotated[
     float | None,
     option(
-        RANKS, "--rendezvous-timeout", min=1, metavar="SECONDS", help="How long ranks may take to meet. Default: 120."
+        RANKS,
+        "--rendezvous-timeout",
+        min=1,
+        metavar="SECONDS",
+        help="Let ranks take this many seconds to meet. Default: 120.",
     ),
 ]
 MinEfficiency = Annotated[
@@ -205,7 +297,10 @@ MinEfficiency = Annotated[
         metavar="SHARE",
         min=0,
         max=1,
-        help="Exit 1 where no correct scheme reaches this share of flash-attn / N.",
+        help=(
+            "Exit with 1 where no correct scheme reaches this share (0 to 1) of flash-attn's speed over N. "
+            "Default: any will do."
+        ),
     ),
 ]
 
@@ -218,7 +313,9 @@ class RingOptions:
     communication: Annotated[
         bool,
         option(
-            RANKS, "--communication/--no-communication", help="Check first that ranks can communicate. Default: yes."
+            RANKS,
+            "--communication/--no-communication",
+            help="Check that ranks can communicate before anything is measured. Default: yes.",
         ),
     ] = True
     emulate: Annotated[
@@ -226,7 +323,7 @@ class RingOptions:
         option(
             RANKS,
             "--emulate/--no-emulate",
-            help="Let plain torch stand in for flash-attn's kernels. Default: where there is no GPU.",
+            help="Let plain torch stand in for flash-attn's kernels. Default: only where there is no GPU.",
         ),
     ] = None
     rendezvous_timeout: Rendezvous = None
@@ -238,12 +335,26 @@ class ShapeOptions:
 
     seqlen: Annotated[
         int | None,
-        option(MEASURE, "--seqlen", min=1, metavar="TOKENS", help="Sequence length. Default: 8192 (512 on a CPU)."),
+        option(
+            MEASURE,
+            "--seqlen",
+            min=1,
+            metavar="TOKENS",
+            help="Time sequences of this many tokens. Default: 8192 (512 on a CPU).",
+        ),
     ] = None
-    batch: Annotated[int | None, option(MEASURE, "--batch", min=1, metavar="N", help="Rows. Default: 1.")] = None
+    batch: Annotated[
+        int | None, option(MEASURE, "--batch", min=1, metavar="N", help="Time this many rows at once. Default: 1.")
+    ] = None
     heads: Annotated[
         int | None,
-        option(MEASURE, "--heads", min=1, metavar="N", help="Query heads. Default: the model's, else 32 (4 on a CPU)."),
+        option(
+            MEASURE,
+            "--heads",
+            min=1,
+            metavar="N",
+            help="Time this many query heads. Default: the model's, else 32 (4 on a CPU).",
+        ),
     ] = None
     kv_heads: Annotated[
         int | None,
@@ -252,28 +363,58 @@ class ShapeOptions:
             "--kv-heads",
             min=1,
             metavar="N",
-            help="Key/value heads. Default: as many as --heads, the model's, else 8 (2).",
+            help=(
+                "Time this many key/value heads. Default: as many as --heads; without it the model's, else 8 (2 "
+                "on a CPU)."
+            ),
         ),
     ] = None
     head_dim: Annotated[
         int | None,
-        option(MEASURE, "--head-dim", min=1, metavar="N", help="Size of a head. Default: the model's, else 128 (64)."),
+        option(
+            MEASURE,
+            "--head-dim",
+            min=1,
+            metavar="N",
+            help="Time heads of this size. Default: the model's, else 128 (64 on a CPU).",
+        ),
     ] = None
     dtype: Dtype = None
     causal: Annotated[
         bool | None,
-        option(MEASURE, "--causal/--full", help="Causal or full attention. Default: the model's, else causal."),
+        option(MEASURE, "--causal/--full", help="Time causal or full attention. Default: the model's, else causal."),
     ] = None
     window: Annotated[
         int | None,
-        option(MEASURE, "--window", min=1, metavar="KEYS", help="A query sees this many keys, its own included."),
+        option(
+            MEASURE,
+            "--window",
+            min=1,
+            metavar="KEYS",
+            help="Let a query see this many keys, its own included. Default: the model's window, else every key.",
+        ),
     ] = None
     packed: Annotated[
         str | None,
-        option(MEASURE, "--packed", metavar="LENGTHS", help="Documents packed into one row: 4096,1024,3072."),
+        option(
+            MEASURE,
+            "--packed",
+            metavar="LENGTHS",
+            help=(
+                "Pack documents of these lengths in tokens into one row: 4096,1024,3072. Default: one sequence in "
+                "a row."
+            ),
+        ),
     ] = None
     passes: Annotated[
-        str, option(MEASURE, "--passes", metavar="WHICH", help="forward, forward+backward or both. Default: both.")
+        str,
+        option(
+            MEASURE,
+            "--passes",
+            metavar="WHICH",
+            help="Time these passes: forward, forward+backward or both. Default: both.",
+            autocompletion=complete_from(PASSES),
+        ),
     ] = "both"
 
 
@@ -287,7 +428,11 @@ class PlanOptions:
             TRAIN,
             "--attn-implementation",
             metavar="NAME",
-            help="As transformers names it. Default: flash_attention_2 where it is installed.",
+            help=(
+                "Train with this implementation, as transformers names it. Default: flash_attention_2 where it is "
+                "installed."
+            ),
+            autocompletion=complete_from(ATTN_IMPLEMENTATIONS),
         ),
     ] = None
     packing: Annotated[
@@ -296,7 +441,10 @@ class PlanOptions:
             TRAIN,
             "--packing",
             metavar="LAYOUT",
-            help="position_ids, cu_seqlens, mask_2d, mask_4d or padding. Default: position_ids.",
+            help=(
+                "Keep documents apart by position_ids, cu_seqlens, mask_2d, mask_4d or padding. Default: position_ids."
+            ),
+            autocompletion=complete_field("packing"),
         ),
     ] = None
     positions: Annotated[
@@ -305,25 +453,47 @@ class PlanOptions:
             TRAIN,
             "--positions",
             metavar="KIND",
-            help="reset (anew in each document), running, reset_3d or reset_4d. Default: reset.",
+            help="Number positions as reset (anew in each document), running, reset_3d or reset_4d. Default: reset.",
+            autocompletion=complete_field("positions"),
         ),
     ] = None
     padding_side: Annotated[
-        str | None, option(TRAIN, "--padding-side", metavar="SIDE", help="right or left. Default: right.")
+        str | None,
+        option(
+            TRAIN,
+            "--padding-side",
+            metavar="SIDE",
+            help="Pad rows on this side: right or left. Default: right.",
+            autocompletion=complete_field("padding_side"),
+        ),
     ] = None
     precision: Annotated[
-        str | None, option(TRAIN, "--precision", metavar="NAME", help="fp32, bf16, fp16 or autocast. Default: bf16.")
+        str | None,
+        option(
+            TRAIN,
+            "--precision",
+            metavar="NAME",
+            help="Train in this precision: fp32, bf16, fp16 or autocast. Default: bf16.",
+            autocompletion=complete_field("precision"),
+        ),
     ] = None
-    batch: Annotated[int | None, option(TRAIN, "--batch", min=1, metavar="N", help="Rows on a device. Default: 1.")] = (
-        None
-    )
+    batch: Annotated[
+        int | None,
+        option(TRAIN, "--batch", min=1, metavar="N", help="Train this many rows at once on a device. Default: 1."),
+    ] = None
     accumulation: Annotated[
         int | None,
-        option(TRAIN, "--accumulation", min=1, metavar="N", help="Batches to an optimiser's step. Default: 4."),
+        option(
+            TRAIN,
+            "--accumulation",
+            min=1,
+            metavar="N",
+            help="Take an optimiser step after this many batches. Default: 4.",
+        ),
     ] = None
     max_length: Annotated[
         int | None,
-        option(TRAIN, "--max-length", min=1, metavar="TOKENS", help="Length of a packed row. Default: 512."),
+        option(TRAIN, "--max-length", min=1, metavar="TOKENS", help="Pack rows of this many tokens. Default: 512."),
     ] = None
     use_cache: Annotated[
         bool | None,
@@ -342,30 +512,52 @@ class PlanOptions:
     ] = None
     cross_entropy: Annotated[
         str | None,
-        option(TRAIN, "--cross-entropy", metavar="NAME", help="torch, chunked or flash_attn. Default: torch."),
+        option(
+            TRAIN,
+            "--cross-entropy",
+            metavar="NAME",
+            help="Compute the loss by this cross entropy: torch, chunked or flash_attn. Default: torch.",
+            autocompletion=complete_field("cross_entropy"),
+        ),
     ] = None
     deterministic: Annotated[
         bool | None,
         option(TRAIN, "--deterministic/--no-deterministic", help="Require the same bits of two runs. Default: no."),
     ] = None
     compile: Annotated[
-        bool | None, option(TRAIN, "--compile/--no-compile", help="torch.compile the model. Default: no.")
+        bool | None, option(TRAIN, "--compile/--no-compile", help="Compile the model with torch.compile. Default: no.")
     ] = None
     scheme: Annotated[
         str | None,
         option(
-            RANKS, "--scheme", metavar="SCHEME", help="llama3 (ring-flash-attn's adapter) or ulysses. Default: llama3."
+            RANKS,
+            "--scheme",
+            metavar="SCHEME",
+            help=(
+                "Split sequences over ranks by this scheme: llama3 (ring-flash-attn's adapter) or ulysses. "
+                "Default: llama3."
+            ),
+            autocompletion=complete_field("scheme"),
         ),
     ] = None
     heads_k_stride: Annotated[
         int | None,
-        option(RANKS, "--heads-k-stride", min=1, metavar="N", help="kv heads at a time in llama3's scheme."),
+        option(
+            RANKS,
+            "--heads-k-stride",
+            min=1,
+            metavar="N",
+            help="Take this many key/value heads at a time in llama3's scheme. Default: 1.",
+        ),
     ] = None
-    steps: Annotated[int | None, option(TRAIN, "--steps", min=1, metavar="N", help="Steps to train. Default: 40.")] = (
-        None
-    )
+    steps: Annotated[
+        int | None, option(TRAIN, "--steps", min=1, metavar="N", help="Train this many steps. Default: 40.")
+    ] = None
     learning_rate: Annotated[
-        float | None, option(TRAIN, "--learning-rate", metavar="RATE", help="AdamW's. Default: 0.005.")
+        float | None,
+        option(
+            TRAIN, "--learning-rate", metavar="RATE", help="Train with this learning rate of AdamW. Default: 0.005."
+        ),
     ] = None
 
 
@@ -379,19 +571,43 @@ class PolicyOptions:
             POLICY,
             "--checks",
             metavar="CHECK",
-            help="doctor, lint, parity, determinism, smoke, bench; repeat for several.",
+            help=(
+                "Run these checks: doctor, lint, parity, determinism, smoke or bench. Repeat for several. "
+                "Default: the policy's, else doctor, lint and parity."
+            ),
+            autocompletion=complete_from(CHECKS),
         ),
     ] = None
     model: Annotated[
-        Texts, option(POLICY, "--model", metavar="MODEL", help="A folder or Hub name; repeat for several.")
+        Texts,
+        option(
+            POLICY,
+            "--model",
+            metavar="MODEL",
+            help=(
+                "Check for this model: a folder, or a Hub name in the local cache. Repeat for several. Default: "
+                "the policy's."
+            ),
+        ),
     ] = None
     launch: Annotated[
         Texts,
-        option(POLICY, "--launch", metavar="FILE", help="Lint this script or configuration; repeat for several."),
+        option(
+            POLICY,
+            "--launch",
+            metavar="FILE",
+            help="Lint this script or configuration file. Repeat for several. Default: the policy's.",
+        ),
     ] = None
     budget: Annotated[
         float | None,
-        option(POLICY, "--budget", min=1, metavar="SECONDS", help="For all checks together. Default: no bound."),
+        option(
+            POLICY,
+            "--budget",
+            min=1,
+            metavar="SECONDS",
+            help="Stop after this many seconds for all checks together. Default: no bound.",
+        ),
     ] = None
     suite: Annotated[
         str | None,
@@ -399,7 +615,7 @@ class PolicyOptions:
             POLICY,
             "--suite",
             metavar="SUITE",
-            help="quick, standard or full: parity's cases. Default: quick.",
+            help="Measure parity on the cases of this suite: quick, standard or full. Default: quick.",
             autocompletion=complete_from(SUITES),
         ),
     ] = None
@@ -411,7 +627,10 @@ class PolicyOptions:
             metavar="SHARE",
             min=0,
             max=1,
-            help="Of a verdict that passes, in units of its budget.",
+            help=(
+                "Report a backend that passes, but with more than this share (0 to 1) of its error budget. "
+                "Default: any will do."
+            ),
         ),
     ] = None
     profile: Profile = None
@@ -423,14 +642,19 @@ class PolicyOptions:
             EXAMINE,
             "--device",
             metavar="DEVICE",
-            help="auto, cpu or cuda (a GPU is required). Default: auto.",
+            help=(
+                "Measure on this device: auto, cpu or cuda (a GPU is required). Default: auto, a GPU where there "
+                "is one."
+            ),
             autocompletion=complete_from(DEVICES),
         ),
     ] = None
     timeout: Timeout = None
     ring_size: Annotated[
         int | None,
-        option(RANKS, "--ring-size", min=2, max=1024, metavar="N", help="Also check over N ranks."),
+        option(
+            RANKS, "--ring-size", min=2, max=1024, metavar="N", help="Also check over this many ranks. Default: none."
+        ),
     ] = None
     min_efficiency: MinEfficiency = None
 

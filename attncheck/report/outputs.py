@@ -85,7 +85,7 @@ def write(report: Report, outputs: Iterable[Output], verbose: bool = False) -> t
     for output in outputs:
         try:
             record = load_format(output.format_name)
-            document = record.render(report, verbose)
+            document = (record.render_plain or record.render)(report, verbose)
             if not _is_replaceable(output.path):  # /dev/stderr is read by GitHub's runner too
                 document = fit_text(document, "utf-8", record.syntax)
             _write_file(output.path, document if document.endswith("\n") else document + "\n")

@@ -82,7 +82,32 @@ def run_in_terminal(columns: int, **variables: str) -> str:
 
 def test_a_terminal_gets_colours_and_no_color_takes_them_away() -> None:
     assert "\x1b[" in run_in_terminal(100)
-    assert not re.search(r"\x1b\[[0-9;]*3[0-9]", run_in_terminal(100, NO_COLOR="1"))
+    assert "\x1b[" not in run_in_terminal(100, NO_COLOR="1")
+
+
+@pytest.mark.parametrize(
+    ("variables", "coloured"),
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "1", "TERM": "dumb"}, True),
+        ({"FORCE_COLOR": ""}, False),
+        ({"CLICOLOR_FORCE": "1"}, True),
+        ({"CLICOLOR_FORCE": "0"}, False),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    ],
+)
+def test_a_pipe_is_coloured_where_a_variable_asks_for_it(
+    tmp_path: Path, variables: dict[str, str], coloured: bool
+) -> None:
+    settled = ("FORCE_COLOR", "CLICOLOR_FORCE", "NO_COLOR", "TERM")
+    plain_environ = {name: value for name, value in os.environ.items() if name not in settled}
+    command = [sys.executable, "-m", "attncheck", "doctor", "--facts", FACTS, "--output", f"text={tmp_path}/report.txt"]
+    plain = subprocess.run(command, capture_output=True, text=True, env=plain_environ)
+    result = subprocess.run(command, capture_output=True, text=True, env={**plain_environ, **variables})
+    assert ("\x1b[1;31m" in result.stdout) == coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", result.stdout) == plain.stdout, "colours change no line"
+    assert (tmp_path / "report.txt").read_text() == plain.stdout, "a file gets no colours"
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80, 200])

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 DEFAULT_FILE = "attncheck-baseline.json"
 File = Annotated[
     str | None,
-    option(POLICY, "--baseline", metavar="FILE", help=f"The file to write. Default: the policy's, {DEFAULT_FILE}."),
+    option(
+        POLICY,
+        "--baseline",
+        metavar="FILE",
+        help=f"Write the findings to this file. Default: the policy's `baseline`, else {DEFAULT_FILE}.",
+    ),
 ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from attncheck.cli.commands import MEASURING, Command
+from attncheck.cli.completion import complete_from
 from attncheck.cli.measuring import measure_and_exit
 from attncheck.cli.options import (
     OUTPUT,
@@ -21,7 +22,6 @@ from attncheck.cli.options import (
     ShapeOptions,
     Timeout,
     Verbose,
-    complete_from,
     option,
 )
 from attncheck.cli.output import make_report_writer
@@ -47,13 +47,18 @@ Sweep = Annotated[
         RANKS,
         "--sweep",
         metavar="WHAT",
-        help="With --ring-size: heads-k-stride or seqlen.",
+        help="Time a range of this, with --ring-size: heads-k-stride or seqlen. Default: no range.",
         autocompletion=complete_from(SWEEPS),
     ),
 ]
 Pictures = Annotated[
     list[str] | None,
-    option(OUTPUT, "--picture", metavar="FILE", help="Draw the table too: FILE.png or FILE.svg."),
+    option(
+        OUTPUT,
+        "--picture",
+        metavar="FILE",
+        help="Draw the table into this file too: FILE.png or FILE.svg. Repeat for several. Default: none.",
+    ),
 ]
 
 

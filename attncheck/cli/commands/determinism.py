@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from attncheck.core.snapshot import Snapshot
 
 Repeat = Annotated[
-    int, option(MEASURE, "--repeat", min=2, max=10000, metavar="N", help="Calls of each case. Default: 32.")
+    int,
+    option(MEASURE, "--repeat", min=2, max=10000, metavar="N", help="Call every case this many times. Default: 32."),
 ]
 
 

@@ -29,11 +29,26 @@ from attncheck.cli.settings import make_execution_target, refuse_with_target, re
 
 Facts = Annotated[
     str | None,
-    option(EXAMINE, "--facts", metavar="FILE", help="Judge a snapshot written by `attncheck probe` (-: stdin)."),
+    option(
+        EXAMINE,
+        "--facts",
+        metavar="FILE",
+        help=(
+            "Judge a snapshot that `attncheck probe` wrote: a file, or - for standard input. Default: look at "
+            "this machine."
+        ),
+    ),
 ]
 RingSize = Annotated[
     int | None,
-    option(RANKS, "--ring-size", min=2, max=1024, metavar="N", help="Also let N ranks talk to each other; judge that."),
+    option(
+        RANKS,
+        "--ring-size",
+        min=2,
+        max=1024,
+        metavar="N",
+        help="Also let this many ranks talk to each other, and judge that. Default: none.",
+    ),
 ]
 
 

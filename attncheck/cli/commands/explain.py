@@ -7,9 +7,18 @@ from typing import Annotated
 import typer
 
 from attncheck.cli.commands import ABOUT, Command
+from attncheck.cli.completion import complete_rules
 from attncheck.cli.output import write_text
 
-Code = Annotated[str, typer.Argument(metavar="CODE", show_default=False, help="A rule's code or name.")]
+Code = Annotated[
+    str,
+    typer.Argument(
+        metavar="CODE",
+        show_default=False,
+        help="Print the page of the rule with this code or name.",
+        autocompletion=complete_rules,
+    ),
+]
 
 
 def explain(code: Code) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from attncheck.cli.commands import EXAMINING, PASSED_COMMAND, Command
+from attncheck.cli.completion import complete_frameworks
 from attncheck.cli.options import (
     EXAMINE,
     OUTPUT,
@@ -27,17 +28,30 @@ from attncheck.core.streams import print_message
 
 Files = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[FILE]...", show_default=False, help='Scripts, YAML, TOML or JSON files ("-": stdin).'),
+    typer.Argument(
+        metavar="[FILE]...",
+        show_default=False,
+        help="Lint these scripts and YAML, TOML or JSON files; - is standard input.",
+    ),
 ]
 Framework = Annotated[
     str | None,
-    option(EXAMINE, "--framework", metavar="NAME", help="Read it as a launch of this framework. Default: recognised."),
+    option(
+        EXAMINE,
+        "--framework",
+        metavar="NAME",
+        help="Read only launches of this framework. Default: whichever is recognised.",
+        autocompletion=complete_frameworks,
+    ),
 ]
 Write = Annotated[
     bool,
     option(OUTPUT, "--write", help="Write new names and harmless settings into the files, keeping their layout."),
 ]
-SkipUnknown = Annotated[bool, option(EXAMINE, "--skip-unknown", help="Say nothing of files that start no training.")]
+SkipUnknown = Annotated[
+    bool,
+    option(EXAMINE, "--skip-unknown", help="Leave out files that start no known trainer, without a line about them."),
+]
 
 
 def lint(

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from attncheck.cli.commands import MEASURING, Command
+from attncheck.cli.completion import complete_from
 from attncheck.cli.measuring import measure_and_exit, read_installed_files
 from attncheck.cli.options import (
+    DTYPES,
     MEASURE,
     SUITES,
     Backends,
@@ -19,7 +21,6 @@ from attncheck.cli.options import (
     Seed,
     Timeout,
     Verbose,
-    complete_from,
     option,
 )
 from attncheck.cli.output import make_report_writer, write_text
@@ -42,26 +43,52 @@ Suite = Annotated[
         MEASURE,
         "--suite",
         metavar="SUITE",
-        help="quick, standard or full. Default: standard; with MODEL, cases made from it.",
+        help="Run the cases of this suite: quick, standard or full. Default: standard; with MODEL, cases made from it.",
         autocompletion=complete_from(SUITES),
     ),
 ]
 Cases = Annotated[
     list[str] | None,
-    option(MEASURE, "--case", metavar="PATTERN", help="Only cases of this name, pattern or family."),
+    option(
+        MEASURE,
+        "--case",
+        metavar="PATTERN",
+        help="Run only cases of this name, pattern or family. Repeat for several. Default: all.",
+    ),
 ]
 Dtypes = Annotated[
-    list[str] | None, option(MEASURE, "--dtype", metavar="DTYPE", help="Only bf16, fp16 or fp32; repeat for several.")
+    list[str] | None,
+    option(
+        MEASURE,
+        "--dtype",
+        metavar="DTYPE",
+        help="Run only cases of this dtype: bf16, fp16 or fp32. Repeat for several. Default: all.",
+        autocompletion=complete_from(DTYPES),
+    ),
 ]
 Repeat = Annotated[
-    int, option(MEASURE, "--repeat", min=1, max=1000, metavar="N", help="Run with this many seeds. Default: 1.")
+    int,
+    option(MEASURE, "--repeat", min=1, max=1000, metavar="N", help="Run every case with this many seeds. Default: 1."),
 ]
 Budget = Annotated[
     float | None,
-    option(MEASURE, "--budget", min=1, metavar="SECONDS", help="Stop after this long; say what was left out."),
+    option(
+        MEASURE,
+        "--budget",
+        min=1,
+        metavar="SECONDS",
+        help="Stop after this many seconds, and say what was left out. Default: no bound.",
+    ),
 ]
 MaxLength = Annotated[
-    int | None, option(MEASURE, "--max-length", min=1, metavar="TOKENS", help="Longest sequence of MODEL's cases.")
+    int | None,
+    option(
+        MEASURE,
+        "--max-length",
+        min=1,
+        metavar="TOKENS",
+        help="Make MODEL's cases no longer than this many tokens. Default: as long as the model takes.",
+    ),
 ]
 ExplainCase = Annotated[
     str | None,
@@ -69,7 +96,7 @@ ExplainCase = Annotated[
         MEASURE,
         "--explain-case",
         metavar="CASE",
-        help="Print a script that reproduces one case of one --backend alone.",
+        help="Print a script that reproduces this case of one --backend alone. Default: none.",
     ),
 ]
 

@@ -29,7 +29,12 @@ if TYPE_CHECKING:
     from attncheck.core.report import Report
 
 Cache = Annotated[
-    bool, option(POLICY, "--cache/--no-cache", help="Take an earlier start's answer where nothing changed.")
+    bool,
+    option(
+        POLICY,
+        "--cache/--no-cache",
+        help="Take an earlier start's answer where nothing changed since, for a day. Default: yes.",
+    ),
 ]
 
 Quiet = Annotated[

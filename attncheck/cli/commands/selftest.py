@@ -6,6 +6,7 @@ import sys
 from typing import Annotated
 
 from attncheck.cli.commands import ABOUT, Command
+from attncheck.cli.completion import complete_faults
 from attncheck.cli.options import EXAMINE, Device, ListFormat, Python, option
 from attncheck.cli.output import write_text
 from attncheck.cli.progress import with_progress
@@ -14,11 +15,22 @@ from attncheck.core.outgoing import clean
 
 Inject = Annotated[
     list[str] | None,
-    option(EXAMINE, "--inject", metavar="CODE", help="Only faults that must raise CODE. Default: all."),
+    option(
+        EXAMINE,
+        "--inject",
+        metavar="CODE",
+        help="Inject only faults that must raise this code. Repeat for several. Default: all.",
+        autocompletion=complete_faults,
+    ),
 ]
-List = Annotated[bool, option(EXAMINE, "--list", help="List the faults, and the codes that none covers.")]
+List = Annotated[
+    bool, option(EXAMINE, "--list", help="List the faults, and the codes that none covers, and run nothing.")
+]
 Deadline = Annotated[
-    float, option(EXAMINE, "--timeout", min=1, metavar="SECONDS", help="Deadline of one check. Default: 150.")
+    float,
+    option(
+        EXAMINE, "--timeout", min=1, metavar="SECONDS", help="Stop one check after this many seconds. Default: 150."
+    ),
 ]
 
 

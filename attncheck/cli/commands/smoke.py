@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from attncheck.cli.commands import MEASURING, Command
+from attncheck.cli.completion import complete_smoke_checks
 from attncheck.cli.measuring import measure_and_exit
 from attncheck.cli.options import (
     TRAIN,
@@ -23,19 +24,44 @@ from attncheck.cli.output import make_report_writer
 from attncheck.cli.settings import make_execution_target, make_training_plan, parse_ring_options, resolve_policy
 
 Data = Annotated[
-    str | None, option(TRAIN, "--data", metavar="FILE", help="Train on the documents of FILE (.jsonl, .parquet, .txt).")
+    str | None,
+    option(
+        TRAIN,
+        "--data",
+        metavar="FILE",
+        help="Train on the documents of this file: .jsonl, .parquet or .txt. Default: made-up documents.",
+    ),
 ]
 DataField = Annotated[
     str | None,
-    option(TRAIN, "--data-field", metavar="NAME", help="The field of --data that holds the text. Default: the usual."),
+    option(
+        TRAIN,
+        "--data-field",
+        metavar="NAME",
+        help="Take the text of --data from this field. Default: the usual one, such as text or messages.",
+    ),
 ]
 Full = Annotated[
     bool, option(TRAIN, "--full", help="Train the real weights of MODEL instead of a small model of its shape.")
 ]
 Only = Annotated[
-    list[str] | None, option(TRAIN, "--only", metavar="QUESTION", help="Ask only this; repeat for several.")
+    list[str] | None,
+    option(
+        TRAIN,
+        "--only",
+        metavar="QUESTION",
+        help="Run only this check. Repeat for several. Default: all.",
+        autocompletion=complete_smoke_checks,
+    ),
 ]
-FixOption = Annotated[bool, option(TRAIN, "--fix/--no-fix", help="Try changes that mend what is found. Default: yes.")]
+FixOption = Annotated[
+    bool,
+    option(
+        TRAIN,
+        "--fix/--no-fix",
+        help="Try changes that mend what is found, and train with them to prove it. Default: yes.",
+    ),
+]
 TryPackages = Annotated[
     bool, option(TRAIN, "--try-packages", help="Also try other versions of packages, in a temporary folder.")
 ]

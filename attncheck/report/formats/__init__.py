@@ -27,11 +27,13 @@ GROUP = "attncheck.formats"
 class Format:
     """One output format. `render(report, verbose)` returns the whole document, its last newline included.
 
-    `syntax` says how a character is escaped in the document that standard output cannot hold, or must not.
+    `syntax` says how a character is escaped in the document that standard output cannot hold, or must not. A format
+    that looks at the terminal has `render_plain` for files.
     """
 
     render: Callable[[Report, bool], str]
     syntax: Syntax = "text"
+    render_plain: Callable[[Report, bool], str] | None = None
 
 
 def format_names() -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """The report for people: what was measured, what is wrong and why, and fixes to paste.
 
 A terminal gets colours and wrapped lines, through rich. Elsewhere each message is written on one line as it is, and
-rich is not even loaded: the static lane runs in prologs and hooks.
+rich is not even loaded: the static lane runs in prologs and hooks. NO_COLOR and FORCE_COLOR decide on colours before
+the terminal does (`attncheck.report.colours`); a file gets none.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import io
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
 from attncheck.core.verdicts import ANSWERS
 from attncheck.core.visible import indent_continuation, show_line_ends
+from attncheck.report.colours import wants_colours
 from attncheck.report.finding_lines import count_severities, describe_allowed, fix_label
 from attncheck.report.formats import Format
 from attncheck.report.lines import STYLES, Line
@@ -27,12 +30,22 @@ MIN_TEXT_WIDTH = 20  # columns left for a text below which indenting it makes it
 
 
 def render(report: Report, verbose: bool) -> str:
-    """Return the report as text, coloured and wrapped only for a terminal that wants it."""
+    """Return the report as text for standard output: wrapped for a terminal, coloured where that is wanted."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    is_coloured = wants_colours(is_terminal)
     width = min(MAX_WIDTH, shutil.get_terminal_size().columns) if is_terminal else MAX_WIDTH
     lines = [_keep_apart(line) for line in _format_lines(report, verbose, width)]
-    if is_terminal:
-        return _render_for_terminal(lines, width)
+    if is_terminal or is_coloured:
+        return _render_with_rich(lines, width, is_terminal, is_coloured)
+    return _join_plain(lines)
+
+
+def render_plain(report: Report, verbose: bool) -> str:
+    """Return the report as text for a file: one line a message, without colours."""
+    return _join_plain(_keep_apart(line) for line in _format_lines(report, verbose, MAX_WIDTH))
+
+
+def _join_plain(lines: Iterable[Line]) -> str:
     return "".join("".join(text for text, _ in line.head) + line.text + "\n" for line in lines)
 
 
@@ -128,22 +141,23 @@ def _answer_counts(report: Report) -> Iterator[str]:
             yield f"{number} {answer}"
 
 
-def _render_for_terminal(lines: Iterable[Line], width: int) -> str:
-    """Return `lines` for a terminal of this width, every wrapped line beginning below the first."""
+def _render_with_rich(lines: Iterable[Line], width: int, is_wrapped: bool, is_coloured: bool) -> str:
+    """Return `lines` in colours; where `is_wrapped`, for a terminal of this width, each going on below its text."""
     from rich.console import Console
     from rich.text import Text
 
     buffer = io.StringIO()
-    console = Console(file=buffer, force_terminal=True, width=width, highlight=False)
+    system: Literal["standard"] | None = "standard" if is_coloured else None
+    console = Console(file=buffer, force_terminal=True, width=width, highlight=False, color_system=system)
     for line in lines:
         head = Text.assemble(*line.head)
         room = width - len(head)
-        if line.no_wrap or room < MIN_TEXT_WIDTH:
-            console.print(head + Text(line.text), soft_wrap=line.no_wrap)
+        if line.no_wrap or not is_wrapped or room < MIN_TEXT_WIDTH:
+            console.print(head + Text(line.text), soft_wrap=line.no_wrap or not is_wrapped)
             continue
         parts = Text(line.text).wrap(console, room) or [Text()]
         console.print(Text("\n" + " " * len(head)).join([head + parts[0], *parts[1:]]))
     return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
 
 
-FORMAT = Format(render)
+FORMAT = Format(render, render_plain=render_plain)
