@@ -23,7 +23,9 @@ def progress_line() -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.text import Text
 
-    with Console(stderr=True).status("starting") as status:
+    console = Console(stderr=True)
+    spinner = "dots" if console.encoding.startswith("utf") else "line"  # dots are Braille, which others lack
+    with console.status("starting", spinner=spinner) as status:
         # A string would be read as rich's markup.
         yield lambda text: status.update(Text(show_line_ends(clean_text(text))))
 

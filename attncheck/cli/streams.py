@@ -16,6 +16,8 @@ import select
 import sys
 from typing import TextIO
 
+from attncheck.core.streams import READABLE
+
 # A closed one is opened the wrong way round: using it fails, as it would have.
 _WRONG_WAYS = ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY))
 
@@ -47,7 +49,7 @@ class OutputDescriptor(io.FileIO):
 def prepare_streams() -> None:
     """Fill the descriptors that are closed, and make standard output and standard error write whatever they can.
 
-    A character that the encoding lacks is written as its escape. Streams that were replaced are left alone.
+    A character that the encoding lacks is replaced (`core.streams.READABLE`). Another's streams are left alone.
     """
     for descriptor, flags in _WRONG_WAYS:
         try:
@@ -67,7 +69,7 @@ def _open_stream(descriptor: int, previous: TextIO | None) -> TextIO:
     raw = OutputDescriptor(descriptor, "w", closefd=False)
     encoding = previous.encoding if previous is not None else "utf-8"
     by_line = descriptor == 2 or raw.isatty()
-    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=by_line)
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, READABLE, line_buffering=by_line)
 
 
 def find_failure(stream: TextIO | None) -> str:

@@ -8,6 +8,7 @@ Actions such a line is broken so that a reader still sees it, and a parser of th
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import sys
@@ -17,6 +18,24 @@ from typing import Literal
 from attncheck.core.outgoing import clean_text
 from attncheck.core.visible import INVISIBLE, show_line_ends
 
+# What our own words are written with, in ASCII. Any other character that an encoding lacks is written as its escape.
+SIGNS = {
+    "·": "-",
+    "…": "...",
+    "→": "->",
+    "×": "x",
+    "±": "+-",
+    "–": "-",
+    "−": "-",
+    "≤": "<=",
+    "≥": ">=",
+    "°": "deg",
+    "“": '"',
+    "”": '"',
+    "²": "^2",
+    "³": "^3",
+    **dict(zip("▁▂▃▄▅▆▇█", "_.,-=+*#")),
+}
 Syntax = Literal["text", "json", "xml", "commands"]  # "commands": workflow commands, to be obeyed
 
 SELECTORS = "[\ufe00-\ufe0f]*"
@@ -31,13 +50,35 @@ HASHES: Mapping[Syntax, str] = {"text": r"#\1\\", "json": r"\\u0023\1", "xml": r
 def fit_text(text: str, encoding: str | None = "utf-8", syntax: Syntax = "text") -> str:
     """Return `text` as a stream of this encoding can hold it, without a command for GitHub's runner.
 
-    What the encoding lacks is escaped as the syntax asks for, so that nothing is lost and nothing raised.
+    What the encoding lacks is replaced as the syntax asks for, so that nothing is lost and nothing raised.
     """
     if syntax == "json":
         text = INVISIBLE.sub(_escape_for_json, text)
     if os.environ.get("GITHUB_ACTIONS") == "true" and syntax != "commands":
         text = break_workflow_commands(text, syntax)
     return text if encoding is None or text.isascii() else _make_encodable(text, encoding, syntax)
+
+
+def replace_signs(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Replace characters that an encoding lacks: our own signs readably, what stands inside a foreign word by escapes.
+
+    An error handler of `codecs`, called READABLE: two names that differ in such a character alone stay two names.
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text, parts = error.object, []
+    for index in range(error.start, error.end):
+        character = text[index]
+        is_in_word = text[index - 1 : index].isalpha() and text[index + 1 : index + 2].isalpha()
+        if character in SIGNS and not is_in_word:
+            parts.append(SIGNS[character])
+        else:
+            parts.append(character.encode("ascii", "backslashreplace").decode("ascii"))
+    return "".join(parts), error.end
+
+
+READABLE = "attncheck.readable"
+codecs.register_error(READABLE, replace_signs)
 
 
 def break_workflow_commands(text: str, syntax: Syntax = "text") -> str:
@@ -54,13 +95,13 @@ def print_message(text: str) -> None:
 def _make_encodable(text: str, encoding: str, syntax: Syntax) -> str:
     """Return `text` as `encoding` can hold it. JSON and XML are read as UTF-8: elsewhere they are written in ASCII."""
     is_document = syntax in ("json", "xml")
-    codec = "ascii" if is_document and encoding.lower().replace("_", "-") not in ("utf-8", "utf8") else encoding
+    codec = "ascii" if is_document and codecs.lookup(encoding).name != "utf-8" else encoding
     try:
         text.encode(codec)
     except UnicodeEncodeError:
         if syntax == "json":
             return re.sub("[^\x00-\x7f]", _escape_for_json, text)
-        return text.encode(codec, "xmlcharrefreplace" if syntax == "xml" else "backslashreplace").decode(codec)
+        return text.encode(codec, "xmlcharrefreplace" if syntax == "xml" else READABLE).decode(codec)
     return text
 
 
