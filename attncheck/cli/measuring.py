@@ -11,18 +11,21 @@ from attncheck.cli.progress import with_progress
 if TYPE_CHECKING:
     from attncheck.core.report import Report
     from attncheck.core.snapshot import Snapshot
+    from attncheck.doctor.probes.interpreter import Interpreter
     from attncheck.gate.policy import Policy
 
 
-def read_installed_files(python: str | None, model: str | None, policy: Policy) -> Snapshot:
+def read_installed_files(interpreter: Interpreter, model: str | None, policy: Policy) -> Snapshot:
     """Return the snapshot of the environment and the model as far as their files tell; nothing is imported."""
     from attncheck.doctor.probes.collect import collect_snapshot
 
-    return collect_snapshot(python, ("static",), model, None, policy.timeout)
+    return collect_snapshot(
+        interpreter.python, ("static",), model, None, policy.timeout, selection=interpreter.selection
+    )
 
 
 def collect_lanes(
-    python: str | None, lanes: Sequence[str], model: str | None, online: bool, policy: Policy
+    interpreter: Interpreter, lanes: Sequence[str], model: str | None, online: bool, policy: Policy
 ) -> Snapshot:
     """Return a snapshot of the environment by the given lanes, with a line of progress. Raises `BadUsage`."""
     from attncheck.cli.settings import parse_lanes
@@ -37,7 +40,9 @@ def collect_lanes(
 
             report_progress(f"fetching the configuration of {model}")
             documents = hub_download.fetch_config_files(model)
-        return collect_snapshot(python, chosen, model, documents, policy.timeout, report_progress)
+        return collect_snapshot(
+            interpreter.python, chosen, model, documents, policy.timeout, report_progress, interpreter.selection
+        )
 
     return with_progress(work)
 
@@ -45,7 +50,7 @@ def collect_lanes(
 def measure_and_exit(
     measure: Callable[[Snapshot, Callable[[str], None]], Report],
     writer: ReportWriter,
-    python: str | None,
+    interpreter: Interpreter,
     model: str | None,
     verbose: bool,
     policy: Policy,
@@ -53,6 +58,6 @@ def measure_and_exit(
 ) -> NoReturn:
     """Run `measure(snapshot, report_progress)`, write its report, and exit with its code."""
     report = with_progress(
-        lambda report_progress: measure(read_installed_files(python, model, policy), report_progress)
+        lambda report_progress: measure(read_installed_files(interpreter, model, policy), report_progress)
     )
     write_and_exit(writer, report, verbose, policy, pictures)

@@ -66,7 +66,7 @@ Python = Annotated[
         EXAMINE,
         "--python",
         metavar="PATH",
-        help="Examine the environment of this interpreter. Default: the one that runs attncheck.",
+        help="Examine this interpreter's environment. Default: attncheck's own; without torch there, the active one.",
     ),
 ]
 Online = Annotated[bool, option(EXAMINE, "--online", help="Allow a model's configuration to be fetched from the Hub.")]

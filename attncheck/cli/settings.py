@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from attncheck.cli.options import OutputOptions, PlanOptions, PolicyOptions, RingOptions, RuleOptions
     from attncheck.core.plan import Plan
     from attncheck.doctor.probes.collect import Lane
+    from attncheck.doctor.probes.interpreter import Interpreter
     from attncheck.ring.group import Ring
     from attncheck.workers.execution import ExecutionTarget
 
@@ -81,12 +81,28 @@ def parse_lanes(values: Sequence[str]) -> tuple[Lane, ...]:
     return tuple(lane for lane in LANES if lane in chosen or lane == "static")
 
 
-def make_execution_target(python: str | None, device: str, policy: Policy) -> ExecutionTarget:
+def select_interpreter(python: str | None, argv: Sequence[str] = ()) -> Interpreter:
+    """Return the interpreter to examine: `python` where it was named, for the command `argv` where there is one."""
+    from attncheck.doctor.probes import interpreter
+
+    return interpreter.select_interpreter(python, argv)
+
+
+def print_selection(interpreter: Interpreter) -> None:
+    """Print which interpreter was selected to standard error, for a command whose output has no place for it."""
+    from attncheck.core.streams import print_message
+
+    selection = interpreter.selection
+    if selection.is_notable:
+        print_message(f"attncheck: {'; '.join((f'{interpreter.path}, {selection.reason}', *selection.passed_over))}")
+
+
+def make_execution_target(interpreter: Interpreter, device: str, policy: Policy) -> ExecutionTarget:
     """Return the interpreter, device and timeout with which cases run. Raises `BadUsage`."""
     from attncheck.workers.execution import ExecutionTarget
 
     check_choice("--device", device, ("auto", "cpu", "cuda"))
-    return ExecutionTarget(python or sys.executable, device, policy.timeout)
+    return ExecutionTarget(interpreter.path, device, policy.timeout, interpreter.selection)
 
 
 def parse_ring_options(options: RingOptions) -> Ring | None:

@@ -10,6 +10,35 @@ from attncheck.core.facts import Fact, Unreadable
 
 
 @dataclass(frozen=True)
+class Selection:
+    """Why this interpreter is the one that is examined, and what was not examined instead."""
+
+    selected_by: str = ""  # a key of SELECTION_REASONS; "" where nobody recorded it
+    passed_over: tuple[str, ...] = ()  # "VIRTUAL_ENV names /opt/venv, which has no bin/python"
+
+    @property
+    def reason(self) -> str:
+        """The reason in a few words."""
+        return SELECTION_REASONS.get(self.selected_by, self.selected_by)
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether nobody named this interpreter and it is not simply attncheck's own."""
+        return bool(self.passed_over) or self.selected_by not in ("", "own", "--python")
+
+
+NOT_RECORDED = Selection()
+SELECTION_REASONS = {
+    "own": "attncheck's own",
+    "--python": "named by --python",
+    "command": "the command's",
+    "VIRTUAL_ENV": "named by VIRTUAL_ENV",
+    "CONDA_PREFIX": "named by CONDA_PREFIX",
+    "PATH": "the first on PATH",
+}
+
+
+@dataclass(frozen=True)
 class Host:
     """The interpreter that was examined and the machine under it."""
 
@@ -28,6 +57,7 @@ class Host:
     memory_total_bytes: Fact[int]  # the smaller of RAM and the cgroup's limit
     memory_available_bytes: Fact[int]
     shm_bytes: Fact[int]  # size of /dev/shm
+    selection: Selection = Selection()
 
 
 @dataclass(frozen=True)

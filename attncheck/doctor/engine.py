@@ -83,6 +83,8 @@ def run_rules(
     for rule in loaded:
         if rule.by_engine or (rule.needs and not rule.needs & needs) or (rule.general and "job" in needs):
             continue
+        if rule.unless & needs:
+            continue
         if not is_selected(rule.code, select, ignore):
             suppressed.append(rule.code)
             continue

@@ -117,7 +117,9 @@ class CheckRunner:
         if model is not None:
             self.inputs.read_model(model)  # so that its digest is kept with the answer
         python = None if self.target.python == sys.executable else self.target.python
-        return collect_snapshot(python, lanes, model, None, self.policy.timeout, self.report_progress)
+        return collect_snapshot(
+            python, lanes, model, None, self.policy.timeout, self.report_progress, self.target.selection
+        )
 
     def _apply_target(self, snapshot: Snapshot) -> Snapshot:
         return apply_target(snapshot, parse_target(self.policy.target)) if self.policy.target else snapshot

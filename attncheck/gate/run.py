@@ -129,7 +129,7 @@ def find_blocking_reason(
     return ""
 
 
-TORCH_CODES = ("ATN101", "ATN102", "ATN103")
+TORCH_CODES = ("ATN100", "ATN101", "ATN102", "ATN103")
 GPU_CODES = ("ATN205", "ATN213", "ATN203", "ATN202", "ATN204")
 FLASH_ATTN_CODES = ("ATN104", "ATN105", "ATN106", "ATN107", "ATN108")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
@@ -15,6 +16,10 @@ from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.target import apply_target, parse_target
 from attncheck.lint import launches
+
+if TYPE_CHECKING:
+    from attncheck.doctor.probes.collect import Lane
+    from attncheck.doctor.probes.interpreter import Interpreter
 
 
 def read_sources(names: tuple[str, ...], command: tuple[str, ...] | None) -> tuple[Source, ...]:
@@ -40,15 +45,14 @@ def parse_framework_version(text: str | None) -> str:
 
 
 def collect_lint_snapshot(
-    python: str | None, target: str | None, seconds: float, report_progress: Callable[[str], None]
+    interpreter: Interpreter, target: str | None, seconds: float, report_progress: Callable[[str], None]
 ) -> Snapshot:
     """Return the snapshot to judge launches by: files and the driver here, or the target instead."""
     from attncheck.doctor.probes.collect import collect_snapshot
 
     parsed_target = parse_target(target) if target is not None else None
-    snapshot = collect_snapshot(
-        python, ("static",) if parsed_target else ("static", "device"), None, None, seconds, report_progress
-    )
+    lanes: tuple[Lane, ...] = ("static",) if parsed_target else ("static", "device")
+    snapshot = collect_snapshot(interpreter.python, lanes, None, None, seconds, report_progress, interpreter.selection)
     return apply_target(snapshot, parsed_target) if parsed_target else snapshot
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from attncheck.core.environment import Selection
 from attncheck.core.verdicts import MeasuredOn, Outcome
 from attncheck.workers.pool import Event, Pool, count_cores
 
@@ -18,6 +19,7 @@ class ExecutionTarget:
     python: str
     device: str = "auto"
     seconds: float = 60.0
+    selection: Selection = Selection()  # why it is this interpreter
 
     @property
     def uses_gpu(self) -> bool:

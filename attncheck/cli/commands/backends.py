@@ -6,7 +6,13 @@ from attncheck.cli.commands import MEASURING, Command
 from attncheck.cli.options import Device, ListFormat, Python, Timeout
 from attncheck.cli.output import write_text
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import check_choice, make_execution_target, resolve_policy
+from attncheck.cli.settings import (
+    check_choice,
+    make_execution_target,
+    print_selection,
+    resolve_policy,
+    select_interpreter,
+)
 from attncheck.core.outgoing import clean
 
 
@@ -17,7 +23,9 @@ def backends(
     from attncheck.measure import available
 
     check_choice("--format", format, ("text", "json"))
-    target = make_execution_target(python, device, resolve_policy(timeout=timeout))
+    interpreter = select_interpreter(python)
+    print_selection(interpreter)
+    target = make_execution_target(interpreter, device, resolve_policy(timeout=timeout))
     states = clean(with_progress(lambda report_progress: available.probe_backends(target, report_progress)))
     write_text(available.format_json(states) if format == "json" else available.format_text(states), format)
 

@@ -12,7 +12,7 @@ from attncheck.cli.commands import GATING, Command
 from attncheck.cli.options import POLICY, OutputOptions, PolicyOptions, Python, RuleOptions, Verbose, option
 from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import make_execution_target, resolve_gate_policy
+from attncheck.cli.settings import make_execution_target, resolve_gate_policy, select_interpreter
 from attncheck.core.errors import CLEAN, Unanswered
 from attncheck.core.streams import print_message
 from attncheck.gate.policy import POLICY_FILE, load_policy
@@ -49,7 +49,7 @@ def baseline(
     path = policy.baseline or DEFAULT_FILE
     writer = make_report_writer(output)
     policy = replace(policy, baseline="", fail_on="never")
-    target = make_execution_target(python, policy.device, policy)
+    target = make_execution_target(select_interpreter(python), policy.device, policy)
     report = with_progress(lambda report_progress: gate.run(policy, target, report_progress))
     code = gate.exit_code(report, policy)
     writer.write(replace(report, exit_code=code), verbose)

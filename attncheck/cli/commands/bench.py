@@ -33,6 +33,7 @@ from attncheck.cli.settings import (
     refuse_with_ring,
     require_ring,
     resolve_policy,
+    select_interpreter,
 )
 from attncheck.core.errors import BadUsage
 
@@ -92,7 +93,8 @@ def bench(
     backends = tuple(backend or ())
     check_backends(backends)
     drawing.check_paths(picture or ())
-    target = make_execution_target(python, device, policy)
+    interpreter = select_interpreter(python)
+    target = make_execution_target(interpreter, device, policy)
     ring = parse_ring_options(ranks)
     if sweep is not None:
         check_choice("--sweep", sweep, SWEEPS)
@@ -137,7 +139,7 @@ def bench(
             snapshot, ring_bench.choose_workload(snapshot, target.uses_gpu, ring_options), ring, target, report_progress
         )
 
-    measure_and_exit(measure, writer, python, model, verbose, policy, picture or ())
+    measure_and_exit(measure, writer, interpreter, model, verbose, policy, picture or ())
 
 
 COMMAND = Command(bench, MEASURING, 6)

@@ -21,7 +21,13 @@ from attncheck.cli.options import (
     option,
 )
 from attncheck.cli.output import make_report_writer
-from attncheck.cli.settings import check_backends, make_execution_target, parse_ring_options, resolve_policy
+from attncheck.cli.settings import (
+    check_backends,
+    make_execution_target,
+    parse_ring_options,
+    resolve_policy,
+    select_interpreter,
+)
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report
@@ -57,7 +63,8 @@ def determinism(
     writer = make_report_writer(output)
     request = determinism.Request(backends=tuple(backend or ()), seed=seed, repeats=repeat)
     check_backends(request.backends)
-    target = make_execution_target(python, device, policy)
+    interpreter = select_interpreter(python)
+    target = make_execution_target(interpreter, device, policy)
     ring = parse_ring_options(ranks)
 
     def measure(snapshot: Snapshot, report_progress: Callable[[str], None]) -> Report:
@@ -67,7 +74,7 @@ def determinism(
 
         return ring_determinism.run(snapshot, request, ring, target, report_progress)
 
-    measure_and_exit(measure, writer, python, model, verbose, policy)
+    measure_and_exit(measure, writer, interpreter, model, verbose, policy)
 
 
 COMMAND = Command(determinism, MEASURING, 5)

@@ -25,7 +25,13 @@ from attncheck.cli.options import (
 )
 from attncheck.cli.output import make_report_writer, write_and_exit
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import make_execution_target, refuse_with_target, require_ring, resolve_policy
+from attncheck.cli.settings import (
+    make_execution_target,
+    refuse_with_target,
+    require_ring,
+    resolve_policy,
+    select_interpreter,
+)
 
 Facts = Annotated[
     str | None,
@@ -80,14 +86,15 @@ def doctor(
     engine.check_codes((*policy.select, *policy.ignore))
     if facts is not None:
         refuse_with_facts(MODEL=model, python=python, lane=lane, online=online, ring_size=ring_size)
-        snapshot = read_facts(facts)
+        interpreter, snapshot = None, read_facts(facts)
     else:
-        snapshot = collect_lanes(python, lane or (("static",) if target else ()), model, online, policy)
+        interpreter = select_interpreter(python)
+        snapshot = collect_lanes(interpreter, lane or (("static",) if target else ()), model, online, policy)
     if target is not None:
         refuse_with_target(lane or (), ring_size)
         snapshot = apply_target(snapshot, parse_target(target))
     report = engine.run_rules(snapshot, needs_of_profile(policy.profile, snapshot), policy.select, policy.ignore)
-    if ring_size is None:
+    if ring_size is None or interpreter is None:
         require_ring(rendezvous_timeout=rendezvous_timeout)
     else:
         from attncheck.ring.communication_check import add_communication
@@ -95,7 +102,7 @@ def doctor(
         from attncheck.workers.ranks import RENDEZVOUS_SECONDS
 
         ring = Ring(ring_size, rendezvous_seconds=rendezvous_timeout or RENDEZVOUS_SECONDS)
-        execution_target = make_execution_target(python, "auto", policy)
+        execution_target = make_execution_target(interpreter, "auto", policy)
         report = with_progress(
             lambda report_progress: add_communication(
                 report, ring, execution_target, policy.select, policy.ignore, report_progress

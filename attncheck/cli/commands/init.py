@@ -8,6 +8,7 @@ from attncheck.cli.commands import GATING, Command
 from attncheck.cli.options import OUTPUT, Python, option
 from attncheck.cli.output import write_text
 from attncheck.cli.progress import with_progress
+from attncheck.cli.settings import print_selection, select_interpreter
 from attncheck.core.streams import print_message
 
 SECONDS = 60.0  # for each probe
@@ -27,8 +28,12 @@ def init(write: Write = False, python: Python = None) -> None:
     from attncheck.doctor.probes.collect import collect_snapshot
     from attncheck.gate import init
 
+    interpreter = select_interpreter(python)
+    print_selection(interpreter)
     snapshot = with_progress(
-        lambda report_progress: collect_snapshot(python, ("static", "device"), None, None, SECONDS, report_progress)
+        lambda report_progress: collect_snapshot(
+            interpreter.python, ("static", "device"), None, None, SECONDS, report_progress
+        )
     )
     text = init.render_policy(init.inspect_project(Path.cwd(), snapshot))
     if write:

@@ -23,7 +23,7 @@ from attncheck.cli.options import (
 )
 from attncheck.cli.output import make_report_writer, write_and_exit
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import resolve_policy
+from attncheck.cli.settings import resolve_policy, select_interpreter
 from attncheck.core.streams import print_message
 
 Files = Annotated[
@@ -89,8 +89,9 @@ def lint(
         select=policy.select,
         ignore=policy.ignore,
     )
+    interpreter = select_interpreter(python)
     snapshot = with_progress(
-        lambda report_progress: inputs.collect_lint_snapshot(python, target, policy.timeout, report_progress)
+        lambda report_progress: inputs.collect_lint_snapshot(interpreter, target, policy.timeout, report_progress)
     )
     read_file = inputs.make_file_reader(request.sources)
     report = lint.run(snapshot, request, inputs.make_model_reader(online), read_file)

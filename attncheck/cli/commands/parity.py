@@ -30,6 +30,7 @@ from attncheck.cli.settings import (
     make_execution_target,
     parse_ring_options,
     resolve_policy,
+    select_interpreter,
 )
 from attncheck.core.errors import BadUsage
 
@@ -140,7 +141,8 @@ def parity(
         max_seqlen=max_length,
     )
     check_backends(request.backends)
-    target = make_execution_target(python, device, policy)
+    interpreter = select_interpreter(python)
+    target = make_execution_target(interpreter, device, policy)
     ring = parse_ring_options(ranks)
     if explain_case is not None:
         from attncheck.measure import reproduce
@@ -149,7 +151,9 @@ def parity(
             raise BadUsage(
                 "--explain-case writes a script for one device: leave --ring-size out; --case runs one case of a ring"
             )
-        write_text(reproduce.make_script(read_installed_files(python, model, policy), request, explain_case, target))
+        write_text(
+            reproduce.make_script(read_installed_files(interpreter, model, policy), request, explain_case, target)
+        )
         return
 
     def measure(snapshot: Snapshot, report_progress: Callable[[str], None]) -> Report:
@@ -165,7 +169,7 @@ def parity(
             return report
         return hf_adapter.add_adapter_check(report, ring, target, report_progress)
 
-    measure_and_exit(measure, writer, python, model, verbose, policy)
+    measure_and_exit(measure, writer, interpreter, model, verbose, policy)
 
 
 COMMAND = Command(parity, MEASURING, 4)

@@ -6,7 +6,7 @@ from attncheck.cli.commands import EXAMINING, Command
 from attncheck.cli.measuring import collect_lanes
 from attncheck.cli.options import Lanes, Model, Online, Python, Timeout
 from attncheck.cli.output import write_stdout
-from attncheck.cli.settings import resolve_policy
+from attncheck.cli.settings import resolve_policy, select_interpreter
 
 
 def probe(
@@ -19,7 +19,7 @@ def probe(
     from attncheck.core import codec
     from attncheck.core.outgoing import mask
 
-    snapshot = collect_lanes(python, lane or (), model, online, resolve_policy(timeout=timeout))
+    snapshot = collect_lanes(select_interpreter(python), lane or (), model, online, resolve_policy(timeout=timeout))
     write_stdout(codec.dumps(mask(snapshot)) + "\n", "json")
 
 

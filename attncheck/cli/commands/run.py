@@ -21,7 +21,7 @@ from attncheck.cli.options import (
 )
 from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import make_execution_target, resolve_gate_policy
+from attncheck.cli.settings import make_execution_target, resolve_gate_policy, select_interpreter
 from attncheck.core import interrupts
 from attncheck.core.errors import BadUsage
 
@@ -66,7 +66,7 @@ def run(
         raise BadUsage("give the command after --: attncheck run -- torchrun … train.py")
     policy = resolve_gate_policy(options, output, rules, baseline)
     writer = make_report_writer(output)
-    target = make_execution_target(python, policy.device, policy)
+    target = make_execution_target(select_interpreter(python, argv), policy.device, policy)
 
     def show(report: Report, refused: bool) -> None:
         if refused:

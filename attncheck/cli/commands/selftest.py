@@ -10,7 +10,7 @@ from attncheck.cli.completion import complete_faults
 from attncheck.cli.options import EXAMINE, Device, ListFormat, Python, option
 from attncheck.cli.output import write_text
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import check_choice
+from attncheck.cli.settings import check_choice, print_selection, select_interpreter
 from attncheck.core.outgoing import clean
 
 Inject = Annotated[
@@ -55,7 +55,11 @@ def selftest(
     if list:
         write_text(table.list_faults(selftest.select_faults(codes), selftest.uncovered_rules(), format), format)
         return
-    result = clean(with_progress(lambda report_progress: selftest.run(codes, python, device, timeout, report_progress)))
+    interpreter = select_interpreter(python)
+    print_selection(interpreter)
+    result = clean(
+        with_progress(lambda report_progress: selftest.run(codes, interpreter.python, device, timeout, report_progress))
+    )
     write_text(table.as_json(result) if format == "json" else table.as_text(result), format)
     sys.exit(result.exit_code)
 

@@ -21,7 +21,13 @@ from attncheck.cli.options import (
     option,
 )
 from attncheck.cli.output import make_report_writer
-from attncheck.cli.settings import make_execution_target, make_training_plan, parse_ring_options, resolve_policy
+from attncheck.cli.settings import (
+    make_execution_target,
+    make_training_plan,
+    parse_ring_options,
+    resolve_policy,
+    select_interpreter,
+)
 
 Data = Annotated[
     str | None,
@@ -106,11 +112,12 @@ def smoke(
         ring=parse_ring_options(ranks),
     )
     smoke.validate_request(request)
-    target = make_execution_target(python, device, policy)
+    interpreter = select_interpreter(python)
+    target = make_execution_target(interpreter, device, policy)
     measure_and_exit(
         lambda snapshot, report_progress: smoke.run(snapshot, request, target, report_progress),
         writer,
-        python,
+        interpreter,
         None,
         verbose,
         policy,

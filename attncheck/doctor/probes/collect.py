@@ -9,9 +9,11 @@ from typing import Any, Literal, get_args
 
 from attncheck import __version__
 from attncheck.core import codec
-from attncheck.core.errors import Unanswered
+from attncheck.core.environment import NOT_RECORDED, Selection
+from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.snapshot import NOT_ASKED, SCHEMA_VERSION, Snapshot
 from attncheck.doctor.probes import bundle
+from attncheck.doctor.probes.payload.privacy import scrub
 from attncheck.workers.child import Child, ChildResult, require_answer, wait_for_children
 from attncheck.workers.process import kill_all
 
@@ -30,15 +32,22 @@ def collect_snapshot(
     documents: dict[str, str] | None = None,
     seconds: float = 60.0,
     report_progress: Callable[[str], None] = lambda text: None,
+    selection: Selection = NOT_RECORDED,
 ) -> Snapshot:
     """Return what `lanes` observe of the environment of the interpreter `python` (None: the one running attncheck).
 
     `documents` are the texts of a model's files by name, where they are already read. `seconds` is the deadline of one
-    import. Raises `BadUsage` for an interpreter that cannot be examined and `Unanswered` where the static lane gives
-    no answer.
+    import, `selection` why this interpreter is examined. Raises `BadUsage` for an interpreter that cannot be examined
+    and `Unanswered` where the static lane gives no answer.
     """
     request: dict[str, object] = {"model": model, "documents": documents, "seconds": seconds}
-    return _parse_snapshot(_collect_document(python, lanes, request, seconds, report_progress))
+    try:
+        document = _collect_document(python, lanes, request, seconds, report_progress)
+    except BadUsage as error:
+        if python is None or not selection.is_notable:
+            raise
+        raise BadUsage(str(error).replace(python, f"{python}, {selection.reason},", 1)) from None
+    return _parse_snapshot(document, selection)
 
 
 def collect_with_stamps(python: str | None, seconds: float) -> tuple[Snapshot, str]:
@@ -141,7 +150,8 @@ def _join_model(document: dict[str, Any], answer: Any) -> None:
     document["model"] = {"known": merge_resolved(resolved, document["model"]["known"])}
 
 
-def _parse_snapshot(document: dict[str, Any]) -> Snapshot:
+def _parse_snapshot(document: dict[str, Any], selection: Selection = NOT_RECORDED) -> Snapshot:
+    document["host"]["selection"] = scrub(codec.to_plain(selection))
     document.update(
         attncheck=__version__,
         taken=time.strftime("%Y-%m-%d", time.gmtime()),

@@ -30,7 +30,8 @@ class Rule:
     """One defect: its code, severity and check, and the needs for which it matters (none: always).
 
     `name` and `page` are filled in from the module's name and docstring when the rule is loaded. `by_engine` marks
-    those whose findings attncheck makes itself; their `check` is never called. `general` marks advice for a job that is
+    those whose findings attncheck makes itself; their `check` is never called. `unless` are needs for which another
+    rule reports the same defect. `general` marks advice for a job that is
     not known yet: where a launch was given, a rule over the launch is more exact.
     """
 
@@ -39,6 +40,7 @@ class Rule:
     check: Check
     needs: frozenset[Need] = frozenset()
     by_engine: bool = False
+    unless: frozenset[Need] = frozenset()
     general: bool = False
     name: str = ""
     page: str = ""

@@ -21,6 +21,7 @@ from attncheck.core.report import Report
 from attncheck.core.visible import indent_continuation, show_line_ends
 from attncheck.report.finding_lines import INDENT, evidence_and_fixes, find_allowance
 from attncheck.report.formats import Format
+from attncheck.report.interpreter_line import describe_interpreter
 from attncheck.report.sections import load_view
 from attncheck.report.testcases import TestCase
 
@@ -91,6 +92,7 @@ def _add_properties(suite: ET.Element, report: Report) -> None:
         "attncheck": report.snapshot.attncheck,
         "device": measured_on.name or measured_on.device,
         "torch": measured_on.torch,
+        "python": describe_interpreter(report),
     }
     for section_name, section in report.sections.items():
         properties.update(load_view(section_name).properties(report, section))

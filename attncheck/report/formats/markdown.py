@@ -8,6 +8,7 @@ from attncheck.core.findings import Finding
 from attncheck.core.report import Report
 from attncheck.report.finding_lines import describe_allowed, fix_label
 from attncheck.report.formats import Format
+from attncheck.report.interpreter_line import describe_interpreter
 from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block
 from attncheck.report.sections import load_view
 
@@ -19,6 +20,8 @@ def render(report: Report, verbose: bool) -> str:
 
 def _format_lines(report: Report, verbose: bool) -> Iterator[str]:
     yield from (f"# attncheck {report.command}", "")
+    if interpreter := describe_interpreter(report):
+        yield from (f"Python {escape_line(interpreter)}", "")
     for name, section in report.sections.items():
         yield from load_view(name).markdown(report, section)
     yield from ("## Findings", "")

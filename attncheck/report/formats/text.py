@@ -20,6 +20,7 @@ from attncheck.core.visible import indent_continuation, show_line_ends
 from attncheck.report.colours import wants_colours
 from attncheck.report.finding_lines import count_severities, describe_allowed, fix_label
 from attncheck.report.formats import Format
+from attncheck.report.interpreter_line import describe_interpreter
 from attncheck.report.lines import STYLES, Line
 from attncheck.report.sections import load_view
 
@@ -57,6 +58,8 @@ def _keep_apart(line: Line) -> Line:
 
 
 def _format_lines(report: Report, verbose: bool, width: int) -> Iterator[Line]:
+    if interpreter := describe_interpreter(report):
+        yield Line((("python  ", "bold"),), interpreter)
     yield from _format_sections(report, verbose, width)
     for finding in report.findings:
         yield from _format_finding(finding)

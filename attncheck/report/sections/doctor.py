@@ -72,7 +72,8 @@ def _worst_mark(report: Report, title: str, text: str) -> Mark:
 
 def _describe_snapshot(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     host = snapshot.host
-    yield "python", f"{host.python_version} at {host.executable}"
+    python = f"{host.python_version} at {host.executable}"
+    yield "python", " · ".join(filter(None, (python, host.selection.reason, *host.selection.passed_over)))
     yield from _describe_torch(snapshot)
     for name in _PACKAGES:
         package = snapshot.package(name)

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+
 from attncheck.selftest.faults import Fault, Sandbox, SandboxAction, stubs
-from attncheck.selftest.faults.environment import install_distribution, write_distribution, write_module
+from attncheck.selftest.faults.environment import (
+    VERSIONS,
+    install_distribution,
+    remove_distributions,
+    write_distribution,
+    write_module,
+)
 from attncheck.selftest.faults.job import ENVIRONMENT, all_of, with_module, with_packages
 
 NO_FLASH = ("flash-attn", "ring-flash-attn")
@@ -25,6 +33,13 @@ def install_flash_attn_4_over_2(sandbox: Sandbox) -> None:
     modules = dict(stubs.MODULES["flash-attn"]) | {"flash_attn/cute/__init__.py": "# flash-attn's\n"}
     install_distribution(sandbox, "flash-attn", "2.8.3", modules)
     install_distribution(sandbox, "flash-attn-4", "4.0.0b36", {"flash_attn/cute/__init__.py": "# flash-attn-4's own\n"})
+
+
+def empty_environment(sandbox: Sandbox) -> None:
+    """Uninstall everything, and ask for nothing in particular."""
+    remove_distributions(sandbox, *VERSIONS)
+    shutil.rmtree(sandbox.site_packages / "torch")  # its libraries, which no RECORD names
+    sandbox.arguments[sandbox.arguments.index("--profile") + 1] = "auto"
 
 
 def duplicate_transformers(sandbox: Sandbox) -> None:
@@ -66,6 +81,8 @@ def with_transformers(version: str, *changes: tuple[str, str]) -> SandboxAction:
 
 _NAME_REMOVED = (f"def {OLDER_UTILS}():\n    return True\n", "")
 FAULTS = (
+    make_fault("environment-empty", "ATN100", "nothing of the training stack installed",
+          "attncheck in an environment of its own, as pipx and `uv tool install` make it", empty_environment),
     make_fault("torch-removed", "ATN101", "torch uninstalled", "an environment rebuilt without torch",
           with_packages(without=("torch",))),
     make_fault("flash-attn-removed", "ATN109", "flash-attn uninstalled",

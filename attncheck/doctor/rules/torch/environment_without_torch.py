@@ -1,0 +1,57 @@
+"""The environment that was examined has no torch: there is no attention in it to check.
+
+What it checks: whether torch is in the examined environment, where neither the profile nor an installed package asks
+for it. (Where one does, that is ATN101.) A target (`--target`) and a launch (`attncheck lint`) are not judged by it.
+
+Why it matters: it is usually the wrong environment. attncheck from pipx or `uv tool install` has one of its own,
+without torch; "nothing found" there says nothing about the one that trains.
+
+What to do: name the interpreter of the training environment, `--python PATH`, or activate it: VIRTUAL_ENV and
+CONDA_PREFIX are followed where attncheck's own environment holds nothing of the training stack. Where this is the
+environment that shall train, install torch. For devices alone, on a node without Python packages: `--select ATN2`.
+
+Source: `attncheck.doctor.probes.interpreter`; the layout of pipx and uv tools, https://pipx.pypa.io/stable/how-pipx-works/
+and https://docs.astral.sh/uv/concepts/tools/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Absent
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.torch import install_torch
+from attncheck.doctor.queries.packages import can_import
+from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules.torch.torch_missing import RULE as TORCH_MISSING
+from attncheck.doctor.target import NOT_PROBED
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where there is no torch."""
+    is_target = snapshot.imports == Absent(NOT_PROBED)
+    if is_target or not isinstance(snapshot.torch, Absent) or snapshot.has("torch") or can_import(snapshot, "torch"):
+        return
+    selection = snapshot.host.selection
+    reason = f", {selection.reason}" if selection.reason else ""
+    yield Problem(
+        message=f"there is no torch in the environment that was examined: {snapshot.host.executable}{reason}",
+        subject="torch",
+        evidence=(f"static lane: {snapshot.torch.reason or 'no torch'}", *selection.passed_over),
+        fixes=tuple(_iter_fixes(snapshot)),
+    )
+
+
+def _iter_fixes(snapshot: Snapshot) -> Iterator[Fix]:
+    yield Fix("name the interpreter of the training environment", "command", "attncheck doctor --python PATH")
+    if not _is_tool_environment(snapshot):
+        yield install_torch(snapshot)
+
+
+def _is_tool_environment(snapshot: Snapshot) -> bool:
+    """Return whether this is attncheck's own virtual environment, not activated: pipx's or `uv tool`'s."""
+    return snapshot.host.selection.selected_by == "own" and snapshot.host.virtual_environment
+
+
+RULE = Rule("ATN100", "error", check, unless=frozenset({*TORCH_MISSING.needs, "job"}))

@@ -1,0 +1,31 @@
+"""Cases for ATN100."""
+
+from dataclasses import replace
+
+from attncheck.core.environment import Selection
+from attncheck.doctor.target import apply_target, parse_target
+from tests import snapshots as s
+
+EMPTY = replace(s.laptop(), distributions=(), torch=s.Absent("torch is not installed"), imports=s.Absent("not asked"))
+TOOL_ENVIRONMENT = replace(
+    EMPTY,
+    host=replace(EMPTY.host, virtual_environment=True, selection=Selection("own", ("VIRTUAL_ENV names /gone",))),
+)
+
+FIRES = {
+    "no torch at all": EMPTY,
+    "a tool's own environment": TOOL_ENVIRONMENT,
+    "transformers alone": s.with_package(EMPTY, "transformers", "5.17.0"),
+}
+SILENT = {
+    "a CPU build is a torch": s.laptop(),
+    "torch comes from outside the distributions": s.with_import(EMPTY, "torch"),
+    "installed and unreadable is not missing": replace(s.laptop(), torch=s.Unreadable("version.py is damaged")),
+    "a target that names no torch": apply_target(EMPTY, parse_target("h100x8")),
+    "a target without torch": apply_target(EMPTY, parse_target("cpu,torch=none")),
+}
+
+
+def says(finding: str) -> bool:
+    """Return whether the finding's text names what the user must know."""
+    return "there is no torch" in finding and "--python PATH" in finding
