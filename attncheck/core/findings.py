@@ -21,7 +21,9 @@ class Fix:
     changes nothing: it looks closer, or judges for another machine; reports show it as "next", not as "fix".
     `safety` is "safe" where nothing else in the environment can move, "unsafe" where other packages may.
     `proven` is the measurement that showed it to work, where one was made. `sets` are the settings of a launch that
-    it changes, by `core.job.Key`: `text` is then filled in with the framework's own option names.
+    it changes, by `core.job.Key`: `text` is then filled in with the framework's own option names. `installs` are the
+    requirements that a command installs, `allows` those that would mend the finding as well (empty: `installs`).
+    `follows`: it goes with the fix before it; any other fix is one to choose instead of those before.
     """
 
     title: str
@@ -29,7 +31,10 @@ class Fix:
     text: str
     safety: Literal["safe", "unsafe"] = "safe"
     proven: str = ""
-    sets: Mapping[str, str] = field(default_factory=dict)
+    sets: Mapping[str, str] = field(default_factory=dict, hash=False)
+    installs: tuple[str, ...] = ()
+    allows: tuple[str, ...] = ()
+    follows: bool = False
 
 
 @dataclass(frozen=True)

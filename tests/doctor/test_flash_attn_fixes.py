@@ -12,6 +12,7 @@ from attncheck.doctor.fixes.flash_attn import (
     choose_source_version,
     find_published_wheel,
     flash_attn_fixes,
+    install_flash_attn_package,
     missing_build_tools,
     plan_build,
 )
@@ -66,6 +67,13 @@ def test_a_wheel_is_installed_alone_and_over_what_is_there() -> None:
 
 def test_einops_comes_along_where_it_is_missing() -> None:
     assert first_fix(s.without_packages(make_host("2.8.0+cu128", "12.8"), "einops")).text.endswith(" einops")
+
+
+def test_einops_comes_along_where_no_wheel_can_be_named() -> None:
+    """ATN142's fix left einops out where torch's ABI is not known, and the import failed next for want of it."""
+    unknown = replace(make_host("2.8.0+cu128", "12.8"), torch=s.Absent("torch was not found"))
+    [fix] = install_flash_attn_package(s.without_packages(unknown, "einops"))
+    assert fix.text.endswith(" einops") and "--no-deps" in fix.text
 
 
 def test_a_pin_decides_which_wheel() -> None:

@@ -57,8 +57,9 @@ def install_flash_attn_package(snapshot: Snapshot) -> tuple[Fix, ...]:
         return (Fix("flash-attn cannot be built or run here", "advice", text),)
     commands = tuple(fix for fix in flash_attn_fixes(snapshot) if fix.kind == "command")
     options = ("--no-build-isolation", "--no-deps")
+    requirement = f"flash-attn=={choose_source_version(snapshot)}"
     return commands or (
-        install.install_packages(snapshot, f"flash-attn=={choose_source_version(snapshot)}", options=options),
+        install.install_packages(snapshot, requirement, *missing_dependencies(snapshot), options=options),
     )
 
 
@@ -145,8 +146,9 @@ def _reinstall_options(snapshot: Snapshot) -> tuple[str, ...]:
     return ("--force-reinstall",) if snapshot.has("flash-attn") else ()
 
 
-def _missing_dependencies(snapshot: Snapshot) -> tuple[str, ...]:
-    return () if snapshot.has("einops") else ("einops",)  # flash-attn requires it, and --no-deps leaves it out
+def missing_dependencies(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return what flash-attn requires beside torch and is not here, which an install with --no-deps must name."""
+    return () if snapshot.has("einops") else ("einops",)
 
 
 def _install_wheel(snapshot: Snapshot, wheel: Wheel) -> Fix:
@@ -154,7 +156,7 @@ def _install_wheel(snapshot: Snapshot, wheel: Wheel) -> Fix:
     return install.install_packages(
         snapshot,
         wheel.url,
-        *_missing_dependencies(snapshot),
+        *missing_dependencies(snapshot),
         options=("--no-deps", *_reinstall_options(snapshot)),
         title=f"install the published wheel of flash-attn {wheel.version} for {tags} (seconds)",
     )
@@ -237,12 +239,13 @@ def _build_from_source(snapshot: Snapshot) -> Iterator[Fix]:
     plan = plan_build(snapshot)
     requirement = f"flash-attn=={plan.version}" if can_compile_release(snapshot) else flash_attn_build.MAIN_BRANCH
     options = ("--no-build-isolation", "--no-deps", "--no-cache-dir", *_reinstall_options(snapshot))
-    command = install.install_packages(snapshot, requirement, *_missing_dependencies(snapshot), options=options).text
+    command = install.install_packages(snapshot, requirement, *missing_dependencies(snapshot), options=options)
     prerequisites = install.install_packages(snapshot, *tools).text + " && " if tools else ""
     missing = missing_build_tools(snapshot)
     title = _format_build_title(plan, can_compile_release(snapshot))
     title += f"; first install {' and '.join(missing)}" if missing else ""
-    yield Fix(title, "command", f"{prerequisites}{_format_build_variables(snapshot, plan)} {command}")
+    text = f"{prerequisites}{_format_build_variables(snapshot, plan)} {command.text}"
+    yield Fix(title, "command", text, installs=command.installs)
 
 
 def _format_build_variables(snapshot: Snapshot, plan: BuildPlan) -> str:

@@ -38,10 +38,18 @@ def quote_for_shell(text: str) -> str:
     return f"'{text}'" if any(character in text for character in "<>!*[]; ") else text
 
 
-def install_packages(snapshot: Snapshot, *requirements: str, options: tuple[str, ...] = (), title: str = "") -> Fix:
+def install_packages(
+    snapshot: Snapshot,
+    *requirements: str,
+    options: tuple[str, ...] = (),
+    title: str = "",
+    allows: tuple[str, ...] = (),
+    follows: bool = False,
+) -> Fix:
     """Return the command that installs `requirements` into the examined environment.
 
-    It is "safe" only with "--no-deps" among `options`: otherwise other packages may change their version.
+    It is "safe" only with "--no-deps" among `options`: otherwise other packages may change their version. `allows` and
+    `follows` are the fix's own.
     """
     tokens = [install_command(snapshot), *options, *(quote_for_shell(requirement) for requirement in requirements)]
     return Fix(
@@ -49,6 +57,9 @@ def install_packages(snapshot: Snapshot, *requirements: str, options: tuple[str,
         kind="command",
         text=" ".join(tokens),
         safety="safe" if "--no-deps" in options else "unsafe",
+        installs=requirements,
+        allows=allows,
+        follows=follows,
     )
 
 

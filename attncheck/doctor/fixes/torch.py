@@ -137,7 +137,7 @@ def install_matching_torch_build(snapshot: Snapshot, *, other_than: tuple[int, i
     if build is None or build == other_than:
         return None
     tag = f"cu{build[0]}{build[1]}"
-    pinned = [f"torch=={version.value.base_version}+{tag}", *_companion_requirements(snapshot, tag)]
+    pinned = [f"torch=={version.value.base_version}+{tag}", *_companion_requirements(snapshot, version.value, tag)]
     return install.install_packages(
         snapshot,
         *pinned,
@@ -146,14 +146,24 @@ def install_matching_torch_build(snapshot: Snapshot, *, other_than: tuple[int, i
     )
 
 
-def _companion_requirements(snapshot: Snapshot, tag: str) -> list[str]:
+def choose_companion_version(name: str, torch: Version) -> str:
+    """Return the release of torchvision or torchaudio that was made for `torch`, "" where that is not known."""
+    if torch.release < (2, 1):
+        return ""
+    if name == "torchvision":
+        return f"0.{torch.minor + 15}.{torch.micro}"  # torch 2.8.0 has 0.23.0, 2.13.0 has 0.28.0
+    return torch.base_version if name == "torchaudio" and torch.release < (2, 11) else ""
+
+
+def _companion_requirements(snapshot: Snapshot, torch: Version, tag: str) -> list[str]:
     """Return the requirements of torch's compiled companions, such as torchvision, in the CUDA build `tag`."""
     companions = []
     for name in ("torchvision", "torchaudio"):
         package = snapshot.package(name)
         if isinstance(package, Known):
             try:
-                companions.append(f"{name}=={Version(package.value.version).base_version}+{tag}")
+                release = choose_companion_version(name, torch) or Version(package.value.version).base_version
+                companions.append(f"{name}=={release}+{tag}")
             except InvalidVersion:
                 continue
     return companions

@@ -56,6 +56,16 @@ RELEVANT_DISTRIBUTIONS = frozenset(WATCHED_DISTRIBUTIONS) | {
     "ray",
 }
 
+# Distributions that bring the same modules: where one of them is there, none of the others is missing.
+INTERCHANGEABLE_DISTRIBUTIONS = (
+    ("opencv-python", "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless"),
+    ("nvidia-ml-py", "pynvml"),
+    ("onnxruntime", "onnxruntime-gpu"),
+    ("pillow", "pillow-simd"),
+    ("tensorboard", "tb-nightly"),
+    ("cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x"),
+)
+
 # OpenRLHF sets NCCL_CUMEM_ENABLE=0 itself for vllm below this, and from it on the weight sync fails with it
 # (openrlhf 0.11.2, trainer/ray/ppo_actor.py: "causes ncclCommInitRank to fail under NCCL 2.27+").
 VLLM_NEEDS_CUMEM = "0.16"

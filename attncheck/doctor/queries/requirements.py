@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -14,6 +14,7 @@ from attncheck.core.environment import Distribution
 from attncheck.core.facts import Known
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge import liger, transformers
+from attncheck.doctor.knowledge.frameworks import INTERCHANGEABLE_DISTRIBUTIONS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -60,6 +61,19 @@ def _parse_project_name(line: str) -> str:
     return canonical_name(match.group()) if match else ""
 
 
+def absent_requirements(snapshot: Snapshot, distribution: Distribution) -> Iterator[Requirement]:
+    """Yield what `distribution` requires here without extras and no installed distribution brings."""
+    names = {_parse_project_name(line) for line in distribution.requires if "extra" not in line.partition(";")[2]}
+    absent = [name for name in names if name and not snapshot.has(*_list_equivalents(name))]
+    if absent:
+        yield from applicable_requirements(snapshot, distribution, *absent)
+
+
+def _list_equivalents(name: str) -> tuple[str, ...]:
+    """Return the distributions that bring the modules of project `name`."""
+    return next((names for names in INTERCHANGEABLE_DISTRIBUTIONS if name in names), (name,))
+
+
 def version_constraints(snapshot: Snapshot, name: str) -> list[tuple[Distribution, SpecifierSet]]:
     """Return every installed distribution that restricts the version of project `name`, with its specifier."""
     return [
@@ -79,11 +93,13 @@ def is_version_allowed(specifier: SpecifierSet | str, version: Version) -> bool:
 def resolve_transformers(snapshot: Snapshot, specifier: str) -> tuple[str, ...]:
     """Return the requirements, for one install command, that bring transformers into the releases `specifier`.
 
-    All that is installed here counts: other distributions' pins, the torch that a release needs, and liger-kernel.
-    Empty where no release satisfies all. `kernels` is changed too, because each transformers needs its own.
+    All that is installed here counts: other distributions' pins, the torch that a release needs, and liger-kernel; and
+    what the launch's framework pins. Empty where no release satisfies all. `kernels` is changed too, because each
+    transformers needs its own.
     """
     constraints = [constraint for _, constraint in version_constraints(snapshot, "transformers")]
     constraints += [SpecifierSet(text) for text in (_liger_constraint(snapshot),) if text]
+    constraints += _job_constraints(snapshot, "transformers")
     torch = snapshot.version("torch")
     candidates = transformers.known_releases(SpecifierSet(specifier))
     compatible = [
@@ -114,9 +130,20 @@ def _liger_constraint(snapshot: Snapshot) -> str | None:
     return transformers.entry_for_version(liger.TRANSFORMERS_BY_LIGER, installed.value)
 
 
+def _job_constraints(snapshot: Snapshot, name: str) -> list[SpecifierSet]:
+    """Return what the release of the framework in whose names a launch is read requires of project `name`."""
+    lines = snapshot.job.value.requires if isinstance(snapshot.job, Known) else ()
+    release = Distribution("", "", "", requires=lines)
+    return [requirement.specifier for requirement in applicable_requirements(snapshot, release, name)]
+
+
 def has_common_version(snapshot: Snapshot, name: str) -> bool:
     """Return whether some version of project `name` satisfies every installed distribution that restricts it."""
-    specifiers = [specifier for _, specifier in version_constraints(snapshot, name)]
+    return have_common_version([specifier for _, specifier in version_constraints(snapshot, name)])
+
+
+def have_common_version(specifiers: Sequence[SpecifierSet]) -> bool:
+    """Return whether some version satisfies every specifier."""
     bounds = [clause for specifier in specifiers for clause in specifier if clause.operator not in ("!=", "<")]
     candidates = {
         Version("0"),

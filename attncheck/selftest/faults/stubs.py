@@ -109,7 +109,8 @@ MODULES: dict[str, dict[str, str]] = {
         "flash_attn/__init__.py": "__version__ = '2.8.3'\nimport flash_attn_2_cuda\n"
         "from flash_attn.flash_attn_interface import *\n",
         "flash_attn/flash_attn_interface.py": _function_stubs(*FLASH_FUNCTIONS),
-        "flash_attn/bert_padding.py": _function_stubs("index_first_axis", "pad_input", "unpad_input"),
+        "flash_attn/bert_padding.py": "import einops\n"
+        + _function_stubs("index_first_axis", "pad_input", "unpad_input"),
         "flash_attn/ops/triton/cross_entropy.py": "import triton\n" + _function_stubs("cross_entropy_loss"),
         "flash_attn_2_cuda.py": "",  # a compiled module of the same name goes before it
     },

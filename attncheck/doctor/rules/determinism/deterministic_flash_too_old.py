@@ -21,6 +21,7 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.flash_attn import missing_dependencies
 from attncheck.doctor.rules import Rule
 
 FIRST_DETERMINISTIC = Version("2.4.1")
@@ -38,7 +39,10 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             evidence=("environment: FLASH_ATTENTION_DETERMINISTIC=1", f"flash-attn {version}, older than 2.4.1"),
             fixes=(
                 install.install_packages(
-                    snapshot, "flash-attn==2.8.3", options=("--no-build-isolation", "--no-deps", "--no-cache-dir")
+                    snapshot,
+                    "flash-attn==2.8.3",
+                    *missing_dependencies(snapshot),
+                    options=("--no-build-isolation", "--no-deps", "--no-cache-dir"),
                 ),
             ),
         )

@@ -24,6 +24,7 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.flash_attn import missing_dependencies
 from attncheck.doctor.knowledge import transformer_engine
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Rule
@@ -48,7 +49,12 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=f"flash-attn {flash}",
         evidence=("static lane: the range written into TransformerEngine", *_import_evidence(snapshot)),
         fixes=(
-            install.install_packages(snapshot, f"flash-attn{specifier}", options=("--no-build-isolation", "--no-deps")),
+            install.install_packages(
+                snapshot,
+                f"flash-attn{specifier}",
+                *missing_dependencies(snapshot),
+                options=("--no-build-isolation", "--no-deps"),
+            ),
             Fix("see which backend it takes", "advice", "export NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2"),
         ),
         predicted=is_newer_than_table,

@@ -35,11 +35,14 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if transformers >= Version(DEEPSPEED_ULYSSES_TRANSFORMERS):
         return
     transformers_requirements = requirements.resolve_transformers(snapshot, f">={DEEPSPEED_ULYSSES_TRANSFORMERS}")
+    allows = (f"transformers>={DEEPSPEED_ULYSSES_TRANSFORMERS}",)
     yield Problem(
         message=f"DeepSpeed's Ulysses needs transformers {DEEPSPEED_ULYSSES_TRANSFORMERS}; {transformers} is installed",
         subject=f"transformers {transformers}",
         evidence=(f"PARALLELISM_CONFIG_SP_SIZE={size}",),
-        fixes=(install.install_packages(snapshot, *transformers_requirements),) if transformers_requirements else (),
+        fixes=(install.install_packages(snapshot, *transformers_requirements, allows=allows),)
+        if transformers_requirements
+        else (),
     )
 
 

@@ -34,17 +34,19 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     transformers = need(snapshot.version("transformers"), "transformers' version")
     if not requirements.is_version_allowed(ring_flash_attn.WITHOUT_SYMBOL, transformers):
         return
-    transformers_requirements = requirements.resolve_transformers(snapshot, ring_flash_attn.COMPATIBLE_WITH_SHIM)
-    transformers_requirements = transformers_requirements or requirements.resolve_transformers(
-        snapshot, ring_flash_attn.COMPATIBLE_TRANSFORMERS["0.1.8"]
-    )
+    ranges = (ring_flash_attn.COMPATIBLE_WITH_SHIM, ring_flash_attn.COMPATIBLE_TRANSFORMERS["0.1.8"])
+    resolved = ((specifier, requirements.resolve_transformers(snapshot, specifier)) for specifier in ranges)
     openrlhf = need(snapshot.package("openrlhf"), "openrlhf").version
     yield Problem(
         message=f"OpenRLHF {openrlhf} cannot load ring-flash-attn under transformers {transformers}: "
         f"{ring_flash_attn.MOVED_SYMBOL} is in no module of it",
         subject=f"transformers {transformers}",
         evidence=("static lane: the name left both modules in 5.4.0 and came back to transformers.utils in 5.5.0",),
-        fixes=(install.install_packages(snapshot, *transformers_requirements),) if transformers_requirements else (),
+        fixes=tuple(
+            install.install_packages(snapshot, *packages, allows=(f"transformers{specifier}",))
+            for specifier, packages in resolved
+            if packages
+        ),
     )
 
 

@@ -101,13 +101,14 @@ def _evidence(
 def _fixes(snapshot: Snapshot, ring: Version, transformers: Version) -> Iterator[Fix]:
     newest = Version(ring_flash_attn.LAST_RELEASE_READ)
     ring_requirements = (f"ring-flash-attn=={newest}",) if ring < newest else ()
-    transformers_requirements = requirements.resolve_transformers(
-        snapshot, ring_flash_attn.COMPATIBLE_TRANSFORMERS["0.1.8"]
-    )
+    compatible = ring_flash_attn.COMPATIBLE_TRANSFORMERS["0.1.8"]
+    transformers_requirements = requirements.resolve_transformers(snapshot, compatible)
     if transformers_requirements:
-        yield install.install_packages(snapshot, *transformers_requirements, *ring_requirements)
+        allows = (f"transformers{compatible}", *ring_requirements)
+        yield install.install_packages(snapshot, *transformers_requirements, *ring_requirements, allows=allows)
     if requirements.is_version_allowed(ring_flash_attn.COMPATIBLE_WITH_SHIM, transformers) and not ring_requirements:
-        yield Fix("put the name back before the import", "edit", ring_flash_attn.SHIM_CODE, "safe")
+        allows = (f"transformers{ring_flash_attn.COMPATIBLE_WITH_SHIM}",)
+        yield Fix("put the name back before the import", "edit", ring_flash_attn.SHIM_CODE, "safe", allows=allows)
     elif not transformers_requirements:
         yield from _shim_fixes(snapshot, ring_requirements)
 
@@ -115,8 +116,9 @@ def _fixes(snapshot: Snapshot, ring: Version, transformers: Version) -> Iterator
 def _shim_fixes(snapshot: Snapshot, ring_requirements: tuple[str, ...]) -> Iterator[Fix]:
     transformers_requirements = requirements.resolve_transformers(snapshot, ring_flash_attn.COMPATIBLE_WITH_SHIM)
     if transformers_requirements:
-        yield install.install_packages(snapshot, *transformers_requirements, *ring_requirements)
-        yield Fix("and put the name back before the import", "edit", ring_flash_attn.SHIM_CODE, "safe")
+        allows = (f"transformers{ring_flash_attn.COMPATIBLE_WITH_SHIM}", *ring_requirements)
+        yield install.install_packages(snapshot, *transformers_requirements, *ring_requirements, allows=allows)
+        yield Fix("and put the name back before the import", "edit", ring_flash_attn.SHIM_CODE, "safe", follows=True)
 
 
 RULE = Rule("ATN140", "error", check, needs=frozenset({"ring"}))

@@ -82,15 +82,22 @@ def _fixes(snapshot: Snapshot, ring: Version) -> Iterator[Fix]:
     )
     compatible = requirements.resolve_transformers(snapshot, ring_flash_attn.COMPATIBLE_TRANSFORMERS["0.1.8"])
     shimmed = requirements.resolve_transformers(snapshot, ring_flash_attn.COMPATIBLE_WITH_SHIM)
+    with_shim = (f"transformers{ring_flash_attn.COMPATIBLE_WITH_SHIM}", *ring_requirements)
     if shimmed and snapshot.has("openrlhf"):
         yield install.install_packages(
-            snapshot, *shimmed, *ring_requirements, title="take transformers that OpenRLHF makes fit by itself"
+            snapshot,
+            *shimmed,
+            *ring_requirements,
+            title="take transformers that OpenRLHF makes fit by itself",
+            allows=with_shim,
         )
     if compatible:
-        yield install.install_packages(snapshot, *compatible, *ring_requirements)
+        allows = (f"transformers{ring_flash_attn.COMPATIBLE_TRANSFORMERS['0.1.8']}", *ring_requirements)
+        yield install.install_packages(snapshot, *compatible, *ring_requirements, allows=allows)
     elif shimmed and not snapshot.has("openrlhf"):
-        yield install.install_packages(snapshot, *shimmed, *ring_requirements)
-        yield Fix("and put the missing name back before the import", "edit", ring_flash_attn.SHIM_CODE, "safe")
+        yield install.install_packages(snapshot, *shimmed, *ring_requirements, allows=with_shim)
+        title = "and put the missing name back before the import"
+        yield Fix(title, "edit", ring_flash_attn.SHIM_CODE, "safe", follows=True)
 
 
 RULE = Rule("ATN141", "error", check, needs=frozenset({"ring"}))

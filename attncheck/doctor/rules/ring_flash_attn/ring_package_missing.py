@@ -51,15 +51,20 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 
 def _fixes(snapshot: Snapshot, requirement: str, transformers: str) -> Iterator[Fix]:
     """Yield what ring attention needs, in the order in which it is needed."""
-    if not snapshot.has("flash-attn"):
+    is_alone = snapshot.has("flash-attn")
+    if not is_alone:
         yield from install_flash_attn_package(snapshot)
         if isinstance(snapshot.torch, Known) and is_cpu_build(snapshot.torch.value):
             return  # nothing that is installed here would run
-    yield install.install_packages(snapshot, requirement, options=("--no-deps",))
+    yield install.install_packages(snapshot, requirement, options=("--no-deps",), follows=not is_alone)
     transformers_requirements = requirements.resolve_transformers(snapshot, transformers) if transformers else ()
     if transformers_requirements:
         yield install.install_packages(
-            snapshot, *transformers_requirements, title=f"and a transformers that {requirement} knows"
+            snapshot,
+            *transformers_requirements,
+            title=f"and a transformers that {requirement} knows",
+            allows=(f"transformers{transformers}",),
+            follows=True,
         )
 
 

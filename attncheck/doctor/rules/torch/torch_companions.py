@@ -24,6 +24,7 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.torch import choose_companion_version
 from attncheck.doctor.knowledge.torch_builds import INDEX_URL
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.packages import (
@@ -87,11 +88,10 @@ def _install_matching_version(snapshot: Snapshot, name: str, torch: Version) -> 
     """Return the install of the companion that was released with `torch`, from the index that torch came from."""
     local = torch.local or ""
     index = ("--index-url", f"{INDEX_URL}/{local}") if local.startswith(("cu", "cpu", "rocm")) else ()
-    torchvision_version = f"0.{torch.minor + 15}.{torch.micro}"  # torch 2.8.0 has 0.23.0, 2.13.0 has 0.28.0
-    if name == "xformers" or torch.release < (2, 1) or (name == "torchaudio" and torch.release >= (2, 11)):
+    version = choose_companion_version(name, torch)
+    if not version:
         title = f"let the installer choose a {name} for this torch"
         return install.install_packages(snapshot, name, f"torch=={torch}", options=("--upgrade", *index), title=title)
-    version = torchvision_version if name == "torchvision" else torch.base_version
     return install.install_packages(snapshot, f"{name}=={version}", options=("--no-deps", *index))
 
 

@@ -40,7 +40,12 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if snapshot.has("ring-flash-attn"):
         specifier = ring_flash_attn.COMPATIBLE_TRANSFORMERS[ring_flash_attn.LAST_RELEASE_READ]
     transformers_requirements = requirements.resolve_transformers(snapshot, specifier)
-    fixes = (install.install_packages(snapshot, *transformers_requirements),) if transformers_requirements else ()
+    allows = (f"transformers{specifier}",)
+    fixes = (
+        (install.install_packages(snapshot, *transformers_requirements, allows=allows),)
+        if transformers_requirements
+        else ()
+    )
     yield Problem(
         message=f"transformers {transformers_version} switches torch off: it needs {minimum} or newer, "
         f"{torch_version} is installed",

@@ -1,0 +1,110 @@
+"""A package of the stack requires another that is not installed.
+
+What it checks: the unconditional Requires-Dist of every installed framework and attention package, markers evaluated
+for this interpreter, extras left out: is a distribution of each name there? Where the package was really imported, the
+outcome decides. Not reported here: torch (ATN101), triton (ATN121, ATN152), flash-attn (ATN109, ATN142, ATN146), what
+flash-attn-4 lacks (ATN127), and what is there in another version (ATN147).
+
+Why it matters: `pip install --no-deps`, which flash-attn's own wheels are best installed with, leaves requirements
+out. flash-attn without einops imports, and flash_attention_2 still fails when the model is loaded, because
+`flash_attn.bert_padding`, which transformers, verl and OpenRLHF take their unpadding from, imports einops.
+
+What to do: install what is missing; the finding has the command. Nothing else has to move.
+
+Source: flash_attn 2.8.3, METADATA (torch, einops) and `bert_padding.py`; transformers 5.3.0 and 5.17.0,
+`modeling_flash_attention_utils.py` (`from flash_attn.bert_padding import pad_input, unpad_input`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.requirements import Requirement
+
+from attncheck.core.environment import Distribution
+from attncheck.core.facts import Known, Unreadable
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS
+from attncheck.doctor.knowledge.frameworks import WATCHED_DISTRIBUTIONS
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.packages import can_import, describe_failed_import, find_failed_import
+from attncheck.doctor.rules import Rule
+
+REPORTED_ELSEWHERE = ("torch", "flash-attn", *TRITON_DISTRIBUTIONS)
+# What the import lane imports of a distribution; trl and transformers import their parts only when they are used.
+MODULES = {
+    "flash-attn": "flash_attn",
+    "flash-attn-3": "flash_attn_interface",
+    "kernels": "kernels",
+    "liger-kernel": "liger_kernel.transformers",
+    "openrlhf": "openrlhf.models",
+    "peft": "peft",
+    "ring-flash-attn": "ring_flash_attn",
+    "transformer-engine": "transformer_engine.pytorch",
+    "transformers": "transformers.modeling_utils",
+    "verl": "verl",
+    "xformers": "xformers.ops",
+    "yunchang": "yunchang",
+}
+UNPADDING = "flash_attn.bert_padding:unpad_input"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each distribution that requires others which are not installed."""
+    for name in WATCHED_DISTRIBUTIONS:
+        package = snapshot.package(name)
+        if not isinstance(package, Known) or package.value.problem or name == "flash-attn-4":
+            continue
+        missing = [
+            requirement
+            for requirement in requirements.absent_requirements(snapshot, package.value)
+            if requirements.canonical_name(requirement.name) not in REPORTED_ELSEWHERE
+        ]
+        if missing and not _works_without(snapshot, name):
+            yield from _make_problem(snapshot, package.value, missing)
+
+
+def _works_without(snapshot: Snapshot, name: str) -> bool:
+    """Return whether the import lane imported all that the stack takes from a distribution."""
+    if name == "flash-attn":
+        return isinstance(snapshot.interfaces, Known) and snapshot.interfaces.value.symbols.get(UNPADDING, False)
+    return can_import(snapshot, MODULES.get(name, ""))
+
+
+def _make_problem(snapshot: Snapshot, distribution: Distribution, missing: list[Requirement]) -> Iterator[Problem]:
+    failure = _describe_failure(snapshot, distribution.name, missing)
+    if failure is None:
+        return  # the rule about that import says so, with the same fix
+    for requirement in missing:
+        requirement.marker = None
+    listed = ", ".join(map(str, missing))
+    is_flash_attn = distribution.name == "flash-attn"
+    consequence = ": flash_attn.bert_padding cannot be imported" if is_flash_attn else ""
+    yield Problem(
+        message=f"{distribution.name} {distribution.version} requires {listed}, which "
+        f"{'is' if len(missing) == 1 else 'are'} not installed{consequence}",
+        subject=f"{distribution.name} {distribution.version}",
+        evidence=(failure or f"static lane: Requires-Dist of {distribution.name} {distribution.version}",),
+        fixes=(
+            install.install_packages(snapshot, *map(str, missing), options=("--no-deps",) if is_flash_attn else ()),
+        ),
+        predicted=not failure and not is_flash_attn,
+    )
+
+
+def _describe_failure(snapshot: Snapshot, name: str, missing: list[Requirement]) -> str | None:
+    """Return the failed import that shows a requirement to be missing, or ""; None where another rule reports it."""
+    absent_modules = tuple(f"No module named '{requirement.name.replace('-', '_')}" for requirement in missing)
+    failed = find_failed_import(snapshot, MODULES.get(name, ""), name.replace("-", "_"))
+    if failed is not None and any(text in failed.message for text in absent_modules):
+        return None if name in ("flash-attn", "transformers") else describe_failed_import(failed)  # ATN108, ATN154
+    if name == "flash-attn" and isinstance(snapshot.interfaces, Known):
+        arity = snapshot.interfaces.value.unpad_input_arity
+        if isinstance(arity, Unreadable) and any(text in arity.reason for text in absent_modules):
+            return f"import lane: flash_attn.bert_padding: {arity.reason}"
+    return ""
+
+
+RULE = Rule("ATN170", "error", check)
