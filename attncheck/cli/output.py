@@ -76,7 +76,7 @@ def write_and_exit(
     """Apply the policy to a report, write it, and end with its exit code."""
     from attncheck.gate import apply, dates
 
-    report = apply.apply_policy(report, policy, dates.today())
+    report = with_repair(apply.apply_policy(report, policy, dates.today()))
     report = replace(report, exit_code=exit_code(report, policy))
     complete = writer.write(report, verbose)
     if pictures:  # last, so that the report is written even where drawing fails
@@ -84,6 +84,15 @@ def write_and_exit(
 
         picture.draw(clean(report), pictures)
     sys.exit(exit_code(report, policy, complete))
+
+
+def with_repair(report: Report) -> Report:
+    """Return a report with the repair of all that doctor and lint found in it, whose fixes then agree."""
+    if not any(finding.fixes for finding in report.findings) or not {"doctor", "lint"} & set(report.sections):
+        return report
+    from attncheck.doctor.repair.plan import add_repair
+
+    return add_repair(report)
 
 
 def exit_code(report: Report, policy: Policy, complete: bool = True) -> int:

@@ -11,13 +11,17 @@ from functools import partial
 
 from attncheck.core.errors import Unanswered
 from attncheck.core.findings import Fix
+from attncheck.core.results.repair import RepairSection
 from attncheck.core.results.smoke import PlanRun, deciding_reason
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
+from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.profile import needs_of_profile
+from attncheck.doctor.repair.plan import add_repair
+from attncheck.doctor.repair.trial import list_trial_requirements
+from attncheck.doctor.repair.unmet_requirements import find_unmet_requirements
 from attncheck.smoke import fix_search
 from attncheck.smoke.trials import failed_checks, find_result
-from attncheck.smoke.unmet_requirements import find_unmet_requirements
 from attncheck.workers.overlay import package_overlay, parse_fix_requirements
 
 MAX_FIXES = 4  # sets of packages tried
@@ -59,13 +63,20 @@ def try_packages(
 
 
 def list_package_fixes(snapshot: Snapshot) -> list[Fix]:
-    """Return doctor's fixes that install packages which an overlay can hold, each set of packages once."""
+    """Return the repair of all that doctor finds, then its fixes, as far as an overlay can hold what they install.
+
+    Each set of packages is listed once.
+    """
     report = engine.run_rules(snapshot, needs_of_profile("all", snapshot))
-    fixes = {
+    repair = add_repair(report).section(RepairSection)
+    whole = list_trial_requirements(repair) if repair is not None else ()
+    title = "the repair of all that doctor finds"
+    fixes = {whole: install_packages(snapshot, *whole, options=("--no-deps",), title=title)} if whole else {}
+    fixes |= {
         parse_fix_requirements(fix): fix
         for finding in report.findings
         for fix in finding.fixes
-        if parse_fix_requirements(fix)
+        if parse_fix_requirements(fix) not in ((), whole)
     }
     return list(fixes.values())
 

@@ -85,6 +85,32 @@ def _install_packages(
     raise Unanswered(f"{names} cannot be installed beside the environment: {reasons[0]}")
 
 
+def resolve_with_uv(
+    python: str, requirements: Sequence[str], report_progress: Callable[[str], None], seconds: float = 120.0
+) -> str:
+    """Return what `uv pip install --dry-run` says of installing `requirements` together; "" where uv is not on PATH.
+
+    It asks the package index, builds nothing and changes nothing. Raises `Unanswered` where it gives no answer in time.
+    """
+    uv = shutil.which("uv")
+    if not uv or not os.path.isabs(uv):
+        return ""
+    command = [uv, "pip", "install", "--dry-run", "--python", python, "--no-progress", "--only-binary", ":all:"]
+    began = time.monotonic()
+    scratch = Path(make_folder())
+    installer = _Installer(python, ["-c", EXEC_SCRIPT, *command, *requirements], scratch)
+    try:
+        while not installer.wait_for_exit(POLL_SECONDS):
+            interrupts.raise_if_interrupted()
+            if time.monotonic() - began > seconds:
+                raise Unanswered(f"uv's dry run took longer than {seconds:.0f} s")
+            report_progress(f"uv resolves the repair, changing nothing ({time.monotonic() - began:.0f} s)")
+        return installer.final_stderr()
+    finally:
+        installer.kill()
+        remove_folder(str(scratch))
+
+
 def _iter_installers(python: str) -> Iterator[list[str]]:
     """Yield what follows `python -B` for each installer, the better one first."""
     uv = shutil.which("uv")

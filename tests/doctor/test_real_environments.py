@@ -122,6 +122,18 @@ def test_kernels_that_transformers_refuses_and_the_fix_that_works(env: Environme
     assert list_alarms(env.run_doctor()) == []
 
 
+def test_the_whole_repair_pasted_mends_all_of_it(env: Environment) -> None:
+    """Two findings want transformers and kernels each its own way; the repair's commands mend both at once."""
+    install_ring_flash_attn(env, "5.17.0")
+    env.run_pip("install", "--quiet", "kernels<0.12")
+    report = env.run_doctor()
+    assert {"ATN140", "ATN149"} <= set(finding_codes(report, "error") + finding_codes(report, "warning"))
+    assert {"ATN140", "ATN149"} <= set(report["repair"]["proven"])
+    for step in report["repair"]["steps"]:
+        env.run_shell(step["command"])
+    assert list_alarms(env.run_doctor()) == []
+
+
 def test_the_environment_is_left_as_it_was(env: Environment) -> None:
     def list_files() -> dict[str, tuple[int, int]]:
         return {

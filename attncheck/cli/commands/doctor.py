@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 from attncheck.cli.commands import EXAMINING, Command
 from attncheck.cli.facts_file import read_facts, refuse_with_facts
@@ -12,7 +13,6 @@ from attncheck.cli.options import (
     RANKS,
     Lanes,
     Model,
-    Online,
     OutputOptions,
     Profile,
     Python,
@@ -32,6 +32,11 @@ from attncheck.cli.settings import (
     resolve_policy,
     select_interpreter,
 )
+from attncheck.core.errors import BadUsage
+
+if TYPE_CHECKING:
+    from attncheck.core.report import Report
+    from attncheck.gate.policy import Policy
 
 Facts = Annotated[
     str | None,
@@ -56,6 +61,17 @@ RingSize = Annotated[
         help="Also let this many ranks talk to each other, and judge that. Default: none.",
     ),
 ]
+DoctorOnline = Annotated[
+    bool,
+    option(EXAMINE, "--online", help="Allow fetching a model's configuration, and asking the index about the repair."),
+]
+TryPackages = Annotated[
+    bool,
+    option(
+        EXAMINE, "--try-packages", help="Install the repair's packages into a temporary folder and judge the result."
+    ),
+]
+Progress = Callable[[str], None]
 
 
 def doctor(
@@ -65,12 +81,13 @@ def doctor(
     python: Python = None,
     lane: Lanes = None,
     timeout: Timeout = None,
-    online: Online = False,
+    online: DoctorOnline = False,
     facts: Facts = None,
     profile: Profile = None,
     target: Target = None,
     ring_size: RingSize = None,
     rendezvous_timeout: Rendezvous = None,
+    try_packages: TryPackages = False,
     verbose: Verbose = False,
 ) -> None:
     """Say what is broken in an environment, and how to fix it.
@@ -85,13 +102,17 @@ def doctor(
     writer = make_report_writer(output)
     engine.check_codes((*policy.select, *policy.ignore))
     if facts is not None:
-        refuse_with_facts(MODEL=model, python=python, lane=lane, online=online, ring_size=ring_size)
+        refuse_with_facts(
+            MODEL=model, python=python, lane=lane, online=online, ring_size=ring_size, try_packages=try_packages
+        )
         interpreter, snapshot = None, read_facts(facts)
     else:
         interpreter = select_interpreter(python)
         snapshot = collect_lanes(interpreter, lane or (("static",) if target else ()), model, online, policy)
     if target is not None:
         refuse_with_target(lane or (), ring_size)
+        if try_packages:
+            raise BadUsage("--try-packages imports packages here: it says nothing about a --target")
         snapshot = apply_target(snapshot, parse_target(target))
     report = engine.run_rules(snapshot, needs_of_profile(policy.profile, snapshot), policy.select, policy.ignore)
     if ring_size is None or interpreter is None:
@@ -108,7 +129,25 @@ def doctor(
                 report, ring, execution_target, policy.select, policy.ignore, report_progress
             )
         )
+    if interpreter is not None and (try_packages or online):
+        examined = interpreter.python
+        report = with_progress(
+            lambda report_progress: _check_repair(report, examined, online, try_packages, policy, report_progress)
+        )
     write_and_exit(writer, report, verbose, policy)
+
+
+def _check_repair(
+    report: Report, python: str | None, online: bool, try_packages: bool, policy: Policy, report_progress: Progress
+) -> Report:
+    """Return the report with its repair, resolved by uv and tried in a temporary folder as far as these are asked."""
+    from attncheck.doctor.repair.plan import add_repair
+    from attncheck.doctor.repair.trial import resolve_repair, try_repair
+
+    report = add_repair(report)
+    if online or try_packages:
+        report = resolve_repair(report, python, report_progress)
+    return try_repair(report, python, policy.timeout, report_progress) if try_packages else report
 
 
 COMMAND = Command(doctor, EXAMINING, 1)

@@ -33,16 +33,22 @@ def collect_snapshot(
     seconds: float = 60.0,
     report_progress: Callable[[str], None] = lambda text: None,
     selection: Selection = NOT_RECORDED,
+    packages: tuple[str, ...] = (),
 ) -> Snapshot:
     """Return what `lanes` observe of the environment of the interpreter `python` (None: the one running attncheck).
 
     `documents` are the texts of a model's files by name, where they are already read. `seconds` is the deadline of one
-    import, `selection` why this interpreter is examined. Raises `BadUsage` for an interpreter that cannot be examined
-    and `Unanswered` where the static lane gives no answer.
+    import, `selection` why this interpreter is examined. `packages` are folders whose packages come before the
+    environment's, for the children alone. Raises `BadUsage` for an interpreter that cannot be examined and
+    `Unanswered` where the static lane gives no answer.
     """
     request: dict[str, object] = {"model": model, "documents": documents, "seconds": seconds}
+    if packages:
+        request["packages"] = list(packages)
     try:
-        document = _collect_document(python, lanes, request, seconds, report_progress)
+        document = _collect_document(
+            python or sys.executable if packages else python, lanes, request, seconds, report_progress
+        )
     except BadUsage as error:
         if python is None or not selection.is_notable:
             raise

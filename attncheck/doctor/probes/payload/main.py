@@ -17,6 +17,7 @@ def call(name: str, request: dict[str, Any]) -> dict[str, object]:
     """Return the answer to `name`, one of "static", "imports" and "device", clean of private names."""
     from .privacy import scrub
 
+    sys.path[0:0] = [str(folder) for folder in request.get("packages", ())]  # in a child: a trial of other versions
     collectors = {"static": collect_static_facts, "imports": collect_import_facts, "device": collect_device_facts}
     answer: dict[str, object] = collectors[name](request)
     cleaned: dict[str, object] = scrub(answer)

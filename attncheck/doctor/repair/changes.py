@@ -1,0 +1,127 @@
+"""The environment as it would be after a repair: what rules can judge of it, and nothing that only an import shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from packaging.specifiers import SpecifierSet
+
+from attncheck.core.environment import Distribution, Torch
+from attncheck.core.facts import Absent, Known, Unreadable
+from attncheck.core.results.repair import RepairStep
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge import transformers
+from attncheck.doctor.queries.requirements import canonical_name, is_version_allowed
+from attncheck.doctor.repair.choices import parse_requirement
+
+NOT_IMPORTED = "nothing is imported in an environment that is only planned"
+FLASH_ATTN_REQUIRES = ("torch", "einops")
+_BOUND = re.compile(r"(?:===|==|>=|<=|~=)\s*([\w.+!-]+)")
+
+
+def changed_names(steps: Iterable[RepairStep]) -> set[str]:
+    """Return the packages that the steps install or remove."""
+    installed = {parse_requirement(text)[0] for step in steps for text in step.installs}
+    return {*installed, *(name for step in steps for name in _removed(step))} - {""}
+
+
+def forget_imports(snapshot: Snapshot, names: Iterable[str] = ()) -> Snapshot:
+    """Return the snapshot without what imports showed, and without the files of the distributions `names`.
+
+    A finding that the rules no longer have then was seen there alone: that it is gone after a repair shows nothing.
+    """
+    forgotten = set(names)
+    distributions = tuple(
+        replace(entry, files_missing=(), files_altered=(), problem="") if entry.name in forgotten else entry
+        for entry in snapshot.distributions
+    )
+    return replace(
+        snapshot,
+        imports=Absent(NOT_IMPORTED),
+        interfaces=Absent(NOT_IMPORTED),
+        distributions=distributions,
+        binaries=tuple(entry for entry in snapshot.binaries if entry.distribution not in forgotten),
+        clashes=tuple(entry for entry in snapshot.clashes if forgotten.isdisjoint(entry.owners)),
+    )
+
+
+def apply_steps(snapshot: Snapshot, steps: Iterable[RepairStep]) -> Snapshot:
+    """Return the snapshot as the rules would see it after the steps."""
+    steps = tuple(steps)
+    changed = forget_imports(snapshot, changed_names(steps))
+    for step in steps:
+        for name in _removed(step):
+            changed = _without(changed, name)
+        for text in step.installs:
+            changed = _with_requirement(
+                changed, *parse_requirement(text), with_dependencies="--no-deps" not in step.command
+            )
+        changed = replace(changed, environ=_apply_variables(dict(changed.environ), step.command))
+    return changed
+
+
+def _removed(step: RepairStep) -> tuple[str, ...]:
+    from attncheck.core.findings import Fix
+    from attncheck.doctor.repair.choices import removed_names
+
+    return removed_names(Fix("", "command", step.command))
+
+
+def _without(snapshot: Snapshot, name: str) -> Snapshot:
+    return replace(snapshot, distributions=tuple(entry for entry in snapshot.distributions if entry.name != name))
+
+
+def _with_requirement(snapshot: Snapshot, name: str, specifier: str, with_dependencies: bool) -> Snapshot:
+    """Return the snapshot with a version of a package that the specifier allows; with what it requires, if it is."""
+    if not name:
+        return snapshot
+    installed = snapshot.package(name)
+    present = installed.value if isinstance(installed, Known) else None
+    version = _choose_version(name, specifier, present)
+    if present is not None and present.version == version:
+        new = present
+    else:
+        requires = FLASH_ATTN_REQUIRES if name == "flash-attn" else ()
+        new = Distribution(name, version, present.location if present else snapshot.host.prefix, requires=requires)
+    changed = replace(_without(snapshot, name), distributions=(*_without(snapshot, name).distributions, new))
+    if name == "torch" and (present is None or present.version != version):
+        unknown = Unreadable("this torch is not installed yet")
+        changed = replace(changed, torch=Known(Torch(version, unknown, unknown, unknown)))
+    if with_dependencies:
+        for line in new.requires:
+            required = canonical_name(re.split(r"[\s\[<>=!~;(]", line, maxsplit=1)[0])
+            if not changed.has(required) and "extra" not in line:
+                changed = _with_requirement(changed, required, "", False)
+    return changed
+
+
+def _choose_version(name: str, specifier: str, present: Distribution | None) -> str:
+    """Return the version that an installer would leave or take; "" where only an index could tell."""
+    allowed = SpecifierSet(specifier)
+    if present is not None and present.version:
+        from packaging.version import InvalidVersion, Version
+
+        try:
+            if is_version_allowed(allowed, Version(present.version)):
+                return present.version
+        except InvalidVersion:
+            pass
+    if name == "transformers":
+        releases = transformers.known_releases(allowed)
+        if releases:
+            return str(releases[-1])
+    bounds = [bound for bound in _BOUND.findall(specifier) if allowed.contains(bound, prereleases=True)]
+    return str(bounds[0]) if bounds else ""
+
+
+def _apply_variables(environ: dict[str, str], command: str) -> dict[str, str]:
+    for line in command.splitlines():
+        word, _, rest = line.partition(" ")
+        if word == "export":
+            environ |= dict(re.findall(r"([A-Za-z_]\w*)=(\S*)", rest))
+        elif word == "unset":
+            for name in rest.split():
+                environ.pop(name, None)
+    return environ

@@ -1,0 +1,185 @@
+"""Picks one way to mend each finding, so that what they ask of packages and variables can hold at once."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from attncheck.core.findings import SEVERITIES, Finding, Fix
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries import requirements
+
+MAX_COMBINATIONS = 512  # of the ways to mend all findings that are compared
+REMOVED = "!"  # instead of a specifier: the package is to go
+_EXPORT = re.compile(r"([A-Za-z_]\w*)=(\S*)")
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to mend a finding: a fix, and the fixes that go with it."""
+
+    finding: Finding
+    fixes: tuple[Fix, ...]
+
+    @cached_property
+    def demands(self) -> tuple[tuple[str, str], ...]:
+        """What must hold afterwards: (package, specifier), (package, `REMOVED`) or ("$" + variable, value)."""
+        return tuple(demand for fix in self.fixes for demand in list_demands(fix))
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether nothing of it is a command for the repair."""
+        return not any(is_step(fix) for fix in self.fixes)
+
+
+def is_step(fix: Fix) -> bool:
+    """Return whether a fix is a line that the repair can hold: it changes packages or a variable."""
+    return bool(
+        fix.installs or removed_names(fix) or (fix.kind == "env" and fix.text.startswith(("export ", "unset ")))
+    )
+
+
+def list_demands(fix: Fix) -> Iterator[tuple[str, str]]:
+    """Yield what a fix makes hold of packages and variables."""
+    for text in fix.allows or fix.installs:
+        name, specifier = parse_requirement(text)
+        if name:
+            yield name, specifier
+    for name in removed_names(fix):
+        if name not in {parse_requirement(text)[0] for text in fix.installs}:
+            yield name, REMOVED
+    if fix.kind == "env":
+        for line in fix.text.splitlines():
+            word, _, rest = line.partition(" ")
+            if word == "export":
+                yield from (("$" + name, value) for name, value in _EXPORT.findall(rest))
+            elif word == "unset":
+                yield from (("$" + name, REMOVED) for name in rest.split())
+
+
+def parse_requirement(text: str) -> tuple[str, str]:
+    """Return the package and the specifier of a requirement or a wheel's address; ("", "") for a source's."""
+    if "://" in text and " @ " not in text:
+        try:
+            name, version, _, _ = parse_wheel_filename(text.rpartition("/")[2])
+        except InvalidWheelFilename:
+            return ("flash-attn", "") if "flash-attention" in text else ("", "")
+        return str(name), f"=={version.public}"
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return "", ""
+    return requirements.canonical_name(requirement.name), str(requirement.specifier)
+
+
+def removed_names(fix: Fix) -> tuple[str, ...]:
+    """Return the packages that a fix removes."""
+    names: list[str] = []
+    for command in fix.text.split("&&") if fix.kind == "command" else ():
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            continue
+        if "uninstall" in words:
+            rest = words[words.index("uninstall") + 1 :]
+            options = {"--python": 1}
+            while rest and rest[0].startswith("-"):
+                rest = rest[1 + options.get(rest[0], 0) :]
+            names += map(requirements.canonical_name, rest)
+    return tuple(names)
+
+
+def list_ways(finding: Finding) -> tuple[Way, ...]:
+    """Return the ways to mend a finding, the rule's first choice first."""
+    groups: list[list[Fix]] = []
+    for fix in finding.fixes:
+        if fix.text.startswith("attncheck "):
+            continue  # looks again, and mends nothing
+        if fix.follows and groups:
+            groups[-1].append(fix)
+        else:
+            groups.append([fix])
+    return tuple(Way(finding, tuple(group)) for group in groups)
+
+
+def find_conflict(snapshot: Snapshot, ways: Iterable[Way]) -> tuple[str, tuple[Way, ...]] | None:
+    """Return a package or variable of which several ways ask what cannot hold at once, with these ways."""
+    by_name: dict[str, list[tuple[str, Way]]] = {}
+    for way in ways:
+        for name, wanted in way.demands:
+            by_name.setdefault(name, []).append((wanted, way))
+    for name, demands in by_name.items():
+        wanted_values = list(dict.fromkeys(wanted for wanted, _ in demands))
+        if len(wanted_values) > 1 and not can_hold(snapshot, name, wanted_values):
+            return name, tuple(dict.fromkeys(way for _, way in demands))
+    return None
+
+
+def can_hold(snapshot: Snapshot, name: str, wanted: Sequence[str]) -> bool:
+    """Return whether one version of a package, or one value of a variable, is all that is wanted."""
+    if name.startswith("$") or REMOVED in wanted:
+        return len(set(wanted)) == 1
+    if name == "transformers":
+        return bool(requirements.resolve_transformers(snapshot, join_specifiers(wanted)))
+    return requirements.have_common_version([SpecifierSet(specifier) for specifier in wanted])
+
+
+def join_specifiers(specifiers: Iterable[str]) -> str:
+    """Return the specifier that asks for all of `specifiers`."""
+    return str(SpecifierSet(",".join(filter(None, specifiers))))
+
+
+def choose_ways(snapshot: Snapshot, findings: Sequence[Finding]) -> tuple[list[Way], list[str]]:
+    """Return a way for each finding that has one, none excluding another, and a line for each finding left out.
+
+    The gravest finding keeps its rule's first choice where it can; another kind of fix is preferred to leaving a
+    finding out, and a warning is left out before an error.
+    """
+    options = [ways for finding in findings if (ways := list_ways(finding))]
+    best: tuple[tuple[int, ...], list[Way], list[Way]] | None = None
+    for combination in itertools.islice(itertools.product(*options), MAX_COMBINATIONS):
+        kept, left = _drop_conflicts(snapshot, combination)
+        ranks = [sum(way.finding.severity == severity for way in left) for severity in SEVERITIES]
+        order = [list_ways(way.finding).index(way) for way in combination]
+        score = (*ranks, *order)
+        if best is None or score < best[0]:
+            best = (score, kept, left)
+        if not left:
+            break
+    if best is None:
+        return [], []
+    return best[1], [_describe_conflict(snapshot, way, best[1]) for way in best[2]]
+
+
+def _drop_conflicts(snapshot: Snapshot, ways: Iterable[Way]) -> tuple[list[Way], list[Way]]:
+    """Return the ways, gravest first, that can hold at once, and those that cannot beside these."""
+    kept: list[Way] = []
+    left: list[Way] = []
+    for way in ways:
+        (left if find_conflict(snapshot, (*kept, way)) else kept).append(way)
+    return kept, left
+
+
+def _describe_conflict(snapshot: Snapshot, way: Way, kept: list[Way]) -> str:
+    conflict = find_conflict(snapshot, (*kept, way))
+    assert conflict is not None
+    name, ways = conflict
+    others = [other.finding for other in ways if other is not way]
+    wanted = " and ".join(f"{wanted or 'any version'}" for key, wanted in way.demands if key == name)
+    label = name.lstrip("$")
+    codes = ", ".join(dict.fromkeys(finding.code for finding in others))
+    reason = (
+        "the graver finding goes first"
+        if any(finding.severity != way.finding.severity for finding in others)
+        else "the one that stands first goes first"
+    )
+    wants = "its removal" if wanted == REMOVED else f"{label}{wanted}" if not name.startswith("$") else wanted
+    return f"{way.finding.code} wants {wants}, which {codes} excludes: {reason}"

@@ -1,0 +1,145 @@
+"""Plans the repair of a report, has the rules judge the environment as it would be, and makes all fixes agree with it.
+
+As `attncheck.lint` reads and judges a launch that it corrected, the rules are run again here on the snapshot with all
+changes applied; what they then find is mended in a further round. A finding counts as proven to be mended only where
+the rules find it in the snapshot without its imports too, and no longer after the changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Finding, Fix, gravest_first
+from attncheck.core.report import Report
+from attncheck.core.results.doctor import DoctorSection
+from attncheck.core.results.lint import LintSection
+from attncheck.core.results.repair import RepairSection, RepairStep
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor import engine
+from attncheck.doctor.needs import Need
+from attncheck.doctor.profile import needs_of_job
+from attncheck.doctor.repair.changes import apply_steps, changed_names, forget_imports
+from attncheck.doctor.repair.choices import Way, choose_ways, find_conflict, list_ways, removed_names
+from attncheck.doctor.repair.commands import agrees, join_requirements, rewrite_fix, write_steps
+
+MAX_ROUNDS = 3  # a change may bring about a further finding, and that one's fix another
+Judge = Callable[[Snapshot], tuple[Finding, ...]]
+
+
+def add_repair(report: Report) -> Report:
+    """Return the report with its repair, and with findings whose fixes do not contradict it.
+
+    The same report where it has one already, where nothing in it is mended by a command, or no rule has judged.
+    """
+    if report.section(RepairSection) is not None:
+        return report
+    findings = [finding for finding in report.findings if finding.severity != "note"]
+    if not any(not way.is_by_hand for finding in findings for way in list_ways(finding)):
+        return report
+    judge = make_judge(report)
+    if judge is None:
+        return report
+    repair, joined, ways = plan_repair(report.snapshot, findings, judge)
+    if not repair.steps:
+        return report
+    removed = {name for way in ways for fix in way.fixes for name in removed_names(fix)} - set(joined)
+    agreed = tuple(_agree(finding, joined, removed, ways, repair) for finding in report.findings)
+    return replace(report.with_section(repair), findings=agreed)
+
+
+def make_judge(report: Report) -> Judge | None:
+    """Return what runs the rules again that made a report; None for a report of measurements alone."""
+    runs: list[Callable[[Snapshot], Report]] = []
+    doctor, lint = report.section(DoctorSection), report.section(LintSection)
+    if doctor is not None and doctor.needs is not None and report.command != "lint":
+        needs: frozenset[Need] = frozenset(doctor.needs)  # type: ignore[arg-type]
+        runs.append(lambda snapshot: engine.run_rules(snapshot, needs))
+    for launch in lint.launches if lint is not None else ():
+        job = launch.job
+        runs.append(
+            lambda snapshot, job=job: engine.run_rules(replace(snapshot, job=Known(job)), needs_of_job(job))  # type: ignore[misc]
+        )
+    if not runs:
+        return None
+    return lambda snapshot: gravest_first(finding for run in runs for finding in run(snapshot).findings)
+
+
+def plan_repair(
+    snapshot: Snapshot, findings: Iterable[Finding], judge: Judge
+) -> tuple[RepairSection, dict[str, str], list[Way]]:
+    """Return the repair of these findings, the requirement that it takes of each package, and the ways it chose."""
+    targets = list(findings)
+    ways, conflicts = choose_ways(snapshot, targets)
+    known_codes = {finding.code for finding in (*judge(snapshot), *targets)}
+    steps = write_steps(snapshot, ways)
+    for _ in range(MAX_ROUNDS):
+        further = _further_ways(apply_steps(snapshot, steps), steps, judge, known_codes, ways)
+        if not further:
+            break
+        ways += further
+        steps = write_steps(snapshot, ways)
+    joined = join_requirements(snapshot, ways)
+    codes = {way.finding.code for way in ways if not way.is_by_hand}
+    mends = tuple(dict.fromkeys(finding.code for finding in targets if finding.code in codes))
+    by_hand = tuple(dict.fromkeys(way.finding.code for way in ways if way.is_by_hand))
+    proof = _prove(snapshot, steps, judge, known_codes, mends)
+    return RepairSection(steps, mends, by_hand, tuple(conflicts), *proof), joined, ways
+
+
+def _further_ways(
+    changed: Snapshot, steps: tuple[RepairStep, ...], judge: Judge, known_codes: set[str], ways: list[Way]
+) -> list[Way]:
+    """Return ways to mend what the rules find only after the steps, as far as they agree with the ways so far."""
+    if not steps:
+        return []
+    taken = {fix.text for way in ways for fix in way.fixes}
+    further: list[Way] = []
+    for finding in judge(changed):
+        if finding.code in known_codes or finding.severity == "note":
+            continue
+        for way in list_ways(finding):
+            is_new = not way.is_by_hand and not taken.issuperset(fix.text for fix in way.fixes)
+            if is_new and find_conflict(changed, (*ways, *further, way)) is None:
+                further.append(way)
+                break
+    return further
+
+
+def _prove(
+    snapshot: Snapshot, steps: tuple[RepairStep, ...], judge: Judge, known_codes: set[str], mends: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return the codes that are proven to be mended, those that rules cannot judge, and those that are still found."""
+    before = {finding.code for finding in judge(forget_imports(snapshot, changed_names(steps)))}
+    after = {finding.code: finding for finding in judge(apply_steps(snapshot, steps))}
+    moves_torch = "torch" in changed_names(steps)
+    proven = tuple(code for code in mends if code in before and code not in after)
+    unproven = tuple(code for code in mends if code not in before and code not in after)
+    appears = [
+        code for code, finding in after.items() if code not in known_codes | before and finding.severity != "note"
+    ]
+    remaining = tuple(dict.fromkeys((*(code for code in mends if code in after), *appears)))
+    if moves_torch:  # what was compiled against the torch that goes is not known any more
+        return (), tuple(code for code in mends if code not in after), remaining
+    return proven, unproven, remaining
+
+
+def _agree(
+    finding: Finding, joined: dict[str, str], removed: set[str], ways: list[Way], repair: RepairSection
+) -> Finding:
+    """Return a finding whose commands take the versions of the repair; one that cannot is not offered as a command."""
+    chosen = {fix for way in ways if way.finding == finding for fix in way.fixes}
+    fixes: list[Fix] = []
+    for fix in finding.fixes:
+        if not fix.installs and not removed_names(fix):
+            fixes.append(fix)
+        elif fix in chosen or agrees(fix, joined, removed):
+            fixes.append(rewrite_fix(fix, joined, repair.steps))
+    if not fixes and finding.fixes:
+        reason = next((line for line in repair.conflicts if line.startswith(finding.code)), "")
+        wanted = ", ".join(finding.fixes[0].allows or finding.fixes[0].installs) or finding.fixes[0].title
+        mended = finding.code in (*repair.proven, *repair.unproven)
+        title = "mended by the repair of the others" if mended else "not together with the repair of the others"
+        fixes = [Fix(title, "manual", reason or (f"instead of {wanted}" if mended else wanted))]
+    return finding if tuple(fixes) == finding.fixes else replace(finding, fixes=tuple(fixes))

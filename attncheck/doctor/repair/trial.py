@@ -1,0 +1,130 @@
+"""Tries a repair without touching the environment: uv resolves it, and its packages are imported from a folder."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from attncheck.core.environment import Distribution
+from attncheck.core.errors import Unanswered
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix
+from attncheck.core.report import Report
+from attncheck.core.results.repair import RepairSection
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.probes.collect import collect_snapshot
+from attncheck.doctor.repair.choices import parse_requirement
+from attncheck.doctor.repair.plan import make_judge
+from attncheck.doctor.repair.unmet_requirements import NEVER_INSTALLED, find_unmet_requirements
+from attncheck.workers.overlay import package_overlay, parse_fix_requirements, resolve_with_uv
+
+Progress = Callable[[str], None]
+_CHANGE = re.compile(r"^ ([+-]) (\S+)==(\S+)", re.MULTILINE)
+REPORTED_BY_FOLDER = ("ATN116",)  # two versions of a package are what a trial is
+
+
+def list_trial_requirements(section: RepairSection, snapshot: Snapshot | None = None) -> tuple[str, ...]:
+    """Return what a temporary folder can hold of a repair: wheels of pinned releases, never torch or a build.
+
+    With a `snapshot`, also what is not installed there at all, in whatever release the index has.
+    """
+    requirements = [
+        text
+        for step in section.steps
+        if "--index-url" not in step.command
+        for text in step.installs
+        if ("://" in text or not parse_requirement(text)[0].startswith(NEVER_INSTALLED))
+        and (_is_pinned(text) or (snapshot is not None and not snapshot.has(parse_requirement(text)[0] or "torch")))
+    ]
+    return tuple(dict.fromkeys(requirements))
+
+
+def _is_pinned(text: str) -> bool:
+    return bool(parse_fix_requirements(Fix("", "command", shlex.join(["pip", "install", text]))))
+
+
+def resolve_repair(report: Report, python: str | None, report_progress: Progress) -> Report:
+    """Return the report with what uv's dry run says of all that the repair installs together."""
+    section = report.section(RepairSection)
+    torch = report.snapshot.version("torch")
+    installs = [text for step in section.steps for text in step.installs] if section is not None else []
+    wanted = [text for text in installs if not (parse_requirement(text)[0] or "torch").startswith(NEVER_INSTALLED)]
+    if section is None or not wanted:
+        return report
+    held = [f"torch=={torch.value}"] if isinstance(torch, Known) and not _moves_torch(installs) else []
+    try:
+        answer = resolve_with_uv(python or sys.executable, [*wanted, *held], report_progress)
+    except Unanswered as error:
+        answer = f"error: {error}"
+    return report.with_section(replace(section, resolution=describe_resolution(answer, bool(held))))
+
+
+def _moves_torch(installs: Iterable[str]) -> bool:
+    return any(parse_requirement(text)[0] == "torch" for text in installs)
+
+
+def describe_resolution(answer: str, torch_held: bool) -> str:
+    """Return in a line what uv would change, or why it finds no solution; "" for no answer."""
+    changes = _CHANGE.findall(answer)
+    if changes:
+        listed = ", ".join(f"{sign}{name}=={version}" for sign, name, version in changes)
+        return f"uv resolves it: {listed}" + ("; torch stays" if torch_held else "")
+    if "Would make no changes" in answer:
+        return "uv resolves it: nothing would change"
+    lines = [line.strip(" ×╰─▶│├") for line in answer.splitlines() if line.strip(" ×╰─▶│├")]
+    return f"uv: {' '.join(lines)[:300]}" if lines else ""
+
+
+def try_repair(report: Report, python: str | None, seconds: float, report_progress: Progress) -> Report:
+    """Return the report with what the import of the repair's packages from a temporary folder showed."""
+    section, judge = report.section(RepairSection), make_judge(report)
+    if section is None or judge is None:
+        return report
+    packages = list_trial_requirements(section, report.snapshot)
+    if not packages:
+        text = "nothing of it can be tried beside the environment (torch and builds never are)"
+        return report.with_section(replace(section, trial=text))
+    interpreter = python or sys.executable
+    try:
+        snapshot = _collect_with_packages(interpreter, packages, report.snapshot, seconds, report_progress)
+    except Unanswered as error:
+        return report.with_section(replace(section, trial=str(error)))
+    before = {finding.code for finding in judge(report.snapshot)}
+    after = {finding.code for finding in judge(snapshot) if finding.severity != "note"} - {*REPORTED_BY_FOLDER}
+    gone = [code for code in section.mends if code not in after]
+    left = [code for code in section.mends if code in after] + sorted(after - before - {*section.mends})
+    text = f"{' '.join(packages)} imported; gone: {', '.join(gone) or 'nothing'}"
+    text += f"; still found: {', '.join(left)}" if left else ""
+    return report.with_section(replace(section, trial=text))
+
+
+def _collect_with_packages(
+    python: str, packages: tuple[str, ...], snapshot: Snapshot, seconds: float, report_progress: Progress
+) -> Snapshot:
+    """Return a snapshot of the environment with packages, and what they require and it lacks, before its own."""
+    with package_overlay(python, packages, report_progress) as folder:
+        unmet = find_unmet_requirements(folder, snapshot)
+        if not unmet:
+            return _collect(python, str(folder), snapshot, seconds, report_progress)
+    with package_overlay(python, (*packages, *unmet), report_progress) as folder:
+        return _collect(python, str(folder), snapshot, seconds, report_progress)
+
+
+def _collect(python: str, folder: str, snapshot: Snapshot, seconds: float, report_progress: Progress) -> Snapshot:
+    tried = collect_snapshot(python, ("static", "import"), None, None, seconds, report_progress, packages=(folder,))
+    first: dict[str, Distribution] = {}
+    for distribution in tried.distributions:  # in the order of sys.path: the folder's come first
+        first.setdefault(distribution.name, distribution)
+    return replace(
+        tried,
+        distributions=tuple(first.values()),
+        clashes=(),
+        driver=snapshot.driver,
+        devices=snapshot.devices,
+        topology=snapshot.topology,
+        model=snapshot.model,
+        job=snapshot.job,
+    )
