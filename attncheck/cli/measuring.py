@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from attncheck.cli.output import ReportWriter, write_and_exit
-from attncheck.cli.progress import with_progress
+from attncheck.cli.progress import ProgressDisplay, with_progress
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report
@@ -48,7 +48,7 @@ def collect_lanes(
 
 
 def measure_and_exit(
-    measure: Callable[[Snapshot, Callable[[str], None]], Report],
+    measure: Callable[[Snapshot, ProgressDisplay], Report],
     writer: ReportWriter,
     interpreter: Interpreter,
     model: str | None,

@@ -35,9 +35,16 @@ COMPILE_DEADLINE_FACTOR = 4.0  # of a backend that compiles
 
 
 def run(
-    snapshot: Snapshot, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
+    snapshot: Snapshot,
+    request: Request,
+    target: ExecutionTarget,
+    report_progress: Callable[[str], None],
+    on_timing: Callable[[Timing, Progress], None] | None = None,
 ) -> Report:
-    """Return the report on every backend that is installed. Raises `Unanswered` where none is."""
+    """Return the report on every backend that is installed; `on_timing` gets each timing as soon as it is there.
+
+    Raises `Unanswered` where no backend is installed.
+    """
     began = time.monotonic()
     layers_by_case = choose_cases(snapshot, request, target.uses_gpu)
     report_progress("looking for backends")
@@ -64,6 +71,8 @@ def run(
         parity_run, timing = _read_run_and_timing(event, layers_by_case)
         runs.append(parity_run)
         timings.append(timing)
+        if on_timing is not None:
+            on_timing(timing, progress)
 
     pool.run(jobs, on_event)
     if not runs:
@@ -128,7 +137,9 @@ def make_report(
     timings_with_rates = tuple(_with_rates(timing, rates) for timing in timings)
     parity_report = parity.make_report(snapshot, states, runs, measured_on)
     findings = tuple(_without_script(finding) for finding in parity_report.findings)
-    recommendations = recommend_backends(timings_with_rates, discovery.job_setting)
+    recommendations = recommend_backends(
+        timings_with_rates, discovery.job_setting, order_only=measured_on.device == "cpu"
+    )
     section = BenchSection(
         measured_on, states, parity_report.verdicts, runs, rates, timings_with_rates, recommendations
     )

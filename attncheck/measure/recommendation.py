@@ -7,6 +7,7 @@ interval and the measured drift of the device; two candidates whose times differ
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import get_args
 
 from attncheck.core.results.ring_timings import Passes
@@ -15,8 +16,13 @@ from attncheck.core.results.timings import Candidate, Recommendation, TimedMode,
 UNSTABLE_NOISE = 0.05  # noise of a timing that never settled, at least
 
 
-def recommend_backends(timings: Sequence[Timing], setting: Callable[[str], str]) -> tuple[Recommendation, ...]:
-    """Return the recommendations for each kind of pass that was timed; `setting(backend)` is how a job selects it."""
+def recommend_backends(
+    timings: Sequence[Timing], setting: Callable[[str], str], order_only: bool = False
+) -> tuple[Recommendation, ...]:
+    """Return the recommendations for each kind of pass that was timed; `setting(backend)` is how a job selects it.
+
+    With `order_only` the fastest is named and no setting: it was timed where no job trains.
+    """
     recommendations: list[Recommendation] = []
     for passes in get_args(Passes):
         pass_timings = [timing for timing in timings if timing.passes == passes]
@@ -28,6 +34,8 @@ def recommend_backends(timings: Sequence[Timing], setting: Callable[[str], str])
             _make_recommendation(passes, "correct", correct, correct, setting),
             _make_recommendation(passes, "deterministic", deterministic, correct, setting),
         ]
+    if order_only:
+        return tuple(replace(item, setting="", order_only=True) for item in recommendations)
     return tuple(recommendations)
 
 
@@ -89,7 +97,7 @@ def _make_recommendation(
     cost = best.ms / correct[0].ms
     if rivals:
         tied = (best, *rivals)
-        times = ", ".join(f"{c.backend} {c.ms:.4g} ms ± {100 * c.noise:.1f} %" for c in tied)
+        times = ", ".join(f"{c.backend} {c.ms:.4g} ms (off by up to {100 * c.noise:.1f} %)" for c in tied)
         return Recommendation(
             passes,
             requirement,

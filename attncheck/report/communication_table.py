@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
 
-from attncheck.core.results.collectives import CollectiveResult, Communication, Route, describe_ranks
-from attncheck.report.lines import Line, column_line, text_line
+from attncheck.core.results.collectives import CollectiveResult, Communication, Operation, Route, describe_ranks
+from attncheck.report.columns import GAP, Column, Row, layout_table
+from attncheck.report.lines import Line, text_line
 
-NARROW_WIDTH = 76  # columns below which size, time and link are left out
+COLUMNS = (
+    Column("size", 4),
+    Column("ms", 3),
+    Column("GB/s", 1),
+    Column("data", 1, left=True),
+    Column("link", 2, left=True),
+)
+OPERATION_WIDTH = max(map(len, get_args(Operation)))
 BANDWIDTH_NOTES = (
     "GB/s one way, as the link carries it: for the whole group nccl-tests' bus bandwidth",
     "8 MiB by gloo, in place of 64 by NCCL: this shows that ranks can talk, not how fast GPUs will",
@@ -21,10 +30,9 @@ def format_lines(communication: Communication, verbose: bool, width: int) -> Ite
     if not communication.exchanges:
         return
     yield text_line(BANDWIDTH_NOTES[communication.transport == "gloo"])
-    yield _format_header(width)
     routes = {(route.first, route.second): route for route in communication.routes}
-    for result in communication.exchanges:
-        yield _format_row(result, routes.get((result.ranks[0], result.ranks[-1])), width)
+    rows = [_make_row(result, routes.get((result.ranks[0], result.ranks[-1]))) for result in communication.exchanges]
+    yield from layout_table(f"{'exchange':<{OPERATION_WIDTH}}{GAP}ranks", COLUMNS, rows, width)
     if verbose:
         yield from _describe_ranks(communication)
 
@@ -36,21 +44,14 @@ def _describe_check(communication: Communication) -> str:
     return " · ".join(filter(None, [*parts, f"{communication.seconds:.1f} s"]))
 
 
-def _format_header(width: int) -> Line:
-    titles = f"{'size':>9}{'ms':>10}{'GB/s':>9}  data   link" if width >= NARROW_WIDTH else f"{'GB/s':>9}  data"
-    return column_line((f"{'exchange':<15}{'ranks':<11} ", "bold"), (titles, "bold"))
-
-
-def _format_row(result: CollectiveResult, route: Route | None, width: int) -> Line:
-    name = (f"{result.operation:<15}{describe_ranks(result.operation, result.ranks):<11} ", "")
+def _make_row(result: CollectiveResult, route: Route | None) -> Row:
+    name = f"{result.operation:<{OPERATION_WIDTH}}{GAP}{describe_ranks(result.operation, result.ranks)}"
     if result.outcome != "ok":
-        return column_line(name, (result.outcome, "dim" if result.outcome in ("skipped", "refused") else "bold red"))
+        return Row(name, note=(result.outcome, "dim" if result.outcome in ("skipped", "refused") else "bold red"))
     data = ("wrong", "bold red") if result.wrong else ("right", "green")
-    if width < NARROW_WIDTH:
-        return column_line(name, (f"{result.gb_per_s:>9.2f}  ", ""), data)
-    numbers = f"{_format_bytes(result.bytes):>9}{result.ms:>10.3f}{result.gb_per_s:>9.2f}  "
     link = "" if route is None or result.operation != "send_recv" else LINK_NAMES.get(route.kind, route.kind)
-    return column_line(name, (numbers, ""), data, (f"  {link}", "dim"))
+    numbers = (_format_bytes(result.bytes), f"{result.ms:.3f}", f"{result.gb_per_s:.2f}")
+    return Row(name, (*((text, "") for text in numbers), data, (link, "dim")))
 
 
 def _format_bytes(count: int) -> str:

@@ -18,6 +18,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.ring import RingSection
 from attncheck.core.results.ring_timings import LOCAL_FLASH, RingTiming
+from attncheck.core.shares import format_share
 from attncheck.report import ring_table
 
 FILE_FORMATS = {".png": "png", ".svg": "svg"}
@@ -128,7 +129,7 @@ def _make_ring_panels(section: RingSection) -> tuple[Panel, ...]:
 
 def _make_ring_bar(timing: RingTiming) -> Bar:
     name = f"{timing.title}, {timing.seqlen} tokens a rank"
-    label = f"{timing.iterations_per_s:.4g} it/s · {100 * timing.efficiency:.1f} %"
+    label = f"{timing.iterations_per_s:.4g} it/s · {format_share(timing.efficiency)}"
     label += f" · parity: {timing.correct}" * (timing.correct != "pass")
     colour = CORRECT_COLOUR if timing.correct == "pass" else WRONG_COLOUR
     return Bar(name, 100.0 * timing.efficiency, colour, label, achievable=100.0 * timing.achievable)

@@ -6,10 +6,25 @@ from collections.abc import Iterator, Sequence
 
 from attncheck.core.results.ring import RingSection
 from attncheck.core.results.ring_timings import LOCAL_FLASH, LOCAL_FLASH_FULL, PASSES, TABLES, RingRates, RingTiming
-from attncheck.report.lines import Line, column_line, style_of_answer, text_line
+from attncheck.core.results.timings import PASSES_TITLES
+from attncheck.core.shares import BEYOND_POSSIBLE, format_share
+from attncheck.report.columns import Column, Row, layout_table
+from attncheck.report.lines import Line, style_of_answer, text_line
 
-COLUMNS = ("iter/s", "±", "of flash/n", "achievable", "reached", "hidden", "memory", "parity")
-WIDTHS = (9, 9, 14, 12, 9, 8, 11, 8)
+COLUMNS = (
+    Column("iter/s", 0),
+    Column("±", 4),
+    Column("of flash/n", 2),
+    Column("achievable", 3),
+    Column("reached", 3),
+    Column("hidden", 6),
+    Column("memory", 5),
+    Column("parity", 1),
+)
+LEGEND = "± half the 95 % interval of the median, as a share of it"
+BEYOND_FLASH = (
+    f"{BEYOND_POSSIBLE} is no efficiency: noise, overlap of ranks that share a processor, or a bound measured apart"
+)
 
 
 def format_lines(section: RingSection, width: int) -> Iterator[Line]:
@@ -23,9 +38,19 @@ def format_lines(section: RingSection, width: int) -> Iterator[Line]:
     for title, timings in timing_tables(section):
         yield Line()
         yield from _format_table(title, timings, width)
+    yield Line()
+    yield from map(text_line, describe_signs(section))
     if section.conclusions:
         yield Line()
     yield from map(text_line, section.conclusions)
+
+
+def describe_signs(section: RingSection) -> Iterator[str]:
+    """Yield what the signs in the tables mean."""
+    yield LEGEND
+    cells = (cell for timing in section.timings if timing.outcome == "ok" for cell in format_cells(timing))
+    if BEYOND_POSSIBLE in cells:
+        yield BEYOND_FLASH
 
 
 def timing_tables(section: RingSection) -> Iterator[tuple[str, list[RingTiming]]]:
@@ -38,7 +63,7 @@ def timing_tables(section: RingSection) -> Iterator[tuple[str, list[RingTiming]]
                 if timing.table == table and timing.passes == passes and timing.backend != LOCAL_FLASH_FULL
             ]
             if timings:
-                yield f"{table} API, {passes.replace('_', ' + ')}", timings
+                yield f"{table} API, {PASSES_TITLES[passes]}", timings
 
 
 def _describe_machine(rates: RingRates) -> Iterator[Line]:
@@ -55,39 +80,27 @@ def _describe_machine(rates: RingRates) -> Iterator[Line]:
 def _format_table(title: str, timings: Sequence[RingTiming], width: int) -> Iterator[Line]:
     lengths = {timing.seqlen for timing in timings}
     names = [timing.title + f", {timing.seqlen} tokens" * (len(lengths) > 1) for timing in timings]
-    name_width = max(map(len, names))
-    shown_columns = _fitting_columns(width - name_width)
-    header = "".join(f"{COLUMNS[index]:>{WIDTHS[index]}}" for index in shown_columns)
     per_rank = f" · {min(lengths)} tokens a rank" if len(lengths) == 1 else ""
     yield text_line(title + per_rank)
-    yield text_line(f"{'':<{name_width}}{header}")
-    for name, timing in zip(names, timings):
-        yield _format_row(f"{name:<{name_width}}", timing, shown_columns)
+    yield from layout_table("", COLUMNS, [_make_row(name, timing) for name, timing in zip(names, timings)], width)
     for name, timing in zip(names, timings):
         if timing.limited_by and timing.limited_by != "nothing":
             yield text_line(f"  {name} is limited by {timing.limited_by}")
 
 
-def _fitting_columns(room: int) -> list[int]:
-    """Return the indices of the columns that fit into `room` characters; the last ones are left out first."""
-    fitting: list[int] = []
-    for index, width in enumerate(WIDTHS):
-        room -= width
-        if room < 0 and len(fitting) >= 2:
-            break
-        fitting.append(index)
-    return fitting
-
-
-def _format_row(name: str, timing: RingTiming, shown_columns: list[int]) -> Line:
+def _make_row(name: str, timing: RingTiming) -> Row:
     if timing.outcome != "ok":
-        return column_line((name, ""), (f"  {timing.outcome}: {timing.reason}", "red"))
-    cells = format_cells(timing)
-    styled_cells = [
-        (f"{cells[index]:>{WIDTHS[index]}}", style_of_answer(timing.correct) if COLUMNS[index] == "parity" else "")
-        for index in shown_columns
-    ]
-    return column_line((name, ""), *styled_cells)
+        return Row(name, note=(f"{timing.outcome}: {timing.reason}", "red"))
+    styles = [style_of_answer(timing.correct) if column.title == "parity" else "" for column in COLUMNS]
+    return Row(name, tuple(zip(format_cells(timing), styles)))
+
+
+def format_timing(timing: RingTiming) -> str:
+    """Return one timing in one line, as soon as it is there."""
+    parts = [timing.title, f"{timing.table} API, {PASSES_TITLES[timing.passes]}", f"{timing.seqlen} tokens a rank"]
+    speed, interval, *_ = format_cells(timing)
+    parts.append(f"{speed} iter/s ± {interval}" if timing.outcome == "ok" else f"{timing.outcome}: {timing.reason}")
+    return " · ".join(parts)
 
 
 def format_cells(timing: RingTiming) -> tuple[str, ...]:
@@ -95,20 +108,16 @@ def format_cells(timing: RingTiming) -> tuple[str, ...]:
     watch, is_flash = timing.watch, timing.backend == LOCAL_FLASH
     speed = f"{timing.iterations_per_s:.4g}"
     memory = f"{watch.peak_memory_bytes / (1 << 20):.0f} MiB" if watch.peak_memory_bytes else "-"
-    spread = f"{100 * watch.interval:.1f} %"
+    interval = f"{100 * watch.interval:.1f} %"
     if is_flash:
         note = (
             "launches!"
             if timing.launch_bound
             else f"/{timing.ring_size} = {timing.iterations_per_s / timing.ring_size:.4g}"
         )
-        return speed, spread, note, "-", "-", "-", memory, "-"
+        return speed, interval, note, "-", "-", "-", memory, "-"
     share, achievable, reached = (
-        _format_percent(value) for value in (timing.efficiency, timing.achievable, timing.reached)
+        format_share(value) for value in (timing.efficiency, timing.achievable, timing.reached)
     )
     hidden = f"{100 * timing.overlapped:.0f} %" if timing.communication_ms and timing.watch.silent_ms else "-"
-    return speed, spread, share, achievable, reached, hidden, memory, timing.correct
-
-
-def _format_percent(value: float) -> str:
-    return f"{100 * value:.1f} %" if value else "-"
+    return speed, interval, share, achievable, reached, hidden, memory, timing.correct

@@ -30,6 +30,7 @@ from attncheck.core.results.ring_timings import (
     Stopwatch,
     Table,
 )
+from attncheck.core.shares import format_share, is_beyond_possible
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import Answer, Run, Verdict
 from attncheck.doctor import engine
@@ -59,6 +60,7 @@ HEADS_K_STRIDE = 4  # heads_k_stride of that benchmark
 SWEEPS = ("heads-k-stride", "seqlen")
 SWEEP_SEQLENS = {True: (512, 1024, 2048, 4096, 8192, 16384), False: (64, 128, 256)}  # with a GPU, without
 DEADLINE_FACTOR = 4.0  # a timed item gets this many times a case's deadline
+EMULATED_TIMES = "plain torch stands in for flash-attn's kernels, and neither its times nor their order hold on a GPU"
 
 
 @dataclass(frozen=True)
@@ -176,10 +178,20 @@ def choose_items(workload: Workload, uses_gpu: bool) -> tuple[Item, ...]:
 
 
 def run(
-    snapshot: Snapshot, workload: Workload, ring: Ring, target: ExecutionTarget, report_progress: Callable[[str], None]
+    snapshot: Snapshot,
+    workload: Workload,
+    ring: Ring,
+    target: ExecutionTarget,
+    report_progress: Callable[[str], None],
+    on_timing: Callable[[RingTiming, Progress], None] | None = None,
 ) -> Report:
-    """Return the report on a ring's speed. Raises `Unanswered` where nothing can be timed."""
+    """Return the report on a ring's speed; `on_timing` gets each timing as soon as it is there.
+
+    Raises `Unanswered` where nothing can be timed, and for a least efficiency of an emulated ring.
+    """
     began = time.monotonic()
+    if workload.min_efficiency and ring.is_emulated(target):
+        raise Unanswered(f"min-efficiency is that of GPUs: {EMULATED_TIMES}")
     report_progress("looking for backends")
     states, chosen_states = group.choose_schemes(target, workload.backends)
     timed_schemes = {name for schemes in SCHEMES.values() for name in schemes}
@@ -191,13 +203,17 @@ def run(
         return communication_report
     runner = RankRunner(target.python, read_rank_env(os.environ))
     runs, rates, timings = _measure(
-        workload, ring, target, [state.name for state in chosen_states], runner, report_progress
+        workload, ring, target, [state.name for state in chosen_states], runner, report_progress, on_timing
     )
     group.raise_if_follower(runner)
     measured_on = group.make_measured_on(runner, ring, target, 0, began, "bench")
     parity_report = parity.make_report(snapshot, tuple(states), tuple(runs), measured_on)
     roofline_rates = RingRates() if ring.is_emulated(target) else rates  # plain torch has no meaningful roofline
     timings = complete_timings(timings, roofline_rates, workload, parity_report.verdicts)
+    if ring.is_emulated(target):
+        conclusions: tuple[str, ...] = (f"no scheme is recommended: {EMULATED_TIMES}",)
+    else:
+        conclusions = (*draw_conclusions(timings), *describe_break_even(timings, roofline_rates, workload))
     section = RingSection(
         measured_on,
         backends=tuple(states),
@@ -205,7 +221,7 @@ def run(
         runs=tuple(runs),
         rates=rates,
         timings=timings,
-        conclusions=(*draw_conclusions(timings), *describe_break_even(timings, roofline_rates, workload)),
+        conclusions=conclusions,
     )
     findings = (*parity_report.findings, *iter_inefficiency_findings(timings, workload.min_efficiency))
     return merge_reports(
@@ -220,6 +236,7 @@ def _measure(
     schemes: Sequence[str],
     runner: RankRunner,
     report_progress: Callable[[str], None],
+    on_timing: Callable[[RingTiming, Progress], None] | None,
 ) -> tuple[list[Run], RingRates, tuple[RingTiming, ...]]:
     """Return the parity runs of the timed shape, at a length that the reference can compute; rates; timings."""
     cases = suites.make_bench_cases(
@@ -249,6 +266,8 @@ def _measure(
             runs.append(parity.read_run(event, by_case[event.item]))
         elif event.job != "rates":
             timings.append(_read_timing(by_item[event.job, event.item], event, ring.size))
+            if on_timing is not None and timings[-1].backend != LOCAL_FLASH_FULL:  # as in the table
+                on_timing(timings[-1], progress)
         elif event.kind == "answer":
             rates = codec.read(RingRates, event.answer)
 
@@ -394,16 +413,16 @@ def draw_conclusions(timings: Sequence[RingTiming]) -> tuple[str, ...]:
         if not ranked:
             continue
         best = ranked[0]
-        conclusion = (
-            f"{table}: {best.title} is the fastest correct scheme, at {100 * best.efficiency:.1f} % of flash / n"
-        )
+        beyond = " (noise or overlap, no efficiency)" * is_beyond_possible(best.efficiency)
+        share = f"{format_share(best.efficiency)} of flash / n{beyond}"
+        conclusion = f"{table}: {best.title} is the fastest correct scheme, at {share}"
         if len(ranked) > 1 and best.watch.ms * (1 + best.watch.interval) > ranked[1].watch.ms * (
             1 - ranked[1].watch.interval
         ):
             conclusion = f"{table}: {best.title} and {ranked[1].title} are within the noise of each other"
         if best.achievable:
-            achievable = f"an achievable {100 * best.achievable:.1f} %"
-            conclusion += f"; {best.title} reaches {100 * best.reached:.0f} % of {achievable}"
+            achievable = f"an achievable {format_share(best.achievable)}"
+            conclusion += f"; {best.title} reaches {format_share(best.reached)} of {achievable}"
         lines.append(conclusion)
     return tuple(lines)
 
@@ -440,7 +459,7 @@ def iter_inefficiency_findings(timings: Sequence[RingTiming], least: float) -> I
         timed = [t for t in timings if t.table == table and t.backend not in (LOCAL_FLASH, LOCAL_FLASH_FULL)]
         if not timed or (ranked and ranked[0].efficiency >= least):
             continue
-        best = f"{100 * ranked[0].efficiency:.1f} %" if ranked else "no correct scheme"
+        best = format_share(ranked[0].efficiency) if ranked else "no correct scheme"
         evidence = tuple(f"{t.backend}, {t.passes.replace('_', ' + ')}: {_describe_timing(t)}" for t in timed)
         message = f"the {table} ring reaches {best}, --min-efficiency asks for {100 * least:g} %"
         yield engine.make_finding_by_code("ATN806", Problem(message, evidence, (), f"{timed[0].ring_size} ranks"))
@@ -450,4 +469,4 @@ def _describe_timing(timing: RingTiming) -> str:
     if timing.outcome != "ok":
         return timing.reason
     wrong = "" if timing.correct == "pass" else f", parity: {timing.correct}"
-    return f"{100 * timing.efficiency:.1f} % of an achievable {100 * timing.achievable:.1f} %{wrong}"
+    return f"{format_share(timing.efficiency)} of an achievable {format_share(timing.achievable)}{wrong}"

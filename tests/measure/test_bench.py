@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import select
 import signal
 import subprocess
 import sys
@@ -183,6 +185,45 @@ def test_the_text_says_what_matters() -> None:
     assert "fastest correct backend, forward + backward: sdpa_cudnn, 3.930 ms" in rendered
 
 
+def make_cpu_report(*timings: Timing) -> Report:
+    states = tuple(BackendState(name, "", "") for name in dict.fromkeys(timing.backend for timing in timings))
+    runs = tuple(Run(t.backend, t.case, t.outcome, t.reason) for t in timings)
+    return bench.make_report(laptop(), states, runs, timings, DeviceRates(), MeasuredOn("cpu", "CPU", "2.13.0+cpu"))
+
+
+def test_a_cpu_gives_an_order_and_no_recommendation() -> None:
+    report = make_cpu_report(*MEASURED)
+    for item in get_section(report).recommendations:
+        assert item.order_only and item.setting == ""
+        assert timings.describe_recommendation(item).startswith(f"fastest {item.wanted} backend on this CPU, ")
+    for name, rendered in (("text", text.render(report, False)), ("markdown", markdown.render(report, False))):
+        assert "a CPU was timed: no recommendation" in rendered, name
+        assert "attn_implementation=" not in rendered and "Recommended" not in rendered, name
+    measured_on_gpu = text.render(make_report(*MEASURED), False)
+    assert "no recommendation" not in measured_on_gpu and "on this CPU" not in measured_on_gpu
+    assert "attn_implementation=" in measured_on_gpu
+
+
+def test_the_sign_of_the_interval_means_nothing_else() -> None:
+    tied = make_report(FLASH, replace(FLEX, median_ms=6.15))
+    rendered = text.render(tied, False)
+    assert "± half the 95 % interval of the median" in rendered
+    (line,) = (line for line in rendered.splitlines() if line.startswith("fastest correct backend"))
+    assert "flash_attention_2 6.14 ms (off by up to 1.0 %)" in line and "±" not in line
+
+
+def test_more_than_the_device_can_do_is_called_noise() -> None:
+    def render(share: float) -> str:
+        section = get_section(make_report(*MEASURED))
+        timed = tuple(replace(timing, matmul_share=share) for timing in section.timings)
+        return text.render(Report("bench", laptop(), sections={"bench": replace(section, timings=timed)}), False)
+
+    assert ">100 %" in render(1.819) and "181.9" not in render(1.819)
+    assert ">100 % of matmul is no efficiency: noise" in render(1.819)
+    assert "100.0 %" in render(1.0004) and ">100 %" not in render(1.0004)
+    assert "no efficiency" not in render(0.5)
+
+
 def test_throttling_is_said() -> None:
     throttled = replace(FLASH, clocks=Clocks(1200, 1980, 700, 84, ("power cap", "heat")))
     assert "clocks 1200–1980 MHz · up to 700 W and 84 °C · held back by power cap, heat" in text.render(
@@ -235,6 +276,22 @@ def test_backends_are_timed_here(attncheck: Command, marker: str) -> None:
     assert {t["outcome"] for t in report["bench"]["timings"] if t["backend"] == "sdpa_cudnn"} == {"refused"}
     assert report["bench"]["rates"]["matmul_tflops"] > 0
     assert len(report["bench"]["recommendations"]) == 4
+
+
+def test_rows_come_while_the_next_is_timed(tmp_path: Path, marker: str) -> None:
+    pytest.importorskip("torch")
+    command = [sys.executable, "-m", "attncheck", "bench", "--device", "cpu", "--seqlen", "32", "--passes", "forward"]
+    command += ["--backend", "eager", "--backend", "sdpa_math", "--backend", "sdpa_cudnn"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert process.stdout is not None and process.stderr is not None
+    first = process.stderr.readline()
+    assert process.poll() is None and not select.select([process.stdout], [], [], 0)[0], "the table comes at the end"
+    stdout, rest = process.communicate(timeout=200)
+    lines = [first, *rest.splitlines()]
+    assert len(lines) == 2, "a refusal is no row"
+    for line, name in zip(lines, ("eager", "sdpa_math")):
+        assert re.match(rf"\d of 4 · {name} · forward · [\d.]+ ms ± [\d.]+ %( !)? · parity pass", line), line
+    assert [line.split()[0] for line in stdout.splitlines() if "  pass" in line] and "of 4 ·" not in stdout
 
 
 HASTY = """
@@ -434,6 +491,8 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, marker: str) -> None:
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert stderr == "attncheck: interrupted; nothing is left running\n"
+    *rows, last = stderr.splitlines()
+    assert last == "attncheck: interrupted; nothing is left running"
+    assert all(re.match(r"\d+ of \d+ · ", row) for row in rows)
     assert all_processes_gone(marker)
     assert not list(scratch.glob("attncheck-*"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,9 +14,12 @@ import pytest
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Known
+from attncheck.core.report import Report
+from attncheck.core.results.ring import RingSection
 from attncheck.core.results.ring_timings import LOCAL_FLASH, LOCAL_FLASH_FULL, Clocks, RingRates, RingTiming, Stopwatch
-from attncheck.core.verdicts import Answer, Verdict
+from attncheck.core.verdicts import Answer, MeasuredOn, Verdict
 from attncheck.measure.worker import gpu_clocks
+from attncheck.report.formats import text
 from attncheck.report.schema import make_report_schema
 from attncheck.ring import bench
 from tests import snapshots
@@ -153,15 +157,21 @@ SMALL_RUN = ("bench", "--ring-size", "2", "--device", "cpu", "--seqlen", "64", "
 
 
 @pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return the report of one real run: two gloo ranks, the genuine schedule, emulated kernels."""
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """Return one real run, reported as JSON: two gloo ranks, the genuine schedule, emulated kernels."""
     if importlib.util.find_spec("ring_flash_attn") is None:
         pytest.skip("ring-flash-attn is not installed")
     command = [sys.executable, "-m", "attncheck", *SMALL_RUN, "--format", "json"]
     folder = tmp_path_factory.mktemp("bench")
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=folder)
     assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
+    return done
+
+
+@pytest.fixture(scope="module")
+def document(small_run: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """Return the report of that run."""
+    report: dict[str, Any] = json.loads(small_run.stdout)
     return report
 
 
@@ -178,6 +188,43 @@ def test_a_ring_is_timed_for_real(document: dict[str, Any]) -> None:
         assert ring["achievable"] == 0.0, "plain torch has no roofline"
     assert document["ring"]["rates"]["copy_gb_per_s"] > 0 and document["ring"]["rates"]["link_gb_per_s"] > 0
     assert document["ring"]["communication"]["world_size"] == 2
+
+
+def test_rows_of_a_ring_come_one_by_one(small_run: subprocess.CompletedProcess[str], document: dict[str, Any]) -> None:
+    rows = small_run.stderr.splitlines()
+    shown = [t for t in document["ring"]["timings"] if t["backend"] != LOCAL_FLASH_FULL]
+    assert len(rows) == len(shown) > 3
+    for row, timing in zip(rows, shown):
+        assert re.match(rf"\d+ of \d+ · {timing['backend']} · batch API, forward.* · 64 tokens a rank · ", row)
+        assert f" · {timing['iterations_per_s']:.4g} iter/s ± " in row
+
+
+def test_an_emulated_ring_recommends_nothing(document: dict[str, Any]) -> None:
+    (conclusion,) = document["ring"]["conclusions"]
+    assert conclusion.startswith("no scheme is recommended: plain torch stands in for flash-attn's kernels")
+
+
+def test_a_least_efficiency_is_not_asked_of_an_emulated_ring(attncheck: Run) -> None:
+    done = attncheck(*SMALL_RUN, "--min-efficiency", "0.5")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("attncheck: min-efficiency is that of GPUs: plain torch stands in")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_more_than_n_devices_can_do_is_called_noise() -> None:
+    possible = tuple(replace(t, reached=min(t.reached, 1.0)) for t in make_timings())
+    timings = tuple(
+        replace(t, efficiency=1.819, reached=1.4) if t.backend.startswith("zigzag") else t for t in possible
+    )
+    section = RingSection(MeasuredOn("cuda", "NVIDIA H200", "2.11.0", ring_size=8), timings=timings)
+    section = replace(section, conclusions=bench.draw_conclusions(timings))
+    rendered = text.render(Report("bench", snapshots.laptop(), sections={"ring": section}), False)
+    assert "181.9" not in rendered and "140" not in rendered
+    assert ">100 % is no efficiency: noise, overlap" in rendered
+    assert "fastest correct scheme, at >100 % of flash / n (noise or overlap, no efficiency)" in rendered
+    assert "± half the 95 % interval of the median" in rendered
+    usual = replace(section, timings=possible, conclusions=())
+    assert ">100 %" not in text.render(Report("bench", snapshots.laptop(), sections={"ring": usual}), False)
 
 
 def test_wrong_words_are_one_line(attncheck: Run) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from attncheck.cli.commands import MEASURING, Command
 from attncheck.cli.completion import complete_from
@@ -38,8 +38,14 @@ from attncheck.cli.settings import (
 from attncheck.core.errors import BadUsage
 
 if TYPE_CHECKING:
+    from attncheck.cli.progress import ProgressDisplay
     from attncheck.core.report import Report
+    from attncheck.core.results.ring_timings import RingTiming
+    from attncheck.core.results.timings import Timing
     from attncheck.core.snapshot import Snapshot
+    from attncheck.workers.execution import Progress
+
+    AnyTiming = TypeVar("AnyTiming", Timing, RingTiming)
 
 SWEEPS = ("heads-k-stride", "seqlen")
 Sweep = Annotated[
@@ -120,9 +126,13 @@ def bench(
         seed=seed,
     )
 
-    def measure(snapshot: Snapshot, report_progress: Callable[[str], None]) -> Report:
+    def measure(snapshot: Snapshot, display: ProgressDisplay) -> Report:
         if ring is None:
-            return bench.run(snapshot, request, target, report_progress)
+            from attncheck.report.sections import bench as bench_section
+
+            on_timing = make_timing_printer(display, bench_section.format_timing)
+            return bench.run(snapshot, request, target, display, on_timing)
+        from attncheck.report import ring_table
         from attncheck.ring import bench as ring_bench
 
         ring_options = ring_bench.Request(
@@ -135,11 +145,23 @@ def bench(
             min_efficiency or 0.0,
             backends,
         )
-        return ring_bench.run(
-            snapshot, ring_bench.choose_workload(snapshot, target.uses_gpu, ring_options), ring, target, report_progress
-        )
+        workload = ring_bench.choose_workload(snapshot, target.uses_gpu, ring_options)
+        on_ring_timing = make_timing_printer(display, ring_table.format_timing)
+        return ring_bench.run(snapshot, workload, ring, target, display, on_ring_timing)
 
     measure_and_exit(measure, writer, interpreter, model, verbose, policy, picture or ())
+
+
+def make_timing_printer(
+    display: ProgressDisplay, format_timing: Callable[[AnyTiming], str]
+) -> Callable[[AnyTiming, Progress], None]:
+    """Return a function that leaves a line with one timing on standard error; refusals are the report's to tell."""
+
+    def print_timing(timing: AnyTiming, progress: Progress) -> None:
+        if timing.outcome != "refused":
+            display.print_line(f"{progress.done} of {progress.total} · {format_timing(timing)}")
+
+    return print_timing
 
 
 COMMAND = Command(bench, MEASURING, 6)

@@ -94,6 +94,7 @@ class Recommendation:
     """The backend to take for one kind of pass. No choice: `reason` says why, and `tied` between which.
 
     `cost` is its time over that of the fastest backend that is right, whether reproducible or not; 0: not known.
+    `order_only`: a CPU was measured, which says nothing of a GPU; the fastest here is named, without a setting to take.
     """
 
     passes: Passes
@@ -107,6 +108,7 @@ class Recommendation:
     noise: float = 0.0
     cost: float = 0.0
     peak_memory_bytes: int = 0
+    order_only: bool = False
 
 
 def passes_of(case: Case) -> Passes:

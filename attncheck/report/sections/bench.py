@@ -6,38 +6,37 @@ The picture of --picture is labelled with the cells of these tables.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, UNBOUNDED, Case
 from attncheck.core.report import Report
 from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.ring_timings import Clocks
 from attncheck.core.results.timings import PASSES_TITLES, Recommendation, Timing
+from attncheck.core.shares import BEYOND_POSSIBLE, format_share
+from attncheck.report.columns import Column, Row, layout_table
 from attncheck.report.lines import Line, column_line, style_of_answer, text_line
 from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_span, format_table
 from attncheck.report.sections import SectionView
 from attncheck.report.sections.parity import verdict_testcases
 from attncheck.report.testcases import TestCase, make_testcase, timing_answer
 
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the table; where not all fit, those with the highest `rank` are left out first."""
-
-    title: str
-    width: int
-    rank: int
-
-
 COLUMNS = (
-    Column("ms", 10, 0),
-    Column("±", 8, 3),
-    Column("p10–p90", 17, 6),
-    Column("TFLOP/s", 9, 2),
-    Column("of matmul", 10, 5),
-    Column("memory", 10, 4),
-    Column("bits", 7, 3),
-    Column("parity", 8, 1),
+    Column("ms", 0),
+    Column("±", 3),
+    Column("p10–p90", 6),
+    Column("TFLOP/s", 2),
+    Column("of matmul", 5),
+    Column("memory", 4),
+    Column("bits", 3),
+    Column("parity", 1),
+)
+LEGEND = (
+    "± half the 95 % interval of the median, as a share of it · p10–p90 the spread of single calls · "
+    "bits: in repeated calls, always the same or which tensors vary"
+)
+ORDER_ONLY = "a CPU was timed: no recommendation, for neither its times nor their order hold on a GPU"
+BEYOND_MATMUL = (
+    f"{BEYOND_POSSIBLE} of matmul is no efficiency: noise, a device that sped up meanwhile, or work that was left out"
 )
 
 
@@ -49,11 +48,11 @@ def rows(report: Report, section: BenchSection, verbose: bool, width: int) -> It
         yield text_line(title)
         yield from _timing_table(timings, width)
     yield Line()
-    yield text_line(
-        "± half the 95 % interval of the median · bits: in repeated calls, always the same or which tensors vary"
-    )
+    yield text_line(LEGEND)
     yield from map(text_line, describe_caveats(section))
     yield Line()
+    if is_order_only(section):
+        yield text_line(ORDER_ONLY)
     for recommendation in section.recommendations:
         yield from _recommendation_lines(recommendation)
     yield from _untimed_backends(section, verbose)
@@ -115,6 +114,16 @@ def format_name(timing: Timing) -> str:
     return timing.backend if timing.mode == "default" else f"{timing.backend} deterministic"
 
 
+def format_timing(timing: Timing) -> str:
+    """Return one timing in one line, as soon as it is there."""
+    parts = [format_name(timing), PASSES_TITLES[timing.passes]]
+    parts += [f"window {timing.case.window_size[0]},{timing.case.window_size[1]}"] * timing.case.windowed
+    if timing.outcome != "ok":
+        return " · ".join([*parts, f"{timing.outcome}: {timing.reason}"])
+    ms, interval, *_ = format_cells(timing)
+    return " · ".join([*parts, f"{ms} ms ± {interval}", f"parity {timing.answer}"])
+
+
 def format_cells(timing: Timing) -> tuple[str, ...]:
     """Return the cells of a timing, one for each column."""
     return (
@@ -122,7 +131,7 @@ def format_cells(timing: Timing) -> tuple[str, ...]:
         f"{100 * timing.interval_ms / timing.median_ms:.1f} %" + ("" if timing.stable else " !"),
         f"{format_ms(timing.p10_ms)}–{format_ms(timing.p90_ms)}",
         f"{timing.tflops:.3g}",
-        f"{100 * timing.matmul_share:.1f} %" if timing.matmul_share else "-",
+        format_share(timing.matmul_share),
         f"{timing.peak_memory_bytes / (1 << 20):.0f} MiB" if timing.peak_memory_bytes else "-",
         _format_bits(timing),
         timing.answer,
@@ -141,30 +150,14 @@ def format_ms(ms: float) -> str:
 
 
 def _timing_table(timings: list[Timing], width: int) -> Iterator[Line]:
-    name_width = max([len(format_name(timing)) for timing in timings] + [7])
-    shown_columns = fitting_columns(width - name_width)
-    header = "".join(f"{COLUMNS[index].title:>{COLUMNS[index].width}}" for index in shown_columns)
-    yield column_line((f"{'backend':<{name_width}}", "bold"), (header, "bold"))
-    for timing in timings:
-        name = (f"{format_name(timing):<{name_width}}", "")
-        if timing.outcome != "ok":
-            yield column_line(name, (f"  {timing.outcome}: {timing.reason}", "red"))
-            continue
-        cells = format_cells(timing)
-        yield column_line(
-            name,
-            *((f"{cells[index]:>{COLUMNS[index].width}}", _style_of_cell(timing, index)) for index in shown_columns),
-        )
+    yield from layout_table("backend", COLUMNS, [_make_row(timing) for timing in timings], width)
 
 
-def fitting_columns(room: int) -> list[int]:
-    """Return the indices of the columns that fit into `room` characters; those of ranks 0 and 1 always stay."""
-    fitting = list(range(len(COLUMNS)))
-    for index in sorted(fitting, key=lambda index: -COLUMNS[index].rank):
-        if sum(COLUMNS[other].width for other in fitting) <= room or COLUMNS[index].rank < 2:
-            break
-        fitting.remove(index)
-    return fitting
+def _make_row(timing: Timing) -> Row:
+    if timing.outcome != "ok":
+        return Row(format_name(timing), note=(f"{timing.outcome}: {timing.reason}", "red"))
+    cells = enumerate(format_cells(timing))
+    return Row(format_name(timing), tuple((cell, _style_of_cell(timing, index)) for index, cell in cells))
 
 
 def _style_of_cell(timing: Timing, index: int) -> str:
@@ -179,6 +172,8 @@ def _style_of_cell(timing: Timing, index: int) -> str:
 def describe_caveats(section: BenchSection) -> Iterator[str]:
     """Yield what limits the meaning of the times: which did not settle, which are bound by launching."""
     timed = [timing for timing in section.timings if timing.outcome == "ok"]
+    if any(format_share(timing.matmul_share) == BEYOND_POSSIBLE for timing in timed):
+        yield BEYOND_MATMUL
     unstable = list(dict.fromkeys(format_name(timing) for timing in timed if not timing.stable))
     if unstable:
         yield f"! did not settle in the time allowed: {', '.join(unstable)}"
@@ -187,10 +182,15 @@ def describe_caveats(section: BenchSection) -> Iterator[str]:
         yield f"bound by launching, so that the times say more of the CPU than of the GPU: {', '.join(launch_bound)}"
 
 
+def is_order_only(section: BenchSection) -> bool:
+    """Return whether nothing can be recommended from these timings."""
+    return any(item.order_only for item in section.recommendations)
+
+
 def describe_recommendation(item: Recommendation) -> str:
     """Return a recommendation in one sentence."""
     kind = "correct" if item.wanted == "correct" else "deterministic"
-    start = f"fastest {kind} backend, {PASSES_TITLES[item.passes]}: "
+    start = f"fastest {kind} backend{' on this CPU' * item.order_only}, {PASSES_TITLES[item.passes]}: "
     if not item.choice:
         return f"{start}no choice, {item.reason}" if item.tied else f"{start}none, {item.reason}"
     if item.wanted == "deterministic" and item.cost == 1.0:
@@ -239,7 +239,9 @@ def markdown(report: Report, section: BenchSection) -> Iterator[str]:
         )
     yield ""
     yield from (f"{escape_line(note)}  " for note in describe_caveats(section))
-    yield from ("## Recommended", "")
+    yield from (f"## {'Order on this CPU' if is_order_only(section) else 'Recommended'}", "")
+    if is_order_only(section):
+        yield from (escape_line(ORDER_ONLY), "")
     for item in section.recommendations:
         yield f"- {escape_markdown(describe_recommendation(item))}"
         yield from (f"  - {format_code_span(line)}" for line in item.setting.splitlines())

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from attncheck.core.report import Report
 from attncheck.core.results.determinism import DeterminismSection
 from attncheck.core.verdicts import Repeats
+from attncheck.report.columns import Column, Row, layout_table
 from attncheck.report.lines import Line, column_line, text_line
 from attncheck.report.sections import SectionView
 from attncheck.report.sections.parity import format_heading, missing_backends, verdict_table, verdict_testcases
@@ -14,24 +15,28 @@ from attncheck.report.testcases import TestCase
 
 MODES = {"default": "", "deterministic": "deterministic", "warn_only": "warn_only=True"}
 TENSORS = ("out", "dq", "dk", "dv")
+COLUMNS = (
+    *(Column(tensor, 1) for tensor in TENSORS),
+    Column("calls", 3),
+    Column("first", 2),
+    Column("ms", 4),
+    Column("memory", 5),
+    Column("in a batch", 1, left=True),
+)
 
 
 def rows(report: Report, section: DeterminismSection, verbose: bool, width: int) -> Iterator[Line]:
     """Yield the measurements for a terminal."""
     yield text_line(format_heading(section.measured_on, len({verdict.case for verdict in section.verdicts})))
     yield Line()
-    yield from _repeats_table(section, verbose)
+    yield from _repeats_table(section, verbose, width)
     yield from missing_backends(section.backends, section.verdicts, section.measured_on.ring_size > 0)
 
 
-def _repeats_table(section: DeterminismSection, verbose: bool) -> Iterator[Line]:
+def _repeats_table(section: DeterminismSection, verbose: bool, width: int) -> Iterator[Line]:
     shown = [repeats for repeats in section.repeats if verbose or repeats.outcome != "refused"]
-    name_width = max([len(_format_name(repeats)) for repeats in shown] + [7])
-    header = "".join(f"{name:>6}" for name in TENSORS)
     yield text_line("different results among the calls, bit for bit; first: the call that first differed")
-    yield text_line(f"{'backend':<{name_width}} {header}{'calls':>7}{'first':>7}{'ms':>9}{'memory':>10}  in a batch")
-    for repeats in shown:
-        yield _format_row(repeats, name_width)
+    yield from layout_table("backend", COLUMNS, [_make_row(repeats) for repeats in shown], width)
     if not verbose:
         yield from _format_refusals(section)
 
@@ -50,24 +55,22 @@ def _format_name(repeats: Repeats) -> str:
     return " ".join(part for part in (repeats.backend, repeats.case.layout, MODES[repeats.mode]) if part)
 
 
-def _format_row(repeats: Repeats, name_width: int) -> Line:
-    name = (f"{_format_name(repeats):<{name_width}} ", "")
+def _make_row(repeats: Repeats) -> Row:
     if repeats.outcome != "ok":
-        return column_line(name, (f"{repeats.outcome}: {repeats.reason}", "dim"))
+        return Row(_format_name(repeats), note=(f"{repeats.outcome}: {repeats.reason}", "dim"))
     by_tensor = {difference.tensor: difference for difference in repeats.differences}
     cells: list[tuple[str, str]] = []
     for tensor in TENSORS:
         difference = by_tensor.get(tensor)
         text = str(difference.distinct) if difference else "-"
-        cells.append((f"{text:>6}", "green" if difference and difference.distinct == 1 else "yellow"))
+        cells.append((text, "green" if difference and difference.distinct == 1 else "yellow"))
     first_differing = [difference.first_differing for difference in repeats.differences if difference.first_differing]
     memory = f"{repeats.memory_bytes / (1 << 20):.0f} MiB" if repeats.memory_bytes else "-"
-    tail = (
-        f"{repeats.repeats:>7}{min(first_differing) if first_differing else '-':>7}{repeats.call_ms:>9.2f}{memory:>10}"
-    )
+    numbers = (str(repeats.repeats), str(min(first_differing, default="-")), f"{repeats.call_ms:.2f}", memory)
     varied = [difference.tensor for difference in repeats.batch if difference.distinct > 1]
     batch = "" if not repeats.batch else f"changes {', '.join(varied)}" if varied else "invariant"
-    return column_line(name, *cells, (tail, ""), (f"  {batch}", "dim" if not varied else "yellow"))
+    cells += [(text, "") for text in numbers]
+    return Row(_format_name(repeats), (*cells, (batch, "yellow" if varied else "dim")))
 
 
 def markdown(report: Report, section: DeterminismSection) -> Iterator[str]:

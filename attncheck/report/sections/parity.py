@@ -13,7 +13,7 @@ from attncheck.report.markdown_text import escape_line, format_table
 from attncheck.report.sections import SectionView
 from attncheck.report.testcases import TestCase, make_testcase
 
-COLUMN_WIDTH = 9  # characters of a family's column
+COLUMN_WIDTH = 10  # characters of a family's column, two of them between it and the one before
 COUNTED_ANSWERS: tuple[Answer, ...] = ("pass", "warn", "fail", "lost", "refused", "skipped")
 
 
@@ -56,7 +56,7 @@ def _error_table(backends: list[scoreboard.Row], families: tuple[str, ...], widt
     yield text_line("worst error in units of its budget: up to 1 passes, over 3 fails; - where every case is refused")
     for start in range(0, len(families), per_block):
         block = families[start : start + per_block]
-        header = ((f"{name[: COLUMN_WIDTH - 1]:>{COLUMN_WIDTH}}", "bold") for name in block)
+        header = ((f"{name[: COLUMN_WIDTH - 2]:>{COLUMN_WIDTH}}", "bold") for name in block)
         yield column_line((f"{'backend':<{name_width}} ", "bold"), *header)
         for row in backends:
             cells = (

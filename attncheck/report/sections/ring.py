@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from attncheck.core.report import Report
 from attncheck.core.results.error_growth import describe_growth
 from attncheck.core.results.ring import RingSection
+from attncheck.core.shares import format_share
 from attncheck.report import communication_table, ring_table
 from attncheck.report.lines import Line, column_line, style_of_answer, text_line
 from attncheck.report.markdown_text import escape_line, escape_markdown, format_table
@@ -45,16 +46,19 @@ def _format_adapter(section: RingSection) -> Iterator[Line]:
     if section.adapter:
         yield Line()
         yield text_line("ring-flash-attn's Hugging Face adapter on small models, by attn_implementation")
-    for verdict in section.adapter:
-        name = f"{verdict.implementation}, {verdict.shape.replace('_', ' ')}"
+    names = [f"{verdict.implementation}, {verdict.shape.replace('_', ' ')}" for verdict in section.adapter]
+    name_width = max(map(len, names), default=0) + 2
+    for name, verdict in zip(names, section.adapter):
         yield column_line(
-            (f"{verdict.answer:<8}", style_of_answer(verdict.answer)), (f"{name:<34}", ""), (verdict.reason, "dim")
+            (f"{verdict.answer:<9}", style_of_answer(verdict.answer)),
+            (f"{name:<{name_width}}", ""),
+            (verdict.reason, "dim"),
         )
     if section.measured_on.shimmed_names and not section.timings:
-        names = ", ".join(section.measured_on.shimmed_names)
+        modules = ", ".join(section.measured_on.shimmed_names)
         yield Line()
         yield text_line(
-            f"ring-flash-attn was imported with {names} put back into transformers, in the measuring process only"
+            f"ring-flash-attn was imported with {modules} put back into transformers, in the measuring process only"
         )
 
 
@@ -68,12 +72,14 @@ def markdown(report: Report, section: RingSection) -> Iterator[str]:
     for title, timings in ring_table.timing_tables(section):
         yield from ("", f"## {escape_markdown(title)}", "")
         yield from format_table(
-            ("scheme", "tokens a rank", *ring_table.COLUMNS),
+            ("scheme", "tokens a rank", *(column.title for column in ring_table.COLUMNS)),
             [
                 (t.title, str(t.seqlen), *(ring_table.format_cells(t) if t.outcome == "ok" else (t.reason,)))
                 for t in timings
             ],
         )
+    yield ""
+    yield from (f"{escape_line(line)}  " for line in ring_table.describe_signs(section))
     yield ""
     yield from (f"- {escape_line(line)}" for line in section.conclusions)
     yield ""
@@ -85,7 +91,7 @@ def testcases(report: Report, section: RingSection) -> Iterator[TestCase]:
     yield from verdict_testcases(report, section.verdicts, seconds)
     for timing in section.timings:
         name = f"{timing.table} {timing.passes} {timing.seqlen} tokens a rank"
-        text = f"efficiency {timing.efficiency:.3f}" if timing.outcome == "ok" else ""
+        text = f"{format_share(timing.efficiency)} of flash / n" if timing.efficiency else ""
         answer = timing_answer(timing.outcome, timing.correct)
         yield make_testcase(report, name, f"bench: {timing.title}", answer, timing.reason, text, timing.watch.ms / 1000)
 

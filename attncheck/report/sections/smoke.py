@@ -92,7 +92,7 @@ def describe_packing(plan: Plan) -> str:
 
 def _format_result(result: CheckResult, verbose: bool, width: int) -> Iterator[Line]:
     verdict = judge_result(result)
-    head = ((f"  {verdict:<8}", style_of_answer(verdict)), (f"{format_check_name(result):<{NAME_WIDTH}}", ""))
+    head = ((f"  {verdict:<8}", style_of_answer(verdict)), (f"{format_check_name(result) + '  ':<{NAME_WIDTH}}", ""))
     room = max(20, width - 10 - NAME_WIDTH)
     lines = _wrap_text(describe_result(result), room)
     yield column_line(*head, (lines[0], ""))

@@ -1,0 +1,17 @@
+"""Shares of what is possible, as percentages."""
+
+from __future__ import annotations
+
+BEYOND_POSSIBLE = ">100 %"  # noise, or overlap between what was timed apart: no number is given
+
+
+def is_beyond_possible(share: float) -> bool:
+    """Return whether a share is above all that is possible, as far as one decimal of a percentage shows."""
+    return round(100 * share, 1) > 100
+
+
+def format_share(share: float) -> str:
+    """Return a share as a percentage: "-" where it is not known, no number where it is above all that is possible."""
+    if not share:
+        return "-"
+    return BEYOND_POSSIBLE if is_beyond_possible(share) else f"{100 * share:.1f} %"
