@@ -47,7 +47,9 @@ def check_codes(codes: Iterable[str]) -> None:
     """Raise `BadUsage` for a code or prefix that no rule has."""
     for code in codes:
         if not any(rule.code.startswith(code) for rule in all_rules()[0]):
-            raise BadUsage(f"no rule's code starts with {code!r}; `attncheck rules` lists them")
+            prefix = code.rstrip("X")  # "ATN1xx", as pages write a range
+            hint = f"a range is written {prefix}" if prefix != code else "`attncheck rules` lists them"
+            raise BadUsage(f"no rule's code starts with {code!r}; {hint}")
 
 
 def render_rule_page(code: str) -> str:
