@@ -565,6 +565,17 @@ class PlanOptions:
 class PolicyOptions:
     """The keys of a gate's policy, over which options win."""
 
+    level: Annotated[
+        int | None,
+        option(
+            POLICY,
+            "--level",
+            min=1,
+            max=3,
+            metavar="N",
+            help="How much to check: 1 reads files for seconds, 2 measures for up to 3 minutes, 3 for up to 30.",
+        ),
+    ] = None
     checks: Annotated[
         Texts,
         option(

@@ -48,14 +48,16 @@ def resolve_policy(
 def resolve_gate_policy(
     options: PolicyOptions, output: OutputOptions, rules: RuleOptions, baseline: str | None = None
 ) -> Policy:
-    """Return the policy file's settings with a gate's options on top. Raises `BadUsage`."""
+    """Return the policy file's settings with a gate's options on top, as its level leaves it. Raises `BadUsage`."""
+    from attncheck.gate.levels import apply_level
+
     policy = resolve_policy(output, rules, options.profile, options.timeout)
     values = asdict(options)
     del values["profile"], values["timeout"]
     values["checks"] = [word for value in options.checks or () for word in value.split(",") if word]
     values["models"] = values.pop("model")
     values["baseline"] = baseline
-    return override_policy(policy, {name.replace("_", "-"): value for name, value in values.items()})
+    return apply_level(override_policy(policy, {name.replace("_", "-"): value for name, value in values.items()}))
 
 
 def check_choice(option: str, value: str, choices: tuple[Any, ...]) -> Any:

@@ -18,10 +18,11 @@ from attncheck.core.results.gate import Check
 from attncheck.core.results.lint import launches_of
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
-from attncheck.doctor.probes.collect import LANES, Lane, collect_snapshot
+from attncheck.doctor.probes.collect import Lane, collect_snapshot
 from attncheck.doctor.profile import needs_of_profile
 from attncheck.doctor.target import apply_target, parse_target
 from attncheck.gate.inputs import Inputs
+from attncheck.gate.levels import get_level
 from attncheck.gate.policy import Policy
 from attncheck.measure import bench, bench_shapes, determinism, parity
 from attncheck.ring import bench as ring_bench
@@ -32,7 +33,6 @@ from attncheck.ring.group import Ring
 from attncheck.smoke import run as smoke
 from attncheck.workers.execution import ExecutionTarget
 
-REPEATS = {True: 32, False: 6}  # with a GPU, without: a CPU takes seconds for a call, and seldom reorders a sum
 # What a launch decides of the plan that smoke trains; its sizes stay smoke's own, which are small.
 PLAN_FIELDS_FROM_LAUNCH = (
     "attn_implementation",
@@ -66,9 +66,10 @@ class CheckRunner:
         inputs: Inputs,
     ) -> None:
         self.policy, self.target, self.report_progress, self.inputs = policy, target, report_progress, inputs
+        self.level = get_level(policy)
         self.command_sources = tuple(source for source in sources if source.name == COMMAND)
         self.file_sources = tuple(source for source in sources if source.name != COMMAND)
-        self.has_full_snapshot = False  # with every lane
+        self.has_full_snapshot = False  # with every lane that doctor takes
         self._snapshot: Snapshot | None = None
         self._models: dict[str, Snapshot] = {}
         self._job: Job | None = None
@@ -134,14 +135,14 @@ class CheckRunner:
         return self._models[model]
 
     def _run_doctor(self) -> Iterator[Report]:
+        lanes: tuple[Lane, ...] = ("static",) if self.policy.target else self.level.lanes
         for model in self._model_names():
             if self._snapshot is None or not self.has_full_snapshot:
-                lanes: tuple[Lane, ...] = ("static",) if self.policy.target else LANES
                 self._snapshot, self.has_full_snapshot = self._collect(lanes, model), True
                 snapshot = self._snapshot
             else:
-                lanes = ("static",) if self.policy.target else ("static", "import")
-                snapshot = replace(self._snapshot, model=self._collect(lanes, model).model)
+                model_lanes = tuple(lane for lane in lanes if lane != "device")
+                snapshot = replace(self._snapshot, model=self._collect(model_lanes, model).model)
             if model is not None:
                 self._models[model] = snapshot
             snapshot = self._apply_target(snapshot)
@@ -149,7 +150,7 @@ class CheckRunner:
                 snapshot, needs_of_profile(self.policy.profile, snapshot), self.policy.select, self.policy.ignore
             )
         ring = self._make_ring()
-        if ring is not None and not self.policy.target:
+        if ring is not None and "device" in lanes:
             self._has_checked_communication = True
             yield self._check_communication(ring)
 
@@ -200,7 +201,7 @@ class CheckRunner:
 
     def _run_parity(self, seconds_left: float) -> Iterator[Report]:
         budget = None if seconds_left == float("inf") else seconds_left
-        request = parity.Request(suite=self.policy.suite, budget=budget)
+        request = parity.Request(suite=self.policy.suite or self.level.suite, budget=budget)
         for model in self._model_names():
             yield parity.run(self._snapshot_with_model(model), request, self.target, self.report_progress)
         for ring in self._iter_rings():
@@ -217,7 +218,8 @@ class CheckRunner:
         return report
 
     def _run_determinism(self) -> Iterator[Report]:
-        request = determinism.Request(repeats=REPEATS[self.target.uses_gpu])
+        repeats = self.level.gpu_repeats if self.target.uses_gpu else self.level.cpu_repeats
+        request = determinism.Request(repeats=repeats)
         for model in self._model_names():
             yield determinism.run(self._snapshot_with_model(model), request, self.target, self.report_progress)
         for ring in self._iter_rings():

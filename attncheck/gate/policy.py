@@ -35,7 +35,8 @@ class Policy:
     timeout: float = 60.0
     plan: Mapping[str, Any] = field(default_factory=dict)  # fields of `Plan`, how the job trains
     allowances: tuple[Allowance, ...] = ()  # the file's `ignore`
-    checks: tuple[Check, ...] = ()  # (): the default checks
+    level: int = 0  # see `attncheck.gate.levels`; 0: none
+    checks: tuple[Check, ...] = ()  # (): the level's, else the default checks
     models: tuple[str, ...] = ()
     launch: tuple[str, ...] = ()  # files that start or configure the job, for lint
     target: str = ""  # the machine to judge for, where that is not this one
@@ -44,7 +45,7 @@ class Policy:
     budget: float = 0.0  # seconds for the whole gate; 0: no bound
     min_efficiency: float = 0.0  # of a ring, as a share of flash-attn / N; 0: any
     max_error: float = 0.0  # of a verdict that passes, in units of its budget; 0: any
-    suite: Suite = "quick"
+    suite: Suite | None = None  # None: the level's, else quick
     device: str = "auto"
     baseline: str = ""  # the file that holds the findings known already
     file: str = field(default="", compare=False)  # that it was read from; "" where there is no file
@@ -57,6 +58,7 @@ READERS: dict[str, policy_values.Reader] = {
     "ignore": policy_values.read_allowances,
     "timeout": policy_values.read_seconds,
     "plan": policy_values.read_plan,
+    "level": policy_values.integer_reader(1, 3),
     "checks": policy_values.read_checks,
     "models": policy_values.read_strings,
     "launch": policy_values.read_strings,

@@ -22,10 +22,10 @@ from attncheck.core.snapshot import NOT_ASKED, Snapshot
 from attncheck.gate import apply, baseline, checks, deadline
 from attncheck.gate.dates import today
 from attncheck.gate.inputs import Inputs
+from attncheck.gate.levels import get_level
 from attncheck.gate.policy import Policy
 from attncheck.workers.execution import ExecutionTarget
 
-DEFAULT_CHECKS: tuple[Check, ...] = ("doctor", "lint", "parity")
 STATIC_CHECKS: tuple[Check, ...] = ("doctor", "lint")  # these judge; the others measure
 INTERRUPTED = "interrupted"
 BUDGET_SPENT = "no time was left of the budget"
@@ -79,11 +79,11 @@ def check_policy(policy: Policy, has_sources: bool) -> None:
 
 
 def select_checks(policy: Policy, sources: Sequence[Source]) -> tuple[Check, ...]:
-    """Return the checks to run: the policy's, and lint of a command; else doctor, lint of the sources if any, parity.
+    """Return the checks to run: the policy's, else its level's, and lint of a command; lint only with sources.
 
     A target is another machine: nothing is measured for it unless the policy says so.
     """
-    selected = {*(policy.checks or (STATIC_CHECKS if policy.target else DEFAULT_CHECKS))}
+    selected = {*(policy.checks or (STATIC_CHECKS if policy.target else get_level(policy).checks))}
     if any(source.name == COMMAND for source in sources):
         selected.add("lint")
     return tuple(check for check in CHECKS if check in selected and (check != "lint" or sources))
@@ -237,8 +237,12 @@ class _GateRun:
         judged = apply.apply_policy(report, policy, self.date)
         return baseline.apply_baseline(judged, policy.baseline) if policy.baseline else judged
 
+    def _make_section(self) -> GateSection:
+        level = self.policy.level
+        return GateSection(tuple(self.stages), level, self.policy.budget if level else 0.0)
+
     def _make_report(self) -> Report:
-        gate_report = Report("gate", self.runner.report_snapshot(), sections={"gate": GateSection(tuple(self.stages))})
+        gate_report = Report("gate", self.runner.report_snapshot(), sections={"gate": self._make_section()})
         return self._apply_policy(
             merge_reports("gate", gate_report.snapshot, (gate_report, *self.reports)), self.policy
         )

@@ -147,7 +147,7 @@ def test_init_writes_what_our_own_reader_takes(tmp_path: Path) -> None:
 def test_every_line_that_init_leaves_out_can_be_put_in(tmp_path: Path) -> None:
     document = init.render_policy(init.inspect_project(tmp_path, laptop()))
     policy = parse_policy(parse_toml(document, "attncheck.toml"), "attncheck.toml")
-    assert policy == Policy(checks=("doctor", "parity"), budget=600.0)
+    assert policy == Policy(checks=("doctor", "parity"), budget=600.0, suite="quick")
     uncommented = "".join(
         line.removeprefix("# ").removeprefix("#") + "\n"
         if line.startswith(("# [", "#   {", "# ]")) or " = " in line

@@ -26,10 +26,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class GateSection(Section):
-    """A gate's checks, in the order in which they ran."""
+    """A gate's checks, in the order in which they ran; its level, if any, and the seconds that it promises."""
 
     name: ClassVar[str] = "gate"
     stages: tuple[Stage, ...] = ()
+    level: int = 0
+    promised_seconds: float = 0.0
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:

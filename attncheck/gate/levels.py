@@ -1,0 +1,60 @@
+"""Levels of a gate: how much is checked, and within how many seconds, so that the length is known beforehand.
+
+A level is a ready policy where none names checks, and restricts the checks, suite and budget of one that does. Its
+promise is a budget: what does not fit is left out, and the gate says so and ends with 3.
+
+Source: NVIDIA DCGM user guide, "DCGM Diagnostics" (https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/
+dcgm-diagnostics.html): the levels of `dcgmi diag -r`, from a quick test of readiness to one that takes long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from attncheck.core.errors import BadUsage
+from attncheck.core.results.gate import CHECKS, Check
+from attncheck.doctor.probes.collect import LANES, Lane
+from attncheck.gate.policy import Policy
+from attncheck.measure.suites import SUITES, Suite
+
+
+@dataclass(frozen=True)
+class Level:
+    """What one level runs. Where it does not `restrict`, a suite and a budget that the policy names are kept."""
+
+    seconds: float  # promised
+    checks: tuple[Check, ...]
+    lanes: tuple[Lane, ...] = LANES  # of doctor
+    suite: Suite = "quick"  # of parity
+    gpu_repeats: int = 32  # of determinism
+    cpu_repeats: int = 6  # a CPU takes seconds for a call, and seldom reorders a sum
+    restricts: bool = True
+
+
+LEVELS: Mapping[int, Level] = {
+    1: Level(30.0, ("doctor", "lint"), lanes=("static",)),
+    2: Level(180.0, ("doctor", "lint", "parity", "determinism"), gpu_repeats=8, cpu_repeats=3),
+    3: Level(1800.0, CHECKS, suite="standard", restricts=False),
+}
+UNRESTRICTED = Level(0.0, ("doctor", "lint", "parity"), restricts=False)  # of a policy without a level
+
+
+def get_level(policy: Policy) -> Level:
+    """Return the level of a policy."""
+    return LEVELS[policy.level] if policy.level else UNRESTRICTED
+
+
+def apply_level(policy: Policy) -> Policy:
+    """Return a policy with the checks, suite and budget that its level leaves. Raises `BadUsage` where no check is."""
+    level = get_level(policy)
+    checks = tuple(check for check in policy.checks if check in level.checks) if policy.level else policy.checks
+    if policy.checks and not checks:
+        raise BadUsage(
+            f"level {policy.level} runs {', '.join(level.checks)}, and the policy asks for {', '.join(policy.checks)}: "
+            "nothing is left; take a higher level"
+        )
+    suite, budget = policy.suite or level.suite, policy.budget or level.seconds
+    if level.restricts:
+        suite, budget = min(suite, level.suite, key=SUITES.index), min(budget, level.seconds)
+    return replace(policy, checks=checks, suite=suite, budget=budget)
