@@ -108,7 +108,10 @@ Target = Annotated[
         EXAMINE,
         "--target",
         metavar="MACHINE",
-        help="Judge for this machine: h100x8, or sm_90,gpus=8,driver=580,torch=2.9. Default: the one that it runs on.",
+        help=(
+            "Judge for this machine and these packages: h100x8, or sm_90,gpus=8,driver=580,torch=2.9, or "
+            "h100x8,requirements.txt. Default: what is here."
+        ),
         autocompletion=complete_target,
     ),
 ]

@@ -87,9 +87,22 @@ class Distribution:
     editable: bool = False
     requires: tuple[str, ...] = ()  # Requires-Dist as written
     requires_python: str = ""
+    allowed: str = ""  # versions that a target's file allows, where it names no single one: ">=4.51,<5"
     problem: str = ""  # "METADATA is missing", "not UTF-8", … : half removed or corrupt
     files_missing: tuple[str, ...] = ()  # in RECORD, not on disk (watched distributions only)
     files_altered: tuple[str, ...] = ()  # size or hash differs from RECORD (watched distributions only)
+
+
+@dataclass(frozen=True)
+class PackageGaps:
+    """What is not known of the packages: those that `Snapshot.distributions` does not list, where it is not the whole.
+
+    Nobody looked at a target (`--target`), and the environment that attncheck has for itself is not the job's.
+    """
+
+    reason: str = ""  # why nothing is known of a distribution that is not listed; "": it is not installed
+    not_installed: tuple[str, ...] = ()  # distributions that are known to be missing all the same
+    remarks: tuple[str, ...] = ()  # what the files of a target hold and could not be understood
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,10 @@ from attncheck.core.environment import (
     Hub,
     ImportOutcome,
     Interfaces,
+    PackageGaps,
     Torch,
 )
-from attncheck.core.facts import Absent, Fact, Known, Unreadable
+from attncheck.core.facts import Absent, Fact, Known, MissingFact, Unreadable
 from attncheck.core.job import Job
 from attncheck.core.model import Model
 
@@ -57,6 +58,7 @@ class Snapshot:
     job: Fact[Job] = Absent("no launch was given")
     problems: tuple[str, ...] = ()  # what a probe warns of
     lost: tuple[str, ...] = ()  # what the probe could not do: that rules find nothing there means nothing
+    gaps: PackageGaps = PackageGaps()  # what is not known of the packages, where this is no environment that was read
     schema_version: int = SCHEMA_VERSION
 
     def package(self, name: str) -> Fact[Distribution]:
@@ -65,10 +67,21 @@ class Snapshot:
         for distribution in self.distributions:
             if distribution.name == normalised:
                 return Known(distribution)
+        if self.gaps.reason and normalised not in self.gaps.not_installed:
+            return Unreadable(f"{normalised}: {self.gaps.reason}")
         return Absent(f"{normalised} is not installed")
 
     def has(self, *names: str) -> bool:
-        """Return whether any of the distributions `names` is installed."""
+        """Return whether any of the distributions `names` is installed. Raises `MissingFact` where it is not known."""
+        if self.lists(*names):
+            return True
+        unknown = [name for name in names if isinstance(self.package(name), Unreadable)]
+        if unknown:
+            raise MissingFact(f"whether {' or '.join(unknown)} is installed is not known: {self.gaps.reason}")
+        return False
+
+    def lists(self, *names: str) -> bool:
+        """Return whether any of the distributions `names` is known to be installed; False says nothing of a target."""
         return any(isinstance(self.package(name), Known) for name in names)
 
     def version(self, name: str) -> Fact[Version]:
@@ -79,6 +92,8 @@ class Snapshot:
         text = package.value.version
         if package.value.name == "torch" and isinstance(self.torch, Known):
             text = self.torch.value.version  # torch/version.py keeps the +cuXYZ that some installs drop from METADATA
+        if not text and package.value.allowed:
+            return Unreadable(f"which {package.value.name} is not known: {package.value.allowed}")
         try:
             return Known(Version(text))
         except InvalidVersion:

@@ -10,10 +10,11 @@ from dataclasses import replace
 from functools import cache
 
 from attncheck.core import registry
+from attncheck.core.environment import PackageGaps
 from attncheck.core.errors import BadUsage
 from attncheck.core.facts import MissingFact
 from attncheck.core.failures import is_out_of_resources
-from attncheck.core.findings import Finding, Problem, Severity, Skip, gravest_first, is_selected
+from attncheck.core.findings import Finding, Fix, Problem, Severity, Skip, gravest_first, is_selected
 from attncheck.core.report import Report
 from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.snapshot import Snapshot
@@ -22,6 +23,7 @@ from attncheck.doctor.needs import Need
 from attncheck.doctor.rules import Rule
 
 CRASH = "ATN901"  # a rule raised
+GAPS = "ATN905"  # the packages are not known, or not all of them
 
 
 @cache
@@ -90,21 +92,25 @@ def run_rules(
         if not is_selected(rule.code, select, ignore):
             suppressed.append(rule.code)
             continue
+        problems: list[Problem] = []
+        is_judged = True
         try:
-            problems = list(rule.check(snapshot))
-        except MissingFact as missing:
-            skips.append(Skip(rule.code, rule.name, str(missing)))
-            continue
+            problems.extend(rule.check(snapshot))
+        except MissingFact as missing:  # what it found before stands on facts that are known
+            is_judged = bool(problems)
+            skips += [] if is_judged else [Skip(rule.code, rule.name, str(missing))]
         except (Exception, SystemExit) as error:  # one rule that crashes must not silence the others
             if is_out_of_resources(error):
                 raise
             findings.append(_describe_crash(rule, error))
             continue
         findings += [make_finding(rule, problem) for problem in problems]
-        if not problems:
+        if not problems and is_judged:
             passed.append(rule.code)
     lost = [*snapshot.lost, *(finding.message for finding in findings if finding.code == CRASH)]
     findings += [_describe_load_failure(extension) for extension in broken]
+    if snapshot.gaps.reason and is_selected(GAPS, select, ignore):
+        findings.append(make_finding_by_code(GAPS, _describe_gaps(snapshot.gaps)))
     return Report(
         "doctor",
         snapshot,
@@ -161,6 +167,22 @@ def _describe_load_failure(extension: registry.Broken) -> Finding:
             evidence=(extension.reason,),
             subject=extension.name,
         ),
+    )
+
+
+def _describe_gaps(gaps: PackageGaps) -> Problem:
+    return Problem(
+        message=f"not all packages of the job are known: {gaps.reason}",
+        evidence=gaps.remarks,
+        fixes=(
+            Fix(
+                "name what the job will have",
+                "manual",
+                "--target h100x8,requirements.txt",
+            ),
+            Fix("or the environment that trains", "manual", "--python /path/to/env/bin/python"),
+        ),
+        subject="packages",
     )
 
 

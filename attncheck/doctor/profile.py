@@ -32,9 +32,9 @@ def needs_of_profile(profile: Profile, snapshot: Snapshot) -> frozenset[Need]:
     """Return the needs of `profile`; "auto" infers them from the installed packages."""
     if profile != "auto":
         return _NEEDS_BY_PROFILE[profile]
-    needed = {need for need, packages in _PACKAGES_BY_NEED.items() if snapshot.has(*packages)}
+    needed = {need for need, packages in _PACKAGES_BY_NEED.items() if snapshot.lists(*packages)}
     return frozenset(
-        needed.union(*(framework.needs for framework in FRAMEWORKS if snapshot.has(framework.distribution)))
+        needed.union(*(framework.needs for framework in FRAMEWORKS if snapshot.lists(framework.distribution)))
     )
 
 

@@ -1,23 +1,35 @@
-"""The machine a job will run on, where that is not this one: `--target h100x8`, `--target sm_90,gpus=8,torch=2.9`."""
+"""The machine a job will run on, where that is not this one: `--target h100x8`, `--target sm_90,gpus=8,torch=2.9`.
+
+Its packages may stand in files: `--target h100x8,requirements.txt` (`attncheck.doctor.target_files`). What a target
+does not name is neither there nor missing. Packages of this environment count beside the words of a target, and beside
+none of its files: those describe another environment.
+"""
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from dataclasses import dataclass, field, replace
 
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.devices import Device, Driver
-from attncheck.core.environment import Distribution, Torch
+from attncheck.core.environment import Distribution, PackageGaps, Torch
 from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.frameworks import WATCHED_DISTRIBUTIONS
 from attncheck.doctor.knowledge.gpus import GPUS_BY_NAME
 from attncheck.doctor.queries.requirements import canonical_name
+from attncheck.doctor.target_files import KNOWN_FILES, find_reader, read_package_list
+from attncheck.doctor.target_files.collector import PackageList
 
 NOT_PROBED = "judged for a target, which nobody has looked at"
 NOT_INSTALLED = "none"  # as a version: the package is not there
+NOT_NAMED = "the target names only some, and nobody looked at it"
+NO_ENVIRONMENT = "this environment is attncheck's own, with nothing of the training stack in it"
+NO_MACHINE = "the machine that trains was not named: --target h100x8"
 
 
 @dataclass(frozen=True)
@@ -31,13 +43,15 @@ class Target:
     gpus_per_node: int | None = None
     driver: str = ""
     versions: dict[str, str] = field(default_factory=dict)  # distribution -> version, or `NOT_INSTALLED`
+    files: tuple[PackageList, ...] = ()  # what its files say; the words of the target win
 
 
 def parse_target(text: str) -> Target:
     """Return the target written as comma-separated tokens. Raises `BadUsage` naming the token.
 
     "h100x8" is eight H100; "sm_90" a GPU generation; "cpu" no GPU; "gpus=8"; "driver=580"; "torch=2.9",
-    "flash-attn=none" and so on are versions of packages.
+    "flash-attn=none" and so on are versions of packages; "requirements.txt", "uv.lock", "Dockerfile" and so on are
+    files that name them, read here.
     """
     parsed = Target(text)
     for token in filter(None, (part.strip() for part in text.split(","))):
@@ -51,8 +65,10 @@ def parse_target(text: str) -> Target:
 
 def _apply_token(target: Target, token: str) -> Target:
     key, equals, value = token.partition("=")
+    if "/" in key or (not equals and find_reader(token) is not None):
+        return replace(target, files=(*target.files, read_package_list(token)))
     if not equals:
-        return _apply_machine(target, token.lower())
+        return _apply_machine(target, token)
     name = canonical_name(key)
     if name == "gpus":
         if not re.fullmatch(r"\d{1,4}", value):
@@ -70,7 +86,8 @@ def _apply_token(target: Target, token: str) -> Target:
     return replace(target, versions={**target.versions, name: value})
 
 
-def _apply_machine(target: Target, token: str) -> Target:
+def _apply_machine(target: Target, text: str) -> Target:
+    token = text.lower()
     if token == "cpu":
         return replace(target, gpus_per_node=0)
     generation = re.fullmatch(r"sm_?(\d{1,2})(\d)a?(?:x(\d{1,4}))?", token)
@@ -84,6 +101,7 @@ def _apply_machine(target: Target, token: str) -> Target:
     if match is None or match[1] not in GPUS_BY_NAME:
         similar = difflib.get_close_matches(token, GPUS_BY_NAME, n=1)
         hint = f"did you mean {similar[0]}?" if similar else f"known: {', '.join(GPUS_BY_NAME)}; or a generation, sm_90"
+        hint += f"; and no file that is read: {KNOWN_FILES}" if os.path.exists(text) else ""
         raise BadUsage(f"--target {token!r}: no GPU of that name; {hint}")
     name, capability, gib = GPUS_BY_NAME[match[1]]
     return replace(
@@ -99,9 +117,46 @@ def _gpu_count(target: Target, digits: str | None) -> int:
     return int(digits) if digits else target.gpus_per_node or 1
 
 
+def has_stack(snapshot: Snapshot) -> bool:
+    """Return whether anything of a training stack is installed: an environment with none trains nothing."""
+    return snapshot.lists("torch", *WATCHED_DISTRIBUTIONS)
+
+
+def forget_environment(snapshot: Snapshot, reason: str = NO_ENVIRONMENT) -> Snapshot:
+    """Return the snapshot of a job whose environment and machine are not known: those here are not the job's."""
+    not_known = Unreadable(NO_MACHINE)
+    changed = _forget_packages(snapshot, reason)
+    return replace(changed, devices=not_known, driver=not_known, topology=not_known, environ={})
+
+
+def _forget_packages(snapshot: Snapshot, reason: str) -> Snapshot:
+    return replace(
+        snapshot,
+        distributions=(),
+        clashes=(),
+        shadows=(),
+        binaries=(),
+        torch=Unreadable(reason),
+        imports=Absent(NOT_PROBED),
+        interfaces=Absent(NOT_PROBED),
+        gaps=PackageGaps(reason),
+    )
+
+
 def apply_target(snapshot: Snapshot, target: Target) -> Snapshot:
-    """Return the snapshot as it would be taken on the target: what `--target` names, else what is here."""
+    """Return the snapshot as it would be taken on the target: what `--target` names, else what is here.
+
+    Packages that are neither named nor here are not known, and none is where a file names them or where this
+    environment holds nothing of a training stack.
+    """
     changed = replace(snapshot, imports=Absent(NOT_PROBED), interfaces=Absent(NOT_PROBED))
+    if not has_stack(snapshot):
+        changed = forget_environment(changed, NOT_NAMED)
+    elif target.files:
+        changed = _forget_packages(changed, NOT_NAMED)
+    changed = replace(changed, gaps=PackageGaps(NOT_NAMED))
+    if isinstance(changed.torch, Absent):
+        changed = replace(changed, torch=Unreadable(NOT_NAMED))
     if target.gpus_per_node is not None:
         changed = replace(
             changed, devices=_target_devices(target), topology=Absent(NOT_PROBED), driver=_target_driver(target)
@@ -109,9 +164,23 @@ def apply_target(snapshot: Snapshot, target: Target) -> Snapshot:
         changed = replace(changed, torch=_without_cuda_state(changed.torch) if target.gpus_per_node else changed.torch)
     elif target.driver:
         changed = replace(changed, driver=_target_driver(target))
+    for packages in target.files:
+        changed = _with_files(changed, packages)
     for name, version in target.versions.items():
-        changed = _with_version(changed, name, version)
+        changed = with_version(changed, name, version)
     return changed
+
+
+def _with_files(snapshot: Snapshot, packages: PackageList) -> Snapshot:
+    for name, version in packages.versions.items():
+        snapshot = with_version(snapshot, name, version)
+    for name, allowed in packages.allowed.items():
+        snapshot = with_version(snapshot, name, "", allowed)
+    for name in packages.removed:
+        snapshot = with_version(snapshot, name, NOT_INSTALLED)
+    remarks = (*snapshot.gaps.remarks, *packages.remarks)
+    environ = snapshot.environ if packages.environ is None else packages.environ
+    return replace(snapshot, environ=environ, gaps=replace(snapshot.gaps, remarks=remarks))
 
 
 def _without_cuda_state(torch: Fact[Torch]) -> Fact[Torch]:
@@ -140,22 +209,41 @@ def _target_driver(target: Target) -> Fact[Driver]:
     return Known(Driver(target.driver, Unreadable(NOT_PROBED)))
 
 
-def _with_version(snapshot: Snapshot, name: str, version: str) -> Snapshot:
-    """Return the snapshot with another version of one distribution; nothing is known of its files then."""
+def with_version(snapshot: Snapshot, name: str, version: str, allowed: str = "") -> Snapshot:
+    """Return the snapshot with another version of one distribution; nothing is known of its files then.
+
+    The version is "" where it is one of several that are `allowed`.
+    """
     installed = snapshot.package(name)
-    if isinstance(installed, Known) and installed.value.version == version:
+    if isinstance(installed, Known) and installed.value.version == version and not allowed:
         return snapshot
+    is_missing = version == NOT_INSTALLED
     others = tuple(entry for entry in snapshot.distributions if entry.name != name)
-    replacement = () if version == NOT_INSTALLED else (Distribution(name, version, snapshot.host.prefix),)
+    replacement = () if is_missing else (Distribution(name, version, snapshot.host.prefix, allowed=allowed),)
+    missing = tuple(entry for entry in snapshot.gaps.not_installed if entry != name)
     changed = replace(
         snapshot,
         distributions=(*others, *replacement),
         binaries=tuple(entry for entry in snapshot.binaries if entry.distribution != name),
         clashes=tuple(entry for entry in snapshot.clashes if name not in entry.owners),
+        gaps=replace(snapshot.gaps, not_installed=(*missing, name) if is_missing else missing),
     )
     if name != "torch":
         return changed
-    if version == NOT_INSTALLED:
+    if is_missing:
         return replace(changed, torch=Absent("the target has no torch"))
+    if not version:
+        return replace(changed, torch=Unreadable(f"which torch is not known: {allowed}"))
+    return replace(changed, torch=Known(_torch_of_version(version)))
+
+
+def _torch_of_version(version: str) -> Torch:
+    """Return torch as its version tells it: "2.6.0+cu124" is built for CUDA 12.4, "2.6.0+cpu" for no GPU."""
     not_probed = Unreadable(NOT_PROBED)
-    return replace(changed, torch=Known(Torch(version, not_probed, not_probed, not_probed)))
+    label = version.partition("+")[2]
+    cuda = re.fullmatch(r"cu(\d{2,3})", label)
+    if cuda:
+        return Torch(version, Known(f"{cuda[1][:-1]}.{cuda[1][-1]}"), Absent("a CUDA build"), not_probed)
+    if label == "cpu":
+        return Torch(version, Absent("a CPU build"), Absent("a CPU build"), not_probed)
+    return Torch(version, not_probed, not_probed, not_probed)

@@ -20,6 +20,7 @@ from attncheck.core import codec
 from attncheck.core.facts import Absent
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.probes.collect import collect_with_stamps
+from attncheck.doctor.target import parse_target
 from attncheck.gate.inputs import digest_file
 from attncheck.gate.policy import Policy
 from attncheck.workers.execution import ExecutionTarget
@@ -40,6 +41,7 @@ def answer_key(policy: Policy, target: ExecutionTarget, argv: Sequence[str], dat
         "expired": [allowance.code for allowance in policy.allowances if allowance.until < date],
         "baseline": digest_file(policy.baseline) if policy.baseline else "",
         "target": asdict(target),
+        "job": asdict(parse_target(policy.target)) if policy.target else {},  # with what its files hold
         "argv": list(argv),
         "folder": os.getcwd(),
         "machine": _machine(),

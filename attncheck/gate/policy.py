@@ -137,7 +137,9 @@ def _relocate_paths(policy: Policy, folder: Path, start: Path) -> Policy:
 
     models = tuple(relocate(model) if (folder / model).exists() else model for model in policy.models)
     launch = tuple(relocate(path) for path in policy.launch)
-    return replace(policy, models=models, launch=launch, baseline=policy.baseline and relocate(policy.baseline))
+    target = ",".join(relocate(word) if (folder / word).is_file() else word for word in policy.target.split(","))
+    baseline = policy.baseline and relocate(policy.baseline)
+    return replace(policy, models=models, launch=launch, target=target, baseline=baseline)
 
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:

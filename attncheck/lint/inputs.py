@@ -14,7 +14,7 @@ from attncheck.core.facts import Fact
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.target import apply_target, parse_target
+from attncheck.doctor.target import apply_target, forget_environment, has_stack, parse_target
 from attncheck.lint import launches
 
 if TYPE_CHECKING:
@@ -47,13 +47,20 @@ def parse_framework_version(text: str | None) -> str:
 def collect_lint_snapshot(
     interpreter: Interpreter, target: str | None, seconds: float, report_progress: Callable[[str], None]
 ) -> Snapshot:
-    """Return the snapshot to judge launches by: files and the driver here, or the target instead."""
+    """Return the snapshot to judge launches by: files and the driver here, or the target instead.
+
+    An environment that holds nothing of a training stack (a pre-commit hook's, pipx's) is not the job's, unless the
+    user names it: what stands beside attncheck there is no witness of what the job will have.
+    """
     from attncheck.doctor.probes.collect import collect_snapshot
 
     parsed_target = parse_target(target) if target is not None else None
     lanes: tuple[Lane, ...] = ("static",) if parsed_target else ("static", "device")
     snapshot = collect_snapshot(interpreter.python, lanes, None, None, seconds, report_progress, interpreter.selection)
-    return apply_target(snapshot, parsed_target) if parsed_target else snapshot
+    if parsed_target:
+        return apply_target(snapshot, parsed_target)
+    is_named = interpreter.selection.selected_by != "own"
+    return snapshot if is_named or has_stack(snapshot) else forget_environment(snapshot)
 
 
 def make_file_reader(sources: tuple[Source, ...]) -> Callable[[str], Source | None]:

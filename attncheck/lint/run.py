@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from attncheck.core.errors import BadUsage, Unanswered
-from attncheck.core.facts import Absent, Fact, Known
+from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND, Edit, Launch, Source, Word
@@ -23,6 +23,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.profile import needs_of_job
 from attncheck.doctor.queries.launch import SAFE_KEYS
+from attncheck.doctor.target import with_version
 from attncheck.lint import frameworks, launches
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
@@ -113,6 +114,8 @@ def _lint_launch(
 ) -> Report:
     """Return the report on one launch, with the corrected launch judged again."""
     version, version_remarks = _resolve_version(snapshot, found_launch.framework, request.version)
+    if request.version and isinstance(snapshot.package(found_launch.framework.distribution), Unreadable):
+        snapshot = with_version(snapshot, found_launch.framework.distribution, request.version)
     model_snapshot = _with_model(
         snapshot, request.model or found_launch.framework.model(found_launch.launch), read_model
     )
@@ -184,8 +187,11 @@ def _resolve_version(snapshot: Snapshot, framework: Framework, requested: str) -
     installed = snapshot.package(framework.distribution)
     if isinstance(installed, Known) and installed.value.version:
         return installed.value.version, ()
-    text = f"{framework.distribution} is not installed: read in the names of {framework.newest}, the newest known"
-    return framework.newest, (text,)
+    is_missing = isinstance(installed, Absent)
+    state = (
+        f"{framework.distribution} is not installed" if is_missing else f"which {framework.distribution} is not known"
+    )
+    return framework.newest, (f"{state}: read in the names of {framework.newest}, the newest known",)
 
 
 def _with_model(snapshot: Snapshot, name: str, read_model: ReadModel) -> Snapshot:

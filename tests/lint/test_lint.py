@@ -23,7 +23,10 @@ from tests import snapshots as s
 from tests.conftest import Run
 from tests.lint import launches
 
-TARGET_OPTIONS = ("--target", "h100x8,torch=2.11,transformers=5.15.0,flash-attn=2.8.3,ring-flash-attn=0.1.8,driver=580")
+TARGET_OPTIONS = (
+    "--target",
+    "h100x8,torch=2.11,transformers=5.15.0,flash-attn=2.8.3,flash-attn-3=none,ring-flash-attn=0.1.8,driver=580",
+)
 SFT_SCRIPT = """\
 #!/bin/bash
 # the job

@@ -67,9 +67,9 @@ def needs_source_build(snapshot: Snapshot) -> bool:
     """Return whether a flash-attn 2 that works here can only be had by compiling it."""
     if not torch_works(snapshot) or required_wheel_tags(snapshot) is None or find_published_wheel(snapshot) is not None:
         return False
-    if snapshot.has("flash-attn"):
+    if snapshot.lists("flash-attn"):
         return diagnose_flash_attn(snapshot) not in (None, "other")
-    return not snapshot.has("flash-attn-3", "flash-attn-4", "kernels")
+    return not snapshot.lists("flash-attn-3", "flash-attn-4", "kernels")
 
 
 def missing_build_tools(snapshot: Snapshot) -> tuple[str, ...]:
@@ -143,12 +143,12 @@ def _pins_allow(snapshot: Snapshot, version: str) -> bool:
 
 def _reinstall_options(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the options that make an installer replace a flash-attn of the same version."""
-    return ("--force-reinstall",) if snapshot.has("flash-attn") else ()
+    return ("--force-reinstall",) if snapshot.lists("flash-attn") else ()
 
 
 def missing_dependencies(snapshot: Snapshot) -> tuple[str, ...]:
     """Return what flash-attn requires beside torch and is not here, which an install with --no-deps must name."""
-    return () if snapshot.has("einops") else ("einops",)
+    return () if snapshot.lists("einops") else ("einops",)
 
 
 def _install_wheel(snapshot: Snapshot, wheel: Wheel) -> Fix:
@@ -268,9 +268,9 @@ def _is_build_package_missing(snapshot: Snapshot, name: str) -> bool:
     """Return whether the Python package `name` must be installed before a build without isolation."""
     if name == "ninja":
         return not isinstance(snapshot.build_tools.ninja, (Known, Unreadable))
-    if name == "wheel" and snapshot.has("setuptools"):
-        return not snapshot.has("wheel")
-    return not snapshot.has(name)
+    if name == "wheel" and snapshot.lists("setuptools"):
+        return not snapshot.lists("wheel")
+    return not snapshot.lists(name)
 
 
 def alternatives_to_flash_attn(snapshot: Snapshot) -> Iterator[Fix]:

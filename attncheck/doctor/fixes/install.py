@@ -14,6 +14,8 @@ def install_command(snapshot: Snapshot) -> str:
     uv is preferred where it put the packages there or where the environment has no pip. Where it has none and uv is
     not on PATH either, it is still uv's environment if uv filled it; else pip is installed first.
     """
+    if snapshot.gaps.reason:
+        return "pip install"  # into an environment somewhere else
     python = snapshot.host.executable
     uv_found = isinstance(snapshot.build_tools.uv, Known)
     installed_by_uv = any(distribution.installer == "uv" for distribution in snapshot.distributions)
@@ -28,6 +30,8 @@ def install_command(snapshot: Snapshot) -> str:
 
 def uninstall_command(snapshot: Snapshot) -> str:
     """Return the uninstall command of the examined environment, without its arguments."""
+    if snapshot.gaps.reason:
+        return "pip uninstall -y"
     if install_command(snapshot).startswith("uv "):
         return f"uv pip uninstall --python {snapshot.host.executable}"
     return f"{snapshot.host.executable} -m pip uninstall -y"
@@ -99,13 +103,13 @@ def extend_import_timeout(outcome: ImportOutcome) -> tuple[Fix, ...]:
 def set_attn_implementation(snapshot: Snapshot, value: str) -> Fix:
     """Return the setting `attn_implementation=value`, in the option names of each framework installed here."""
     lines = [f'attn_implementation="{value}"']
-    if snapshot.has("openrlhf"):
+    if snapshot.lists("openrlhf"):
         lines.append(f"OpenRLHF:      --ds.attn_implementation {value}")
-    if snapshot.has("verl"):
+    if snapshot.lists("verl"):
         lines.append(f"verl:          +actor_rollout_ref.model.override_config.attn_implementation={value}")
-    if snapshot.has("llamafactory"):
+    if snapshot.lists("llamafactory"):
         short = {"flash_attention_2": "fa2", "flash_attention_3": "fa3", "eager": "disabled"}.get(value, value)
         lines.append(f"LLaMA-Factory: flash_attn: {short}")
-    if snapshot.has("ms-swift"):
+    if snapshot.lists("ms-swift"):
         lines.append(f"ms-swift:      --attn_impl {value}")
     return Fix(f"use {value}", "setting", "\n".join(lines))

@@ -22,7 +22,7 @@ def use_other_attention(snapshot: Snapshot, model: Model, *excluded: str) -> tup
 
 def upgrade_transformers(snapshot: Snapshot, requirement: str) -> Fix:
     """Return how to get a transformers of `requirement` without breaking what pins it here."""
-    pinned_by = [name for name in ("openrlhf", "verl", "llamafactory", "ring-flash-attn") if snapshot.has(name)]
+    pinned_by = [name for name in ("openrlhf", "verl", "llamafactory", "ring-flash-attn") if snapshot.lists(name)]
     if pinned_by:
         title = f"a newer transformers, within the range of {' and '.join(pinned_by)}"
         return Fix(title, "manual", requirement)
@@ -34,8 +34,8 @@ def disable_ring_attention(snapshot: Snapshot) -> Fix:
     title = "do without ring attention for this model"
     if isinstance(snapshot.job, Known):
         return Fix(title, "setting", "", "unsafe", sets={"ring_size": "1"})
-    if snapshot.has("openrlhf"):
+    if snapshot.lists("openrlhf"):
         return Fix(title, "setting", "--ds.ring_attn_size 1")
-    if snapshot.has("axolotl"):
+    if snapshot.lists("axolotl"):
         return Fix(title, "setting", "context_parallel_size: 1")
     return Fix(title, "edit", "remove the call of ring_flash_attn.substitute_hf_flash_attn")

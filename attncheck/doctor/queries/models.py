@@ -52,7 +52,7 @@ def unsuitable_implementations(snapshot: Snapshot, model: Model) -> set[str]:
     old_gpu = any(value_or(gpu.compute_capability, (8, 0)) < (8, 0) for gpu in snapshot.visible_devices())
     flash_import = snapshot.imported("flash_attn")
     flash_import_failed = isinstance(flash_import, Known) and flash_import.value.outcome != "ok"
-    if old_gpu or flash_import_failed or not snapshot.has("flash-attn"):
+    if old_gpu or flash_import_failed or not snapshot.lists("flash-attn"):
         unsuitable.add("flash_attention_2")
     return unsuitable
 
@@ -76,4 +76,4 @@ def is_at_least(version: Fact[Version], boundary: str) -> bool:
 
 def forces_flash_attention(snapshot: Snapshot) -> bool:
     """Return whether a package here runs its models on flash attention unless configured otherwise."""
-    return snapshot.has("openrlhf", "verl", "ring-flash-attn")
+    return snapshot.lists("openrlhf", "verl", "ring-flash-attn")

@@ -92,7 +92,7 @@ def _with_requirement(snapshot: Snapshot, name: str, specifier: str, with_depend
     if with_dependencies:
         for line in new.requires:
             required = canonical_name(re.split(r"[\s\[<>=!~;(]", line, maxsplit=1)[0])
-            if not changed.has(required) and "extra" not in line:
+            if not changed.lists(required) and "extra" not in line:
                 changed = _with_requirement(changed, required, "", False)
     return changed
 

@@ -37,7 +37,7 @@ def list_trial_requirements(section: RepairSection, snapshot: Snapshot | None = 
         if "--index-url" not in step.command
         for text in step.installs
         if ("://" in text or not parse_requirement(text)[0].startswith(NEVER_INSTALLED))
-        and (_is_pinned(text) or (snapshot is not None and not snapshot.has(parse_requirement(text)[0] or "torch")))
+        and (_is_pinned(text) or (snapshot is not None and not snapshot.lists(parse_requirement(text)[0] or "torch")))
     ]
     return tuple(dict.fromkeys(requirements))
 

@@ -177,7 +177,9 @@ def check_recurrent_packing(
     if not varlen_since or not is_at_least(transformers, varlen_since):
         text = f"packs {model.model_type}, whose recurrent layers get no cu_seqlens from transformers {transformers}"
         return SettingProblem("wrong", text, (evidence,), sets=sets, advice="do not pack this model")
-    missing = [name for name in RECURRENT_KERNELS if family in GATED_DELTA_RULE and not snapshot.has(name)]
+    missing = [
+        name for name in RECURRENT_KERNELS if family in GATED_DELTA_RULE and isinstance(snapshot.package(name), Absent)
+    ]
     if not missing:
         return None
     raises = is_at_least(transformers, LEAKS_RAISE_SINCE)

@@ -42,7 +42,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 
 
 def _format_stride_setting(snapshot: Snapshot) -> str:
-    return "--ds.ring_attn_head_stride 1" if snapshot.has("openrlhf") else "heads_k_stride=1"
+    return "--ds.ring_attn_head_stride 1" if snapshot.lists("openrlhf") else "heads_k_stride=1"
 
 
 RULE = Rule("ATN508", "note", check, needs=frozenset({"ring"}), general=True)

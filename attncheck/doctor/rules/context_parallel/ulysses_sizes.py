@@ -50,7 +50,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 
 
 def _format_size_setting(snapshot: Snapshot, size: int) -> str:
-    return f"{'ulysses_' if snapshot.has('verl') else ''}sequence_parallel_size={size}"
+    return f"{'ulysses_' if snapshot.lists('verl') else ''}sequence_parallel_size={size}"
 
 
 RULE = Rule("ATN509", "note", check, needs=frozenset({"ulysses", "rl"}), general=True)

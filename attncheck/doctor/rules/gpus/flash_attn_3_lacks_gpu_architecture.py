@@ -35,7 +35,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     devices = gpus.known_capabilities(gpus.visible_gpus(snapshot))
     lacking = [gpu for gpu, capability in devices if not has_code_for(targets, capability)]
     for group in gpus.group_by_capability(lacking):
-        alternative = "flash_attention_2" if snapshot.has("flash-attn") else "sdpa"
+        alternative = "flash_attention_2" if snapshot.lists("flash-attn") else "sdpa"
         described = gpus.describe_gpus(group)
         yield Problem(
             message=f"flash-attn-3 holds code for {', '.join(targets)} and none that runs on {described}",

@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     unsupported = [gpu for gpu, capability in devices if capability[0] not in FLASH_ATTN_4_BACKWARD]
     for group in gpus.group_by_capability(unsupported):
         has_forward = gpus.known_capabilities(group)[0][1][0] in FLASH_ATTN_4_FORWARD
-        alternative = "flash_attention_2" if has_forward and snapshot.has("flash-attn") else "sdpa"
+        alternative = "flash_attention_2" if has_forward and snapshot.lists("flash-attn") else "sdpa"
         missing = "backward" if has_forward else "kernels"
         yield Problem(
             message=f"flash-attn-4 {version} has no {missing} for {gpus.describe_gpus(group)}",

@@ -41,7 +41,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 def _float16_settings(snapshot: Snapshot) -> Iterator[str]:
     yield "dtype=torch.float16"
     yield "Trainer:       --fp16 True --bf16 False"
-    if snapshot.has("llamafactory"):
+    if snapshot.lists("llamafactory"):
         yield "LLaMA-Factory: fp16: true"
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known
+from attncheck.core.facts import Absent, Known, Unreadable, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.job import Job
 from attncheck.core.snapshot import Snapshot
@@ -45,24 +45,28 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each package that the launch uses and that is missing."""
     job = require_job(snapshot)
     for module in job.imports:
-        if not snapshot.has(module) and not can_import(snapshot, module):
+        if isinstance(snapshot.package(module), Absent) and not can_import(snapshot, module):
             yield _missing_package_problem(
                 snapshot, job, module.replace("_", "-"), "it is imported whatever the settings", ()
             )
     implementation = effective_attn_implementation(job)
     package = PACKAGE_BY_IMPLEMENTATION.get(implementation, "")
-    is_missing = bool(package) and not snapshot.has(package) and package.replace("-", "_") not in job.imports
-    if is_missing and not _is_provided_elsewhere(snapshot):
+    is_missing = bool(package) and isinstance(snapshot.package(package), Absent)
+    if is_missing and package.replace("-", "_") not in job.imports and not _is_provided_elsewhere(snapshot):
         yield _missing_package_problem(snapshot, job, package, f"it asks for {implementation}", (_use_sdpa(job),))
     uses_ring = job.scheme == "llama3" and job.plan.ring_size > 1 and "ring_flash_attn" not in job.imports
-    if uses_ring and not snapshot.has("ring-flash-attn"):
+    if uses_ring and isinstance(snapshot.package("ring-flash-attn"), Absent):
         yield _missing_package_problem(
             snapshot, job, "ring-flash-attn", f"its ring runs over {job.plan.ring_size} ranks", ()
         )
-    if job.plan.liger and not snapshot.has("liger-kernel"):
+    if job.plan.liger and isinstance(snapshot.package("liger-kernel"), Absent):
         yield _missing_package_problem(
             snapshot, job, "liger-kernel", "it asks for its kernels", (change_settings("or without", {"liger": "off"}),)
         )
+    used = [*job.imports, package, "ring-flash-attn" * uses_ring, "liger-kernel" * job.plan.liger]
+    for name in filter(None, used):
+        if isinstance(fact := snapshot.package(name), Unreadable):
+            need(fact, f"whether {name} is installed")
 
 
 def _is_provided_elsewhere(snapshot: Snapshot) -> bool:
@@ -89,7 +93,7 @@ def _missing_package_problem(
         evidence=(f"static lane: no distribution {package}",),
         fixes=(*install_fixes, *other_fixes),
         subject=package,
-        predicted=not framework_installed and not snapshot.has("torch"),
+        predicted=not framework_installed and not snapshot.lists("torch"),
         locations=locate_settings(job, "attn_implementation"),
     )
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from attncheck.core.facts import Known
+from attncheck.core.facts import Known, Unreadable, need
 from attncheck.core.findings import Problem
 from attncheck.core.job import Job
 from attncheck.core.snapshot import Snapshot
@@ -32,6 +32,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     framework = snapshot.package(job.framework)
     if isinstance(framework, Known) and framework.value.version == job.version and framework.value.requires:
         return  # ATN147
+    if isinstance(release := snapshot.version(job.framework), Unreadable):
+        need(release, f"the release of {job.framework}")
     unmet = list(_unmet_requirements(snapshot, job))
     if unmet:
         listed = ", ".join(f"{requirement} (here: {version})" for requirement, version in unmet)

@@ -14,7 +14,9 @@ Source: the tables in attncheck/lint/names, read from the released wheels of eac
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from attncheck.core.facts import Unreadable
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.job import Job, UnknownSetting
 from attncheck.core.snapshot import Snapshot
@@ -27,6 +29,7 @@ MAX_NAMES_SHOWN = 4  # names in a message
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield one problem for the names that one release renamed, and one for each other unknown name."""
     job = require_job(snapshot)
+    is_assumed = isinstance(snapshot.version(job.framework), Unreadable)
     renamed: dict[str, list[UnknownSetting]] = {}
     for unknown in job.unknown_settings:
         if unknown.now and unknown.since:
@@ -34,7 +37,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         else:
             yield _single_problem(job, unknown)
     for since, settings in renamed.items():
-        yield _single_problem(job, settings[0]) if len(settings) == 1 else _group_problem(job, since, settings)
+        problem = _single_problem(job, settings[0]) if len(settings) == 1 else _group_problem(job, since, settings)
+        yield replace(problem, predicted=is_assumed)  # an older release, which the job may have, knows them
 
 
 def _single_problem(job: Job, unknown: UnknownSetting) -> Problem:

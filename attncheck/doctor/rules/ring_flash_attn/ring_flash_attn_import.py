@@ -74,7 +74,7 @@ def _is_reported_elsewhere(snapshot: Snapshot, ring: Version, transformers: Vers
     is_shimmed = requirements.is_version_allowed(ring_flash_attn.COMPATIBLE_WITH_SHIM, transformers)
     if job and RING_NAMES in job.plan.shims and is_shimmed:
         return True
-    if snapshot.has("openrlhf") and requirements.is_version_allowed(ring_flash_attn.WITHOUT_SYMBOL, transformers):
+    if snapshot.lists("openrlhf") and requirements.is_version_allowed(ring_flash_attn.WITHOUT_SYMBOL, transformers):
         return True
     newest = Version(ring_flash_attn.LAST_RELEASE_READ)
     newest_works = requirements.is_version_allowed(ring_flash_attn.compatible_transformers(newest), transformers)
@@ -93,7 +93,9 @@ def _evidence(
         lines = [f"import lane: {attempt.exception}: {attempt.message}"]
     if ring_flash_attn.is_known_release(ring):
         lines.append(f"ring-flash-attn {ring} works with transformers {ring_flash_attn.compatible_transformers(ring)}")
-    if snapshot.has("openrlhf") and requirements.is_version_allowed(ring_flash_attn.COMPATIBLE_WITH_SHIM, transformers):
+    if snapshot.lists("openrlhf") and requirements.is_version_allowed(
+        ring_flash_attn.COMPATIBLE_WITH_SHIM, transformers
+    ):
         lines.append("OpenRLHF 0.11.2 puts the name back itself: its own import works, a direct one does not")
     return tuple(lines)
 

@@ -83,7 +83,7 @@ def _fixes(snapshot: Snapshot, ring: Version) -> Iterator[Fix]:
     compatible = requirements.resolve_transformers(snapshot, ring_flash_attn.COMPATIBLE_TRANSFORMERS["0.1.8"])
     shimmed = requirements.resolve_transformers(snapshot, ring_flash_attn.COMPATIBLE_WITH_SHIM)
     with_shim = (f"transformers{ring_flash_attn.COMPATIBLE_WITH_SHIM}", *ring_requirements)
-    if shimmed and snapshot.has("openrlhf"):
+    if shimmed and snapshot.lists("openrlhf"):
         yield install.install_packages(
             snapshot,
             *shimmed,
@@ -94,7 +94,7 @@ def _fixes(snapshot: Snapshot, ring: Version) -> Iterator[Fix]:
     if compatible:
         allows = (f"transformers{ring_flash_attn.COMPATIBLE_TRANSFORMERS['0.1.8']}", *ring_requirements)
         yield install.install_packages(snapshot, *compatible, *ring_requirements, allows=allows)
-    elif shimmed and not snapshot.has("openrlhf"):
+    elif shimmed and not snapshot.lists("openrlhf"):
         yield install.install_packages(snapshot, *shimmed, *ring_requirements, allows=with_shim)
         title = "and put the missing name back before the import"
         yield Fix(title, "edit", ring_flash_attn.SHIM_CODE, "safe", follows=True)

@@ -51,7 +51,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 
 def _fixes(snapshot: Snapshot, requirement: str, transformers: str) -> Iterator[Fix]:
     """Yield what ring attention needs, in the order in which it is needed."""
-    is_alone = snapshot.has("flash-attn")
+    is_alone = snapshot.lists("flash-attn")
     if not is_alone:
         yield from install_flash_attn_package(snapshot)
         if isinstance(snapshot.torch, Known) and is_cpu_build(snapshot.torch.value):

@@ -77,7 +77,7 @@ class AxolotlSettings(LaunchSettings):
 
     def is_installed(self, name: str) -> bool:
         """Say whether a distribution is known to be installed."""
-        return self.snapshot is not None and self.snapshot.has(name)
+        return self.snapshot is not None and self.snapshot.lists(name)
 
     @cached_property
     def attention_flags(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from attncheck.core.facts import Known
+from attncheck.core.facts import Absent, Known
 from attncheck.core.job import Consequence, SettingProblem
 from attncheck.core.launch import Launch, SourceLocation
 from attncheck.core.snapshot import Snapshot
@@ -65,9 +65,9 @@ class LaunchReading:
         return (self.settings.get_text("flash_attn") or "auto").lower()
 
     @property
-    def has_flash_attn(self) -> bool:
-        """Whether flash-attn is installed."""
-        return self.snapshot.has("flash-attn")
+    def lacks_flash_attn(self) -> bool:
+        """Whether flash-attn is known to be missing; where that is not known, the settings are taken at their word."""
+        return isinstance(self.snapshot.package("flash-attn"), Absent)
 
     @property
     def implementation(self) -> str:
@@ -75,8 +75,8 @@ class LaunchReading:
         if self.model_type == "gpt_oss" and self.is_at_least(GPT_OSS_KERNEL_SINCE):
             return "kernels-community/vllm-flash-attn3"
         if self.model_type == "gemma2" and self.flash_attn in ("auto", "fa2"):
-            return "flash_attention_2" if self.has_flash_attn else "eager"
-        if self.flash_attn == "fa2" and not self.has_flash_attn:
+            return "eager" if self.lacks_flash_attn else "flash_attention_2"
+        if self.flash_attn == "fa2" and self.lacks_flash_attn:
             return ""
         return tables.IMPLEMENTATIONS.get(self.flash_attn, "")
 
@@ -123,7 +123,7 @@ def unserved_flash_3(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def missing_flash_attn(reading: LaunchReading) -> Iterator[SettingProblem]:
     """`fa2` without the package: only a line in the log tells that another implementation runs."""
-    if reading.flash_attn == "fa2" and not reading.has_flash_attn and reading.model_type != "gpt_oss":
+    if reading.flash_attn == "fa2" and reading.lacks_flash_attn and reading.model_type != "gpt_oss":
         instead = "eager" if reading.model_type == "gemma2" else "the model's default implementation"
         yield SettingProblem(
             "replaces",
@@ -249,7 +249,7 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
             f"neat_packing without fa2: each row gets a dense mask of {length} × {length}",
             (f"{COLLATOR}:524-525, prepare_4d_attention_mask",),
             reading.find_location("neat_packing"),
-            {"attn_implementation": "flash_attention_2"} if reading.has_flash_attn and reading.batch == 1 else {},
+            {"attn_implementation": "flash_attention_2"} if not reading.lacks_flash_attn and reading.batch == 1 else {},
             "use fa2, whose memory grows with the length alone",
             mild=True,
         )
@@ -265,7 +265,7 @@ def recurrent_layers_leak(reading: LaunchReading) -> Iterator[SettingProblem]:
         and reading.flash_attn == "fa2"
         and reading.is_at_least(NEAT_PACKING_BY_POSITIONS)
     )
-    if is_patched and not reading.snapshot.has("flash-linear-attention"):
+    if is_patched and isinstance(reading.snapshot.package("flash-linear-attention"), Absent):
         yield SettingProblem(
             "refuses",
             f"{model.model_type} under fa2 needs flash-linear-attention 0.4.1 or newer: ImportError",

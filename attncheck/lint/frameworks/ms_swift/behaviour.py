@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from attncheck.core.arithmetic import largest_divisor
-from attncheck.core.facts import Known
+from attncheck.core.facts import Absent, Known
 from attncheck.core.job import Consequence, SettingProblem
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings
@@ -169,7 +169,10 @@ def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]
     sets = {**({"packing": "off"} if settings.packed else {}), **({"ring_size": "1"} if size > 1 else {})}
     if model_type.startswith("qwen3_5") and settings.is_at_least(ms_swift.QWEN3_5_SEQUENCE_PARALLEL_SINCE):
         snapshot = settings.snapshot
-        is_missing = snapshot is not None and snapshot.distributions and not snapshot.has("flash-linear-attention")
+        package = (
+            snapshot.package("flash-linear-attention") if snapshot is not None and snapshot.distributions else None
+        )
+        is_missing = isinstance(package, Absent)
         if is_missing and settings.packed and settings.is_at_least(ms_swift.QWEN3_5_KERNEL_REQUIRED_SINCE):
             source = "model/models/qwen.py:1296: with multiple sequences requires flash-linear-attention"
             advice = "pip install flash-linear-attention"

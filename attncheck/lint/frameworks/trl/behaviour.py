@@ -164,7 +164,7 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
         f"packed without flash attention: each row gets a dense mask of {length} × {length} ({warning})",
         ("transformers masking_utils.py, find_packed_sequence_indices", "trl 1.15.0 sft_trainer.py:86-99, 981-989"),
         reading.find_location("packing", "padding_free"),
-        {"attn_implementation": "flash_attention_2"} if reading.snapshot.has("flash-attn") else {},
+        {"attn_implementation": "flash_attention_2"} if reading.snapshot.lists("flash-attn") else {},
         "use flash_attention_2, whose memory grows with the length alone",
         mild=True,
     )

@@ -165,7 +165,7 @@ def _accumulation_steps(config: LaunchConfig, micro_batch: int, ring_size: int) 
 
 def _uses_triton_cross_entropy(config: LaunchConfig, launch: Launch, snapshot: Snapshot) -> bool:
     """Return whether flash-attn's Triton kernel computes log-probabilities (utils/torch_functional.py 0.9.1:90-107)."""
-    if not (config.is_reinforcement and config.is_fsdp and snapshot.has("flash-attn")):
+    if not (config.is_reinforcement and config.is_fsdp and snapshot.lists("flash-attn")):
         return False
     is_deterministic = config.values.is_on(f"{config.engine_key}.full_determinism")
     is_disabled = launch.environ.get(NO_FLASH_CROSS_ENTROPY) == "1" or is_deterministic

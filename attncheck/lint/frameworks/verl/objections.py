@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known, value_or
+from attncheck.core.facts import Absent, Known, value_or
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.frameworks.verl.batches import find_batch_problems
@@ -64,7 +64,7 @@ def _critic_implementation(config: LaunchConfig, job: Job, snapshot: Snapshot) -
         return
     devices = snapshot.visible_devices()
     before_ampere = [device for device in devices if value_or(device.compute_capability, (8, 0)) < (8, 0)]
-    is_usable = bool(devices) and not before_ampere and snapshot.has("flash-attn")
+    is_usable = bool(devices) and not before_ampere and not isinstance(snapshot.package("flash-attn"), Absent)
     yield SettingProblem(
         "replaces" if is_usable else "refuses",
         f"the critic (algorithm.adv_estimator=gae) is loaded with flash_attention_2, not with {implementation}",

@@ -1,0 +1,218 @@
+"""Collects what files say of packages, for every interpreter that the environment may have, and what they agree on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from attncheck.core.errors import BadUsage
+from attncheck.core.files import read_bounded
+from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
+from attncheck.doctor.queries.requirements import canonical_name
+
+MAX_BYTES = 16 << 20  # the lock of a large workspace has some megabytes
+MAX_FILES = 64  # that files name in turn
+NO_VERSION = "it is not pinned"
+# Markers are judged for Linux, where GPUs train, and for each of these: which one it will be is not known.
+PYTHONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
+MACHINES = ("x86_64", "aarch64")
+
+
+@dataclass(frozen=True)
+class PackageList:
+    """What files say of packages: what is not in it is neither there nor missing."""
+
+    versions: dict[str, str] = field(default_factory=dict)  # distribution -> the one version that it has
+    allowed: dict[str, str] = field(default_factory=dict)  # distribution -> what is known of its version: ">=4.51,<5"
+    removed: tuple[str, ...] = ()  # distributions that are uninstalled
+    environ: dict[str, str] | None = None  # variables of an image; None: no image was named
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One requirement: the versions that it allows, and in which interpreters it counts."""
+
+    specifier: str  # "" for any; another notation than PEP 440 names no single version
+    interpreters: frozenset[int]
+    installs: bool = True  # a constraint installs nothing
+
+
+class Collector:
+    """What was read so far; a requirement is added once for each line that makes it."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, list[Entry]] = {}
+        self.removed: dict[str, None] = {}
+        self.environ: dict[str, str] | None = None
+        self.remarks: dict[str, None] = {}
+        self.python = SpecifierSet()
+        self._files = 0
+
+    def read_text(self, path: str) -> str:
+        """Return a file's text. Raises `BadUsage` for one that cannot be read, and for too many."""
+        self._files += 1
+        if self._files > MAX_FILES:
+            raise BadUsage(f"{path}: more than {MAX_FILES} files name one another")
+        data = read_bounded(path, MAX_BYTES)
+        encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        try:
+            return data.decode(encoding)
+        except UnicodeDecodeError:
+            raise BadUsage(f"cannot read {path}: it is not UTF-8 text") from None
+
+    def remark(self, path: str, line: int, text: str) -> None:
+        """Take note of something that was not understood; `line` 0 is the whole file."""
+        self.remarks[f"{os.path.basename(path)}{f':{line}' if line else ''}: {text}"] = None
+
+    def add(self, name: str, specifier: str = "", marker: Marker | str | None = None, installs: bool = True) -> None:
+        """Add a requirement of the distribution `name`; `marker` as PEP 508 writes it."""
+        interpreters = matching_interpreters(str(marker)) if marker is not None else ALL_INTERPRETERS
+        self.add_for(name, specifier, interpreters, installs)
+
+    def add_for(self, name: str, specifier: str, interpreters: frozenset[int], installs: bool = True) -> None:
+        """Add a requirement that counts for these interpreters alone."""
+        if interpreters:
+            self.removed.pop(canonical_name(name), None)
+            entry = Entry(specifier.strip(), interpreters, installs)
+            self.entries.setdefault(canonical_name(name), []).append(entry)
+
+    def remove(self, name: str) -> None:
+        """Take a distribution out again: it is uninstalled."""
+        self.entries.pop(canonical_name(name), None)
+        self.removed[canonical_name(name)] = None
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget the versions of distributions that stay installed: something may have moved them."""
+        for name in names:
+            entries = self.entries.get(name, [])
+            self.entries[name] = [Entry("", entry.interpreters) for entry in entries if entry.installs]
+
+    def limit_python(self, specifier: str) -> None:
+        """Keep to interpreters that a file allows; a specifier that is none changes nothing."""
+        try:
+            self.python &= SpecifierSet(specifier)
+        except InvalidSpecifier:
+            return
+
+    def package_list(self) -> PackageList:
+        """Return what holds in every interpreter that the files allow."""
+        possible = frozenset(
+            index
+            for index in ALL_INTERPRETERS
+            if any(self.python.contains(f"{INTERPRETERS[index]['python_version']}.{patch}") for patch in (0, 30))
+        )
+        if not possible:
+            self.remarks[f"no known Python is among those that are allowed: {self.python}"] = None
+            possible = ALL_INTERPRETERS
+        versions: dict[str, str] = {}
+        allowed: dict[str, str] = {}
+        for name, entries in self.entries.items():
+            installed = frozenset[int]().union(*(entry.interpreters for entry in entries if entry.installs))
+            if not possible <= installed:
+                if possible & installed and name in RELEVANT_DISTRIBUTIONS:
+                    self.remarks[f"{name} is required for some interpreters only: not taken as installed"] = None
+                continue
+            found = {self._resolve(name, entries, index) for index in possible}
+            if len(found) == 1 and (version := next(iter(found))):
+                versions[name] = version
+            else:
+                texts = dict.fromkeys(entry.specifier for entry in entries if entry.specifier)
+                allowed[name] = ", ".join(texts) or NO_VERSION
+        return PackageList(versions, allowed, tuple(self.removed), self.environ, tuple(self.remarks))
+
+    def _resolve(self, name: str, entries: list[Entry], index: int) -> str:
+        """Return the version that an interpreter gets, "" where no single one is named."""
+        texts = {entry.specifier for entry in entries if index in entry.interpreters and entry.specifier}
+        try:
+            specifiers = [SpecifierSet(text) for text in texts]
+        except InvalidSpecifier:
+            return ""
+        pins = {Version(text) for specifier in specifiers if (text := find_pin(specifier))}
+        if not pins:
+            return ""
+        pin = max(pins, key=lambda version: len(str(version)))  # 2.6.0+cu124 fits ==2.6.0, not the other way round
+        if all(specifier.contains(pin, prereleases=True) for specifier in specifiers):
+            return str(pin)
+        self.remarks[f"{name} is required in versions that exclude each other: {', '.join(sorted(texts))}"] = None
+        return ""
+
+
+def find_pin(specifier: SpecifierSet) -> str:
+    """Return the version that a specifier names alone, "" where it allows several."""
+    for clause in specifier:
+        if clause.operator in ("==", "===") and not clause.version.endswith(".*"):
+            try:
+                return str(Version(clause.version))
+            except InvalidVersion:
+                return ""
+    return ""
+
+
+def _make_interpreter(python: str, machine: str) -> Mapping[str, Any]:
+    return {
+        "python_version": python,
+        "python_full_version": f"{python}.9",
+        "implementation_name": "cpython",
+        "implementation_version": f"{python}.9",
+        "platform_python_implementation": "CPython",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": machine,
+        "platform_release": "",
+        "platform_version": "",
+        "os_name": "posix",
+        "extra": "",
+        "extras": frozenset(),
+        "dependency_groups": frozenset(),
+    }
+
+
+INTERPRETERS = tuple(_make_interpreter(python, machine) for python, machine in product(PYTHONS, MACHINES))
+ALL_INTERPRETERS = frozenset(range(len(INTERPRETERS)))
+
+
+@lru_cache(maxsize=4096)
+def matching_interpreters(marker: str) -> frozenset[int]:
+    """Return the interpreters for which a marker holds; none where it cannot be judged."""
+    try:
+        parsed = Marker(marker)
+        return frozenset(index for index in ALL_INTERPRETERS if parsed.evaluate(dict(INTERPRETERS[index])))
+    except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, InvalidVersion, TypeError, AttributeError):
+        return frozenset()
+
+
+def parse_toml(text: str, path: str) -> dict[str, Any]:
+    """Return the table of a TOML document. Raises `BadUsage`."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return as_table(tomllib.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise BadUsage(f"cannot read {path}: {str(error).splitlines()[0]}") from None
+
+
+def as_table(value: object) -> dict[str, Any]:
+    """Return a mapping, an empty one for anything else that a file may hold in its place."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """Return a list, an empty one for anything else that a file may hold in its place."""
+    return value if isinstance(value, list) else []
+
+
+def as_text(value: object) -> str:
+    """Return a string, "" for anything else that a file may hold in its place."""
+    return value if isinstance(value, str) else ""

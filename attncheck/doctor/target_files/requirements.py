@@ -1,0 +1,193 @@
+"""Reads pip's requirements files: -r and -c, markers, pins, ranges, wheels by URL; and the words of `pip install`.
+
+Source: https://pip.pypa.io/en/stable/reference/requirements-file-format/ (pip 25.1).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from urllib.parse import unquote, urlsplit
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from attncheck.core.errors import BadUsage
+from attncheck.doctor.target_files.collector import Collector
+
+FindFile = Callable[[str], str]
+# Options of a line or of `pip install` that are followed by a value of their own and name no package.
+_WITH_VALUE = """
+-i --index-url --extra-index-url -f --find-links --trusted-host --no-binary --only-binary --use-feature --root --prefix
+--target -t --platform --python-version --implementation --abi --upgrade-strategy --cache-dir --log --timeout --retries
+--progress-bar --proxy --cert --client-cert --src --report --python -p --index -C --index-strategy --default-index
+--torch-backend --config-settings --global-option --hash --root-user-action --exists-action --prerelease --resolution
+--link-mode --keyring-provider --no-build-isolation-package --refresh-package --upgrade-package -P --exclude-newer
+"""
+WITH_VALUE = frozenset(_WITH_VALUE.split())
+_COMMENT = re.compile(r"(^|\s+)#.*$")
+_LINE_OPTION = re.compile(r"\s(--hash|--config-settings|--global-option|--no-binary)\b.*$")
+_REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_EGG = re.compile(r"[#&]egg=([A-Za-z0-9][\w.-]*)")
+
+
+def read_requirements(path: str, collector: Collector, installs: bool = True) -> None:
+    """Add what a requirements file names; with `installs` False it is a file of constraints."""
+    _read_file(path, collector, installs, ())
+
+
+def _read_file(path: str, collector: Collector, installs: bool, open_files: tuple[str, ...]) -> None:
+    if os.path.realpath(path) in open_files:
+        return  # it names itself, and pip reads it once
+    for number, line in _join_lines(collector.read_text(path)):
+        read_line(path, number, line, collector, installs, (*open_files, os.path.realpath(path)))
+
+
+def _join_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a requirements file with their numbers, continued ones joined and comments taken out."""
+    parts: list[str] = []
+    first = 1
+    for number, raw in enumerate(text.splitlines(), 1):
+        first = first if parts else number
+        is_continued = raw.endswith("\\") and not raw.lstrip().startswith("#")
+        parts.append(raw[:-1] if is_continued else raw)
+        if is_continued:
+            continue
+        line = _COMMENT.sub("", " ".join(part.strip() for part in parts)).strip()
+        parts = []
+        if line:
+            yield first, line
+    if parts and (line := _COMMENT.sub("", " ".join(parts)).strip()):
+        yield first, line
+
+
+def read_line(
+    path: str,
+    number: int,
+    line: str,
+    collector: Collector,
+    installs: bool = True,
+    open_files: tuple[str, ...] = (),
+) -> None:
+    """Add what one line of a requirements file names. Raises `BadUsage` for one that is broken."""
+    if line.startswith("-"):
+        option, value = _split_option(line)
+        if option in ("-r", "--requirement", "-c", "--constraint"):
+            if _REMOTE.match(value) or "${" in value:
+                collector.remark(path, number, f"{value} is not fetched")
+                return
+            nested = os.path.join(os.path.dirname(path), value)
+            _read_file(nested, collector, installs and option in ("-r", "--requirement"), open_files)
+        elif option in ("-e", "--editable"):
+            _add_location(path, number, value, collector, installs)
+        return
+    add_requirement(path, number, _LINE_OPTION.sub("", line), collector, installs)
+
+
+def _split_option(line: str) -> tuple[str, str]:
+    match = re.match(r"(--?[A-Za-z][\w-]*?)(?:\s*=\s*|\s+)(.*)$", line) or re.match(r"(-[rce])(\S.*)$", line)
+    return (match[1], match[2].strip().strip("'\"")) if match else (line, "")
+
+
+def add_requirement(path: str, number: int, text: str, collector: Collector, installs: bool = True) -> None:
+    """Add one requirement. Raises `BadUsage` for what is none; a path or URL without a version is a remark."""
+    if "${" in text:
+        collector.remark(path, number, f"{text} depends on a variable")
+        return
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as error:
+        if _is_location(text):
+            _add_location(path, number, text, collector, installs)
+            return
+        reason = str(error).splitlines()[0]
+        raise BadUsage(f"{path}:{number}: {text!r} is no requirement: {reason}") from None
+    specifier = str(requirement.specifier)
+    if requirement.url:
+        named = _parse_wheel(requirement.url)
+        specifier = f"=={named[1]}" if named else ""
+    collector.add(requirement.name, specifier, requirement.marker, installs)
+
+
+def _is_location(text: str) -> bool:
+    words = text.split(" ;")[0].split()
+    return len(words) == 1 and ("/" in text or text.startswith(".") or text.endswith((".whl", ".tar.gz", ".zip")))
+
+
+def _add_location(path: str, number: int, text: str, collector: Collector, installs: bool) -> None:
+    """Add what a path or URL names: a wheel's file name says its version, an egg fragment its name."""
+    named = _parse_wheel(text)
+    egg = _EGG.search(text)
+    if named:
+        collector.add(named[0], f"=={named[1]}", None, installs)
+    elif egg:
+        collector.add(egg[1], "", None, installs)
+    else:
+        collector.remark(path, number, "a project by its path or URL: which package and version it is was not read")
+
+
+def _parse_wheel(url: str) -> tuple[str, str] | None:
+    """Return the name and version in the file name of a wheel's URL or path."""
+    try:
+        name, version, _, _ = parse_wheel_filename(unquote(os.path.basename(urlsplit(url).path)))
+        return name, str(version)
+    except (InvalidWheelFilename, ValueError):
+        return None
+
+
+def read_install_words(
+    path: str, number: int, words: Sequence[str], collector: Collector, find_file: FindFile
+) -> list[str]:
+    """Add what the words after `pip install` name; return the distributions that it names itself.
+
+    `find_file` finds a file of an image beside its Dockerfile, "" where it is not there.
+    """
+    before = {name: len(entries) for name, entries in collector.entries.items()}
+    queue = list(words)
+    while queue:
+        word = queue.pop(0)
+        option, equals, attached = word.partition("=") if word.startswith("--") else (word, "", "")
+        if option in ("-r", "--requirement", "-c", "--constraint", "-e", "--editable"):
+            value = attached if equals else (queue.pop(0) if queue else "")
+            _read_option_file(path, number, option, value, collector, find_file)
+        elif option in WITH_VALUE:
+            if not equals and queue:
+                queue.pop(0)
+        elif word.startswith("-"):
+            continue
+        elif "$" in word or "`" in word:
+            collector.remark(path, number, f"{word} is only known when it is run")
+        elif word in (".", "./") or word.startswith((".[", "./[")):
+            collector.remark(path, number, "the project itself is installed: what it requires was not read")
+        else:
+            try:
+                add_requirement(path, number, word, collector)
+            except BadUsage:
+                collector.remark(path, number, f"{word} was not understood")
+    return [name for name, entries in collector.entries.items() if len(entries) > before.get(name, 0)]
+
+
+def _read_option_file(
+    path: str, number: int, option: str, value: str, collector: Collector, find_file: FindFile
+) -> None:
+    if option in ("-e", "--editable"):
+        _add_location(path, number, value, collector, True)
+        return
+    found = find_file(value)
+    if not found:
+        collector.remark(path, number, f"{value} was not found beside it, and not read")
+        return
+    read_requirements(found, collector, option in ("-r", "--requirement"))
+
+
+def split_words(text: str) -> list[str] | None:
+    """Return a command's words with the operators of a shell as words of their own; None where it does not parse."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|()<>")
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    try:
+        return list(lexer)
+    except ValueError:
+        return None
