@@ -29,7 +29,7 @@ def make_venv(folder: Path, files: dict[str, str] | None = None) -> Path:
     site_packages(folder).mkdir(parents=True)
     for name, text in (files or {}).items():
         path = site_packages(folder) / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return folder / "bin" / "python"
 
