@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from attncheck.cli.output import ReportWriter, write_and_exit
-from attncheck.cli.progress import ProgressDisplay, with_progress
+from attncheck.cli.progress import INTERRUPTED, ProgressDisplay, with_progress
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report
@@ -57,7 +57,14 @@ def measure_and_exit(
     pictures: Sequence[str] = (),
 ) -> NoReturn:
     """Run `measure(snapshot, report_progress)`, write its report, and exit with its code."""
-    report = with_progress(
-        lambda report_progress: measure(read_installed_files(interpreter, model, policy), report_progress)
-    )
+    from attncheck.core.report import InterruptedRun
+    from attncheck.core.streams import print_message
+
+    try:
+        report = with_progress(
+            lambda report_progress: measure(read_installed_files(interpreter, model, policy), report_progress)
+        )
+    except InterruptedRun as interrupt:
+        print_message(f"attncheck: {INTERRUPTED}; this is what was measured")
+        report = interrupt.report
     write_and_exit(writer, report, verbose, policy, pictures)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from attncheck.core.errors import CLEAN, FOUND, UNANSWERED
+from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, Interrupted
 from attncheck.core.outgoing import clean, clean_text
 from attncheck.core.streams import fit_text, print_message
 
@@ -97,6 +97,8 @@ def with_repair(report: Report) -> Report:
 
 def exit_code(report: Report, policy: Policy, complete: bool = True) -> int:
     """Return the exit code by the gravest finding; where something is lost or not written, none is clean."""
+    if report.interrupted:
+        return Interrupted.exit_code
     if report.fails(policy.fail_on):
         return FOUND
     return CLEAN if complete and not report.unanswered else UNANSWERED

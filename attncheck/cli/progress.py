@@ -14,6 +14,7 @@ from attncheck.core.streams import print_message
 from attncheck.core.visible import show_line_ends
 
 T = TypeVar("T")
+INTERRUPTED = "interrupted; nothing is left running"
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,14 @@ def progress_line() -> Iterator[ProgressDisplay]:
 
 
 def with_progress(work: Callable[[ProgressDisplay], T]) -> T:
-    """Run `work(report_progress)` with a line of progress; an interrupt ends it cleanly, as `Interrupted`."""
+    """Run `work(report_progress)` with a line of progress; an interrupt ends it cleanly, as `Interrupted`.
+
+    One that brings the report of what was measured, an `InterruptedRun`, passes through.
+    """
     try:
         with progress_line() as report_progress:
             return work(report_progress)
-    except KeyboardInterrupt:
-        raise Interrupted("interrupted; nothing is left running") from None
+    except KeyboardInterrupt as interrupt:
+        if hasattr(interrupt, "report"):  # of what was measured by then: it is the caller's to write
+            raise
+        raise Interrupted(INTERRUPTED) from None

@@ -6,16 +6,19 @@ there; how it is shown stands in `report/sections/` under the same name. Nothing
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 from attncheck.core.findings import SEVERITIES, Allowance, Finding, Severity, Skip, gravest_first
 from attncheck.core.snapshot import Snapshot
-from attncheck.core.verdicts import MeasuredOn, Verdict
+from attncheck.core.verdicts import MeasuredOn, Outcome, Verdict
 
 T = TypeVar("T", bound="Section")
 Item = TypeVar("Item")
+NOTHING_MEASURED = "nothing was measured"
+MAX_REASONS = 3  # for which something was not measured, shown in a line
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,14 @@ class OpenQuestion:
     name: str  # of the check
     outcome: str  # "unanswered", "left out"
     reason: str
+
+
+class InterruptedRun(KeyboardInterrupt):
+    """Ctrl-C while something was measured; `report` holds what there was by then."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__()
+        self.report = report
 
 
 @dataclass(frozen=True)
@@ -56,8 +67,16 @@ class Section:
 class MeasuredSection(Section):
     """A section of a command that measures on a device. A subclass has both fields, in its own order."""
 
+    # What counts as an answer: a fault is one of parity's, not of a benchmark's, which has no time for it.
+    answering_outcomes: ClassVar[tuple[Outcome, ...]] = ("ok", "raised", "died", "timed_out")
+
     measured_on: MeasuredOn
     verdicts: tuple[Verdict, ...]
+
+    @property
+    def measurements(self) -> tuple[tuple[Outcome, str], ...]:
+        """How each thing that was requested came out, and why where it was not measured."""
+        return ()
 
     @property
     def device(self) -> MeasuredOn:
@@ -68,6 +87,12 @@ class MeasuredSection(Section):
     def answers(self) -> tuple[Verdict, ...]:
         """The verdicts, one for each thing that was judged."""
         return self.verdicts
+
+    @property
+    def unanswered(self) -> tuple[OpenQuestion, ...]:
+        """That nothing was measured, that something ran out of time, that the run was interrupted."""
+        reasons = (_describe_unmeasured(self.measurements, self.answering_outcomes), _describe_interrupt(self))
+        return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in reasons if reason)
 
 
 @dataclass(frozen=True)
@@ -107,6 +132,11 @@ class Report:
         return next((device for device in devices if device.device), MeasuredOn())
 
     @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the measuring: the report holds what there was by then."""
+        return any(section.device.interrupted for section in self.sections.values())
+
+    @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
         """The checks that were requested and gave no answer, or not the whole of it."""
         return tuple(question for section in self.sections.values() for question in section.unanswered)
@@ -130,6 +160,34 @@ class Report:
         return next((severity for severity in SEVERITIES if counts[severity]), None)
 
 
+def _describe_unmeasured(measurements: tuple[tuple[Outcome, str], ...], answering_outcomes: tuple[Outcome, ...]) -> str:
+    """Return that nothing was measured, or how much was not judged for want of time; "" where all is answered."""
+    unmeasured = [reason or outcome for outcome, reason in measurements if outcome not in answering_outcomes]
+    out_of_time = [reason for outcome, reason in measurements if outcome == "out_of_time"]
+    if measurements and len(unmeasured) == len(measurements):
+        return f"{NOTHING_MEASURED}: {_count_reasons(unmeasured)}"
+    return f"{len(out_of_time)} of {len(measurements)} not judged: {_count_reasons(out_of_time)}" if out_of_time else ""
+
+
+def describe_no_timing(outcome: Outcome, reason: str) -> str:
+    """Return how something was not timed, as its row says it."""
+    return f"{outcome}: {reason}" if reason else outcome
+
+
+def _count_reasons(reasons: list[str]) -> str:
+    """Return the different reasons with their counts, the commonest first, and a few of them only."""
+    counts = Counter(reasons).most_common()
+    shown = [f"{count} × {reason}" if len(reasons) > 1 else reason for reason, count in counts[:MAX_REASONS]]
+    rest = sum(count for _, count in counts[MAX_REASONS:])
+    return "; ".join([*shown, *([f"{rest} for other reasons"] if rest else [])])
+
+
+def _describe_interrupt(section: MeasuredSection) -> str:
+    measured_on = section.measured_on
+    missing = f": {measured_on.not_reached} measurements are missing" if measured_on.not_reached else ""
+    return f"interrupted before its end{missing}" if measured_on.interrupted else ""
+
+
 def deduplicate(items: Iterable[Item]) -> tuple[Item, ...]:
     """Return items once each, in order; they need not be hashable."""
     kept: list[Item] = []
@@ -137,6 +195,15 @@ def deduplicate(items: Iterable[Item]) -> tuple[Item, ...]:
         if item not in kept:
             kept.append(item)
     return tuple(kept)
+
+
+def mark_interrupted(report: Report) -> Report:
+    """Return a report of sections that measured as one that was interrupted afterwards."""
+    sections: dict[str, Section] = {}
+    for name, section in report.sections.items():
+        changes: dict[str, Any] = {"measured_on": replace(section.device, interrupted=True)}
+        sections[name] = replace(section, **changes) if isinstance(section, MeasuredSection) else section
+    return replace(report, sections=sections)
 
 
 def merge_reports(command: str, snapshot: Snapshot, reports: Iterable[Report]) -> Report:

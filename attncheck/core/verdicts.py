@@ -15,7 +15,8 @@ from attncheck.core.cases import Case, Dtype
 
 Question = Literal["parity", "determinism", "smoke"]
 Answer = Literal["pass", "warn", "fail", "refused", "skipped", "lost"]
-Outcome = Literal["ok", "refused", "out_of_memory", "raised", "skipped", "died", "timed_out"]
+# "timed_out" hangs, whatever the machine does; "out_of_time" may only have lacked the machine: nobody is blamed.
+Outcome = Literal["ok", "refused", "out_of_memory", "raised", "skipped", "died", "timed_out", "out_of_time"]
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
 UNMEASURED: dict[Outcome, Answer] = {  # what an outcome other than "ok" answers
     "refused": "refused",
@@ -24,6 +25,7 @@ UNMEASURED: dict[Outcome, Answer] = {  # what an outcome other than "ok" answers
     "raised": "fail",
     "died": "lost",
     "timed_out": "lost",
+    "out_of_time": "lost",
 }
 FAIL_FACTOR = 3.0  # times the budget
 LSE_BUDGET = 2e-4
@@ -121,7 +123,8 @@ class MeasuredOn:
     suite: str = ""
     seed: int = 0
     seconds: float = 0.0
-    not_reached: int = 0  # cases that --budget left out
+    not_reached: int = 0  # cases that --budget or an interrupt left out
+    interrupted: bool = False  # by Ctrl-C: this is what was measured by then
     ring_size: int = 0  # ranks, where context parallelism was measured
     emulated: bool = False  # flash-attn's kernels were plain torch
     shimmed_names: tuple[str, ...] = ()  # names that ring-flash-attn misses in transformers, put back for the run
@@ -136,6 +139,7 @@ class MeasuredOn:
             seconds=round(self.seconds + later.seconds, 3),
             not_reached=self.not_reached + later.not_reached,
             ring_size=max(self.ring_size, later.ring_size),
+            interrupted=self.interrupted or later.interrupted,
             emulated=self.emulated or later.emulated,
             shimmed_names=tuple(dict.fromkeys((*self.shimmed_names, *later.shimmed_names))),
         )
@@ -205,7 +209,8 @@ def judge_run(run: Run) -> Verdict:
 def _decide_answer(run: Run) -> tuple[Answer, str, float]:
     if run.outcome in UNMEASURED:
         unmeasured = UNMEASURED[run.outcome]
-        return unmeasured, run.reason, HUGE if unmeasured in ("fail", "lost") else 0.0
+        is_fault = unmeasured in ("fail", "lost") and run.outcome != "out_of_time"
+        return unmeasured, run.reason, HUGE if is_fault else 0.0
     if run.foreign_kernels:
         return "fail", f"not {run.backend} but {run.foreign_kernels} ran", HUGE
     if run.violations:

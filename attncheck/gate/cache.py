@@ -39,11 +39,17 @@ class Answer:
 
 def cache_folder(environ: Mapping[str, str]) -> Path | None:
     """Return our folder of caches, made private; None where there can be none, or where it is not ours alone."""
+    path = cache_path(environ)
+    return make_private(path) if path is not None else None
+
+
+def cache_path(environ: Mapping[str, str]) -> Path | None:
+    """Return where our folder of caches is, whether it is there or not; None where there can be none."""
     base = environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):  # the specification says to pay no attention to it then
         home = environ.get("HOME", "")
         base = os.path.join(home, ".cache") if os.path.isabs(home) else ""
-    return make_private(Path(base) / "attncheck") if base else None
+    return Path(base) / "attncheck" if base else None
 
 
 def temporary_folder() -> Path | None:

@@ -9,13 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from attncheck.core import interrupts
+from attncheck.core.report import InterruptedRun, Report
 
 GRACE_SECONDS = 5.0  # beyond the deadline, for work that keeps to it by itself and returns what it has by then
 RESEND_SECONDS = 30.0  # until SIGINT is sent again to work that did not end
 
 
 class OutOfTime(Exception):
-    """The deadline passed."""
+    """The deadline passed; `reports` holds what was measured by then."""
+
+    def __init__(self, reports: tuple[Report, ...] = ()) -> None:
+        super().__init__()
+        self.reports = reports
 
 
 @contextmanager
@@ -40,10 +45,10 @@ def interrupt_after(seconds: float) -> Iterator[None]:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         if not alarms:
             raise
         interrupts.forget_interrupt()  # it was our own
-        raise OutOfTime from None
+        raise OutOfTime((interrupt.report,) if isinstance(interrupt, InterruptedRun) else ()) from None
     finally:
         signal.signal(signal.SIGALRM, previous_handler)

@@ -16,7 +16,7 @@ from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Finding
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.plan import Plan
-from attncheck.core.report import Report, merge_reports
+from attncheck.core.report import InterruptedRun, Report, merge_reports
 from attncheck.core.results.gate import CHECKS, Check, GateSection, Outcome, Stage
 from attncheck.core.snapshot import NOT_ASKED, Snapshot
 from attncheck.gate import apply, baseline, checks, deadline
@@ -200,9 +200,11 @@ class _GateRun:
             with deadline.interrupt_after(seconds_left + (deadline.GRACE_SECONDS if check == "parity" else 0.0)):
                 for report in self.runner.run(check, seconds_left):
                     collected.append(report)
-        except deadline.OutOfTime:
+        except deadline.OutOfTime as error:
+            collected += error.reports
             reason = CUT_BY_BUDGET
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
+            collected += [interrupt.report] if isinstance(interrupt, InterruptedRun) else []
             reason = stop_reason = INTERRUPTED
         except checks.NothingLinted:
             outcome = "not linted"
@@ -217,6 +219,7 @@ class _GateRun:
         reason = reason or (
             f"{not_reached} case{'s' * (not_reached != 1)} not reached within the budget" if not_reached else ""
         )
+        reason = reason or next((question.reason for report in collected for question in report.unanswered), "")
         if outcome is None:
             outcome = "unanswered" if reason else "found" if self._has_findings(collected) else "clean"
         if outcome == "not linted":

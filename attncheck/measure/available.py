@@ -67,6 +67,8 @@ def _judge_backend(state: BackendState, event: Event | None) -> Availability:
         return make_availability("missing", state.missing)
     if event is None:
         return make_availability("untried", "it is compiled for each shape; `attncheck parity` runs it")
+    if event.kind == "out_of_time":
+        return make_availability("untried", event.reason)
     if event.kind != "answer":
         return make_availability("broken", event.reason)
     run = codec.read(Run, event.answer)

@@ -16,7 +16,7 @@ from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.errors import Unanswered
 from attncheck.core.findings import Finding
-from attncheck.core.report import Report
+from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.timings import DeviceRates, TimedMode, Timing, passes_of
 from attncheck.core.snapshot import Snapshot
@@ -74,15 +74,25 @@ def run(
         if on_timing is not None:
             on_timing(timing, progress)
 
-    pool.run(jobs, on_event)
+    def report_timings(not_reached: int = 0, interrupted: bool = False) -> Report:
+        measured_on = execution.make_measured_on(pool, request.seed, began, "", not_reached, interrupted)
+        return make_report(snapshot, tuple(states), tuple(runs), tuple(timings), rates, measured_on)
+
+    try:
+        pool.run(jobs, on_event)
+    except KeyboardInterrupt:
+        if not runs:
+            raise
+        not_reached = sum(len(job.items) for job in jobs if job.name != "device") - len(runs)
+        raise InterruptedRun(report_timings(not_reached, interrupted=True)) from None
     if not runs:
         raise Unanswered("no backend could be timed")
-    measured_on = execution.make_measured_on(pool, request.seed, began)
-    return make_report(snapshot, tuple(states), tuple(runs), tuple(timings), rates, measured_on)
+    return report_timings()
 
 
 def _make_rates_job(layers_by_case: dict[Case, int], target: ExecutionTarget) -> Job:
-    return Job("device", _make_message("", layers_by_case, target), (RATES_ITEM,), target.seconds * DEADLINE_FACTOR)
+    message = _make_message("", layers_by_case, target)
+    return Job("device", message, (RATES_ITEM,), target.seconds * DEADLINE_FACTOR, spins=True)
 
 
 def _make_job(state: BackendState, layers_by_case: dict[Case, int], target: ExecutionTarget) -> Job:
@@ -94,7 +104,9 @@ def _make_job(state: BackendState, layers_by_case: dict[Case, int], target: Exec
         if has_switch and case.backward:
             items.append(f"{case.name}@deterministic")
     factor = COMPILE_DEADLINE_FACTOR if discovery.get_backend(state.name).compiles else DEADLINE_FACTOR
-    return Job(state.name, _make_message(state.name, layers_by_case, target), tuple(items), target.seconds * factor)
+    return Job(
+        state.name, _make_message(state.name, layers_by_case, target), tuple(items), target.seconds * factor, spins=True
+    )
 
 
 def _make_message(backend: str, layers_by_case: dict[Case, int], target: ExecutionTarget) -> dict[str, Any]:
@@ -102,7 +114,7 @@ def _make_message(backend: str, layers_by_case: dict[Case, int], target: Executi
         "task": "attncheck.measure.worker.bench_tasks:bench",
         "backend": backend,
         "device": target.device,
-        "threads": max(1, target.threads_per_worker(1) - 1),  # a thread that waits for its core holds up all others
+        "threads": target.threads_per_worker(1, spare=1),  # a thread that waits for its core holds up all others
         "seconds": target.seconds,
         "dtype": next(iter(layers_by_case)).dtype,
         "cases": codec.to_plain(tuple(layers_by_case)),

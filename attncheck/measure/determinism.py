@@ -13,7 +13,7 @@ from attncheck.core.cases import Case, with_name
 from attncheck.core.errors import Unanswered
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Finding, Fix, Problem
-from attncheck.core.report import Report
+from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.determinism import DeterminismSection
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import UNMEASURED, BackendState, MeasuredOn, Mode, Repeats, Verdict
@@ -95,13 +95,21 @@ def run(
         if event.kind != "started":
             measurements.append(read_repeats(event, cases))
 
-    pool.run(jobs, on_event)
+    def report_measurements(not_reached: int = 0, interrupted: bool = False) -> Report:
+        measured_on = execution.make_measured_on(pool, request.seed, began, "", not_reached, interrupted)
+        order = {state.name: index for index, state in enumerate(chosen_states)}
+        measurements.sort(key=lambda repeats: (order[repeats.backend], repeats.case.layout))
+        return make_report(snapshot, tuple(states), tuple(measurements), measured_on)
+
+    try:
+        pool.run(jobs, on_event)
+    except KeyboardInterrupt:
+        if not measurements:
+            raise
+        raise InterruptedRun(report_measurements(progress.total - len(measurements), interrupted=True)) from None
     if not measurements:
         raise Unanswered("no backend could be repeated")
-    measured_on = execution.make_measured_on(pool, request.seed, began)
-    order = {state.name: index for index, state in enumerate(chosen_states)}
-    measurements.sort(key=lambda repeats: (order[repeats.backend], repeats.case.layout))
-    return make_report(snapshot, tuple(states), tuple(measurements), measured_on)
+    return report_measurements()
 
 
 def choose_modes(name: str) -> tuple[Mode, ...]:

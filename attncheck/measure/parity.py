@@ -13,7 +13,7 @@ from attncheck.core import codec
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, DTYPES, Case, Dtype
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.findings import Finding, Fix, Problem
-from attncheck.core.report import Report
+from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.parity import ParitySection
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import BackendState, MeasuredOn, Run, Verdict, judge_run
@@ -27,6 +27,7 @@ from attncheck.workers.pool import Event, Job, Pool, default_slots
 MAX_SHOWN_CASES = 5  # failing cases named in a finding
 MAX_COMPILE_WORKERS = 3  # workers that share a backend which compiles each case
 COMPILED_CASES_ON_CPU = {"quick": 1, "standard": 2, "full": 4}  # cases of a backend that compiles, on the CPU
+NOTHING_LEFT_OF_FAILURES = "none of the cases that failed the last time is left by --backend, --case and --dtype"
 COMPILE_DEADLINE_FACTOR = 4.0  # a backend that compiles gets this many times the deadline
 
 
@@ -42,6 +43,7 @@ class Request:
     repeat: int = 1  # how many seeds, one after another
     budget: float | None = None  # seconds
     max_seqlen: int | None = None
+    only: tuple[tuple[str, str], ...] = ()  # a backend and the name of a case; all where there is none
 
 
 def choose_cases(request: Request, snapshot: Snapshot) -> tuple[Case, ...]:
@@ -54,21 +56,46 @@ def choose_cases(request: Request, snapshot: Snapshot) -> tuple[Case, ...]:
         else:
             for dtype in request.dtypes or (None,):
                 cases += make_model_cases(model, request.max_seqlen, seed, dtype)
-    selected = [case for case in cases if is_selected(case, request)]
+    selected = select_cases(cases, request)
+    if not selected and request.only:
+        raise BadUsage(NOTHING_LEFT_OF_FAILURES)
     if not selected:
         families = ", ".join(dict.fromkeys(case.family for case in cases))
-        raise BadUsage(f"no case is left by --case and --dtype; families are {families}, names are listed by -v")
+        raise BadUsage(f"no case is left by --case and --dtype; families are {families}, --list prints names")
     return tuple(selected)
 
 
-def is_selected(case: Case, request: Request) -> bool:
-    """Return whether --case and --dtype select a case."""
-    if request.dtypes and case.dtype not in request.dtypes:
-        return False
-    return not request.cases or any(
-        pattern == case.family or pattern in case.name or fnmatch.fnmatchcase(case.name, pattern)
-        for pattern in request.cases
+def select_cases(cases: Sequence[Case], request: Request) -> tuple[Case, ...]:
+    """Return the cases that --case, --dtype and --last-failed select.
+
+    A --case that is a case's whole name, with its seed or without, selects that one; another is a family, a part of a
+    name or a pattern.
+    """
+    names = {name for case in cases for name in (case.name, _name_without_seed(case))}
+    whole_names, patterns = (
+        {text for text in request.cases if (text in names) == is_name} for is_name in (True, False)
     )
+    only = {name for _, name in request.only}
+
+    def is_selected(case: Case) -> bool:
+        if (request.dtypes and case.dtype not in request.dtypes) or (only and case.name not in only):
+            return False
+        if not request.cases or whole_names & {case.name, _name_without_seed(case)}:
+            return True
+        return any(
+            text == case.family or text in case.name or fnmatch.fnmatchcase(case.name, text) for text in patterns
+        )
+
+    return tuple(case for case in cases if is_selected(case))
+
+
+def _name_without_seed(case: Case) -> str:
+    return case.name.removesuffix(f"-seed{case.seed}")
+
+
+def is_requested(backend: str, case: str, request: Request) -> bool:
+    """Return whether a backend is to run a case of the selected ones."""
+    return not request.only or (backend, case) in request.only
 
 
 def parse_dtypes(texts: Iterable[str]) -> tuple[Dtype, ...]:
@@ -92,6 +119,8 @@ def run(
     chosen_states = discovery.choose_backends(states, request.backends)
     pool = Pool(target.python, default_slots(target.uses_gpu))
     jobs = [job for state in chosen_states for job in _iter_jobs(state, cases, request, target, pool.slots)]
+    if not any(job.items for job in jobs):
+        raise BadUsage(NOTHING_LEFT_OF_FAILURES)
     jobs.sort(key=lambda job: not discovery.get_backend(job.name).compiles)  # the slow ones first
     runs: list[Run] = []
     by_name = {case.name: case for case in cases}
@@ -103,12 +132,21 @@ def run(
             runs.append(read_run(event, by_name[event.item]))
 
     until = None if request.budget is None else began + request.budget
-    not_reached = pool.run(jobs, on_event, until)
+    suite_name = "model" if discovery.requested_model(snapshot) is not None else request.suite
+
+    def report_runs(not_reached: int, interrupted: bool = False) -> Report:
+        measured_on = execution.make_measured_on(pool, request.seed, began, suite_name, not_reached, interrupted)
+        return make_report(snapshot, tuple(states), sort_runs(runs, chosen_states, cases), measured_on)
+
+    try:
+        not_reached = pool.run(jobs, on_event, until)
+    except KeyboardInterrupt:
+        if not runs:
+            raise
+        raise InterruptedRun(report_runs(progress.total - len(runs), interrupted=True)) from None
     if not runs:
         raise Unanswered("nothing was measured: --budget ended before the first case")
-    suite_name = "model" if discovery.requested_model(snapshot) is not None else request.suite
-    measured_on = execution.make_measured_on(pool, request.seed, began, suite_name, len(not_reached))
-    return make_report(snapshot, tuple(states), sort_runs(runs, chosen_states, cases), measured_on)
+    return report_runs(len(not_reached))
 
 
 def _iter_jobs(
@@ -117,7 +155,8 @@ def _iter_jobs(
     """Yield the work on one backend: one worker's, or several workers' where each case is compiled for seconds."""
     compiles = discovery.get_backend(state.name).compiles
     workers = 1
-    if compiles and not request.cases:
+    cases = tuple(case for case in cases if is_requested(state.name, case.name, request))
+    if compiles and cases and not (request.cases or request.only):
         device = Device("cuda" if target.uses_gpu else "cpu", compute_capability=(99, 0), torch=(99, 0))
         accepted = tuple(case for case in cases if not discovery.get_backend(state.name).refuse(case, device))
         cases = thin_cases(

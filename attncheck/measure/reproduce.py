@@ -50,7 +50,7 @@ def _find_case(snapshot: Snapshot, request: Request, name: str) -> Case:
                 if case.probe in UNSCRIPTED_PROBES:
                     raise BadUsage(f"{name} is judged by statistics; no script of its own can show it")
                 return case
-    raise BadUsage(f"no case is called {name!r}; `attncheck parity -v` lists names (a model's cases need the MODEL)")
+    raise BadUsage(f"no case is called {name!r}; `attncheck parity --list` prints names (of a model's with MODEL)")
 
 
 def _iter_suites(snapshot: Snapshot, request: Request, seed: int) -> Iterator[tuple[Case, ...]]:

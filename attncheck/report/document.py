@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+from dataclasses import asdict
 from functools import cache
 from typing import Any
 
@@ -59,6 +60,7 @@ def to_document(report: Report) -> dict[str, Any]:
         "exit_code": fields.pop("exit_code"),
         "counts": report.count_by_severity(),
         "answers": {answer: sum(v.answer == answer for v in report.verdicts) for answer in ANSWERS},
+        "unanswered": [asdict(question) for question in report.unanswered],
         **fields,
         **{name: codec.to_plain(section) for name, section in report.sections.items()},
         "snapshot": codec.to_plain(report.snapshot),

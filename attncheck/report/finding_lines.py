@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from attncheck.core.findings import SEVERITIES, Allowance, Finding, Fix
-from attncheck.core.report import Report
+from attncheck.core.report import NOTHING_MEASURED, MeasuredSection, OpenQuestion, Report
 from attncheck.core.visible import indent_continuation
 
 MAX_CODES = 5  # of a line that only counts findings
@@ -65,3 +65,16 @@ def describe_allowed(report: Report) -> Iterator[str]:
 
 def _format_headline(finding: Finding) -> str:
     return f"{finding.code} {finding.severity}: {finding.message}"
+
+
+def measured_questions(report: Report) -> tuple[OpenQuestion, ...]:
+    """Return what the commands that measure left unanswered; other sections show their open questions themselves."""
+    sections = [section for section in report.sections.values() if isinstance(section, MeasuredSection)]
+    return tuple(question for section in sections for question in section.unanswered)
+
+
+def describe_no_findings(report: Report) -> str:
+    """Return what it means that there is no finding: nothing where nothing was measured."""
+    if any(question.reason.startswith(NOTHING_MEASURED) for question in measured_questions(report)):
+        return "nothing measured"
+    return "nothing new found" if report.baselined or report.allowed else "nothing found"

@@ -13,6 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import SEVERITIES
+from attncheck.core.report import OpenQuestion
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import ANSWERS
 from attncheck.report.document import FIELDS, SCHEMA_VERSION, load_sections
@@ -32,6 +33,7 @@ def make_report_schema() -> dict[str, Any]:
         "exit_code": fields.pop("exit_code"),
         "counts": _make_object_schema(dict.fromkeys(SEVERITIES, count)),
         "answers": _make_object_schema(dict.fromkeys(ANSWERS, count)),
+        "unanswered": _schema_of_type(tuple[OpenQuestion, ...], definitions),
         **fields,
         "snapshot": _schema_of_type(Snapshot, definitions),
     }

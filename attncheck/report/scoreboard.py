@@ -14,7 +14,7 @@ HEAT_MARKS = "·▁▂▃▄▅▆▇"  # by eighths of the budget; beyond it "!
 class Cell:
     """The worst of a backend's verdicts in one family."""
 
-    text: str  # "0.53", "fail", "-" where every case was refused or skipped
+    text: str  # "0.53", "fail", "-" where every case was refused or skipped, "lost" where time ran out
     answer: Answer
 
 
@@ -51,11 +51,17 @@ def backend_rows(states: Sequence[BackendState], verdicts: Sequence[Verdict]) ->
 
 
 def _worst_cell(verdicts: list[Verdict]) -> Cell:
-    judged = [verdict for verdict in verdicts if verdict.answer not in ("refused", "skipped")]
+    measured = [verdict for verdict in verdicts if verdict.answer not in ("refused", "skipped")]
+    judged = [verdict for verdict in measured if not _ran_out_of_time(verdict)]
     if not judged:
-        return Cell("-", "refused")
+        return Cell("lost", "lost") if measured else Cell("-", "refused")
     worst = max(judged, key=lambda verdict: verdict.budget_ratio)
     return Cell(format_ratio(worst.budget_ratio) if worst.budget_ratio else "exact", worst.answer)
+
+
+def _ran_out_of_time(verdict: Verdict) -> bool:
+    """Return whether a verdict is no judgement: its case was lost, and nobody is at fault."""
+    return verdict.answer == "lost" and not verdict.budget_ratio
 
 
 def format_ratio(ratio: float) -> str:
@@ -71,6 +77,8 @@ def heat_mark(verdict: Verdict) -> str:
     """Return one character for one case."""
     if verdict.answer in ("refused", "skipped"):
         return " "
+    if _ran_out_of_time(verdict):
+        return "?"
     if verdict.answer in ("fail", "lost") or verdict.budget_ratio > FAIL_FACTOR:
         return "X"
     if verdict.budget_ratio > 1.0:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from attncheck.core import codec
 from attncheck.core.cases import BYTES_PER_ELEMENT, Case, Dtype
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Finding, Problem
-from attncheck.core.report import Report, merge_reports
+from attncheck.core.report import InterruptedRun, Report, merge_reports
 from attncheck.core.results.ring import RingSection
 from attncheck.core.results.ring_timings import (
     LAUNCH_BOUND_MS,
@@ -202,11 +202,19 @@ def run(
     if cannot_communicate(communication_report):
         return communication_report
     runner = RankRunner(target.python, read_rank_env(os.environ))
-    runs, rates, timings = _measure(
-        workload, ring, target, [state.name for state in chosen_states], runner, report_progress, on_timing
-    )
+    measured = _Measured()
+    interrupted = False
+    names = [state.name for state in chosen_states]
+    try:
+        _measure(workload, ring, target, names, runner, report_progress, on_timing, measured)
+    except KeyboardInterrupt:
+        if not measured.timings:
+            raise
+        interrupted = True
     group.raise_if_follower(runner)
-    measured_on = group.make_measured_on(runner, ring, target, 0, began, "bench")
+    runs, rates, timings = measured.runs, measured.rates, tuple(measured.timings)
+    not_reached = measured.total - measured.done
+    measured_on = group.make_measured_on(runner, ring, target, 0, began, "bench", not_reached, interrupted)
     parity_report = parity.make_report(snapshot, tuple(states), tuple(runs), measured_on)
     roofline_rates = RingRates() if ring.is_emulated(target) else rates  # plain torch has no meaningful roofline
     timings = complete_timings(timings, roofline_rates, workload, parity_report.verdicts)
@@ -224,9 +232,23 @@ def run(
         conclusions=conclusions,
     )
     findings = (*parity_report.findings, *iter_inefficiency_findings(timings, workload.min_efficiency))
-    return merge_reports(
+    report = merge_reports(
         "bench", snapshot, (Report("bench", snapshot, findings, sections={"ring": section}), communication_report)
     )
+    if interrupted:
+        raise InterruptedRun(report)
+    return report
+
+
+@dataclass
+class _Measured:
+    """What was measured so far, of how many items."""
+
+    runs: list[Run] = field(default_factory=list)
+    timings: list[RingTiming] = field(default_factory=list)
+    rates: RingRates = RingRates()
+    done: int = 0
+    total: int = 0
 
 
 def _measure(
@@ -237,8 +259,9 @@ def _measure(
     runner: RankRunner,
     report_progress: Callable[[str], None],
     on_timing: Callable[[RingTiming, Progress], None] | None,
-) -> tuple[list[Run], RingRates, tuple[RingTiming, ...]]:
-    """Return the parity runs of the timed shape, at a length that the reference can compute; rates; timings."""
+    measured: _Measured,
+) -> None:
+    """Measure parity of the timed shape, at a length that the reference can compute; rates; timings."""
     cases = suites.make_bench_cases(
         workload.num_heads, workload.num_kv_heads, workload.head_dim, workload.dtype, ring.size
     )
@@ -252,27 +275,25 @@ def _measure(
         (name, case) for name in schemes for case in by_case if by_case[case].layout == _scheme_layout(name)
     ]
     job = _make_job(workload, ring, target, [*parity_items, ("rates", "rates"), *by_item], cases)
-    runs: list[Run] = []
-    timings: list[RingTiming] = []
-    rates = RingRates()
+    measured.total = len(job.items)
     progress = Progress(report_progress, len(job.items))
 
     def on_event(event: Event) -> None:
-        nonlocal rates
         progress.on_event(event)
         if event.kind == "started":
             return
+        measured.done += 1
         if event.item in by_case:
-            runs.append(parity.read_run(event, by_case[event.item]))
+            measured.runs.append(parity.read_run(event, by_case[event.item]))
         elif event.job != "rates":
-            timings.append(_read_timing(by_item[event.job, event.item], event, ring.size))
-            if on_timing is not None and timings[-1].backend != LOCAL_FLASH_FULL:  # as in the table
-                on_timing(timings[-1], progress)
+            timing = _read_timing(by_item[event.job, event.item], event, ring.size)
+            measured.timings.append(timing)
+            if on_timing is not None and timing.backend != LOCAL_FLASH_FULL:  # as in the table
+                on_timing(timing, progress)
         elif event.kind == "answer":
-            rates = codec.read(RingRates, event.answer)
+            measured.rates = codec.read(RingRates, event.answer)
 
     runner.run(job, on_event)
-    return runs, rates, tuple(timings)
 
 
 def _scheme_layout(backend: str) -> str:
@@ -290,7 +311,7 @@ def _make_job(
         "seqlen": workload.seqlen,
     }
     job = group.make_job(ring, target, ring.size, items, {**message, "packings": scale_packings(workload.seqlen)})
-    return replace(job, seconds=target.seconds * DEADLINE_FACTOR)
+    return replace(job, seconds=target.seconds * DEADLINE_FACTOR, spins=True)
 
 
 def _item_name(item: Item) -> str:

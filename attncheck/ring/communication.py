@@ -19,7 +19,8 @@ from attncheck.ring.group import RANK_ENTRY
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.launcher_env import read_rank_env
-from attncheck.workers.pool import Event, count_cores
+from attncheck.workers.pool import Event
+from attncheck.workers.processors import share_cores
 from attncheck.workers.ranks import RENDEZVOUS_SECONDS, RankJob, RankRunner
 
 EXCHANGE_SECONDS = 30.0  # for one exchange
@@ -54,7 +55,7 @@ def make_job(
     message = {
         "task": "attncheck.ring.worker.communication:communication",
         "device": target.device,
-        "threads": max(1, count_cores() // world_size),
+        "threads": share_cores(world_size, os.environ),
     }
     return RankJob(world_size, RANK_ENTRY, message, tuple(items), seconds, rendezvous_seconds)
 

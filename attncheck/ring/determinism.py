@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from attncheck.core import codec
-from attncheck.core.report import Report, merge_reports
+from attncheck.core.report import InterruptedRun, Report, merge_reports
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import Repeats
 from attncheck.measure import determinism
@@ -57,10 +57,19 @@ def run(
             measurements.append(determinism.read_repeats(event, cases))
 
     runner = RankRunner(target.python, read_rank_env(os.environ))
-    runner.run(rank_job, on_event)
+
+    def report_measurements(not_reached: int = 0, interrupted: bool = False) -> Report:
+        order = {state.name: index for index, state in enumerate(chosen_states)}
+        measurements.sort(key=lambda repeats: (order[repeats.backend], repeats.case.layout))
+        measured_on = make_measured_on(runner, ring, target, request.seed, began, "", not_reached, interrupted)
+        report = determinism.make_report(snapshot, tuple(states), tuple(measurements), measured_on)
+        return merge_reports("determinism", snapshot, (report, communication_report))
+
+    try:
+        runner.run(rank_job, on_event)
+    except KeyboardInterrupt:
+        if not measurements:
+            raise
+        raise InterruptedRun(report_measurements(len(items) - len(measurements), interrupted=True)) from None
     raise_if_follower(runner)
-    order = {state.name: index for index, state in enumerate(chosen_states)}
-    measurements.sort(key=lambda repeats: (order[repeats.backend], repeats.case.layout))
-    measured_on = make_measured_on(runner, ring, target, request.seed, began)
-    report = determinism.make_report(snapshot, tuple(states), tuple(measurements), measured_on)
-    return merge_reports("determinism", snapshot, (report, communication_report))
+    return report_measurements()

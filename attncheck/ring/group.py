@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from attncheck.core.errors import Following, Unanswered
 from attncheck.core.verdicts import BackendState, MeasuredOn
 from attncheck.measure import discovery
 from attncheck.workers.execution import ExecutionTarget
-from attncheck.workers.pool import count_cores
+from attncheck.workers.processors import share_cores
 from attncheck.workers.ranks import RENDEZVOUS_SECONDS, RankJob, RankRunner
 
 RANK_ENTRY = "attncheck.ring.worker.rank:main"  # the function that every process of a ring runs
@@ -40,7 +41,7 @@ def make_job(
     """Return the work of `size` ranks on `items`, (backend, name)."""
     full_message = {
         "device": target.device,
-        "threads": 1 if target.uses_gpu else max(1, count_cores() // size),  # one, as torchrun leaves a training rank
+        "threads": 1 if target.uses_gpu else share_cores(size, os.environ),  # one, as torchrun leaves a training rank
         "emulate": EMULATED_GENERATION if ring.is_emulated(target) else "",
         **message,
     }
@@ -73,9 +74,10 @@ def make_measured_on(
     began: float,
     suite: str = "",
     not_reached: int = 0,
+    interrupted: bool = False,
 ) -> MeasuredOn:
     """Return the record of device, torch, suite, seed, seconds and ring; `began` is a time.monotonic() value."""
     kind, name, torch = (str(runner.device.get(key, "")) for key in ("kind", "name", "torch"))
-    record = MeasuredOn(kind, name, torch, suite, seed, round(time.monotonic() - began, 3), not_reached)
+    record = MeasuredOn(kind, name, torch, suite, seed, round(time.monotonic() - began, 3), not_reached, interrupted)
     names = tuple(str(name) for name in runner.device.get("shimmed_names", ()))
     return replace(record, ring_size=ring.size, emulated=ring.is_emulated(target), shimmed_names=names)

@@ -135,7 +135,7 @@ def judge_run(run: AdapterRun) -> AdapterVerdict:
     answer: Answer = "fail"
     if run.outcome in ("skipped", "out_of_memory"):
         answer = "skipped"
-    elif run.outcome in ("died", "timed_out"):
+    elif run.outcome in ("died", "timed_out", "out_of_time"):
         answer = "lost"
     elif not code:
         answer = "pass"
@@ -147,7 +147,7 @@ def judge_run(run: AdapterRun) -> AdapterVerdict:
 def _find_broken_rule(run: AdapterRun) -> tuple[str, str]:
     """Return the code of the rule that a run breaks, "" where none, and the reason in words."""
     if run.outcome != "ok":
-        return ("" if run.outcome in ("skipped", "out_of_memory") else "ATN534"), run.reason
+        return ("" if run.outcome in ("skipped", "out_of_memory", "out_of_time") else "ATN534"), run.reason
     if run.entered < run.layers:
         return "ATN530", _describe_bypass(run)
     if run.shape == "plain" and not run.reaches:

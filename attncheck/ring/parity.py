@@ -14,7 +14,7 @@ from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.findings import Finding, Problem
-from attncheck.core.report import Report, merge_reports
+from attncheck.core.report import InterruptedRun, Report, merge_reports
 from attncheck.core.results.error_growth import MAX_SLOPE, describe_growth, error_growths
 from attncheck.core.results.ring import RingSection
 from attncheck.core.snapshot import Snapshot
@@ -44,9 +44,11 @@ def choose_cases(request: parity.Request, snapshot: Snapshot, ring: Ring) -> dic
             else:
                 for dtype in request.dtypes or (None,):
                     cases += suites.make_model_cases(model, size, request.max_seqlen, seed, dtype)
-        cases_by_size[size] = tuple(case for case in cases if parity.is_selected(case, request))
+        cases_by_size[size] = parity.select_cases(cases, request)
     if not any(cases_by_size.values()):
-        raise BadUsage("no case is left by --case and --dtype; names are listed by -v")
+        if request.only:
+            raise BadUsage(parity.NOTHING_LEFT_OF_FAILURES)
+        raise BadUsage("no case is left by --case and --dtype; --list prints names")
     return cases_by_size
 
 
@@ -71,7 +73,11 @@ def run(
     if cannot_communicate(communication_report):
         return communication_report
     by_name = {case.name: case for cases in cases_by_size.values() for case in cases}
-    jobs = [_make_job(ring, target, size, cases, chosen_states) for size, cases in cases_by_size.items() if cases]
+    jobs = [
+        _make_job(ring, target, size, cases, chosen_states, request) for size, cases in cases_by_size.items() if cases
+    ]
+    if not any(job.items for job in jobs):
+        raise BadUsage(parity.NOTHING_LEFT_OF_FAILURES)
     progress = Progress(report_progress, sum(len(job.items) for job in jobs))
     runs: list[Run] = []
 
@@ -82,22 +88,36 @@ def run(
 
     runner = RankRunner(target.python, read_rank_env(os.environ))
     until = None if request.budget is None else began + request.budget
-    not_reached = [item for job in jobs for item in runner.run(job, on_event, until)]
+    suite_name = "model" if discovery.requested_model(snapshot) is not None else request.suite
+
+    def report_runs(not_reached: int, interrupted: bool = False) -> Report:
+        measured_on = make_measured_on(runner, ring, target, request.seed, began, suite_name, not_reached, interrupted)
+        sorted_runs = parity.sort_runs(runs, chosen_states, tuple(by_name.values()))
+        report = make_report(snapshot, tuple(states), sorted_runs, measured_on)
+        return merge_reports("parity", snapshot, (report, communication_report))
+
+    try:
+        not_reached = [item for job in jobs for item in runner.run(job, on_event, until)]
+    except KeyboardInterrupt:
+        if not runs:
+            raise
+        raise InterruptedRun(report_runs(progress.total - len(runs), interrupted=True)) from None
     raise_if_follower(runner)
     if not runs:
         raise Unanswered("nothing was measured: --budget ended before the first case")
-    suite_name = "model" if discovery.requested_model(snapshot) is not None else request.suite
-    measured_on = make_measured_on(runner, ring, target, request.seed, began, suite_name, len(not_reached))
-    report = make_report(
-        snapshot, tuple(states), parity.sort_runs(runs, chosen_states, tuple(by_name.values())), measured_on
-    )
-    return merge_reports("parity", snapshot, (report, communication_report))
+    return report_runs(len(not_reached))
 
 
 def _make_job(
-    ring: Ring, target: ExecutionTarget, size: int, cases: tuple[Case, ...], states: Sequence[BackendState]
+    ring: Ring,
+    target: ExecutionTarget,
+    size: int,
+    cases: tuple[Case, ...],
+    states: Sequence[BackendState],
+    request: parity.Request,
 ) -> RankJob:
-    items = [(state.name, case.name) for state in states for case in cases]
+    pairs = [(state.name, case.name) for state in states for case in cases]
+    items = [pair for pair in pairs if parity.is_requested(*pair, request)]
     return make_job(
         ring, target, size, items, {"task": "attncheck.ring.worker.tasks:parity", "cases": codec.to_plain(cases)}
     )

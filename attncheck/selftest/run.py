@@ -24,8 +24,8 @@ from attncheck.doctor.probes.collect import collect_snapshot
 from attncheck.selftest import faults
 from attncheck.selftest.faults import Family, Fault, Sandbox, running
 from attncheck.selftest.faults.running import CheckOutcome, CheckProcess
-from attncheck.workers.pool import count_cores
 from attncheck.workers.process import defer_signals
+from attncheck.workers.processors import count_cores
 
 Status = Literal["caught", "missed", "skipped"]
 ControlStatus = Literal["silent", "alarm"]

@@ -16,7 +16,7 @@ from typing import Any
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.plan import Change, Plan
-from attncheck.core.report import Report
+from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.smoke import (
     CheckResult,
     PlanRun,
@@ -35,7 +35,15 @@ from attncheck.ring.group import Ring
 from attncheck.smoke import checks, fix_search, over_ranks, package_trials
 from attncheck.smoke.fix_search import SearchResult
 from attncheck.smoke.package_trials import PackageTrial
-from attncheck.smoke.trials import PARALLEL_CHECK, Trial, TrialRunner, failed_checks, find_result, seconds_since
+from attncheck.smoke.trials import (
+    NOT_REACHED,
+    PARALLEL_CHECK,
+    Trial,
+    TrialRunner,
+    failed_checks,
+    find_result,
+    seconds_since,
+)
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.launcher_env import RankEnv, read_rank_env
 
@@ -86,12 +94,35 @@ def run(
     request = restrict_to_rank(request, read_rank_env(os.environ))
     plan = choose_implementation(request.plan, snapshot, target)
     runner = TrialRunner(target, report_progress, _make_message_fields(request))
-    first_runs = _run_trials(request, runner, [Trial(model, plan, "", request.check_names) for model in request.models])
-    _require_results(first_runs)
-    searches = [_search_changes(plan_run, request, runner) for plan_run in first_runs]
-    package_trials_per_model = [_try_packages(plan_run, snapshot, request, runner) for plan_run in first_runs]
-    device = runner.device
-    measured_on = MeasuredOn(
+    first_runs: list[PlanRun] = []
+    searches: list[SearchResult] = []
+    package_trials_per_model: list[tuple[PackageTrial, ...]] = []
+    try:
+        trials = [Trial(model, plan, "", request.check_names) for model in request.models]
+        first_runs += _run_trials(request, runner, trials)
+        _require_results(first_runs)
+        searches += (_search_changes(plan_run, request, runner) for plan_run in first_runs)
+        package_trials_per_model += (_try_packages(plan_run, snapshot, request, runner) for plan_run in first_runs)
+    except KeyboardInterrupt:
+        first_runs = first_runs or list(runner.finished)
+        not_reached = sum(result.reason == NOT_REACHED for plan_run in first_runs for result in plan_run.results)
+        if not_reached == sum(len(plan_run.results) for plan_run in first_runs):
+            raise
+        searches += (SearchResult((), (), plan_run) for plan_run in first_runs[len(searches) :])
+        package_trials_per_model += [()] * (len(first_runs) - len(package_trials_per_model))
+        measured_on = replace(
+            _make_measured_on(request, plan, runner, began), not_reached=not_reached, interrupted=True
+        )
+        report = make_report(snapshot, first_runs, searches, measured_on, package_trials_per_model)
+        raise InterruptedRun(report) from None
+    measured_on = _make_measured_on(request, plan, runner, began)
+    return make_report(snapshot, first_runs, searches, measured_on, package_trials_per_model)
+
+
+def _make_measured_on(request: Request, plan: Plan, runner: TrialRunner, began: float) -> MeasuredOn:
+    """Return the record of the device, the seed, the seconds and the ring."""
+    device, target = runner.device, runner.target
+    return MeasuredOn(
         str(device.get("kind", "")),
         str(device.get("name", "")),
         str(device.get("torch", "")),
@@ -100,7 +131,6 @@ def run(
         ring_size=plan.ring_size if plan.ring_size > 1 else 0,
         emulated=plan.ring_size > 1 and request.ring is not None and request.ring.is_emulated(target),
     )
-    return make_report(snapshot, first_runs, searches, measured_on, package_trials_per_model)
 
 
 def restrict_to_rank(request: Request, rank_env: RankEnv | None) -> Request:

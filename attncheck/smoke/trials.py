@@ -16,6 +16,7 @@ from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
 
 DEADLINE_FACTOR = 3.0  # times a case's deadline: a check builds several models, and a compiler may have to work
+NOT_REACHED = "it was not reached"
 PARALLEL_CHECK = "parallel"  # the check that a worker, which has one device, cannot run
 
 
@@ -45,16 +46,20 @@ class TrialRunner:
     message_fields: dict[str, Any] = field(default_factory=dict)  # of each job's message: --full, --data
     extra_path: str = ""  # a folder put first on the workers' sys.path
     device: dict[str, Any] = field(default_factory=dict)
+    finished: tuple[PlanRun, ...] = ()  # of the last trials, as far as they were run
 
     def run(self, trials: Sequence[Trial]) -> tuple[PlanRun, ...]:
         """Return the plan run of each trial. Raises `Unanswered` where the device or torch cannot be had."""
         results: dict[tuple[int, str], CheckResult] = {}
-        for indices in _group_by_environment(trials):
-            self._run_in_worker(trials, indices, results)
-        return tuple(
-            PlanRun(trial.model, trial.plan, _collect_results(trial, index, results), trial.reason)
-            for index, trial in enumerate(trials)
-        )
+        try:
+            for indices in _group_by_environment(trials):
+                self._run_in_worker(trials, indices, results)
+        finally:
+            self.finished = tuple(
+                PlanRun(trial.model, trial.plan, _collect_results(trial, index, results), trial.reason)
+                for index, trial in enumerate(trials)
+            )
+        return self.finished
 
     def _run_in_worker(
         self, trials: Sequence[Trial], indices: Sequence[int], results: dict[tuple[int, str], CheckResult]
@@ -81,8 +86,10 @@ class TrialRunner:
                 results[indices[int(position)], check_name] = _read_result(event, check_name)
 
         pool = Pool(self.target.python, 1)
-        pool.run([Job("smoke", message, items, self.target.seconds * DEADLINE_FACTOR, self.extra_path)], on_event)
-        self.device = self.device or pool.device
+        try:
+            pool.run([Job("smoke", message, items, self.target.seconds * DEADLINE_FACTOR, self.extra_path)], on_event)
+        finally:
+            self.device = self.device or pool.device
 
     def _report_event(self, event: Event, trial: Trial, check_name: str) -> None:
         title = checks.load()[0][check_name].title
@@ -111,7 +118,7 @@ def _collect_results(trial: Trial, index: int, measured: dict[tuple[int, str], C
     """Return a trial's results in order; a check that raised what an earlier one did becomes a skip that says so."""
     results: list[CheckResult] = []
     for check in trial.select_checks():
-        result = measured.get((index, check.name), CheckResult(check.name, "skipped", "it was not reached"))
+        result = measured.get((index, check.name), CheckResult(check.name, "skipped", NOT_REACHED))
         earlier = next(
             (r for r in results if r.outcome == result.outcome == "raised" and r.reason == result.reason), None
         )
@@ -122,8 +129,9 @@ def _collect_results(trial: Trial, index: int, measured: dict[tuple[int, str], C
 
 
 def failed_checks(plan_run: PlanRun) -> tuple[str, ...]:
-    """Return the names of the checks that a plan run fails or lost."""
-    return tuple(result.check for result in plan_run.results if judge_result(result) in ("fail", "lost"))
+    """Return the names of the checks that a plan run fails or lost, but for those that only ran out of time."""
+    results = [result for result in plan_run.results if result.outcome != "out_of_time"]
+    return tuple(result.check for result in results if judge_result(result) in ("fail", "lost"))
 
 
 def find_result(plan_run: PlanRun, check_name: str) -> CheckResult | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import glob
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from attncheck.core.environment import Selection
 from attncheck.core.verdicts import MeasuredOn, Outcome
-from attncheck.workers.pool import Event, Pool, count_cores
+from attncheck.workers.pool import Event, EventKind, Pool
+from attncheck.workers.processors import share_cores
 
 
 @dataclass(frozen=True)
@@ -26,23 +28,31 @@ class ExecutionTarget:
         """Whether a GPU is likely to be used, as far as the device files show; none is opened."""
         return self.device == "cuda" or (self.device == "auto" and bool(glob.glob("/dev/nvidia[0-9]*")))
 
-    def threads_per_worker(self, slots: int) -> int:
-        """Return how many CPU threads one worker among `slots` gets."""
-        return max(1, count_cores() // slots)
+    def threads_per_worker(self, slots: int, spare: int = 0) -> int:
+        """Return how many CPU threads one worker among `slots` gets, where `spare` cores are left alone."""
+        return share_cores(slots, os.environ, spare)
 
 
 def unmeasured_outcome(event: Event) -> Outcome:
     """Return the outcome of an item that was not measured; a rank out of memory raises, and is not at fault."""
     if event.kind == "raised" and "out of memory" in event.reason.lower():
         return "out_of_memory"
-    outcomes: dict[str, Outcome] = {"raised": "raised", "died": "died", "timed_out": "timed_out", "given_up": "skipped"}
+    outcomes: dict[EventKind, Outcome] = {
+        "raised": "raised",
+        "died": "died",
+        "timed_out": "timed_out",
+        "out_of_time": "out_of_time",
+        "given_up": "skipped",
+    }
     return outcomes[event.kind]
 
 
-def make_measured_on(pool: Pool, seed: int, began: float, suite: str = "", not_reached: int = 0) -> MeasuredOn:
+def make_measured_on(
+    pool: Pool, seed: int, began: float, suite: str = "", not_reached: int = 0, interrupted: bool = False
+) -> MeasuredOn:
     """Return the record of device, torch, suite, seed and elapsed seconds; `began` is a time.monotonic() value."""
     kind, name, torch = (str(pool.device.get(key, "")) for key in ("kind", "name", "torch"))
-    return MeasuredOn(kind, name, torch, suite, seed, round(time.monotonic() - began, 3), not_reached)
+    return MeasuredOn(kind, name, torch, suite, seed, round(time.monotonic() - began, 3), not_reached, interrupted)
 
 
 @dataclass

@@ -1,7 +1,9 @@
 """A pool of workers: interpreters that measure one item after another, each item with its own deadline.
 
 A worker that dies or hangs costs the item it was working on; another is started for the rest, until that has happened
-too often. Workers send messages as lines of JSON; their pool is the one loop that reads them.
+too often. An item that ran out of time while its worker was awake may only have lacked the machine: it is tried once
+more when all others are done, alone and with more time. Workers send messages as lines of JSON; their pool is the one
+loop that reads them.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import json
 import os
 import queue
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,12 +21,16 @@ from typing import Any, Literal
 from attncheck.core import interrupts
 from attncheck.core.errors import Unanswered
 from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream, describe_exit, kill_all
+from attncheck.workers.processor_time import CpuSample, CpuUse, compare_samples, sample_cpu
+from attncheck.workers.processors import count_cores, thread_environment
 from attncheck.workers.scratch import scratch_folder
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 POLL_SECONDS = 0.2  # between two looks at deadlines and interrupts
 START_SECONDS = 180.0  # importing torch and opening the device, on a cold disk
 MAX_LOSSES = 3  # lost items after which a job's remaining items are given up
+RETRY_FACTOR = 3.0  # times its seconds that an item gets which ran out of time and is tried again
+NO_TIME_LEFT = "ran out of time, and none was left to try it again: not judged"
 LINE_LIMIT = 64 << 20
 # Only attncheck is taken from our folder: whatever else lies beside it is not the examined environment's.
 BOOTSTRAP = """\
@@ -50,6 +56,7 @@ class Job:
     """The work of one worker: its name, the message it starts with, its items by name, and the seconds for each item.
 
     `extra_path` is a folder of packages that its interpreter, and all that it starts, finds before the environment's.
+    Where it `spins` its threads spin while they wait, as a job's do: for what is timed.
     """
 
     name: str
@@ -57,18 +64,23 @@ class Job:
     items: tuple[str, ...]
     seconds: float
     extra_path: str = ""
+    spins: bool = False
+
+
+EventKind = Literal["started", "step", "answer", "raised", "died", "timed_out", "out_of_time", "given_up"]
 
 
 @dataclass(frozen=True)
 class Event:
     """Something that happened to an item of a job; `answer` is a document where it was measured, else `reason` is set.
 
-    A "step" holds in `answer` how far a long item has come.
+    A "step" holds in `answer` how far a long item has come. "timed_out" hangs, whatever the machine does;
+    "out_of_time" may only have lacked the machine, and twice.
     """
 
     job: str
     item: str
-    kind: Literal["started", "step", "answer", "raised", "died", "timed_out", "given_up"]
+    kind: EventKind
     answer: Any = None
     reason: str = ""
 
@@ -82,6 +94,8 @@ class Worker(Process):
         caches = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
         environment = {**CHILD_ENVIRONMENT, **caches, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": folder}
         environment |= overlay_environment(job.extra_path)
+        if "threads" in job.message:
+            environment |= thread_environment(int(job.message["threads"]), job.spins, os.environ)
         super().__init__(python, ["-c", BOOTSTRAP, str(PACKAGE_FOLDER)], environment)
 
     def _stream_handlers(self) -> list[Callable[[], None]]:
@@ -116,15 +130,39 @@ class Worker(Process):
 
 
 @dataclass
+class _Work:
+    """What is left of a job; `retries` of its items ran out of time before."""
+
+    job: Job
+    items: list[str]
+    losses: int = 0
+    retries: tuple[str, ...] = ()
+
+
+@dataclass
 class _RunningWorker:
-    """A worker with what is left of its job."""
+    """A worker with its work, and until when it may go on with what it does."""
 
     worker: Worker
-    remaining: list[str]
-    deadline: float
+    work: _Work
+    allowed: float  # seconds
     current_item: str = ""
-    losses: int = 0
     ready: bool = False
+    began: float = field(default_factory=time.monotonic)
+    sample: CpuSample | None = None  # of the moment when half of the time had passed
+
+    @property
+    def deadline(self) -> float:
+        return self.began + self.allowed
+
+    def begin(self, seconds: float) -> None:
+        """Allow `seconds` from now on."""
+        self.began, self.allowed, self.sample = time.monotonic(), seconds, None
+
+    def sample_halfway(self) -> None:
+        """Look at its processor time once, when half of its time has passed."""
+        if self.sample is None and time.monotonic() > self.began + self.allowed / 2:
+            self.sample = sample_cpu([self.worker.pid])
 
 
 @dataclass
@@ -143,112 +181,166 @@ class Pool:
         `until` is a time.monotonic() value; an item is named "job item". Whatever stops us, no worker outlives this
         function. Raises `Unanswered` where a worker finds no device to work on.
         """
-        waiting = [(job, list(job.items), 0) for job in jobs if job.items]
-        running: list[_RunningWorker] = []
-        messages: queue.Queue[tuple[Worker, Any]] = queue.Queue()
         with scratch_folder() as folder:
             try:
-                while waiting or running:
-                    while waiting and len(running) < self.slots:
-                        running.append(self._start_worker(*waiting.pop(0), folder, messages))
-                    self._poll_workers(running, waiting, messages, on_event)
-                    if until is not None and time.monotonic() > until:
-                        break
+                return _PoolRun(self, jobs, on_event, until, folder).run()
             finally:
                 kill_all()
-        unfinished = [(r.worker.job, r.remaining) for r in running] + [(job, items) for job, items, _ in waiting]
-        return tuple(f"{job.name} {item}" for job, items in unfinished for item in items)
 
-    def _start_worker(
-        self, job: Job, remaining: list[str], losses: int, folder: str, messages: queue.Queue[tuple[Worker, Any]]
-    ) -> _RunningWorker:
-        rest_of_job = replace(job, message={**job.message, "folder": folder}, items=tuple(remaining))
-        worker = Worker(self.python, rest_of_job, folder, messages)
-        return _RunningWorker(worker, remaining, time.monotonic() + START_SECONDS, losses=losses)
 
-    def _poll_workers(
-        self,
-        running: list[_RunningWorker],
-        waiting: list[tuple[Job, list[str], int]],
-        messages: queue.Queue[tuple[Worker, Any]],
-        on_event: Callable[[Event], None],
+class _PoolRun:
+    """One run of a pool: the work that waits, that is being done, and that is tried again afterwards."""
+
+    def __init__(
+        self, pool: Pool, jobs: Sequence[Job], on_event: Callable[[Event], None], until: float | None, folder: str
     ) -> None:
+        self.pool, self.on_event, self.until, self.folder = pool, on_event, until, folder
+        self.waiting = [_Work(job, list(job.items)) for job in jobs if job.items]
+        self.running: list[_RunningWorker] = []
+        self.late: dict[int, _Work] = {}  # by the job's id
+        self.messages: queue.Queue[tuple[Worker, Any]] = queue.Queue()
+
+    def run(self) -> tuple[str, ...]:
+        self._work_off(self.pool.slots)
+        self.waiting += self.late.values()
+        if self.late and not self._is_over():
+            self._work_off(1)
+        return tuple(self._iter_unreached())
+
+    def _work_off(self, slots: int) -> None:
+        while (self.waiting or self.running) and not self._is_over():
+            while self.waiting and len(self.running) < slots:
+                self._start_worker(self.waiting.pop(0))
+            self._poll_workers()
+
+    def _is_over(self) -> bool:
+        return self.until is not None and time.monotonic() > self.until
+
+    def _iter_unreached(self) -> Iterator[str]:
+        """Yield the items that were not reached, and report those that were not tried again."""
+        for work in (*(running.work for running in self.running), *self.waiting):
+            for item in work.items:
+                if item in work.retries:
+                    self.on_event(Event(work.job.name, item, "out_of_time", reason=NO_TIME_LEFT))
+                else:
+                    yield f"{work.job.name} {item}"
+
+    def _start_worker(self, work: _Work) -> None:
+        rest_of_job = replace(work.job, message={**work.job.message, "folder": self.folder}, items=tuple(work.items))
+        worker = Worker(self.pool.python, rest_of_job, self.folder, self.messages)
+        self.running.append(_RunningWorker(worker, work, START_SECONDS))
+
+    def _poll_workers(self) -> None:
         """Handle the messages that arrive within one poll, and stop the workers whose deadline has passed."""
         with contextlib.suppress(queue.Empty):
-            worker, document = messages.get(timeout=POLL_SECONDS)
-            sender = next((r for r in running if r.worker is worker), None)
+            worker, document = self.messages.get(timeout=POLL_SECONDS)
+            sender = next((running for running in self.running if running.worker is worker), None)
             if sender is not None:
-                self._handle_message(sender, document, running, waiting, on_event)
+                self._handle_message(sender, document)
         interrupts.raise_if_interrupted()
-        for late in [r for r in running if time.monotonic() > r.deadline]:
-            self._record_loss(late, "timed_out", running, waiting, on_event)
+        for running in list(self.running):
+            running.sample_halfway()
+            if time.monotonic() > running.deadline:
+                self._record_timeout(running)
 
-    def _handle_message(
-        self,
-        sender: _RunningWorker,
-        document: Any,
-        running: list[_RunningWorker],
-        waiting: list[tuple[Job, list[str], int]],
-        on_event: Callable[[Event], None],
-    ) -> None:
-        job = sender.worker.job
+    def _handle_message(self, sender: _RunningWorker, document: Any) -> None:
+        work, job = sender.work, sender.work.job
         if document is not None and not isinstance(document, dict):
             return  # a backend wrote to our channel
         if document is None:
-            if sender.remaining:
-                self._record_loss(sender, "died", running, waiting, on_event)
+            if work.items:
+                self._record_death(sender)
             else:
                 sender.worker.stop()
-                running.remove(sender)
+                self.running.remove(sender)
             return
         if "unanswered" in document:
             raise Unanswered(document["unanswered"])
         if "device" in document:
             sender.ready = True
-            self.device = self.device or document["device"]
-            sender.deadline = time.monotonic() + job.seconds
+            self.pool.device = self.pool.device or document["device"]
+            sender.begin(job.seconds)
         elif "started" in document:
             sender.current_item = document["started"]
-            sender.deadline = time.monotonic() + job.seconds
-            on_event(Event(job.name, sender.current_item, "started"))
+            sender.begin(job.seconds)
+            self.on_event(Event(job.name, sender.current_item, "started"))
         elif "step" in document and sender.current_item:
-            sender.deadline = time.monotonic() + job.seconds
-            on_event(Event(job.name, sender.current_item, "step", document))
+            sender.begin(job.seconds)
+            self.on_event(Event(job.name, sender.current_item, "step", document))
         elif "waiting" in document:
-            sender.deadline = time.monotonic() + job.seconds
-        elif "answer" in document and document.get("item") in sender.remaining:
-            sender.remaining.remove(document["item"])
+            sender.begin(job.seconds)
+        elif "answer" in document and document.get("item") in work.items:
+            work.items.remove(document["item"])
             sender.current_item = ""
-            sender.deadline = time.monotonic() + job.seconds
-            on_event(Event(job.name, document["item"], "answer", document["answer"]))
+            sender.begin(job.seconds)
+            self.on_event(Event(job.name, document["item"], "answer", document["answer"]))
 
-    def _record_loss(
-        self,
-        lost: _RunningWorker,
-        kind: Literal["died", "timed_out"],
-        running: list[_RunningWorker],
-        waiting: list[tuple[Job, list[str], int]],
-        on_event: Callable[[Event], None],
-    ) -> None:
+    def _record_death(self, lost: _RunningWorker) -> None:
         """Report the item that was lost with its worker, and put the others back in the queue."""
-        job = lost.worker.job
-        exit_description = lost.worker.stop()
-        running.remove(lost)
-        seconds = job.seconds if lost.ready else START_SECONDS
-        reason = exit_description if kind == "died" else f"no answer within {seconds:g} s; it was stopped"
+        reason = self._stop(lost)
         if not lost.ready:
-            for item in lost.remaining:
-                on_event(Event(job.name, item, kind, reason=f"the worker did not start: {reason}"))
+            self._report(lost.work, list(lost.work.items), "died", f"the worker did not start: {reason}")
             return
         if lost.current_item:  # else it ended between two items, by its own decision, and none is at fault
-            lost.remaining.remove(lost.current_item)
-            on_event(Event(job.name, lost.current_item, kind, reason=reason))
-        if lost.losses + 1 >= MAX_LOSSES:
-            given_up = f"given up after {MAX_LOSSES} lost workers: {reason}"
-            for item in lost.remaining:
-                on_event(Event(job.name, item, "given_up", reason=given_up))
-        elif lost.remaining:
-            waiting.insert(0, (job, lost.remaining, lost.losses + 1))
+            self._report(lost.work, [lost.current_item], "died", reason)
+        self._go_on(lost.work, reason)
+
+    def _record_timeout(self, lost: _RunningWorker) -> None:
+        """Report the item whose time ran out where it hangs or ran out of time before; else try it again later."""
+        use = compare_samples(lost.sample, sample_cpu([lost.worker.pid]))
+        self._stop(lost)
+        work = lost.work
+        items = ([lost.current_item] if lost.current_item else []) if lost.ready else list(work.items)
+        if items and use.activity != "asleep" and not work.retries:
+            self._try_later(work, items)
+            if lost.ready:
+                self._go_on(work, "")
+            return
+        kind, reason = describe_timeout(use, lost.allowed, bool(work.retries))
+        self._report(work, items, kind, reason if lost.ready else f"the worker did not start: {reason}")
+        if work.retries and items:  # a backend that never ends costs this much and no more
+            self._report(work, list(work.items), "out_of_time", f"not tried again: {items[0]} ran out of time twice")
+        elif work.items:
+            self._go_on(work, reason)
+
+    def _stop(self, lost: _RunningWorker) -> str:
+        """Stop a worker, and return in a few words how it ended."""
+        self.running.remove(lost)
+        return lost.worker.stop()
+
+    def _report(self, work: _Work, items: Sequence[str], kind: EventKind, reason: str) -> None:
+        for item in items:
+            work.items.remove(item)
+            self.on_event(Event(work.job.name, item, kind, reason=reason))
+
+    def _try_later(self, work: _Work, items: Sequence[str]) -> None:
+        """Put items that ran out of time aside, to be tried again with more time when all others are done."""
+        slower = replace(work.job, seconds=work.job.seconds * RETRY_FACTOR)
+        late = self.late.setdefault(id(work.job), _Work(slower, []))
+        late.items += items
+        late.retries += tuple(items)
+        work.items[:] = [item for item in work.items if item not in items]
+
+    def _go_on(self, work: _Work, reason: str) -> None:
+        """Queue the rest of work that lost an item; after too many losses give it up, or try it later."""
+        work.losses += 1
+        if work.losses < MAX_LOSSES:
+            if work.items:
+                self.waiting.insert(0, work)
+        elif id(work.job) in self.late:
+            self.late[id(work.job)].items += work.items
+        else:
+            self._report(work, list(work.items), "given_up", f"given up after {MAX_LOSSES} lost workers: {reason}")
+
+
+def describe_timeout(use: CpuUse, seconds: float, is_retry: bool) -> tuple[EventKind, str]:
+    """Return what to call an item that gave no answer within `seconds`, and why: it hangs, or nothing is known."""
+    activity = f"; {use.describe()}" if use.describe() else ""
+    if use.activity == "asleep" or (use.activity == "computing" and is_retry):
+        alone = " when it ran alone" if is_retry else ""
+        return "timed_out", f"no answer within {seconds:g} s{alone}; it was stopped{activity}"
+    times = f"twice, at last alone after {seconds:g} s" if is_retry else f"after {seconds:g} s"
+    return "out_of_time", f"ran out of time {times}: not judged{activity}; --timeout allows more"
 
 
 def overlay_environment(extra_path: str) -> dict[str, str]:
@@ -261,8 +353,3 @@ def overlay_environment(extra_path: str) -> dict[str, str]:
 def default_slots(gpu: bool) -> int:
     """Return how many workers run at once: on a GPU up to ten share it; on the CPU one per core, up to eight."""
     return min(10, count_cores()) if gpu else min(8, count_cores())
-
-
-def count_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

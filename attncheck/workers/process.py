@@ -114,6 +114,11 @@ class Process:
         return self._stderr.decode("utf-8", "replace")
 
     @property
+    def pid(self) -> int:
+        """Its process number."""
+        return self._process.pid
+
+    @property
     def returncode(self) -> int | None:
         """Its exit status (negative: a signal), None while it runs."""
         return self._process.poll()

@@ -6,7 +6,7 @@ own store picks a free port. Under torchrun or srun we are one rank of a group a
 Ranks answer by files, written under another name and renamed: the item they work on, its answer, what went wrong.
 Every item has a deadline. When one rank raises, dies or hangs, its peers wait in a collective for good: the whole
 group is stopped, the first rank at fault is named with its last line on standard error, and another group takes up the
-rest.
+rest. An item that ran out of time while its ranks were awake is tried once more with more time, after all others.
 """
 
 from __future__ import annotations
@@ -20,15 +20,26 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from attncheck.core import interrupts
 from attncheck.core.errors import BadUsage, Following, Unanswered
 from attncheck.workers.launcher_env import RankEnv
-from attncheck.workers.pool import MAX_LOSSES, PACKAGE_FOLDER, Event, overlay_environment
+from attncheck.workers.pool import (
+    MAX_LOSSES,
+    NO_TIME_LEFT,
+    PACKAGE_FOLDER,
+    RETRY_FACTOR,
+    Event,
+    EventKind,
+    describe_timeout,
+    overlay_environment,
+)
 from attncheck.workers.process import CHILD_ENVIRONMENT, Process, kill_all
+from attncheck.workers.processor_time import CpuSample, CpuUse, compare_samples, sample_cpu
+from attncheck.workers.processors import thread_environment
 from attncheck.workers.scratch import scratch_folder
 from attncheck.workers.stacks import is_waiting_for_peers
 
@@ -38,6 +49,7 @@ IMPORT_SECONDS = 120.0  # importing torch on every rank at once, from a cold dis
 MEETING_GRACE_SECONDS = 5.0  # in which ranks that did not meet say so themselves
 GRACE_SECONDS = 1.5  # in which the other ranks' faults, and the launcher's log line of a death, are awaited
 STDERR_TAIL = 4 << 10  # bytes
+POLLING_SHARE = 0.2  # of a processor: what a rank uses at most that waits for its peers
 RANK_SCRIPT = """\
 import os, sys
 sys.path[:] = [entry for entry in sys.path if entry and entry != os.path.dirname(os.path.abspath(__file__))]
@@ -61,8 +73,6 @@ _PEER_GONE = re.compile(r"closed by peer|reset by peer|remote process exited|ncc
 
 _sequence = itertools.count()  # of the groups that this process starts
 
-FailureKind = Literal["raised", "died", "timed_out"]
-
 
 @dataclass(frozen=True)
 class RankJob:
@@ -78,6 +88,7 @@ class RankJob:
     seconds: float
     rendezvous_seconds: float = RENDEZVOUS_SECONDS
     extra_path: str = ""  # a folder of packages that its interpreters find before the environment's
+    spins: bool = False  # its threads spin while they wait, as a job's do: for what is timed
 
 
 @dataclass
@@ -98,11 +109,31 @@ class RankRunner:
             raise BadUsage(
                 f"the launcher started {self.rank_env.world_size} ranks; a ring of {job.world_size} needs as many"
             )
-        remaining, losses = list(job.items), Counter[str]()
+        late: list[tuple[str, str]] = []
+        unreached = self._run_items(job, list(job.items), late, on_event, until)
+        if not late:
+            return unreached
+        slower = replace(job, seconds=job.seconds * RETRY_FACTOR)
+        not_tried = set(self._run_items(slower, list(late), None, on_event, until))
+        for item in late:
+            if " ".join(item) in not_tried:
+                on_event(Event(item[0], item[1], "out_of_time", reason=NO_TIME_LEFT))
+        return unreached
+
+    def _run_items(
+        self,
+        job: RankJob,
+        remaining: list[tuple[str, str]],
+        late: list[tuple[str, str]] | None,
+        on_event: Callable[[Event], None],
+        until: float | None,
+    ) -> tuple[str, ...]:
+        """Run items in one group after another; those that ran out of time are added to `late`, where it is given."""
+        losses = Counter[str]()
         while remaining and (until is None or time.monotonic() < until):
             with scratch_folder() as folder:
                 try:
-                    group = _RankGroup(self, job, remaining, folder, on_event, until)
+                    group = _RankGroup(self, job, remaining, late, folder, on_event, until)
                     if self.is_follower:
                         group.wait_as_follower()
                         return ()
@@ -112,7 +143,7 @@ class RankRunner:
             if lost_backend is None:
                 continue  # `remaining` is what the deadline of the whole run left over, or nothing
             losses[lost_backend] += 1
-            self._give_up_items(job, remaining, losses, on_event)
+            self._give_up_items(job, remaining, losses, on_event, late)
         return tuple(" ".join(item) for item in remaining)
 
     @property
@@ -121,13 +152,25 @@ class RankRunner:
         return self.rank_env is not None and self.rank_env.rank > 0
 
     def _give_up_items(
-        self, job: RankJob, remaining: list[tuple[str, str]], losses: Counter[str], on_event: Callable[[Event], None]
+        self,
+        job: RankJob,
+        remaining: list[tuple[str, str]],
+        losses: Counter[str],
+        on_event: Callable[[Event], None],
+        late: list[tuple[str, str]] | None,
     ) -> None:
-        """Report items that are not tried any more: their backend lost too many, or the group cannot be restarted."""
+        """Report items that are not tried any more: their backend lost too many, or the group cannot be restarted.
+
+        Where some of those losses only ran out of time, the rest of the backend's items is tried later with them.
+        """
+        late_backends = {backend for backend, _ in late or ()}
         for item in list(remaining):
             reason = ""
             if self.rank_env is not None:
                 reason = "given up: the launcher outside does not restart the group that an earlier case lost"
+            elif losses[item[0]] >= MAX_LOSSES and late is not None and item[0] in late_backends:
+                remaining.remove(item)
+                late.append(item)
             elif losses[item[0]] >= MAX_LOSSES:
                 reason = f"given up after {MAX_LOSSES} lost groups"
             if reason:
@@ -143,12 +186,17 @@ class _RankGroup:
         runner: RankRunner,
         job: RankJob,
         remaining: list[tuple[str, str]],
+        late: list[tuple[str, str]] | None,
         folder: str,
         on_event: Callable[[Event], None],
         until: float | None,
     ) -> None:
         self.runner, self.job, self.remaining, self.on_event, self.until = runner, job, remaining, on_event, until
-        self.items = tuple(remaining)
+        self.items, self.late = tuple(remaining), late
+        self.began, self.samples = (
+            time.monotonic(),
+            dict[int, CpuSample](),
+        )  # of ranks, when half of the time had passed
         self.folder = Path(folder)
         self.local_ranks = job.world_size if runner.rank_env is None else 1  # ranks whose files come to our folder
         self.current_item: tuple[str, str] | None = None
@@ -173,7 +221,7 @@ class _RankGroup:
         }
         environment = {**CHILD_ENVIRONMENT, **caches, **overlay_environment(self.job.extra_path)}
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        environment.setdefault("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
+        environment |= thread_environment(int(self.job.message["threads"]), self.job.spins, os.environ)
         rank_env = self.runner.rank_env
         if rank_env is not None:
             return Process(self.runner.python, arguments, {**environment, **rank_env.environment}, str(self.folder))
@@ -213,6 +261,7 @@ class _RankGroup:
             faults = self._read_faults()
             if faults or self.process.returncode is not None:
                 return self._record_loss(faults)
+            self._sample_halfway()
             if time.monotonic() > self.deadline:
                 return self._record_loss({})
             if self.until is not None and time.monotonic() > self.until:
@@ -240,7 +289,8 @@ class _RankGroup:
             if self.meeting_ranks == self.local_ranks and not self.ready:
                 self.deadline = time.monotonic() + self.job.rendezvous_seconds + MEETING_GRACE_SECONDS
             return
-        self.deadline = time.monotonic() + self.job.seconds
+        self.began, self.samples = time.monotonic(), {}
+        self.deadline = self.began + self.job.seconds
         if "unanswered" in document:
             raise Unanswered(document["unanswered"])
         if "ready" in document:
@@ -275,11 +325,8 @@ class _RankGroup:
                 faults = self._read_faults()
             self._read_messages()
             faults = self._read_faults()
-        kind: FailureKind = "timed_out"
-        if timed_out:
-            reason = self._describe_hang()
-        else:
-            kind, reason = self._describe_fault(faults)
+        kind: EventKind
+        kind, reason = self._describe_timeout() if timed_out else self._describe_fault(faults)
         self.process.kill()
         if not self.ready:
             raise Unanswered(f"the ring of {self.job.world_size} did not start: {reason}")
@@ -287,10 +334,13 @@ class _RankGroup:
             self.current_item = self.remaining[0]
         item = self.current_item
         self.remaining.remove(item)
+        if kind == "out_of_time" and self.late is not None:
+            self.late.append(item)
+            return item[0]
         self.on_event(Event(item[0], item[1], kind, reason=reason))
         return item[0]
 
-    def _describe_fault(self, faults: dict[int, dict[str, Any]]) -> tuple[FailureKind, str]:
+    def _describe_fault(self, faults: dict[int, dict[str, Any]]) -> tuple[EventKind, str]:
         """Return what happened to the first rank at fault, and the last line it wrote."""
         died = {rank: code for rank, code in self._exit_statuses().items() if rank not in faults}
         if died:
@@ -319,13 +369,51 @@ class _RankGroup:
         statuses = {int(rank): int(code) for rank, code in _ROOT_CAUSE.findall(text)[-1:]}
         return statuses or {int(rank): int(code) for code, rank in _AGENT_FAILURE.findall(text)[:1]}
 
-    def _describe_hang(self) -> str:
-        """Return which rank hangs, as far as the stacks show."""
+    def _sample_halfway(self) -> None:
+        """Look at the ranks' processor time once, when half of the time has passed."""
+        if not self.samples and self.ready and time.monotonic() > (self.began + self.deadline) / 2:
+            self.samples = self._sample_ranks()
+
+    def _sample_ranks(self) -> dict[int, CpuSample]:
+        states = [_read_json(path) for path in self.folder.glob("rank-*.json")]
+        samples = {int(state["rank"]): sample_cpu([int(state["pid"])]) for state in states if state}
+        return {rank: sample for rank, sample in samples.items() if sample is not None}
+
+    def _describe_timeout(self) -> tuple[EventKind, str]:
+        """Return what to call an item whose time ran out, and why: which rank hangs, or that it may be the machine."""
         ended = self._ended_ranks()
         if ended:
             last_line = self._last_stderr_line(ended[0])
-            return f"no answer any more: rank {ended[0]} ended by itself, its peers wait for it: {last_line}"
+            return (
+                "timed_out",
+                f"no answer any more: rank {ended[0]} ended by itself, its peers wait for it: {last_line}",
+            )
+        latest = self._sample_ranks()
         stacks = self._collect_stacks()
+        use = self._find_busiest_use(latest, stacks)
+        is_retry = self.late is None
+        kind, reason = describe_timeout(use, self.job.seconds, is_retry)
+        # Under a launcher outside only our own rank is seen, and no second try can be had.
+        if kind == "timed_out" or self.runner.rank_env is not None or not self.ready:
+            return "timed_out", self._describe_hang(stacks)
+        return kind, reason
+
+    def _find_busiest_use(self, latest: dict[int, CpuSample], stacks: dict[int, str]) -> CpuUse:
+        """Return what the busiest rank did; one that only polls for its peers is asleep."""
+        uses = []
+        for rank, sample in latest.items():
+            use = compare_samples(self.samples.get(rank), sample)
+            is_polling = use.activity == "starved" and use.seconds < POLLING_SHARE * use.elapsed
+            if is_polling and is_waiting_for_peers(stacks.get(rank, "")):
+                use = replace(use, activity="asleep")
+            uses.append(use)
+        if len(uses) < self.local_ranks:
+            return CpuUse("unknown")
+        by_grade = {"asleep": 0, "unknown": 1, "starved": 2, "computing": 3}
+        return max(uses, key=lambda use: (by_grade[use.activity], use.seconds))
+
+    def _describe_hang(self, stacks: dict[int, str]) -> str:
+        """Return which rank hangs, as far as the stacks show."""
         seconds = self.job.seconds if self.ready else self.job.rendezvous_seconds
         if not self.ready and self.meeting_ranks < self.local_ranks:
             seconds += IMPORT_SECONDS

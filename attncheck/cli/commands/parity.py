@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from attncheck.cli.commands import MEASURING, Command
@@ -37,6 +39,8 @@ from attncheck.core.errors import BadUsage
 if TYPE_CHECKING:
     from attncheck.core.report import Report
     from attncheck.core.snapshot import Snapshot
+    from attncheck.measure.parity import Request
+    from attncheck.ring.group import Ring
 
 Suite = Annotated[
     str | None,
@@ -100,6 +104,18 @@ ExplainCase = Annotated[
         help="Print a script that reproduces this case of one --backend alone. Default: none.",
     ),
 ]
+ListCases = Annotated[
+    bool, option(MEASURE, "--list", help="Print the names of the cases that would run, one a line, and run none.")
+]
+LastFailed = Annotated[
+    bool,
+    option(
+        MEASURE,
+        "--last-failed",
+        "--lf",
+        help="Run only what failed the last time with the same --python, --suite or MODEL; all where nothing did.",
+    ),
+]
 
 
 def parity(
@@ -115,6 +131,8 @@ def parity(
     budget: Budget = None,
     max_length: MaxLength = None,
     explain_case: ExplainCase = None,
+    list_cases: ListCases = False,
+    last_failed: LastFailed = False,
     device: Device = "auto",
     python: Python = None,
     timeout: Timeout = None,
@@ -126,7 +144,11 @@ def parity(
 
     MODEL is a model whose own heads, sizes, windows, dtype and lengths to test: a folder, or a Hub name in the cache.
     """
+    from attncheck.cli.last_failed import FailureMemory
+    from attncheck.core.report import InterruptedRun
+    from attncheck.core.streams import print_message
     from attncheck.measure import parity
+    from attncheck.workers.launcher_env import read_rank_env
 
     policy = resolve_policy(output, timeout=timeout)
     writer = make_report_writer(output)
@@ -144,6 +166,19 @@ def parity(
     interpreter = select_interpreter(python)
     target = make_execution_target(interpreter, device, policy)
     ring = parse_ring_options(ranks)
+    memory = FailureMemory(
+        os.path.abspath(target.python), device, request.suite, model, seed, max_length, ring and ring.size
+    )
+    if last_failed and read_rank_env(os.environ) is not None:
+        raise BadUsage("--last-failed is what one machine remembers: under torchrun or srun name cases by --case")
+    if last_failed:
+        request = replace(request, only=memory.read())
+        if not request.only:
+            print_message("attncheck: no failure is remembered that --last-failed could run: every case runs")
+    if list_cases:
+        snapshot = read_installed_files(interpreter, model, policy)
+        write_text("".join(f"{name}\n" for name in list_case_names(snapshot, request, ring)))
+        return
     if explain_case is not None:
         from attncheck.measure import reproduce
 
@@ -157,19 +192,44 @@ def parity(
         return
 
     def measure(snapshot: Snapshot, report_progress: Callable[[str], None]) -> Report:
+        try:
+            report = measure_cases(snapshot, report_progress)
+        except InterruptedRun as interrupt:
+            memory.update(interrupt.report)
+            raise
+        memory.update(report)
+        return report
+
+    def measure_cases(snapshot: Snapshot, report_progress: Callable[[str], None]) -> Report:
         if ring is None:
             return parity.run(snapshot, request, target, report_progress)
+        from attncheck.core.report import mark_interrupted
         from attncheck.core.results.parity import ParitySection
         from attncheck.ring import hf_adapter
         from attncheck.ring import parity as ring_parity
 
         report = ring_parity.run(snapshot, request, ring, target, report_progress)
-        is_narrowed = request.backends or request.cases or request.dtypes
+        is_narrowed = request.backends or request.cases or request.dtypes or request.only
         if is_narrowed or report.section(ParitySection) is None:  # nothing was measured where ranks cannot communicate
             return report
-        return hf_adapter.add_adapter_check(report, ring, target, report_progress)
+        try:
+            return hf_adapter.add_adapter_check(report, ring, target, report_progress)
+        except KeyboardInterrupt:  # what parity has measured is not lost over it
+            raise InterruptedRun(mark_interrupted(report)) from None
 
     measure_and_exit(measure, writer, interpreter, model, verbose, policy)
+
+
+def list_case_names(snapshot: Snapshot, request: Request, ring: Ring | None) -> tuple[str, ...]:
+    """Return the names of the cases that would run, each once. Raises `BadUsage` where none would."""
+    from attncheck.measure import parity
+
+    if ring is None:
+        return tuple(case.name for case in parity.choose_cases(request, snapshot))
+    from attncheck.ring import parity as ring_parity
+
+    cases_by_size = ring_parity.choose_cases(request, snapshot, ring)
+    return tuple(dict.fromkeys(case.name for cases in cases_by_size.values() for case in cases))
 
 
 COMMAND = Command(parity, MEASURING, 4)

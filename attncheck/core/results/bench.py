@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import MeasuredSection, deduplicate
+from attncheck.core.report import MeasuredSection, deduplicate, describe_no_timing
 from attncheck.core.results.timings import DeviceRates, Recommendation, Timing
-from attncheck.core.verdicts import BackendState, MeasuredOn, Run, Verdict
+from attncheck.core.verdicts import BackendState, MeasuredOn, Outcome, Run, Verdict
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,7 @@ class BenchSection(MeasuredSection):
     """What `attncheck bench` measured on one device: parity of the very cases that were timed, and the timings."""
 
     name: ClassVar[str] = "bench"
+    answering_outcomes: ClassVar[tuple[Outcome, ...]] = ("ok",)
     measured_on: MeasuredOn = MeasuredOn()
     backends: tuple[BackendState, ...] = ()
     verdicts: tuple[Verdict, ...] = ()  # of parity
@@ -22,6 +23,11 @@ class BenchSection(MeasuredSection):
     rates: DeviceRates = DeviceRates()
     timings: tuple[Timing, ...] = ()
     recommendations: tuple[Recommendation, ...] = ()
+
+    @property
+    def measurements(self) -> tuple[tuple[Outcome, str], ...]:
+        """How each row came out."""
+        return tuple((timing.outcome, describe_no_timing(timing.outcome, timing.reason)) for timing in self.timings)
 
     def merge(self, later: BenchSection) -> BenchSection:
         """Return both, as of two models."""

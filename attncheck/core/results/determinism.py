@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attncheck.core.report import MeasuredSection, deduplicate
-from attncheck.core.verdicts import BackendState, MeasuredOn, Repeats, Verdict
+from attncheck.core.verdicts import BackendState, MeasuredOn, Outcome, Repeats, Verdict
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,11 @@ class DeterminismSection(MeasuredSection):
     backends: tuple[BackendState, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     repeats: tuple[Repeats, ...] = ()
+
+    @property
+    def measurements(self) -> tuple[tuple[Outcome, str], ...]:
+        """How each case of a backend in a mode came out."""
+        return tuple((repeats.outcome, repeats.reason) for repeats in self.repeats)
 
     def merge(self, later: DeterminismSection) -> DeterminismSection:
         """Return both, as of two models."""

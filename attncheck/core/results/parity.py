@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attncheck.core.report import MeasuredSection, deduplicate
-from attncheck.core.verdicts import BackendState, MeasuredOn, Run, Verdict
+from attncheck.core.verdicts import BackendState, MeasuredOn, Outcome, Run, Verdict
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,11 @@ class ParitySection(MeasuredSection):
     backends: tuple[BackendState, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     runs: tuple[Run, ...] = ()
+
+    @property
+    def measurements(self) -> tuple[tuple[Outcome, str], ...]:
+        """How each case of a backend came out."""
+        return tuple((run.outcome, run.reason) for run in self.runs)
 
     def merge(self, later: ParitySection) -> ParitySection:
         """Return both, as of two models."""

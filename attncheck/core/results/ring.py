@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import MeasuredSection, deduplicate
+from attncheck.core.report import MeasuredSection, deduplicate, describe_no_timing
 from attncheck.core.results.collectives import Communication
 from attncheck.core.results.error_growth import Growth
 from attncheck.core.results.hf_adapter import AdapterVerdict
-from attncheck.core.results.ring_timings import RingRates, RingTiming
-from attncheck.core.verdicts import BackendState, MeasuredOn, Run, Verdict
+from attncheck.core.results.ring_timings import LOCAL_FLASH, LOCAL_FLASH_FULL, RingRates, RingTiming
+from attncheck.core.verdicts import BackendState, MeasuredOn, Outcome, Run, Verdict
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class RingSection(MeasuredSection):
     """
 
     name: ClassVar[str] = "ring"
+    answering_outcomes: ClassVar[tuple[Outcome, ...]] = ("ok",)
     measured_on: MeasuredOn = MeasuredOn()
     communication: Communication = Communication()
     growth: tuple[Growth, ...] = ()  # of errors, over several ring sizes
@@ -32,6 +33,15 @@ class RingSection(MeasuredSection):
     rates: RingRates = RingRates()
     timings: tuple[RingTiming, ...] = ()
     conclusions: tuple[str, ...] = ()  # drawn from the timings
+
+    @property
+    def measurements(self) -> tuple[tuple[Outcome, str], ...]:
+        """How each row of a scheme came out."""
+        return tuple(
+            (timing.outcome, describe_no_timing(timing.outcome, timing.reason))
+            for timing in self.timings
+            if timing.backend not in (LOCAL_FLASH, LOCAL_FLASH_FULL)
+        )
 
     def merge(self, later: RingSection) -> RingSection:
         """Return both, as of several commands over the same ranks."""

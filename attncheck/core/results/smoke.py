@@ -140,6 +140,11 @@ class SmokeSection(MeasuredSection):
     plan_runs: tuple[PlanRun, ...] = ()
     settings: tuple[Settings, ...] = ()  # of the fixed plan
 
+    @property
+    def measurements(self) -> tuple[tuple[Outcome, str], ...]:
+        """How each check came out."""
+        return tuple((result.outcome, result.reason) for run in self.plan_runs for result in run.results)
+
     def merge(self, later: SmokeSection) -> SmokeSection:
         """Return both, as of two plans."""
         return SmokeSection(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import SEVERITIES, Finding, Severity
 from attncheck.core.report import Report
-from attncheck.report.finding_lines import describe_finding
+from attncheck.report.finding_lines import describe_finding, describe_no_findings, measured_questions
 from attncheck.report.formats import Format
 from attncheck.report.locations import add_locations, path_in_checkout, working_directory
 
@@ -49,7 +49,9 @@ def format_annotation(finding: Finding) -> str:
 def _describe_counts(report: Report) -> str:
     """Return in one line how many findings there are, and how many of them are not among the annotations."""
     counts = report.count_by_severity()
-    listed = ", ".join(f"{n} {severity}{'s' * (n > 1)}" for severity, n in counts.items() if n) or "nothing found"
+    numbers = ", ".join(f"{n} {severity}{'s' * (n > 1)}" for severity, n in counts.items() if n)
+    questions = [f"{question.name}: {question.reason}" for question in measured_questions(report)]
+    listed = ", ".join([numbers or describe_no_findings(report), *questions])
     omitted = sum(max(n - MAX_ANNOTATIONS, 0) for n in counts.values())
     return f"attncheck {report.command}: {listed}" + (
         f"; {omitted} of them not annotated: GitHub shows {MAX_ANNOTATIONS} of a level" * bool(omitted)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
 from attncheck.core.visible import indent_continuation, show_line_ends
-from attncheck.report.finding_lines import INDENT, evidence_and_fixes, find_allowance
+from attncheck.report.finding_lines import INDENT, evidence_and_fixes, find_allowance, measured_questions
 from attncheck.report.formats import Format
 from attncheck.report.interpreter_line import describe_interpreter
 from attncheck.report.sections import load_view
@@ -45,6 +45,8 @@ def render(report: Report, verbose: bool) -> str:
 
 def _iter_testcases(report: Report) -> Iterator[TestCase]:
     views = {name: load_view(name) for name in report.sections}
+    for question in measured_questions(report):
+        yield TestCase("answered", question.name, "error", question.reason, question.reason, question.outcome)
     for covers in (True, False):  # a gate's stages come before their results
         if not covers:
             yield from _rule_testcases(report)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
-from attncheck.report.finding_lines import describe_allowed, fix_label
+from attncheck.report.finding_lines import describe_allowed, fix_label, measured_questions
 from attncheck.report.formats import Format
 from attncheck.report.interpreter_line import describe_interpreter
 from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block
@@ -29,6 +29,10 @@ def _format_lines(report: Report, verbose: bool) -> Iterator[str]:
         yield "None."
     for finding in report.findings:
         yield from _format_finding(finding)
+    if measured_questions(report):
+        yield from ("", "## Unanswered", "")
+        yield from (f"- {escape_line(f'{q.name}: {q.reason}')}" for q in measured_questions(report))
+        yield ""
     if report.baselined or report.allowed:
         yield from ("## Allowed", "", *(f"- {escape_line(line)}" for line in describe_allowed(report)), "")
     if verbose and report.skips:

@@ -18,7 +18,13 @@ from attncheck.core.report import Report
 from attncheck.core.verdicts import ANSWERS
 from attncheck.core.visible import indent_continuation, show_line_ends
 from attncheck.report.colours import wants_colours
-from attncheck.report.finding_lines import count_severities, describe_allowed, fix_label
+from attncheck.report.finding_lines import (
+    count_severities,
+    describe_allowed,
+    describe_no_findings,
+    fix_label,
+    measured_questions,
+)
 from attncheck.report.formats import Format
 from attncheck.report.interpreter_line import describe_interpreter
 from attncheck.report.lines import STYLES, Line
@@ -71,6 +77,10 @@ def _format_lines(report: Report, verbose: bool, width: int) -> Iterator[Line]:
     if report.baselined or report.allowed:
         yield Line()
         yield from (Line((("allowed        ", "dim"),), text) for text in describe_allowed(report))
+    open_questions = measured_questions(report)
+    if open_questions:
+        yield Line()
+        yield from (Line((("unanswered     ", "yellow"),), f"{q.name}: {q.reason}") for q in open_questions)
     yield Line()
     yield Line(text=_format_summary(report, verbose))
     if report.findings:
@@ -111,7 +121,7 @@ def _format_skips(report: Report) -> Iterator[Line]:
 
 def _format_summary(report: Report, verbose: bool) -> str:
     allowed_count = len(report.baselined) + len(report.allowed)
-    parts = list(count_severities(report.findings)) or ["nothing new found" if allowed_count else "nothing found"]
+    parts = list(count_severities(report.findings)) or [describe_no_findings(report)]
     parts += [f"{allowed_count} allowed"] if allowed_count else []
     parts += _describe_open_questions(report)
     if report.passed or report.skips or report.suppressed:

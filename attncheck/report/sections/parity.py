@@ -45,7 +45,8 @@ def format_heading(measured_on: MeasuredOn, cases: int) -> str:
         )
     parts += [f"seed {measured_on.seed}", seconds]
     if measured_on.not_reached:
-        parts.append(f"{measured_on.not_reached} runs not reached within --budget")
+        cause = "before the interrupt" if measured_on.interrupted else "within --budget"
+        parts.append(f"{measured_on.not_reached} runs not reached {cause}")
     return " · ".join(part for part in parts if part)
 
 
@@ -86,6 +87,7 @@ def _heat_map(backends: list[scoreboard.Row], width: int) -> Iterator[Line]:
     room = max(20, width - name_width - 2)
     yield Line()
     marks = f"{scoreboard.HEAT_MARKS} up to the budget, ! over it, X wrong"
+    marks += ", ? not judged" * any(mark == "?" for row in backends for mark, _ in row.heat)
     yield text_line(f"one mark a case, in the order of the families: {marks}")
     for row in backends:
         for start in range(0, len(row.heat), room):

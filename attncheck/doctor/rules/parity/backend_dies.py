@@ -1,7 +1,9 @@
 """An attention backend raises, crashes or hangs on this machine on something that it accepts.
 
 What it checks: each backend runs in a process of its own, each case with its own deadline (`--timeout`); an exception
-after the backend accepted the case, a process that ended, or one that did not answer is reported here.
+after the backend accepted the case, a process that ended, or one that did not answer is reported here. One that did
+not answer slept, or computed on three times the deadline alone; a case for which a busy machine had no time is not
+reported here, but as one that was not judged.
 
 Why it matters: the job would end the same way, hours in and on every rank.
 

@@ -1,0 +1,71 @@
+"""Remembers which cases parity failed, so that `parity --last-failed` runs those and no others, as pytest does.
+
+Beside a gate's kept answers, in the user's folder of caches and never in the environment that is examined: one small
+file for each interpreter, device, suite or model, and ring. Nothing is written while nothing has failed. A case that
+passes is forgotten, one that was not run is not (pytest 8.4, src/_pytest/cacheprovider.py, `LFPlugin`,
+https://github.com/pytest-dev/pytest).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attncheck.gate.cache import cache_folder, cache_path, replace_private_file
+
+if TYPE_CHECKING:
+    from attncheck.core.report import Report
+
+Pair = tuple[str, str]  # a backend and the name of a case
+
+PREFIX = "last-failed-"
+MAX_FILES = 64
+MAX_BYTES = 4 << 20
+FAILED_ANSWERS = ("fail", "warn", "lost")
+
+
+class FailureMemory:
+    """The cases that failed the last time that they were run under the same settings."""
+
+    def __init__(self, *settings: object) -> None:
+        key = hashlib.blake2b(json.dumps(settings, default=str).encode(), digest_size=12).hexdigest()
+        folder = cache_path(os.environ)
+        self.path: Path | None = None if folder is None else folder / f"{PREFIX}{key}.json"
+
+    def read(self) -> tuple[Pair, ...]:
+        """Return the cases that failed; none where nothing is remembered, or it cannot be read."""
+        if self.path is None:
+            return ()
+        with suppress(OSError, ValueError, TypeError, RecursionError):
+            if self.path.stat().st_size <= MAX_BYTES:
+                pairs = json.loads(self.path.read_text("utf-8"))
+                return tuple((str(backend), str(case)) for backend, case in pairs)
+        return ()
+
+    def update(self, report: Report) -> None:
+        """Remember what a report's parity failed, and forget what it passed. A full disk is no error."""
+        from attncheck.core.results.parity import ParitySection
+
+        section = report.section(ParitySection)
+        if self.path is None or section is None:
+            return
+        before = self.read()
+        measured = {(verdict.backend, verdict.case) for verdict in section.verdicts}
+        failed = [(v.backend, v.case) for v in section.verdicts if v.answer in FAILED_ANSWERS]
+        after = tuple(dict.fromkeys((*(pair for pair in before if pair not in measured), *failed)))
+        with suppress(OSError):
+            if after and after != before and cache_folder(os.environ) is not None:
+                replace_private_file(self.path, json.dumps(after))
+                _remove_oldest(self.path.parent.glob(f"{PREFIX}*.json"))
+            elif before and not after:
+                self.path.unlink()
+
+
+def _remove_oldest(paths: Iterable[Path]) -> None:
+    for path in sorted(paths, key=lambda path: -path.stat().st_mtime)[MAX_FILES:]:
+        path.unlink(missing_ok=True)

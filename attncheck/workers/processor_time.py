@@ -1,0 +1,103 @@
+"""Tells a process that hangs from one that the machine has no time for: by the processor time that it used.
+
+Linux's /proc says it (proc_pid_stat(5)): a process that is asleep and used no processor time does not compute, however
+busy the machine is; one that wants to run and gets little is starved. Elsewhere nothing is known.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+ASLEEP_SHARE = 0.02  # of the time that passed: below it, a process does not compute
+COMPUTING_SHARE = 0.8  # from here on it had what one thread can use
+WAITS_FOR_MACHINE = "RD"  # states: runs or waits for a processor; waits for a disk
+
+Activity = Literal["asleep", "computing", "starved", "unknown"]
+
+
+@dataclass(frozen=True)
+class CpuSample:
+    """The processor time of some processes and their descendants up to a time.monotonic() value."""
+
+    at: float
+    seconds: float
+    waits_for_machine: bool  # one of their threads runs, or waits for a processor or a disk
+
+
+@dataclass(frozen=True)
+class CpuUse:
+    """What some processes did between two samples."""
+
+    activity: Activity
+    seconds: float = 0.0
+    elapsed: float = 0.0
+
+    def describe(self) -> str:
+        """Return in words what they did, "" where that is not known."""
+        if self.activity == "unknown":
+            return ""
+        texts = {"asleep": "it slept: ", "computing": "it computed without an end: ", "starved": ""}
+        return f"{texts[self.activity]}{self.seconds:.1f} s of CPU time in its last {self.elapsed:.0f} s"
+
+
+def sample_cpu(pids: Iterable[int]) -> CpuSample | None:
+    """Return the processor time of processes and their descendants, None where the system does not say."""
+    stats = _read_stats()
+    members = {pid for pid in pids if pid in stats}
+    if not members:
+        return None
+    children: dict[int, list[int]] = {}
+    for pid, fields in stats.items():
+        children.setdefault(int(fields[1]), []).append(pid)
+    queue = list(members)
+    while queue:
+        new_members = [pid for pid in children.get(queue.pop(), ()) if pid not in members]
+        members.update(new_members)
+        queue += new_members
+    ticks = sum(sum(map(int, stats[pid][11:15])) for pid in members)  # its own, and of children that ended
+    waits = any(state in WAITS_FOR_MACHINE for pid in members for state in _thread_states(pid))
+    return CpuSample(time.monotonic(), ticks / os.sysconf("SC_CLK_TCK"), waits)
+
+
+def compare_samples(first: CpuSample | None, last: CpuSample | None) -> CpuUse:
+    """Return what happened between two samples of the same processes."""
+    if first is None or last is None or last.at <= first.at:
+        return CpuUse("unknown")
+    seconds, elapsed = max(0.0, last.seconds - first.seconds), last.at - first.at
+    share = seconds / elapsed
+    activity: Activity = "starved"
+    if share >= COMPUTING_SHARE:
+        activity = "computing"
+    elif share < ASLEEP_SHARE and not first.waits_for_machine and not last.waits_for_machine:
+        activity = "asleep"
+    return CpuUse(activity, seconds, elapsed)
+
+
+def _read_stats() -> dict[int, list[str]]:
+    """Return the fields of every process's /proc/PID/stat from its state on, by pid."""
+    stats: dict[int, list[str]] = {}
+    with suppress(OSError), os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name.isdecimal():
+                with suppress(OSError):
+                    stats[int(entry.name)] = _read_stat(f"{entry.path}/stat")
+    return stats
+
+
+def _thread_states(pid: int) -> list[str]:
+    states: list[str] = []
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                states.append(_read_stat(f"/proc/{pid}/task/{thread}/stat")[0])
+    return states
+
+
+def _read_stat(path: str) -> list[str]:
+    with open(path, "rb") as stream:
+        return stream.read().rpartition(b")")[2].decode("ascii", "replace").split()

@@ -1,0 +1,117 @@
+"""A pool's deadlines: a hang is told from a machine that is busy, which costs an item another try and no blame."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from attncheck.workers.pool import NO_TIME_LEFT, Event, Job, Pool, describe_timeout
+from attncheck.workers.processor_time import CpuUse
+
+# A worker's task without torch. An item of 20 ms of work in every 80 is what a busy machine makes of a computation.
+TASKS = """
+import os, time
+
+def starve(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        stop = time.thread_time() + 0.02
+        while time.thread_time() < stop:
+            pass
+        time.sleep(0.06)
+
+def work(message, send):
+    send({"device": {"kind": "cpu"}})
+    for item in message["items"]:
+        send({"started": item})
+        with open(message["log"], "a") as log:
+            print(item, file=log)
+        tries = open(message["log"]).read().split().count(item)
+        if item == "sleeps":
+            time.sleep(100)
+        if item == "starves" or (item == "starves_once" and tries < 2):
+            starve(100)
+        send({"item": item, "answer": os.environ.get("OMP_WAIT_POLICY", "") + str(tries)})
+"""
+SECONDS = 3.0
+
+
+def make_job(folder: Path, *items: str, name: str = "job") -> Job:
+    (folder / "planted_tasks.py").write_text(TASKS)
+    message = {"task": "planted_tasks:work", "log": str(folder / "log"), "threads": 1}
+    return Job(name, message, items, SECONDS, str(folder))
+
+
+def run_jobs(folder: Path, *jobs: Job, until: float | None = None) -> tuple[dict[str, Event], tuple[str, ...]]:
+    """Return the last event of each item, and the items that were not reached."""
+    events: list[Event] = []
+    unreached = Pool(sys.executable, 2).run(jobs, events.append, until)
+    last = {event.item: event for event in events if event.kind != "started"}
+    assert len(last) == sum(event.kind != "started" for event in events), "an item has one outcome"
+    return last, unreached
+
+
+def test_a_hang_is_told_at_once_with_the_time_that_it_used(tmp_path: Path, marker: str) -> None:
+    events, _ = run_jobs(tmp_path, make_job(tmp_path, "sleeps", "works"))
+    assert events["sleeps"].kind == "timed_out"
+    assert events["sleeps"].reason.startswith("no answer within 3 s; it was stopped; it slept: 0.0 s of CPU time in")
+    assert events["works"].kind == "answer"
+    assert (tmp_path / "log").read_text().split().count("sleeps") == 1
+
+
+def test_an_item_that_a_busy_machine_held_up_is_tried_again_alone(tmp_path: Path, marker: str) -> None:
+    events, _ = run_jobs(tmp_path, make_job(tmp_path, "starves_once", "works"), make_job(tmp_path, "other", name="b"))
+    assert {item: event.kind for item, event in events.items()} == dict.fromkeys(events, "answer")
+    log = (tmp_path / "log").read_text().split()
+    assert log.count("starves_once") == 2
+    assert log[-1] == "starves_once", "after all others"
+
+
+def test_an_item_that_runs_out_of_time_twice_is_not_judged_and_blames_nobody(tmp_path: Path, marker: str) -> None:
+    events, unreached = run_jobs(tmp_path, make_job(tmp_path, "works", "starves", "works_too"))
+    assert events["starves"].kind == "out_of_time"
+    assert "ran out of time twice, at last alone after 9 s: not judged" in events["starves"].reason
+    assert events["works"].kind == events["works_too"].kind == "answer"
+    assert unreached == ()
+
+
+def test_what_no_time_is_left_for_is_reported_and_not_called_unreached(tmp_path: Path, marker: str) -> None:
+    job = make_job(tmp_path, "starves", "works")
+    events, unreached = run_jobs(tmp_path, job, until=time.monotonic() + 2 * SECONDS)
+    assert events["starves"].kind == "out_of_time" and events["starves"].reason == NO_TIME_LEFT
+    assert unreached == ()
+
+
+@pytest.mark.nightly
+def test_a_job_that_ran_out_of_time_too_often_goes_on_afterwards(tmp_path: Path, marker: str) -> None:
+    """Three items held up would have given up all that follow."""
+    events, _ = run_jobs(tmp_path, make_job(tmp_path, "starves_once", "sleeps", "works", "starves", "late"))
+    assert {item: event.kind for item, event in events.items()} == {
+        "starves_once": "answer",
+        "sleeps": "timed_out",
+        "works": "answer",
+        "starves": "out_of_time",
+        "late": "out_of_time",
+    }
+
+
+USES = {  # what a worker did, whether it was tried before: what that is called, in which words
+    "asleep": (CpuUse("asleep", 0.0, 30.0), False, "timed_out", "it slept: 0.0 s of CPU time in its last 30 s"),
+    "endless": (CpuUse("computing", 89.0, 90.0), True, "timed_out", "it computed without an end: 89.0 s"),
+    "starved": (CpuUse("starved", 9.0, 90.0), True, "out_of_time", "not judged; 9.0 s of CPU time in its last 90 s"),
+    "unknown": (CpuUse("unknown"), True, "out_of_time", "not judged; --timeout allows more"),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_what_a_worker_did_decides_whose_fault_it_is(name: str) -> None:
+    use, is_retry, kind, words = USES[name]
+    told = describe_timeout(use, 180.0, is_retry)
+    assert told[0] == kind and words in told[1]
+
+
+def test_a_computation_is_never_blamed_the_first_time() -> None:
+    assert describe_timeout(CpuUse("computing", 30.0, 30.0), 60.0, False)[0] == "out_of_time"
