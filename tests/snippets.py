@@ -12,11 +12,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import typer
 
 from attncheck import __version__
+from attncheck.cli.app import app
 from tests.own_environment import make_own_environment
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,7 +31,9 @@ MEASURING = ("parity", "determinism", "bench", "smoke", "selftest")
 _FENCE = re.compile(r"^ *(```+)([\w+-]*)[^\n]*\n(.*?)^ *\1 *$", re.MULTILINE | re.DOTALL)
 
 ATTNCHECK = """
-case "$1" in {measuring}) PYTHONPATH="{root}" exec "{python}" -m tests.snippet_arguments "$@";; esac
+case "$1" in
+  {measuring}) printf '%s\\0' "$@" $'\\n' >> "$MEASURED"; echo '{"'"$1"'": {"verdicts": []}}'; exit;;
+esac
 exec "{own}/attncheck" "$@"
 """
 # Options of a launcher stand before the command; each of these takes a value.
@@ -107,8 +112,7 @@ class Workshop:
             "GIT_CONFIG_KEY_1": "safe.directory",
             "GIT_CONFIG_VALUE_1": "*",
         }
-        values = {"measuring": "|".join(MEASURING), "python": sys.executable, "own": self.own, "root": ROOT}
-        self.write_program("attncheck", fill(ATTNCHECK, **values))
+        self.write_program("attncheck", fill(ATTNCHECK, measuring="|".join(MEASURING), own=self.own))
         for name in ("torchrun", "srun"):
             self.write_program(name, LAUNCHER)
         for name in ("pip", "pipx"):
@@ -122,7 +126,9 @@ class Workshop:
         `programs` is a folder of more programs, before all others.
         """
         failures = folder.parent / f"{folder.name}.failures"
-        failures.unlink(missing_ok=True)
+        measured = folder.parent / f"{folder.name}.measured"
+        for path in (failures, measured):
+            path.write_text("", encoding="utf-8")
         text = snippet.text.replace("/opt/attncheck/bin/", f"{self.programs}/")
         script = f'set -o pipefail\ntrap \'printf "%s\\t%s\\n" $? "$BASH_COMMAND" >> "{failures}"\' ERR\n{text}'
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "ATTNCHECK_"))}
@@ -131,6 +137,7 @@ class Workshop:
             **self.git_settings,
             "HOME": str(self.folder),
             "PYTHONPATH": "",
+            "MEASURED": str(measured),
         }
         done = subprocess.run(
             ["bash", "--noprofile", "--norc", "-c", script],
@@ -141,10 +148,13 @@ class Workshop:
             timeout=300,
         )
         assert "Traceback" not in done.stderr, done.stderr
-        lines = failures.read_text(encoding="utf-8").splitlines() if failures.exists() else []
-        return [
-            (int(code), f"{command}: {done.stderr}") for code, _, command in (line.partition("\t") for line in lines)
-        ]
+        lines = failures.read_text(encoding="utf-8").splitlines()
+        commands = [line.split("\t", 1) for line in lines if re.match(r"\d+\t", line)]
+        results = [(int(code), f"{command}: {done.stderr}") for code, command in commands]
+        for argv in measured.read_text(encoding="utf-8").split("\n\0")[:-1]:
+            words = argv.split("\0")[:-1]
+            results += [(2, f"{words}: {message}") for message in find_argument_error(words)]
+        return results
 
     def write_program(self, name: str, body: str, folder: Path | None = None) -> None:
         """Write a stand-in."""
@@ -152,6 +162,17 @@ class Workshop:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!/bin/bash\n{body}", encoding="utf-8")
         path.chmod(0o755)
+
+
+def find_argument_error(argv: list[str]) -> list[str]:
+    """Return why a command of attncheck does not take its arguments, nothing where it does; it is not run."""
+    group: Any = typer.main.get_command(app)
+    command = group.get_command(group.make_context("attncheck", argv[:1]), argv[0])
+    try:
+        command.make_context(argv[0], argv[1:])
+    except Exception as error:  # Typer's and ours: an option that is not there, a value that it does not take
+        return [str(error) or type(error).__name__]
+    return []
 
 
 def fill(text: str, **values: object) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from attncheck import __version__
 from attncheck.cli.app import command_names
 from attncheck.doctor import rule_list
 from attncheck.doctor.engine import all_rules
@@ -58,3 +59,22 @@ def test_the_rooms_are_the_ones_that_are_told() -> None:
 
 def test_there_are_at_least_seventy_rules() -> None:
     assert sum(not rule.by_engine for rule in all_rules()[0]) >= 70
+
+
+def test_one_version_stands_everywhere() -> None:
+    """Snippets name the tag of this version, never a branch; the changelog has it, released or in preparation."""
+    pages = (*PAGES, ROOT / "action.yml", *sorted((ROOT / ".github" / "workflows").glob("*.yml")))
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    named = re.findall(r"^ *rev: *(\S+)|attncheck/attncheck@([\w.-]+)|\battncheck==([\w.]+)", text, re.MULTILINE)
+    versions = [next(filter(None, groups)) for groups in named]
+    assert len(versions) >= 4 and {version.removeprefix("v") for version in versions} == {__version__}
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = re.findall(r"^## \[(\d[\w.]*)\]", changelog, re.MULTILINE)
+    assert f"The version in preparation is {__version__};" in changelog or released[:1] == [__version__]
+
+
+def test_nothing_promises_a_package_index_that_does_not_have_it() -> None:
+    for page in PAGES:
+        assert not re.search(
+            r"(pip|pipx|uv tool) install attncheck\b|uvx attncheck\b", page.read_text(encoding="utf-8")
+        )

@@ -576,7 +576,10 @@ class PolicyOptions:
             min=1,
             max=3,
             metavar="N",
-            help="How much to check: 1 reads files for seconds, 2 measures for up to 3 minutes, 3 for up to 30.",
+            help=(
+                "Check this much: 1 reads files for seconds, 2 measures for up to 3 minutes, 3 for up to 30. Default: the "
+                "policy's, else its checks as they are."
+            ),
         ),
     ] = None
     checks: Annotated[

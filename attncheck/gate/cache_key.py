@@ -15,12 +15,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from attncheck.core import codec
 from attncheck.core.facts import Absent
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.probes.collect import collect_with_stamps
-from attncheck.doctor.target import parse_target
 from attncheck.gate.inputs import digest_file
 from attncheck.gate.policy import Policy
 from attncheck.workers.execution import ExecutionTarget
@@ -41,13 +41,22 @@ def answer_key(policy: Policy, target: ExecutionTarget, argv: Sequence[str], dat
         "expired": [allowance.code for allowance in policy.allowances if allowance.until < date],
         "baseline": digest_file(policy.baseline) if policy.baseline else "",
         "target": asdict(target),
-        "job": asdict(parse_target(policy.target)) if policy.target else {},  # with what its files hold
+        "job": _describe_target(policy.target),
         "argv": list(argv),
         "folder": os.getcwd(),
         "machine": _machine(),
     }
     text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _describe_target(text: str) -> dict[str, Any]:
+    """Return the target of a policy with what its files hold; they are read again at each start."""
+    if not text:
+        return {}
+    from attncheck.doctor.target import parse_target
+
+    return asdict(parse_target(text))
 
 
 def _without_what_varies(snapshot: Snapshot) -> Snapshot:

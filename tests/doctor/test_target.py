@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.facts import Absent, Known, Unreadable
+from attncheck.core.facts import Absent, Known, MissingFact, Unreadable
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.needs import Need
-from attncheck.doctor.target import apply_target, parse_target
+from attncheck.doctor.target import apply_target, forget_environment, parse_target
 from tests import snapshots as s
 from tests.conftest import Run
 
@@ -100,3 +101,53 @@ def test_doctor_takes_a_target(attncheck: Run) -> None:
         refused = attncheck("doctor", *arguments)
         assert refused.returncode == 2
         assert refused.stderr.count("\n") == 1 and not refused.stdout
+
+
+def test_what_a_target_does_not_name_is_neither_there_nor_missing() -> None:
+    snapshot = apply_target(s.without_packages(s.h200(), "flash-attn"), parse_target("h100x8,liger-kernel=none"))
+    assert isinstance(snapshot.package("flash-attn"), Unreadable)
+    assert isinstance(snapshot.package("liger-kernel"), Absent)
+    assert snapshot.has("torch") and not snapshot.lists("flash-attn")
+    with pytest.raises(MissingFact, match="whether flash-attn is installed is not known"):
+        snapshot.has("flash-attn")
+
+
+def test_beside_an_environment_of_attnchecks_own_nothing_here_counts() -> None:
+    own = s.with_package(replace(s.h200(), distributions=(), torch=Absent("not installed")), "rich", "15.0")
+    snapshot = apply_target(own, parse_target("torch=2.9"))
+    assert [entry.name for entry in snapshot.distributions] == ["torch"]
+    assert isinstance(snapshot.devices, Unreadable) and not snapshot.environ
+    assert isinstance(apply_target(own, parse_target("h100")).torch, Unreadable)
+    forgotten = forget_environment(own)
+    codes = {finding.code for finding in engine.run_rules(forgotten, NEEDS).findings}
+    assert codes == {"ATN905"}, "an environment that nobody knows has no other finding"
+
+
+def test_every_rule_bears_packages_that_are_not_known() -> None:
+    """Launches and models of all kinds: nothing is called missing, no rule crashes, what cannot be judged is said."""
+    judged = 0
+    for base in (s.h200(), s.with_model(s.h200()), s.with_job(s.h200()), s.with_job(s.with_model(s.h200()))):
+        for target in (
+            "h100x8",
+            "h100x8,torch=2.9",
+            "cpu",
+            "h100x8,torch=2.9,transformers=5.15.0,ring-flash-attn=0.1.8",
+        ):
+            unknown = apply_target(replace(base, distributions=()), parse_target(target))
+            needs: frozenset[Need] = frozenset({"flash", "ring", "ulysses", "context_parallel", "rl", "liger", "job"})
+            report = engine.run_rules(unknown, needs)
+            judged += len(report.passed)
+            assert not {"ATN901", "ATN101", "ATN452"} & {finding.code for finding in report.findings}
+            assert not [finding for finding in report.findings if "not installed" in finding.message]
+            assert any("is not known" in skip.reason for skip in report.skips)
+    print(f"{judged} rules passed over 16 targets")
+
+
+def test_a_known_problem_is_kept_where_the_rest_cannot_be_judged() -> None:
+    snapshot = apply_target(
+        s.with_job(s.h200(), imports=("flash_attn", "ring_flash_attn")), parse_target("h100,flash-attn=none")
+    )
+    snapshot = replace(snapshot, distributions=())
+    report = engine.run_rules(snapshot, frozenset({"job", "flash"}), select=("ATN452",))
+    assert [finding.subject for finding in report.findings] == ["flash-attn"] and not report.skips
+    assert "pip install" in report.findings[0].fixes[0].text and "/" not in report.findings[0].fixes[0].text.split()[0]

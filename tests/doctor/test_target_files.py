@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from attncheck.doctor.target import apply_target, parse_target
 from attncheck.doctor.target_files import read_package_list
 from attncheck.doctor.target_files.collector import PackageList
 from tests import snapshots as s
+from tests.adversary.mutation import mutate
 from tests.conftest import Run
 
 
@@ -369,8 +372,9 @@ def test_doctor_and_lint_take_files(attncheck: Run, tmp_path: Path) -> None:
         "torch==2.6.0\ntransformers==5.17.0\nring-flash-attn==0.1.8\n-e ./mine\n"
     )
     done = attncheck("doctor", "--target", "h100x8,requirements.txt", "--format", "json")
+    assert done.returncode == 1, done.stderr
     report = json.loads(done.stdout)
-    assert {"ATN140", "ATN905"} <= {finding["code"] for finding in report["findings"]} and done.returncode == 1
+    assert {"ATN140", "ATN905"} <= {finding["code"] for finding in report["findings"]}
     (note,) = (finding for finding in report["findings"] if finding["code"] == "ATN905")
     assert note["evidence"] == [
         "requirements.txt:4: a project by its path or URL: which package and version it is was not read"
@@ -381,3 +385,44 @@ def test_doctor_and_lint_take_files(attncheck: Run, tmp_path: Path) -> None:
         refused = attncheck(*arguments, "--target", "requirements.txt", *command)
         assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and not refused.stdout
         assert "requirements.txt:1: 'torch = 2' is no requirement" in refused.stderr
+
+
+SAMPLES = {
+    "requirements.txt": REQUIREMENTS.replace("-r base.txt\n-c limits.txt\n", ""),
+    "pylock.toml": PYLOCK,
+    "uv.lock": UV_LOCK,
+    "poetry.lock": POETRY_OLD,
+    "Pipfile.lock": PIPFILE_LOCK,
+    "pyproject.toml": PYPROJECT,
+    "environment.yml": CONDA,
+    "Dockerfile": DOCKERFILE,
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_no_file_ends_in_a_traceback(tmp_path: Path, name: str) -> None:
+    """Damaged files are read or refused in one line; more of them by night, with another seed."""
+    fuzz(tmp_path, name, 60, 20)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SAMPLES)
+def test_no_file_ends_in_a_traceback_by_night(tmp_path: Path, name: str) -> None:
+    fuzz(tmp_path, name, 4000, int(time.time()))
+
+
+def fuzz(folder: Path, name: str, count: int, seed: int) -> None:
+    source = random.Random(f"{seed} {name}")
+    read_files = 0
+    refusals: set[str] = set()
+    for _ in range(count):
+        data = mutate(source, SAMPLES[name].encode(), tuple(text.encode() for text in SAMPLES.values()))
+        (folder / name).write_bytes(data)
+        try:
+            snapshot = apply_target(s.h200(), parse_target(f"h100,{folder / name}"))
+            assert all("\0" not in key for key in snapshot.environ)
+            read_files += 1
+        except BadUsage as error:
+            refusals.add(str(error))
+    assert not [text for text in refusals if "\n" in text or len(text) > 1000], seed
+    print(f"{name}: {count} damaged, {read_files} read, the others refused (seed {seed})")

@@ -66,13 +66,15 @@ def test_every_key(tmp_path: Path) -> None:
 
 def test_pyproject_of_a_parent_folder_and_its_paths(tmp_path: Path) -> None:
     text = '[tool.attncheck]\nprofile = "ring"\nlaunch = ["run.sh"]\nbaseline = "b.json"\nmodels = ["m", "org/name"]\n'
-    (tmp_path / "pyproject.toml").write_text(text)
+    (tmp_path / "pyproject.toml").write_text(text + 'target = "h100x8,requirements.txt,torch=2.9"\n')
+    (tmp_path / "requirements.txt").write_text("")
     (tmp_path / "m").mkdir()
     start_folder = tmp_path / "a" / "b"
     start_folder.mkdir(parents=True)
     policy = load_policy(start_folder)
     assert (policy.profile, policy.launch, policy.baseline) == ("ring", ("../../run.sh",), "../../b.json")
     assert policy.models == ("../../m", "org/name")
+    assert policy.target == "h100x8,../../requirements.txt,torch=2.9"
 
 
 def test_own_file_wins_over_pyproject(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from attncheck.lint.sources import read_source
 from tests import snapshots as s
 from tests.conftest import Run
 from tests.lint import launches
+from tests.own_environment import make_own_environment
 
 TARGET_OPTIONS = (
     "--target",
@@ -279,3 +281,23 @@ def test_a_framework_may_be_named(tmp_path: Path) -> None:
     assert launches_of(report)[0].job.framework == "llamafactory"
     with pytest.raises(Unanswered):
         run.run(snapshot, run.Request((source,), framework="openrlhf"), launches.read_model, launches.read_no_file)
+
+
+def test_in_an_environment_of_its_own_lint_judges_what_the_launch_proves(tmp_path: Path) -> None:
+    """As pre-commit and pipx make it: no package is called missing, and one note for two launches says why."""
+    programs = make_own_environment(tmp_path / "own")
+    launch = "torchrun --nproc-per-node 8 -m openrlhf.cli.train_sft --model.model_name_or_path x --data.dataset y\n"
+    flash = launch.replace("\n", " --ds.attn_implementation flash_attention_2\n")
+    (tmp_path / "train.sh").write_text(flash + flash.replace("train_sft", "train_dpo"), encoding="utf-8")
+
+    def run(*options: str) -> tuple[int, Counter[str]]:
+        words = [str(programs / "attncheck"), "lint", "train.sh", *options, "--format", "json"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        return done.returncode, Counter(finding["code"] for finding in parse_report(done)["findings"])
+
+    assert run() == (0, Counter({"ATN448": 2, "ATN905": 1}))
+    assert run("--target", "h100x8") == (0, Counter({"ATN448": 2, "ATN905": 1}))
+    code, found = run("--target", "h100x8,torch=2.9,openrlhf=0.11.2,flash-attn=none")
+    assert code == 1 and found["ATN452"] == 2, "what is named as missing is missing"
+    code, found = run("--python", str(programs / "python"))
+    assert code == 1 and found["ATN452"] == 2, "an environment that the user names is the job's"

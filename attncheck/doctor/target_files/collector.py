@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
+from packaging.markers import Marker
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
@@ -19,7 +20,10 @@ from attncheck.core.files import read_bounded
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
 from attncheck.doctor.queries.requirements import canonical_name
 
-MAX_BYTES = 16 << 20  # the lock of a large workspace has some megabytes
+MAX_BYTES = 1 << 20  # of a file that people write
+MAX_LOCK_BYTES = 16 << 20  # the lock of a large workspace has some megabytes
+MAX_LENGTH = 200  # of a name, a version, and of what a remark quotes
+MAX_REMARKS = 40
 MAX_FILES = 64  # that files name in turn
 NO_VERSION = "it is not pinned"
 # Markers are judged for Linux, where GPUs train, and for each of these: which one it will be is not known.
@@ -58,12 +62,12 @@ class Collector:
         self.python = SpecifierSet()
         self._files = 0
 
-    def read_text(self, path: str) -> str:
+    def read_text(self, path: str, limit: int = MAX_BYTES) -> str:
         """Return a file's text. Raises `BadUsage` for one that cannot be read, and for too many."""
         self._files += 1
         if self._files > MAX_FILES:
             raise BadUsage(f"{path}: more than {MAX_FILES} files name one another")
-        data = read_bounded(path, MAX_BYTES)
+        data = read_bounded(path, limit)
         encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
         try:
             return data.decode(encoding)
@@ -72,7 +76,8 @@ class Collector:
 
     def remark(self, path: str, line: int, text: str) -> None:
         """Take note of something that was not understood; `line` 0 is the whole file."""
-        self.remarks[f"{os.path.basename(path)}{f':{line}' if line else ''}: {text}"] = None
+        if len(self.remarks) < MAX_REMARKS:
+            self.remarks[f"{os.path.basename(path)}{f':{line}' if line else ''}: {shorten(text)}"] = None
 
     def add(self, name: str, specifier: str = "", marker: Marker | str | None = None, installs: bool = True) -> None:
         """Add a requirement of the distribution `name`; `marker` as PEP 508 writes it."""
@@ -81,7 +86,9 @@ class Collector:
 
     def add_for(self, name: str, specifier: str, interpreters: frozenset[int], installs: bool = True) -> None:
         """Add a requirement that counts for these interpreters alone."""
-        if interpreters:
+        if max(len(name), len(specifier)) > MAX_LENGTH:
+            self.remarks[f"a name or version of more than {MAX_LENGTH} characters was not read: {shorten(name)}"] = None
+        elif interpreters:
             self.removed.pop(canonical_name(name), None)
             entry = Entry(specifier.strip(), interpreters, installs)
             self.entries.setdefault(canonical_name(name), []).append(entry)
@@ -99,10 +106,8 @@ class Collector:
 
     def limit_python(self, specifier: str) -> None:
         """Keep to interpreters that a file allows; a specifier that is none changes nothing."""
-        try:
-            self.python &= SpecifierSet(specifier)
-        except InvalidSpecifier:
-            return
+        with suppress(InvalidSpecifier):
+            self.python &= SpecifierSet(specifier if len(specifier) <= MAX_LENGTH else "")
 
     def package_list(self) -> PackageList:
         """Return what holds in every interpreter that the files allow."""
@@ -122,8 +127,8 @@ class Collector:
                 if possible & installed and name in RELEVANT_DISTRIBUTIONS:
                     self.remarks[f"{name} is required for some interpreters only: not taken as installed"] = None
                 continue
-            found = {self._resolve(name, entries, index) for index in possible}
-            if len(found) == 1 and (version := next(iter(found))):
+            resolved = {self._resolve(name, entries, index) for index in possible}
+            if len(resolved) == 1 and (version := next(iter(resolved))):
                 versions[name] = version
             else:
                 texts = dict.fromkeys(entry.specifier for entry in entries if entry.specifier)
@@ -145,6 +150,11 @@ class Collector:
             return str(pin)
         self.remarks[f"{name} is required in versions that exclude each other: {', '.join(sorted(texts))}"] = None
         return ""
+
+
+def shorten(text: str) -> str:
+    """Return a text cut to what fits a line of a report."""
+    return text if len(text) <= MAX_LENGTH else text[:MAX_LENGTH] + "…"
 
 
 def find_pin(specifier: SpecifierSet) -> str:
@@ -187,7 +197,12 @@ def matching_interpreters(marker: str) -> frozenset[int]:
     try:
         parsed = Marker(marker)
         return frozenset(index for index in ALL_INTERPRETERS if parsed.evaluate(dict(INTERPRETERS[index])))
-    except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, InvalidVersion, TypeError, AttributeError):
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+    ):  # packaging before 25.0 knows fewer names
         return frozenset()
 
 

@@ -84,9 +84,9 @@ class Image:
         """Return where a file of the image lies beside the Dockerfile, "" where it is not there."""
         folder = os.path.dirname(self.path)
         for candidate in (name.lstrip("/"), os.path.basename(name)):
-            found = os.path.join(folder, candidate)
-            if candidate and ".." not in candidate.split("/") and os.path.isfile(found):
-                return found
+            path = os.path.join(folder, candidate)
+            if candidate and ".." not in candidate.split("/") and os.path.isfile(path):
+                return path
         return ""
 
 

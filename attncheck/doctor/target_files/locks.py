@@ -17,6 +17,7 @@ from attncheck.core.errors import BadUsage
 from attncheck.doctor.queries.requirements import canonical_name
 from attncheck.doctor.target_files.collector import (
     ALL_INTERPRETERS,
+    MAX_LOCK_BYTES,
     Collector,
     as_list,
     as_table,
@@ -28,7 +29,7 @@ from attncheck.doctor.target_files.collector import (
 
 def read_pylock(path: str, collector: Collector) -> None:
     """Add the packages of a pylock.toml that are taken without extras and groups."""
-    table = parse_toml(collector.read_text(path), path)
+    table = parse_toml(collector.read_text(path, MAX_LOCK_BYTES), path)
     if not as_text(table.get("lock-version")):
         raise BadUsage(f"{path} is no pylock.toml: it has no lock-version")
     collector.limit_python(as_text(table.get("requires-python")))
@@ -41,7 +42,7 @@ def read_pylock(path: str, collector: Collector) -> None:
 def read_pipfile_lock(path: str, collector: Collector) -> None:
     """Add the packages of a Pipfile.lock's default section."""
     try:
-        table = as_table(json.loads(collector.read_text(path)))
+        table = as_table(json.loads(collector.read_text(path, MAX_LOCK_BYTES)))
     except (ValueError, RecursionError) as error:
         raise BadUsage(f"cannot read {path}: {str(error).splitlines()[0]}") from None
     if not isinstance(table.get("default"), dict):
@@ -56,7 +57,7 @@ def read_pipfile_lock(path: str, collector: Collector) -> None:
 
 def read_uv_lock(path: str, collector: Collector) -> None:
     """Add what the projects of a uv.lock require, one after another, without extras and groups."""
-    table = parse_toml(collector.read_text(path), path)
+    table = parse_toml(collector.read_text(path, MAX_LOCK_BYTES), path)
     if "version" not in table:
         raise BadUsage(f"{path} is no uv.lock: it has no version")
     collector.limit_python(as_text(table.get("requires-python")))
@@ -85,10 +86,10 @@ def read_uv_lock(path: str, collector: Collector) -> None:
                 extras = ["", *(as_text(name) for name in as_list(dependency.get("extra")))]
                 queue += [(chosen[0], name, where) for name in extras]
     for package in packages:
-        found = reached.get((f"{package['name']} {package.get('version', '')}", ""), frozenset())
-        if found and not _is_own(package):
+        interpreters = reached.get((f"{package['name']} {package.get('version', '')}", ""), frozenset())
+        if interpreters and not _is_own(package):
             version = as_text(package.get("version"))
-            collector.add_for(package["name"], f"=={version}" if version else "", found)
+            collector.add_for(package["name"], f"=={version}" if version else "", interpreters)
 
 
 def _is_own(package: dict[str, Any]) -> bool:
@@ -97,8 +98,8 @@ def _is_own(package: dict[str, Any]) -> bool:
 
 
 def _dependencies(package: dict[str, Any], extra: str) -> Iterator[dict[str, Any]]:
-    found = as_table(package.get("optional-dependencies")).get(extra) if extra else package.get("dependencies")
-    yield from (as_table(dependency) for dependency in as_list(found))
+    listed = as_table(package.get("optional-dependencies")).get(extra) if extra else package.get("dependencies")
+    yield from (as_table(dependency) for dependency in as_list(listed))
 
 
 def _interpreters_of(dependency: dict[str, Any]) -> frozenset[int]:
@@ -112,7 +113,7 @@ def read_poetry_lock(path: str, collector: Collector) -> None:
     Before lock-version 2.1 a package has no marker of its own: it counts where nothing else in the lock requires it,
     or something that counts requires it whatever the platform.
     """
-    table = parse_toml(collector.read_text(path), path)
+    table = parse_toml(collector.read_text(path, MAX_LOCK_BYTES), path)
     metadata = as_table(table.get("metadata"))
     if "content-hash" not in metadata:
         raise BadUsage(f"{path} is no poetry.lock: it has no content-hash")

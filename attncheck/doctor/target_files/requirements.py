@@ -11,11 +11,11 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from attncheck.core.errors import BadUsage
-from attncheck.doctor.target_files.collector import Collector
+from attncheck.doctor.target_files.collector import Collector, shorten
 
 FindFile = Callable[[str], str]
 # Options of a line or of `pip install` that are followed by a value of their own and name no package.
@@ -98,13 +98,13 @@ def add_requirement(path: str, number: int, text: str, collector: Collector, ins
         return
     try:
         requirement = Requirement(text)
-    except InvalidRequirement as error:
+        specifier = str(requirement.specifier)
+    except ValueError as error:  # InvalidRequirement, and numbers of thousands of digits
         if _is_location(text):
             _add_location(path, number, text, collector, installs)
             return
         reason = str(error).splitlines()[0]
-        raise BadUsage(f"{path}:{number}: {text!r} is no requirement: {reason}") from None
-    specifier = str(requirement.specifier)
+        raise BadUsage(f"{path}:{number}: {shorten(text)!r} is no requirement: {shorten(reason)}") from None
     if requirement.url:
         named = _parse_wheel(requirement.url)
         specifier = f"=={named[1]}" if named else ""
@@ -175,11 +175,11 @@ def _read_option_file(
     if option in ("-e", "--editable"):
         _add_location(path, number, value, collector, True)
         return
-    found = find_file(value)
-    if not found:
-        collector.remark(path, number, f"{value} was not found beside it, and not read")
+    nested = find_file(value)
+    if not nested:
+        collector.remark(path, number, f"{value} was not nested beside it, and not read")
         return
-    read_requirements(found, collector, option in ("-r", "--requirement"))
+    read_requirements(nested, collector, option in ("-r", "--requirement"))
 
 
 def split_words(text: str) -> list[str] | None:
