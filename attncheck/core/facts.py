@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, Union
 
@@ -33,7 +34,14 @@ Fact = Union[Known[T], Absent, Unreadable]
 
 
 class MissingFact(Exception):
-    """A rule needs a fact that is not known; the engine turns this into a `Skip` with the reason."""
+    """A rule needs a fact that is not known; the engine turns this into a `Skip` with the reason.
+
+    `covered_by` are the codes of the rules that report why it is not known: "ATN102" where torch cannot be imported.
+    """
+
+    def __init__(self, reason: str, covered_by: Iterable[str] = ()) -> None:
+        super().__init__(reason)
+        self.covered_by = tuple(covered_by)
 
 
 def need(fact: Fact[T], what: str) -> T:

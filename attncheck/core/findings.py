@@ -69,11 +69,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Skip:
-    """A rule that could not answer, and why."""
+    """A rule that could not answer, and why.
+
+    `covered_by` are the codes of findings of the same report that have to be repaired before it can.
+    """
 
     code: str
     name: str
     reason: str
+    covered_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

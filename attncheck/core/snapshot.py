@@ -62,11 +62,18 @@ class Snapshot:
     schema_version: int = SCHEMA_VERSION
 
     def package(self, name: str) -> Fact[Distribution]:
-        """Return the installed distribution called `name` (any spelling), the first on sys.path."""
+        """Return the installed distribution called `name` (any spelling).
+
+        Of several it is the one whose version the imported module names, or else the first on sys.path.
+        """
         normalised = re.sub(r"[-_.]+", "-", name).lower()
-        for distribution in self.distributions:
-            if distribution.name == normalised:
-                return Known(distribution)
+        candidates = [distribution for distribution in self.distributions if distribution.name == normalised]
+        if len(candidates) > 1:
+            outcome = self.imported(normalised.replace("-", "_"))
+            version = outcome.value.version if isinstance(outcome, Known) else ""
+            candidates.sort(key=lambda distribution: distribution.version != version)
+        if candidates:
+            return Known(candidates[0])
         if self.gaps.reason and normalised not in self.gaps.not_installed:
             return Unreadable(f"{normalised}: {self.gaps.reason}")
         return Absent(f"{normalised} is not installed")

@@ -98,7 +98,7 @@ def run_rules(
             problems.extend(rule.check(snapshot))
         except MissingFact as missing:  # what it found before stands on facts that are known
             is_judged = bool(problems)
-            skips += [] if is_judged else [Skip(rule.code, rule.name, str(missing))]
+            skips += [] if is_judged else [Skip(rule.code, rule.name, str(missing), missing.covered_by)]
         except (Exception, SystemExit) as error:  # one rule that crashes must not silence the others
             if is_out_of_resources(error):
                 raise
@@ -115,11 +115,19 @@ def run_rules(
         "doctor",
         snapshot,
         gravest_first(findings),
-        tuple(skips),
+        tuple(_name_covering_findings(skip, findings) for skip in skips),
         tuple(passed),
         tuple(suppressed),
         sections={"doctor": DoctorSection(tuple(sorted(needs)), tuple(lost))},
     )
+
+
+def _name_covering_findings(skip: Skip, findings: Iterable[Finding]) -> Skip:
+    """Return `skip` with those of the covering codes that were found, named in its reason too."""
+    found_codes = {finding.code for finding in findings}
+    covered_by = tuple(code for code in skip.covered_by if code in found_codes)
+    reason = f"{skip.reason}; repair {' and '.join(covered_by)} first" if covered_by else skip.reason
+    return replace(skip, reason=reason, covered_by=covered_by)
 
 
 def add_findings(

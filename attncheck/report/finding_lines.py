@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from attncheck.core.findings import SEVERITIES, Allowance, Finding, Fix
+from attncheck.core.findings import SEVERITIES, Allowance, Finding, Fix, Skip
 from attncheck.core.report import NOTHING_MEASURED, MeasuredSection, OpenQuestion, Report
 from attncheck.core.visible import indent_continuation
 
@@ -45,6 +45,11 @@ def count_findings(findings: Sequence[Finding]) -> str:
     codes = list(dict.fromkeys(finding.code for finding in findings))
     more = [f"{len(codes) - MAX_CODES} more"] if len(codes) > MAX_CODES else []
     return ", ".join([*count_severities(findings), *codes[:MAX_CODES], *more])
+
+
+def list_skips(report: Report, verbose: bool) -> tuple[Skip, ...]:
+    """Return the rules to list that could not judge: all of them, or those alone that a finding of the report hides."""
+    return tuple(skip for skip in report.skips if verbose or skip.covered_by)
 
 
 def find_allowance(finding: Finding, report: Report) -> Allowance | None:

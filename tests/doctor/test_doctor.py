@@ -10,12 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
+from attncheck.core.environment import Distribution
 from attncheck.core.facts import Absent, Known, MissingFact, Unreadable, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.profile import needs_of_profile
+from attncheck.doctor.queries import covering
 from attncheck.doctor.rules import Rule
 from tests import snapshots as s
 
@@ -143,3 +146,54 @@ def test_every_code_is_unique_and_every_problem_is_frozen() -> None:
     assert len(codes) == len(set(codes))
     with pytest.raises(AttributeError):
         replace(Problem("x"), message="y").message = "z"  # type: ignore[misc]
+
+
+def check_that_is_covered(snapshot: Snapshot) -> list[Problem]:
+    raise MissingFact("flash_attn cannot be imported", ("ATN104", "ATN199"))
+
+
+@pytest.mark.parametrize("other", [check_that_fires, lambda snapshot: []])
+def test_a_skip_names_the_findings_that_cover_it(monkeypatch: pytest.MonkeyPatch, other: object) -> None:
+    replace_rules(monkeypatch, make_rule("ATN140", check_that_is_covered), make_rule("ATN199", other))
+    (skip,) = engine.run_rules(s.laptop(), frozenset()).skips
+    if other is check_that_fires:
+        assert skip.covered_by == ("ATN199",), "ATN104 was not found: it covers nothing"
+        assert skip.reason == "flash_attn cannot be imported; repair ATN199 first"
+    else:
+        assert skip.covered_by == () and skip.reason == "flash_attn cannot be imported"
+
+
+def test_codes_that_cover_are_rules() -> None:
+    codes = {rule.code for rule in engine.all_rules()[0]}
+    assert {code for subject in covering.CODES.values() for code in subject} <= codes
+
+
+@pytest.mark.parametrize(
+    ("message", "frames", "package"),
+    [
+        ("x", ("ring_flash_attn/__init__.py:1 in <module>", "flash_attn/__init__.py:3 in <module>"), "flash_attn"),
+        ("x", ("flash_attn/interface.py:3 in <module>", "ctypes/__init__.py:376 in __init__"), "flash_attn"),
+        ("x", ("ring_flash_attn/utils.py:3 in <module>",), "ring_flash_attn"),
+        ("No module named 'flash_attn.layers'", ("ring_flash_attn/utils.py:3 in <module>",), "flash_attn"),
+        ("No module named 'einops'", ("flash_attn/layers.py:3 in <module>",), "flash_attn"),
+        ("No module named 'flash_attn_2_cuda'", (), "flash_attn"),
+        ("x", ("utils.py:3",), ""),
+    ],
+)
+def test_an_import_fails_in_the_package_of_its_innermost_frame(
+    message: str, frames: tuple[str, ...], package: str
+) -> None:
+    snapshot = s.with_import(s.h200(), "ring_flash_attn", "raised", message=message, frames=frames)
+    outcome = snapshot.imported("ring_flash_attn")
+    assert isinstance(outcome, Known)
+    assert covering.find_failing_package(snapshot, outcome.value) == package
+
+
+def test_of_two_versions_of_a_package_the_imported_one_counts() -> None:
+    snapshot = s.h200()
+    older = Distribution(name="transformers", version="4.40.0", location="~/elsewhere")
+    doubled = replace(snapshot, distributions=(older, *snapshot.distributions))
+    measured = s.with_import(doubled, "transformers", "ok", version="5.17.0")
+    assert measured.version("transformers") == snapshot.version("transformers")
+    unmeasured = replace(doubled, imports=s.Absent("not asked for"))
+    assert unmeasured.version("transformers") == Known(Version("4.40.0")), "the first on sys.path"

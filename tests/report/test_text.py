@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.findings import Finding, Fix
+from attncheck.core.findings import Finding, Fix, Skip
 from attncheck.core.report import Report
 from attncheck.doctor import engine
 from attncheck.report.formats import load_format
@@ -59,6 +59,18 @@ def test_what_mends_nothing_is_not_called_a_fix(format_name: str, fix: str, advi
     report = replace(report, findings=(replace(report.findings[0], fixes=fixes),))
     text = load_format(format_name).render(report, False)
     assert fix in text and advice in text
+
+
+def test_a_rule_that_a_finding_covers_is_listed_without_v() -> None:
+    skips = (
+        Skip("ATN108", "flash-attn-import-broken", "torch cannot be imported; repair ATN201 first", ("ATN201",)),
+        Skip("ATN208", "torch-lacks-gpu-architecture", "the list of GPUs is unreadable"),
+    )
+    report = replace(make_report(), skips=skips)
+    for name in ("text", "markdown"):
+        brief = load_format(name).render(report, False)
+        assert "repair ATN201 first" in brief and "flash-attn-import-broken" in brief and "unreadable" not in brief
+        assert "the list of GPUs is unreadable" in load_format(name).render(report, True)
 
 
 def run_in_terminal(columns: int, **variables: str) -> str:

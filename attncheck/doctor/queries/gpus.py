@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable
 
 from attncheck.core.devices import Device, Link
-from attncheck.core.facts import Absent, Known, need
+from attncheck.core.facts import Absent, Known, Unreadable, need
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge import cuda
 
 Capability = tuple[int, int]
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 NVIDIA_SMI_PREFIX = "nvidia-smi: "  # how the reason begins where nvidia-smi is installed and fails
 
 
@@ -60,6 +61,25 @@ def driver_version(snapshot: Snapshot) -> tuple[int, ...]:
     if not isinstance(snapshot.driver, Known) or not re.fullmatch(r"\d+(\.\d+)*", snapshot.driver.value.version):
         return ()
     return tuple(map(int, snapshot.driver.value.version.split(".")))
+
+
+def lacks_expected_gpus(snapshot: Snapshot) -> bool:
+    """Return whether there should be GPUs, for there is a driver or nvidia-smi, and none can be listed."""
+    if isinstance(snapshot.devices, Known):
+        return False
+    reason = snapshot.devices.reason
+    has_driver = isinstance(snapshot.driver, Known) or "on the PCI bus" in reason
+    return isinstance(snapshot.devices, Unreadable) or has_driver or reason.startswith(NVIDIA_SMI_PREFIX)
+
+
+def are_hidden_by_mistake(snapshot: Snapshot) -> bool:
+    """Return whether CUDA_VISIBLE_DEVICES leaves fewer GPUs visible than it names, or none."""
+    setting = snapshot.env(VISIBLE_DEVICES)
+    if not isinstance(setting, Known) or not all_gpus(snapshot):
+        return False
+    visible = visible_gpus(snapshot)
+    entries = [entry for entry in setting.value.split(",") if entry.strip()]
+    return not visible or (len(visible) < len(entries) and not setting.value.strip().startswith("MIG-"))
 
 
 def torch_cuda_version(snapshot: Snapshot) -> tuple[int, int] | None:

@@ -10,6 +10,7 @@ from attncheck.core.facts import Known, need, value_or
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.covering import sees_gpu
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ def find_hub_fallback(snapshot: Snapshot) -> HubKernel | None:
         return None
     version = need(snapshot.version("transformers"), "transformers' version")
     kernels = need(snapshot.version("kernels"), "the version of kernels")
-    if _is_flash_attn_available(snapshot) or not snapshot.visible_devices() or version < Version("4.56"):
+    if _is_flash_attn_available(snapshot) or version < Version("4.56") or not sees_gpu(snapshot):
         return None
     required = transformers.entry_for_version(transformers.COMPATIBLE_KERNELS, version)
     unguarded = requirements.is_version_allowed(transformers.KERNELS_UNGUARDED, version)

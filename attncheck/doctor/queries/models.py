@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from packaging.version import Version
 
-from attncheck.core.facts import Absent, Fact, Known, need, value_or
+from attncheck.core.facts import Absent, Fact, Known, MissingFact, Unreadable, value_or
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.models import FLASH_SOFTCAP, FUSED_IMPLEMENTATIONS
 
 
 def requested_model(snapshot: Snapshot) -> Model | None:
-    """Return the requested model, or None where none was. Raises `MissingFact` where it was not readable."""
-    return None if isinstance(snapshot.model, Absent) else need(snapshot.model, "the model")
+    """Return the requested model, or None where none was. Raises `MissingFact` where it was not readable (ATN301)."""
+    if isinstance(snapshot.model, Unreadable):
+        raise MissingFact(f"the model is unreadable: {snapshot.model.reason}", ("ATN301",))
+    return None if isinstance(snapshot.model, Absent) else snapshot.model.value
 
 
 def transformers_answer(model: Model, implementation: str) -> str | None:

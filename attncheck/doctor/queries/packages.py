@@ -146,6 +146,42 @@ def diagnose_flash_attn(snapshot: Snapshot) -> FlashAttnFault | None:
     return _fault_from_binary(snapshot, None)
 
 
+def unexplained_flash_attn_failures(snapshot: Snapshot) -> tuple[ImportOutcome, ...]:
+    """Return the failed imports of flash-attn 2 that no fault of its extension explains: of the extension, the package.
+
+    An extension that does not fit raises where it is loaded. A package that fails otherwise has a fault of its own.
+    """
+    fault = diagnose_flash_attn(snapshot)
+    extension, package = find_failed_import(snapshot, FLASH_EXTENSION), find_failed_import(snapshot, "flash_attn")
+    failures = []
+    if fault == "other" and extension is not None:
+        failures.append(extension)
+    if fault is not None and package is not None and not _fails_in_extension(package, extension):
+        failures.append(package)
+    return tuple(failures)
+
+
+def _fails_in_extension(package: ImportOutcome, extension: ImportOutcome | None) -> bool:
+    """Return whether the import of flash_attn failed where it loads its extension, as the failure of that one shows."""
+    if _fault_from_message(package.message) or FLASH_EXTENSION in package.message:
+        return True
+    return extension is not None and (extension.outcome, extension.message, extension.signal) == (
+        package.outcome,
+        package.message,
+        package.signal,
+    )
+
+
+def knows_torch_symbols(snapshot: Snapshot) -> bool:
+    """Return whether what torch lacks can be read: it works, or fails with every library as it was installed."""
+    package = snapshot.package("torch")
+    if torch_works(snapshot) or not isinstance(snapshot.torch, Known) or not isinstance(package, Known):
+        return torch_works(snapshot)
+    is_damaged = any(binary.problem for binary in snapshot.binaries if binary.distribution == "torch")
+    changed = (*package.value.files_missing, *package.value.files_altered)
+    return not is_damaged and not package.value.problem and not any(path.endswith(".so") for path in changed)
+
+
 def _fault_from_message(message: str) -> FlashAttnFault | None:
     library = parse_missing_library(message)
     if library.startswith(("libc10_cuda", "libtorch_cuda")):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
-from attncheck.report.finding_lines import describe_allowed, fix_label, measured_questions
+from attncheck.report.finding_lines import describe_allowed, fix_label, list_skips, measured_questions
 from attncheck.report.formats import Format
 from attncheck.report.interpreter_line import describe_interpreter
 from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block
@@ -35,9 +35,9 @@ def _format_lines(report: Report, verbose: bool) -> Iterator[str]:
         yield ""
     if report.baselined or report.allowed:
         yield from ("## Allowed", "", *(f"- {escape_line(line)}" for line in describe_allowed(report)), "")
-    if verbose and report.skips:
+    if skips := list_skips(report, verbose):
         yield from ("## Not judged", "")
-        yield from (f"- {escape_line(f'{skip.code} {skip.name}: {skip.reason}')}" for skip in report.skips)
+        yield from (f"- {escape_line(f'{skip.code} {skip.name}: {skip.reason}')}" for skip in skips)
 
 
 def _format_finding(finding: Finding) -> Iterator[str]:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from attncheck.core.findings import Finding
+from attncheck.core.findings import Finding, Skip
 from attncheck.core.report import Report
 from attncheck.core.verdicts import ANSWERS
 from attncheck.core.visible import indent_continuation, show_line_ends
@@ -23,6 +23,7 @@ from attncheck.report.finding_lines import (
     describe_allowed,
     describe_no_findings,
     fix_label,
+    list_skips,
     measured_questions,
 )
 from attncheck.report.formats import Format
@@ -33,6 +34,7 @@ from attncheck.report.sections import load_view
 INDENT = 15  # "ATN140 warning " : the column where every text begins
 MAX_WIDTH = 110
 CONTINUATION = 4  # columns by which a text without a head goes on after a line end in it
+MAX_SKIPS = 5  # rules that are listed of those that one finding covers, without -v
 MIN_TEXT_WIDTH = 20  # columns left for a text below which indenting it makes it worse
 
 
@@ -69,9 +71,9 @@ def _format_lines(report: Report, verbose: bool, width: int) -> Iterator[Line]:
     yield from _format_sections(report, verbose, width)
     for finding in report.findings:
         yield from _format_finding(finding)
-    if verbose and report.skips:
+    if skips := list_skips(report, verbose):
         yield Line()
-        yield from _format_skips(report)
+        yield from _format_skips(skips, verbose)
     for name, section in report.sections.items():
         yield from load_view(name).below(report, section)
     if report.baselined or report.allowed:
@@ -111,12 +113,14 @@ def _format_finding(finding: Finding) -> Iterator[Line]:
             yield Line(((" " * INDENT + line, "bold"),), no_wrap=True)
 
 
-def _format_skips(report: Report) -> Iterator[Line]:
+def _format_skips(skips: Iterable[Skip], verbose: bool) -> Iterator[Line]:
     rules_by_reason: dict[str, list[str]] = {}
-    for skip in report.skips:
+    for skip in skips:
         rules_by_reason.setdefault(skip.reason, []).append(f"{skip.code} {skip.name}")
     for reason, rules in rules_by_reason.items():  # one missing fact silences many rules: say it once
-        yield Line(((f"{'':7}skipped ", "dim"),), f"{reason}: {', '.join(rules)}")
+        hidden = 0 if verbose else max(0, len(rules) - MAX_SKIPS)
+        more = f" and {hidden} more (-v lists them)" if hidden else ""
+        yield Line(((f"{'':7}skipped ", "dim"),), f"{reason}: {', '.join(rules[: len(rules) - hidden])}{more}")
 
 
 def _format_summary(report: Report, verbose: bool) -> str:

@@ -22,6 +22,7 @@ from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.covering import sees_gpu
 from attncheck.doctor.rules import Rule
 
 DETERMINISTIC_WORKSPACES = (Known(":4096:8"), Known(":16:8"))
@@ -36,7 +37,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         if isinstance(cublas, Absent)
         else isinstance(flash, Absent) and cublas in DETERMINISTIC_WORKSPACES
     )
-    if not is_half_set or not snapshot.has("flash-attn") or not snapshot.visible_devices():
+    if not is_half_set or not snapshot.has("flash-attn") or not sees_gpu(snapshot):
         return
     missing, value = (
         ("CUBLAS_WORKSPACE_CONFIG", ":4096:8") if isinstance(cublas, Absent) else ("FLASH_ATTENTION_DETERMINISTIC", "1")

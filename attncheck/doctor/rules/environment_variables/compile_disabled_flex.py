@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.covering import sees_gpu
 from attncheck.doctor.rules import Rule
 
 NAMES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
@@ -28,7 +29,7 @@ NAMES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where torch.compile is off."""
     off = [name for name in NAMES if snapshot.environ.get(name) == "1"]
-    if not off or not snapshot.has("transformers") or not snapshot.visible_devices():
+    if not off or not snapshot.has("transformers") or not sees_gpu(snapshot):
         return
     yield Problem(
         message=f"{' and '.join(off)} leave flex_attention unfused: it would keep every score in memory",

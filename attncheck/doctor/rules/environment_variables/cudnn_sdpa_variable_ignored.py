@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known, need
+from attncheck.core.facts import need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.covering import cuda_of_torch, need_torch, require_import
 from attncheck.doctor.rules import Rule
 
 NAME = "TORCH_CUDNN_SDPA_ENABLED"
@@ -33,9 +34,10 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     value = snapshot.environ.get(NAME, "")
     if value.lower() not in ("0", "false", "off", "no"):
         return
-    torch = need(snapshot.torch, "torch")
-    if not isinstance(torch.cuda, Known):
+    torch = need_torch(snapshot)
+    if cuda_of_torch(snapshot) is None:
         return
+    require_import(snapshot, "torch")
     if not need(torch.sdpa_switches, "the state of SDPA's backends").get("CUDNN_ATTENTION", False):
         return
     yield Problem(

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.covering import require_visible_gpus, sees_gpu
 from attncheck.doctor.rules import Rule
 
 NAME = "TORCH_DISTRIBUTED_DEBUG"
@@ -25,7 +26,11 @@ NAME = "TORCH_DISTRIBUTED_DEBUG"
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where debugging is left on beside several GPUs."""
-    if snapshot.environ.get(NAME, "").upper() != "DETAIL" or len(snapshot.visible_devices()) < 2:
+    is_on = snapshot.environ.get(NAME, "").upper() == "DETAIL"
+    if not is_on or not sees_gpu(snapshot):
+        return
+    if len(snapshot.visible_devices()) < 2:
+        require_visible_gpus(snapshot)
         return
     yield Problem(
         message=f"{NAME}=DETAIL checks every collective across ranks before it runs",

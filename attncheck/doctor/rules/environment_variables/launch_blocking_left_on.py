@@ -20,6 +20,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.determinism import determinism_settings
+from attncheck.doctor.queries.covering import sees_gpu
 from attncheck.doctor.rules import Rule
 
 NAME = "CUDA_LAUNCH_BLOCKING"
@@ -27,7 +28,9 @@ NAME = "CUDA_LAUNCH_BLOCKING"
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the variable is on and nothing requests determinism."""
-    if value_or(snapshot.env(NAME), "") != "1" or not snapshot.visible_devices() or determinism_settings(snapshot):
+    if value_or(snapshot.env(NAME), "") != "1" or determinism_settings(snapshot):
+        return
+    if not sees_gpu(snapshot):
         return
     yield Problem(
         message=f"{NAME}=1 makes every kernel wait for the one before",

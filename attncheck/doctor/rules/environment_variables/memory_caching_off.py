@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.covering import sees_gpu
 from attncheck.doctor.rules import Rule
 
 NAME = "PYTORCH_NO_CUDA_MEMORY_CACHING"
@@ -25,7 +26,7 @@ NAME = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the caching allocator is off."""
-    if snapshot.environ.get(NAME) != "1" or not snapshot.visible_devices():
+    if snapshot.environ.get(NAME) != "1" or not sees_gpu(snapshot):
         return
     yield Problem(
         message=f"{NAME}=1 makes every allocation wait for the GPU",

@@ -22,6 +22,7 @@ from attncheck.core.facts import Known, need, value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.covering import cuda_of_torch, need_torch, require_import
 from attncheck.doctor.rules import Rule
 
 NCCL_WHEELS = ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")
@@ -30,13 +31,14 @@ NCCL_WHEELS = ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the loaded NCCL is not the one of torch's wheel."""
     shipped = [fact.value for name in NCCL_WHEELS if isinstance(fact := snapshot.version(name), Known)]
-    if not shipped or not isinstance(snapshot.torch, Known) or not isinstance(snapshot.torch.value.cuda, Known):
+    if not shipped or cuda_of_torch(snapshot) is None:
         return
     preload = value_or(snapshot.env("LD_PRELOAD"), "")
-    loaded = snapshot.torch.value.nccl
+    loaded = need_torch(snapshot).nccl
     if not isinstance(loaded, Known) and "nccl" in preload:
         message, evidence = "LD_PRELOAD puts another NCCL before torch's own", "static lane: torch was not imported"
     else:
+        require_import(snapshot, "torch")
         version = Version(need(loaded, "the NCCL that torch loads"))
         if any(version.release[:3] == wheel.release[:3] for wheel in shipped):
             return

@@ -19,6 +19,7 @@ from attncheck.core.facts import Known, value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.covering import require_visible_gpus
 from attncheck.doctor.rules import Rule
 
 NAME = "NCCL_P2P_DISABLE"
@@ -35,6 +36,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         if link.kind.startswith("NV") and {link.first, link.second} <= visible_indices
     ]
     if not nvlinks:
+        require_visible_gpus(snapshot)
         return
     unused = f"NVLink between cuda:{nvlinks[0].first} and cuda:{nvlinks[0].second}"
     if len(nvlinks) > 1:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.covering import require_import
 from attncheck.doctor.rules import Rule
 
 SWITCHES = {"FLASH_ATTENTION": "enable_flash_sdp", "EFFICIENT_ATTENTION": "enable_mem_efficient_sdp"}
@@ -25,6 +26,7 @@ SWITCHES = {"FLASH_ATTENTION": "enable_flash_sdp", "EFFICIENT_ATTENTION": "enabl
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where a fused backend is off as soon as torch is imported."""
+    require_import(snapshot, "torch")
     switches = need(need(snapshot.torch, "torch").sdpa_switches, "the state of SDPA's backends")
     off = [name for name in SWITCHES if switches.get(name) is False]
     if not off:

@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.covering import sees_gpu
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where Triton is left in its debugging mode beside a GPU."""
-    if snapshot.environ.get("TRITON_INTERPRET") != "1" or not snapshot.visible_devices():
+    if snapshot.environ.get("TRITON_INTERPRET") != "1" or not sees_gpu(snapshot):
         return
     triton_users = [name for name in ("liger-kernel", "flash-attn", "triton") if snapshot.has(name)]
     if not triton_users:

@@ -22,14 +22,15 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
+from attncheck.doctor.queries.covering import need_torch, require_torch
 from attncheck.doctor.queries.packages import (
     availability_evidence,
     describe_failed_import,
     diagnose_flash_attn,
     flash_attn_extension,
     flash_attn_import_failure,
+    knows_torch_symbols,
     parse_missing_symbol,
-    torch_works,
 )
 from attncheck.doctor.queries.symbols import demangle_hint
 from attncheck.doctor.rules import Rule
@@ -38,11 +39,15 @@ from attncheck.doctor.rules import Rule
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where flash-attn's extension does not fit the installed torch."""
     fault = diagnose_flash_attn(snapshot)
-    if fault not in ("abi", "cpu-torch") or not torch_works(snapshot) or not isinstance(snapshot.torch, Known):
+    if fault in (None, "other") and snapshot.has("flash-attn"):
+        need_torch(snapshot)
+    if fault not in ("abi", "cpu-torch"):
         return
+    if not knows_torch_symbols(snapshot):
+        require_torch(snapshot)
+    torch = need_torch(snapshot).version
     package = snapshot.package("flash-attn")
     version = package.value.version if isinstance(package, Known) else ""
-    torch = snapshot.torch.value.version
     symbols = _missing_symbols(snapshot)
     missing = f"it lacks {demangle_hint(symbols[0])}" if symbols else "a symbol is missing"
     others = f" and {len(symbols) - 1} more" if len(symbols) > 1 else ""

@@ -21,34 +21,34 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
+from attncheck.doctor.queries.covering import need_torch, require_torch
 from attncheck.doctor.queries.packages import (
     availability_evidence,
     describe_failed_import,
     diagnose_flash_attn,
+    find_failed_import,
     flash_attn_extension,
     flash_attn_import_failure,
     parse_missing_library,
-    torch_works,
+    unresolved_torch_libraries,
 )
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where flash-attn's CUDA runtime is not found."""
-    if (
-        diagnose_flash_attn(snapshot) != "cuda-runtime"
-        or not torch_works(snapshot)
-        or not isinstance(snapshot.torch, Known)
-    ):
+    if diagnose_flash_attn(snapshot) != "cuda-runtime":
         return
+    torch = need_torch(snapshot)
     failure, binary = flash_attn_import_failure(snapshot), flash_attn_extension(snapshot)
     libraries = [parse_missing_library(failure.message)] if failure else []
     libraries += [name for name in (binary.unresolved if binary else ()) if name.startswith("libcudart")]
-    torch = snapshot.torch.value
     cuda = f"CUDA {torch.cuda.value}" if isinstance(torch.cuda, Known) else "no CUDA"
     package = snapshot.package("flash-attn")
     version = package.value.version if isinstance(package, Known) else ""
     library = next(name for name in (*libraries, "libcudart.so") if name)
+    if library in unresolved_torch_libraries(snapshot) or _torch_lacks(snapshot, library):
+        require_torch(snapshot)
     yield Problem(
         message=f"flash-attn {version} needs {library}, and torch {torch.version} brings {cuda}",
         subject=f"flash-attn {version}",
@@ -59,6 +59,11 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         ),
         fixes=flash_attn_fixes(snapshot),
     )
+
+
+def _torch_lacks(snapshot: Snapshot, library: str) -> bool:
+    failure = find_failed_import(snapshot, "torch")
+    return failure is not None and library in failure.message
 
 
 RULE = Rule("ATN105", "error", check, needs=frozenset({"flash", "ring"}))

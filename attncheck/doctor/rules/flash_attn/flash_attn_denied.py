@@ -20,27 +20,37 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from attncheck.core.facts import Known, value_or
+from attncheck.core.facts import Known, MissingFact, value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.flash_attn_build import MINIMUM_FOR_TRANSFORMERS
+from attncheck.doctor.queries.covering import cannot_be_imported, hidden_by, require_torch
 from attncheck.doctor.queries.packages import can_import
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where is_flash_attn_2_available() is False and the import works."""
+    if not snapshot.has("flash-attn", "transformers") or not isinstance(snapshot.imports, Known):
+        return
+    is_installed = snapshot.has("flash-attn")
+    if is_installed:
+        require_torch(snapshot)
     answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
-    if answers.get("is_flash_attn_2_available") is not False or not snapshot.has("flash-attn", "transformers"):
+    if is_installed and not answers and cannot_be_imported(snapshot, "transformers"):
+        raise hidden_by("transformers")
+    if answers.get("is_flash_attn_2_available") is not False:
         return
     if not can_import(snapshot, "flash_attn") or not can_import(snapshot, "flash_attn_2_cuda"):
+        if is_installed:
+            raise hidden_by("flash_attn")
         return
     if not isinstance(snapshot.torch, Known) or not value_or(snapshot.torch.value.cuda_available, False):
-        return  # without CUDA False is right
+        raise hidden_by("CUDA")  # without CUDA False is right
     if _is_too_old(snapshot):
-        return  # ATN119
+        raise MissingFact("flash-attn is too old for transformers", ("ATN119",))
     owners = ", ".join(
         f"{distribution.name} {distribution.version}"
         for distribution in snapshot.distributions

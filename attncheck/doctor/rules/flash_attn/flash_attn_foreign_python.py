@@ -19,13 +19,13 @@ from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
+from attncheck.doctor.queries.covering import need_torch
 from attncheck.doctor.queries.packages import (
     availability_evidence,
     describe_failed_import,
     diagnose_flash_attn,
     flash_attn_extension,
     flash_attn_import_failure,
-    torch_works,
 )
 from attncheck.doctor.rules import Rule
 
@@ -33,8 +33,9 @@ from attncheck.doctor.rules import Rule
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the extension is built for another Python."""
     binary = flash_attn_extension(snapshot)
-    if diagnose_flash_attn(snapshot) != "foreign-python" or binary is None or not torch_works(snapshot):
+    if diagnose_flash_attn(snapshot) != "foreign-python" or binary is None:
         return
+    need_torch(snapshot)  # without it no wheel can be chosen
     version = need(snapshot.package("flash-attn"), "flash-attn").version
     failure = flash_attn_import_failure(snapshot)
     yield Problem(

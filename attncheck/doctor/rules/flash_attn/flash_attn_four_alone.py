@@ -15,20 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import need
+from attncheck.core.facts import MissingFact, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
-from attncheck.doctor.queries.packages import torch_works
+from attncheck.doctor.queries.covering import need_torch
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where verl would import flash-attn-4's namespace package instead of flash-attn."""
-    if not snapshot.has("flash-attn-4") or not snapshot.has("verl") or not torch_works(snapshot):
+    if not snapshot.has("flash-attn-4") or not snapshot.has("verl"):
         return
-    if snapshot.has("flash-attn", "openrlhf", "ring-flash-attn"):
+    if snapshot.has("flash-attn"):
         return
+    if snapshot.has("openrlhf", "ring-flash-attn"):
+        raise MissingFact("OpenRLHF and ring-flash-attn need flash-attn too", ("ATN142", "ATN146"))
+    need_torch(snapshot)
     version = need(snapshot.package("flash-attn-4"), "flash-attn-4").version
     yield Problem(
         message=f"flash-attn-4 {version} does not bring the flash_attn that verl imports",

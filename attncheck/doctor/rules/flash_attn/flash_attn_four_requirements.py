@@ -23,17 +23,20 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.packages import can_import, describe_failed_import, find_failed_import, torch_works
+from attncheck.doctor.queries.covering import require_torch
+from attncheck.doctor.queries.packages import can_import, describe_failed_import, find_failed_import
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where flash-attn-4's requirements are not met, or it does not import."""
-    if not snapshot.has("flash-attn-4") or not torch_works(snapshot):
+    if not snapshot.has("flash-attn-4"):
         return
     flash_attn_4 = need(snapshot.package("flash-attn-4"), "flash-attn-4")
     failure = find_failed_import(snapshot, "flash_attn.cute")
     unmet = list(_unmet_requirements(snapshot, flash_attn_4))
+    if failure is None and not unmet:
+        require_torch(snapshot)
     if failure is None and (not unmet or can_import(snapshot, "flash_attn.cute")):
         return
     reason = (

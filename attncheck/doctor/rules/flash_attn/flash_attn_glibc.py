@@ -20,6 +20,7 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
+from attncheck.doctor.queries.covering import need_torch
 from attncheck.doctor.queries.packages import (
     availability_evidence,
     describe_failed_import,
@@ -27,15 +28,15 @@ from attncheck.doctor.queries.packages import (
     flash_attn_extension,
     flash_attn_import_failure,
     parse_required_glibc,
-    torch_works,
 )
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the machine's glibc is too old for the extension."""
-    if diagnose_flash_attn(snapshot) != "glibc" or not torch_works(snapshot):
+    if diagnose_flash_attn(snapshot) != "glibc":
         return
+    need_torch(snapshot)  # without it no wheel can be chosen
     failure, binary = flash_attn_import_failure(snapshot), flash_attn_extension(snapshot)
     required = (parse_required_glibc(failure.message) if failure else "") or (binary.glibc_required if binary else "")
     glibc = snapshot.host.glibc

@@ -22,14 +22,13 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
+from attncheck.doctor.queries.covering import hidden_by, require_torch
 from attncheck.doctor.queries.packages import (
     availability_evidence,
     changed_flash_attn_files,
     describe_failed_import,
-    diagnose_flash_attn,
-    flash_attn_import_failure,
     is_shadowed,
-    torch_works,
+    unexplained_flash_attn_failures,
 )
 from attncheck.doctor.rules import Rule
 
@@ -38,13 +37,19 @@ _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where importing flash-attn failed for a reason that no other rule reports."""
-    failure = flash_attn_import_failure(snapshot)
-    if failure is None or diagnose_flash_attn(snapshot) != "other" or not torch_works(snapshot):
+    if not snapshot.has("flash-attn"):
         return
-    if is_shadowed(snapshot, "flash_attn"):
-        return  # ATN118
+    require_torch(snapshot)
+    failures = unexplained_flash_attn_failures(snapshot)
+    if failures and is_shadowed(snapshot, "flash_attn"):
+        raise hidden_by("flash_attn")  # ATN118
+    for failure in failures:
+        yield _make_problem(snapshot, failure)
+
+
+def _make_problem(snapshot: Snapshot, failure: ImportOutcome) -> Problem:
     version = need(snapshot.package("flash-attn"), "flash-attn").version
-    yield Problem(
+    return Problem(
         message=f"flash-attn {version} cannot be imported: {_describe_failure(failure)}",
         subject=f"flash-attn {version}",
         evidence=(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known
+from attncheck.core.facts import Known, MissingFact
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import (
@@ -25,21 +25,24 @@ from attncheck.doctor.fixes.flash_attn import (
     flash_attn_fixes,
     required_wheel_tags,
 )
+from attncheck.doctor.queries.covering import need_torch
 from attncheck.doctor.queries.hub_fallback import find_hub_fallback
-from attncheck.doctor.queries.packages import can_import, torch_works
+from attncheck.doctor.queries.packages import can_import
 from attncheck.doctor.rules import Rule
 
-OTHER_PACKAGES = ("flash-attn", "flash-attn-3", "flash-attn-4", "openrlhf", "ring-flash-attn")
+FLASH_ATTN_PACKAGES = ("flash-attn", "flash-attn-3", "flash-attn-4")
+REPORTED_ELSEWHERE = ("ATN142", "ATN146", "ATN157", "ATN158")  # by what imports it, or what takes its place
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where no flash attention of any kind is installed."""
-    if snapshot.has(*OTHER_PACKAGES) or can_import(snapshot, "flash_attn") or not torch_works(snapshot):
+    if snapshot.has(*FLASH_ATTN_PACKAGES) or can_import(snapshot, "flash_attn"):
         return
+    need_torch(snapshot)
     if isinstance(snapshot.torch, Known) and isinstance(snapshot.torch.value.hip, Known):
         return  # ROCm's flash-attn has its own sources
-    if find_hub_fallback(snapshot) is not None:
-        return
+    if snapshot.has("openrlhf", "ring-flash-attn") or find_hub_fallback(snapshot) is not None:
+        raise MissingFact("what needs flash-attn reports that it is not installed", REPORTED_ELSEWHERE)
     yield Problem(
         message="flash-attn is not installed" + _describe_availability(snapshot),
         subject="flash-attn",

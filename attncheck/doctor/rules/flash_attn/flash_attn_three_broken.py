@@ -21,13 +21,14 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.flash_attn_wheels import FLASH_ATTN_3_INDEX
+from attncheck.doctor.queries.covering import require_torch
 from attncheck.doctor.queries.packages import (
     can_import,
     describe_failed_import,
     find_failed_import,
+    knows_torch_symbols,
     needs_newer_glibc,
     torch_cuda_major,
-    torch_works,
 )
 from attncheck.doctor.queries.symbols import demangle_hint
 from attncheck.doctor.rules import Rule
@@ -35,10 +36,12 @@ from attncheck.doctor.rules import Rule
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where flash-attn-3's interface does not import, or its extension cannot be loaded."""
-    if not snapshot.has("flash-attn-3") or not torch_works(snapshot):
+    if not snapshot.has("flash-attn-3"):
         return
     failure = find_failed_import(snapshot, "flash_attn_interface")
     defect = _first_binary_defect(snapshot)
+    if failure is None and (not defect or not knows_torch_symbols(snapshot)):
+        require_torch(snapshot)
     if failure is None and (not defect or can_import(snapshot, "flash_attn_interface")):
         return
     version = need(snapshot.package("flash-attn-3"), "flash-attn-3").version

@@ -21,21 +21,25 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS, required_triton
-from attncheck.doctor.queries.packages import can_import, describe_failed_import, find_failed_import, torch_works
+from attncheck.doctor.queries.covering import hidden_by, need_torch, sees_gpu
+from attncheck.doctor.queries.packages import can_import, describe_failed_import, find_failed_import
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the triton kernels of flash-attn cannot be compiled."""
-    if not snapshot.has("flash-attn") or not snapshot.has("openrlhf", "verl") or not snapshot.visible_devices():
+    if not snapshot.has("flash-attn") or not snapshot.has("openrlhf", "verl") or can_import(snapshot, "triton"):
         return
-    if not torch_works(snapshot) or can_import(snapshot, "triton"):
+    if not sees_gpu(snapshot):
         return
+    need_torch(snapshot)  # it brings triton
     if not snapshot.has("openrlhf") and snapshot.env("VERL_DISABLE_FLASH_ATTN_CE") == Known("1"):
         return
     outcome = find_failed_import(snapshot, "triton")
-    if outcome is None and (snapshot.has(*TRITON_DISTRIBUTIONS) or snapshot.has("liger-kernel")):
+    if outcome is None and snapshot.has(*TRITON_DISTRIBUTIONS):
         return
+    if outcome is None and snapshot.has("liger-kernel") and not can_import(snapshot, "liger_kernel.transformers"):
+        raise hidden_by("triton")
     static = f"static lane: none of {', '.join(TRITON_DISTRIBUTIONS[:3])} is installed"
     yield Problem(
         message="flash-attn's cross entropy needs triton, which "

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known
+from attncheck.core.facts import Known, MissingFact
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
@@ -29,8 +29,10 @@ from attncheck.doctor.rules import Rule
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the Hub kernel would be used and can be loaded."""
     kernel = find_hub_fallback(snapshot)
-    if kernel is None or (snapshot.hub.offline and kernel.repository not in snapshot.hub.kernels):
-        return  # offline it fails: ATN158
+    if kernel is None:
+        return
+    if snapshot.hub.offline and kernel.repository not in snapshot.hub.kernels:
+        raise MissingFact("the Hub is offline, and its kernel not cached", ("ATN158",))
     requested = snapshot.model.value.attn_implementation if isinstance(snapshot.model, Known) else None
     if isinstance(requested, Known) and requested.value != "flash_attention_2":
         return

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known, need
+from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
+from attncheck.doctor.queries.covering import finds_stray_flash_attn
+from attncheck.doctor.queries.packages import import_outcome
 from attncheck.doctor.rules import Rule
 
 
@@ -27,10 +29,10 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where OpenRLHF imports flash_attn, which is not installed."""
     if not snapshot.has("openrlhf") or snapshot.has("flash-attn"):
         return
-    outcome = snapshot.imported("openrlhf.models")
-    attempt = outcome.value if isinstance(outcome, Known) and outcome.value.outcome in ("ok", "raised") else None
-    if attempt is not None and (attempt.outcome == "ok" or "flash_attn" not in attempt.message):
-        return
+    outcome = import_outcome(snapshot, "openrlhf.models")
+    if outcome is not None and finds_stray_flash_attn(snapshot, outcome):
+        return  # flash_attn comes from outside the distributions
+    attempt = outcome if outcome and "flash_attn" in outcome.message else None  # else it failed before it came there
     openrlhf = need(snapshot.package("openrlhf"), "openrlhf")
     evidence = (
         f"import lane: {attempt.exception}: {attempt.message}" if attempt else "static lane: no distribution flash-attn"

@@ -19,17 +19,21 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.covering import cuda_of_torch, hidden_by, require_import, sees_gpu
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where torch cannot start CUDA and no other rule explains why."""
-    if gpus.torch_cuda_version(snapshot) is None or gpus.cuda_works(snapshot) is not False:
+    if cuda_of_torch(snapshot) is None:
+        return
+    require_import(snapshot, "torch")
+    if gpus.cuda_works(snapshot) is not False or not sees_gpu(snapshot):
         return
     devices = gpus.visible_gpus(snapshot)
     error = gpus.cuda_error(snapshot)
-    if not devices or gpus.unmet_driver_minimum(snapshot) or "802" in error:
-        return
+    if gpus.unmet_driver_minimum(snapshot) or "802" in error:
+        raise hidden_by("CUDA")
     yield Problem(
         message=f"torch cannot start CUDA although {gpus.describe_gpus(devices)} is visible",
         subject="CUDA",

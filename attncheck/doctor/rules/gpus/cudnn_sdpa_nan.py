@@ -26,6 +26,7 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.covering import cuda_of_torch, require_import
 from attncheck.doctor.rules import Rule
 
 FIRST_AFFECTED, FIRST_AFTER = Version("2.11"), Version("2.14.dev0")  # seen from 2.11 to 2.13
@@ -35,7 +36,7 @@ LAST_CUDNN_NOT_PREFERRED = (9, 15, 0)  # torch prefers cuDNN above 91500
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where sdpa prefers the cuDNN kernel that is known to return NaN."""
-    if gpus.torch_cuda_version(snapshot) is None or not _uses_sdpa(snapshot):
+    if cuda_of_torch(snapshot) is None or not _uses_sdpa(snapshot):
         return
     hopper_gpus = [
         gpu for gpu, capability in gpus.known_capabilities(gpus.visible_gpus(snapshot)) if capability == (9, 0)
@@ -46,6 +47,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     torch = need(snapshot.torch, "torch")
     if value_or(torch.sdpa_switches, {}).get("CUDNN_ATTENTION") is False:
         return
+    require_import(snapshot, "torch")
     cudnn = need(torch.cudnn, "cuDNN's version")
     if Version(cudnn).release <= LAST_CUDNN_NOT_PREFERRED:
         return

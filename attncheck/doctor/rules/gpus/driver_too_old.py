@@ -23,12 +23,13 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import torch
 from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.covering import cuda_of_torch
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the driver is below the minimum for torch's CUDA."""
-    if isinstance(snapshot.driver, Absent) or gpus.torch_cuda_version(snapshot) is None:
+    if isinstance(snapshot.driver, Absent) or cuda_of_torch(snapshot) is None:
         return
     driver = need(snapshot.driver, "the NVIDIA driver")
     minimum = gpus.unmet_driver_minimum(snapshot)

@@ -20,6 +20,7 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.covering import require_visible_gpus
 from attncheck.doctor.rules import Rule
 
 
@@ -28,6 +29,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     devices = [gpu for gpu, _ in gpus.known_capabilities(gpus.visible_gpus(snapshot))]
     groups = gpus.group_by_capability(devices)
     if len(groups) < 2:
+        require_visible_gpus(snapshot)
         return
     largest = max(groups, key=lambda group: (len(group), gpus.known_capabilities(group)[0][1]))
     numbers = ",".join(str(gpu.index) for gpu in largest)

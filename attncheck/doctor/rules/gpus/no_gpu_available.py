@@ -26,14 +26,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where a GPU is expected and none is listed."""
     if gpus.torch_cuda_version(snapshot) is None or gpus.cuda_works(snapshot):
         return
-    if not isinstance(snapshot.devices, Absent):
+    if not isinstance(snapshot.devices, Absent) or not gpus.lacks_expected_gpus(snapshot):
         return
     reason = snapshot.devices.reason
-    expected = (
-        isinstance(snapshot.driver, Known) or "on the PCI bus" in reason or reason.startswith(gpus.NVIDIA_SMI_PREFIX)
-    )
-    if not expected:
-        return
     yield Problem(
         message=f"no GPU is available here: {reason}",
         subject="GPUs",

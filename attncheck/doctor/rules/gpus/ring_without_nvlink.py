@@ -23,6 +23,7 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.covering import require_visible_gpus
 from attncheck.doctor.rules import Rule
 
 
@@ -31,6 +32,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     links = gpus.visible_links(snapshot)
     slow = [link for link in links if not _is_nvlink(link) and link.peer_access != Known(False)]
     if not slow:
+        require_visible_gpus(snapshot)
         return
     kinds = sorted({link.kind for link in slow})
     yield Problem(

@@ -22,15 +22,17 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import torch
 from attncheck.doctor.knowledge.gpus import has_code_for
 from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.covering import cuda_of_torch, require_import
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each generation of visible GPUs that torch has no code for."""
-    cuda_version = gpus.torch_cuda_version(snapshot)
+    cuda_version = cuda_of_torch(snapshot)
     devices = gpus.visible_gpus(snapshot)
     if cuda_version is None or not devices:
         return
+    require_import(snapshot, "torch")
     targets = need(need(snapshot.torch, "torch").arch_list, "torch's list of architectures")
     if not targets:
         return

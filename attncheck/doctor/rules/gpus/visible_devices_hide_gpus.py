@@ -21,6 +21,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.covering import cuda_of_torch, sees_gpu
 from attncheck.doctor.rules import Rule
 
 NAME = "CUDA_VISIBLE_DEVICES"
@@ -29,14 +30,13 @@ NAME = "CUDA_VISIBLE_DEVICES"
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where fewer GPUs are visible than the variable names, or none."""
     setting = snapshot.env(NAME)
-    if not isinstance(setting, Known) or gpus.torch_cuda_version(snapshot) is None:
+    if not isinstance(setting, Known) or cuda_of_torch(snapshot) is None:
         return
-    devices = gpus.all_gpus(snapshot)
-    visible = [gpu for gpu in devices if gpu.visible]
+    if not gpus.are_hidden_by_mistake(snapshot):
+        sees_gpu(snapshot)
+        return
+    devices, visible = gpus.all_gpus(snapshot), gpus.visible_gpus(snapshot)
     entries = [entry for entry in setting.value.split(",") if entry.strip()]
-    all_visible = bool(visible) and (len(visible) >= len(entries) or setting.value.strip().startswith("MIG-"))
-    if not devices or all_visible:
-        return
     count = f"{len(devices)} GPU{'s' if len(devices) > 1 else ''}"
     assignment = f'{NAME}="{_redact_uuids(setting.value)}"'
     yield Problem(

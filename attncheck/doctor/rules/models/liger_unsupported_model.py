@@ -19,6 +19,7 @@ from attncheck.core.facts import Absent, Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.liger import lacks_kernels_for
+from attncheck.doctor.queries.covering import require_import
 from attncheck.doctor.queries.launch import change_settings
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
@@ -40,6 +41,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         )
         evidence = f"MODEL_TYPE_TO_APPLY_LIGER_FN of liger-kernel {version}"
     else:
+        for package in ("torch", "transformers", "liger_kernel"):
+            require_import(snapshot, package)
         need(listed_types, "liger-kernel's list of models")
         return
     if not is_missing:

@@ -14,21 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known, Unreadable
+from attncheck.core.facts import Unreadable
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where tokenizer_config.json exists and cannot be read."""
-    if not isinstance(snapshot.model, Known) or not isinstance(snapshot.model.value.tokenizer, Unreadable):
+    model = requested_model(snapshot)
+    if model is None or not isinstance(model.tokenizer, Unreadable):
         return
-    model = snapshot.model.value
     yield Problem(
         message=f"the tokenizer's configuration of {model.source} cannot be read",
         subject="model",
-        evidence=(f"static lane: {snapshot.model.value.tokenizer.reason}",),
+        evidence=(f"static lane: {model.tokenizer.reason}",),
         fixes=(Fix("fetch it again", "manual", f"tokenizer_config.json of {model.source}"),),
     )
 

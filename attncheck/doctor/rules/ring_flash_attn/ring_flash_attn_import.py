@@ -3,7 +3,7 @@
 What it checks: the name that ring-flash-attn's adapter imports from `transformers.modeling_flash_attention_utils`
 against the installed transformers. 0.1.8 wants `is_flash_attn_greater_or_equal_2_10`, which that module holds only in
 transformers 4.51.0 to 5.3.0; 0.1.7 and older want `_flash_supports_window` or `_flash_supports_window_size`. Where the
-import was tried, its outcome decides.
+import worked or failed at that name, its outcome decides; where it failed earlier, in flash-attn say, the versions do.
 
 Why it matters: `import ring_flash_attn` raises ImportError, also for a script that never uses the adapter, and
 frameworks report it as "ring_flash_attn is not installed". The adapter's `except ImportError` retries the same name.
@@ -29,6 +29,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import ring_flash_attn
 from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.packages import import_outcome
 from attncheck.doctor.rules import Rule
 
 MODULE = "transformers.modeling_flash_attention_utils"
@@ -40,8 +41,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return
     ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")
     transformers = need(snapshot.version("transformers"), "transformers' version")
-    outcome = snapshot.imported("ring_flash_attn")
-    attempt = outcome.value if isinstance(outcome, Known) and outcome.value.outcome in ("ok", "raised") else None
+    attempt = _find_telling_attempt(snapshot)
     symbol = _failing_symbol(ring, transformers, attempt)
     if not symbol or _is_reported_elsewhere(snapshot, ring, transformers):
         return
@@ -54,13 +54,20 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     )
 
 
+def _find_telling_attempt(snapshot: Snapshot) -> ImportOutcome | None:
+    """Return how the import ended, where it came as far as the name: it worked, or failed there."""
+    outcome = import_outcome(snapshot, "ring_flash_attn")
+    if outcome is None or outcome.outcome == "ok":
+        return outcome
+    is_about_name = f"from '{MODULE}'" in outcome.message and "cannot import name" in outcome.message
+    return outcome if outcome.outcome == "raised" and is_about_name else None
+
+
 def _failing_symbol(ring: Version, transformers: Version, attempt: ImportOutcome | None) -> str:
     """Return the name whose import fails, or ""; the import lane's answer precedes the table's."""
     symbol, releases = ring_flash_attn.imported_name(ring)
     if attempt is not None:
-        message = attempt.message if attempt.outcome == "raised" else ""
-        names_symbol = f"from '{MODULE}'" in message and "cannot import name" in message
-        return message.split("'")[1] if names_symbol else ""
+        return attempt.message.split("'")[1] if attempt.outcome == "raised" else ""
     is_missing = not requirements.is_version_allowed(releases, transformers)
     return symbol if ring_flash_attn.is_known_release(ring) and is_missing else ""
 

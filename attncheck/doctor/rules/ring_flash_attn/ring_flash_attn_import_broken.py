@@ -15,24 +15,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.environment import ImportOutcome
-from attncheck.core.facts import Known, need
+from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.covering import require_dependencies
 from attncheck.doctor.rules import Rule
 from attncheck.doctor.rules.ring_flash_attn import ring_flash_attn_import
 
-DEPENDENCIES = ("torch", "transformers", ring_flash_attn_import.MODULE, "flash_attn", "flash_attn_2_cuda")
+DEPENDENCIES = ("torch", "transformers", "flash_attn")
 FAILED_OUTCOMES = ("raised", "died", "hung")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the import failed and none of its own dependencies did."""
+    """Yield a problem where the import failed, and not in one of its own dependencies."""
     if not snapshot.has("ring-flash-attn"):
         return
     outcome = need(snapshot.imported("ring_flash_attn"), "how importing ring_flash_attn ended")
-    if outcome.outcome not in FAILED_OUTCOMES or _is_explained(snapshot, outcome):
+    require_dependencies(snapshot, outcome, DEPENDENCIES)
+    if outcome.outcome not in FAILED_OUTCOMES or f"from '{ring_flash_attn_import.MODULE}'" in outcome.message:
         return
     ring = need(snapshot.package("ring-flash-attn"), "ring-flash-attn").version
     error = f"{outcome.exception}: {outcome.message}" if outcome.outcome == "raised" else outcome.signal
@@ -46,16 +47,6 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
                 snapshot, f"ring-flash-attn=={ring}", options=("--no-deps", "--force-reinstall"), title="reinstall it"
             ),
         ),
-    )
-
-
-def _is_explained(snapshot: Snapshot, outcome: ImportOutcome) -> bool:
-    """Return whether another rule reports the cause."""
-    if f"from '{ring_flash_attn_import.MODULE}'" in outcome.message or not snapshot.has("flash-attn"):
-        return True
-    dependencies = (snapshot.imported(module) for module in DEPENDENCIES)
-    return any(
-        isinstance(dependency, Known) and dependency.value.outcome in FAILED_OUTCOMES for dependency in dependencies
     )
 
 

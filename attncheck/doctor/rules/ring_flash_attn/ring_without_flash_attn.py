@@ -16,21 +16,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known, need
+from attncheck.core.facts import MissingFact, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
+from attncheck.doctor.queries.covering import finds_stray_flash_attn
+from attncheck.doctor.queries.packages import import_outcome
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where ring-flash-attn imports flash_attn, which is not installed."""
-    if not snapshot.has("ring-flash-attn") or snapshot.has("flash-attn", "openrlhf"):
-        return  # under OpenRLHF ATN146 reports it
-    outcome = snapshot.imported("ring_flash_attn")
-    attempt = outcome.value if isinstance(outcome, Known) and outcome.value.outcome in ("ok", "raised") else None
-    if attempt is not None and (attempt.outcome == "ok" or "flash_attn" not in attempt.message):
-        return  # flash_attn comes from outside the distributions, or the import fails for another reason
+    if not snapshot.has("ring-flash-attn") or snapshot.has("flash-attn"):
+        return
+    if snapshot.has("openrlhf"):
+        raise MissingFact("OpenRLHF needs flash-attn too", ("ATN146",))
+    outcome = import_outcome(snapshot, "ring_flash_attn")
+    if outcome is not None and finds_stray_flash_attn(snapshot, outcome):
+        return  # flash_attn comes from outside the distributions
+    attempt = outcome if outcome and "flash_attn" in outcome.message else None  # else it failed before it came there
     ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")
     evidence = (
         f"import lane: {attempt.exception}: {attempt.message}" if attempt else "static lane: no distribution flash-attn"

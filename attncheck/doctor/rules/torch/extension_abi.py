@@ -22,14 +22,15 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.covering import hidden_by, need_torch, require_torch
 from attncheck.doctor.queries.packages import (
     FLASH_EXTENSION,
     can_import,
     describe_failed_import,
     find_failed_import,
     is_cpu_build,
+    knows_torch_symbols,
     parse_missing_symbol,
-    torch_works,
 )
 from attncheck.doctor.queries.symbols import demangle_hint
 from attncheck.doctor.rules import Rule
@@ -39,8 +40,13 @@ REPORTED_ELSEWHERE = ("", "torch", "flash-attn", "flash-attn-3", "torchvision", 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each distribution with an extension that does not fit torch."""
-    if not torch_works(snapshot) or not isinstance(snapshot.torch, Known) or is_cpu_build(snapshot.torch.value):
+    if not any(binary.module and binary.distribution not in REPORTED_ELSEWHERE for binary in snapshot.binaries):
         return
+    if not knows_torch_symbols(snapshot):
+        require_torch(snapshot)
+    torch = need_torch(snapshot)
+    if is_cpu_build(torch):
+        raise hidden_by("CUDA")
     reported = set(REPORTED_ELSEWHERE)
     for binary in snapshot.binaries:
         if binary.distribution in reported or binary.module == FLASH_EXTENSION or not _lacks_symbols(snapshot, binary):
@@ -48,7 +54,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         reported.add(binary.distribution)
         package = snapshot.package(binary.distribution)
         if isinstance(package, Known) and not _is_reported_elsewhere(snapshot, package.value):
-            yield _make_problem(snapshot, package.value, binary, snapshot.torch.value.version)
+            yield _make_problem(snapshot, package.value, binary, torch.version)
 
 
 def _lacks_symbols(snapshot: Snapshot, binary: Binary) -> bool:

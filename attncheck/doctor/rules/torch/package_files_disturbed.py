@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck.core.environment import Distribution
+from attncheck.core.facts import MissingFact
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
-from attncheck.doctor.queries.packages import diagnose_flash_attn
+from attncheck.doctor.queries.packages import changed_flash_attn_files, diagnose_flash_attn
 from attncheck.doctor.rules import Rule
 
 FOLDER_BY_PACKAGE = {
@@ -37,6 +38,13 @@ PATCHED_PACKAGES = ("ring-flash-attn", "liger-kernel")
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each package whose files were changed or removed."""
+    problems = list(_find_problems(snapshot))
+    if not problems and diagnose_flash_attn(snapshot) == "other" and changed_flash_attn_files(snapshot):
+        raise MissingFact("flash-attn's changed files are listed where its import failed", ("ATN108",))
+    yield from problems
+
+
+def _find_problems(snapshot: Snapshot) -> Iterator[Problem]:
     for distribution in snapshot.distributions:
         altered, missing = _changed_files(snapshot, distribution)
         if not altered and not missing:
@@ -55,8 +63,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 def _changed_files(snapshot: Snapshot, distribution: Distribution) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if distribution.editable or distribution.problem or distribution.name not in FOLDER_BY_PACKAGE:
         return (), ()
-    if distribution.name == "flash-attn" and diagnose_flash_attn(snapshot) is not None:
-        return (), ()  # ATN104 to ATN108 report what broke and reinstall it
+    if distribution.name == "flash-attn" and diagnose_flash_attn(snapshot) == "other":
+        return (), ()  # ATN108 reports what broke and reinstalls it
     altered = tuple(path for path in distribution.files_altered if _is_relevant(snapshot, distribution, path))
     missing = tuple(
         path

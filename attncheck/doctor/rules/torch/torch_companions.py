@@ -27,12 +27,13 @@ from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import choose_companion_version
 from attncheck.doctor.knowledge.torch_builds import INDEX_URL
 from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.covering import hidden_by
 from attncheck.doctor.queries.packages import (
     can_import,
     describe_failed_import,
     find_failed_import,
     is_cpu_build,
-    torch_works,
+    knows_torch_symbols,
 )
 from attncheck.doctor.queries.symbols import demangle_hint
 from attncheck.doctor.rules import Rule
@@ -43,7 +44,9 @@ COMPANIONS = ("torchvision", "torchaudio", "xformers")
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each companion of torch that was made for another torch."""
     torch = snapshot.version("torch")
-    if not isinstance(torch, Known) or not torch_works(snapshot):
+    if not isinstance(torch, Known):
+        if snapshot.has(*COMPANIONS):
+            raise hidden_by("torch")
         return
     for name in COMPANIONS:
         package = snapshot.package(name)
@@ -74,7 +77,7 @@ def _evidence(snapshot: Snapshot, companion: Distribution, torch: Version) -> tu
 
 def _missing_symbols_evidence(snapshot: Snapshot, extensions: list[Binary]) -> Iterator[str]:
     """Yield the evidence of symbols that torch lacks; none for a CPU build, which lacks all of CUDA's (ATN205)."""
-    if not isinstance(snapshot.torch, Known) or is_cpu_build(snapshot.torch.value):
+    if not isinstance(snapshot.torch, Known) or is_cpu_build(snapshot.torch.value) or not knows_torch_symbols(snapshot):
         return
     for extension in extensions:
         if extension.missing_symbols:

@@ -20,6 +20,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS, required_triton
 from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.covering import need_torch
 from attncheck.doctor.rules import Rule
 
 
@@ -27,6 +28,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the installed triton does not meet torch's requirement."""
     torch = snapshot.package("torch")
     if not isinstance(torch, Known):
+        if snapshot.has(*TRITON_DISTRIBUTIONS):
+            need_torch(snapshot)
         return
     for requirement in requirements.applicable_requirements(snapshot, torch.value, *TRITON_DISTRIBUTIONS):
         installed = snapshot.version(requirement.name)

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from packaging.requirements import Requirement
 
 from attncheck.core.environment import Distribution
-from attncheck.core.facts import Known
+from attncheck.core.facts import Known, MissingFact
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
@@ -34,6 +34,13 @@ TORCH_REPORTED_ELSEWHERE = ("vllm", "torchvision", "torchaudio", "xformers")
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for every framework whose requirements are not met."""
+    problems = list(_find_problems(snapshot))
+    if not problems and not all(requirements.has_common_version(snapshot, name) for name in RELEVANT_DISTRIBUTIONS):
+        raise MissingFact("no release suits all that require it", ("ATN148",))
+    yield from problems
+
+
+def _find_problems(snapshot: Snapshot) -> Iterator[Problem]:
     for distribution in snapshot.distributions:
         if distribution.name not in WATCHED_DISTRIBUTIONS or distribution.problem:
             continue

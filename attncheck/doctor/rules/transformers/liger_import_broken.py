@@ -14,26 +14,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known, need
+from attncheck.core.environment import ImportOutcome
+from attncheck.core.facts import Known, MissingFact, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import liger
 from attncheck.doctor.knowledge.transformers import entry_for_version
 from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.covering import find_failing_package, require_dependencies
 from attncheck.doctor.rules import Rule
 from attncheck.doctor.rules.transformers.liger_without_triton import TRITON_DISTRIBUTIONS
 
 FAILED_OUTCOMES = ("raised", "died", "hung")
-DEPENDENCIES = ("torch", "triton", "transformers", "transformers.modeling_utils", "peft")
+DEPENDENCIES = ("torch", "triton", "transformers", "peft")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where the import failed and none of its own dependencies did."""
+    """Yield a problem where the import failed, and not in one of its own dependencies."""
     if not snapshot.has("liger-kernel"):
         return
     outcome = need(snapshot.imported("liger_kernel.transformers"), "how importing liger_kernel ended")
-    if outcome.outcome not in FAILED_OUTCOMES or _is_explained(snapshot):
+    if outcome.outcome != "ok" and _is_reported_elsewhere(snapshot, outcome):
+        raise MissingFact("liger-kernel lacks what it needs", ("ATN150", "ATN152"))
+    require_dependencies(snapshot, outcome, DEPENDENCIES)
+    if outcome.outcome not in FAILED_OUTCOMES:
         return
     liger_version = need(snapshot.package("liger-kernel"), "liger-kernel").version
     error = f"{outcome.exception}: {outcome.message}" if outcome.outcome == "raised" else outcome.signal
@@ -50,17 +55,15 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     )
 
 
-def _is_explained(snapshot: Snapshot) -> bool:
-    """Return whether another rule reports the cause."""
+def _is_reported_elsewhere(snapshot: Snapshot, outcome: ImportOutcome) -> bool:
+    """Return whether ATN152 (no triton) or ATN150 (another transformers) reports it."""
     liger_version, transformers_version = snapshot.version("liger-kernel"), snapshot.version("transformers")
-    if not snapshot.has(*TRITON_DISTRIBUTIONS):
+    if not snapshot.has(*TRITON_DISTRIBUTIONS) and find_failing_package(snapshot, outcome) in ("", "triton"):
         return bool(snapshot.visible_devices())
     if isinstance(liger_version, Known) and isinstance(transformers_version, Known):
         specifier = entry_for_version(liger.TRANSFORMERS_BY_LIGER, liger_version.value)
-        if specifier is not None and not requirements.is_version_allowed(specifier, transformers_version.value):
-            return True
-    outcomes = (snapshot.imported(module) for module in DEPENDENCIES)
-    return any(isinstance(outcome, Known) and outcome.value.outcome in FAILED_OUTCOMES for outcome in outcomes)
+        return specifier is not None and not requirements.is_version_allowed(specifier, transformers_version.value)
+    return False
 
 
 RULE = Rule("ATN153", "error", check, needs=frozenset({"liger"}))

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.covering import require_import
 from attncheck.doctor.rules import Rule
 
 
@@ -27,6 +28,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where liger-kernel would patch what this transformers lacks."""
     if not snapshot.has("liger-kernel"):
         return
+    for package in ("torch", "transformers", "liger_kernel"):
+        require_import(snapshot, package)
     targets = need(need(snapshot.interfaces, "what imported packages offer").liger_missing_targets, "liger's targets")
     if not targets:
         return

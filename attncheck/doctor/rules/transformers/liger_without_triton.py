@@ -19,6 +19,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.covering import sees_gpu
 from attncheck.doctor.rules import Rule
 
 TRITON_DISTRIBUTIONS = (
@@ -33,7 +34,7 @@ TRITON_DISTRIBUTIONS = (
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where liger-kernel has no triton to compile its kernels with."""
-    if not snapshot.has("liger-kernel") or snapshot.has(*TRITON_DISTRIBUTIONS) or not snapshot.visible_devices():
+    if not snapshot.has("liger-kernel") or snapshot.has(*TRITON_DISTRIBUTIONS) or not sees_gpu(snapshot):
         return
     for module in ("triton", "liger_kernel.transformers"):
         outcome = snapshot.imported(module)

@@ -22,6 +22,7 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.covering import need_torch
 from attncheck.doctor.queries.packages import can_import
 from attncheck.doctor.rules import Rule
 from attncheck.doctor.rules.transformers import transformers_needs_newer_torch
@@ -31,8 +32,9 @@ TRUE_VALUES = ("1", "ON", "YES", "TRUE")
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where transformers will not use the installed torch."""
-    if not snapshot.has("transformers") or not snapshot.has("torch"):
+    if not snapshot.has("transformers"):
         return
+    need_torch(snapshot)
     version = need(snapshot.version("transformers"), "transformers' version")
     switches = _disabling_variables(snapshot) if version < Version("5.0") else []
     answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}

@@ -25,11 +25,12 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import reinstall_from_own_index
 from attncheck.doctor.knowledge.transformers import KERNELS_ERROR
-from attncheck.doctor.queries.packages import find_failed_import, find_failing_distribution
+from attncheck.doctor.queries.covering import hidden_by, require_dependencies, require_torch
+from attncheck.doctor.queries.packages import can_import, find_failed_import, find_failing_distribution, is_shadowed
 from attncheck.doctor.rules import Rule
 
 MODULES = ("transformers", "transformers.modeling_flash_attention_utils", "transformers.modeling_utils")
-EXPLAINED_ERRORS = ("No module named 'torch'", KERNELS_ERROR)  # the second: ATN149
+DEPENDENCIES = ("torch", "flash_attn")
 FILE_ERRORS = ("FileNotFoundError", "PermissionError", "NotADirectoryError", "OSError")  # a path, not a package
 REQUIRED_PACKAGES = ("transformers", "torch", "tokenizers", "huggingface-hub", "numpy")  # as far as ATN117 watches them
 _REQUIRED = re.compile(r"([A-Za-z0-9._-]+[<>=!~][^ ]*) is required for a normal functioning of this module")
@@ -41,13 +42,16 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return
     need(snapshot.imports, "how imports ended")
     outcome = find_failed_import(snapshot, *MODULES)
-    if outcome is None or find_failed_import(snapshot, "torch", "flash_attn", "flash_attn_2_cuda"):
+    if outcome is None:
+        if not can_import(snapshot, MODULES[0]):
+            require_torch(snapshot)
         return
+    require_dependencies(snapshot, outcome, DEPENDENCIES)
     package = need(snapshot.package("transformers"), "transformers")
-    if (
-        outcome.outcome == "raised" and any(text in outcome.message for text in EXPLAINED_ERRORS)
-    ) or _has_damaged_package(snapshot):
-        return
+    if outcome.outcome == "raised" and KERNELS_ERROR in outcome.message:
+        return  # ATN149
+    if _has_damaged_package(snapshot) or is_shadowed(snapshot, "transformers"):
+        raise hidden_by("transformers")
     error = f"{outcome.exception}: {outcome.message}" if outcome.outcome == "raised" else outcome.signal
     culprit = find_failing_distribution(snapshot, outcome) or package
     blame = "" if culprit.name == "transformers" else f", in {culprit.name} {culprit.version}"

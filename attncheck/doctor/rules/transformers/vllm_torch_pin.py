@@ -20,6 +20,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.covering import need_torch
 from attncheck.doctor.rules import Rule
 
 COMPILED_PACKAGES = (
@@ -35,7 +36,10 @@ COMPILED_PACKAGES = (
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where vllm's torch is not the installed one."""
-    if not snapshot.has("vllm") or not snapshot.has("torch"):
+    if not snapshot.has("vllm"):
+        return
+    need_torch(snapshot)
+    if not snapshot.has("torch"):
         return
     vllm = need(snapshot.package("vllm"), "vllm")
     torch = need(snapshot.version("torch"), "torch's version")

@@ -33,7 +33,15 @@ FLASH_ATTN_ON_CPU_TORCH = s.with_binary(
     missing_symbols=(CUDA_SYMBOL,),
 )
 
+WITH_BROKEN_TORCH = s.with_import(
+    with_flash_attn_extension("2.8.0+cu128", "12.8", missing_symbols=(SYMBOL,)),
+    "torch",
+    "raised",
+    message="libcudnn.so.9",
+)
+
 FIRES = {
+    "torch cannot be imported, and its files tell": WITH_BROKEN_TORCH,
     "static: a symbol is not exported": with_flash_attn_extension("2.8.0+cu128", "12.8", missing_symbols=(SYMBOL,)),
     "the import says undefined symbol": with_extension_import(
         "raised", f"flash_attn_2_cuda.so: undefined symbol: {SYMBOL}"
@@ -55,11 +63,8 @@ SILENT = {
     "the loader says something else: ATN105": with_extension_import(
         "raised", "libcudart.so.11.0: cannot open shared object file: No such file or directory"
     ),
-    "torch itself is broken: ATN102": s.with_import(
-        with_flash_attn_extension("2.8.0+cu128", "12.8", missing_symbols=(SYMBOL,)),
-        "torch",
-        "raised",
-        message="libcudnn.so.9",
+    "torch itself is broken, and lacks a library of its own: ATN102": s.with_package(
+        WITH_BROKEN_TORCH, "torch", "2.8.0+cu128", files_missing=("torch/lib/libtorch_cpu.so",)
     ),
     "all symbols are there": with_flash_attn_extension("2.8.0+cu128", "12.8", missing_symbols=()),
 }

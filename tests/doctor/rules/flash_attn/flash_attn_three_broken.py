@@ -24,13 +24,19 @@ FIRES = {
         s.with_binary(WITH_FLASH_ATTN_3, "flash_attn_3._C", distribution="flash-attn-3", glibc_required="2.34"),
         glibc=s.Known("2.31"),
     ),
+    "torch is broken, and its files tell": s.with_import(MISSING_SYMBOL, "torch", "raised", message="x"),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "in order": WITH_FLASH_ATTN_3,
     "it was imported": s.with_import(MISSING_SYMBOL, "flash_attn_interface"),
-    "torch is broken": s.with_import(MISSING_SYMBOL, "torch", "raised", message="x"),
+    "torch is broken, and a library of its is not the one installed": s.with_package(
+        s.with_import(MISSING_SYMBOL, "torch", "raised", message="x"),
+        "torch",
+        "2.11.0",
+        files_missing=("torch/lib/libc10.so",),
+    ),
 }
 
 

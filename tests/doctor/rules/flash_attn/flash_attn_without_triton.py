@@ -29,7 +29,12 @@ SILENT = {
     "no framework that uses it": s.without_packages(rl_without_triton(), "openrlhf"),
     "verl told not to": s.with_env(rl_without_triton("verl"), VERL_DISABLE_FLASH_ATTN_CE="1"),
     "no GPU": s.with_gpus(rl_without_triton()),
-    "liger-kernel lacks it too: ATN152": s.with_package(rl_without_triton(), "liger-kernel", "0.8.5"),
+    "liger-kernel lacks it too: ATN152": s.with_import(
+        s.with_package(rl_without_triton(), "liger-kernel", "0.8.5"),
+        "liger_kernel.transformers",
+        "raised",
+        message="No module named 'triton'",
+    ),
 }
 
 

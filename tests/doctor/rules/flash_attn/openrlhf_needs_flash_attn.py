@@ -9,14 +9,17 @@ FIRES = {
     "the import says so": s.with_import(
         LAPTOP, "openrlhf.models", "raised", exception="ModuleNotFoundError", message="No module named 'flash_attn'"
     ),
+    "it fails before it comes there": s.with_import(
+        LAPTOP, "openrlhf.models", "raised", exception="ImportError", message="No module named 'ray'"
+    ),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "no OpenRLHF": s.laptop(),
     "with flash-attn": s.with_package(LAPTOP, "flash-attn", "2.8.3"),
     "a stub of flash_attn is on the path": s.with_import(LAPTOP, "openrlhf.models", "ok"),
-    "it fails for another reason": s.with_import(
-        LAPTOP, "openrlhf.models", "raised", exception="ImportError", message="No module named 'ray'"
+    "flash_attn comes from a path, and fails": s.with_import(
+        LAPTOP, "openrlhf.models", "died", signal="SIGSEGV", frames=("flash_attn/__init__.py:3 in <module>",)
     ),
 }
 

@@ -21,7 +21,10 @@ def with_failed_import(snapshot: Snapshot, message: str) -> Snapshot:
     return s.with_import(snapshot, "ring_flash_attn", "raised", exception="ImportError", message=message)
 
 
+FLASH_ATTN_ERROR = "flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESs"
 FIRES = {
+    "flash-attn fails before the name is reached": with_failed_import(s.h200(), FLASH_ATTN_ERROR),
+    "torch fails before the name is reached": s.with_import(s.h200(), "ring_flash_attn", "died", signal="SIGSEGV"),
     "the recorded machine: transformers 5.17": s.h200(),
     "5.4.0, the first without the name": with_versions("0.1.8", "5.4.0"),
     "5.18.0, the last where the shim is enough": with_versions("0.1.8", "5.18.0"),
@@ -39,12 +42,12 @@ FIRES = {
     ),
 }
 SILENT = {
+    "5.3.0, and flash-attn fails before it": with_failed_import(with_versions("0.1.8", "5.3.0"), FLASH_ATTN_ERROR),
     "the launch's framework puts the name back": s.with_job(s.h200(), {"ring_size": 2, "shims": (RING_NAMES,)}),
     "no ring-flash-attn": s.laptop(),
     "5.3.0, the last with the name": with_versions("0.1.8", "5.3.0"),
     "4.51.0, the first with the name": with_versions("0.1.8", "4.51.0"),
     "the import worked: somebody patched it": s.with_import(s.h200(), "ring_flash_attn", "ok"),
-    "it fails for another reason": with_failed_import(s.h200(), "libcudart.so.12: cannot open shared object file"),
     "5.19.0: the signature does not fit either, ATN141 says both": with_failed_import(
         with_versions("0.1.8", "5.19.0"), MESSAGE
     ),

@@ -14,13 +14,24 @@ FIRES = {
     "the import says so": s.with_import(
         WITHOUT_FLASH_ATTN, "ring_flash_attn", "raised", exception="ModuleNotFoundError", message=MESSAGE
     ),
+    "the import fails before it comes there": s.with_import(
+        WITHOUT_FLASH_ATTN, "ring_flash_attn", "raised", exception="RuntimeError", message="x"
+    ),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "no ring-flash-attn": s.laptop(),
     "flash_attn comes from a path, and the import works": s.with_import(WITHOUT_FLASH_ATTN, "ring_flash_attn", "ok"),
-    "the import fails for another reason": s.with_import(
-        WITHOUT_FLASH_ATTN, "ring_flash_attn", "raised", exception="OSError", message="libcudart.so.12: cannot open"
+    "flash_attn comes from a path, and fails": s.with_import(
+        WITHOUT_FLASH_ATTN,
+        "ring_flash_attn",
+        "raised",
+        exception="OSError",
+        message="libcudart.so.12: cannot open",
+        frames=(
+            "ring_flash_attn/ring_flash_attn.py:3 in <module>",
+            "flash_attn/interface.py:15 in <module>",
+        ),
     ),
     "OpenRLHF needs it too: ATN146 says so": s.with_package(WITHOUT_FLASH_ATTN, "openrlhf", "0.11.2"),
 }

@@ -18,6 +18,9 @@ FIRES = {
         distribution="xformers",
         missing_symbols=(SYMBOL,),
     ),
+    "torch cannot be imported: the versions still tell": s.with_import(
+        TORCHVISION, "torch", "raised", exception="ImportError", message="no"
+    ),
 }
 SILENT = {
     "the recorded machine": s.h200(),
@@ -25,9 +28,6 @@ SILENT = {
     "torchvision of this torch": s.with_package(s.h200(), "torchvision", "0.26.0", requires=("torch (==2.11.0)",)),
     "torchaudio 2.11 names no torch": s.with_package(s.h200(), "torchaudio", "2.11.0", requires=()),
     "its extension was imported": s.with_import(TORCHVISION, "torchvision._C"),
-    "torch itself cannot be imported": s.with_import(
-        TORCHVISION, "torch", "raised", exception="ImportError", message="no"
-    ),
 }
 
 

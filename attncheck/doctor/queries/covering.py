@@ -1,0 +1,130 @@
+"""Whether one fault hides another: where a failed import failed, and which rules report what stands in the way.
+
+An import of a package that failed inside another one says nothing about the package itself: what is read from its
+files still holds. Where only the import could tell, the rule is skipped, and the skip names what to repair first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from attncheck.core.environment import ImportOutcome, Torch
+from attncheck.core.facts import Known, MissingFact
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.packages import FLASH_EXTENSION, is_cpu_build, is_shadowed, torch_works
+
+# What can stand in the way, by import name or kind, and the rules that report it.
+CODES: Mapping[str, tuple[str, ...]] = {
+    "torch": ("ATN101", "ATN102", "ATN103", "ATN118"),
+    "transformers": ("ATN117", "ATN118", "ATN149", "ATN154"),
+    "flash_attn": ("ATN104", "ATN105", "ATN106", "ATN107", "ATN108", "ATN109", "ATN118", "ATN142", "ATN146"),
+    "triton": ("ATN121", "ATN152"),
+    "liger_kernel": ("ATN150", "ATN152", "ATN153"),
+    "GPUs": ("ATN202", "ATN223"),
+    "CUDA": ("ATN201", "ATN203", "ATN204", "ATN205", "ATN223"),
+}
+_DEFECTS = {"GPUs": "no GPU is found", "CUDA": "torch does not start CUDA"}
+_NO_MODULE = re.compile(r"No module named '(\w+)")
+
+
+def hidden_by(subject: str) -> MissingFact:
+    """Return the exception that skips a rule because of the defect of `subject`, an import name or "GPUs" or "CUDA"."""
+    return MissingFact(_DEFECTS.get(subject, f"{subject} cannot be imported"), CODES.get(subject, ()))
+
+
+def require_torch(snapshot: Snapshot) -> None:
+    """Raise `MissingFact` where torch is missing or cannot be imported."""
+    if not torch_works(snapshot):
+        raise hidden_by("torch")
+
+
+def require_import(snapshot: Snapshot, package: str) -> None:
+    """Raise `MissingFact` where importing `package` was tried and failed, so that what it would answer is not known."""
+    if isinstance(snapshot.imports, Known) and cannot_be_imported(snapshot, package):
+        raise hidden_by(package)
+
+
+def need_torch(snapshot: Snapshot) -> Torch:
+    """Return what is known of torch. Raises `MissingFact` where it is not installed."""
+    if not isinstance(snapshot.torch, Known):
+        raise hidden_by("torch")
+    return snapshot.torch.value
+
+
+def cuda_of_torch(snapshot: Snapshot) -> tuple[int, int] | None:
+    """Return the CUDA version that torch was built with, None for ROCm's or one that is not known.
+
+    Raises `MissingFact` where torch is missing, or is a CPU build beside a GPU.
+    """
+    torch = need_torch(snapshot)
+    if is_cpu_build(torch) and gpus.all_gpus(snapshot):
+        raise hidden_by("CUDA")
+    return gpus.torch_cuda_version(snapshot)
+
+
+def sees_gpu(snapshot: Snapshot) -> bool:
+    """Return whether a job would see a GPU. Raises `MissingFact` where there should be one and none can be listed."""
+    if not snapshot.visible_devices() and gpus.lacks_expected_gpus(snapshot):
+        raise hidden_by("GPUs")
+    return bool(snapshot.visible_devices())
+
+
+def require_visible_gpus(snapshot: Snapshot) -> None:
+    """Raise `MissingFact` where GPUs are hidden by mistake: what they would show together is not known."""
+    if gpus.are_hidden_by_mistake(snapshot):
+        raise MissingFact(f"{gpus.VISIBLE_DEVICES} hides GPUs", ("ATN213",))
+
+
+def require_dependencies(snapshot: Snapshot, outcome: ImportOutcome, packages: Sequence[str]) -> None:
+    """Raise `MissingFact` where an import failed in one of `packages`, import names, or was not tried for it.
+
+    Where nothing tells in which package it failed, one that cannot be imported itself explains it.
+    """
+    if outcome.outcome == "ok":
+        return
+    failing = find_failing_package(snapshot, outcome)
+    for package in packages:
+        is_absent = failing == package and not snapshot.has(package)
+        if is_absent or (failing in ("", package) and cannot_be_imported(snapshot, package)):
+            raise hidden_by(package)
+
+
+def find_failing_package(snapshot: Snapshot, outcome: ImportOutcome) -> str:
+    """Return the import name of the package that an import failed in: "flash_attn" for one of ring_flash_attn, or "".
+
+    It is the owner of the innermost frame that an installed package owns, or what that one did not find.
+    """
+    own_name = _root_name(outcome.module)
+    names = (_root_name(re.split(r"[/.:]", frame)[0]) for frame in reversed(outcome.frames))
+    owner = next((name for name in names if name == own_name or snapshot.has(name)), "")
+    absent_module = _NO_MODULE.search(outcome.message)
+    return _root_name(absent_module.group(1)) if absent_module and owner in ("", own_name) else owner
+
+
+def finds_stray_flash_attn(snapshot: Snapshot, outcome: ImportOutcome) -> bool:
+    """Return whether an import found a flash_attn that no distribution owns: it worked, or failed in its code.
+
+    One that failed before it came there tells nothing.
+    """
+    ran = any(frame.startswith(("flash_attn/", "flash_attn_")) for frame in outcome.frames)
+    return outcome.outcome == "ok" or ran or is_shadowed(snapshot, "flash_attn")
+
+
+def cannot_be_imported(snapshot: Snapshot, package: str) -> bool:
+    """Return whether importing a package, or one of its modules, failed, or finds something else of that name.
+
+    Of torch also whether it is missing.
+    """
+    if package == "torch":
+        return not torch_works(snapshot)
+    if is_shadowed(snapshot, package):
+        return True
+    outcomes = snapshot.imports.value if isinstance(snapshot.imports, Known) else ()
+    return any(o.outcome in ("raised", "died", "hung") for o in outcomes if _root_name(o.module) == package)
+
+
+def _root_name(module: str) -> str:
+    """Return the package that a module belongs to."""
+    return "flash_attn" if module == FLASH_EXTENSION else module.partition(".")[0]
