@@ -15,6 +15,7 @@ test: .venv-test/ready lint  ## lint, types, import contract, every test that th
 
 selftest: .venv-test/ready  ## plant every fault that the checks claim to catch, and see them caught
 	.venv-test/bin/attncheck selftest --device cpu
+	.venv-test/bin/attncheck selftest --pairs --sample 100
 
 coverage: .venv-test/ready  ## the same, with what the tests reach
 	.venv-test/bin/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST)

@@ -6,6 +6,7 @@ own command line in a child, in a temporary folder that is always removed afterw
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import shutil
 import sys
@@ -116,19 +117,12 @@ def run_faults(
     """Run the checks on `selected` faults and on their families' controls, and return the results."""
     began = time.monotonic()
     report_progress("looking at the environment")
-    capabilities = _Capabilities(collect_snapshot(python, ("static",)), device)
+    capabilities = Capabilities(collect_snapshot(python, ("static",)), device)
     missing = {fault.name: capabilities.missing_need((*fault.family.needs, *fault.needs)) for fault in selected}
     possible = [fault for fault in selected if not missing[fault.name]]
-    folder: Path | None = None
-    try:
-        with defer_signals():
-            folder = Path(tempfile.mkdtemp(prefix="attncheck-selftest-"))
+    with throwaway_folder() as folder:
         tasks = list(_plan_tasks(possible, folder, python or sys.executable, capabilities))
-        outcomes = _run_tasks(tasks, timeout, report_progress)
-    finally:
-        with defer_signals():
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+        outcomes = run_tasks(tasks, timeout, report_progress)
     by_fault = {fault.name: (task, outcomes[task.name]) for task in tasks for fault in task.faults}
     results = [
         _skip_fault(fault, reason) if (reason := missing[fault.name]) else _judge_fault(fault, *by_fault[fault.name])
@@ -138,7 +132,21 @@ def run_faults(
     return SelftestResult(tuple(results), tuple(controls), round(time.monotonic() - began, 1))
 
 
-class _Capabilities:
+@contextlib.contextmanager
+def throwaway_folder() -> Iterator[Path]:
+    """Yield a new folder, which is removed afterwards."""
+    folder: Path | None = None
+    try:
+        with defer_signals():
+            folder = Path(tempfile.mkdtemp(prefix="attncheck-selftest-"))
+        yield folder
+    finally:
+        with defer_signals():
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+class Capabilities:
     """What the examined environment and this machine offer."""
 
     def __init__(self, snapshot: Snapshot, device: str) -> None:
@@ -161,8 +169,8 @@ class _Capabilities:
 
 
 @dataclass(frozen=True)
-class _Task:
-    """One run of a check: a control, or one fault, or several that have a subject each."""
+class Task:
+    """One run of a check: a control, or one fault, or several."""
 
     name: str
     family: Family
@@ -170,7 +178,7 @@ class _Task:
     sandbox: Sandbox
 
 
-def _plan_tasks(selected: Sequence[Fault], folder: Path, python: str, capabilities: _Capabilities) -> Iterator[_Task]:
+def _plan_tasks(selected: Sequence[Fault], folder: Path, python: str, capabilities: Capabilities) -> Iterator[Task]:
     """Yield the runs, the heavy ones last."""
     families = list(dict.fromkeys(fault.family for fault in selected))
     number = 0
@@ -180,10 +188,10 @@ def _plan_tasks(selected: Sequence[Fault], folder: Path, python: str, capabiliti
         for group in ((), *groups):
             number += 1
             sandbox = Sandbox(folder / str(number), python, capabilities.device, capabilities.gpus)
-            yield _Task(f"{number}", family, group, sandbox)
+            yield Task(f"{number}", family, group, sandbox)
 
 
-def _start_task(task: _Task) -> CheckProcess:
+def _start_task(task: Task) -> CheckProcess:
     """Set up the sandbox, inject the faults, and start the check. What injecting raises is not caught."""
     sandbox = task.sandbox
     sandbox.folder.mkdir()
@@ -193,12 +201,10 @@ def _start_task(task: _Task) -> CheckProcess:
     return running.start_check(sandbox)
 
 
-def _run_tasks(
-    tasks: Sequence[_Task], timeout: float, report_progress: Callable[[str], None]
-) -> dict[str, CheckOutcome]:
+def run_tasks(tasks: Sequence[Task], timeout: float, report_progress: Callable[[str], None]) -> dict[str, CheckOutcome]:
     """Return how every run ended, by task name."""
     waiting = list(tasks)
-    active: dict[str, tuple[_Task, CheckProcess]] = {}
+    active: dict[str, tuple[Task, CheckProcess]] = {}
     outcomes: dict[str, CheckOutcome] = {}
     slots = max(1, count_cores())
     try:
@@ -230,14 +236,13 @@ def _make_result(fault: Fault, status: Status, seconds: float, because: str) -> 
     )
 
 
-def _judge_fault(fault: Fault, task: _Task, outcome: CheckOutcome) -> FaultResult:
+def _judge_fault(fault: Fault, task: Task, outcome: CheckOutcome) -> FaultResult:
     """Return whether each expected code fired for this fault, and whether the exit code showed it."""
     if outcome.findings is None:
         return _make_result(fault, "missed", outcome.seconds, outcome.reason)
     fired = []
     for code in fault.codes:
-        findings = [finding for finding in outcome.findings if finding["code"] == code]
-        finding = next((finding for finding in findings if _contains_all(finding, fault.mentions)), None)
+        finding = find_naming_finding(fault, code, outcome.findings)
         if finding is None:
             others = ", ".join(dict.fromkeys(str(finding["code"]) for finding in outcome.findings)) or "nothing"
             return _make_result(fault, "missed", outcome.seconds, f"{code} did not fire; the check found {others}")
@@ -248,12 +253,18 @@ def _judge_fault(fault: Fault, task: _Task, outcome: CheckOutcome) -> FaultResul
     return _make_result(fault, "caught", outcome.seconds, "; ".join(fired))
 
 
+def find_naming_finding(fault: Fault, code: str, findings: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the finding with this code that names the fault, None where there is none."""
+    with_code = (finding for finding in findings if finding["code"] == code)
+    return next((finding for finding in with_code if _contains_all(finding, fault.mentions)), None)
+
+
 def _contains_all(finding: dict[str, Any], words: Sequence[str]) -> bool:
     text = "\n".join((finding["message"], finding["subject"], *finding["evidence"]))
     return all(word in text for word in words)
 
 
-def _judge_control(task: _Task, outcome: CheckOutcome) -> ControlResult:
+def _judge_control(task: Task, outcome: CheckOutcome) -> ControlResult:
     """Return whether the check is silent where nothing is injected: no code that the family's faults expect."""
     codes = tuple(sorted({code for fault in faults.load()[0] if fault.family is task.family for code in fault.codes}))
     status: ControlStatus = "silent"

@@ -10,10 +10,11 @@ from attncheck.core.visible import show_line_ends
 
 if TYPE_CHECKING:
     from attncheck.selftest.faults import Fault
+    from attncheck.selftest.pairs import PairsResult
     from attncheck.selftest.run import SelftestResult
 
 
-def as_json(selftest: SelftestResult) -> str:
+def as_json(selftest: SelftestResult | PairsResult) -> str:
     """Return the result as JSON."""
     return codec.dumps(selftest) + "\n"
 
@@ -35,6 +36,22 @@ def as_text(selftest: SelftestResult) -> str:
         f"{len(selftest.results)} faults: {caught} caught, {missed} missed, {skipped} skipped · "
         f"{len(selftest.controls)} controls: "
         f"{len(selftest.controls) - alarms} silent, {alarms} raised an alarm · {selftest.seconds:.0f} s"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def pairs_as_text(pairs: PairsResult) -> str:
+    """Return one line per pair in which one fault is covered or hidden, and the counts."""
+    lines = []
+    for result in pairs.results:
+        if result.status != "named":
+            lines.append(f"{result.status:8}{' and '.join(result.faults)}")
+            lines.append(f"{'':8}{show_line_ends(result.because)}")
+    named, covered, hidden = (pairs.count_status(status) for status in ("named", "covered", "hidden"))
+    chosen = "" if pairs.seed is None else f" (sampled with --seed {pairs.seed})"
+    lines.append(
+        f"{len(pairs.results)} pairs of faults{chosen}: both named in {named}, one covers the other in {covered}, "
+        f"one hides the other in {hidden} · {pairs.incompatible} contradict each other · {pairs.seconds:.0f} s"
     )
     return "\n".join(lines) + "\n"
 

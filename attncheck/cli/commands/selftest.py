@@ -11,6 +11,7 @@ from attncheck.cli.options import EXAMINE, Device, ListFormat, Python, option
 from attncheck.cli.output import write_text
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import check_choice, print_selection, select_interpreter
+from attncheck.core.errors import BadUsage
 from attncheck.core.outgoing import clean
 
 Inject = Annotated[
@@ -32,11 +33,22 @@ Deadline = Annotated[
         EXAMINE, "--timeout", min=1, metavar="SECONDS", help="Stop one check after this many seconds. Default: 150."
     ),
 ]
+Pairs = Annotated[
+    bool,
+    option(EXAMINE, "--pairs", help="Plant two faults at a time, and show that neither hides the other. Default: one at a time."),
+]
+Sample = Annotated[
+    int | None, option(EXAMINE, "--sample", min=1, metavar="N", help="Plant only this many pairs, chosen at random. Default: all.")
+]
+Seed = Annotated[int, option(EXAMINE, "--seed", min=0, metavar="N", help="Choose the pairs of --sample by this seed. Default: 0.")]
 
 
 def selftest(
     inject: Inject = None,
     list: List = False,
+    pairs: Pairs = False,
+    sample: Sample = None,
+    seed: Seed = 0,
     python: Python = None,
     device: Device = "auto",
     timeout: Deadline = 150.0,
@@ -51,14 +63,25 @@ def selftest(
 
     check_choice("--format", format, ("text", "json"))
     check_choice("--device", device, ("auto", "cpu", "cuda"))
+    if sample is not None and not pairs:
+        raise BadUsage("--sample chooses among pairs of faults; add --pairs")
     codes = tuple(code for code in inject or () if code.lower() != "all")
     if list:
         write_text(table.list_faults(selftest.select_faults(codes), selftest.uncovered_rules(), format), format)
         return
     interpreter = select_interpreter(python)
     print_selection(interpreter)
+    examined = interpreter.python
+    if pairs:
+        from attncheck.selftest.pairs import run_pairs
+
+        pairs_result = clean(
+            with_progress(lambda report_progress: run_pairs(codes, sample, seed, examined, timeout, report_progress))
+        )
+        write_text(table.as_json(pairs_result) if format == "json" else table.pairs_as_text(pairs_result), format)
+        sys.exit(pairs_result.exit_code)
     result = clean(
-        with_progress(lambda report_progress: selftest.run(codes, interpreter.python, device, timeout, report_progress))
+        with_progress(lambda report_progress: selftest.run(codes, examined, device, timeout, report_progress))
     )
     write_text(table.as_json(result) if format == "json" else table.as_text(result), format)
     sys.exit(result.exit_code)

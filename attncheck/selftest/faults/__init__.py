@@ -68,6 +68,7 @@ class Family:
 
     `needs` are distributions of the examined environment ("torch"), or "gpu", "two gpus", "cpu" or "linux".
     Faults of a family that is `together` are injected into one run of the check, where each has its own subject.
+    Those of one that is `paired` are injected two at a time too; `extends` is a family whose faults its setup takes.
     """
 
     name: str
@@ -77,6 +78,9 @@ class Family:
     together: bool = False
     heavy: bool = False  # a run of it can fill the machine: two at once at most
     measures: bool = False  # its control must have measured something, and found it right
+    paired: bool = False  # a run of it takes a second
+    extends: Family | None = None
+    adds: tuple[str, ...] = ()  # what its setup has beyond that family's, as far as faults rely on its absence
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,8 @@ class Fault:
     """One fault to inject: every code of `codes` must be found, in a finding that holds all words of `mentions`.
 
     `title` says what is injected, `imitates` the failure of the real world that it stands for, with its source.
+    `relies_on` is what must stay as it is for the fault to be one, beside what it changes: distributions, variables
+    ("$NAME"), files of the sandbox.
     """
 
     name: str
@@ -94,6 +100,7 @@ class Fault:
     inject: SandboxAction
     mentions: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    relies_on: tuple[str, ...] = ()
 
 
 def load() -> tuple[tuple[Fault, ...], tuple[registry.Broken, ...]]:

@@ -9,10 +9,18 @@ FLASH_MODULE = "flash_attn_2_cuda"
 OLD_ABI_SYMBOL = "_ZN3c105ErrorC2ENS_14SourceLocationESs"  # of a torch with the C++ ABI of before 2.6
 
 
-def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *mentions: str) -> Fault:
+def make_fault(
+    name: str,
+    code: str,
+    title: str,
+    imitates: str,
+    inject: SandboxAction,
+    *mentions: str,
+    relies_on: tuple[str, ...] = (),
+) -> Fault:
     """Return a fault of compiled modules; it needs a machine for which such modules can be written."""
     needs = () if compiled.is_supported() else ("x86_64",)
-    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, mentions, needs)
+    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, mentions, needs, relies_on)
 
 
 def with_flash_extension(data: bytes, tag: str = "") -> SandboxAction:
@@ -76,8 +84,10 @@ FAULTS = (
           with_extension("causal_conv1d_cuda", "causal-conv1d", "1.5.0", build_extension()[:100]), "truncated"),
     make_fault("flash-attn-without-sm-90", "ATN207", "flash-attn's extension holds code for sm_75 alone",
           "FLASH_ATTN_CUDA_ARCHS of another cluster",
-          with_flash_extension(build_extension(fat_binary=compiled.build_fat_binary((2, 75)))), "sm_75"),
+          with_flash_extension(build_extension(fat_binary=compiled.build_fat_binary((2, 75)))), "sm_75",
+          relies_on=("tools/nvidia-smi",)),
     make_fault("flash-attn-3-without-sm-90", "ATN218", "flash-attn-3's extension holds code for sm_80 alone",
           "built with hopper's kernels disabled", with_extension("flash_attn_3._C", "flash-attn-3", "3.0.0b1",
-                build_extension(fat_binary=compiled.build_fat_binary((2, 75)))), "sm_75"),
+                build_extension(fat_binary=compiled.build_fat_binary((2, 75)))), "sm_75",
+          relies_on=("tools/nvidia-smi",)),
 )  # fmt: skip

@@ -13,9 +13,17 @@ NO_CUDA = stubs.TORCH.replace("is_available=True,", "is_available=False,")
 RTX_4090 = Card("NVIDIA GeForce RTX 4090", "8.9", 24564, 24200, "N/A")
 
 
-def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *mentions: str) -> Fault:
+def make_fault(
+    name: str,
+    code: str,
+    title: str,
+    imitates: str,
+    inject: SandboxAction,
+    *mentions: str,
+    relies_on: tuple[str, ...] = (),
+) -> Fault:
     """Return a fault of the machine."""
-    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, mentions)
+    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, mentions, relies_on=relies_on)
 
 
 def with_machine(
@@ -40,7 +48,8 @@ FAULTS = (
           "the fabric manager is not running",
           all_of(with_machine(fabric="In Progress"), with_module("torch/__init__.py", NO_CUDA)), "In Progress"),
     make_fault("torch-for-cpu", "ATN205", "a CPU build of torch beside two GPUs", "the wrong index",
-          with_module("torch/version.py", _CPU)),
+          with_module("torch/version.py", _CPU),
+          relies_on=("tools/nvidia-smi",)),
     make_fault("v100-with-flash", "ATN206", "two V100s and flash-attn", "flash-attn 2 needs sm_80",
           with_machine((V100, V100)), "sm_70"),
     make_fault("v100-bfloat16", "ATN209", "two V100s", "they have no bfloat16 arithmetic",
@@ -59,7 +68,8 @@ FAULTS = (
                 with_packages("accelerate==1.10.0")), "4090"),
     make_fault("cudnn-nan", "ATN221", "sdpa on an H200 without flash-attn",
           "cuDNN's backward can return NaN under a mask", with_packages(without=("flash-attn", "ring-flash-attn")),
-          "cuDNN"),
+          "cuDNN",
+          relies_on=("tools/nvidia-smi", "torch")),
     make_fault("no-gpu", "ATN223", "an nvidia-smi that finds no GPU", "a job started on a login node", hide_gpus,
           "No devices"),
 )  # fmt: skip

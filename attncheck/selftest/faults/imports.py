@@ -10,9 +10,17 @@ HANGS = "import time\nwhile True:\n    time.sleep(1)\n"
 NO_LIBRARY = "raise ImportError('libcudart.so.13: cannot open shared object file: No such file or directory')\n"
 
 
-def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *mentions: str) -> Fault:
+def make_fault(
+    name: str,
+    code: str,
+    title: str,
+    imitates: str,
+    inject: SandboxAction,
+    *mentions: str,
+    relies_on: tuple[str, ...] = (),
+) -> Fault:
     """Return a fault that shows when modules are imported."""
-    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, mentions)
+    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, mentions, relies_on=relies_on)
 
 
 def with_edited_torch(old: str, new: str) -> SandboxAction:
@@ -47,7 +55,8 @@ FAULTS = (
     make_fault("flash-attn-denied", "ATN120", "a transformers that says there is no flash-attn",
           "huggingface/transformers#41651, #42999: it reads metadata, not the module",
           with_module("transformers/utils/import_utils.py",
-                stubs.IMPORT_UTILS + "def is_flash_attn_2_available():\n    return False\n")),
+                stubs.IMPORT_UTILS + "def is_flash_attn_2_available():\n    return False\n"),
+          relies_on=("flash-attn",)),
     make_fault("flash-attn-3-raises", "ATN126", "a flash-attn-3 that cannot be imported", "built for another torch",
           all_of(with_packages("flash-attn-3==3.0.0b1"), with_module("flash_attn_interface.py",
                 "raise ImportError('undefined symbol: _ZN3c10')\n"))),
@@ -64,7 +73,8 @@ FAULTS = (
           with_edited_torch("is_available=True,", "is_available=False,")),
     make_fault("kernel-architectures", "ATN208", "a torch compiled for sm_70 alone", "a build for another cluster",
           with_edited_torch('_cuda_getArchFlags="sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"', '_cuda_getArchFlags="sm_70"'),
-          "sm_70"),
+          "sm_70",
+          relies_on=("tools/nvidia-smi",)),
     make_fault("sdpa-backend-off", "ATN558", "a torch that comes up with its memory-efficient backend off",
           "sitecustomize of an image",
           with_edited_torch("mem_efficient_sdp_enabled=True", "mem_efficient_sdp_enabled=False"),

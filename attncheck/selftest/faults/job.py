@@ -74,6 +74,14 @@ def write_model(sandbox: Sandbox, tokenizer: dict[str, object] | None = None, **
 
 
 ENVIRONMENT = Family(
-    "environment", "doctor on a healthy environment of stubs, with two H200s", setup_doctor, ("linux",)
+    "environment", "doctor on a healthy environment of stubs, with two H200s", setup_doctor, ("linux",), paired=True
 )
-MODEL = Family("model", "doctor on a healthy environment, asked about a Llama", setup_doctor_with_model, ("linux",))
+MODEL = Family(
+    "model",
+    "doctor on a healthy environment, asked about a Llama",
+    setup_doctor_with_model,
+    ("linux",),
+    paired=True,
+    extends=ENVIRONMENT,
+    adds=("model/config.json",),
+)

@@ -43,7 +43,7 @@ def write_script(sandbox: Sandbox, *options: str, max_len: int = 4096, batch: in
     sandbox.write_file("run.sh", text)
 
 
-LAUNCH = Family("launch", "lint of a script that is right", setup_lint, ("linux",))
+LAUNCH = Family("launch", "lint of a script that is right", setup_lint, ("linux",), paired=True)
 
 
 def with_options(*options: str, **sizes: int) -> SandboxAction:

@@ -32,13 +32,17 @@ LAUNCHER_PREFIXES = ("SLURM_", "TORCHELASTIC_", "OMPI_", "PMI_")
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """How a check ended: its findings, or None and the reason; `passed` counts what it measured and found right."""
+    """How a check ended: its findings, or None and the reason; `passed` counts what it measured and found right.
+
+    `skips` are the rules that could not judge.
+    """
 
     seconds: float
     returncode: int
     findings: tuple[dict[str, Any], ...] | None
     reason: str = ""
     passed: int = 0
+    skips: tuple[dict[str, Any], ...] = ()
 
 
 class CheckProcess(Process):
@@ -106,6 +110,7 @@ def _parse_report(stdout: bytes, seconds: float, returncode: int, stderr: str) -
         report = json.loads(stdout)
         findings = tuple(report["findings"])
         passed = int(report["answers"]["pass"])
+        skips = tuple(report["skips"])
     except (ValueError, KeyError, TypeError):
         return CheckOutcome(seconds, returncode, None, f"the check gave no report: {describe_exit(returncode, stderr)}")
-    return CheckOutcome(seconds, returncode, findings, passed=passed)
+    return CheckOutcome(seconds, returncode, findings, passed=passed, skips=skips)
