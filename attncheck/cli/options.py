@@ -577,8 +577,8 @@ class PolicyOptions:
             max=3,
             metavar="N",
             help=(
-                "Check this much: 1 reads files for seconds, 2 measures for up to 3 minutes, 3 for up to 30. Default: the "
-                "policy's, else its checks as they are."
+                "Check this much: 1 reads files for seconds, 2 measures for up to 3 minutes, 3 for up to 30. Default: "
+                "the policy's, else its checks as they are."
             ),
         ),
     ] = None

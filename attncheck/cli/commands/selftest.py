@@ -35,12 +35,19 @@ Deadline = Annotated[
 ]
 Pairs = Annotated[
     bool,
-    option(EXAMINE, "--pairs", help="Plant two faults at a time, and show that neither hides the other. Default: one at a time."),
+    option(
+        EXAMINE,
+        "--pairs",
+        help="Plant two faults at a time, and show that neither hides the other. Default: one at a time.",
+    ),
 ]
 Sample = Annotated[
-    int | None, option(EXAMINE, "--sample", min=1, metavar="N", help="Plant only this many pairs, chosen at random. Default: all.")
+    int | None,
+    option(EXAMINE, "--sample", min=1, metavar="N", help="Plant only this many pairs, chosen at random. Default: all."),
 ]
-Seed = Annotated[int, option(EXAMINE, "--seed", min=0, metavar="N", help="Choose the pairs of --sample by this seed. Default: 0.")]
+Seed = Annotated[
+    int, option(EXAMINE, "--seed", min=0, metavar="N", help="Choose the pairs of --sample by this seed. Default: 0.")
+]
 
 
 def selftest(

@@ -25,12 +25,11 @@ from attncheck.doctor.fixes.torch import install_torch
 from attncheck.doctor.queries.packages import can_import
 from attncheck.doctor.rules import Rule
 from attncheck.doctor.rules.torch.torch_missing import RULE as TORCH_MISSING
-from attncheck.doctor.target import NOT_PROBED
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where there is no torch."""
-    is_target = snapshot.imports == Absent(NOT_PROBED)
+    is_target = bool(snapshot.gaps.reason)
     if is_target or not isinstance(snapshot.torch, Absent) or snapshot.has("torch") or can_import(snapshot, "torch"):
         return
     selection = snapshot.host.selection
@@ -44,7 +43,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 
 
 def _iter_fixes(snapshot: Snapshot) -> Iterator[Fix]:
-    yield Fix("name the interpreter of the training environment", "command", "attncheck doctor --python PATH")
+    yield Fix("name the interpreter of the training environment", "advice", "attncheck doctor --python PATH")
     if not _is_tool_environment(snapshot):
         yield install_torch(snapshot)
 
