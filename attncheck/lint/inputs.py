@@ -59,7 +59,7 @@ def collect_lint_snapshot(
     snapshot = collect_snapshot(interpreter.python, lanes, None, None, seconds, report_progress, interpreter.selection)
     if parsed_target:
         return apply_target(snapshot, parsed_target)
-    is_named = interpreter.selection.selected_by != "own"
+    is_named = interpreter.selection.selected_by == "--python"
     return snapshot if is_named or has_stack(snapshot) else forget_environment(snapshot)
 
 

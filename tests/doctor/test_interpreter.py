@@ -89,7 +89,7 @@ def test_a_launch_and_a_target_are_not_judged_by_what_the_tool_lacks(homes: Path
 
 
 def test_run_examines_the_environment_of_its_command(homes: Path, tmp_path: Path) -> None:
-    options = ("--checks", "doctor", "--no-cache")
+    options = ("--quiet", "--checks", "doctor", "--no-cache")
     result = run_tool(homes / "tool", "run", *options, "--", f"{homes}/train/bin/torchrun", cwd=tmp_path)
     assert (result.returncode, result.stdout, result.stderr) == (0, "it trains\n", "")
     result = run_tool(homes / "both", "run", *options, "--", f"{homes}/bare/bin/python", "-V", cwd=tmp_path)

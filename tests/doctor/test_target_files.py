@@ -331,6 +331,12 @@ def test_a_broken_file_is_one_clear_line(tmp_path: Path, name: str) -> None:
         assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000, content
 
 
+def test_a_strange_file_warns_of_nothing(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    text = "dependencies:\n  - &a torch==2.6.0\n  - &a numpy==2.0.0\n"
+    assert read(tmp_path, "environment.yml", text).versions == {"torch": "2.6.0", "numpy": "2.0.0"}
+    assert not recwarn.list
+
+
 def test_files_that_never_end_are_refused(tmp_path: Path) -> None:
     for number in range(80):
         (tmp_path / f"{number}.txt").write_text(f"-r {number + 1}.txt\n-r {number + 1}.txt\n")

@@ -26,10 +26,10 @@ def gpu() -> None:
         pytest.skip("no GPU here")
 
 
-def run_json(*arguments: str) -> dict[str, Any]:
+def run_json(*arguments: str, code: int = 0) -> dict[str, Any]:
     command = [sys.executable, "-m", "attncheck", *arguments, "--format", "json", "--fail-on", "never"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     return report
 
@@ -76,6 +76,7 @@ def test_determinism_tells_what_varies_and_what_holds() -> None:
 
 
 def test_a_case_that_is_too_large_is_skipped_with_the_numbers() -> None:
-    report = run_json("parity", "--suite", "full", "--backend", "eager", "--case", "s131072-h8kv2", "--device", "cuda")
+    case = ("--case", "s131072-h8kv2")
+    report = run_json("parity", "--suite", "full", "--backend", "eager", *case, "--device", "cuda", code=3)
     assert [run["outcome"] for run in report["parity"]["runs"]] == ["skipped"]
     assert "GiB" in report["parity"]["runs"][0]["reason"]

@@ -157,7 +157,7 @@ def test_under_torchrun_every_process_is_a_rank_and_rank_0_reports(tmp_path: Pat
     env = write_ring_plugin(tmp_path / "pl", "fine", "run = right")
     launched = [*LAUNCHER, "--standalone", "--nproc-per-node=2", "-m", "attncheck", *parity_arguments("fine")]
     done = subprocess.run(launched, env=env, capture_output=True, text=True, timeout=120, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("2 ranks") == 1 and done.stdout.count("nothing found") == 1
 
 

@@ -7,6 +7,7 @@ string name one version, `=2.5` any 2.5.*. `=2.5.1` is taken as 2.5.1: `conda en
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 
 from attncheck.core.errors import BadUsage
@@ -23,8 +24,11 @@ def read_environment(path: str, collector: Collector) -> None:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
+    text = collector.read_text(path)
     try:
-        table = as_table(YAML(typ="safe", pure=True).load(collector.read_text(path)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an anchor that is used again
+            table = as_table(YAML(typ="safe", pure=True).load(text))
     except (YAMLError, ValueError, RecursionError, TypeError, AttributeError, KeyError) as error:
         raise BadUsage(f"cannot read {path}: {str(error).splitlines()[0] if str(error) else 'no YAML'}") from None
     if not isinstance(table.get("dependencies"), list):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from attncheck.core.report import Report
 from attncheck.core.results.repair import RepairSection
+from attncheck.report.finding_lines import INDENT
 from attncheck.report.lines import Line
 from attncheck.report.markdown_text import escape_line, format_code_block
 from attncheck.report.sections import SectionView
@@ -17,7 +18,7 @@ def below(report: Report, section: RepairSection) -> Iterator[Line]:
         return
     yield Line()
     yield Line((("repair: ", "bold"),), summarize(section))
-    for line in write_script(section):
+    for line in write_script(section, INDENT):  # a line of a path's, in quotes, must not look like one of ours
         yield Line(((line, "dim" if line.startswith("#") else "bold"),), no_wrap=True)
     for text in describe_proof(section):
         yield Line((("        ", ""),), text)
@@ -45,11 +46,12 @@ def summarize(section: RepairSection) -> str:
     return f"{commands} {findings} ({', '.join(section.mends)})"
 
 
-def write_script(section: RepairSection) -> Iterator[str]:
-    """Yield the lines of a shell script: a comment and a command for each step."""
+def write_script(section: RepairSection, indent: int = 0) -> Iterator[str]:
+    """Yield the lines of a shell script: a comment and a command for each step, its further lines indented."""
     for step in section.steps:
         yield f"# {', '.join(step.codes)}: {' '.join(step.title.split())}"
-        yield from step.command.splitlines()
+        first, *others = step.command.splitlines() or [""]
+        yield from (first, *(" " * indent + line for line in others))
 
 
 def describe_proof(section: RepairSection) -> Iterator[str]:
