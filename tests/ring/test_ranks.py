@@ -155,7 +155,8 @@ def test_ctrl_c_and_a_killed_parent_leave_no_rank_behind(tmp_path: Path, marker:
 
 def test_under_torchrun_every_process_is_a_rank_and_rank_0_reports(tmp_path: Path) -> None:
     env = write_ring_plugin(tmp_path / "pl", "fine", "run = right")
-    launched = [*LAUNCHER, "--standalone", "--nproc-per-node=2", "-m", "attncheck", *parity_arguments("fine")]
+    arguments = parity_arguments("fine", 2, "--timeout", "60")
+    launched = [*LAUNCHER, "--standalone", "--nproc-per-node=2", "-m", "attncheck", *arguments]
     done = subprocess.run(launched, env=env, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("2 ranks") == 1 and done.stdout.count("nothing found") == 1
