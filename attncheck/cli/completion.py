@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 
 Completion = str | tuple[str, str]
 
-CHECKS = ("doctor", "lint", "parity", "determinism", "smoke", "bench")
 TARGET_KEYS = ("gpus=", "driver=", "torch=", "transformers=", "flash-attn=")
 
 
@@ -27,6 +26,13 @@ def complete_field(name: str) -> Callable[[str], list[str]]:
         return complete_from(CHOICES[name])(incomplete)
 
     return complete
+
+
+def complete_checks(incomplete: str) -> list[str]:
+    """Return the checks of a gate whose names begin with `incomplete`."""
+    from attncheck.core.results.gate import CHECKS
+
+    return complete_from(CHECKS)(incomplete)
 
 
 def complete_format(incomplete: str) -> list[str]:

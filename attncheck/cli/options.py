@@ -15,8 +15,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from attncheck.cli.completion import (
-    CHECKS,
     complete_backends,
+    complete_checks,
     complete_codes,
     complete_field,
     complete_format,
@@ -592,7 +592,7 @@ class PolicyOptions:
                 "Run these checks: doctor, lint, parity, determinism, smoke or bench. Repeat for several. "
                 "Default: the policy's, else doctor, lint and parity."
             ),
-            autocompletion=complete_from(CHECKS),
+            autocompletion=complete_checks,
         ),
     ] = None
     model: Annotated[

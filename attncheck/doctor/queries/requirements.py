@@ -43,7 +43,7 @@ def marker_environment(snapshot: Snapshot) -> dict[str, str]:
 
 def applicable_requirements(snapshot: Snapshot, distribution: Distribution, *names: str) -> Iterator[Requirement]:
     """Yield what `distribution` requires here without extras; of the projects `names` alone, if any are given."""
-    lines = [line for line in distribution.requires if not names or _parse_project_name(line) in names]
+    lines = [line for line in distribution.requires if not names or parse_project_name(line) in names]
     environment = marker_environment(snapshot) if lines else {}
     for line in lines:
         try:
@@ -55,7 +55,7 @@ def applicable_requirements(snapshot: Snapshot, distribution: Distribution, *nam
 
 
 @cache
-def _parse_project_name(line: str) -> str:
+def parse_project_name(line: str) -> str:
     """Return the project that a Requires-Dist line names; cached, because every line is read for many projects."""
     match = _NAME.match(line.strip())
     return canonical_name(match.group()) if match else ""
@@ -63,7 +63,7 @@ def _parse_project_name(line: str) -> str:
 
 def absent_requirements(snapshot: Snapshot, distribution: Distribution) -> Iterator[Requirement]:
     """Yield what `distribution` requires here without extras and no installed distribution brings."""
-    names = {_parse_project_name(line) for line in distribution.requires if "extra" not in line.partition(";")[2]}
+    names = {parse_project_name(line) for line in distribution.requires if "extra" not in line.partition(";")[2]}
     absent = [name for name in names if name and not snapshot.has(*_list_equivalents(name))]
     if absent:
         yield from applicable_requirements(snapshot, distribution, *absent)

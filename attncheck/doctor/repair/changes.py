@@ -13,8 +13,8 @@ from attncheck.core.facts import Absent, Known, Unreadable
 from attncheck.core.results.repair import RepairStep
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge import transformers
-from attncheck.doctor.queries.requirements import canonical_name, is_version_allowed
-from attncheck.doctor.repair.choices import parse_requirement
+from attncheck.doctor.queries.requirements import is_version_allowed, parse_project_name
+from attncheck.doctor.repair.choices import find_removed_packages, parse_requirement
 
 NOT_IMPORTED = "nothing is imported in an environment that is only planned"
 FLASH_ATTN_REQUIRES = ("torch", "einops")
@@ -24,7 +24,7 @@ _BOUND = re.compile(r"(?:===|==|>=|<=|~=)\s*([\w.+!-]+)")
 def changed_names(steps: Iterable[RepairStep]) -> set[str]:
     """Return the packages that the steps install or remove."""
     installed = {parse_requirement(text)[0] for step in steps for text in step.installs}
-    return {*installed, *(name for step in steps for name in _removed(step))} - {""}
+    return {*installed, *(name for step in steps for name in find_removed_packages(step.command))} - {""}
 
 
 def forget_imports(snapshot: Snapshot, names: Iterable[str] = ()) -> Snapshot:
@@ -52,7 +52,7 @@ def apply_steps(snapshot: Snapshot, steps: Iterable[RepairStep]) -> Snapshot:
     steps = tuple(steps)
     changed = forget_imports(snapshot, changed_names(steps))
     for step in steps:
-        for name in _removed(step):
+        for name in find_removed_packages(step.command):
             changed = _without(changed, name)
         for text in step.installs:
             changed = _with_requirement(
@@ -60,13 +60,6 @@ def apply_steps(snapshot: Snapshot, steps: Iterable[RepairStep]) -> Snapshot:
             )
         changed = replace(changed, environ=_apply_variables(dict(changed.environ), step.command))
     return changed
-
-
-def _removed(step: RepairStep) -> tuple[str, ...]:
-    from attncheck.core.findings import Fix
-    from attncheck.doctor.repair.choices import removed_names
-
-    return removed_names(Fix("", "command", step.command))
 
 
 def _without(snapshot: Snapshot, name: str) -> Snapshot:
@@ -91,7 +84,7 @@ def _with_requirement(snapshot: Snapshot, name: str, specifier: str, with_depend
         changed = replace(changed, torch=Known(Torch(version, unknown, unknown, unknown)))
     if with_dependencies:
         for line in new.requires:
-            required = canonical_name(re.split(r"[\s\[<>=!~;(]", line, maxsplit=1)[0])
+            required = parse_project_name(line)
             if not changed.lists(required) and "extra" not in line:
                 changed = _with_requirement(changed, required, "", False)
     return changed

@@ -82,8 +82,13 @@ def parse_requirement(text: str) -> tuple[str, str]:
 
 def removed_names(fix: Fix) -> tuple[str, ...]:
     """Return the packages that a fix removes."""
+    return find_removed_packages(fix.text) if fix.kind == "command" else ()
+
+
+def find_removed_packages(commands: str) -> tuple[str, ...]:
+    """Return the packages that commands, joined by "&&", uninstall."""
     names: list[str] = []
-    for command in fix.text.split("&&") if fix.kind == "command" else ():
+    for command in commands.split("&&"):
         try:
             words = shlex.split(command)
         except ValueError:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from attncheck.selftest.faults import Fault, Sandbox, SandboxAction, compiled, environment, stubs
-from attncheck.selftest.faults.job import ENVIRONMENT, with_packages
+from functools import partial
+
+from attncheck.selftest.faults import Sandbox, SandboxAction, compiled, environment, job, stubs
+from attncheck.selftest.faults.job import with_packages
 
 FLASH_MODULE = "flash_attn_2_cuda"
 OLD_ABI_SYMBOL = "_ZN3c105ErrorC2ENS_14SourceLocationESs"  # of a torch with the C++ ABI of before 2.6
 
 
-def make_fault(
-    name: str,
-    code: str,
-    title: str,
-    imitates: str,
-    inject: SandboxAction,
-    *mentions: str,
-    relies_on: tuple[str, ...] = (),
-) -> Fault:
-    """Return a fault of compiled modules; it needs a machine for which such modules can be written."""
-    needs = () if compiled.is_supported() else ("x86_64",)
-    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, mentions, needs, relies_on)
+# A machine for which such modules can be written.
+make_fault = partial(job.make_fault, needs=() if compiled.is_supported() else ("x86_64",))
 
 
 def with_flash_extension(data: bytes, tag: str = "") -> SandboxAction:

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attncheck.selftest.faults import Fault, Sandbox, SandboxAction, nvidia, stubs
+from attncheck.selftest.faults import Sandbox, SandboxAction, nvidia, stubs
 from attncheck.selftest.faults.environment import write_module
-from attncheck.selftest.faults.job import ENVIRONMENT, all_of, with_module, with_packages
+from attncheck.selftest.faults.job import all_of, make_fault, with_module, with_packages
 from attncheck.selftest.faults.nvidia import H200, V100, Card
 
 NO_CUDA = stubs.TORCH.replace("is_available=True,", "is_available=False,")
 RTX_4090 = Card("NVIDIA GeForce RTX 4090", "8.9", 24564, 24200, "N/A")
-
-
-def make_fault(
-    name: str,
-    code: str,
-    title: str,
-    imitates: str,
-    inject: SandboxAction,
-    *mentions: str,
-    relies_on: tuple[str, ...] = (),
-) -> Fault:
-    """Return a fault of the machine."""
-    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, mentions, relies_on=relies_on)
 
 
 def with_machine(

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from attncheck.selftest.faults import Fault, Sandbox, SandboxAction, stubs
-from attncheck.selftest.faults.job import ENVIRONMENT, all_of, with_module, with_packages
+from attncheck.selftest.faults import Sandbox, SandboxAction, stubs
+from attncheck.selftest.faults.job import all_of, make_fault, with_module, with_packages
 
 DIES = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"
 HANGS = "import time\nwhile True:\n    time.sleep(1)\n"
 NO_LIBRARY = "raise ImportError('libcudart.so.13: cannot open shared object file: No such file or directory')\n"
-
-
-def make_fault(
-    name: str,
-    code: str,
-    title: str,
-    imitates: str,
-    inject: SandboxAction,
-    *mentions: str,
-    relies_on: tuple[str, ...] = (),
-) -> Fault:
-    """Return a fault that shows when modules are imported."""
-    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, mentions, relies_on=relies_on)
 
 
 def with_edited_torch(old: str, new: str) -> SandboxAction:

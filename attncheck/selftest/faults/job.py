@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from attncheck.selftest.faults import Family, Sandbox, SandboxAction, environment
+from attncheck.selftest.faults import Family, Fault, Sandbox, SandboxAction, environment
 
 DOCTOR_ARGUMENTS = ("doctor", "--profile", "all", "--format", "json", "--timeout", "4")
 LLAMA_CONFIG = {
@@ -85,3 +85,18 @@ MODEL = Family(
     extends=ENVIRONMENT,
     adds=("model/config.json",),
 )
+
+
+def make_fault(
+    name: str,
+    code: str,
+    title: str,
+    imitates: str,
+    inject: SandboxAction,
+    *mentions: str,
+    family: Family = ENVIRONMENT,
+    needs: tuple[str, ...] = (),
+    relies_on: tuple[str, ...] = (),
+) -> Fault:
+    """Return a fault of an environment that raises one code."""
+    return Fault(name, family, (code,), title, imitates, inject, mentions, needs, relies_on)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from attncheck.selftest.faults import Fault, Sandbox, SandboxAction, nvidia
+from functools import partial
+
+from attncheck.selftest.faults import Sandbox, SandboxAction, job, nvidia
 from attncheck.selftest.faults.job import MODEL, all_of, with_packages, write_model
 from attncheck.selftest.faults.nvidia import V100, Card
 
@@ -10,17 +12,7 @@ NO_FLASH = ("flash-attn", "ring-flash-attn")
 RTX_3090 = Card("NVIDIA GeForce RTX 3090", "8.6", 24576, 24200, "N/A")
 
 
-def make_fault(
-    name: str,
-    code: str,
-    title: str,
-    imitates: str,
-    inject: SandboxAction,
-    *mentions: str,
-    relies_on: tuple[str, ...] = (),
-) -> Fault:
-    """Return a fault of a model beside an environment."""
-    return Fault(name, MODEL, (code,), title, imitates, inject, mentions, relies_on=relies_on)
+make_fault = partial(job.make_fault, family=MODEL)
 
 
 def with_config(model_type: str = "llama", **fields: object) -> SandboxAction:

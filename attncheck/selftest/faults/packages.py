@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from attncheck.selftest.faults import Fault, Sandbox, SandboxAction, stubs
+from attncheck.selftest.faults import Sandbox, SandboxAction, stubs
 from attncheck.selftest.faults.environment import (
     VERSIONS,
     install_distribution,
@@ -12,23 +12,10 @@ from attncheck.selftest.faults.environment import (
     write_distribution,
     write_module,
 )
-from attncheck.selftest.faults.job import ENVIRONMENT, all_of, with_module, with_packages
+from attncheck.selftest.faults.job import all_of, make_fault, with_module, with_packages
 
 NO_FLASH = ("flash-attn", "ring-flash-attn")
 OLDER_UTILS = "is_flash_attn_greater_or_equal_2_10"
-
-
-def make_fault(
-    name: str,
-    code: str,
-    title: str,
-    imitates: str,
-    inject: SandboxAction,
-    *mentions: str,
-    relies_on: tuple[str, ...] = (),
-) -> Fault:
-    """Return a fault of an environment's packages."""
-    return Fault(name, ENVIRONMENT, (code,), title, imitates, inject, mentions, relies_on=relies_on)
 
 
 def with_requirements(name: str, version: str, *requires: str) -> SandboxAction:
