@@ -377,7 +377,9 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, marker: str) -> None:
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert stderr == b"attncheck: interrupted; nothing is left running\n"
+    # A fast machine has measured something by then, and says so behind a semicolon.
+    assert stderr.startswith(b"attncheck: interrupted; nothing is left running")
+    assert len(stderr.splitlines()) == 1
     assert all_processes_gone(marker)
     assert not list(scratch.glob("attncheck-*"))
 
