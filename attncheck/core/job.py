@@ -50,6 +50,7 @@ class UnknownSetting:
     now: tuple[str, ...] = ()  # what it is called in this version, with values where they change; (): it is gone
     since: str = ""  # version in which it went or was renamed, or from which on it is known
     near: str = ""  # where it was never known: the nearest name that is
+    proof: str = ""  # what shows that the parser which will run refuses it; "": nobody knows, and nobody may say so
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class SettingProblem:
     location: SourceLocation = SourceLocation()
     sets: Mapping[str, str] = field(default_factory=dict)  # `Key`s (or own names) that repair it
     advice: str = ""  # where no setting repairs it: what to do
-    mild: bool = False  # costs speed or memory, or is a matter of taste: a warning at most
+    mild: bool = False  # costs speed or memory, or is a matter of taste, or nothing proves it: a warning at most
+    universal: bool = False  # every release and every fork does so: an option of argparse without its value
 
 
 @dataclass(frozen=True)

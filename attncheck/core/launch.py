@@ -100,3 +100,4 @@ class Launch:
     nodes: Fact[int] = Absent("no launcher says how many nodes")
     processes: Fact[int] = Absent("no launcher says how many processes a node")
     notes: tuple[str, ...] = ()  # what could not be read, and why
+    folder: str = ""  # into which the script changes before it, "" where it does not or only running tells

@@ -41,8 +41,22 @@ def find_launches(source: Source, read_file: Callable[[str], Source | None]) -> 
     if source.kind in ("yaml", "json", "toml"):
         parsed_file = configuration.parse_configuration(source)
         return [Launch(source, entries=parsed_file.entries, file=source, notes=parsed_file.notes)]
-    candidates = (_make_launch(source, command, read_file) for command in commands.parse_commands(source))
-    return [launch for launch in candidates if launch is not None]
+    found: list[Launch] = []
+    folder = PurePosixPath()
+    for command in commands.parse_commands(source):
+        folder = _change_folder(folder, command.words)
+        launch = _make_launch(source, command, read_file)
+        if launch is not None:
+            found.append(replace(launch, folder="" if folder == PurePosixPath() else str(folder)))
+    return found
+
+
+def _change_folder(folder: PurePosixPath, words: Sequence[Word]) -> PurePosixPath:
+    """Return the folder after a command: `cd path` changes it, as far as the path is known."""
+    if len(words) != 2 or words[0].text not in ("cd", "pushd"):
+        return folder
+    target = words[1]
+    return folder / target.text if target.known and target.text.strip() else folder
 
 
 def _make_launch(source: Source, command: commands.Command, read_file: Callable[[str], Source | None]) -> Launch | None:

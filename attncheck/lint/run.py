@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from attncheck.core.environment import Distribution
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND, Edit, Launch, Source, Word
 from attncheck.core.model import Model
+from attncheck.core.program import Program
 from attncheck.core.report import Report, merge_reports
 from attncheck.core.results.lint import LintSection, launches_of
 from attncheck.core.secrets import remember_setting, remember_settings
@@ -24,9 +27,12 @@ from attncheck.doctor import engine
 from attncheck.doctor.profile import needs_of_job
 from attncheck.doctor.queries.launch import SAFE_KEYS
 from attncheck.doctor.target import with_version
-from attncheck.lint import frameworks, launches
+from attncheck.lint import frameworks, launches, proof
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
+from attncheck.lint.programs import places
+from attncheck.lint.programs.known_classes import make_class_finder
+from attncheck.lint.programs.program import read_program
 from attncheck.lint.shell.quoting import quote_on_one_line
 
 MAX_LAUNCHES = 200  # of one file: each is corrected, and the whole file read again
@@ -113,15 +119,18 @@ def _lint_launch(
     snapshot: Snapshot, found_launch: FoundLaunch, request: Request, read_model: ReadModel, read_file: ReadFile
 ) -> Report:
     """Return the report on one launch, with the corrected launch judged again."""
-    version, version_remarks = _resolve_version(snapshot, found_launch.framework, request.version)
+    version, version_remarks, is_release_known = _resolve_version(snapshot, found_launch.framework, request.version)
     if request.version and isinstance(snapshot.package(found_launch.framework.distribution), Unreadable):
         snapshot = with_version(snapshot, found_launch.framework.distribution, request.version)
     model_snapshot = _with_model(
         snapshot, request.model or found_launch.framework.model(found_launch.launch), read_model
     )
 
+    program = _read_program(found_launch.launch, found_launch.framework, version, snapshot)
+
     def judge(launch: Launch) -> tuple[Job, Report]:
         job = found_launch.framework.read(launch, version, model_snapshot)
+        job = proof.settle_names(job, launch, program, found_launch.framework.own_programs, is_release_known)
         job = replace(
             job, remarks=(*launch.notes, *version_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))
         )
@@ -136,10 +145,10 @@ def _lint_launch(
     corrected_report, corrected_launch = report, found_launch.launch
     for _ in range(MAX_ROUNDS):
         needed = _collect_sets(corrected_report.findings, sets)
-        if needed == sets and (edits or not job.unknown_settings):
+        if needed == sets and (edits or not _only_renamed(job).unknown_settings):
             break
         sets = needed
-        edits = found_launch.framework.write(found_launch.launch, job, sets)
+        edits = found_launch.framework.write(found_launch.launch, _only_renamed(job), sets)
         reread_launch = _reread_launch(found_launch, edits, read_file)
         if reread_launch is None or not found_launch.framework.trainer(reread_launch):
             edits = ()
@@ -150,7 +159,7 @@ def _lint_launch(
         _complete_fixes(finding, found_launch, job, corrected_report if edits else None) for finding in report.findings
     )
     safe_sets: dict[str, str] = {key: value for key, value in sets.items() if key in SAFE_KEYS}
-    safe_edits = found_launch.framework.write(found_launch.launch, job, safe_sets) if edits else ()
+    safe_edits = found_launch.framework.write(found_launch.launch, _only_renamed(job), safe_sets) if edits else ()
     linted_launch = LintedLaunch(
         job,
         _format_diff(found_launch.launch, edits),
@@ -161,6 +170,34 @@ def _lint_launch(
     section = LintSection((linted_launch,), tuple(sorted(needs_of_job(job))))
     lost = {name: section for name, section in report.sections.items() if section.unanswered}
     return replace(report, command="lint", findings=findings, sections={**lost, "lint": section})
+
+
+def _only_renamed(job: Job) -> Job:
+    """Return the job with the unknown settings that have a new name: no other is touched, and none is taken out."""
+    renamed = tuple(unknown for unknown in job.unknown_settings if unknown.now and unknown.proof)
+    return replace(job, unknown_settings=renamed)
+
+
+def _read_program(launch: Launch, framework: Framework, version: str, snapshot: Snapshot) -> Program | None:
+    """Return the names that the launch's own program takes, None where its source is not found."""
+    name = launch.words[0].text if launch.words else ""
+    found = places.find_program(launch, name, _site_folders(snapshot)) if "." in name else None
+    if found is None:
+        return None
+    versions = {name: package.version for name in ("transformers", "trl") if (package := _package(snapshot, name))}
+    entry, tree = found
+    return read_program(entry, tree, make_class_finder({**versions, framework.distribution: version}))
+
+
+def _package(snapshot: Snapshot, name: str) -> Distribution | None:
+    package = snapshot.package(name)
+    return package.value if isinstance(package, Known) else None
+
+
+def _site_folders(snapshot: Snapshot) -> tuple[Path, ...]:
+    """Return the folders of the installed packages, as far as they are on this machine."""
+    locations = dict.fromkeys(package.location for package in snapshot.distributions if package.location)
+    return tuple(folder for text in locations if (folder := Path(text).expanduser()).is_dir())
 
 
 def _remember_secrets(launch: Launch, job: Job) -> None:
@@ -180,18 +217,18 @@ def _keep_allowed_variables(environ: Iterable[tuple[str, str]]) -> tuple[tuple[s
     return tuple((name, value) for name, value in environ if name in ALLOWED_VARIABLES)
 
 
-def _resolve_version(snapshot: Snapshot, framework: Framework, requested: str) -> tuple[str, tuple[str, ...]]:
-    """Return the version in whose option names to read a launch, and remarks about that choice."""
+def _resolve_version(snapshot: Snapshot, framework: Framework, requested: str) -> tuple[str, tuple[str, ...], bool]:
+    """Return the version in whose option names to read a launch, remarks on that choice, and whether it is no guess."""
     if requested:
-        return requested, ()
+        return requested, (), True
     installed = snapshot.package(framework.distribution)
     if isinstance(installed, Known) and installed.value.version:
-        return installed.value.version, ()
+        return installed.value.version, (), True
     is_missing = isinstance(installed, Absent)
     state = (
         f"{framework.distribution} is not installed" if is_missing else f"which {framework.distribution} is not known"
     )
-    return framework.newest, (f"{state}: read in the names of {framework.newest}, the newest known",)
+    return framework.newest, (f"{state}: read in the names of {framework.newest}, the newest known",), False
 
 
 def _with_model(snapshot: Snapshot, name: str, read_model: ReadModel) -> Snapshot:

@@ -17,7 +17,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.lint.fields.releases import find_release, list_releases
+from attncheck.lint.fields.releases import find_release, list_releases, parse_release
 from attncheck.lint.names import load_table
 
 NEGATIONS = ("no_", "no-")
@@ -50,7 +50,7 @@ def find_minor_release(package: str, version: str) -> str:
     Of most minor releases only the last was read: it stands for the earlier ones too.
     """
     try:
-        requested = Version(version)
+        requested = parse_release(version)
     except InvalidVersion:
         return list_releases(package)[-1]
     same_minor = [name for name in list_releases(package) if Version(name).release[:2] == requested.release[:2]]

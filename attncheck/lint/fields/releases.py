@@ -20,12 +20,21 @@ def list_releases(framework: str) -> tuple[str, ...]:
     return tuple(load_table(framework)["versions"])
 
 
+def parse_release(text: str) -> Version:
+    """Return the release that a version stands for: a development version is the next release's.
+
+    Raises `InvalidVersion` for what is no version.
+    """
+    version = Version(text)
+    return Version(version.base_version) if version.is_devrelease else version
+
+
 @cache
 def find_release(framework: str, version: str) -> str:
     """Return the newest release read that is not newer than `version`; the newest where it is no version."""
     known = list_releases(framework)
     try:
-        requested = Version(version)
+        requested = parse_release(version)
     except InvalidVersion:
         return known[-1]
     return next((candidate for candidate in reversed(known) if Version(candidate) <= requested), known[0])
@@ -34,7 +43,7 @@ def find_release(framework: str, version: str) -> str:
 def is_at_least(version: str, boundary: str) -> bool:
     """Say whether `version` is `boundary` or newer; what is no version counts as the newest."""
     try:
-        return Version(version) >= Version(boundary)
+        return parse_release(version) >= Version(boundary)
     except InvalidVersion:
         return True
 

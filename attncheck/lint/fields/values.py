@@ -170,7 +170,8 @@ def _check_value(
         is_optional = kind == "bool?"
         reason = "its default is None, so that it is no switch" if is_optional else "a value must follow"
         sets = {setting.name: "true"} if is_optional else {}
-        yield SettingProblem("refuses", f"{name} stands without a value: {reason}", (evidence,), location, sets)
+        text = f"{name} stands without a value: {reason}"
+        yield SettingProblem("refuses", text, (evidence,), location, sets, universal=not is_optional)
     elif kind in ("bool", "bool?") and value not in TRUE_WORDS | FALSE_WORDS | NULL_WORDS:
         yield SettingProblem("refuses", f"{name} is {setting.value!r}, neither true nor false", (evidence,), location)
     elif choices and setting.value not in choices and value not in NULL_WORDS:

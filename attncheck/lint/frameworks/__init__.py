@@ -50,6 +50,7 @@ class Framework:
     write: Callable[[Launch, Job, Mapping[str, str]], tuple[Edit, ...]]
     plan: Callable[[Plan, VersionCheck], list[str]]
     general: bool = False
+    own_programs: tuple[str, ...] = ()  # its commands and, with a dot at the end, its modules: ("trl", "trl.")
 
 
 @cache

@@ -49,6 +49,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             ),
         ),
         subject=describe_job(job),
+        predicted=job.reinforcement and job.nodes > 1,  # how many nodes a Ray cluster has stands in no launch
         locations=(job.location,),
     )
 

@@ -30,8 +30,13 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield one problem for the names that one release renamed, and one for each other unknown name."""
     job = require_job(snapshot)
     is_assumed = isinstance(snapshot.version(job.framework), Unreadable)
+    unproven = [unknown for unknown in job.unknown_settings if not unknown.proof]
+    if unproven:
+        yield _unproven_problem(job, unproven)
     renamed: dict[str, list[UnknownSetting]] = {}
     for unknown in job.unknown_settings:
+        if not unknown.proof:
+            continue
         if unknown.now and unknown.since:
             renamed.setdefault(unknown.since, []).append(unknown)
         else:
@@ -41,10 +46,25 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         yield replace(problem, predicted=is_assumed)  # an older release, which the job may have, knows them
 
 
+def _unproven_problem(job: Job, settings: list[UnknownSetting]) -> Problem:
+    """Return one problem about all names that nothing at hand takes, and nothing shows to be refused."""
+    names = f"{settings[0].name} is" if len(settings) == 1 else f"{len(settings)} names are"
+    return Problem(
+        message=f"{names} not among those of {job.framework} {job.version}: {_list_names(settings)}",
+        evidence=(
+            "the code that will run was not read to its end: it may take them; they are left as they are",
+            *([", ".join(unknown.name for unknown in settings)] if len(settings) > MAX_NAMES_SHOWN else []),
+        ),
+        subject=describe_job(job),
+        predicted=True,
+        locations=tuple(unknown.location for unknown in settings),
+    )
+
+
 def _single_problem(job: Job, unknown: UnknownSetting) -> Problem:
     return Problem(
         message=f"{job.framework} {job.version} does not know {unknown.name}{_describe_replacement(unknown)}",
-        evidence=(_describe_history(job, unknown),),
+        evidence=(_describe_history(job, unknown), *([unknown.proof] if unknown.proof.find(":") > 0 else [])),
         fixes=_fixes(unknown),
         subject=unknown.name,
         locations=(unknown.location,),
@@ -92,7 +112,7 @@ def _fixes(unknown: UnknownSetting) -> tuple[Fix, ...]:
         return (Fix("the name in this version", "setting", " ".join(unknown.now)),)
     if unknown.near:
         return (Fix("the nearest name that it knows", "setting", unknown.near, "unsafe"),)
-    return (Fix("take it out", "setting", f"# without {unknown.name}", "unsafe"),)
+    return ()
 
 
 RULE = Rule("ATN440", "error", check, needs=frozenset({"job"}))

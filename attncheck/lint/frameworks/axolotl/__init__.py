@@ -216,4 +216,14 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
     return make_edits(launch, job, sets)
 
 
-FRAMEWORK = Framework("axolotl", "axolotl", "0.19.0", detect_trainer, read_model_name, read, write, format_plan)
+FRAMEWORK = Framework(
+    "axolotl",
+    "axolotl",
+    "0.19.0",
+    detect_trainer,
+    read_model_name,
+    read,
+    write,
+    format_plan,
+    own_programs=("axolotl", "axolotl."),
+)

@@ -8,6 +8,7 @@ the frozen ones of LoRA are in the precision of training; checkpointing is on un
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.job import Job, Key
@@ -79,7 +80,10 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         model=settings.get_text("model_name_or_path") or "",
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings),
-        unknown_settings=tuple(find_unknown_settings(settings, versions_at_hand, strict=not allows_extra)),
+        unknown_settings=tuple(
+            replace(unknown, proof=tables.DATASET_KEYS_PROOF) if unknown.name in tables.DATASET_KEYS else unknown
+            for unknown in find_unknown_settings(settings, versions_at_hand, strict=not allows_extra)
+        ),
         problems=(*find_refused_settings(settings, PARSER), *find_problems(reading)),
         world_size=world_size,
         gpus=world_size,
@@ -195,5 +199,13 @@ def _translate_key(key: str, value: str, settings: ParsedSettings) -> dict[str, 
 
 
 FRAMEWORK = Framework(
-    "llamafactory", "llamafactory", "0.9.5", detect_trainer, read_model_name, read, write, format_plan
+    "llamafactory",
+    "llamafactory",
+    "0.9.5",
+    detect_trainer,
+    read_model_name,
+    read,
+    write,
+    format_plan,
+    own_programs=("llamafactory-cli", "lmf", "llamafactory."),
 )

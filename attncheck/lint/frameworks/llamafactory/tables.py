@@ -63,6 +63,16 @@ def is_cli_command(launch: Launch) -> bool:
     return bool(launch.words) and launch.words[0].text.rsplit("/", 1)[-1] in PROGRAMS
 
 
+# Keys of data/dataset_info.json (0.9.1 data/parser.py, `DatasetAttr.join`), which no release takes in a training file.
+DATASET_KEYS = frozenset(
+    {"file_name", "script_url", "hf_hub_url", "ms_hub_url", "formatting", "ranking", "columns", "tags",
+     "messages", "query", "response", "history", "system", "tools", "images", "videos", "audios", "chosen",
+     "rejected", "kto_tag", "role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag",
+     "function_tag", "system_tag"}
+)  # fmt: skip
+DATASET_KEYS_PROOF = "llamafactory data/parser.py: it is a key of dataset_info.json, not of a training file"
+
+
 def is_own_launch(launch: Launch) -> bool:
     """Say whether a launch starts LLaMA-Factory's training."""
     option_names = {word.text.split("=")[0].lstrip("-").replace("-", "_") for word in launch.words[1:]}

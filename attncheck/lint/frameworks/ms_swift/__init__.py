@@ -248,4 +248,14 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
     return make_edits(launch, detect_verb(launch), job, sets)
 
 
-FRAMEWORK = Framework("ms-swift", "ms-swift", "4.6.0", detect_trainer, read_model_name, read, write, format_plan)
+FRAMEWORK = Framework(
+    "ms-swift",
+    "ms-swift",
+    "4.6.0",
+    detect_trainer,
+    read_model_name,
+    read,
+    write,
+    format_plan,
+    own_programs=("swift", "megatron", "swift."),
+)

@@ -255,5 +255,13 @@ def _translate_keys(job: Job, sets: Mapping[str, str]) -> dict[str, str]:
 
 
 FRAMEWORK = Framework(
-    "openrlhf", "openrlhf", "0.11.2", find_trainer, find_model, read_job, write_settings, plan_settings
+    "openrlhf",
+    "openrlhf",
+    "0.11.2",
+    find_trainer,
+    find_model,
+    read_job,
+    write_settings,
+    plan_settings,
+    own_programs=("openrlhf.",),
 )

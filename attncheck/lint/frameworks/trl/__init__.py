@@ -211,4 +211,6 @@ def _field_names(settings: ParsedSettings) -> dict[str, str]:
     return {**field_names, "dtype": "dtype" if "dtype" in options else "torch_dtype"}
 
 
-FRAMEWORK = Framework("trl", "trl", "1.16.0", detect_trainer, read_model_name, read, write, format_plan)
+FRAMEWORK = Framework(
+    "trl", "trl", "1.16.0", detect_trainer, read_model_name, read, write, format_plan, own_programs=("trl", "trl.")
+)

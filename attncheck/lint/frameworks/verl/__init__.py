@@ -12,4 +12,6 @@ from attncheck.lint.frameworks.verl.job import find_model, read_job
 from attncheck.lint.frameworks.verl.plan import plan_settings
 from attncheck.lint.frameworks.verl.writing import write_settings
 
-FRAMEWORK = Framework("verl", "verl", "0.9.1", find_trainer, find_model, read_job, write_settings, plan_settings)
+FRAMEWORK = Framework(
+    "verl", "verl", "0.9.1", find_trainer, find_model, read_job, write_settings, plan_settings, own_programs=("verl.",)
+)

@@ -14,6 +14,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from attncheck.lint import names
+from attncheck.lint.fields.releases import parse_release
 
 Rows = list[list[Any]]  # [first release, last release, value], releases as indices of the table's list
 MANDATORY = "???"  # Hydra's value of a key that must be given
@@ -145,7 +146,7 @@ def find_release(version: str) -> Release:
     table = names.load_table("verl")
     versions: list[str] = table["releases"]
     try:
-        requested = Version(version)
+        requested = parse_release(version)
     except InvalidVersion:
         return Release(table, versions[-1])
     older = [known_version for known_version in versions if Version(known_version) <= requested]

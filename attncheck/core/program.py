@@ -1,0 +1,43 @@
+"""The names that the program of a launch takes, as its own source says; plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Style = Literal["argparse", "dataclasses", "hydra", "omegaconf"]
+
+
+@dataclass(frozen=True)
+class ProgramOption:
+    """One name that a program takes.
+
+    `kind` is "bool", "bool?" (None by default: a value must follow), "int", "float", "str", "list", "" for any other;
+    `nargs` is argparse's, 0 for a switch. `place` is where the source defines it: "src/params.py:12".
+    """
+
+    kind: str = ""
+    default: Any = None
+    choices: tuple[str, ...] = ()
+    nargs: int | str = 1
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class Program:
+    """The names that one program takes; where `gaps` is empty, its parser refuses every other name.
+
+    Names stand without dashes: argparse's as written ("max-len"), a dataclass's fields, Hydra's dotted keys.
+    """
+
+    path: str  # the file that is run, as it was found
+    style: Style
+    options: Mapping[str, ProgramOption] = field(default_factory=dict)
+    gaps: tuple[str, ...] = ()  # why it may take other names too: "parse_known_args (train.py:40)"
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # Hydra's groups of files, and their options
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether a name that is not among the options is known to be refused."""
+        return not self.gaps

@@ -1,0 +1,47 @@
+"""The fields of transformers' and TRL's argument classes in a release, for a program that derives from them.
+
+Used where the package itself cannot be read: from the tables in attncheck/lint/names, read in released wheels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from attncheck.core.program import ProgramOption
+from attncheck.lint.fields.names import build_parser_options
+
+NARGS: Mapping[str, int | str] = {"bool": "?", "list": "+"}
+
+
+def make_class_finder(versions: Mapping[str, str]) -> Callable[[str], Mapping[str, ProgramOption] | None]:
+    """Return a finder of the fields of a class by its dotted name, for the `versions` of packages at hand.
+
+    None for a class of another package, and for one whose package has no version there.
+    """
+
+    def find(name: str) -> Mapping[str, ProgramOption] | None:
+        package, _, _ = name.partition(".")
+        class_name = name.rpartition(".")[2]
+        transformers = versions.get("transformers", "")
+        if package == "transformers" and transformers:
+            classes = ("TrainingArguments", class_name) if class_name == "Seq2SeqTrainingArguments" else (class_name,)
+            return _read_options(("transformers", transformers, classes), package)
+        if package == "trl" and versions.get("trl") and transformers:
+            base = ("transformers", transformers, ("TrainingArguments",)) if class_name.endswith("Config") else None
+            parts = [part for part in (base, ("trl", versions["trl"], (class_name,))) if part is not None]
+            own = _read_options(parts[-1], package)
+            if own is None or class_name == "ModelConfig" or base is None:
+                return own
+            return {**(_read_options(base, "transformers") or {}), **own}
+        return None
+
+    return find
+
+
+def _read_options(part: tuple[str, str, tuple[str, ...]], package: str) -> dict[str, ProgramOption] | None:
+    options = build_parser_options(part).current
+    place = f"{package} {part[1]} {part[2][-1]}"
+    return {
+        name: ProgramOption(option.kind, option.default, option.choices, NARGS.get(option.kind, 1), place)
+        for name, option in options.items()
+    } or None

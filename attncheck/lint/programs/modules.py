@@ -1,0 +1,214 @@
+"""Finds and parses Python modules below some folders, and resolves names across their imports; nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from attncheck.core.files import CannotRead, read_bounded
+
+MAX_MODULE_BYTES = 2 << 20
+MAX_MODULES = 400  # of one launch
+MAX_HOPS = 12  # from an import to the definition
+
+
+@dataclass(frozen=True)
+class SourceModule:
+    """One parsed module: its dotted name, "" for a script that no package holds, and its file."""
+
+    name: str
+    path: Path
+    shown_path: str
+    body: ast.Module
+    is_package: bool
+
+    @cached_property
+    def bindings(self) -> dict[str, list[ast.AST]]:
+        """Return what binds each name of the module: definitions, assignments and imports, in their order."""
+        found: dict[str, list[ast.AST]] = {}
+        for statement in _iter_module_statements(self.body.body):
+            for name in _bound_names(statement):
+                found.setdefault(name, []).append(statement)
+        return found
+
+    def locate(self, node: ast.AST) -> str:
+        """Return where a node stands: "src/train.py:12"."""
+        return f"{self.shown_path}:{getattr(node, 'lineno', 1)}"
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a name stands for: a class, a function or an assigned expression, and the module that holds it."""
+
+    module: SourceModule
+    node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.expr
+
+
+@dataclass(frozen=True)
+class External:
+    """A name of a module that was not found: "transformers.TrainingArguments"."""
+
+    name: str
+
+
+Resolved = Definition | SourceModule | External | None
+
+
+@dataclass
+class SourceTree:
+    """The modules below some folders, the first folder that has a name wins, as in sys.path."""
+
+    folders: tuple[Path, ...]
+    base: Path  # paths are shown relative to it
+    modules: dict[Path, SourceModule | None] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+
+    def find_module(self, name: str) -> SourceModule | None:
+        """Return the module of a dotted name, None where no folder has it or it does not parse."""
+        parts = name.split(".")
+        if not all(part.isidentifier() for part in parts):
+            return None
+        for folder in self.folders:
+            place = folder.joinpath(*parts)
+            for path in (place / "__init__.py", place.with_suffix(".py")):
+                if path.is_file():
+                    return self.read_file(path, name)
+        return None
+
+    def read_file(self, path: Path, name: str = "") -> SourceModule | None:
+        """Return a parsed file; None, with a line in `unread`, where it cannot be read or parsed."""
+        path = Path(os.path.normpath(path))
+        if path not in self.modules:
+            self.modules[path] = self._parse_file(path, name) if len(self.modules) < MAX_MODULES else None
+        return self.modules[path]
+
+    def _parse_file(self, path: Path, name: str) -> SourceModule | None:
+        shown = self.show_path(path)
+        try:
+            content = read_bounded(path, MAX_MODULE_BYTES)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+                body = ast.parse(content)
+        except CannotRead as error:
+            self.unread.append(f"{shown}: {error.reason}")
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            self.unread.append(f"{shown} does not parse: {type(error).__name__}")
+        else:
+            return SourceModule(name, path, shown, body, path.name == "__init__.py")
+        return None
+
+    def show_path(self, path: Path) -> str:
+        """Return a path as it is shown: below `base` relative to it."""
+        try:
+            return str(path.relative_to(self.base))
+        except ValueError:
+            return str(path)
+
+    def resolve(self, module: SourceModule, expression: ast.expr, hops: int = 0) -> Resolved:
+        """Return what a name or a dotted name in a module stands for; None where that is not known."""
+        if isinstance(expression, ast.Name):
+            return self.resolve_name(module, expression.id, hops)
+        if isinstance(expression, ast.Attribute):
+            owner = self.resolve(module, expression.value, hops)
+            return self._resolve_attribute(owner, expression.attr, hops)
+        return None
+
+    def resolve_name(self, module: SourceModule, name: str, hops: int = 0) -> Resolved:
+        """Return what a module's name stands for: the first of its bindings that can be resolved."""
+        if hops > MAX_HOPS:
+            return None
+        first_external: Resolved = None
+        for statement in module.bindings.get(name, ()):
+            resolved = self._resolve_binding(module, statement, name, hops + 1)
+            if isinstance(resolved, (Definition, SourceModule)):
+                return resolved
+            first_external = first_external or resolved
+        if first_external is not None:
+            return first_external
+        for statement in module.bindings.get("*", ()):
+            if isinstance(statement, ast.ImportFrom):
+                source = self._import_source(module, statement)
+                resolved = self._resolve_attribute(self._find(source), name, hops + 1)
+                if isinstance(resolved, (Definition, SourceModule)):
+                    return resolved
+        return None
+
+    def _resolve_binding(self, module: SourceModule, statement: ast.AST, name: str, hops: int) -> Resolved:
+        if isinstance(statement, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            return Definition(module, statement)
+        if isinstance(statement, ast.Import):
+            for alias in statement.names:
+                if (alias.asname or alias.name.partition(".")[0]) == name:
+                    return self._find(alias.name if alias.asname else name)
+        if isinstance(statement, ast.ImportFrom):
+            source = self._import_source(module, statement)
+            imported = next((alias.name for alias in statement.names if (alias.asname or alias.name) == name), name)
+            return self._resolve_attribute(self._find(source), imported, hops)
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+            value = statement.value
+            if isinstance(value, (ast.Name, ast.Attribute)) and not _refers_to_itself(value, name):
+                return self.resolve(module, value, hops) or Definition(module, value)
+            return Definition(module, value)
+        return None
+
+    def _find(self, name: str) -> Resolved:
+        return self.find_module(name) or External(name)
+
+    def _import_source(self, module: SourceModule, statement: ast.ImportFrom) -> str:
+        """Return the dotted name of the module that `from … import` names, a relative one made absolute."""
+        if not statement.level:
+            return statement.module or ""
+        package = module.name.split(".") if module.is_package else module.name.split(".")[:-1]
+        package = package[: len(package) - (statement.level - 1)] if statement.level > 1 else package
+        return ".".join([*package, *(statement.module or "").split(".")]).strip(".")
+
+    def _resolve_attribute(self, owner: Resolved, name: str, hops: int) -> Resolved:
+        if isinstance(owner, External):
+            return External(f"{owner.name}.{name}")
+        if isinstance(owner, SourceModule):
+            resolved = self.resolve_name(owner, name, hops) if hops <= MAX_HOPS else None
+            if resolved is None and owner.is_package:
+                resolved = self.find_module(f"{owner.name}.{name}")
+            return resolved or External(f"{owner.name}.{name}")
+        if isinstance(owner, Definition) and isinstance(owner.node, ast.ClassDef):
+            for statement in owner.node.body:
+                if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name:
+                    return Definition(owner.module, statement)
+        return None
+
+
+def _refers_to_itself(expression: ast.expr, name: str) -> bool:
+    return isinstance(expression, ast.Name) and expression.id == name
+
+
+def _iter_module_statements(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a module, those under `if`, `try` and `with` too."""
+    for statement in statements:
+        yield statement
+        if isinstance(statement, (ast.If, ast.Try, ast.With)):
+            for block in ("body", "orelse", "finalbody"):
+                yield from _iter_module_statements(getattr(statement, block, []))
+            for handler in getattr(statement, "handlers", []):
+                yield from _iter_module_statements(handler.body)
+
+
+def _bound_names(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+        yield statement.name
+    elif isinstance(statement, ast.Import):
+        for alias in statement.names:
+            yield alias.asname or alias.name.partition(".")[0]
+    elif isinstance(statement, ast.ImportFrom):
+        for alias in statement.names:
+            yield alias.asname or alias.name
+    elif isinstance(statement, ast.Assign):
+        for target in statement.targets:
+            if isinstance(target, ast.Name):
+                yield target.id
+    elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+        yield statement.target.id

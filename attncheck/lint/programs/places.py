@@ -1,0 +1,79 @@
+"""Finds the program that a launch starts, where Python will find it: beside the launch, on PYTHONPATH, installed.
+
+`python x.py` puts the script's folder first, `python -m x` the folder it starts in
+(docs.python.org/3/library/sys_path_init.html). Which folder that is stands in no launch: a script may be started from
+its own folder or from any above it, up to its repository. The first of them where the program lies is taken.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from attncheck.core.launch import COMMAND, Launch
+from attncheck.lint.programs.modules import SourceTree
+from attncheck.lint.programs.program import Entry
+
+MAX_PARENTS = 6
+REPOSITORY_MARKS = (".git", ".hg")
+SOURCE_FOLDERS = ("", "src")
+
+
+def find_program(launch: Launch, name: str, site_folders: tuple[Path, ...]) -> tuple[Entry, SourceTree] | None:
+    """Return the entry of a program and the tree that it imports from; None where its source is nowhere.
+
+    `name` is a script's path ("train.py") or a dotted module ("openrlhf.cli.train_sft").
+    """
+    if any(character in name for character in "$`{}\n\0") or not name:
+        return None
+    is_script = name.endswith(".py")
+    for base in _start_folders(launch):
+        python_path = tuple(_python_path(launch.environ, base))
+        if is_script:
+            script = Path(os.path.normpath(base / name))
+            if script.is_file():
+                ancestors = tuple(folder for folder in script.parents if folder == base or base in folder.parents)
+                folders = (script.parent, *python_path, base, *ancestors, base / "src", *site_folders)
+                return Entry(str(script)), SourceTree(tuple(dict.fromkeys(folders)), base)
+            continue
+        for folder in (*(base / source for source in SOURCE_FOLDERS), *python_path):
+            if _holds_module(folder, name):
+                folders = (folder, base, *python_path, base / "src", *site_folders)
+                return Entry(name), SourceTree(tuple(dict.fromkeys(folders)), base)
+    for folder in site_folders:
+        if not is_script and _holds_module(folder, name):
+            return Entry(name), SourceTree((folder, *site_folders), folder)
+    return None
+
+
+def _holds_module(folder: Path, name: str) -> bool:
+    place = folder.joinpath(*name.split("."))
+    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+
+
+def _start_folders(launch: Launch) -> Iterator[Path]:
+    """Yield the folders that a launch may start in: what it changes into first, then where it does so."""
+    for base in _script_folders(launch):
+        if launch.folder:
+            yield Path(os.path.normpath(base / launch.folder))
+        yield base
+
+
+def _script_folders(launch: Launch) -> Iterator[Path]:
+    """Yield the folders that a script may be started from: the one here, its own, those above in its repository."""
+    yield Path.cwd()
+    if launch.source.name in (COMMAND, "-"):
+        return
+    folder = Path(launch.source.name).absolute().parent
+    for _ in range(MAX_PARENTS):
+        yield folder
+        if folder.parent == folder or any((folder / mark).exists() for mark in REPOSITORY_MARKS):
+            return
+        folder = folder.parent
+
+
+def _python_path(environ: Mapping[str, str], base: Path) -> Iterator[Path]:
+    for text in environ.get("PYTHONPATH", "").split(":"):
+        if text and "$" not in text and "\0" not in text:
+            yield base / text

@@ -1,0 +1,141 @@
+"""Reads one program: finds its file, follows it, and joins what its parser takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from attncheck.core.program import Program, ProgramOption
+from attncheck.lint.programs import hydra_configs
+from attncheck.lint.programs.dataclass_fields import FieldRow, FindExternal, read_fields
+from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
+from attncheck.lint.programs.reached import Follower, Reached
+
+MAX_NESTING = 8
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a launch starts: a script's path, or a dotted module, with a function of it ("pkg.cli:main")."""
+
+    name: str
+    function: str = ""
+
+
+def read_program(
+    entry: Entry, tree: SourceTree, find_external: FindExternal, config: Sequence[str] = ()
+) -> Program | None:
+    """Return the names that a program takes, None where its source is not found or no parser is seen in it.
+
+    `config` is what the command says of Hydra's configuration: its directory and name, "" for those of the source.
+    """
+    module = _find_entry(entry, tree)
+    if module is None:
+        return None
+    follower = Follower(tree, module)
+    if entry.function:
+        resolved = tree.resolve_name(module, entry.function)
+        if not isinstance(resolved, Definition):
+            return None
+        reached = follower.follow_function(resolved)
+    else:
+        reached = follower.follow_entry()
+    return _join(module, reached, tree, find_external, config)
+
+
+def _find_entry(entry: Entry, tree: SourceTree) -> SourceModule | None:
+    if entry.name.endswith(".py"):
+        path = Path(entry.name)
+        return tree.read_file(path, module_name(path, tree.folders)) if path.is_file() else None
+    module = tree.find_module(entry.name)
+    if module is not None and module.is_package and not entry.function:
+        return tree.find_module(f"{entry.name}.__main__")
+    return module
+
+
+def module_name(path: Path, folders: Sequence[Path]) -> str:
+    """Return the dotted name under which a file would be imported, "" where no folder of the path holds it."""
+    for folder in folders:
+        try:
+            parts = path.with_suffix("").relative_to(folder).parts
+        except ValueError:
+            continue
+        if all(part.isidentifier() for part in parts):
+            return ".".join(parts)
+    return ""
+
+
+def _join(
+    module: SourceModule, reached: Reached, tree: SourceTree, find_external: FindExternal, config: Sequence[str]
+) -> Program | None:
+    gaps = list(dict.fromkeys((*reached.gaps, *tree.unread)))
+    if reached.hydra:
+        return hydra_configs.read_hydra_program(module, reached.hydra[0], tree, config)
+    if reached.reads_command_line and reached.structured:
+        options, more_gaps = _read_nested(tree, reached.structured, find_external)
+        options |= {name: ProgramOption() for name in reached.own_names}
+        return Program(module.shown_path, "omegaconf", options, (*gaps, *more_gaps))
+    if reached.dataclass_parsers:
+        options, more_gaps = _read_dataclasses(tree, reached, find_external)
+        if reached.dataclass_parsers > 1:
+            more_gaps.append("several parsers")
+        if reached.takes_config_file:
+            options["config"] = ProgramOption("str")  # trl 1.16.0 scripts/utils.py, `TrlParser`
+        return Program(module.shown_path, "dataclasses", {**options, **reached.options}, (*gaps, *more_gaps))
+    if reached.parsers and reached.options:
+        if reached.parsers > 1:
+            gaps.append("several parsers")
+        return Program(module.shown_path, "argparse", reached.options, tuple(gaps))
+    return None
+
+
+def _read_dataclasses(
+    tree: SourceTree, reached: Reached, find_external: FindExternal
+) -> tuple[dict[str, ProgramOption], list[str]]:
+    options: dict[str, ProgramOption] = {}
+    gaps: list[str] = []
+    for item in reached.dataclasses:
+        if isinstance(item, External):
+            external = find_external(item.name)
+            if external is None:
+                gaps.append(f"{item.name} was not found")
+            options.update(external or {})
+            continue
+        fields, more_gaps = read_fields(tree, item, find_external)
+        options.update({name: option for name, (option, _) in fields.items()})
+        gaps += more_gaps
+    return options, gaps
+
+
+def _read_nested(
+    tree: SourceTree, definitions: Sequence[Definition], find_external: FindExternal
+) -> tuple[dict[str, ProgramOption], list[str]]:
+    """Return the dotted names of a structured configuration."""
+    options: dict[str, ProgramOption] = {}
+    gaps: list[str] = []
+    for definition in definitions:
+        fields, more_gaps = read_fields(tree, definition, find_external)
+        gaps += more_gaps
+        options.update(_flatten(tree, fields, find_external, gaps, "", 0))
+    return options, gaps
+
+
+def _flatten(
+    tree: SourceTree,
+    fields: Mapping[str, FieldRow],
+    find_external: FindExternal,
+    gaps: list[str],
+    prefix: str,
+    depth: int,
+) -> dict[str, ProgramOption]:
+    def rows() -> Iterator[tuple[str, ProgramOption]]:
+        for name, (option, nested) in fields.items():
+            if nested is None or depth > MAX_NESTING:
+                yield prefix + name, option
+                continue
+            inner, more_gaps = read_fields(tree, nested, find_external)
+            gaps.extend(more_gaps)
+            yield from _flatten(tree, inner, find_external, gaps, f"{prefix}{name}.", depth + 1).items()
+
+    return dict(rows())

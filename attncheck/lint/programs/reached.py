@@ -1,0 +1,307 @@
+"""Follows a program from its first statement and collects what its parsers are given; nothing is run.
+
+Both branches of a condition are followed, loops over literal values once for each, and functions of the same tree
+with what they are called with. Every name that may be taken is collected: one too many is no error, one too few would
+be a false one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from attncheck.core.program import ProgramOption
+from attncheck.lint.programs.literals import UNKNOWN, evaluate
+from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
+
+MAX_CALLS, MAX_DEPTH, MAX_LOOP = 300, 10, 64
+HF_PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser", "HfArg")
+OTHER_PARSERS = ("tyro", "fire", "click", "typer", "simple_parsing", "draccus", "pyrallis", "jsonargparse", "absl")
+SWITCH_ACTIONS = ("store_true", "store_false", "store_const", "append_const", "count", "help", "version")
+# deepspeed 0.18 __init__.py `_add_core_arguments`
+DEEPSPEED_OPTIONS = ("deepspeed", "deepspeed_config", "deepscale", "deepscale_config", "deepspeed_mpi")
+
+
+@dataclass
+class Reached:
+    """What was found on the way: options of argparse, dataclasses of a parser, Hydra's and OmegaConf's sources."""
+
+    options: dict[str, ProgramOption] = field(default_factory=dict)
+    parsers: int = 0  # how many `ArgumentParser`s are made
+    dataclasses: list[Definition | External] = field(default_factory=list)
+    dataclass_parsers: int = 0
+    hydra: list[tuple[SourceModule, str | None, str | None]] = field(default_factory=list)  # module, path, name
+    structured: list[Definition] = field(default_factory=list)
+    reads_command_line: bool = False  # OmegaConf.from_cli
+    own_names: set[str] = field(default_factory=set)  # what is taken off the command line beside the configuration
+    takes_config_file: bool = False  # TrlParser's --config
+    gaps: list[str] = field(default_factory=list)
+
+
+class Follower:
+    """Follows one program; `reached` holds what it found."""
+
+    def __init__(self, tree: SourceTree, entry: SourceModule) -> None:
+        self.tree, self.entry = tree, entry
+        self.reached = Reached()
+        self.called: set[tuple[str, int]] = set()
+
+    def follow_entry(self) -> Reached:
+        """Return what the module reaches when it is run as a program."""
+        self._follow_block(self.entry, self.entry.body.body, {}, 0)
+        return self.reached
+
+    def follow_function(self, definition: Definition) -> Reached:
+        """Return what a function reaches that a console script calls."""
+        self._follow_call(definition, None, self.entry, {}, 0)
+        return self.reached
+
+    def _follow_block(
+        self, module: SourceModule, statements: Sequence[ast.stmt], values: dict[str, Any], depth: int
+    ) -> None:
+        for statement in statements:
+            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self._check_decorators(module, statement)
+            elif isinstance(statement, ast.ClassDef):
+                continue
+            elif isinstance(statement, ast.For):
+                self._follow_expression(module, statement.iter, values, depth)
+                self._follow_loop(module, statement, values, depth)
+            elif isinstance(statement, (ast.If, ast.While, ast.With, ast.Try)):
+                self._follow_compound(module, statement, values, depth)
+            else:
+                for expression in ast.iter_child_nodes(statement):
+                    if isinstance(expression, ast.expr):
+                        self._follow_expression(module, expression, values, depth)
+                if isinstance(statement, ast.Assign):
+                    for target in statement.targets:
+                        if isinstance(target, ast.Name):
+                            values[target.id] = self._keep_value(module, statement.value, values)
+
+    def _keep_value(self, module: SourceModule, expression: ast.expr, values: dict[str, Any]) -> Any:
+        value = evaluate(expression, values)
+        return Definition(module, expression) if value is UNKNOWN else value
+
+    def _follow_compound(self, module: SourceModule, statement: ast.stmt, values: dict[str, Any], depth: int) -> None:
+        test = getattr(statement, "test", None)
+        if test is not None:
+            if module is not self.entry and "__main__" in ast.dump(test):
+                return
+            self._follow_expression(module, test, values, depth)
+        for item in getattr(statement, "items", []):
+            self._follow_expression(module, item.context_expr, values, depth)
+        for block in ("body", "orelse", "finalbody"):
+            self._follow_block(module, getattr(statement, block, []), values, depth)
+        for handler in getattr(statement, "handlers", []):
+            self._follow_block(module, handler.body, values, depth)
+
+    def _follow_loop(self, module: SourceModule, loop: ast.For, values: dict[str, Any], depth: int) -> None:
+        items = evaluate(loop.iter, values)
+        if not isinstance(items, list) or len(items) > MAX_LOOP:
+            self._follow_block(module, loop.body, _without(values, loop.target), depth)
+            return
+        for item in items:
+            bound = dict(values)
+            if isinstance(loop.target, ast.Name):
+                bound[loop.target.id] = item
+            elif isinstance(loop.target, ast.Tuple) and isinstance(item, list):
+                bound.update({n.id: v for n, v in zip(loop.target.elts, item) if isinstance(n, ast.Name)})
+            self._follow_block(module, loop.body, bound, depth)
+
+    def _check_decorators(self, module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """Collect `@hydra.main(config_path=…, config_name=…)`."""
+        for decorator in function.decorator_list:
+            if not isinstance(decorator, ast.Call):
+                continue
+            resolved = self.tree.resolve(module, decorator.func)
+            if ast.unparse(decorator.func) != "hydra.main" and resolved != External("hydra.main"):
+                continue
+            arguments = dict(zip(("config_path", "config_name"), decorator.args))
+            arguments |= {keyword.arg: keyword.value for keyword in decorator.keywords if keyword.arg}
+            texts = [evaluate(arguments.get(name), {}) for name in ("config_path", "config_name")]
+            path, name = (text if isinstance(text, str) else None for text in texts)
+            self.reached.hydra.append((module, path, name))
+
+    def _follow_expression(
+        self, module: SourceModule, expression: ast.expr, values: dict[str, Any], depth: int
+    ) -> None:
+        for node in ast.walk(expression):
+            if isinstance(node, ast.Call):
+                self._follow_one_call(module, node, values, depth)
+
+    def _follow_one_call(self, module: SourceModule, call: ast.Call, values: dict[str, Any], depth: int) -> None:
+        attribute = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        place = module.locate(call)
+        if attribute == "add_argument":
+            self._add_option(module, call, values)
+        elif attribute in ("add_subparsers", "add_arguments_to_parser"):
+            self.reached.gaps.append(f"commands of its own ({place})")
+        elif attribute in ("parse_known_args", "parse_known_intermixed_args"):
+            self.reached.gaps.append(f"parse_known_args ({place})")
+        elif attribute == "from_cli":
+            self.reached.reads_command_line = True
+        elif attribute == "structured" and call.args:
+            self._add_structured(module, call.args[0], values)
+        elif attribute in ("pop", "get") and call.args and isinstance(evaluate(call.args[0], values), str):
+            self.reached.own_names.add(evaluate(call.args[0], values))
+        else:
+            self._follow_named_call(module, call, values, depth)
+
+    def _follow_named_call(self, module: SourceModule, call: ast.Call, values: dict[str, Any], depth: int) -> None:
+        resolved = self.tree.resolve(module, call.func)
+        name = self._called_name(resolved, call)
+        short = name.rpartition(".")[2]
+        place = module.locate(call)
+        if short == "hasattr" and len(call.args) == 2 and isinstance(evaluate(call.args[1], values), str):
+            self.reached.own_names.add(evaluate(call.args[1], values))
+        elif short in HF_PARSERS or self._is_dataclass_parser(resolved):
+            self._add_dataclass_parser(module, call, values)
+        elif short.endswith("ArgumentParser") or self._derives_from(resolved, "ArgumentParser"):
+            self.reached.parsers += 1
+            if any(keyword.arg in ("parents", "fromfile_prefix_chars") for keyword in call.keywords):
+                self.reached.gaps.append(f"a parser with parents or files of options ({place})")
+        elif short == "add_config_arguments":
+            for option in DEEPSPEED_OPTIONS:
+                self.reached.options.setdefault(option, ProgramOption(nargs="?", place=place))
+        elif name.partition(".")[0] in OTHER_PARSERS:
+            self.reached.gaps.append(f"{name} ({place})")
+        elif isinstance(resolved, Definition) and isinstance(resolved.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            self._follow_call(resolved, call, module, values, depth)
+        elif isinstance(resolved, External) and self._passes_parser(call):
+            self.reached.gaps.append(f"{name} is given the parser ({place}), and was not found")
+
+    def _called_name(self, resolved: object, call: ast.Call) -> str:
+        if isinstance(resolved, External):
+            return resolved.name
+        return ast.unparse(call.func) if isinstance(call.func, (ast.Name, ast.Attribute)) else ""
+
+    def _passes_parser(self, call: ast.Call) -> bool:
+        names = [argument.id for argument in call.args if isinstance(argument, ast.Name)]
+        return any("parser" in name.lower() for name in names)
+
+    def _derives_from(self, resolved: object, name: str, depth: int = 0) -> bool:
+        """Say whether a class of the tree derives from one of that name."""
+        if not isinstance(resolved, Definition) or not isinstance(resolved.node, ast.ClassDef) or depth > MAX_DEPTH:
+            return False
+        for base in resolved.node.bases:
+            if ast.unparse(base).rpartition(".")[2] == name:
+                return True
+            if self._derives_from(self.tree.resolve(resolved.module, base), name, depth + 1):
+                return True
+        return False
+
+    def _is_dataclass_parser(self, resolved: object) -> bool:
+        return any(self._derives_from(resolved, name) for name in HF_PARSERS)
+
+    def _follow_call(
+        self, definition: Definition, call: ast.Call | None, module: SourceModule, values: dict[str, Any], depth: int
+    ) -> None:
+        node = definition.node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return
+        key = (str(definition.module.path), node.lineno)
+        if depth >= MAX_DEPTH or key in self.called or len(self.called) >= MAX_CALLS:
+            return
+        if definition.module.path.parts[-1:] == ("hf_argparser.py",) or self._is_foreign(definition.module):
+            return
+        self.called.add(key)
+        self._check_decorators(definition.module, node)
+        self._follow_block(definition.module, node.body, self._bind_arguments(node, call, module, values), depth + 1)
+
+    def _is_foreign(self, module: SourceModule) -> bool:
+        """Say whether a module belongs to a package that only lends helpers: its parsers are not the program's."""
+        return module.name.partition(".")[0] in ("torch", "transformers", "deepspeed", "accelerate", "datasets", "ray")
+
+    def _bind_arguments(
+        self,
+        node: ast.FunctionDef | ast.AsyncFunctionDef,
+        call: ast.Call | None,
+        module: SourceModule,
+        values: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Return what can be told of a function's parameters at one call."""
+        names = [argument.arg for argument in node.args.args]
+        bound: dict[str, Any] = {}
+        for name, default in zip(reversed(names), reversed(node.args.defaults)):
+            bound[name] = self._keep_value(module, default, {})
+        if call is not None:
+            for name, argument in zip(names, call.args):
+                bound[name] = self._keep_value(module, argument, values)
+            for keyword in call.keywords:
+                if keyword.arg:
+                    bound[keyword.arg] = self._keep_value(module, keyword.value, values)
+        return bound
+
+    def _add_option(self, module: SourceModule, call: ast.Call, values: dict[str, Any]) -> None:
+        """Collect one `add_argument`: its flags, or the name of a positional argument."""
+        flags = [evaluate(argument, values) for argument in call.args]
+        place = module.locate(call)
+        if not flags or not all(isinstance(flag, str) for flag in flags):
+            self.reached.gaps.append(f"an option whose name only running tells ({place})")
+            return
+        keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+        action = evaluate(keywords.get("action"), values)
+        nargs = evaluate(keywords.get("nargs"), values)
+        choices = evaluate(keywords.get("choices"), values)
+        default = evaluate(keywords.get("default"), values)
+        type_name = ast.unparse(keywords["type"]).rpartition(".")[2] if "type" in keywords else ""
+        is_switch = action in SWITCH_ACTIONS or "BooleanOptionalAction" in ast.unparse(keywords.get("action") or call)
+        option = ProgramOption(
+            "bool" if is_switch else type_name if type_name in ("int", "float", "str") else "" if type_name else "str",
+            None if default is UNKNOWN else default,
+            tuple(map(str, choices)) if isinstance(choices, list) else (),
+            0 if is_switch else nargs if isinstance(nargs, (int, str)) else 1,
+            place,
+        )
+        for flag in flags:
+            if flag.startswith("-"):
+                self.reached.options[flag.lstrip("-")] = option
+                if is_switch and action not in SWITCH_ACTIONS and flag.startswith("--"):
+                    self.reached.options[f"no-{flag[2:]}"] = option
+
+    def _add_dataclass_parser(self, module: SourceModule, call: ast.Call, values: dict[str, Any]) -> None:
+        self.reached.dataclass_parsers += 1
+        self.reached.takes_config_file |= "Trl" in ast.unparse(call.func) or "H4" in ast.unparse(call.func)
+        arguments = [*call.args[:1], *(item.value for item in call.keywords if item.arg == "dataclass_types")]
+        if not arguments:
+            self.reached.gaps.append(f"a parser of dataclasses that only running tells ({module.locate(call)})")
+        for argument in arguments:
+            self._add_dataclasses(module, argument, values, 0)
+
+    def _add_dataclasses(self, module: SourceModule, expression: ast.expr, values: dict[str, Any], hops: int) -> None:
+        """Collect the dataclasses of a tuple, a list, one name, or a name that stands for those."""
+        place = module.locate(expression)
+        if isinstance(expression, (ast.Tuple, ast.List)):
+            for element in expression.elts:
+                self._add_dataclasses(module, element, values, hops)
+            return
+        if isinstance(expression, ast.Starred):
+            self._add_dataclasses(module, expression.value, values, hops)
+            return
+        if isinstance(expression, ast.Name) and isinstance(values.get(expression.id), Definition) and hops < MAX_DEPTH:
+            known = values[expression.id]
+            if isinstance(known.node, ast.expr) and known.node is not expression:
+                self._add_dataclasses(known.module, known.node, {}, hops + 1)
+                return
+        resolved = self.tree.resolve(module, expression)
+        if isinstance(resolved, Definition) and isinstance(resolved.node, ast.ClassDef):
+            self.reached.dataclasses.append(resolved)
+        elif isinstance(resolved, Definition) and isinstance(resolved.node, ast.expr) and hops < MAX_DEPTH:
+            self._add_dataclasses(resolved.module, resolved.node, {}, hops + 1)
+        elif isinstance(resolved, External):
+            self.reached.dataclasses.append(resolved)
+        else:
+            self.reached.gaps.append(f"a dataclass that only running tells ({place})")
+
+    def _add_structured(self, module: SourceModule, expression: ast.expr, values: dict[str, Any]) -> None:
+        callee = expression.func if isinstance(expression, ast.Call) else expression
+        resolved = self.tree.resolve(module, callee)
+        if isinstance(resolved, Definition) and isinstance(resolved.node, ast.ClassDef):
+            self.reached.structured.append(resolved)
+
+
+def _without(values: dict[str, Any], target: ast.expr) -> dict[str, Any]:
+    names = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+    return {name: value for name, value in values.items() if name not in names}

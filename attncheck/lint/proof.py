@@ -1,0 +1,128 @@
+"""Says which unknown names of a launch are proven to be refused: by the program's own source, or a release's table.
+
+The program that will run decides. Where its source was read (attncheck.lint.programs), a name that it takes is known
+whatever the tables say, and one that it does not take is refused; where it has gaps, nobody knows. Where no source was
+found, the table of a release is proof only if the release is the one at hand, what is started is the framework's own,
+and every such name was known to some release: a name that none ever had says that the tree may be a changed one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
+
+from attncheck.core.job import Job, SettingProblem, UnknownSetting
+from attncheck.core.launch import Launch, Setting
+from attncheck.core.program import Program
+
+CLOSE_MATCH = 0.8
+
+
+def settle_names(
+    job: Job, launch: Launch, program: Program | None, own_programs: Sequence[str], is_release_known: bool
+) -> Job:
+    """Return the job with each unknown setting proven, left open, or dropped because the program takes it.
+
+    `own_programs` are the framework's commands and modules; `is_release_known` says whether its version is installed
+    or named, and not a guess.
+    """
+    if program is None:
+        return _settle_by_table(job, launch, is_release_known and _starts_one_of(own_programs, launch))
+    remark = f"names as {program.path} takes them" + (f", which has gaps: {program.gaps[0]}" if program.gaps else "")
+    return replace(
+        job,
+        unknown_settings=tuple(_settle_by_program(job, launch, program)),
+        problems=tuple(_soften_problem(problem) for problem in job.problems),
+        remarks=(*job.remarks, remark),
+    )
+
+
+def _settle_by_table(job: Job, launch: Launch, is_own_release: bool) -> Job:
+    """Return the job with what the table of a release proves, where the program itself was not found."""
+    was_always_known = all(unknown.now or unknown.since or unknown.proof for unknown in job.unknown_settings)
+    is_proven = is_own_release and was_always_known
+    proof = f"the options of {job.framework} {job.version}" if is_proven else ""
+    unknown_settings = tuple(replace(unknown, proof=unknown.proof or proof) for unknown in job.unknown_settings)
+    is_trusted = is_proven and not _is_between_releases(job.version) and not _has_unread_file(launch)
+    problems = job.problems if is_trusted else tuple(_soften_problem(problem) for problem in job.problems)
+    return replace(job, unknown_settings=unknown_settings, problems=problems)
+
+
+def _starts_one_of(own_programs: Sequence[str], launch: Launch) -> bool:
+    """Say whether a launch starts the framework's own command or module, and not a script or a module of the user's."""
+    name = launch.words[0].text.rsplit("/", 1)[-1] if launch.words else ""
+    return any(name.startswith(program) if program.endswith(".") else name == program for program in own_programs)
+
+
+def _is_between_releases(version: str) -> bool:
+    """Say whether a version is none that was released under its number alone: "0.5.5.post2"."""
+    return "post" in version or "+" in version
+
+
+def _has_unread_file(launch: Launch) -> bool:
+    return any("could not be read" in note for note in launch.notes)
+
+
+def _settle_by_program(job: Job, launch: Launch, program: Program) -> Iterator[UnknownSetting]:
+    written = {setting.location: setting for setting in job.settings}
+    settled = set()
+    proof = f"{program.path}: the parser of this program takes no such name" if program.is_complete else ""
+    for unknown in job.unknown_settings:
+        settled.add((unknown.name, unknown.location))
+        if takes_name(program, unknown.name):
+            continue
+        now = tuple(name for name in unknown.now if takes_name(program, name.split("=")[0].split(" ")[0]))
+        yield replace(unknown, now=now, near="" if now else find_near_name(program, unknown.name), proof=proof)
+    if not program.is_complete:
+        return
+    for setting in written.values():
+        if (setting.name, setting.location) in settled or not _is_checked(program, launch, setting):
+            continue
+        if not takes_name(program, setting.name):
+            near = find_near_name(program, setting.name)
+            yield UnknownSetting(setting.name, setting.location, near=near, proof=proof)
+
+
+def _is_checked(program: Program, launch: Launch, setting: Setting) -> bool:
+    """Say whether a setting is one that this program's parser reads: an option, an override, not a file's key."""
+    if program.style in ("argparse", "dataclasses"):
+        return setting.name.startswith("--")
+    is_entry = any(entry.location == setting.location for entry in launch.entries)
+    return not is_entry and not setting.name.startswith(("+", "~", "-", "hydra."))
+
+
+def takes_name(program: Program, written: str) -> bool:
+    """Say whether a program's parser takes a name as it is written: "--max-len", "+trainer.x", "data.path"."""
+    if program.style == "argparse":
+        name = written.lstrip("-")
+        return name in program.options or sum(option.startswith(name) for option in program.options) == 1
+    if program.style == "dataclasses":
+        return _takes_field(program.options, written.lstrip("-"))
+    if written.startswith(("+", "~")) or written.partition(".")[0] == "hydra":
+        return True
+    key = written.partition("=")[0]
+    if key in program.options or key in program.groups or key.partition("@")[0] in program.groups:
+        return True
+    return any(name.startswith(f"{key}.") for name in program.options)
+
+
+def _takes_field(options: Mapping[str, Any], text: str) -> bool:
+    name = text.split(".")[0].split("[")[0].replace("-", "_")
+    if name in options or name.removeprefix("no_") in options:
+        return True
+    return len(name) > 1 and sum(option.startswith(name) for option in options) == 1
+
+
+def find_near_name(program: Program, written: str) -> str:
+    """Return the name that the program takes whose spelling is closest, "" where none is close."""
+    dashes = "--" if written.startswith("--") else ""
+    matches = get_close_matches(written.lstrip("-+~"), list(program.options), 1, CLOSE_MATCH)
+    return dashes + matches[0] if matches else ""
+
+
+def _soften_problem(problem: SettingProblem) -> SettingProblem:
+    """Return a problem that was read in a release's source as a warning: another source was found to run."""
+    is_open = problem.consequence in ("refuses", "waits", "no_step") and not problem.universal
+    return replace(problem, mild=True) if is_open else problem
