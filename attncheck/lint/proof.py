@@ -16,20 +16,23 @@ from typing import Any
 from attncheck.core.job import Job, SettingProblem, UnknownSetting
 from attncheck.core.launch import Launch, Setting
 from attncheck.core.program import Program
+from attncheck.lint.release import ChosenRelease
 
 CLOSE_MATCH = 0.8
 
 
 def settle_names(
-    job: Job, launch: Launch, program: Program | None, own_programs: Sequence[str], is_release_known: bool
+    job: Job, launch: Launch, program: Program | None, own_programs: Sequence[str], release: ChosenRelease
 ) -> Job:
     """Return the job with each unknown setting proven, left open, or dropped because the program takes it.
 
-    `own_programs` are the framework's commands and modules; `is_release_known` says whether its version is installed
-    or named, and not a guess.
+    `own_programs` are the framework's commands and modules.
     """
+    if program is None and release.is_older:
+        problems = tuple(problem for problem in job.problems if problem.universal)
+        return replace(job, unknown_settings=(), problems=problems)
     if program is None:
-        return _settle_by_table(job, launch, is_release_known and _starts_one_of(own_programs, launch))
+        return _settle_by_table(job, launch, own_programs, release)
     remark = f"names as {program.path} takes them" + (f", which has gaps: {program.gaps[0]}" if program.gaps else "")
     return replace(
         job,
@@ -39,12 +42,15 @@ def settle_names(
     )
 
 
-def _settle_by_table(job: Job, launch: Launch, is_own_release: bool) -> Job:
+def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], release: ChosenRelease) -> Job:
     """Return the job with what the table of a release proves, where the program itself was not found."""
+    is_own_release = release.is_known and _starts_one_of(own_programs, launch)
     was_always_known = all(unknown.now or unknown.since or unknown.proof for unknown in job.unknown_settings)
     is_proven = is_own_release and was_always_known
     proof = f"the options of {job.framework} {job.version}" if is_proven else ""
-    unknown_settings = tuple(replace(unknown, proof=unknown.proof or proof) for unknown in job.unknown_settings)
+    unknown_settings = tuple(
+        replace(unknown, proof=(unknown.proof or proof) if release.is_known else "") for unknown in job.unknown_settings
+    )
     is_trusted = is_proven and not _is_between_releases(job.version) and not _has_unread_file(launch)
     problems = job.problems if is_trusted else tuple(_soften_problem(problem) for problem in job.problems)
     return replace(job, unknown_settings=unknown_settings, problems=problems)

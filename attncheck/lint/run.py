@@ -33,6 +33,7 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.programs import places
 from attncheck.lint.programs.known_classes import make_class_finder
 from attncheck.lint.programs.program import read_program
+from attncheck.lint.release import choose_release
 from attncheck.lint.shell.quoting import quote_on_one_line
 
 MAX_LAUNCHES = 200  # of one file: each is corrected, and the whole file read again
@@ -119,20 +120,21 @@ def _lint_launch(
     snapshot: Snapshot, found_launch: FoundLaunch, request: Request, read_model: ReadModel, read_file: ReadFile
 ) -> Report:
     """Return the report on one launch, with the corrected launch judged again."""
-    version, version_remarks, is_release_known = _resolve_version(snapshot, found_launch.framework, request.version)
+    release = choose_release(found_launch.framework, found_launch.launch, snapshot, request.version)
+    release_remarks = (release.remark,) if release.remark else ()
     if request.version and isinstance(snapshot.package(found_launch.framework.distribution), Unreadable):
         snapshot = with_version(snapshot, found_launch.framework.distribution, request.version)
     model_snapshot = _with_model(
         snapshot, request.model or found_launch.framework.model(found_launch.launch), read_model
     )
 
-    program = _read_program(found_launch.launch, found_launch.framework, version, snapshot)
+    program = _read_program(found_launch.launch, found_launch.framework, release.version, snapshot)
 
     def judge(launch: Launch) -> tuple[Job, Report]:
-        job = found_launch.framework.read(launch, version, model_snapshot)
-        job = proof.settle_names(job, launch, program, found_launch.framework.own_programs, is_release_known)
+        job = found_launch.framework.read(launch, release.version, model_snapshot)
+        job = proof.settle_names(job, launch, program, found_launch.framework.own_programs, release)
         job = replace(
-            job, remarks=(*launch.notes, *version_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))
+            job, remarks=(*launch.notes, *release_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))
         )
         _remember_secrets(launch, job)
         job = replace(job, plan=replace(job.plan, environ=_keep_allowed_variables(job.plan.environ)))
@@ -215,20 +217,6 @@ def _keep_allowed_variables(environ: Iterable[tuple[str, str]]) -> tuple[tuple[s
     from attncheck.doctor.probes.payload.environ import ALLOWED_VARIABLES
 
     return tuple((name, value) for name, value in environ if name in ALLOWED_VARIABLES)
-
-
-def _resolve_version(snapshot: Snapshot, framework: Framework, requested: str) -> tuple[str, tuple[str, ...], bool]:
-    """Return the version in whose option names to read a launch, remarks on that choice, and whether it is no guess."""
-    if requested:
-        return requested, (), True
-    installed = snapshot.package(framework.distribution)
-    if isinstance(installed, Known) and installed.value.version:
-        return installed.value.version, (), True
-    is_missing = isinstance(installed, Absent)
-    state = (
-        f"{framework.distribution} is not installed" if is_missing else f"which {framework.distribution} is not known"
-    )
-    return framework.newest, (f"{state}: read in the names of {framework.newest}, the newest known",), False
 
 
 def _with_model(snapshot: Snapshot, name: str, read_model: ReadModel) -> Snapshot:

@@ -11,7 +11,7 @@ import:
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -50,6 +50,7 @@ class Framework:
     write: Callable[[Launch, Job, Mapping[str, str]], tuple[Edit, ...]]
     plan: Callable[[Plan, VersionCheck], list[str]]
     general: bool = False
+    releases: Callable[[], Sequence[str]] = tuple  # those whose names are known, the oldest first
     own_programs: tuple[str, ...] = ()  # its commands and, with a dot at the end, its modules: ("trl", "trl.")
 
 

@@ -214,7 +214,7 @@ def main() -> None:
         for index, root in enumerate(roots):
             table.add_release(index, root)
             table.add_requirements(index, RELEASES[index])
-        contents = {"releases": RELEASES, **vars(table)}
+        contents = {"versions": RELEASES, **vars(table)}
         text = json.dumps(contents, sort_keys=True, separators=(",", ":"))
         count = sum(compare_with_hydra(json.loads(text), root, release) for root, release in zip(roots, RELEASES))
     TABLE_FILE.parent.mkdir(exist_ok=True)

@@ -9,13 +9,20 @@ precision of training (utils/config/__init__.py:136, `resolve_dtype`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.job import Job, Key, UnknownSetting
 from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.plan import RING_NAMES, CrossEntropy, Packing, Plan, Precision
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.releases import find_change_release, find_closest_name, read_fields, read_requirements
+from attncheck.lint.fields.releases import (
+    find_change_release,
+    find_closest_name,
+    list_releases,
+    read_fields,
+    read_requirements,
+)
 from attncheck.lint.fields.written import is_true
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.axolotl import tables as axolotl
@@ -225,5 +232,6 @@ FRAMEWORK = Framework(
     read,
     write,
     format_plan,
+    releases=partial(list_releases, "axolotl"),
     own_programs=("axolotl", "axolotl."),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.job import Job, Key
@@ -207,5 +208,6 @@ FRAMEWORK = Framework(
     read,
     write,
     format_plan,
+    releases=partial(list_releases, "llamafactory"),
     own_programs=("llamafactory-cli", "lmf", "llamafactory."),
 )

@@ -11,13 +11,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 from attncheck.core.facts import Absent, Fact, Known, Unreadable, value_or
 from attncheck.core.job import Job, Key, UnknownSetting
 from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.plan import Plan, Precision
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.releases import find_change_release, find_closest_name, is_at_least, read_requirements
+from attncheck.lint.fields.releases import (
+    find_change_release,
+    find_closest_name,
+    is_at_least,
+    list_releases,
+    read_requirements,
+)
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.behaviour import find_problems
@@ -257,5 +264,6 @@ FRAMEWORK = Framework(
     read,
     write,
     format_plan,
+    releases=partial(list_releases, "ms_swift"),
     own_programs=("swift", "megatron", "swift."),
 )

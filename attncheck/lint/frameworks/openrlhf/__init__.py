@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.job import DROP, Job, Key, UnknownSetting
@@ -17,6 +18,7 @@ from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.plan import PRECISIONS, RING_NAMES, CrossEntropy, Plan
 from attncheck.core.snapshot import Snapshot
+from attncheck.lint.fields.releases import list_releases
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.openrlhf import names
 from attncheck.lint.frameworks.openrlhf.behaviour import find_setting_problems
@@ -263,5 +265,6 @@ FRAMEWORK = Framework(
     read_job,
     write_settings,
     plan_settings,
+    releases=partial(list_releases, "openrlhf"),
     own_programs=("openrlhf.",),
 )

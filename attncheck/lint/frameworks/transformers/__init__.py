@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from attncheck.core.facts import Known
 from attncheck.core.job import Job, Key
@@ -21,6 +21,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.fields.changes import edit_settings
 from attncheck.lint.fields.names import Option, ParserOptions, build_parser_options
+from attncheck.lint.fields.releases import list_releases
 from attncheck.lint.fields.values import ParsedSettings, find_refused_settings, find_unknown_settings, parse_settings
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.transformers.plan import format_plan
@@ -164,5 +165,14 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
 
 
 FRAMEWORK = Framework(
-    "transformers", "transformers", "5.23.0", detect_trainer, read_model_name, read, write, format_plan, general=True
+    "transformers",
+    "transformers",
+    "5.23.0",
+    detect_trainer,
+    read_model_name,
+    read,
+    write,
+    format_plan,
+    general=True,
+    releases=partial(list_releases, "transformers"),
 )

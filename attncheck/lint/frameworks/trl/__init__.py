@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 
 from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.job import Job, Key
@@ -212,5 +213,14 @@ def _field_names(settings: ParsedSettings) -> dict[str, str]:
 
 
 FRAMEWORK = Framework(
-    "trl", "trl", "1.16.0", detect_trainer, read_model_name, read, write, format_plan, own_programs=("trl", "trl.")
+    "trl",
+    "trl",
+    "1.16.0",
+    detect_trainer,
+    read_model_name,
+    read,
+    write,
+    format_plan,
+    releases=partial(list_releases, "trl"),
+    own_programs=("trl", "trl."),
 )

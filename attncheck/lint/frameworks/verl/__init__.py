@@ -6,6 +6,9 @@ their source; each claim says where.
 
 from __future__ import annotations
 
+from functools import partial
+
+from attncheck.lint.fields.releases import list_releases
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.verl.given import find_trainer
 from attncheck.lint.frameworks.verl.job import find_model, read_job
@@ -13,5 +16,14 @@ from attncheck.lint.frameworks.verl.plan import plan_settings
 from attncheck.lint.frameworks.verl.writing import write_settings
 
 FRAMEWORK = Framework(
-    "verl", "verl", "0.9.1", find_trainer, find_model, read_job, write_settings, plan_settings, own_programs=("verl.",)
+    "verl",
+    "verl",
+    "0.9.1",
+    find_trainer,
+    find_model,
+    read_job,
+    write_settings,
+    plan_settings,
+    releases=partial(list_releases, "verl"),
+    own_programs=("verl.",),
 )

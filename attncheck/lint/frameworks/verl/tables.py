@@ -33,7 +33,7 @@ class Release:
     @property
     def index(self) -> int:
         """Return the index of the release in the table's list."""
-        index: int = self.table["releases"].index(self.version)
+        index: int = self.table["versions"].index(self.version)
         return index
 
     def config_of_module(self, module: str) -> str:
@@ -144,7 +144,7 @@ def _merge_leaves(leaves: dict[str, Any], new_leaves: Mapping[str, Any]) -> None
 def find_release(version: str) -> Release:
     """Return the release of a version: its own, or the newest one in the table that is not newer."""
     table = names.load_table("verl")
-    versions: list[str] = table["releases"]
+    versions: list[str] = table["versions"]
     try:
         requested = parse_release(version)
     except InvalidVersion:

@@ -84,14 +84,14 @@ def _unknown_module(inputs: HydraInputs, release: Release) -> Iterator[UnknownSe
 
 
 def _find_module_change(module: str, release: Release) -> str:
-    versions: list[str] = release.table["releases"]
+    versions: list[str] = release.table["versions"]
     known_in = [version for version in versions if tables.find_release(version).config_of_module(module)]
     return _find_change_release(known_in, release)
 
 
 def _find_change_release(known_in: list[str], release: Release) -> str:
     """Return the release that removed what the releases `known_in` have, else the one that added it, else ""."""
-    versions: list[str] = release.table["releases"]
+    versions: list[str] = release.table["versions"]
     earlier = [version for version in known_in if versions.index(version) < release.index]
     if earlier:
         return versions[versions.index(earlier[-1]) + 1]
@@ -217,7 +217,7 @@ class _Composition:
     def find_first_release(self, key: str) -> str:
         """Return the release that added a key which this one has."""
         versions, first = self.releases_with_key(key), self.release.version
-        for version in reversed(self.release.table["releases"][: self.release.index]):
+        for version in reversed(self.release.table["versions"][: self.release.index]):
             if version not in versions:
                 return first
             first = version
@@ -226,7 +226,7 @@ class _Composition:
     def releases_with_key(self, key: str) -> list[str]:
         """Return the releases whose configuration for this launch has a key."""
         versions = []
-        for version in self.release.table["releases"]:
+        for version in self.release.table["versions"]:
             release = tables.find_release(version)
             release_inputs = resolve_config(self.inputs, release)
             config_names = {release_inputs.config_name} | (

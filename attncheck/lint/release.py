@@ -1,0 +1,98 @@
+"""Chooses the release of a framework in whose names a launch is read: named, installed, or the one that fits.
+
+The names that a launch writes date it: each release takes some names and refuses others. Where nobody says which
+release will run, the newest that takes all of them is what the launch was most likely written for; it is a guess, said
+as one, and proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from packaging.version import InvalidVersion, Version
+
+from attncheck.core.facts import Absent, Known
+from attncheck.core.job import UnknownSetting
+from attncheck.core.launch import Launch
+from attncheck.core.snapshot import Snapshot
+from attncheck.lint.fields.releases import parse_release
+from attncheck.lint.frameworks import Framework
+
+MAX_READINGS = 8  # each reads the launch once in the names of one release
+
+
+@dataclass(frozen=True)
+class ChosenRelease:
+    """The release in whose names a launch is read."""
+
+    version: str
+    is_known: bool  # installed or named, and in the tables: what they say of it is true of what will run
+    is_older: bool = False  # than every release in the tables: they say nothing of it
+    remark: str = ""  # on a choice that is not the user's
+
+
+def choose_release(framework: Framework, launch: Launch, snapshot: Snapshot, requested: str) -> ChosenRelease:
+    """Return the release in whose names to read a launch."""
+    installed = snapshot.package(framework.distribution)
+    version = requested or (installed.value.version if isinstance(installed, Known) else "")
+    if version and is_older_than_known(framework, version):
+        oldest = framework.releases()[0]
+        remark = f"{framework.name} {version} is older than {oldest}, the oldest known: its names were not judged"
+        return ChosenRelease(version, False, True, remark)
+    if version:
+        return ChosenRelease(version, True)
+    is_missing = isinstance(installed, Absent)
+    state = (
+        f"{framework.distribution} is not installed" if is_missing else f"which {framework.distribution} is not known"
+    )
+    version, misfits = find_fitting_release(framework, launch, snapshot)
+    if misfits:
+        return ChosenRelease(version, False, remark=f"{state}, and no one release takes all names: read as {version}")
+    if version == framework.newest:
+        return ChosenRelease(version, False, remark=f"{state}: read in the names of {version}, the newest known")
+    return ChosenRelease(version, False, remark=f"{state}: read as {version}, the newest that takes all of its names")
+
+
+def find_fitting_release(framework: Framework, launch: Launch, snapshot: Snapshot) -> tuple[str, int]:
+    """Return the newest release that takes all names of a launch, else the best, and how many it does not take.
+
+    Names that no release ever had tell nothing and do not count. From the newest release it goes back to the one
+    before the first of the names went, until nothing is left or a name is younger than the release.
+    """
+    tried: dict[str, int] = {}
+    version = framework.newest
+    while version and version not in tried and len(tried) < MAX_READINGS:
+        unknown_settings = framework.read(launch, version, snapshot).unknown_settings
+        dated = [unknown for unknown in unknown_settings if unknown.now or unknown.since]
+        tried[version] = len(dated)
+        if not dated:
+            break
+        version = _find_release_before(framework.releases(), version, dated)
+    best = min(tried, key=lambda name: (tried[name], list(tried).index(name)))
+    return best, tried[best]
+
+
+def _find_release_before(releases: Sequence[str], version: str, unknown_settings: Sequence[UnknownSetting]) -> str:
+    """Return the newest release that still had the first of the names that went before `version`, "" for none."""
+    changes = (_parse_change(unknown.since) for unknown in unknown_settings)
+    gone = [change for change in changes if change is not None and change <= Version(version)]
+    older = [release for release in releases if gone and Version(release) < min(gone)]
+    return older[-1] if older else ""
+
+
+def _parse_change(since: str) -> Version | None:
+    """Return the release of "0.6.0" or "trl 1.5.0" in which a name went or came, None where there is none."""
+    try:
+        return Version(since.rpartition(" ")[2])
+    except InvalidVersion:
+        return None
+
+
+def is_older_than_known(framework: Framework, version: str) -> bool:
+    """Say whether a version is of a minor release older than every one whose names are known."""
+    releases = framework.releases()
+    try:
+        return bool(releases) and parse_release(version).release[:2] < Version(releases[0]).release[:2]
+    except InvalidVersion:
+        return False
