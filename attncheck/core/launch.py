@@ -100,4 +100,5 @@ class Launch:
     nodes: Fact[int] = Absent("no launcher says how many nodes")
     processes: Fact[int] = Absent("no launcher says how many processes a node")
     notes: tuple[str, ...] = ()  # what could not be read, and why
+    open_ends: tuple[str, ...] = ()  # what may set more than was read: '"$@" (run.sh:3:8)', a file that was not read
     folder: str = ""  # into which the script changes before it, "" where it does not or only running tells

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from attncheck.core import registry
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.launch import Launch, Source, Word
-from attncheck.lint import launchers
+from attncheck.lint import launchers, open_ends
 from attncheck.lint.files import configuration
 from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
 from attncheck.lint.shell import commands
@@ -28,7 +28,6 @@ NON_JOB_COMMANDS = options.split_names(
     "killall export conda mamba deactivate huggingface-cli hf wandb let local jobs disown scontrol ulimit dirname "
     "basename"
 )
-COULD_NOT_BE_READ = "could not be read"
 MAX_LAUNCHERS = 12  # nested in one command
 
 
@@ -60,11 +59,12 @@ def _change_folder(folder: PurePosixPath, words: Sequence[Word]) -> PurePosixPat
 
 
 def _make_launch(source: Source, command: commands.Command, read_file: Callable[[str], Source | None]) -> Launch | None:
-    names, parsed = _parse_launchers(command.words)
-    words = parsed[-1].words if parsed else command.words
+    known_words = tuple(word for word in command.words if not open_ends.is_script_arguments(word))
+    names, parsed = _parse_launchers(known_words)
+    words = parsed[-1].words if parsed else known_words
     if not words or not words[0].text or _starts_no_job(words):
         return None
-    argvs = (command.words, *(launcher.words for launcher in parsed))
+    argvs = (known_words, *(launcher.words for launcher in parsed))
     parsed = [
         _apply_launcher_config(launcher, argv, read_file) if launcher.config_file else launcher
         for launcher, argv in zip(parsed, argvs)
@@ -77,7 +77,8 @@ def _make_launch(source: Source, command: commands.Command, read_file: Callable[
         source, words, (), None, names, command.words, environ, nodes, processes,
         (*command.notes, *(note for launcher in parsed for note in launcher.notes)),
     )  # fmt: skip
-    return _attach_configuration(launch, read_file)
+    launch = _attach_configuration(launch, read_file)
+    return replace(launch, open_ends=open_ends.find_open_ends(launch))
 
 
 def _starts_no_job(words: Sequence[Word]) -> bool:
@@ -177,7 +178,7 @@ def _attach_configuration(launch: Launch, read_file: Callable[[str], Source | No
         return launch
     file = read_file(path)
     if file is None or file.kind not in ("yaml", "json", "toml"):
-        return replace(launch, notes=(*launch.notes, f"the configuration file {path} {COULD_NOT_BE_READ}"))
+        return replace(launch, notes=(*launch.notes, f"the configuration file {path} {open_ends.COULD_NOT_BE_READ}"))
     parsed_file = configuration.parse_configuration(file)
     return replace(launch, entries=parsed_file.entries, file=file, notes=(*launch.notes, *parsed_file.notes))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from attncheck.core.environment import Distribution
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
-from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.findings import Finding, Fix, Problem, gravest_first
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND, Edit, Launch, Source, Word
 from attncheck.core.model import Model
@@ -27,7 +27,7 @@ from attncheck.doctor import engine
 from attncheck.doctor.profile import needs_of_job
 from attncheck.doctor.queries.launch import SAFE_KEYS
 from attncheck.doctor.target import with_version
-from attncheck.lint import frameworks, launches, proof
+from attncheck.lint import frameworks, launches, open_ends, proof
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.programs import places
@@ -133,13 +133,16 @@ def _lint_launch(
     def judge(launch: Launch) -> tuple[Job, Report]:
         job = found_launch.framework.read(launch, release.version, model_snapshot)
         job = proof.settle_names(job, launch, program, found_launch.framework.own_programs, release)
+        job = open_ends.soften_problems(job, launch)
         job = replace(
             job, remarks=(*launch.notes, *release_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))
         )
         _remember_secrets(launch, job)
         job = replace(job, plan=replace(job.plan, environ=_keep_allowed_variables(job.plan.environ)))
         job_snapshot = replace(model_snapshot, job=Known(job))
-        return job, engine.run_rules(job_snapshot, needs_of_job(job), request.select, request.ignore)
+        report = engine.run_rules(job_snapshot, needs_of_job(job), request.select, request.ignore)
+        findings = tuple(open_ends.soften_finding(finding, job, launch) for finding in report.findings)
+        return job, replace(report, findings=gravest_first(findings))
 
     job, report = judge(found_launch.launch)
     sets: dict[str, str] = {}
@@ -354,7 +357,7 @@ def _format_sets(sets: Mapping[str, str]) -> str:
 def _make_unknown_finding(source: Source, names: list[str], read_file: ReadFile) -> Finding:
     """Return the note that a source was not linted; a file that it names and that could not be read may be why."""
     notes = (note for launch in launches.find_launches(source, read_file) for note in launch.notes)
-    unreadable = dict.fromkeys(note for note in notes if launches.COULD_NOT_BE_READ in note)
+    unreadable = dict.fromkeys(note for note in notes if open_ends.COULD_NOT_BE_READ in note)
     return engine.make_finding_by_code(
         "ATN454",
         Problem(

@@ -171,8 +171,10 @@ class Expander:
         )
 
     def _expand_positional(self, start: int, end: int, splittable: bool, separate: bool) -> list[Segment]:
-        """Return the positional parameters of the function; those of the script itself, maybe none, are left out."""
-        return self._expand_elements(self.scope.positional or (), start, end, splittable, separate)
+        """Return the positional parameters of the function; those of the script itself, maybe none, stay as written."""
+        if self.scope.positional is None:
+            return self._keep_as_written(start, end)
+        return self._expand_elements(self.scope.positional, start, end, splittable, separate)
 
     def _expand_elements(
         self, elements: Sequence[Field], start: int, end: int, splittable: bool, separate: bool

@@ -18,7 +18,7 @@ DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def rows(report: Report, section: LintSection, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield a line for each launch, marked "ok", "warning" or "error" by the gravest of its findings."""
+    """Yield a line for each launch, marked "ok", "warning" or "error" by the gravest of its findings, "-" unread."""
     for mark, text in launch_rows(report, section):
         yield Line(((f"{mark:<8}", STYLES[mark]),), text)
 
@@ -55,7 +55,8 @@ def properties(report: Report, section: LintSection) -> Iterator[tuple[str, str]
 def launch_rows(report: Report, section: LintSection) -> Iterator[tuple[str, str]]:
     """Yield a mark and a line for each launch that was read, then for each source that holds none."""
     for launch in section.launches:
-        yield _worst_mark(report, launch), f"{launch.job.location}  {describe_job(launch.job)}"
+        unread = "" if launch.job.settings else " · nothing read"
+        yield _worst_mark(report, launch), f"{launch.job.location}  {describe_job(launch.job)}{unread}"
     yield from (("-", f"{name}  not linted: no known trainer is started") for name in section.not_linted)
 
 
@@ -79,7 +80,8 @@ def _worst_mark(report: Report, launch: LintedLaunch) -> str:
         for finding in report.findings
         if not finding.locations or any(location.source == source for location in finding.locations)
     }
-    return next((severity for severity in ("error", "warning") if severity in severities), "ok")
+    best = "ok" if launch.job.settings else "-"  # of what was not read nothing is known to be right
+    return next((severity for severity in ("error", "warning") if severity in severities), best)
 
 
 def describe_job(job: Job) -> str:

@@ -1,0 +1,99 @@
+"""Finds what may set more than was read of a launch, and keeps conclusions from absence mild where there is any.
+
+`"$@"`, `$EXTRA_ARGS`, a configuration file that could not be read: what a launch does not write may stand there. Then
+absence is no evidence: what a rule concludes from a default is a warning at most, and says what was not read. The same
+holds for a setting whose value only running tells (`--max_len $1`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from attncheck.core.findings import Finding
+from attncheck.core.job import Job, SettingProblem
+from attncheck.core.launch import Launch, Setting, Word
+
+COULD_NOT_BE_READ = "could not be read"
+SCRIPT_ARGUMENTS = re.compile(r"\$(?:[@*]|\{[@*]\}|\{[@*]:\d+\})")
+EXPANSION = re.compile(r"\$(?:\w+|[@*]|\{.*\}|\(.*\))|`.*`", re.DOTALL)
+MANY_WORDS = re.compile(r"\$(?:[@*]|\{[@*][^}]*\}|\{\w+\[[@*]\][^}]*\})", re.DOTALL)
+MAX_SHOWN = 3
+
+
+def is_script_arguments(word: Word) -> bool:
+    """Say whether a word stands for all arguments of the script: they may be none."""
+    return not word.known and SCRIPT_ARGUMENTS.fullmatch(word.text) is not None
+
+
+def find_open_ends(launch: Launch) -> tuple[str, ...]:
+    """Return what may set more than was read: words that hold whole options, and files that were not read."""
+    return tuple(dict.fromkeys((*_find_open_words(launch.whole), *_find_unread_files(launch.notes))))
+
+
+def _find_open_words(words: Sequence[Word]) -> Iterator[str]:
+    for index, word in enumerate(words):
+        if word.known or not EXPANSION.fullmatch(word.text):
+            continue
+        before = words[index - 1].text if index else ""
+        is_value = before.startswith("-") and "=" not in before
+        if index and (MANY_WORDS.fullmatch(word.text) or not is_value):
+            yield f"{word.text} ({word.location})"
+
+
+def _find_unread_files(notes: Sequence[str]) -> Iterator[str]:
+    for note in notes:
+        if note.endswith(COULD_NOT_BE_READ):
+            yield note.removesuffix(COULD_NOT_BE_READ).strip()
+
+
+def soften_problems(job: Job, launch: Launch) -> Job:
+    """Return the job with the problems that rest on what was not read as warnings that say so."""
+    unresolved = [setting for setting in job.settings if not setting.known]
+    return replace(job, problems=tuple(_soften_problem(problem, unresolved, launch) for problem in job.problems))
+
+
+def _soften_problem(problem: SettingProblem, unresolved: Sequence[Setting], launch: Launch) -> SettingProblem:
+    if problem.universal or problem.mild:
+        return problem
+    named = [setting for setting in unresolved if _is_named(setting.name, problem.message)]
+    if named:
+        reason = "; ".join(describe_unresolved(setting) for setting in named[:MAX_SHOWN])
+    elif launch.open_ends and not problem.location.source:
+        reason = describe_open_ends(launch)
+    else:
+        return problem
+    return replace(problem, mild=True, evidence=(*problem.evidence, reason))
+
+
+def _is_named(name: str, message: str) -> bool:
+    bare = name.lstrip("-+~")
+    names = {bare, bare.replace("-", "_"), bare.rpartition(".")[2]}
+    return not names.isdisjoint(re.findall(r"[\w.-]+", message))
+
+
+def describe_unresolved(setting: Setting) -> str:
+    """Return that the value of a setting is not known."""
+    return f"{setting.name} {setting.value}: only running can tell its value"
+
+
+def describe_open_ends(launch: Launch) -> str:
+    """Return what was not read, and may set what a finding takes for absent."""
+    shown = ", ".join(launch.open_ends[:MAX_SHOWN])
+    more = f" and {len(launch.open_ends) - MAX_SHOWN} more" if len(launch.open_ends) > MAX_SHOWN else ""
+    return f"not read, and may set it: {shown}{more}"
+
+
+def soften_finding(finding: Finding, job: Job, launch: Launch) -> Finding:
+    """Return a finding about a launch as a warning where it rests on what was not read."""
+    if finding.severity != "error" or not finding.locations:
+        return finding
+    unresolved = [setting for setting in job.settings if not setting.known and setting.location in finding.locations]
+    if unresolved:
+        reason = describe_unresolved(unresolved[0])
+    elif launch.open_ends and set(finding.locations) == {job.location}:
+        reason = describe_open_ends(launch)
+    else:
+        return finding
+    return replace(finding, severity="warning", evidence=(*finding.evidence, reason))
