@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from attncheck.core.facts import Absent, Fact
+from attncheck.core.program import Program
 
 Kind = Literal["command", "shell", "yaml", "json", "toml"]
 COMMAND = "command line"  # the name of the source that is no file
@@ -101,4 +102,5 @@ class Launch:
     processes: Fact[int] = Absent("no launcher says how many processes a node")
     notes: tuple[str, ...] = ()  # what could not be read, and why
     open_ends: tuple[str, ...] = ()  # what may set more than was read: '"$@" (run.sh:3:8)', a file that was not read
+    program: Program | None = None  # the names that what it starts takes, where its source was found
     folder: str = ""  # into which the script changes before it, "" where it does not or only running tells

@@ -40,14 +40,14 @@ def find_launches(source: Source, read_file: Callable[[str], Source | None]) -> 
     if source.kind in ("yaml", "json", "toml"):
         parsed_file = configuration.parse_configuration(source)
         return [Launch(source, entries=parsed_file.entries, file=source, notes=parsed_file.notes)]
-    found: list[Launch] = []
+    found_launches: list[Launch] = []
     folder = PurePosixPath()
     for command in commands.parse_commands(source):
         folder = _change_folder(folder, command.words)
         launch = _make_launch(source, command, read_file)
         if launch is not None:
-            found.append(replace(launch, folder="" if folder == PurePosixPath() else str(folder)))
-    return found
+            found_launches.append(replace(launch, folder="" if folder == PurePosixPath() else str(folder)))
+    return found_launches
 
 
 def _change_folder(folder: PurePosixPath, words: Sequence[Word]) -> PurePosixPath:

@@ -21,13 +21,12 @@ from attncheck.lint.release import ChosenRelease
 CLOSE_MATCH = 0.8
 
 
-def settle_names(
-    job: Job, launch: Launch, program: Program | None, own_programs: Sequence[str], release: ChosenRelease
-) -> Job:
+def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release: ChosenRelease) -> Job:
     """Return the job with each unknown setting proven, left open, or dropped because the program takes it.
 
     `own_programs` are the framework's commands and modules.
     """
+    program = launch.program
     if program is None and release.is_older:
         problems = tuple(problem for problem in job.problems if problem.universal)
         return replace(job, unknown_settings=(), problems=problems)

@@ -48,10 +48,18 @@ def choose_release(framework: Framework, launch: Launch, snapshot: Snapshot, req
     )
     version, misfits = find_fitting_release(framework, launch, snapshot)
     if misfits:
-        return ChosenRelease(version, False, remark=f"{state}, and no one release takes all names: read as {version}")
+        return ChosenRelease(
+            version,
+            False,
+            remark=f"{state}, and no one release takes all names: read as {version} (--framework-version)",
+        )
     if version == framework.newest:
         return ChosenRelease(version, False, remark=f"{state}: read in the names of {version}, the newest known")
-    return ChosenRelease(version, False, remark=f"{state}: read as {version}, the newest that takes all of its names")
+    return ChosenRelease(
+        version,
+        False,
+        remark=f"{state}: read as {version}, the newest that takes all of its names (--framework-version)",
+    )
 
 
 def find_fitting_release(framework: Framework, launch: Launch, snapshot: Snapshot) -> tuple[str, int]:

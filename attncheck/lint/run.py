@@ -31,8 +31,9 @@ from attncheck.lint import frameworks, launches, open_ends, proof
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.programs import places
+from attncheck.lint.programs.hydra_configs import read_config_options
 from attncheck.lint.programs.known_classes import make_class_finder
-from attncheck.lint.programs.program import read_program
+from attncheck.lint.programs.program import Entry, read_program
 from attncheck.lint.release import choose_release
 from attncheck.lint.shell.quoting import quote_on_one_line
 
@@ -131,8 +132,9 @@ def _lint_launch(
     program = _read_program(found_launch.launch, found_launch.framework, release.version, snapshot)
 
     def judge(launch: Launch) -> tuple[Job, Report]:
+        launch = replace(launch, program=program)
         job = found_launch.framework.read(launch, release.version, model_snapshot)
-        job = proof.settle_names(job, launch, program, found_launch.framework.own_programs, release)
+        job = proof.settle_names(job, launch, found_launch.framework.own_programs, release)
         job = open_ends.soften_problems(job, launch)
         job = replace(
             job, remarks=(*launch.notes, *release_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))
@@ -186,12 +188,17 @@ def _only_renamed(job: Job) -> Job:
 def _read_program(launch: Launch, framework: Framework, version: str, snapshot: Snapshot) -> Program | None:
     """Return the names that the launch's own program takes, None where its source is not found."""
     name = launch.words[0].text if launch.words else ""
-    found = places.find_program(launch, name, _site_folders(snapshot)) if "." in name else None
-    if found is None:
-        return None
+    targets = [Entry(name)] if "." in name else []
+    targets += [Entry(*text.split(":")) for text in framework.entries(launch)]
+    site_folders = _site_folders(snapshot)
     versions = {name: package.version for name in ("transformers", "trl") if (package := _package(snapshot, name))}
-    entry, tree = found
-    return read_program(entry, tree, make_class_finder({**versions, framework.distribution: version}))
+    find_class = make_class_finder({**versions, framework.distribution: version})
+    for target in targets:
+        place = places.find_program(launch, target, site_folders)
+        program = read_program(*place, find_class, read_config_options(launch.words)) if place is not None else None
+        if program is not None:
+            return program
+    return None
 
 
 def _package(snapshot: Snapshot, name: str) -> Distribution | None:

@@ -8,10 +8,11 @@ under that: the intended launch is judged, and its `UnknownSetting` tells that t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from attncheck.core.job import SettingProblem, UnknownSetting
 from attncheck.core.launch import Launch, Setting, SourceLocation
+from attncheck.core.program import Program
 from attncheck.lint import arguments
 from attncheck.lint.fields.names import ParserOptions, describe_change
 from attncheck.lint.fields.written import FALSE_WORDS, NULL_WORDS, TRUE_WORDS
@@ -83,12 +84,25 @@ def parse_settings(
     launch: Launch, options: ParserOptions, renames: Renames, leading_words: int = 1, ignored: Collection[str] = ()
 ) -> ParsedSettings:
     """Return the settings of a launch whose options begin after `leading_words`, without the names in `ignored`."""
+    options = with_program_defaults(options, launch.program)
     settings = [
         setting
         for setting in _parse_all(launch, options, renames, leading_words)
         if _field_name(setting.raw.name) not in ignored
     ]
     return join_settings(options, settings)
+
+
+def with_program_defaults(options: ParserOptions, program: Program | None) -> ParserOptions:
+    """Return the options with the defaults that the launch's own program gives them."""
+    if program is None or program.style != "dataclasses":
+        return options
+    own = {
+        name: replace(option, default=program.options[name].default)
+        for name, option in options.current.items()
+        if name in program.options and program.options[name].default is not None
+    }
+    return replace(options, current={**options.current, **own})
 
 
 def join_settings(options: ParserOptions, all_settings: Sequence[ParsedSetting]) -> ParsedSettings:

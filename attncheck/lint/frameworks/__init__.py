@@ -25,6 +25,10 @@ from attncheck.lint.fields.plan_writing import VersionCheck
 __all__ = ["Edit", "Framework", "Job", "Launch", "Plan", "SettingProblem", "Snapshot", "VersionCheck"]
 
 
+def _list_no_entries(launch: Launch) -> Sequence[str]:
+    return ()
+
+
 @dataclass(frozen=True)
 class Framework:
     """One training framework.
@@ -38,6 +42,9 @@ class Framework:
     `is_at_least(version)` says whether the release is that one or newer; what the framework cannot express is a comment
     line, never invented. None of them raises, whatever the launch holds.
 
+    `entries(launch)` are the functions and classes that read the names where one of the framework's commands is
+    started, or a bare configuration file: the first that is found beside the launch or installed is read.
+
     A `general` framework is tried last: launches of other frameworks have its names too.
     """
 
@@ -50,6 +57,7 @@ class Framework:
     write: Callable[[Launch, Job, Mapping[str, str]], tuple[Edit, ...]]
     plan: Callable[[Plan, VersionCheck], list[str]]
     general: bool = False
+    entries: Callable[[Launch], Sequence[str]] = _list_no_entries  # what its own commands parse with: "pkg.mod:name"
     releases: Callable[[], Sequence[str]] = tuple  # those whose names are known, the oldest first
     own_programs: tuple[str, ...] = ()  # its commands and, with a dot at the end, its modules: ("trl", "trl.")
 

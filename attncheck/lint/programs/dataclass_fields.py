@@ -17,6 +17,7 @@ from attncheck.lint.programs.modules import Definition, External, SourceModule, 
 MAX_DEPTH = 8  # of bases, and of nested dataclasses
 FieldRow = tuple[ProgramOption, "Definition | None"]  # with the dataclass that the field's type is
 FindExternal = Callable[[str], "Mapping[str, ProgramOption] | None"]
+MODEL_BASES = ("BaseModel", "BaseSettings")  # pydantic's
 LIST_NAMES = frozenset({"List", "list", "Sequence", "Tuple", "tuple", "Set", "set"})
 
 
@@ -32,11 +33,12 @@ def read_fields(
         return {}, [f"{module.locate(node)} is no class that could be read"]
     fields: dict[str, FieldRow] = {}
     gaps: list[str] = []
+    is_model = derives_from_model(tree, definition)
     for base in reversed(node.bases):
         base_fields, base_gaps = _read_base(tree, module, base, find_external, depth)
         fields.update(base_fields)
         gaps += base_gaps
-    if _is_dataclass(node):
+    if _is_dataclass(node) or is_model:
         for name, row in _iter_own_fields(tree, module, node):
             if row is None:
                 fields.pop(name, None)
@@ -48,6 +50,8 @@ def read_fields(
 def _read_base(
     tree: SourceTree, module: SourceModule, base: ast.expr, find_external: FindExternal, depth: int
 ) -> tuple[Mapping[str, FieldRow], list[str]]:
+    if ast.unparse(base).rpartition(".")[2] in MODEL_BASES:
+        return {}, [f"{module.locate(base)} is a pydantic model, which drops what it does not know"]
     resolved = tree.resolve(module, base.value if isinstance(base, ast.Subscript) else base)
     if isinstance(resolved, Definition) and isinstance(resolved.node, ast.ClassDef):
         return read_fields(tree, resolved, find_external, depth + 1)
@@ -58,6 +62,18 @@ def _read_base(
     if external is None:
         return {}, [f"{name}, a base of {module.locate(base)}, was not found"]
     return {field: (option, None) for field, option in external.items()}, []
+
+
+def derives_from_model(tree: SourceTree, definition: Definition, depth: int = 0) -> bool:
+    """Say whether a class is a pydantic model, whose annotated names are fields without a decorator."""
+    if not isinstance(definition.node, ast.ClassDef) or depth > MAX_DEPTH:
+        return False
+    for base in definition.node.bases:
+        resolved = tree.resolve(definition.module, base)
+        is_model = ast.unparse(base).rpartition(".")[2] in MODEL_BASES
+        if is_model or (isinstance(resolved, Definition) and derives_from_model(tree, resolved, depth + 1)):
+            return True
+    return False
 
 
 def _is_dataclass(node: ast.AST) -> bool:
@@ -89,7 +105,18 @@ def _iter_own_fields(
         choices = choices or _metadata_choices(metadata)
         value = None if default is UNKNOWN else default
         nargs: int | str = {"bool": "?", "bool?": "?", "list": "+"}.get(kind, 1)
-        yield name, (ProgramOption(kind, value, choices, nargs, module.locate(statement)), nested_default)
+        row = (ProgramOption(kind, value, choices, nargs, module.locate(statement)), nested_default)
+        yield name, row
+        for alias in _find_aliases(statement.value):
+            yield alias, row
+
+
+def _find_aliases(value: ast.expr | None) -> Iterator[str]:
+    """Yield the other names of a pydantic field: `Field(validation_alias="model_type")`."""
+    for keyword in value.keywords if isinstance(value, ast.Call) else ():
+        alias = evaluate(keyword.value, {}) if keyword.arg in ("alias", "validation_alias") else None
+        if isinstance(alias, str):
+            yield alias
 
 
 def _annotation(annotation: ast.expr) -> ast.expr:

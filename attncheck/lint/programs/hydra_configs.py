@@ -15,12 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from attncheck.core.errors import AttncheckError
-from attncheck.core.launch import Setting
+from attncheck.core.launch import Setting, Word
 from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.files.configuration import parse_configuration
 from attncheck.lint.programs.modules import SourceModule, SourceTree
 from attncheck.lint.sources import read_source
 
+CONFIG_OPTIONS = {  # hydra-core 1.3.2 _internal/utils.py `get_args_parser`
+    **dict.fromkeys(("--config-path", "-cp"), "path"),
+    **dict.fromkeys(("--config-name", "-cn"), "name"),
+}
 MAX_FILES, MAX_DEPTH = 200, 12
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
@@ -48,6 +52,17 @@ class Composition:
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     gaps: list[str] = field(default_factory=list)
     files: int = 0
+
+
+def read_config_options(words: Sequence[Word]) -> tuple[str, str]:
+    """Return the directory and the name of the configuration that a command gives, "" for those of the source."""
+    given = {"path": "", "name": ""}
+    for index, word in enumerate(words):
+        option, equals, value = word.text.partition("=")
+        if option in CONFIG_OPTIONS:
+            following = words[index + 1].text if index + 1 < len(words) else ""
+            given[CONFIG_OPTIONS[option]] = value if equals else following
+    return given["path"], given["name"]
 
 
 def read_hydra_program(
@@ -91,9 +106,9 @@ def _search_path(file: Path, tree: SourceTree) -> Iterator[Path]:
             elif scheme == "pkg":
                 module = tree.find_module(place)
                 folders = [folder.joinpath(*place.split(".")) for folder in tree.folders]
-                found = module.path.parent if module else next((f for f in folders if f.is_dir()), None)
-                if found is not None:
-                    yield found
+                folder = module.path.parent if module else next((f for f in folders if f.is_dir()), None)
+                if folder is not None:
+                    yield folder
 
 
 def _compose_file(composition: Composition, file: Path, package: str, depth: int) -> None:

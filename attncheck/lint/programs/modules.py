@@ -30,11 +30,21 @@ class SourceModule:
     @cached_property
     def bindings(self) -> dict[str, list[ast.AST]]:
         """Return what binds each name of the module: definitions, assignments and imports, in their order."""
-        found: dict[str, list[ast.AST]] = {}
+        definitions: dict[str, list[ast.AST]] = {}
         for statement in _iter_module_statements(self.body.body):
             for name in _bound_names(statement):
-                found.setdefault(name, []).append(statement)
-        return found
+                definitions.setdefault(name, []).append(statement)
+        return definitions
+
+    @cached_property
+    def local_imports(self) -> dict[str, list[ast.AST]]:
+        """Return the imports inside functions by the name that they bind: a program that starts fast imports late."""
+        imports: dict[str, list[ast.AST]] = {}
+        for node in ast.walk(self.body):
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                for name in _bound_names(node):
+                    imports.setdefault(name, []).append(node)
+        return imports
 
     def locate(self, node: ast.AST) -> str:
         """Return where a node stands: "src/train.py:12"."""
@@ -123,7 +133,7 @@ class SourceTree:
         if hops > MAX_HOPS:
             return None
         first_external: Resolved = None
-        for statement in module.bindings.get(name, ()):
+        for statement in module.bindings.get(name) or module.local_imports.get(name) or ():
             resolved = self._resolve_binding(module, statement, name, hops + 1)
             if isinstance(resolved, (Definition, SourceModule)):
                 return resolved

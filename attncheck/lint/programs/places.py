@@ -20,11 +20,12 @@ REPOSITORY_MARKS = (".git", ".hg")
 SOURCE_FOLDERS = ("", "src")
 
 
-def find_program(launch: Launch, name: str, site_folders: tuple[Path, ...]) -> tuple[Entry, SourceTree] | None:
+def find_program(launch: Launch, target: Entry, site_folders: tuple[Path, ...]) -> tuple[Entry, SourceTree] | None:
     """Return the entry of a program and the tree that it imports from; None where its source is nowhere.
 
-    `name` is a script's path ("train.py") or a dotted module ("openrlhf.cli.train_sft").
+    `target` is a script's path ("train.py") or a dotted module ("openrlhf.cli.train_sft"), maybe with a name in it.
     """
+    name = target.name
     if any(character in name for character in "$`{}\n\0") or not name:
         return None
     is_script = name.endswith(".py")
@@ -40,10 +41,10 @@ def find_program(launch: Launch, name: str, site_folders: tuple[Path, ...]) -> t
         for folder in (*(base / source for source in SOURCE_FOLDERS), *python_path):
             if _holds_module(folder, name):
                 folders = (folder, base, *python_path, base / "src", *site_folders)
-                return Entry(name), SourceTree(tuple(dict.fromkeys(folders)), base)
+                return target, SourceTree(tuple(dict.fromkeys(folders)), base)
     for folder in site_folders:
         if not is_script and _holds_module(folder, name):
-            return Entry(name), SourceTree((folder, *site_folders), folder)
+            return target, SourceTree((folder, *site_folders), folder)
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,10 @@ MAX_NESTING = 8
 
 @dataclass(frozen=True)
 class Entry:
-    """What a launch starts: a script's path, or a dotted module, with a function of it ("pkg.cli:main")."""
+    """What a launch starts: a script's path, or a dotted module, with a function or a class of options in it."""
 
     name: str
-    function: str = ""
+    member: str = ""
 
 
 def read_program(
@@ -34,14 +35,23 @@ def read_program(
     if module is None:
         return None
     follower = Follower(tree, module)
-    if entry.function:
-        resolved = tree.resolve_name(module, entry.function)
+    if entry.member:
+        resolved = tree.resolve_name(module, entry.member)
         if not isinstance(resolved, Definition):
             return None
+        if isinstance(resolved.node, ast.ClassDef):
+            return _read_class(module, resolved, tree, find_external)
         reached = follower.follow_function(resolved)
     else:
         reached = follower.follow_entry()
     return _join(module, reached, tree, find_external, config)
+
+
+def _read_class(module: SourceModule, definition: Definition, tree: SourceTree, find_external: FindExternal) -> Program:
+    """Return the fields of a dataclass, or of a pydantic model, as a program's names."""
+    fields, gaps = read_fields(tree, definition, find_external)
+    options = {name: option for name, (option, _) in fields.items()}
+    return Program(module.shown_path, "dataclasses", options, tuple(dict.fromkeys((*gaps, *tree.unread))))
 
 
 def _find_entry(entry: Entry, tree: SourceTree) -> SourceModule | None:
@@ -49,7 +59,7 @@ def _find_entry(entry: Entry, tree: SourceTree) -> SourceModule | None:
         path = Path(entry.name)
         return tree.read_file(path, module_name(path, tree.folders)) if path.is_file() else None
     module = tree.find_module(entry.name)
-    if module is not None and module.is_package and not entry.function:
+    if module is not None and module.is_package and not entry.member:
         return tree.find_module(f"{entry.name}.__main__")
     return module
 

@@ -64,6 +64,14 @@ def detect_trainer(launch: Launch) -> str:
     return _detect_kind(launch) if "base_model" in names and names & OWN_KEYS else ""
 
 
+def list_entries(launch: Launch) -> tuple[str, ...]:
+    """Return the model of axolotl's keys; it stood elsewhere before 0.7.0 (utils/config/models/input)."""
+    return (
+        "axolotl.utils.schemas.config:AxolotlInputConfig",
+        "axolotl.utils.config.models.input.v0_4_1:AxolotlInputConfig",
+    )
+
+
 def _detect_kind(launch: Launch) -> str:
     settings = read_settings(launch, FRAMEWORK.newest)
     rl = settings.get("rl")
@@ -232,6 +240,7 @@ FRAMEWORK = Framework(
     read,
     write,
     format_plan,
+    entries=list_entries,
     releases=partial(list_releases, "axolotl"),
     own_programs=("axolotl", "axolotl."),
 )

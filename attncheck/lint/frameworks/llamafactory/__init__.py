@@ -208,6 +208,7 @@ FRAMEWORK = Framework(
     read,
     write,
     format_plan,
+    entries=tables.list_entries,
     releases=partial(list_releases, "llamafactory"),
     own_programs=("llamafactory-cli", "lmf", "llamafactory."),
 )

@@ -73,6 +73,12 @@ DATASET_KEYS = frozenset(
 DATASET_KEYS_PROOF = "llamafactory data/parser.py: it is a key of dataset_info.json, not of a training file"
 
 
+def list_entries(launch: Launch) -> tuple[str, ...]:
+    """Return what reads the names of `llamafactory-cli train`, and of its configuration file alone (0.9.5 cli.py)."""
+    is_own = is_cli_command(launch) or not launch.words
+    return ("llamafactory.hparams.parser:get_train_args", "llmtuner.hparams.parser:get_train_args") if is_own else ()
+
+
 def is_own_launch(launch: Launch) -> bool:
     """Say whether a launch starts LLaMA-Factory's training."""
     option_names = {word.text.split("=")[0].lstrip("-").replace("-", "_") for word in launch.words[1:]}

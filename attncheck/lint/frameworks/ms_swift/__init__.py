@@ -77,6 +77,15 @@ def detect_verb(launch: Launch) -> str:
     return _detect_verb_of_file(launch)
 
 
+def list_entries(launch: Launch) -> tuple[str, ...]:
+    """Return the dataclass of a verb's options (3.8.0 llm/argument, 4.6.0 arguments; utils/utils.py `parse_args`)."""
+    if detect_verb(launch) == "rlhf":
+        return "swift.arguments.rlhf_args:RLHFArguments", "swift.llm.argument.rlhf_args:RLHFArguments"
+    if detect_verb(launch) in ("sft", "pt"):
+        return "swift.arguments.sft_args:SftArguments", "swift.llm.argument.train_args:TrainArguments"
+    return ()
+
+
 def _detect_verb_of_file(launch: Launch) -> str:
     names = {entry.name.split(".")[0] for entry in launch.entries}
     if "model" not in names or not names & OWN_KEYS:
@@ -264,6 +273,7 @@ FRAMEWORK = Framework(
     read,
     write,
     format_plan,
+    entries=list_entries,
     releases=partial(list_releases, "ms_swift"),
     own_programs=("swift", "megatron", "swift."),
 )

@@ -108,6 +108,12 @@ def is_own_program(launch: Launch) -> bool:
     return text.rsplit("/", 1)[-1] in ("trl", "trl.cli") or bool(OWN_SCRIPT.search(text))
 
 
+def list_entries(launch: Launch) -> tuple[str, ...]:
+    """Return what makes the parser of `trl NAME` (0.19.1 scripts/sft.py, cli.py: `make_parser`)."""
+    command = launch.words[1].text if is_trl_command(launch) and len(launch.words) > 1 else ""
+    return (f"trl.scripts.{command}:make_parser",) if command.isidentifier() else ()
+
+
 def is_trl_command(launch: Launch) -> bool:
     """Say whether it is `trl NAME`, which takes accelerate's options too."""
     return bool(launch.words) and launch.words[0].text.rsplit("/", 1)[-1] in ("trl", "trl.cli")

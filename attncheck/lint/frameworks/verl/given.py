@@ -57,6 +57,7 @@ class HydraInputs:
     unresolved_words: tuple[Word, ...] = ()  # words that only running can tell
     group_choices: Mapping[str, str] = field(default_factory=dict)  # groups that overrides choose in
     program: Word | None = None  # the module or script, as written
+    tree_defaults: Mapping[str, str | None] = field(default_factory=dict)  # of the configuration beside the launch
 
     @property
     def module_location(self) -> SourceLocation | None:
@@ -112,7 +113,11 @@ def parse_hydra_inputs(launch: Launch) -> HydraInputs:
                 (unrecognized if word.known else unresolved).append(word)
     program = launch.words[0] if launch.words else None
     parts = (tuple(overrides), launch.entries, tuple(unrecognized), tuple(unresolved))
-    return HydraInputs(read_module(launch), config_name, has_config_path, *parts, program=program)
+    options = launch.program.options if launch.program is not None and launch.program.style == "hydra" else {}
+    tree_defaults = {name: option.default for name, option in options.items()}
+    return HydraInputs(
+        read_module(launch), config_name, has_config_path, *parts, program=program, tree_defaults=tree_defaults
+    )
 
 
 def find_trainer(launch: Launch) -> str:

@@ -83,6 +83,9 @@ def compose_values(inputs: HydraInputs, release: Release) -> Values:
     """Return the values of a launch's keys in one release."""
     schema = release.schema(inputs.config_name, inputs.group_choices) if inputs.config_name else {}
     by_key: dict[str, Any] = dict(schema)
+    if not inputs.group_choices:  # another choice in a group has other defaults
+        for name, text in inputs.tree_defaults.items():
+            by_key[name] = None if text is None else parse_scalar(text)
     written_settings: dict[str, Setting] = {}
     for entry in inputs.entries:
         _set_leaves(by_key, entry.name, parse_scalar(entry.value) if entry.known else UnresolvedValue(entry.value))
