@@ -104,7 +104,7 @@ def takes_name(program: Program, written: str) -> bool:
         name = written.lstrip("-")
         return name in program.options or sum(option.startswith(name) for option in program.options) == 1
     if program.style == "dataclasses":
-        return _takes_field(program.options, written.lstrip("-"))
+        return _takes_field(program.options, written)
     if written.startswith(("+", "~")) or written.partition(".")[0] == "hydra":
         return True
     key = written.partition("=")[0]
@@ -114,8 +114,10 @@ def takes_name(program: Program, written: str) -> bool:
 
 
 def _takes_field(options: Mapping[str, Any], text: str) -> bool:
-    name = text.split(".")[0].split("[")[0].replace("-", "_")
-    if name in options or name.removeprefix("no_") in options:
+    name = text.lstrip("-").split(".")[0].split("[")[0].replace("-", "_")
+    if name in options or not text.startswith("-"):
+        return name in options  # a file's key is taken whole: transformers 5.23.0 hf_argparser.py `parse_dict`
+    if name.removeprefix("no_") in options:
         return True
     return len(name) > 1 and sum(option.startswith(name) for option in options) == 1
 

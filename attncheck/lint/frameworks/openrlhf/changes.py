@@ -68,9 +68,12 @@ def _rename_options(
     unknown_options: Collection[tuple[str, SourceLocation]],
     all_options: AllOptions,
 ) -> list[OptionChange]:
-    """Return the options with `unknown_options` renamed; a new name that the launch already has is left out."""
+    """Return the options with `unknown_options` renamed; a new name that the launch already has is left out.
+
+    What is written twice stays written twice: argparse takes the last.
+    """
     are_unknown = [(option.setting.name, option.setting.location) in unknown_options for option in parsed_options]
-    used_names = {option.name for option, is_unknown in zip(parsed_options, are_unknown) if not is_unknown}
+    used_names = {option.name: "" for option, is_unknown in zip(parsed_options, are_unknown) if not is_unknown}
     changes = []
     for option, is_unknown in zip(parsed_options, are_unknown):
         if not is_unknown:
@@ -78,8 +81,10 @@ def _rename_options(
             continue
         named_values = (option.name, option.values)
         new_options = names.translate_option(trainer, version, named_values, all_options) if option.name else ()
-        new_options = tuple((name, values) for name, values in new_options if name not in used_names)
-        used_names |= {name for name, _ in new_options}
+        new_options = tuple(
+            (name, values) for name, values in new_options if used_names.get(name, option.name) == option.name
+        )
+        used_names |= {name: option.name for name, _ in new_options}
         changes.append(OptionChange(option, new_options, is_changed=True))
     return changes
 

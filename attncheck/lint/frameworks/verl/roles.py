@@ -114,7 +114,8 @@ class LaunchConfig:
         keys = self.sequence_parallel_keys()
         if self.is_reinforcement and self.is_fsdp:
             actor_size = self.values.number(keys[0], default=1)
-            return actor_size if actor_size > 1 or self.has_legacy_workers else self.values.number(keys[1], default=1)
+            is_actor = actor_size > 1 or self.has_legacy_workers
+            return max(actor_size if is_actor else self.values.number(keys[1], default=1), 1)
         return max(self.values.number(*keys, default=1), 1)
 
     def find_keys(self, key: str) -> tuple[str, ...]:

@@ -1,0 +1,80 @@
+"""What was not read may set it: a conclusion from absence is a warning then, and says what was not read."""
+
+from __future__ import annotations
+
+import pytest
+
+from attncheck.core.findings import Finding
+from attncheck.core.launch import Source
+from attncheck.core.report import Report
+from attncheck.core.results.lint import launches_of
+from attncheck.lint import run
+from attncheck.lint.launches import find_launches
+from attncheck.report.sections.lint import launch_rows
+from tests import snapshots as s
+from tests.lint import launches
+
+PPO = "python3 -m verl.trainer.main_ppo trainer.n_gpus_per_node=8"
+SFT = "torchrun --nproc_per_node 8 -m openrlhf.cli.train_sft --pretrain m --dataset d"
+
+
+def lint(text: str, version: str) -> tuple[list[Finding], Report]:
+    request = run.Request((Source("run.sh", text, "shell"),), version=version)
+    report = run.run(s.laptop(), request, launches.read_model, launches.read_no_file)
+    return [finding for finding in report.findings if finding.code == "ATN441"], report
+
+
+def open_ends(text: str) -> tuple[str, ...]:
+    [launch] = find_launches(Source("run.sh", text, "shell"), launches.read_no_file)
+    return launch.open_ends
+
+
+@pytest.mark.parametrize(
+    "words",
+    ['"$@"', "$@", "$*", '"${@:2}"', "$EXTRA_ARGS", "${ARGS[@]}", "$(cat options)", "`cat options`", "--config $1 $2",
+     "--config missing.yaml"],
+)  # fmt: skip
+def test_what_may_set_more_is_an_open_end(words: str) -> None:
+    [end] = open_ends(f"{PPO} {words}")
+    assert "run.sh:1:" in end or end == "the configuration file missing.yaml"
+
+
+@pytest.mark.parametrize("words", ["--model $MODEL", "a.b=$1", '--path "$HOME/x"', "--n $(nproc)", "", "data.x='$y'"])
+def test_an_unknown_value_is_no_open_end(words: str) -> None:
+    assert open_ends(f"{PPO} {words}") == ()
+
+
+def test_absence_is_an_error_only_where_everything_was_read() -> None:
+    whole, _ = lint(PPO, "0.5.0")
+    open_, _ = lint(PPO + ' "$@"', "0.5.0")
+    assert {finding.severity for finding in whole} == {"error"}
+    assert {finding.severity for finding in open_} == {"warning"} and len(open_) == len(whole)
+    assert all("not read, and may set it: $@ (run.sh:1:" in finding.evidence[-1] for finding in open_)
+
+
+def test_what_is_written_is_judged_whatever_else_there_is() -> None:
+    both = " data.train_batch_size=8 actor_rollout_ref.actor.ppo_mini_batch_size=16"
+    for more in ("", ' "$@"'):
+        findings, _ = lint(PPO + both + more, "0.5.0")
+        assert [f.severity for f in findings if "less than actor" in f.message] == ["error"]
+
+
+def test_a_value_that_only_running_tells_is_no_evidence() -> None:
+    text = PPO + " data.train_batch_size=$1 actor_rollout_ref.actor.ppo_mini_batch_size=16"
+    findings, _ = lint(text, "0.5.0")
+    assert not [finding for finding in findings if finding.severity == "error" and "batch_size=" in finding.message]
+
+
+def test_the_launch_of_a_wrapper_keeps_its_arguments_as_they_are() -> None:
+    [launch] = find_launches(Source("run.sh", f'{SFT} "$@"', "shell"), launches.read_no_file)
+    assert launch.whole[-1].text == "$@" and launch.words[-1].text == "d"
+
+
+@pytest.mark.parametrize(("text", "mark"), [('python3 -m verl.trainer.main_ppo "$@"', "-"), (SFT, "ok")])
+def test_ok_is_not_said_of_what_was_not_read(text: str, mark: str) -> None:
+    source = Source("run.sh", text, "shell")
+    report = run.run(s.h200(), run.Request((source,)), launches.read_model, launches.read_no_file)
+    report = Report("lint", report.snapshot, sections=report.sections)
+    assert launches_of(report)
+    [(shown, line)] = launch_rows(report, report.sections["lint"])  # type: ignore[arg-type]
+    assert shown == mark and line.endswith("nothing read") is (mark == "-")

@@ -1,0 +1,73 @@
+"""Which release a launch is read as where nobody names one, and what is said of one older than every table."""
+
+from __future__ import annotations
+
+import pytest
+
+from attncheck.core.launch import Source
+from attncheck.core.report import Report
+from attncheck.core.results.lint import launches_of
+from attncheck.lint import frameworks, run
+from attncheck.lint.launches import find_launches
+from attncheck.lint.release import choose_release, is_older_than_known
+from tests import snapshots as s
+from tests.lint import launches
+
+OLD = "deepspeed --module openrlhf.cli.train_sft --pretrain m --dataset d --max_len 2048 --flash_attn --bf16"
+NEW = "deepspeed --module openrlhf.cli.train_sft --model.model_name_or_path m --data.dataset d --data.max_len 2048"
+# --flash_attn went with 0.9.0, --data.* came with 0.10.2: no release has both
+MIXED = "deepspeed --module openrlhf.cli.train_sft --pretrain m --data.dataset d --data.max_len 2048"
+
+
+def lint(text: str, version: str = "") -> Report:
+    source = Source("run.sh", text, "shell")
+    return run.run(s.laptop(), run.Request((source,), version=version), launches.read_model, launches.read_no_file)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "remark"),
+    [
+        (NEW, "0.11.2", "the newest known"),
+        (OLD, "0.8", "the newest that takes all of its names"),
+        (MIXED, "", "no one release takes all names"),
+        (NEW + " --my_option 3", "0.11.2", "the newest known"),  # what no release had dates nothing
+    ],
+)
+def test_the_release_that_fits_the_names(text: str, expected: str, remark: str) -> None:
+    report = lint(text)
+    [launch] = launches_of(report)
+    assert launch.job.version.startswith(expected)
+    assert any(remark in line for line in launch.job.remarks)
+    assert not [finding for finding in report.findings if finding.code == "ATN440" and finding.severity == "error"]
+    assert launch.diff == "", "a guess corrects nothing"
+
+
+def test_a_release_that_is_named_is_not_guessed() -> None:
+    report = lint(OLD, "0.11.2")
+    [launch] = launches_of(report)
+    findings = [finding for finding in report.findings if finding.code == "ATN440"]
+    assert launch.job.version == "0.11.2" and {finding.severity for finding in findings} == {"error"}
+    assert "--ds.attn_implementation" in launch.diff
+
+
+@pytest.mark.parametrize("framework", ["openrlhf", "verl", "trl", "llamafactory", "axolotl", "ms-swift"])
+def test_older_than_every_table_is_said_and_not_judged(framework: str) -> None:
+    record = next(record for record in frameworks.load() if record.name == framework)
+    assert record.releases()[-1] == record.newest
+    assert is_older_than_known(record, "0.0.1") and not is_older_than_known(record, record.releases()[0])
+    assert not is_older_than_known(record, "99") and not is_older_than_known(record, "no version")
+    report = lint(NEW.replace("--data.dataset", "--no_such_name"), "0.2.1")
+    [launch] = launches_of(report)
+    assert launch.job.unknown_settings == () and "is older than" in launch.job.remarks[0]
+    assert not [finding for finding in report.findings if finding.code in ("ATN440", "ATN441", "ATN444")]
+
+
+def test_development_versions_are_the_next_release() -> None:
+    record = next(record for record in frameworks.load() if record.name == "openrlhf")
+    [launch] = find_launches(Source("run.sh", NEW, "shell"), launches.read_no_file)
+    chosen = choose_release(record, launch, s.laptop(), "0.11.2.dev0")
+    assert chosen.is_known and not chosen.remark
+    text = "python3 -m verl.trainer.main_ppo trainer.log_val_generations=3"  # since 0.4.0
+    findings = [finding for finding in lint(text, "0.4.0.dev0").findings if finding.code == "ATN440"]
+    assert findings == []
+    assert [finding.severity for finding in lint(text, "0.3.0.post1").findings if finding.code == "ATN440"] == ["error"]

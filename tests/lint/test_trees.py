@@ -1,0 +1,203 @@
+"""Launches beside the code that they start: the names that its parser takes decide, not a table of releases.
+
+Each tree is a small fork as they are published: the framework's package in the repository, with names of its own. What
+the fork takes is no finding; what its parser refuses is an error, with the file that says so; where it cannot be read
+to its end, a name that nobody knows is a warning.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.findings import Finding
+from attncheck.core.report import Report
+from attncheck.core.results.lint import launches_of
+from attncheck.lint import run
+from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.sources import read_source
+from tests.lint import launches
+
+NEWEST = "openrlhf=0.11.2"
+ENVIRONMENT = launches.make_environments()["h200"]
+
+ARGPARSE = {
+    "openrlhf/__init__.py": "",
+    "openrlhf/cli/__init__.py": "",
+    "openrlhf/cli/train_sft.py": """
+        import argparse
+        from openrlhf.options import add_common
+
+        if __name__ == "__main__":
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--pretrain", type=str)
+            parser.add_argument("--dataset")
+            for name in ("alpha", "beta"):
+                parser.add_argument(f"--loss_{name}", type=float, default=0.5)
+            add_common(parser)
+            args = parser.parse_args()
+        """,
+    "openrlhf/options.py": """
+        def add_common(parser):
+            group = parser.add_argument_group("ring")
+            group.add_argument("--ring_attn_size", type=int, default=1)
+            group.add_argument("--own_option", action="store_true")
+        """,
+    "run.sh": "deepspeed --module openrlhf.cli.train_sft --pretrain m --dataset d --loss_beta 1 --own_option {}\n",
+}
+DATACLASSES = {
+    "src/llamafactory/__init__.py": "",
+    "src/llamafactory/hparams/__init__.py": "",
+    "src/llamafactory/hparams/parser.py": """
+        from transformers import HfArgumentParser, Seq2SeqTrainingArguments
+        from .own import FinetuningArguments, ModelArguments
+
+        _TRAIN_ARGS = [ModelArguments, Seq2SeqTrainingArguments, FinetuningArguments]
+
+        def get_train_args(args=None):
+            parser = HfArgumentParser(_TRAIN_ARGS)
+            return parser.parse_args_into_dataclasses()
+        """,
+    "src/llamafactory/hparams/own.py": """
+        from dataclasses import dataclass, field
+        from typing import Optional
+
+        @dataclass
+        class ModelArguments:
+            model_name_or_path: Optional[str] = None
+            sequence_parallel_size: int = field(default=1)
+
+        @dataclass
+        class FinetuningArguments:
+            stage: str = "sft"
+            finetuning_type: str = "full"
+            dataset: str = ""
+            template: str = ""
+        """,
+    "train.yaml": "model_name_or_path: m\nstage: sft\ndataset: d\nfinetuning_type: full\ntemplate: qwen\n"
+    "sequence_parallel_size: 8\n{}\n",
+    "run.sh": "llamafactory-cli train train.yaml\n",
+}
+HYDRA = {
+    "verl/__init__.py": "",
+    "verl/trainer/__init__.py": "",
+    "verl/trainer/main_ppo.py": """
+        import hydra
+
+        @hydra.main(config_path="config", config_name="ppo_trainer", version_base=None)
+        def main(config):
+            pass
+
+        if __name__ == "__main__":
+            main()
+        """,
+    "verl/trainer/config/ppo_trainer.yaml": """
+        defaults:
+          - actor@actor_rollout_ref.actor: own_actor
+          - _self_
+        data:
+          max_prompt_length: 512
+          own_key: 3
+        trainer:
+          n_gpus_per_node: 4
+          nnodes: 2
+        """,
+    "verl/trainer/config/actor/own_actor.yaml": "ppo_mini_batch_size: 256\nretriever: {url: null}\n",
+    "run.sh": "python3 -m verl.trainer.main_ppo data.own_key=4 actor_rollout_ref.actor.retriever.url=x {}\n",
+}
+
+
+def write_tree(folder: Path, files: dict[str, str], more: str = "") -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = textwrap.dedent(text)
+        path.write_text(text.replace("{}", more) if path.suffix in (".sh", ".yaml") else text)
+    (folder / ".git").mkdir(exist_ok=True)
+    return folder / "run.sh"
+
+
+def lint(script: Path, version: str = "") -> tuple[list[Finding], Report]:
+    source = read_source(str(script))
+    request = run.Request((source,), version=version)
+    report = run.run(ENVIRONMENT, request, launches.read_model, make_file_reader((source,)))
+    return [finding for finding in report.findings if finding.code == "ATN440"], report
+
+
+@pytest.mark.parametrize("tree", [ARGPARSE, DATACLASSES, HYDRA], ids=["argparse", "dataclasses", "hydra"])
+def test_what_the_fork_takes_is_known(tmp_path: Path, tree: dict[str, str]) -> None:
+    findings, report = lint(write_tree(tmp_path, tree))
+    [launch] = launches_of(report)
+    assert findings == [] and launch.diff == ""
+    assert any("names as" in remark for remark in launch.job.remarks)
+
+
+@pytest.mark.parametrize(
+    ("tree", "more", "place"),
+    [
+        (ARGPARSE, "--los_beta 1", "openrlhf/cli/train_sft.py"),
+        (ARGPARSE, "--max_epochs 1", "openrlhf/cli/train_sft.py"),  # of every release, but not of this fork
+        (DATACLASSES, "sequence_parallel: 8", "src/llamafactory/hparams/parser.py"),
+        (HYDRA, "data.own_kay=4", "verl/trainer/main_ppo.py"),
+        (HYDRA, "algorithm.adv_estimator=grpo", "verl/trainer/main_ppo.py"),
+    ],
+)
+def test_what_its_parser_refuses_is_an_error_that_names_the_file(
+    tmp_path: Path, tree: dict[str, str], more: str, place: str
+) -> None:
+    findings, report = lint(write_tree(tmp_path, tree, more))
+    [finding] = findings
+    name = more.replace(":", "=").replace(" ", "=").split("=")[0]
+    assert finding.severity == "error" and name in finding.message
+    [launch] = launches_of(report)
+    assert any(place in unknown.proof for unknown in launch.job.unknown_settings)
+    assert "- " not in launch.diff, "nothing is taken out"
+
+
+OPEN_PARSERS = {
+    "parse_known_args": ("parser.parse_args()", "parser.parse_known_args()[0]"),
+    "a name made at run time": ("add_common(parser)", "parser.add_argument('--' + read_name())"),
+    "a parser of another package": ("add_common(parser)", "import elsewhere; elsewhere.add_options(parser)"),
+}
+
+
+@pytest.mark.parametrize("change", OPEN_PARSERS)
+def test_what_is_not_read_to_its_end_proves_nothing(tmp_path: Path, change: str) -> None:
+    text = ARGPARSE["openrlhf/cli/train_sft.py"].replace(*OPEN_PARSERS[change])
+    findings, report = lint(write_tree(tmp_path, {**ARGPARSE, "openrlhf/cli/train_sft.py": text}, "--los_beta 1"))
+    [finding] = findings
+    assert finding.severity == "warning" and "--los_beta" in finding.message and not finding.fixes
+    assert launches_of(report)[0].diff == "", "a name that nobody knows stays as it is"
+
+
+def test_source_that_does_not_parse_proves_nothing(tmp_path: Path) -> None:
+    findings, _ = lint(write_tree(tmp_path, {**ARGPARSE, "openrlhf/options.py": "def add_common(parser:\n"}, "--x 1"))
+    assert [finding.severity for finding in findings] == ["warning"]
+
+
+def test_the_tree_is_found_where_the_script_changes_to(tmp_path: Path) -> None:
+    write_tree(tmp_path / "third_party" / "fork", ARGPARSE, "--los_beta 1")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / ".git").mkdir()
+    script = tmp_path / "scripts" / "go.sh"
+    script.write_text("cd third_party/fork\n" + ARGPARSE["run.sh"].format(""))
+    assert lint(script)[0] == []
+    script.write_text(f"export PYTHONPATH={tmp_path}/third_party/fork\n" + ARGPARSE["run.sh"].format("--los_beta 1"))
+    assert [finding.severity for finding in lint(script)[0]] == ["error"]
+
+
+def test_defaults_are_those_of_the_tree(tmp_path: Path) -> None:
+    _, report = lint(write_tree(tmp_path, HYDRA))
+    [launch] = launches_of(report)
+    assert launch.job.world_size.value == 8  # type: ignore[union-attr]
+    (tmp_path / "verl/trainer/config/ppo_trainer.yaml").write_text("trainer: {n_gpus_per_node: 2, nnodes: 1}\n")
+    assert launches_of(lint(tmp_path / "run.sh")[1])[0].job.world_size.value == 2  # type: ignore[union-attr]
+
+
+def test_nothing_of_the_tree_is_run(tmp_path: Path) -> None:
+    trap = "open('ran', 'w').close()\nraise SystemExit('it ran')\n"
+    files = {name: trap + textwrap.dedent(text) if name.endswith(".py") else text for name, text in ARGPARSE.items()}
+    assert lint(write_tree(tmp_path, files))[0] == []
+    assert not list(tmp_path.rglob("ran")) and not Path("ran").exists()
