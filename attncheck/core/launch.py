@@ -103,4 +103,6 @@ class Launch:
     notes: tuple[str, ...] = ()  # what could not be read, and why
     open_ends: tuple[str, ...] = ()  # what may set more than was read: '"$@" (run.sh:3:8)', a file that was not read
     program: Program | None = None  # the names that what it starts takes, where its source was found
+    deepspeed: tuple[Setting, ...] = ()  # the keys of the DeepSpeed configuration that it names, where that was read
+    launcher_entries: tuple[Setting, ...] = ()  # those of accelerate's own configuration file
     folder: str = ""  # into which the script changes before it, "" where it does not or only running tells

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from attncheck.core import registry
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.launch import Launch, Source, Word
-from attncheck.lint import launchers, open_ends
+from attncheck.lint import deepspeed_config, launchers, open_ends
 from attncheck.lint.files import configuration
 from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
 from attncheck.lint.shell import commands
@@ -39,14 +39,16 @@ def find_launches(source: Source, read_file: Callable[[str], Source | None]) -> 
     """
     if source.kind in ("yaml", "json", "toml"):
         parsed_file = configuration.parse_configuration(source)
-        return [Launch(source, entries=parsed_file.entries, file=source, notes=parsed_file.notes)]
+        bare_file = Launch(source, entries=parsed_file.entries, file=source, notes=parsed_file.notes)
+        return [deepspeed_config.attach_config(bare_file, read_file)]
     found_launches: list[Launch] = []
     folder = PurePosixPath()
     for command in commands.parse_commands(source):
         folder = _change_folder(folder, command.words)
         launch = _make_launch(source, command, read_file)
         if launch is not None:
-            found_launches.append(replace(launch, folder="" if folder == PurePosixPath() else str(folder)))
+            launch = replace(launch, folder="" if folder == PurePosixPath() else str(folder))
+            found_launches.append(deepspeed_config.attach_config(launch, read_file))
     return found_launches
 
 
@@ -76,6 +78,7 @@ def _make_launch(source: Source, command: commands.Command, read_file: Callable[
     launch = Launch(
         source, words, (), None, names, command.words, environ, nodes, processes,
         (*command.notes, *(note for launcher in parsed for note in launcher.notes)),
+        launcher_entries=tuple(entry for launcher in parsed for entry in launcher.entries),
     )  # fmt: skip
     launch = _attach_configuration(launch, read_file)
     return replace(launch, open_ends=open_ends.find_open_ends(launch))
@@ -161,14 +164,16 @@ def _apply_launcher_config(
     file = read_file(parsed.config_file)
     if file is None or file.kind not in ("yaml", "json"):
         return parsed
-    values = {entry.name: entry.value for entry in configuration.parse_entries(file)}
+    entries = configuration.parse_entries(file)
+    values = {entry.name: entry.value for entry in entries}
     nodes, processes = accelerate.parse_counts(words, values)
     parallelism = {
         name.removeprefix("parallelism_config.").upper(): value
         for name, value in values.items()
         if name.startswith("parallelism_config.parallelism_config_")
     }
-    return replace(parsed, nodes=nodes, processes=processes, environ={**parallelism, **parsed.environ})
+    environ = {**parallelism, **parsed.environ}
+    return replace(parsed, nodes=nodes, processes=processes, environ=environ, entries=entries)
 
 
 def _attach_configuration(launch: Launch, read_file: Callable[[str], Source | None]) -> Launch:

@@ -43,7 +43,7 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
 
 def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], release: ChosenRelease) -> Job:
     """Return the job with what the table of a release proves, where the program itself was not found."""
-    is_own_release = release.is_known and _starts_one_of(own_programs, launch)
+    is_own_release = release.is_known and starts_one_of(own_programs, launch)
     was_always_known = all(unknown.now or unknown.since or unknown.proof for unknown in job.unknown_settings)
     is_proven = is_own_release and was_always_known
     proof = f"the options of {job.framework} {job.version}" if is_proven else ""
@@ -55,7 +55,7 @@ def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], rele
     return replace(job, unknown_settings=unknown_settings, problems=problems)
 
 
-def _starts_one_of(own_programs: Sequence[str], launch: Launch) -> bool:
+def starts_one_of(own_programs: Sequence[str], launch: Launch) -> bool:
     """Say whether a launch starts the framework's own command or module, and not a script or a module of the user's."""
     name = launch.words[0].text.rsplit("/", 1)[-1] if launch.words else ""
     return any(name.startswith(program) if program.endswith(".") else name == program for program in own_programs)

@@ -27,7 +27,7 @@ from attncheck.doctor import engine
 from attncheck.doctor.profile import needs_of_job
 from attncheck.doctor.queries.launch import SAFE_KEYS
 from attncheck.doctor.target import with_version
-from attncheck.lint import frameworks, launches, open_ends, proof
+from attncheck.lint import deepspeed_config, frameworks, launches, open_ends, proof
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.programs import places
@@ -134,7 +134,9 @@ def _lint_launch(
     def judge(launch: Launch) -> tuple[Job, Report]:
         launch = replace(launch, program=program)
         job = found_launch.framework.read(launch, release.version, model_snapshot)
-        job = proof.settle_names(job, launch, found_launch.framework.own_programs, release)
+        own_programs = found_launch.framework.own_programs
+        job = proof.settle_names(job, launch, own_programs, release)
+        job = deepspeed_config.settle_deepspeed(job, launch, proof.starts_one_of(own_programs, launch))
         job = open_ends.soften_problems(job, launch)
         job = replace(
             job, remarks=(*launch.notes, *release_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.launch import Word
+from attncheck.core.launch import Setting, Word
 
 __all__ = ["Known", "Launcher", "ParsedLauncher", "Word"]
 
@@ -28,6 +28,7 @@ class ParsedLauncher:
     processes: Fact[int] = Absent()  # on each node
     config_file: str = ""  # a configuration file of the launcher itself
     notes: tuple[str, ...] = ()
+    entries: tuple[Setting, ...] = ()  # of that file
 
 
 @dataclass(frozen=True)

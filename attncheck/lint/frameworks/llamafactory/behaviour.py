@@ -19,6 +19,7 @@ from attncheck.doctor.knowledge.padding import (
     NEAT_PACKING_REFUSED_MODELS,
     NEAT_PACKING_REFUSES,
 )
+from attncheck.lint.deepspeed_config import read_zero_stage
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.fields.values import ParsedSettings
@@ -300,9 +301,11 @@ def liger_unsupported(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def pure_bf16_with_zero_3(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """`pure_bf16` with ZeRO-3, which the name of DeepSpeed's file tells."""
+    """`pure_bf16` with ZeRO-3, which DeepSpeed's file says, or its name where it is not read."""
     file = (reading.settings.get_text("deepspeed") or "").rsplit("/", 1)[-1]
-    if reading.settings.is_on("pure_bf16") and re.search(r"z(ero)?[_-]?(stage)?[_-]?3", file):
+    stage = read_zero_stage(reading.launch)
+    is_zero_3 = stage == 3 if stage is not None else re.search(r"z(ero)?[_-]?(stage)?[_-]?3", file) is not None
+    if reading.settings.is_on("pure_bf16") and is_zero_3:
         text = f"pure_bf16 with DeepSpeed ZeRO-3 ({file}): ValueError"
         source = ("llamafactory 0.9.5 hparams/parser.py:384-385",)
         yield SettingProblem(
