@@ -50,6 +50,7 @@ class UnknownSetting:
     now: tuple[str, ...] = ()  # what it is called in this version, with values where they change; (): it is gone
     since: str = ""  # version in which it went or was renamed, or from which on it is known
     near: str = ""  # where it was never known: the nearest name that is
+    dropped: str = ""  # where the framework's source shows that it goes on without the setting, and is silent about it
     proof: str = ""  # what shows that the parser which will run refuses it; "": nobody knows, and nobody may say so
 
 

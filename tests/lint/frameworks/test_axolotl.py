@@ -253,6 +253,19 @@ def test_names_that_a_release_does_not_know() -> None:
     assert implementation.now == ("flash_attention: true",)
 
 
+def test_a_key_that_is_dropped_without_a_word() -> None:
+    (typo,) = read_config_job("hub_private_repos: true\n", "0.9.2").unknown_settings
+    assert "model_dump" in typo.dropped
+    # https://github.com/axolotl-ai-cloud/axolotl/blob/main/examples: many have `debug:`, which drops nothing
+    assert read_config_job("debug:\nhub_private_repos: null\n", "0.9.2").unknown_settings == ()
+    (refused,) = read_config_job("unsloth_lora_mlp: true\n", "0.19.0").unknown_settings
+    assert not refused.dropped  # ValueError
+    (older,) = read_config_job("hub_private_repos: true\n", "0.4.1").unknown_settings
+    assert not older.dropped  # what that release has was not read
+    launch = parse_launch("axolotl train c.yaml --sequence-lenght 2", "command", {"c.yaml": CONFIG})
+    assert not any(unknown.dropped for unknown in read_job(FRAMEWORK, launch, "0.19.0").unknown_settings)
+
+
 def test_edits_keep_comments_and_change_nothing_else() -> None:
     more = "# attention\nflash_attention: true  # fast\nsample_packing: true\n"
     text = rewrite_config(more, "0.19.0", {"attn_implementation": "sdpa", "batch": "2"})

@@ -4,7 +4,7 @@ What it checks: every option, override and key of the launch against the names t
 its own parser would read them (argparse takes unique prefixes, Hydra's `+` adds keys that are not in the schema).
 
 Why it matters: frameworks rename settings without keeping the old names: OpenRLHF renamed every flag in 0.10.2. The job
-stops at once, or, where a parser drops what it does not know, runs without the setting.
+stops at once, or, where a parser drops what it does not know (axolotl's), runs without the setting: a warning.
 
 What to do: use the name that the finding gives; `attncheck lint` prints the whole corrected command.
 
@@ -30,12 +30,13 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield one problem for the names that one release renamed, and one for each other unknown name."""
     job = require_job(snapshot)
     is_assumed = isinstance(snapshot.version(job.framework), Unreadable)
-    unproven = [unknown for unknown in job.unknown_settings if not unknown.proof]
+    yield from _dropped_problems(job, [unknown for unknown in job.unknown_settings if unknown.dropped])
+    unproven = [unknown for unknown in job.unknown_settings if not unknown.proof and not unknown.dropped]
     if unproven:
         yield _unproven_problem(job, unproven)
     renamed: dict[str, list[UnknownSetting]] = {}
     for unknown in job.unknown_settings:
-        if not unknown.proof:
+        if not unknown.proof or unknown.dropped:
             continue
         if unknown.now and unknown.since:
             renamed.setdefault(unknown.since, []).append(unknown)
@@ -44,6 +45,22 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     for since, settings in renamed.items():
         problem = _single_problem(job, settings[0]) if len(settings) == 1 else _group_problem(job, since, settings)
         yield replace(problem, predicted=is_assumed)  # an older release, which the job may have, knows them
+
+
+def _dropped_problems(job: Job, settings: list[UnknownSetting]) -> Iterator[Problem]:
+    """Yield a problem for each dropped setting that has another name, and one for all others."""
+    nameless = [unknown for unknown in settings if not unknown.now and not unknown.near]
+    for group in (*([unknown] for unknown in settings if unknown.now or unknown.near), nameless):
+        if group:
+            yield Problem(
+                message=f"{job.framework} {job.version} drops {_list_names(group)} without a word"
+                + _describe_replacement(group[0]),
+                evidence=tuple(dict.fromkeys((_describe_history(job, group[0]), group[0].dropped))),
+                fixes=_fixes(group[0]),
+                subject=group[0].name if len(group) == 1 else describe_job(job),
+                predicted=True,
+                locations=tuple(unknown.location for unknown in group),
+            )
 
 
 def _unproven_problem(job: Job, settings: list[UnknownSetting]) -> Problem:

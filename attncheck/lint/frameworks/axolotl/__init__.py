@@ -23,7 +23,7 @@ from attncheck.lint.fields.releases import (
     read_fields,
     read_requirements,
 )
-from attncheck.lint.fields.written import is_true
+from attncheck.lint.fields.written import NULL_WORDS, is_true
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 from attncheck.lint.frameworks.axolotl.behaviour import find_problems, uses_flash_4
@@ -200,19 +200,24 @@ def _resolve_cross_entropy(settings: AxolotlSettings) -> CrossEntropy:
 
 
 def _find_unknown_settings(settings: AxolotlSettings) -> tuple[UnknownSetting, ...]:
-    """Return the names that the release does not know; it drops them without a message."""
+    """Return the names that the release does not know; keys of its file that hold a value are dropped silently."""
     known_names = read_fields("axolotl", "names", settings.version)
     has_foreign_plugin = any(not plugin.startswith("axolotl.integrations.") for plugin in settings.plugins)
     unknown = []
     for name, setting in settings.by_field.items():
         top = name.split(".")[0]
+        is_key = not setting.name.startswith("--")
+        if is_key and setting.value.strip().lower() in NULL_WORDS:  # nothing is lost
+            continue
         if top in known_names or axolotl.find_plugin(settings.version, top) or top.startswith(("_", "x-")):
             continue
         since = find_change_release("axolotl", "names", top, settings.version)
         new_names = axolotl.find_new_names(settings.version, top, setting.value, known_names)
         if since or new_names or not has_foreign_plugin:
             closest = "" if since or new_names else find_closest_name(top, known_names)
-            unknown.append(UnknownSetting(setting.name, setting.location, new_names, since, closest))
+            is_read = top in axolotl.READ_BY_VALIDATORS or not settings.is_at_least(list_releases("axolotl")[0])
+            dropped = axolotl.DROPS_UNKNOWN_KEYS if is_key and not is_read else ""
+            unknown.append(UnknownSetting(setting.name, setting.location, new_names, since, closest, dropped))
     return tuple(unknown)
 
 

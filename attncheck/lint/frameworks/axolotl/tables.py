@@ -22,6 +22,18 @@ DROPS_SDPA_MASK_SINCE = "0.18.0"  # attn_decontaminates_packing (core/builders/c
 FLASH_4_SINCE = "0.16.0"  # replaces flash-attn where it is usable (monkeypatch/attention/flash_attn_4.py)
 FLASH_4_NAMED_SINCE = "0.19.0"  # as attn_implementation, and never under a ring (loaders/model.py:857)
 
+# No model_config of AxolotlInputConfig or its bases has `extra` in the releases 0.8.0, 0.10.0, 0.12.0, 0.13.1, 0.16.1,
+# 0.17.0 and 0.19.0: pydantic ignores the rest, model_dump leaves it out, and nothing is logged.
+DROPS_UNKNOWN_KEYS = "axolotl 0.19.0 utils/config/__init__.py:508, 516: model_dump of the schema's fields; 0.8.0 :296"
+# Names without a field that a validator of some release reads, or refuses (utils/schemas/validation.py:65 of 0.19.0).
+READ_BY_VALIDATORS = frozenset(
+    {
+        *("unsloth_cross_entropy_loss", "unsloth_lora_mlp", "unsloth_lora_qkv", "unsloth_lora_o", "unsloth_rms_norm"),
+        *("unsloth_rope", "torch_dtype", "processor_config", "relora_steps", "roles_to_train", "train_on_eos"),
+        *("dispatch_batches", "split_batches", "use_liger_loss", "is_multimodal", "inference"),
+    }
+)
+
 # utils/schemas/enums.py of 0.19.0: LEGACY_ATTN_FLAG_TO_IMPL, in its order of priority.
 FLAG_IMPLEMENTATIONS: Mapping[str, str] = {
     "xformers_attention": "xformers",
