@@ -513,3 +513,40 @@ def test_nothing_that_is_written_makes_it_fail() -> None:
                 editing.apply_edits(source, edits)
                 jobs += 1
     assert jobs > 150
+
+
+# After ZetangForward/MyRLHF scripts/dev_train.sh, sjelassi/ebft_openrlhf scripts/run_ebft_example.sh
+@pytest.mark.parametrize(
+    ("module", "trainer"),
+    [
+        ("openrlhf.cli.train_sft_dev", "sft"),
+        ("openrlhf/cli/train_sft_dev.py", "sft"),
+        ("openrlhf.cli.train_dpo_long", "dpo"),
+        ("openrlhf.cli.train_ppo_ray_box", "ppo"),
+        ("openrlhf.cli.train_ebft_ray", "ebft_ray"),
+        ("openrlhf.cli.train_sft_dpo", "sft_dpo"),  # either
+        ("openrlhf.cli.train_long_sft", "long_sft"),
+    ],
+)
+def test_a_module_of_a_fork_is_openrlhf(module: str, trainer: str) -> None:
+    job = read_job(f"deepspeed --module {module} --pretrain m --flash_attn --clue_len 3", "0.7.0")
+    assert (job.trainer, job.model, job.plan.attn_implementation) == (trainer, "m", "flash_attention_2")
+    assert "no release of openrlhf has cli/train_" in job.remarks[0]
+    assert (job.requires, job.imports, job.hooked, job.packs_with) == ((), (), (), ())
+    assert not any(unknown.proof for unknown in job.unknown_settings)
+    assert "openrlhf." not in openrlhf.FRAMEWORK.own_programs and module not in openrlhf.FRAMEWORK.own_programs
+    launch = parse_launch(command_source(f"python -m {module} --pretrain m"))
+    if trainer not in ("sft", "dpo", "ppo"):
+        assert openrlhf.FRAMEWORK.write(launch, job, {"attn_implementation": "sdpa"}) == ()
+
+
+@pytest.mark.parametrize("module", ["openrlhf.cli.serve_rm", "openrlhf.cli.batch_inference", "my.cli.train_sft_dev"])
+def test_what_trains_nothing_or_is_another_package_is_no_fork(module: str) -> None:
+    candidates = launches.find_launches(command_source(f"python -m {module} --pretrain m"), lambda _: None)
+    assert [launch for launch in candidates if openrlhf.find_trainer(launch)] == []
+
+
+def test_a_release_answers_for_its_own_modules() -> None:
+    job = read_job("deepspeed --module openrlhf.cli.train_sft --pretrain m --flash_attn", "0.7.0")
+    assert job.requires and job.imports and not any("no release" in remark for remark in job.remarks)
+    assert {"openrlhf.cli.train_sft", "openrlhf.cli.train_ppo_ray"} <= set(openrlhf.FRAMEWORK.own_programs)

@@ -7,7 +7,6 @@ are those of all roles, counted as cli/train_ppo_ray.py:36-140 of 0.11.2 makes i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -20,14 +19,13 @@ from attncheck.core.plan import PRECISIONS, RING_NAMES, CrossEntropy, Plan
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields.releases import list_releases
 from attncheck.lint.frameworks import Framework
-from attncheck.lint.frameworks.openrlhf import names
+from attncheck.lint.frameworks.openrlhf import forks, names
 from attncheck.lint.frameworks.openrlhf.behaviour import find_setting_problems
 from attncheck.lint.frameworks.openrlhf.changes import build_edits
 from attncheck.lint.frameworks.openrlhf.plan import plan_settings
 from attncheck.lint.frameworks.openrlhf.values import ParsedOption, Values, parse_trainer_options
 from attncheck.lint.launchers.options import EVERY_GPU
 
-TRAINER_MODULE = re.compile(r"(?:.*/)?openrlhf[./]cli[./]train_(\w+?)(?:\.py)?|(?:.*/)?train_(ppo_ray)\.py")
 LEFT_PADDED = ("rm", "ppo")  # cli/train_rm.py:38, trainer/ray/ppo_actor.py: pad on the left; the others on the right
 FLASH_CROSS_ENTROPY = ("0.6.2", "0.7.0")  # models/utils.py:109 of DPO and PPO; SFT's own loss went with 0.7.0
 # Packing replaces an implementation of any other name.
@@ -49,15 +47,14 @@ NAMES_BY_KEY: Mapping[Key, str] = {
 
 def find_trainer(launch: Launch) -> str:
     """Return the trainer that a launch starts ("sft", "ppo"), "" where it is none of OpenRLHF's."""
-    match = TRAINER_MODULE.fullmatch(launch.words[0].text) if launch.words else None
-    name = (match[1] or match[2]) if match else ""
-    name = "ppo" if name == "ppo_ray" else name
-    return name if name in names.list_trainers() else ""
+    return forks.guess_trainer(forks.read_module_name(launch))
 
 
 def find_model(launch: Launch) -> str:
     """Return the model as written, "" where none is."""
     trainer = find_trainer(launch)
+    if trainer not in names.list_trainers():
+        return forks.find_model(launch)
     parsed_options = parse_trainer_options(launch, trainer, names.list_releases()[-1])
     model_names = ("pretrain", "model.model_name_or_path", "actor.model_name_or_path")
     models = (option.values[0] for option in reversed(parsed_options) if option.name in model_names and option.values)
@@ -66,13 +63,15 @@ def find_model(launch: Launch) -> str:
 
 def read_job(launch: Launch, version: str, snapshot: Snapshot) -> Job:
     """Return the job as `version` reads it; a setting that it does not know counts under its new name."""
-    trainer = find_trainer(launch)
+    trainer, module_name = find_trainer(launch), forks.read_module_name(launch)
+    if trainer not in names.list_trainers():
+        return forks.read_job(launch, version, module_name)
     parsed_options = parse_trainer_options(launch, trainer, version)
     model = snapshot.model.value if isinstance(snapshot.model, Known) else None
     values = _resolve_values(launch, trainer, version, parsed_options, snapshot, model)
     world_size = _count_processes(launch, values)
     values = replace(values, world_size=world_size.value if isinstance(world_size, Known) else None)
-    return Job(
+    job = Job(
         framework="openrlhf",
         version=version,
         trainer=trainer,
@@ -95,6 +94,7 @@ def read_job(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         locations=_locate_settings(values),
         remarks=_describe_hidden_values(launch, parsed_options),
     )
+    return forks.leave_open(job, module_name) if forks.is_fork(module_name) else job
 
 
 def _resolve_values(
@@ -239,6 +239,8 @@ def _describe_hidden_values(launch: Launch, parsed_options: tuple[ParsedOption, 
 
 def write_settings(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
     """Return the edits that rename `job.unknown_settings` and set `sets`, in the names of `job.version`."""
+    if job.trainer not in names.list_trainers():
+        return ()
     parsed_options = parse_trainer_options(launch, job.trainer, job.version)
     unknown_options = {(setting.name, setting.location) for setting in job.unknown_settings}
     return build_edits(launch, job.trainer, job.version, parsed_options, unknown_options, _translate_keys(job, sets))
@@ -266,5 +268,5 @@ FRAMEWORK = Framework(
     write_settings,
     plan_settings,
     releases=partial(list_releases, "openrlhf"),
-    own_programs=("openrlhf.",),
+    own_programs=forks.list_own_modules(),
 )

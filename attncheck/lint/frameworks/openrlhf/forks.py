@@ -1,0 +1,87 @@
+"""Modules of changed trees of OpenRLHF: `openrlhf.cli.train_sft_dev`, `openrlhf.cli.train_ebft_ray`.
+
+No release has them (names/openrlhf.json lists the parsers of 0.5.0 to 0.11.2). Where the name begins with one trainer's
+and holds no other's, it is that trainer, in names of its own; else only what every parser calls alike is read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from attncheck.core.facts import Absent, Known
+from attncheck.core.job import Job
+from attncheck.core.launch import Launch, Setting, SourceLocation
+from attncheck.core.plan import Plan
+from attncheck.lint import arguments
+from attncheck.lint.frameworks.openrlhf import names
+
+TRAINER_MODULE = re.compile(r"(?:.*/)?openrlhf[./]cli[./]train_(\w+?)(?:\.py)?|(?:.*/)?train_(ppo_ray)\.py")
+MODEL_OPTIONS = ("pretrain", "model.model_name_or_path", "actor.model_name_or_path")
+IMPLEMENTATION_OPTIONS = ("attn_implementation", "ds.attn_implementation")
+
+
+def read_module_name(launch: Launch) -> str:
+    """Return what stands behind "train_" in the module that a launch starts: "sft_dev"; "" where it is none."""
+    match = TRAINER_MODULE.fullmatch(launch.words[0].text) if launch.words else None
+    return (match[1] or match[2]) if match else ""
+
+
+def guess_trainer(module_name: str) -> str:
+    """Return the trainer of a module ("sft_dev" is sft's), its own name where that is not certain."""
+    trainers = names.list_trainers()
+    parts = [part for part in module_name.split("_") if part in trainers]
+    return parts[0] if len(parts) == 1 and module_name.split("_")[0] == parts[0] else module_name
+
+
+def is_fork(module_name: str) -> bool:
+    """Say whether no release has a module of this name."""
+    return bool(module_name) and f"openrlhf.cli.train_{module_name}" not in list_own_modules()
+
+
+def list_own_modules() -> tuple[str, ...]:
+    """Return the training modules of all releases."""
+    return tuple(f"openrlhf.cli.train_{names.TRAINER_FILES.get(trainer, trainer)}" for trainer in names.list_trainers())
+
+
+def describe_fork(module_name: str, trainer: str) -> str:
+    """Return the remark that a module is no release's."""
+    reading = f"read as {trainer}" if trainer in names.list_trainers() else "only its attention and model are read"
+    return f"no release of openrlhf has cli/train_{module_name}.py: {reading}, and its own names are left open"
+
+
+def find_model(launch: Launch) -> str:
+    """Return the model as written, "" where none is."""
+    values = {setting.name.lstrip("-"): setting.value for setting in _parse_options(launch)}
+    return next((values[name] for name in MODEL_OPTIONS if values.get(name)), "")
+
+
+def read_job(launch: Launch, version: str, module_name: str) -> Job:
+    """Return what can be told of a trainer that no release has."""
+    settings = _parse_options(launch)
+    values = {setting.name.lstrip("-"): setting for setting in settings}
+    written = [values[name].value for name in IMPLEMENTATION_OPTIONS if name in values and values[name].known]
+    implementation = written[0] if written else "flash_attention_2" if "flash_attn" in values else ""
+    return Job(
+        "openrlhf",
+        version,
+        module_name,
+        plan=Plan(implementation, packing="padding", environ=tuple(sorted(launch.environ.items()))),
+        model=find_model(launch),
+        location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
+        settings=settings,
+        world_size=Absent("the program's own code says how many processes train"),
+        nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,
+        remarks=(describe_fork(module_name, module_name),),
+    )
+
+
+def leave_open(job: Job, module_name: str) -> Job:
+    """Return a job that was read as its trainer's, without what a release alone answers for: packages, hooks, GPUs."""
+    gpus = Absent(f"cli/train_{module_name}.py says how many GPUs it takes")
+    remarks = (describe_fork(module_name, job.trainer), *job.remarks)
+    return replace(job, requires=(), imports=(), hooked=(), packs_with=(), gpus=gpus, remarks=remarks)
+
+
+def _parse_options(launch: Launch) -> tuple[Setting, ...]:
+    return arguments.parse_options(launch.words[1:], lambda _: "many", launch.source)
