@@ -335,3 +335,104 @@ def test_tables_hold_what_was_read() -> None:
         build_parser_options(("transformers", "5.23.0", ("TrainingArguments",))).current["gradient_checkpointing"].kind
         == "bool?"
     )
+
+
+RECIPE = "--model_name_or_path m --dataset_name d --output_dir o --per_device_train_batch_size 1"
+
+
+# After trl examples/scripts, huggingface/alignment-handbook scripts/run_dpo.py, QingyangZhang/EMPO src/open_r1/empo.py,
+# taishan1994/DPO-Finetuning finetune_dpo.py, xavierliu34/GUI-AiF src/open_r1/gaussian_grpo.py
+@pytest.mark.parametrize(
+    ("command", "trainer"),
+    [
+        ("trl reward", "reward"),
+        ("trl orpo", "orpo"),
+        ("python examples/scripts/ppo/ppo_tldr.py --num_ppo_epochs 1", "ppo"),
+        ("python examples/scripts/rloo/rloo.py", "rloo"),
+        ("python examples/scripts/nash_md.py", "nash_md"),
+        ("python examples/scripts/dpo_online.py", "online_dpo"),
+        ("python examples/scripts/prm.py", "prm"),
+        ("python -m trl.experimental.gkd.gkd", "gkd"),
+        ("accelerate launch scripts/run_dpo.py --beta 0.1", "dpo"),
+        ("accelerate launch run_online_dpo.py --missing_eos_penalty 1", "online_dpo"),
+        ("accelerate launch finetune_dpo.py --max_prompt_length 128", "dpo"),
+        ("accelerate launch train_rm.py --center_rewards_coefficient 0.01", "reward"),
+        ("accelerate launch src/open_r1/gaussian_grpo.py --num_generations 4", "grpo"),
+        ("accelerate launch src/open_r1/empo.py --num_generations 4 --max_completion_length 9", "grpo"),
+        ("python run_sft.py --packing true", "sft"),
+    ],
+)
+def test_trainers_are_recognised(command: str, trainer: str) -> None:
+    assert TRL.trainer(parse_launch(f"{command} {RECIPE}")) == trainer
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python train_sft.py --use_liger True",  # after 2U1/Qwen2-VL-Finetune, a trainer of its own
+        "python train_dpo.py",  # nothing but the name says so
+        "python sft_then_dpo.py",  # either
+        "python train_dpo.py --beta 0.1 --stage dpo",  # LLaMA-Factory's
+        "python run_clm.py --num_generations 4",
+        "accelerate launch run_simpo.py --beta 2",
+    ],
+)
+def test_what_is_not_certain_is_none_of_trls(command: str) -> None:
+    assert TRL.trainer(parse_launch(f"{command} {RECIPE}")) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "trainer"),
+    [
+        ("qwen2_dpo_config.yaml", "max_length: 4096", "dpo"),
+        ("train_dpo.yaml", "max_completion_length: 512\nbeta: 0.1", "dpo"),  # DPOConfig had it too
+        ("config.yaml", "num_generations: 4\nbeta: 0.1", "grpo"),
+        ("config.yaml", "desirable_weight: 1.0\nbeta: 0.1", "kto"),
+        ("config.yaml", "rpo_alpha: 1.0\nmax_completion_length: 1", "dpo"),
+        ("config.yaml", "packing: true", "sft"),
+    ],
+)
+def test_a_files_trainer(name: str, keys: str, trainer: str) -> None:
+    text = f"model_name_or_path: m\nlora_r: 8\nlearning_rate: 1.0e-5\noutput_dir: o\n{keys}\n"
+    assert TRL.trainer(launches.find_launches(Source(name, text, "yaml"), lambda _: None)[0]) == trainer
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "has"),
+    [
+        ("kto", "0.9.6", False),
+        ("kto", "0.12.2", True),
+        ("grpo", "0.13.0", False),
+        ("grpo", "0.14.0", True),
+        ("reward", "0.23.1", False),
+        ("reward", "0.24.0", True),
+        ("orpo", "1.16.0", False),
+        ("sft", "1.16.0", True),
+    ],
+)
+def test_commands_by_release(name: str, version: str, has: bool) -> None:
+    job = read_job(f"trl {name} {RECIPE}", version)
+    assert any("has no command" in problem.message for problem in job.problems) is not has
+
+
+@pytest.mark.parametrize(
+    ("trainer", "version", "known", "unknown"),
+    [
+        ("orpo", "1.16.0", "max_completion_length", "max_prompt_length"),  # gone in 0.28
+        ("orpo", "0.24.0", "max_prompt_length", "cpo_alpha"),
+        ("cpo", "1.16.0", "cpo_alpha", "truncation_mode"),
+        ("gkd", "0.29.1", "lmbda", "max_seq_length"),  # trl.experimental, and its bases
+        ("xpo", "0.27.2", "missing_eos_penalty", "gpu_memory_utilization"),
+        ("kto", "0.29.1", "desirable_weight", "max_prompt_length"),
+    ],
+)
+def test_names_of_configurations_that_moved(trainer: str, version: str, known: str, unknown: str) -> None:
+    options = tables.load_parser_options(trainer, version, "5.1.0").current
+    assert known in options and unknown not in options
+
+
+def test_a_configuration_that_is_gone_is_read_by_the_nearest_release() -> None:
+    job = read_job(f"python examples/scripts/ppo/ppo.py --num_ppo_epochs 1 {RECIPE}")
+    assert "trl 1.16.0 has no PPOConfig: its names are those of 1.12.0, the nearest with it" in job.remarks
+    assert "num_ppo_epochs" not in {unknown.name.lstrip("-") for unknown in job.unknown_settings}
+    assert not any(unknown.proof for unknown in job.unknown_settings)

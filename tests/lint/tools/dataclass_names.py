@@ -49,8 +49,12 @@ class Package:
         """Return the options of a dataclass with those of its bases in the same wheel."""
         node, options = self.find_class(name, near), {}
         for base in reversed(node.bases if node else []):
-            if ast.unparse(base) != name:
-                options.update(self.collect_options(ast.unparse(base), near))
+            base_name = ast.unparse(base)
+            if base_name not in self.classes and base_name.startswith("_"):  # "from … import X as _X": the real one
+                moved_to = [file for file in self.classes.get(base_name[1:], {}) if "/experimental/" in file]
+                options.update(self.collect_options(base_name[1:], moved_to[0]) if moved_to else {})
+            elif base_name != name:
+                options.update(self.collect_options(base_name, near))
         for statement in node.body if node else []:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 row = self._make_row(statement)

@@ -4,8 +4,9 @@
     python -m tests.lint.tools.names_trl DIRECTORY_OF_WHEELS
 
 Which dataclasses a script takes (scripts/*.py, before 0.13 commands/scripts/*.py) and their fields, without those that
-come from transformers' TrainingArguments. What `trl sft` does not know goes to `accelerate launch`
-(cli/commands/training.py:58-71 of 1.16.0): its options stand under "launcher", with "switch" for those without value.
+come from transformers' TrainingArguments; and the configurations of trainers whose scripts are examples, in trl.trainer
+or trl.experimental. What `trl sft` does not know goes to `accelerate launch` (cli/commands/training.py:58-71 of
+1.16.0): its options stand under "launcher", with "switch" for those without value.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from attncheck.lint.frameworks.trl.tables import TRAINER_CONFIGS
 from tests.lint.tools.dataclass_names import Package, extend_ranges, list_wheels, read_requirements, write_table
 from tests.wheels import Wheel
 
 SCRIPT = re.compile(r"trl/(?:commands/)?scripts/(\w+)\.py")
+CONFIG = re.compile(r"trl/(?:trainer|experimental/\w+)/\w+_config\.py")
 SKIPPED_SCRIPTS = ("chat", "env", "vllm_serve", "utils", "_hf_argparser", "__init__")
 
 
@@ -50,6 +53,17 @@ def launcher_options(wheel: Wheel) -> Iterator[tuple[str, str]]:
                     yield str(argument.value).lstrip("-").replace("-", "_"), kind
 
 
+def list_trainer_configs(package: Package) -> Iterator[tuple[str, str]]:
+    """Yield the configurations of trainers and their files: their scripts are examples, which no wheel has.
+
+    Of a class that moved to trl.experimental the one there: its old place keeps a shell without fields.
+    """
+    for name in sorted(TRAINER_CONFIGS.values()):
+        files = sorted(file for file in package.classes.get(name, {}) if CONFIG.fullmatch(file))
+        if files:
+            yield name, files[0]
+
+
 def main(directory: Path) -> None:
     """Write the table."""
     wheels = list_wheels(directory, "trl")
@@ -69,6 +83,8 @@ def main(directory: Path) -> None:
                 dataclasses = [_table_name(name, script[1], file in package.classes.get(name, {})) for name in names]
                 extend_ranges(scripts.setdefault(script[1], []), position, versions, [dataclasses])
                 files.update(dict.fromkeys(dataclasses, file))
+        for class_name, file in list_trainer_configs(package):
+            files.setdefault(class_name, file)
         for class_name, file in files.items():
             for name, row in package.collect_options(class_name.split(".")[-1], file).items():
                 extend_ranges(classes.setdefault(class_name, {}).setdefault(name, []), position, versions, row)

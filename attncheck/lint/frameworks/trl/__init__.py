@@ -185,12 +185,19 @@ def _find_locations(reading: LaunchReading) -> dict[str, SourceLocation]:
 
 
 def _format_remarks(reading: LaunchReading) -> tuple[str, ...]:
-    if tables.is_own_program(reading.launch) and not tables.read_dataclasses(reading.trainer, reading.version):
+    remarks = reading.settings.describe_unresolved()
+    if tables.read_dataclasses(reading.trainer, reading.version):
+        return remarks
+    release = tables.find_config_release(reading.trainer, reading.version)
+    if release != reading.version:
+        config = tables.TRAINER_CONFIGS[reading.trainer]
         return (
-            *reading.settings.describe_unresolved(),
-            f"trl {reading.version} has no script {reading.trainer}; the nearest names were taken",
+            *remarks,
+            f"trl {reading.version} has no {config}: its names are those of {release}, the nearest with it",
         )
-    return reading.settings.describe_unresolved()
+    if tables.is_own_program(reading.launch):
+        return (*remarks, f"trl {reading.version} has no script {reading.trainer}; the nearest names were taken")
+    return remarks
 
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:

@@ -16,6 +16,7 @@ from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.fields.values import ParsedSettings
+from attncheck.lint.frameworks.trl import tables
 
 PACKING_STRATEGY_SINCE = "0.19"  # before, packing cut the joined text anywhere (0.18.2 data_utils.py:475)
 BFD_DEFAULT_SINCE = "0.20"
@@ -94,6 +95,20 @@ class LaunchReading:
 def find_problems(reading: LaunchReading) -> tuple[SettingProblem, ...]:
     """Return the problems that the release has with the settings."""
     return tuple(problem for behaviour in BEHAVIOURS for problem in behaviour(reading))
+
+
+def missing_command(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """`trl NAME` that is no command of the release: argparse refuses it."""
+    if tables.is_trl_command(reading.launch) and len(reading.launch.words) > 1:
+        word = reading.launch.words[1]
+        if word.known and not tables.has_command(word.text, reading.version):
+            yield SettingProblem(
+                "refuses",
+                f"trl {reading.version} has no command {word.text}",
+                ("trl 1.16.0 cli/commands/__init__.py, get_commands; 0.24.0 cli.py:86-134; 0.12.2 commands/cli.py:31",),
+                word.location,
+                advice=f"start TRL's example script for {reading.trainer}, or a release that has the command",
+            )
 
 
 def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
@@ -359,7 +374,7 @@ def liger_loss_replaced(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 BEHAVIOURS: tuple[Callable[[LaunchReading], Iterator[SettingProblem]], ...] = (
-    wrapped_packing, requeued_packing, missing_positions, dense_mask, padding_free_max_length,
+    missing_command, wrapped_packing, requeued_packing, missing_positions, dense_mask, padding_free_max_length,
     packing_without_max_length, packed_images, packing_with_context_parallelism, online_parallelism_refused,
     dpo_padding_free_ignored, data_parallel_refused, uneven_generation_groups, recurrent_layers_leak,
     liger_loss_replaced,

@@ -5,13 +5,15 @@ Source: lint/names/trl.json; renames read in the wheels named beside them.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from functools import cache
+from pathlib import PurePosixPath
 
 from attncheck.core.launch import Launch
 from attncheck.lint.fields.names import ParserOptions, build_parser_options, find_minor_release, read_lifetimes
-from attncheck.lint.fields.releases import list_releases
+from attncheck.lint.fields.releases import is_at_least, list_releases
 from attncheck.lint.names import load_table
 
 # The newest transformers at the time of each release of TRL, for a machine that has none installed.
@@ -46,14 +48,61 @@ TRAINER_CONFIGS = {
     "sft": "SFTConfig", "dpo": "DPOConfig", "grpo": "GRPOConfig", "rloo": "RLOOConfig", "kto": "KTOConfig",
     "reward": "RewardConfig", "distillation": "DistillationConfig", "orpo": "ORPOConfig", "cpo": "CPOConfig",
     "bco": "BCOConfig", "xpo": "XPOConfig", "gkd": "GKDConfig", "nash_md": "NashMDConfig",
-    "online_dpo": "OnlineDPOConfig", "ppo": "PPOConfig",
+    "online_dpo": "OnlineDPOConfig", "ppo": "PPOConfig", "prm": "PRMConfig", "gold": "GOLDConfig",
 }  # fmt: skip
 SCRIPT_TRAINERS = {
     "dpo_online": "online_dpo", "reward_modeling": "reward", "vsft_llava": "sft", "gspo": "grpo", "gspo_vlm": "grpo",
     "mpo_vlm": "dpo",
 }  # fmt: skip
+SHORT_NAMES = {"rm": "reward", "nash": "nash_md", "nashmd": "nash_md", "onlinedpo": "online_dpo"}
+# Fields of the common dataclasses and of several trainers' that scripts of other libraries have too.
+SHARED_FIELDS = frozenset(
+    {
+        *("model_name_or_path", "model_revision", "attn_implementation", "torch_dtype", "dtype", "trust_remote_code"),
+        *(
+            "dataset_name",
+            "dataset_config",
+            "max_length",
+            "max_seq_length",
+            "dataset_num_proc",
+            "learning_rate",
+            "bf16",
+        ),
+        *("logging_steps", "gradient_checkpointing", "use_liger_kernel", "torch_empty_cache_steps", "temperature"),
+        *(
+            "load_in_8bit",
+            "load_in_4bit",
+            "lora_r",
+            "lora_alpha",
+            "lora_dropout",
+            "use_peft",
+            "top_p",
+            "top_k",
+            "use_liger",
+        ),
+        *("lr_scheduler_kwargs", "remove_unused_columns", "run_name", "push_to_hub", "seed", "batch_size"),
+    }
+)
+GENERATION_FIELDS = frozenset({"num_generations", "reward_funcs"})  # of GRPO and those that came from it
+GROUP_FIELDS = frozenset(  # beside num_generations: a script of any name trains by GRPO
+    {
+        *("reward_funcs", "max_completion_length", "max_prompt_length", "num_iterations", "use_vllm", "reward_weights"),
+        *("scale_rewards", "vllm_mode", "generation_batch_size", "steps_per_generation", "epsilon_high"),
+    }
+)
+UNIQUE_FIELDS: Mapping[str, frozenset[str]] = {  # which one trainer's configuration alone has, in all releases
+    "dpo": frozenset({"rpo_alpha", "f_divergence_type", "reference_free", "discopop_tau", "use_weighting"}),
+    "kto": frozenset({"desirable_weight", "undesirable_weight"}),
+    "cpo": frozenset({"cpo_alpha", "simpo_gamma"}),
+    "reward": frozenset({"center_rewards_coefficient"}),
+    "prm": frozenset({"step_separator", "train_on_last_step_only"}),
+    "nash_md": frozenset({"mixture_coef"}),
+    "rloo": frozenset({"rloo_k"}),
+    "ppo": frozenset({"kl_estimator", "adap_kl_ctrl"}),
+}
 COMMON_DATACLASSES = ("ScriptArguments", "ModelConfig", "DatasetMixtureConfig")
 OTHER_COMMANDS = frozenset({"chat", "env", "vllm-serve", "vllm_serve"})
+TRAINING_ARGUMENTS = ("transformers", "TrainingArguments")
 OWN_SCRIPT = re.compile(r"\btrl[/.](commands[/.])?scripts[/.]")
 FOREIGN_FIELDS = frozenset(
     ["stage", "finetuning_type", "template", "cutoff_len", "base_model", "sequence_len", "micro_batch_size"]
@@ -74,12 +123,33 @@ def read_dataclasses(script: str, version: str) -> tuple[str, ...]:
 @cache
 def load_parser_options(trainer: str, version: str, transformers: str) -> ParserOptions:
     """Return the options of a trainer's script, transformers' TrainingArguments first."""
-    dataclasses = read_dataclasses(trainer, version) or (
-        TRAINER_CONFIGS.get(trainer, "SFTConfig"),
-        *COMMON_DATACLASSES,
-        f"{trainer}.GRPOScriptArguments",
+    base = ("transformers", transformers, ("TrainingArguments",))
+    dataclasses = read_dataclasses(trainer, version)
+    if dataclasses:
+        return build_parser_options(base, ("trl", version, dataclasses))
+    config = TRAINER_CONFIGS.get(trainer, "SFTConfig")
+    others = (*COMMON_DATACLASSES, f"{trainer}.GRPOScriptArguments")
+    return build_parser_options(
+        base, ("trl", find_config_release(trainer, version), (config,)), ("trl", version, others)
     )
-    return build_parser_options(("transformers", transformers, ("TrainingArguments",)), ("trl", version, dataclasses))
+
+
+@cache
+def find_config_release(trainer: str, version: str) -> str:
+    """Return the release whose configuration of a trainer is read: the nearest that has it; moves are no matter."""
+    releases = list_releases("trl")
+    rows = read_lifetimes("trl", TRAINER_CONFIGS.get(trainer, "SFTConfig")).values()
+    spans = [(releases.index(first), releases.index(last)) for row in rows for first, last, _ in row]
+    position = releases.index(find_minor_release("trl", version))
+    first, last = min(first for first, _ in spans), max(last for _, last in spans)
+    return version if first <= position <= last else releases[first if position < first else last]
+
+
+def has_command(name: str, version: str) -> bool:
+    """Return whether `trl NAME` is a command of a release: since 0.13 each script is one, before only a few were."""
+    if not is_at_least(version, "0.13"):  # 0.9.6 and 0.12.2 commands/cli.py, SUPPORTED_COMMANDS
+        return name in ("sft", "dpo") or (name == "kto" and is_at_least(version, "0.12"))
+    return bool(read_dataclasses(name, version))
 
 
 @cache
@@ -120,36 +190,76 @@ def is_trl_command(launch: Launch) -> bool:
 
 
 def _trainer_of_script(script: str) -> str:
-    """Return the trainer of a script by its name: "sft_vlm" is sft's, "dpo_online" online_dpo's."""
+    """Return the trainer of a script by how its name begins: "sft_vlm" is sft's, "dpo_online" online_dpo's."""
     stem = script.replace("-", "_").lower()
     if stem in SCRIPT_TRAINERS:
         return SCRIPT_TRAINERS[stem]
-    return next((trainer for trainer in TRAINER_CONFIGS if stem == trainer or stem.startswith(f"{trainer}_")), "")
+    trainer = next((trainer for trainer in TRAINER_CONFIGS if stem == trainer or stem.startswith(f"{trainer}_")), "")
+    return trainer if _list_trainers_in_name(stem) <= {trainer} else ""
+
+
+def _trainer_in_name(name: str) -> str:
+    """Return the one trainer that a name has among its words: "run_dpo" has dpo, "sft_then_dpo" none."""
+    trainers = _list_trainers_in_name(name)
+    return next(iter(trainers)) if len(trainers) == 1 else ""
+
+
+def _list_trainers_in_name(name: str) -> set[str]:
+    words = [SHORT_NAMES.get(word, word) for word in re.split(r"[^a-z0-9]+", name.lower())]
+    trainers = {word for word in words if word in TRAINER_CONFIGS}
+    pairs = {f"{first}_{second}" for first, second in itertools.pairwise(words)}
+    if pairs & {"online_dpo", "dpo_online"}:
+        trainers = trainers - {"dpo"} | {"online_dpo"}
+    if "nash_md" in pairs:
+        trainers.add("nash_md")
+    return trainers - {"reward"} if len(trainers) > 1 else trainers  # "grpo_reward" trains by one of them alone
 
 
 def _detect_by_script(launch: Launch) -> str:
     text = launch.words[0].text
-    trainer_name = _trainer_of_script(re.split(r"[/.]", text.removesuffix(".py"))[-1])
-    if not trainer_name or OWN_SCRIPT.search(text):
-        return trainer_name
-    dataclasses = (TRAINER_CONFIGS[trainer_name], *COMMON_DATACLASSES)
-    own_fields = {field for dataclass in dataclasses for field in read_lifetimes("trl", dataclass)}
+    stem = re.split(r"[/.]", text.removesuffix(".py"))[-1]
+    trainer = _trainer_of_script(stem)
+    if trainer and OWN_SCRIPT.search(text):
+        return trainer
     option_names = {
         word.text.split("=")[0][2:].replace("-", "_") for word in launch.words if word.text.startswith("--")
     }
-    keys = {entry.name.split(".")[0] for entry in launch.entries}
-    return trainer_name if (option_names | keys) & own_fields and not (option_names | keys) & FOREIGN_FIELDS else ""
+    keys = option_names | {entry.name.split(".")[0] for entry in launch.entries}
+    if keys & FOREIGN_FIELDS or not (text.endswith(".py") or trainer):
+        return ""
+    if trainer and keys & _own_fields(trainer):
+        return trainer
+    trainer = _trainer_in_name(stem)
+    if trainer and keys & (_own_fields(trainer) - SHARED_FIELDS - set(read_lifetimes(*TRAINING_ARGUMENTS))):
+        return trainer
+    is_grouped = "num_generations" in keys and keys & GROUP_FIELDS and keys & set(read_lifetimes(*TRAINING_ARGUMENTS))
+    return "grpo" if is_grouped and trainer in ("", "grpo") else ""
+
+
+@cache
+def _own_fields(trainer: str) -> frozenset[str]:
+    """Return the fields of a trainer's script in any release, without those of TrainingArguments."""
+    dataclasses = (TRAINER_CONFIGS[trainer], *COMMON_DATACLASSES)
+    return frozenset(field for dataclass in dataclasses for field in read_lifetimes("trl", dataclass))
 
 
 def _detect_by_keys(launch: Launch) -> str:
+    """Return the trainer of a file: by its name where that has one, else by the keys that only one trainer has."""
     keys = {entry.name.split(".")[0].split("[")[0] for entry in launch.entries}
     if keys & FOREIGN_FIELDS or not keys & {"model_name_or_path", "model_init_kwargs"}:
         return ""
-    training_fields = keys & set(read_lifetimes("transformers", "TrainingArguments"))
-    dataclasses = ("SFTConfig", *COMMON_DATACLASSES)
-    own_fields = {field for dataclass in dataclasses for field in read_lifetimes("trl", dataclass)}
-    if len((keys - training_fields) & (own_fields - {"model_name_or_path"})) < (1 if training_fields else 2):
+    training_fields = keys & set(read_lifetimes(*TRAINING_ARGUMENTS))
+    own_fields = _own_fields("sft") - {"model_name_or_path"}
+    if len((keys - training_fields) & own_fields) < (1 if training_fields else 2):
         return ""
-    if keys & {"num_generations", "reward_funcs", "max_completion_length"}:
+    trainer = _trainer_in_name(PurePosixPath(launch.source.name).stem)
+    if trainer:
+        return trainer
+    if keys & GENERATION_FIELDS:
+        return "grpo"
+    unique = [trainer for trainer, fields in UNIQUE_FIELDS.items() if keys & fields]
+    if len(unique) == 1:
+        return unique[0]
+    if "max_completion_length" in keys and not keys & _own_fields("dpo") - _own_fields("grpo"):
         return "grpo"
     return "dpo" if keys & {"beta", "ref_model_init_kwargs", "max_prompt_length"} else "sft"
