@@ -529,10 +529,10 @@ def test_nothing_that_is_written_makes_it_fail() -> None:
     ],
 )
 def test_a_module_of_a_fork_is_openrlhf(module: str, trainer: str) -> None:
-    job = read_job(f"deepspeed --module {module} --pretrain m --flash_attn --clue_len 3", "0.7.0")
+    job = read_job(f"deepspeed --module {module} --pretrain m --flash_attn --ring_attn_size 2 --clue_len 3", "0.7.0")
     assert (job.trainer, job.model, job.plan.attn_implementation) == (trainer, "m", "flash_attention_2")
     assert "no release of openrlhf has cli/train_" in job.remarks[0]
-    assert (job.requires, job.imports, job.hooked, job.packs_with) == ((), (), (), ())
+    assert (job.requires, job.imports, job.hooked, job.packs_with, job.scheme) == ((), (), (), (), "")
     assert not any(unknown.proof for unknown in job.unknown_settings)
     assert "openrlhf." not in openrlhf.FRAMEWORK.own_programs and module not in openrlhf.FRAMEWORK.own_programs
     launch = parse_launch(command_source(f"python -m {module} --pretrain m"))

@@ -77,10 +77,13 @@ def read_job(launch: Launch, version: str, module_name: str) -> Job:
 
 
 def leave_open(job: Job, module_name: str) -> Job:
-    """Return a job that was read as its trainer's, without what a release alone answers for: packages, hooks, GPUs."""
+    """Return a job that was read as its trainer's, without what only a release answers for: packages, ring, GPUs."""
     gpus = Absent(f"cli/train_{module_name}.py says how many GPUs it takes")
     remarks = (describe_fork(module_name, job.trainer), *job.remarks)
-    return replace(job, requires=(), imports=(), hooked=(), packs_with=(), gpus=gpus, remarks=remarks)
+    plan = replace(job.plan, shims=())
+    return replace(
+        job, plan=plan, scheme="", requires=(), imports=(), hooked=(), packs_with=(), gpus=gpus, remarks=remarks
+    )
 
 
 def _parse_options(launch: Launch) -> tuple[Setting, ...]:
