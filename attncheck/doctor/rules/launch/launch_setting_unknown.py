@@ -1,22 +1,23 @@
 """A setting of the launch is not known to this version of the framework.
 
-What it checks: every option, override and key of the launch against the names that the framework's release knows, as
-its own parser would read them (argparse takes unique prefixes, Hydra's `+` adds keys that are not in the schema).
+What it checks: every option, override and key of the launch against the names that the program which it starts takes:
+read in its source, beside the launch or installed, else in the table of the release that is installed or named. An
+error says that the parser refuses the name; a name that nothing at hand takes, and nothing shows to be refused, is one
+warning, and the launch keeps it.
 
 Why it matters: frameworks rename settings without keeping the old names: OpenRLHF renamed every flag in 0.10.2. The job
 stops at once, or, where a parser drops what it does not know (axolotl's), runs without the setting: a warning.
 
 What to do: use the name that the finding gives; `attncheck lint` prints the whole corrected command.
 
-Source: the tables in attncheck/lint/names, read from the released wheels of each framework.
+Source: the program's own code (argparse, dataclasses, Hydra's and OmegaConf's configurations, pydantic models), never
+run; the tables in attncheck/lint/names, read from the released wheels of each framework.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from attncheck.core.facts import Unreadable
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.job import Job, UnknownSetting
 from attncheck.core.snapshot import Snapshot
@@ -29,7 +30,6 @@ MAX_NAMES_SHOWN = 4  # names in a message
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield one problem for the names that one release renamed, and one for each other unknown name."""
     job = require_job(snapshot)
-    is_assumed = isinstance(snapshot.version(job.framework), Unreadable)
     yield from _dropped_problems(job, [unknown for unknown in job.unknown_settings if unknown.dropped])
     unproven = [unknown for unknown in job.unknown_settings if not unknown.proof and not unknown.dropped]
     if unproven:
@@ -43,8 +43,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         else:
             yield _single_problem(job, unknown)
     for since, settings in renamed.items():
-        problem = _single_problem(job, settings[0]) if len(settings) == 1 else _group_problem(job, since, settings)
-        yield replace(problem, predicted=is_assumed)  # an older release, which the job may have, knows them
+        yield _single_problem(job, settings[0]) if len(settings) == 1 else _group_problem(job, since, settings)
 
 
 def _dropped_problems(job: Job, settings: list[UnknownSetting]) -> Iterator[Problem]:
