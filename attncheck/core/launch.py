@@ -9,7 +9,7 @@ from typing import Literal
 from attncheck.core.facts import Absent, Fact
 from attncheck.core.program import Program
 
-Kind = Literal["command", "shell", "yaml", "json", "toml"]
+Kind = Literal["command", "shell", "yaml", "json", "toml", "python"]
 COMMAND = "command line"  # the name of the source that is no file
 
 
@@ -33,6 +33,8 @@ class Source:
     name: str
     text: str
     kind: Kind = "command"
+    editable: bool = True  # False: a text inside another one, or in a file that was not given: nothing is written there
+    host: str = ""  # the source that writes this one and holds its text, line by line
 
     def location(self, offset: int) -> SourceLocation:
         """Return the location of the character `offset` of the text."""
@@ -106,3 +108,10 @@ class Launch:
     deepspeed: tuple[Setting, ...] = ()  # the keys of the DeepSpeed configuration that it names, where that was read
     launcher_entries: tuple[Setting, ...] = ()  # those of accelerate's own configuration file
     folder: str = ""  # into which the script changes before it, "" where it does not or only running tells
+    is_nested: bool = False  # it stands in a string that another shell reads: quotes would end that string
+
+    @property
+    def launcher_words(self) -> tuple[Word, ...]:
+        """Return the words before those of the program: its launchers with their options."""
+        first = self.whole.index(self.words[0]) if self.words and self.words[0] in self.whole else 0
+        return self.whole[:first]

@@ -259,8 +259,7 @@ def _check_accelerate(launch: Launch) -> Iterator[SettingProblem]:
 
 def _list_launcher_options(launch: Launch) -> list[str]:
     """Return the options that stand before the program: "--use_fsdp"."""
-    words = launch.whole[: max(len(launch.whole) - len(launch.words), 0)]
-    names = (word.text.split("=")[0] for word in words if word.text.startswith("--"))
+    names = (word.text.split("=")[0] for word in launch.launcher_words if word.text.startswith("--"))
     return ["--" + name[2:].replace("-", "_") for name in names]
 
 

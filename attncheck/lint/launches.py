@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import PurePosixPath
 
 from attncheck.core import registry
+from attncheck.core.errors import AttncheckError, BadUsage
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
-from attncheck.core.launch import Launch, Source, Word
-from attncheck.lint import deepspeed_config, launchers, open_ends
+from attncheck.core.launch import Launch, Setting, Source, Word
+from attncheck.lint import called_scripts, deepspeed_config, launchers, open_ends, python_scripts
+from attncheck.lint.embedded import EmbeddedScript
 from attncheck.lint.files import configuration
 from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
 from attncheck.lint.shell import commands
 from attncheck.lint.sources import read_source, source_from_argv
+from attncheck.lint.written_files import WrittenFiles
 
 __all__ = ["find_launches", "read_source", "source_from_argv"]
 
@@ -28,28 +32,123 @@ NON_JOB_COMMANDS = options.split_names(
     "killall export conda mamba deactivate huggingface-cli hf wandb let local jobs disown scontrol ulimit dirname "
     "basename"
 )
+EXPANSION = re.compile(r"\$[A-Za-z_{(@*0-9]|`")
+MAX_CALLED_SCRIPTS = 20  # run by one source, directly or by another one
+MAX_CALL_DEPTH = 4
+MAX_EMBEDDED_SCRIPTS = 200  # in one job file
 MAX_LAUNCHERS = 12  # nested in one command
 
 
-def find_launches(source: Source, read_file: Callable[[str], Source | None]) -> list[Launch]:
+def find_launches(
+    source: Source,
+    read_file: Callable[[str], Source | None],
+    starts_training: Callable[[Launch], bool] = lambda _: False,
+) -> list[Launch]:
     """Return every launch of a job that `source` may hold; frameworks decide which are theirs.
 
-    `read_file` returns a configuration file that a command names, None where it cannot be read.
+    `read_file` returns a file that a command names, None where it cannot be read. A command that does not start
+    training itself may carry one that `starts_training` knows: behind `--`, in a script that it runs, in a job file.
     Raises `BadUsage` for a configuration file that is not YAML, JSON or TOML.
     """
-    if source.kind in ("yaml", "json", "toml"):
-        parsed_file = configuration.parse_configuration(source)
-        bare_file = Launch(source, entries=parsed_file.entries, file=source, notes=parsed_file.notes)
-        return [deepspeed_config.attach_config(bare_file, read_file)]
-    found_launches: list[Launch] = []
-    folder = PurePosixPath()
-    for command in commands.parse_commands(source):
-        folder = _change_folder(folder, command.words)
-        launch = _make_launch(source, command, read_file)
-        if launch is not None:
-            launch = replace(launch, folder="" if folder == PurePosixPath() else str(folder))
-            found_launches.append(deepspeed_config.attach_config(launch, read_file))
-    return found_launches
+    finder = _LaunchFinder(read_file, starts_training)
+    if source.kind == "python":
+        return finder.find_embedded(source, python_scripts.find_scripts(source))
+    if source.kind not in ("yaml", "json", "toml"):
+        return list(finder.find_in_script(source, commands.ScriptStart()))
+    parsed_file = configuration.parse_configuration(source)
+    launch = Launch(source, entries=parsed_file.entries, file=source, notes=parsed_file.notes)
+    launch = deepspeed_config.attach_config(launch, read_file)
+    if source.kind != "yaml" or starts_training(launch):
+        return [launch]
+    from attncheck.lint import job_files  # ruamel.yaml is imported only where there is YAML to read
+
+    return [launch, *finder.find_embedded(source, job_files.find_scripts(source))]
+
+
+@dataclass
+class _LaunchFinder:
+    """Finds the launches of one source, and of the scripts that it runs."""
+
+    read_file: Callable[[str], Source | None]
+    starts_training: Callable[[Launch], bool]
+    remaining_scripts: int = MAX_CALLED_SCRIPTS
+    open_scripts: list[str] = field(default_factory=list)
+
+    def find_embedded(self, file: Source, scripts: Iterable[EmbeddedScript]) -> list[Launch]:
+        """Return the launches that start training in the scripts which a file holds."""
+        launches: list[Launch] = []
+        for script in itertools.islice(scripts, MAX_EMBEDDED_SCRIPTS):
+            source = script.make_source(file)
+            launches += self._read_inner(source, script.make_start(source))
+        return [launch for launch in launches if self.starts_training(launch)]
+
+    def _read_inner(self, source: Source, start: commands.ScriptStart, folder: str = "") -> list[Launch]:
+        """Return the launches of a script that another source runs or holds, none of one that cannot be read."""
+        self.open_scripts.append(source.name)
+        try:
+            return list(self.find_in_script(source, start, folder))
+        except AttncheckError:
+            return []
+        finally:
+            self.open_scripts.pop()
+
+    def find_in_script(self, source: Source, start: commands.ScriptStart, folder: str = "") -> Iterator[Launch]:
+        """Yield the launches of a script that starts in `folder`."""
+        folders: dict[tuple[int, ...], PurePosixPath] = {(): PurePosixPath(folder)}
+        files = WrittenFiles(source, self.read_file)
+        start = replace(start, read_script=lambda name: called_scripts.read_script(name, source, folder, files.read))
+        for command in commands.parse_commands(source, start):
+            here = folders.get(command.shell)
+            if here is None:
+                here = _enclosing_folder(folders, command.shell)
+            here = folders[command.shell] = _change_folder(here, command.words[command.prefix_length :])
+            here_text = "" if here == PurePosixPath() else str(here)
+            if command.written is not None:
+                files.add(command.written, here_text)
+            launch = _make_launch(source, command, files)
+            if launch is not None:
+                folder_text = str(here / launch.folder) if launch.folder else here_text
+                launch = replace(launch, folder=folder_text, is_nested=bool(command.shell))
+                launch = deepspeed_config.attach_config(launch, files.read)
+                yield launch
+                if not self.starts_training(launch):
+                    yield from self._find_carried(launch, command, files)
+
+    def _find_carried(self, launch: Launch, command: commands.Command, files: WrittenFiles) -> Iterator[Launch]:
+        """Yield the launch behind a wrapper's `--`, else those of the script that a command runs."""
+        separator = next((index for index, word in enumerate(launch.words) if word.text == "--"), len(launch.words))
+        if separator + 1 < len(launch.words):
+            prefix_length = launch.whole.index(launch.words[separator]) + 1
+            wrapped = _make_launch(launch.source, command, files, prefix_length)
+            if wrapped is not None and self.starts_training(wrapped):
+                wrapped = replace(wrapped, folder=launch.folder, is_nested=launch.is_nested)
+                yield deepspeed_config.attach_config(wrapped, files.read)
+                return
+        called = called_scripts.find_called_script(launch.words)
+        if called is None or len(self.open_scripts) >= MAX_CALL_DEPTH or self.remaining_scripts <= 0:
+            return
+        script, arguments = called
+        file = called_scripts.read_script(script.text, launch.source, launch.folder, files.read)
+        if file is None or file.name in (*self.open_scripts, launch.source.name):
+            return
+        self.remaining_scripts -= 1
+        prefix = launch.launcher_words
+        start = commands.ScriptStart(environ=launch.environ, arguments=arguments, prefix=prefix)
+        location = launch.words[0].location
+        note = f"it is started by {location}, and corrected where {file.name} itself is linted"
+        for inner in self._read_inner(called_scripts.mark_uneditable(file), start, launch.folder):
+            if self.starts_training(inner):
+                yield replace(inner, notes=(*inner.notes, note))
+
+
+def _enclosing_folder(folders: Mapping[tuple[int, ...], PurePosixPath], shell: tuple[int, ...]) -> PurePosixPath:
+    """Return the folder in which a shell starts: that of the one around it, unless it runs somewhere else."""
+    for length in range(len(shell) - 1, -1, -1):
+        if shell[length] < 0:  # on another machine, or in a container
+            return PurePosixPath()
+        if shell[:length] in folders:
+            return folders[shell[:length]]
+    return PurePosixPath()
 
 
 def _change_folder(folder: PurePosixPath, words: Sequence[Word]) -> PurePosixPath:
@@ -60,27 +159,32 @@ def _change_folder(folder: PurePosixPath, words: Sequence[Word]) -> PurePosixPat
     return folder / target.text if target.known and target.text.strip() else folder
 
 
-def _make_launch(source: Source, command: commands.Command, read_file: Callable[[str], Source | None]) -> Launch | None:
-    known_words = tuple(word for word in command.words if not open_ends.is_script_arguments(word))
+def _make_launch(
+    source: Source, command: commands.Command, files: WrittenFiles, wrapper_length: int = 0
+) -> Launch | None:
+    """Return what a command starts, without the first `wrapper_length` words of it; None where that is no job."""
+    known_words = tuple(word for word in command.words[wrapper_length:] if not open_ends.is_script_arguments(word))
     names, parsed = _parse_launchers(known_words)
     words = parsed[-1].words if parsed else known_words
     if not words or not words[0].text or _starts_no_job(words):
         return None
     argvs = (known_words, *(launcher.words for launcher in parsed))
     parsed = [
-        _apply_launcher_config(launcher, argv, read_file) if launcher.config_file else launcher
+        _apply_launcher_config(launcher, argv, files.read) if launcher.config_file else launcher
         for launcher, argv in zip(parsed, argvs)
     ]
     environ = dict(command.environ)
     for launcher in parsed:
-        environ |= launcher.environ
+        kept = {name: environ[name] for name in launcher.passes if name in environ} if launcher.isolates else environ
+        environ = {**kept, **launcher.environ}
     nodes, processes = _combine_counts(names, parsed, environ)
     launch = Launch(
         source, words, (), None, names, command.words, environ, nodes, processes,
         (*command.notes, *(note for launcher in parsed for note in launcher.notes)),
         launcher_entries=tuple(entry for launcher in parsed for entry in launcher.entries),
+        folder=next((launcher.folder for launcher in reversed(parsed) if launcher.folder), ""),
     )  # fmt: skip
-    launch = _attach_configuration(launch, read_file)
+    launch = _attach_configuration(launch, files)
     return replace(launch, open_ends=open_ends.find_open_ends(launch))
 
 
@@ -176,16 +280,27 @@ def _apply_launcher_config(
     return replace(parsed, nodes=nodes, processes=processes, environ=environ, entries=entries)
 
 
-def _attach_configuration(launch: Launch, read_file: Callable[[str], Source | None]) -> Launch:
+def _attach_configuration(launch: Launch, files: WrittenFiles) -> Launch:
     """Return the launch with the configuration file that its command names."""
-    path = _find_config_path(launch.words)
+    path = _find_config_path(files.mark_known(launch.words))
     if not path:
         return launch
-    file = read_file(path)
+    file = files.read(path)
     if file is None or file.kind not in ("yaml", "json", "toml"):
         return replace(launch, notes=(*launch.notes, f"the configuration file {path} {open_ends.COULD_NOT_BE_READ}"))
-    parsed_file = configuration.parse_configuration(file)
-    return replace(launch, entries=parsed_file.entries, file=file, notes=(*launch.notes, *parsed_file.notes))
+    try:
+        parsed_file = configuration.parse_configuration(file)
+    except BadUsage:
+        if not file.host:
+            raise
+        return replace(launch, notes=(*launch.notes, f"the configuration file {path} {open_ends.COULD_NOT_BE_READ}"))
+    entries = parsed_file.entries if not file.host else tuple(map(_forget_expansion, parsed_file.entries))
+    return replace(launch, entries=entries, file=file, notes=(*launch.notes, *parsed_file.notes))
+
+
+def _forget_expansion(entry: Setting) -> Setting:
+    """Return a key of a file that a script writes: a variable that the script does not set is not known."""
+    return replace(entry, known=False) if EXPANSION.search(entry.value) else entry
 
 
 def _find_config_path(words: Sequence[Word]) -> str:

@@ -7,6 +7,7 @@ judged again: a fix is called proven where its finding is gone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.findings import Finding, Fix, Problem, gravest_first
 from attncheck.core.job import Job, LintedLaunch
-from attncheck.core.launch import COMMAND, Edit, Launch, Source, Word
+from attncheck.core.launch import COMMAND, Edit, Launch, Source, SourceLocation, Word
 from attncheck.core.model import Model
 from attncheck.core.program import Program
 from attncheck.core.report import Report, merge_reports
@@ -40,6 +41,7 @@ from attncheck.lint.shell.quoting import quote_on_one_line
 MAX_LAUNCHES = 200  # of one file: each is corrected, and the whole file read again
 MAX_WORDS = 10_000  # of one command
 MAX_ROUNDS = 4  # a corrected launch may need correction again: a renamed flag whose value does not fit
+NEEDS_QUOTES = re.compile(r"['\"`$]|\\(?!\n)")  # what a string that holds a script would end at, or change
 ReadModel = Callable[[str], Fact[Model]]
 ReadFile = Callable[[str], "Source | None"]
 
@@ -63,7 +65,8 @@ class FoundLaunch:
 
     launch: Launch
     framework: Framework
-    number: int  # of the launch within its source
+    number: int  # of the launch within `given`
+    given: Source  # what was given to lint: it holds the launch, or runs the script that does
 
 
 def run(snapshot: Snapshot, request: Request, read_model: ReadModel, read_file: ReadFile) -> Report:
@@ -101,13 +104,18 @@ def _find_launches(
     source: Source, request: Request, known_frameworks: tuple[Framework, ...], read_file: ReadFile
 ) -> Iterator[FoundLaunch]:
     found_count = 0
-    for number, launch in enumerate(launches.find_launches(source, read_file)):
+    for number, launch in enumerate(launches.find_launches(source, read_file, _starts_training)):
         for framework in known_frameworks:
             if request.framework in ("", framework.name) and framework.trainer(launch):
                 found_count += 1
                 _check_size(source, launch, found_count)
-                yield FoundLaunch(launch, framework, number)
+                yield FoundLaunch(launch, framework, number, source)
                 break
+
+
+def _starts_training(launch: Launch) -> bool:
+    """Return whether a launch is a known trainer's."""
+    return any(framework.trainer(launch) for framework in frameworks.load())
 
 
 def _check_size(source: Source, launch: Launch, count: int) -> None:
@@ -143,23 +151,25 @@ def _lint_launch(
         )
         _remember_secrets(launch, job)
         job = replace(job, plan=replace(job.plan, environ=_keep_allowed_variables(job.plan.environ)))
-        job_snapshot = replace(model_snapshot, job=Known(job))
+        located_job = _locate_in_host(job, launch)
+        job_snapshot = replace(model_snapshot, job=Known(located_job))
         report = engine.run_rules(job_snapshot, needs_of_job(job), request.select, request.ignore)
-        findings = tuple(open_ends.soften_finding(finding, job, launch) for finding in report.findings)
+        findings = tuple(open_ends.soften_finding(finding, located_job, launch) for finding in report.findings)
         return job, replace(report, findings=gravest_first(findings))
 
     job, report = judge(found_launch.launch)
     sets: dict[str, str] = {}
     edits: tuple[Edit, ...] = ()
     corrected_report, corrected_launch = report, found_launch.launch
-    for _ in range(MAX_ROUNDS):
+    for _ in range(MAX_ROUNDS if _is_editable(found_launch.launch) else 0):
         needed = _collect_sets(corrected_report.findings, sets)
         if needed == sets and (edits or not _only_renamed(job).unknown_settings):
             break
         sets = needed
         edits = found_launch.framework.write(found_launch.launch, _only_renamed(job), sets)
         reread_launch = _reread_launch(found_launch, edits, read_file)
-        if reread_launch is None or not found_launch.framework.trainer(reread_launch):
+        is_refused = found_launch.launch.is_nested and any(NEEDS_QUOTES.search(edit.text) for edit in edits)
+        if reread_launch is None or is_refused or not found_launch.framework.trainer(reread_launch):
             edits = ()
             break
         corrected_launch = reread_launch
@@ -170,7 +180,7 @@ def _lint_launch(
     safe_sets: dict[str, str] = {key: value for key, value in sets.items() if key in SAFE_KEYS}
     safe_edits = found_launch.framework.write(found_launch.launch, _only_renamed(job), safe_sets) if edits else ()
     linted_launch = LintedLaunch(
-        job,
+        _locate_in_host(job, found_launch.launch),
         _format_diff(found_launch.launch, edits),
         _format_command(corrected_launch) if edits else "",
         edits,
@@ -179,6 +189,28 @@ def _lint_launch(
     section = LintSection((linted_launch,), tuple(sorted(needs_of_job(job))))
     lost = {name: section for name, section in report.sections.items() if section.unanswered}
     return replace(report, command="lint", findings=findings, sections={**lost, "lint": section})
+
+
+def _is_editable(launch: Launch) -> bool:
+    """Return whether all that a launch was read from can be edited where it stands."""
+    return all(source.editable for source in _sources_by_name(launch).values())
+
+
+def _locate_in_host(job: Job, launch: Launch) -> Job:
+    """Return the job with each place in a file that a script writes as the place in that script."""
+    hosts = {source.name: source.host for source in _sources_by_name(launch).values() if source.host}
+    if not hosts:
+        return job
+
+    def move(location: SourceLocation) -> SourceLocation:
+        return replace(location, source=hosts.get(location.source, location.source))
+
+    return replace(
+        job,
+        location=move(job.location),
+        settings=tuple(replace(setting, location=move(setting.location)) for setting in job.settings),
+        unknown_settings=tuple(replace(item, location=move(item.location)) for item in job.unknown_settings),
+    )
 
 
 def _only_renamed(job: Job) -> Job:
@@ -271,8 +303,9 @@ def _reread_launch(found_launch: FoundLaunch, edits: tuple[Edit, ...], read_file
         source = read_file(path)
         return replace(source, text=texts.get(source.name, source.text)) if source is not None else None
 
-    source = found_launch.launch.source
-    reread_launches = launches.find_launches(replace(source, text=texts.get(source.name, source.text)), read)
+    given = found_launch.given
+    corrected = replace(given, text=texts.get(given.name, given.text))
+    reread_launches = launches.find_launches(corrected, read, _starts_training)
     return reread_launches[found_launch.number] if found_launch.number < len(reread_launches) else None
 
 
@@ -365,7 +398,7 @@ def _format_sets(sets: Mapping[str, str]) -> str:
 
 def _make_unknown_finding(source: Source, names: list[str], read_file: ReadFile) -> Finding:
     """Return the note that a source was not linted; a file that it names and that could not be read may be why."""
-    notes = (note for launch in launches.find_launches(source, read_file) for note in launch.notes)
+    notes = (note for launch in launches.find_launches(source, read_file, _starts_training) for note in launch.notes)
     unreadable = dict.fromkeys(note for note in notes if open_ends.COULD_NOT_BE_READ in note)
     return engine.make_finding_by_code(
         "ATN454",

@@ -14,7 +14,7 @@ from attncheck.core.launch import COMMAND, Kind, Source
 MAX_BYTES = 4 << 20  # of a script or a configuration file
 KIND_BY_SUFFIX: Mapping[str, Kind] = {
     ".sh": "shell", ".bash": "shell", ".slurm": "shell", ".sbatch": "shell", ".job": "shell", ".zsh": "shell",
-    ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml",
+    ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".py": "python",
 }  # fmt: skip
 
 
@@ -33,16 +33,17 @@ def read_source(path: str, pipes: bool = True) -> Source:
         raise BadUsage(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     if text.count("\r\n") == text.count("\n"):
         text = text.replace("\r\n", "\n")
-    return Source(path, text, _detect_kind(path, text))
+    return Source(path, text, detect_kind(path, text))
 
 
-def _detect_kind(path: str, text: str) -> Kind:
+def detect_kind(path: str, text: str) -> Kind:
+    """Return the kind of a text by its path's suffix, else by how it begins."""
     suffix = PurePosixPath(path).suffix.lower()
     if suffix in KIND_BY_SUFFIX:
         return KIND_BY_SUFFIX[suffix]
     start = text.lstrip()
     if start.startswith("#!"):
-        return "shell"
+        return "python" if re.match(r"#!.*\bpython[\d.]*(\s|$)", start) else "shell"
     if start.startswith("{") and re.match(r'\{\s*("|\})', start):
         return "json"
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]

@@ -19,6 +19,7 @@ from attncheck.lint.files.entry import MAX_DEPTH, MAX_KEYS, Configuration, Entry
 
 MAX_CHARACTERS = 1 << 18  # characters: ruamel.yaml reads some 300 kB a second
 MAX_LIST_CHARACTERS = 1 << 16
+MAX_DOCUMENTS = 100
 INTEGER = re.compile(r"[-+]?(?:0|[1-9][\d_]*)")
 REAL = re.compile(r"[-+]?(?:\d[\d_]*)?\.?\d+(?:[eE][-+]?\d+)?|[-+]?\d+\.")
 
@@ -180,3 +181,21 @@ def _convert_scalar(node: Any) -> Any:
     if len(text) < 40 and REAL.fullmatch(text):
         return float(text.replace("_", ""))
     return text
+
+
+def compose_documents(source: Source) -> list[Any]:
+    """Return the root nodes of the documents of a file, as far as it parses."""
+    if len(source.text) > MAX_CHARACTERS or _measure_bracket_depth(source.text) > MAX_DEPTH * 8:
+        return []
+    yaml = YAML(typ="safe", pure=True)
+    yaml.max_depth = MAX_DEPTH * 2
+    roots: list[Any] = []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            constructor, _ = yaml.get_constructor_parser(source.text)
+            while len(roots) < MAX_DOCUMENTS and constructor.composer.check_node():
+                roots.append(constructor.composer.get_node())
+    except Exception:  # what is damaged behind the first document is not read: no configuration stands there
+        return roots
+    return roots

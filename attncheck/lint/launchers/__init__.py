@@ -1,8 +1,8 @@
 """Launchers that stand before a training program: each module parses one launcher at the beginning of a command.
 
-torchrun, deepspeed, accelerate, ray, srun, python, uv and the shell's own `env`, `nohup`, `exec`, `time`. A module
-holds one `LAUNCHER`. A launcher of a plugin (an entry point in the group "attncheck.launchers", whose value is the
-module) needs one import:
+torchrun, deepspeed, accelerate, ray, srun, python, uv, docker and the shell's own `env`, `nohup`, `exec`, `time`. A
+module holds one `LAUNCHER`. A launcher of a plugin (an entry point in the group "attncheck.launchers", whose value is
+the module) needs one import:
 
     from attncheck.lint.launchers import Known, Launcher, ParsedLauncher, Word
 """
@@ -29,6 +29,9 @@ class ParsedLauncher:
     config_file: str = ""  # a configuration file of the launcher itself
     notes: tuple[str, ...] = ()
     entries: tuple[Setting, ...] = ()  # of that file
+    isolates: bool = False  # the command gets nothing of the environment before it but what `passes` names
+    passes: tuple[str, ...] = ()
+    folder: str = ""  # in which the command starts, where the launcher says so
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""Prefix commands, which only change how a command runs: env, nohup, exec, time, nice, numactl, sudo, timeout.
+"""Prefix commands, which only change how a command runs: env, nohup, exec, time, nice, numactl, sudo, timeout, screen.
 
-Options that take a value are the usual ones of coreutils, util-linux, numactl(8) and sudo(8), of no particular version.
+Options that take a value are the usual ones of coreutils, util-linux, screen(1), numactl(8) and sudo(8), of no
+particular version.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ VALUE_OPTIONS: dict[str, frozenset[str]] = {
     "taskset": frozenset(),
     "timeout": split_names("-k --kill-after -s --signal"),
     "chrt": frozenset(),
+    "screen": split_names("-S -dmS -DmS -c -h -p -s -t -T -e"),
+    "flock": split_names("-w --wait --timeout -E --conflict-exit-code"),
     "xvfb-run": split_names("-n -s --server-num --server-args -e -f"),
     "nsys": split_names("-o --output -t --trace -d --duration -y --delay -s --sample -c --capture-range"),
 }
-OPERAND_COUNTS = {"timeout": 1, "taskset": 1, "chrt": 1}  # positional arguments of its own before the command
+OPERAND_COUNTS = {"timeout": 1, "taskset": 1, "chrt": 1, "flock": 1}  # arguments of its own before the command
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 SUBCOMMANDS = {"nsys": "profile"}
 

@@ -1,20 +1,22 @@
 """Parses a bash launch script, or a command, as text and never runs it: the commands it would start, in their order.
 
 What is followed: quotes, continuations, variables and arrays that the script sets itself, here-documents, functions,
-`eval`, `bash -c`, arithmetic over known integers. What is known only at run time (`$(nproc)`, a variable of the user's
-environment) stays as it is written. A condition over known words is followed; of any other both branches are read,
-the commands in them have a note that says so, and a variable that they set differently is not known.
+`eval`, `bash -c`, what ssh, tmux and sbatch are given, files that are read in, arithmetic over known integers. What is
+known only at run time (`$(nproc)`, a variable of the user's environment) stays as it is written. A condition over known
+words is followed; of any other both branches are read, the commands in them have a note that says so, and a variable
+that they set differently is not known.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from attncheck.core.errors import Unanswered
 from attncheck.core.launch import NOWHERE, Source, Word
 from attncheck.lint.shell.arithmetic import evaluate_arithmetic
+from attncheck.lint.shell.carriers import CarriedScript, find_carried_script
 from attncheck.lint.shell.following import (
     MAX_COMMANDS,
     MAX_OPEN_COMPOUNDS,
@@ -23,29 +25,48 @@ from attncheck.lint.shell.following import (
     ScriptInterpreter,
     ScriptState,
     ShellFunction,
+    WrittenFile,
 )
 from attncheck.lint.shell.grammar import ASSIGNMENT, FUNCTION, LOOP, SimpleCommand
 from attncheck.lint.shell.scope import Field, Scope, Variable, join_fields
 from attncheck.lint.shell.text import ScriptText, Segment, Segments, join_text
 from attncheck.lint.shell.words import expand_fields
 
-__all__ = ["Command", "parse_commands"]
+__all__ = ["Command", "ScriptStart", "WrittenFile", "parse_commands"]
 
 
 SBATCH_DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(-\S.*)$", re.MULTILINE)
 DECLARATION_BUILTINS = {"export", "declare", "typeset", "local", "readonly"}
-SHELLS = {"bash", "sh", "zsh", "dash", "ksh"}
 MAX_NESTING = 8  # scripts within scripts, and functions that call functions
+MAX_SCRIPTS = 20  # files that one script reads in
 
 
-def parse_commands(source: Source) -> list[Command]:
+@dataclass(frozen=True)
+class ScriptStart:
+    """How a script is started: the part of the source that it is, its variables, its arguments, the files it reads."""
+
+    text: ScriptText | None = None  # None: the whole source
+    origin: int = 0  # the offset that stands for what cannot be traced to the source
+    environ: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[Word, ...] | None = None  # None: not known
+    prefix: tuple[Word, ...] = ()  # what stands before it: `srun -N 2`
+    read_script: Callable[[str], Source | None] = lambda _: None
+
+
+def parse_commands(source: Source, start: ScriptStart = ScriptStart()) -> list[Command]:
     """Return the commands of a script or a command line, in the order in which they are written.
 
     Raises `Unanswered` for a script that is not read to its end: what is left out may be the launch.
     """
-    state = ScriptState(source)
-    script = _CommandCollector(ScriptText.from_source(source), state)
-    script.scope.variables.update(_parse_sbatch_directives(source))
+    state = ScriptState(source, origin=start.origin, read_script=start.read_script)
+    prefix = [Field((Segment(word.text, -1, word.known),), NOWHERE) for word in start.prefix]
+    script = _CommandCollector(start.text or ScriptText.from_source(source), state, prefix=prefix)
+    script.scope.variables.update(_parse_sbatch_directives(source.text, 0))
+    script.scope.variables.update({name: _make_variable(text) for name, text in start.environ.items()})
+    if start.arguments is not None:
+        script.scope.positional = tuple(
+            Field((Segment(word.text, -1, word.known),), NOWHERE) for word in start.arguments
+        )
     script.parse()
     if state.is_cut_off:
         raise Unanswered(
@@ -66,9 +87,10 @@ class _CommandCollector(ScriptInterpreter):
         scope: Scope | None = None,
         prefix: Sequence[Field] = (),
         depth: int = 0,
+        shell: tuple[int, ...] = (),
     ) -> None:
         super().__init__(text, state, scope or Scope())
-        self.prefix, self.depth = prefix, depth
+        self.prefix, self.depth, self.shell = prefix, depth, shell
         self.scope.substitute_command = self._substitute_command
 
     def handle_command(self, command: SimpleCommand) -> None:
@@ -116,54 +138,84 @@ class _CommandCollector(ScriptInterpreter):
         elif name == "eval":
             self._parse_nested(join_fields(argv[1:]), self.scope, self.prefix)
         elif name in ("source", "."):
-            file = argv[1].text if len(argv) > 1 else "nothing"
-            self.scope.add_note(
-                f"line {self._line_number(command.words[name_index][0])}: what {file} sets is not followed"
-            )
+            self._source_file(argv[1:], command.words[name_index][0])
         elif name in self.state.functions and self.depth < MAX_NESTING:
             self._call_function(self.state.functions[name], argv[1:])
-        elif not self._parse_shell_string(argv, assignments):
-            self._collect_command(argv, assignments, command.words[name_index][0])
+        elif (carried := find_carried_script(argv, command.stdin)) is not None:
+            self._parse_carried(carried, assignments)
+        else:
+            self._collect_command(argv, assignments, command.words[name_index][0], self._find_written(command, argv))
 
     def _call_function(self, function: ShellFunction, arguments: Sequence[Field]) -> None:
         function.is_called = True
         scope = replace(self.scope, positional=tuple(arguments))
-        inner = _CommandCollector(function.text, self.state, scope, self.prefix, self.depth + 1)
+        inner = _CommandCollector(function.text, self.state, scope, self.prefix, self.depth + 1, self.shell)
         inner.open_compounds, inner.inherited_count = list(self.open_compounds), len(self.open_compounds)
         inner.parse(function.start, function.end)
         self.scope.substitute_command = self._substitute_command
 
-    def _parse_shell_string(self, argv: Sequence[Field], assignments: Mapping[str, str]) -> bool:
-        """Parse the string of a `bash -c` as a script, whose commands begin with the words before `bash`.
+    def _parse_carried(self, carried: CarriedScript, assignments: Mapping[str, str]) -> None:
+        """Parse a script for another shell, whose commands begin with the words before that shell."""
+        variables: dict[str, Variable] = {}
+        if carried.inherits:
+            variables = {name: value for name, value in self.scope.variables.items() if value.exported}
+            variables |= {name: _make_variable(text) for name, text in assignments.items()}
+        directives = " ".join(field.text for field in carried.slurm_options) + "\n"
+        variables |= _parse_sbatch_directives(f"#SBATCH {directives}{join_text(carried.segments)}", -1)
+        scope = Scope(variables)
+        scope.notes, scope.assumed_defaults = self.scope.notes, self.scope.assumed_defaults
+        scope.budget = self.scope.budget
+        self.state.shells += 1
+        shell = (*self.shell, self.state.shells if carried.inherits else -self.state.shells)
+        self._parse_nested(carried.segments, scope, (*self.prefix, *carried.prefix), shell)
 
-        Return False where the command has no `bash -c`.
-        """
-        for index, field in enumerate(argv[:-2]):
-            if field.text.rsplit("/", 1)[-1] not in SHELLS:
-                continue
-            option_index = index + 1
-            while option_index < len(argv) - 1 and re.fullmatch(r"[-+][A-Za-z]+|--\w+", argv[option_index].text):
-                if "c" in argv[option_index].text and not argv[option_index].text.startswith("--"):
-                    exported = {name: value for name, value in self.scope.variables.items() if value.exported}
-                    scope = Scope(exported)
-                    scope.variables |= {
-                        name: Variable((Segment(text, -1),), exported=True) for name, text in assignments.items()
-                    }
-                    scope.notes, scope.assumed_defaults, scope.budget = (
-                        self.scope.notes,
-                        self.scope.assumed_defaults,
-                        self.scope.budget,
-                    )
-                    self._parse_nested(argv[option_index + 1].segments, scope, (*self.prefix, *argv[:index]))
-                    return True
-                option_index += 1
-        return False
+    def _source_file(self, arguments: Sequence[Field], offset: int) -> None:
+        """Parse a file that is read into this shell: what it sets counts from here on; its words stand nowhere here."""
+        name = arguments[0].text if arguments else "nothing"
+        file = None
+        if arguments and self.depth < MAX_NESTING and self.state.scripts_read < MAX_SCRIPTS:
+            file = self.state.read_script(name)
+        if file is None:
+            self.scope.add_note(f"line {self._line_number(offset)}: what {name} sets is not followed")
+            return
+        self.state.scripts_read += 1
+        outer_origin, outer_positional = self.state.origin, self.scope.positional
+        self.state.origin = max(self.text.source_span(offset, offset + 1)[0], 0) or outer_origin
+        if len(arguments) > 1:
+            self.scope.positional = tuple(arguments[1:])
+        self._parse_nested((Segment(file.text, -1),), self.scope, self.prefix, self.shell)
+        self.state.origin, self.scope.positional = outer_origin, outer_positional
 
-    def _parse_nested(self, segments: Segments, scope: Scope, prefix: Sequence[Field]) -> None:
+    def _find_written(self, command: SimpleCommand, argv: Sequence[Field]) -> WrittenFile | None:
+        """Return the file that `cat > FILE <<EOF` or `tee FILE <<EOF` writes, None for any other command."""
+        name = argv[0].text.rsplit("/", 1)[-1]
+        operands = [field for field in argv[1:] if not field.text.startswith("-") or field.text == "-"]
+        if command.stdin is None or name not in ("cat", "tee") or self.depth >= MAX_NESTING:
+            return None
+        if name == "tee":
+            path = operands[0].text if operands else ""
+            appends = any(field.text in ("-a", "--append") for field in argv[1:])
+        else:
+            is_plain = all(field.text == "-" for field in operands)
+            paths = expand_fields(self.text, *command.output, self.scope) if command.output and is_plain else []
+            path, appends = paths[0].text if len(paths) == 1 else "", command.appends
+        start = command.stdin_start
+        span = self.text.source_span(start, start + 1) if start >= 0 else NOWHERE
+        line = self.state.locate(span[0] if span != NOWHERE else self.state.origin).line
+        return WrittenFile(path, join_text(command.stdin), line, appends) if path else None
+
+    def _parse_nested(
+        self, segments: Segments, scope: Scope, prefix: Sequence[Field], shell: tuple[int, ...] | None = None
+    ) -> None:
         if self.depth >= MAX_NESTING or not segments:
             return
         inner = _CommandCollector(
-            ScriptText.from_segments(self.state.source, segments), self.state, scope, prefix, self.depth + 1
+            ScriptText.from_segments(self.state.source, segments),
+            self.state,
+            scope,
+            prefix,
+            self.depth + 1,
+            self.shell if shell is None else shell,
         )
         inner.open_compounds, inner.inherited_count = list(self.open_compounds), len(self.open_compounds)
         inner.parse()
@@ -202,12 +254,15 @@ class _CommandCollector(ScriptInterpreter):
             output = None if number is None else (Segment(str(number), -1),)
         return output
 
-    def _collect_command(self, argv: Sequence[Field], assignments: Mapping[str, str], offset: int) -> None:
+    def _collect_command(
+        self, argv: Sequence[Field], assignments: Mapping[str, str], offset: int, written: WrittenFile | None
+    ) -> None:
         variables = self.scope.variables.items()
         environ = {
             name: join_text(value.segments) for name, value in variables if value.exported and value.elements is None
         }
-        location = self.state.locate(max(self.text.source_span(offset, offset + 1)[0], 0))
+        span = self.text.source_span(offset, offset + 1)
+        location = self.state.locate(span[0] if span != NOWHERE else self.state.origin)
         words = tuple(
             Word(
                 field.text,
@@ -218,7 +273,15 @@ class _CommandCollector(ScriptInterpreter):
             for field in (*self.prefix, *argv)
         )
         function_name = next((compound.name for compound in self.open_compounds if compound.kind == FUNCTION), "")
-        command = Command(words, {**environ, **assignments}, location, tuple(self._iter_notes()))
+        command = Command(
+            words,
+            {**environ, **assignments},
+            location,
+            tuple(self._iter_notes()),
+            self.shell,
+            len(self.prefix),
+            written,
+        )
         self.state.commands.append((command, function_name))
 
     def _iter_notes(self) -> Iterator[str]:
@@ -242,8 +305,16 @@ def _strip_trailing_newlines(segments: Segments) -> Segments:
     return tuple(kept)
 
 
-def _parse_sbatch_directives(source: Source) -> dict[str, Variable]:
-    """Return the variables that Slurm sets from the `#SBATCH` lines of a script: nodes, tasks and GPUs."""
+def _make_variable(text: str) -> Variable:
+    """Return the exported variable that holds `text`, of which an expansion is not known."""
+    return Variable((Segment(text, -1, known=not re.search(r"[$`]", text)),), exported=True)
+
+
+def _parse_sbatch_directives(text: str, text_start: int) -> dict[str, Variable]:
+    """Return the variables that Slurm sets from the `#SBATCH` lines of a script: nodes, tasks and GPUs.
+
+    The text stands at `text_start` of the source, -1 where it does not.
+    """
     variables: dict[str, Variable] = {}
     variable_names = {
         "--nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -251,9 +322,9 @@ def _parse_sbatch_directives(source: Source) -> dict[str, Variable]:
         "--ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
         "--gpus-per-node": ("SLURM_GPUS_PER_NODE",),
     }
-    for line in SBATCH_DIRECTIVE.finditer(source.text):
+    for line in SBATCH_DIRECTIVE.finditer(text):
         for option in re.finditer(r"(--?[A-Za-z-]+?)(?:=|\s+|(?<=^-N))(\d+)(?=\s|$)", line[1]):
             for name in variable_names.get(option[1], ()):
-                start = line.start(1) + option.start(2)
+                start = text_start + line.start(1) + option.start(2) if text_start >= 0 else -1
                 variables[name] = Variable((Segment(option[2], start),), exported=True)
     return variables

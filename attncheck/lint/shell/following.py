@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from attncheck.core.launch import NOWHERE, Source, SourceLocation, Word
@@ -20,6 +20,16 @@ TEST_COMMANDS = {"[", "[[", "test", "true", "false"}
 
 
 @dataclass(frozen=True)
+class WrittenFile:
+    """A file that a command writes from a here-document: its path, and the text with the script's variables in it."""
+
+    path: str
+    text: str
+    line: int  # of the script on which the text begins
+    appends: bool
+
+
+@dataclass(frozen=True)
 class Command:
     """One simple command after expansion: its words, its environment, and notes on what could not be read."""
 
@@ -27,6 +37,9 @@ class Command:
     environ: Mapping[str, str]
     location: SourceLocation
     notes: tuple[str, ...] = ()
+    shell: tuple[int, ...] = ()  # the shells within shells that run it, each of them numbered
+    prefix_length: int = 0  # how many words stand before the shell that runs it
+    written: WrittenFile | None = None
 
 
 @dataclass
@@ -48,6 +61,10 @@ class ScriptState:
     functions: dict[str, ShellFunction] = field(default_factory=dict)
     steps: int = 0
     exports_all: bool = False
+    origin: int = 0  # stands for what cannot be traced to the source
+    read_script: Callable[[str], Source | None] = lambda _: None  # a file that the script reads in
+    scripts_read: int = 0
+    shells: int = 0  # started so far
     is_cut_off: bool = False  # it is too long, or too deep, to be read to its end
 
     def __post_init__(self) -> None:

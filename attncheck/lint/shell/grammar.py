@@ -10,6 +10,7 @@ from attncheck.lint.shell.text import Segments
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]\s]*\])?(\+?)=")
 REDIRECTION = re.compile(r"(?:\d+|\{\w+\})?(?:&>>?|<<<|<>|>>|>\||[<>]&?)|&>>?")
+OUTPUT_OPERATORS = {">", ">>", ">|", "1>", "1>>", "&>", "&>>"}
 SEPARATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|\n]")
 EMPTY_PARENTHESES = re.compile(r"\(\s*\)")
 FUNCTION_BODY = re.compile(r"\s*\{(?=\s)")
@@ -49,4 +50,7 @@ class SimpleCommand:
     words: list[tuple[int, int]] = field(default_factory=list)
     arrays: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # raw words of `NAME=( … )`
     stdin: Segments | None = None  # the expanded here-document or here-string
+    stdin_start: int = -1  # where its body stands
+    output: tuple[int, int] | None = None  # the raw word of the file that `>` or `>>` names
+    appends: bool = False
     is_negated: bool = False

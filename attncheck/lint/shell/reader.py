@@ -16,6 +16,7 @@ from attncheck.lint.shell.grammar import (
     FUNCTION_NAME,
     KEYWORDS,
     OPENING_KEYWORDS,
+    OUTPUT_OPERATORS,
     REDIRECTION,
     SEPARATOR,
     TEST_END,
@@ -137,6 +138,8 @@ class ShellParser:
         end, _ = extents.find_word_end(self.raw, offset, self.limit)
         if operator[0] == "<<<":
             self.command.stdin = self.expand_stdin(offset, end, is_quoted=False, is_heredoc=False)
+        elif operator[0] in OUTPUT_OPERATORS:
+            self.command.output, self.command.appends = (offset, end), operator[0].endswith(">>")
         return max(end, offset)
 
     def _parse_heredoc(self, offset: int) -> int:
@@ -146,6 +149,7 @@ class ShellParser:
         if not heredoc.is_closed:
             self.add_note(offset, "the heredoc that begins here has no end")
         self.command.stdin = self.expand_stdin(heredoc.body_start, heredoc.body_end, heredoc.is_quoted, is_heredoc=True)
+        self.command.stdin_start = heredoc.body_start
         self.next_heredoc_body = heredoc.next_line
         return heredoc.delimiter_end
 

@@ -22,6 +22,10 @@ CONFIG_PATH_OPTIONS = ("--config-path", "-cp", "--config-dir", "-cd")
 HYDRA_SWITCHES = ("--multirun", "-m", "--help", "-h", "--hydra-help", "--resolve", "--version", "--run", "-r")
 HYDRA_OPTIONS = ("--cfg", "-c", "--package", "-p", "--info", "-i", "--experimental-rerun")
 SFT_KEYS = ("model.partial_pretrain", "data.micro_batch_size_per_gpu", "engine.ulysses_sequence_parallel_size")
+LONG_OPTIONS = (
+    *("--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun"),
+    *("--shell-completion", "--config-path", "--config-name", "--config-dir", "--experimental-rerun", "--info"),
+)
 PPO_KEY_PREFIXES = ("actor_rollout_ref.", "critic.model.")
 
 
@@ -128,11 +132,22 @@ def find_trainer(launch: Launch) -> str:
         if "sft" in script:
             return "sft"
         return _find_algorithm(inputs) if "ppo" in script or "async" in script else ""
+    if inputs.module.endswith(".py") and any(_is_foreign_option(word) for word in inputs.unrecognized_words):
+        return ""
     keys = [setting.name for setting in inputs.entries] + [override.key for override in inputs.overrides]
     if any(key.startswith(PPO_KEY_PREFIXES) for key in keys):
         return _find_algorithm(inputs)
     is_sft_file = not launch.words and sum(key in SFT_KEYS for key in keys) >= 2
     return "sft" if is_sft_file else ""
+
+
+def _is_foreign_option(word: Word) -> bool:
+    """Return whether a word is an option that a Hydra program refuses: a script that takes it only handles verl's keys.
+
+    hydra-core 1.3.2 _internal/utils.py:505-599 parses all of the command line, where a prefix of a name stands for it.
+    """
+    name = word.text.partition("=")[0]
+    return name.startswith("--") and len(name) > 2 and not any(option.startswith(name) for option in LONG_OPTIONS)
 
 
 def _find_algorithm(inputs: HydraInputs) -> str:

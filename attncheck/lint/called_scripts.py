@@ -1,0 +1,73 @@
+"""Finds the script that a command runs or reads in: `bash train.sh 8`, `sbatch train.slurm`, `source env.sh`."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from attncheck.core.launch import COMMAND, Source, Word
+from attncheck.lint.launchers import srun
+from attncheck.lint.launchers.options import parse_leading_options, program_name
+from attncheck.lint.shell.carriers import SHELLS
+
+SCRIPT_SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".job", ".zsh")
+FOREIGN_SCRIPTS = {"activate", "conda.sh", "mamba.sh", ".bashrc", ".bash_profile", ".profile", "profile", "setvars.sh"}
+SCRIPT_PATH = r"\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?"
+REAL_PATH = rf"\$\((?:realpath|readlink -f) (?:-- )?{SCRIPT_PATH}\)"
+SCRIPT_FOLDER = re.compile(
+    rf"\$\(dirname (?:-- )?(?:{SCRIPT_PATH}|{REAL_PATH})\)|" + r"\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}"
+)
+CHANGED_FOLDER = re.compile(r"\$\(cd (?:-- |-P )?(@[\w./-]*)(?: ?&?>/dev/null(?: 2>&1)?)? ?(?:&&|;) ?pwd(?: -P)?\)")
+ReadFile = Callable[[str], "Source | None"]
+
+
+def resolve_path(text: str, script: Source, folder: str) -> str:
+    """Return a path that a script names, relative to where the script was found; "" where it is not known.
+
+    `$(dirname "$0")/x` and `$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/x` stand beside the script.
+    """
+    plain = SCRIPT_FOLDER.sub("@", " ".join(re.sub(r"[\"']", "", text).split()).replace("( ", "(").replace(" )", ")"))
+    plain = CHANGED_FOLDER.sub(r"\1", plain)
+    if plain.startswith("@/") and not re.search(r"[$`]", plain):
+        here = "" if script.name in (COMMAND, "-") else str(PurePosixPath(script.name).parent)
+        return posixpath.normpath(posixpath.join(here, plain[2:]))
+    return "" if not text or re.search(r"[$`\0\n]", text) else posixpath.join(folder, text)
+
+
+def read_script(text: str, script: Source, folder: str, read_file: ReadFile) -> Source | None:
+    """Return the shell script that `script` names, None where it is not known, not there or not one of the user's."""
+    path = resolve_path(text, script, folder)
+    if not path or posixpath.basename(path) in FOREIGN_SCRIPTS:
+        return None
+    file = read_file(path) or (read_file(text) if folder and path != text else None)
+    return file if file is not None and file.kind == "shell" else None
+
+
+def find_called_script(words: Sequence[Word]) -> tuple[Word, tuple[Word, ...]] | None:
+    """Return the word that names the script which a command runs, and its arguments; None where it runs none."""
+    if not words:
+        return None
+    name = program_name(words[0])
+    if name in SHELLS:
+        return _skip_shell_options(words)
+    if name == "sbatch":
+        rest = parse_leading_options(words[1:], srun.VALUE_OPTIONS | {"-a", "--array"}, srun.SWITCHES).rest
+        return (rest[0], rest[1:]) if rest else None
+    return (words[0], tuple(words[1:])) if name.endswith(SCRIPT_SUFFIXES) else None
+
+
+def _skip_shell_options(words: Sequence[Word]) -> tuple[Word, tuple[Word, ...]] | None:
+    index = 1
+    while index < len(words) and re.fullmatch(r"[-+][A-Za-z]+|--[\w-]*", text := words[index].text):
+        if "c" in text and not text.startswith("--"):
+            return None
+        index += 2 if text[-1] == "o" and not text.startswith("--") else 1
+    return (words[index], tuple(words[index + 1 :])) if index < len(words) else None
+
+
+def mark_uneditable(file: Source) -> Source:
+    """Return a script that was not given to lint itself: nothing is written into it."""
+    return replace(file, editable=False)

@@ -1,0 +1,171 @@
+"""Finds the script that a command hands to another shell: `bash -c '…'`, `ssh HOST '…'`, tmux, sbatch, a heredoc.
+
+tmux: cmd-new-session.c 01831da, cmd-send-keys.c 08e6360 and tmux(1): the words of a command are joined by blanks, and
+of the keys one that has a name ("Enter", "C-m") is pressed, any other typed. ssh(1) joins its words by blanks for the
+shell of the host, which has none of the variables here; sbatch(1) exports all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from attncheck.lint.shell.scope import Field, join_fields
+from attncheck.lint.shell.text import Segment, Segments, join_text
+
+SHELLS = {"bash", "sh", "zsh", "dash", "ksh"}
+CONTAINERS = {"docker", "podman", "nerdctl", "nvidia-docker", "docker-compose"}
+PREFIXES = {"nohup", "sudo", "timeout", "time", "exec", "env", "setsid", "command"}
+RUNNERS = {*CONTAINERS, *PREFIXES, "srun", "apptainer", "singularity", "kubectl"}  # pass their standard input on
+SSH_VALUE_OPTIONS = "BbcDEeFIiJLlmOopPQRSWw"
+PDSH_VALUE_OPTIONS = "wxgGtufloRjP"
+TMUX_VALUE_OPTIONS = {
+    **dict.fromkeys(("new-session", "new"), "cefFnstxy"),
+    **dict.fromkeys(("new-window", "neww"), "ceFnt"),
+    **dict.fromkeys(("split-window", "splitw"), "ceFlpt"),
+    **dict.fromkeys(("respawn-pane", "respawnp", "respawn-window", "respawnw"), "cet"),
+    **dict.fromkeys(("send-keys", "send"), "Nt"),
+}
+TMUX_GLOBAL_OPTIONS = "cfLST"
+SBATCH_WRAP = re.compile(r"--wrap(?:=|$)")
+KEY = re.compile(r"(?:[CMS]-)+\S+|Enter|KPEnter|Escape|Space|Tab|BTab|BSpace|Up|Down|Left|Right|Home|End")
+SHELL_ALONE = re.compile(r"\s*(?:\S*/)?(?:bash|sh|zsh|dash|ksh)(?:\s+-[a-bd-z]+|\s+--?)*\s*")
+ENTER_KEYS = {"Enter", "KPEnter", "C-m", "C-M"}
+NEWLINE, BLANK = Segment("\n", -1), Segment(" ", -1)
+
+
+@dataclass(frozen=True)
+class CarriedScript:
+    """A script that a command hands on: its text, the words before the shell, and whether it sees our environment."""
+
+    segments: Segments
+    prefix: tuple[Field, ...] = ()
+    inherits: bool = True
+    slurm_options: tuple[Field, ...] = ()  # of the sbatch that starts it
+
+
+def find_carried_script(argv: Sequence[Field], stdin: Segments | None) -> CarriedScript | None:
+    """Return the script that a command hands to another shell, None where it hands on none."""
+    offset = _find_program(argv)
+    name = _program_name(argv[offset])
+    arguments = argv[offset + 1 :]
+    if name == "ssh":
+        return _find_remote_script(arguments, SSH_VALUE_OPTIONS, 1, stdin)
+    if name == "pdsh":
+        return _find_remote_script(arguments, PDSH_VALUE_OPTIONS, 0, stdin)
+    if name == "tmux":
+        return _find_tmux_script(arguments)
+    if name == "sbatch":
+        return _find_sbatch_script(arguments, stdin)
+    return _find_shell_string(argv, stdin)
+
+
+def _program_name(field: Field) -> str:
+    return field.text.rsplit("/", 1)[-1]
+
+
+def _find_program(argv: Sequence[Field]) -> int:
+    """Return the index of the program behind `nohup`, `sudo -E` and the like, 0 where none of them stands first."""
+    if _program_name(argv[0]) not in PREFIXES:
+        return 0
+    carriers = ("ssh", "pdsh", "tmux", "sbatch")
+    return next((index for index, field in enumerate(argv) if _program_name(field) in carriers), 0)
+
+
+def _find_shell_string(argv: Sequence[Field], stdin: Segments | None) -> CarriedScript | None:
+    """Return the string of `bash -c`, or the standard input of a shell that has no operand."""
+    for index, field in enumerate(argv):
+        if _program_name(field) not in SHELLS:
+            continue
+        prefix = tuple(argv[:index])
+        inherits = not any(_program_name(word) in CONTAINERS for word in prefix)
+        option_index = index + 1
+        while option_index < len(argv) and re.fullmatch(r"[-+][A-Za-z]+|--[\w-]*", text := argv[option_index].text):
+            if "c" in text and not text.startswith("--") and option_index + 1 < len(argv):
+                return CarriedScript(argv[option_index + 1].segments, prefix, inherits)
+            option_index += 2 if text[-1] == "o" else 1  # `-eo pipefail`
+        reads_stdin = option_index >= len(argv) or argv[option_index - 1].text == "-s"
+        if stdin is not None and reads_stdin and (not prefix or _program_name(prefix[0]) in RUNNERS):
+            return CarriedScript(stdin, prefix, inherits)
+    return None
+
+
+def _find_remote_script(
+    arguments: Sequence[Field], value_options: str, host_count: int, stdin: Segments | None
+) -> CarriedScript | None:
+    command = _skip_options(arguments, value_options)[host_count:]
+    if command:
+        segments = join_fields(command)
+        reads_stdin = stdin is not None and SHELL_ALONE.fullmatch(join_text(segments))
+        return CarriedScript(stdin if stdin is not None and reads_stdin else segments, inherits=False)
+    return CarriedScript(stdin, inherits=False) if stdin is not None and arguments else None
+
+
+def _skip_options(arguments: Sequence[Field], value_options: str) -> Sequence[Field]:
+    """Return the words behind short options, of which those of `value_options` take a value."""
+    index = 0
+    while index < len(arguments) and arguments[index].text.startswith("-") and len(arguments[index].text) > 1:
+        text = arguments[index].text
+        index += 1
+        if text == "--":
+            break
+        letters = text[1:] if not text.startswith("--") else ""
+        position = next((place for place, letter in enumerate(letters) if letter in value_options), None)
+        index += position is not None and position == len(letters) - 1
+    return arguments[index:]
+
+
+def _find_tmux_script(arguments: Sequence[Field]) -> CarriedScript | None:
+    rest = _skip_options(arguments, TMUX_GLOBAL_OPTIONS)
+    if not rest or rest[0].text not in TMUX_VALUE_OPTIONS:
+        return None
+    command = _skip_options(rest[1:], TMUX_VALUE_OPTIONS[rest[0].text])
+    if not command:
+        return None
+    segments = _type_keys(command) if rest[0].text.startswith("send") else join_fields(_until_separator(command))
+    return CarriedScript(segments, inherits=False) if segments else None
+
+
+def _until_separator(command: Sequence[Field]) -> Sequence[Field]:
+    """Return the words before a `;` of tmux's own, which another of its commands follows."""
+    end = next((index for index, field in enumerate(command) if field.text == ";"), len(command))
+    return command[:end]
+
+
+def _type_keys(keys: Sequence[Field]) -> Segments:
+    """Return what the keys of `send-keys` type; nothing is run where none of them ends the line."""
+    typed: list[Segment] = []
+    for key in keys:
+        if key.text in ENTER_KEYS:
+            typed.append(NEWLINE)
+        elif key.text == "Space":
+            typed.append(BLANK)
+        elif not KEY.fullmatch(key.text):
+            typed += key.segments
+    return tuple(typed) if any("\n" in segment.text for segment in typed) else ()
+
+
+def _find_sbatch_script(arguments: Sequence[Field], stdin: Segments | None) -> CarriedScript | None:
+    """Return the command of `--wrap`, or the script that sbatch reads from its standard input."""
+    for index, field in enumerate(arguments):
+        if not SBATCH_WRAP.match(field.text):
+            continue
+        options = (*arguments[:index], *arguments[index + 1 :])
+        if field.text == "--wrap":
+            return CarriedScript(arguments[index + 1].segments, slurm_options=options) if options else None
+        return CarriedScript(_cut_segments(field.segments, len("--wrap=")), slurm_options=options)
+    if stdin is not None and all(field.text.startswith("-") for field in arguments):
+        return CarriedScript(stdin, slurm_options=tuple(arguments))
+    return None
+
+
+def _cut_segments(segments: Segments, length: int) -> Segments:
+    """Return segments without their first `length` characters."""
+    kept: list[Segment] = []
+    for segment in segments:
+        cut = min(length, len(segment.text))
+        length -= cut
+        if cut < len(segment.text):
+            kept.append(segment.substring(cut, len(segment.text)) if cut else segment)
+    return tuple(kept)
