@@ -9,12 +9,15 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from attncheck.core.launch import COMMAND, Source, Word
+from attncheck.core.secrets import remember_settings
 from attncheck.lint.launchers import srun
 from attncheck.lint.launchers.options import parse_leading_options, program_name
 from attncheck.lint.shell.carriers import SHELLS
 
 SCRIPT_SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".job", ".zsh")
 FOREIGN_SCRIPTS = {"activate", "conda.sh", "mamba.sh", ".bashrc", ".bash_profile", ".profile", "profile", "setvars.sh"}
+SECRET_SCRIPTS = re.compile(r"^\.env|secret|token|credential|password|(?:^|[_.-])keys?(?:[_.-]|$)", re.IGNORECASE)
+ASSIGNMENT_LINE = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)=([^\s;#]+)", re.MULTILINE)
 SCRIPT_PATH = r"\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?"
 REAL_PATH = rf"\$\((?:realpath|readlink -f) (?:-- )?{SCRIPT_PATH}\)"
 SCRIPT_FOLDER = re.compile(
@@ -38,12 +41,19 @@ def resolve_path(text: str, script: Source, folder: str) -> str:
 
 
 def read_script(text: str, script: Source, folder: str, read_file: ReadFile) -> Source | None:
-    """Return the shell script that `script` names, None where it is not known, not there or not one of the user's."""
+    """Return the shell script that `script` names, None where it is not known, not there or not one of the user's.
+
+    Files of secrets are left closed, and the secrets of others are remembered so that no output shows them.
+    """
     path = resolve_path(text, script, folder)
-    if not path or posixpath.basename(path) in FOREIGN_SCRIPTS:
+    name = posixpath.basename(path)
+    if not path or name in FOREIGN_SCRIPTS or SECRET_SCRIPTS.search(name):
         return None
     file = read_file(path) or (read_file(text) if folder and path != text else None)
-    return file if file is not None and file.kind == "shell" else None
+    if file is None or file.kind != "shell":
+        return None
+    remember_settings({match[1]: match[2].strip("\"'") for match in ASSIGNMENT_LINE.finditer(file.text)})
+    return file
 
 
 def find_called_script(words: Sequence[Word]) -> tuple[Word, tuple[Word, ...]] | None:

@@ -103,8 +103,7 @@ class _LaunchFinder:
                 here = _enclosing_folder(folders, command.shell)
             here = folders[command.shell] = _change_folder(here, command.words[command.prefix_length :])
             here_text = "" if here == PurePosixPath() else str(here)
-            if command.written is not None:
-                files.add(command.written, here_text)
+            files.follow_command(command, here_text)
             launch = _make_launch(source, command, files)
             if launch is not None:
                 folder_text = str(here / launch.folder) if launch.folder else here_text

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from attncheck.core.launch import Source, Word
-from attncheck.lint.shell.commands import WrittenFile
+from attncheck.lint.shell.commands import Command, WrittenFile
 from attncheck.lint.sources import detect_kind
 
+EDITORS = {"sed", "perl", "yq"}
+KEY_VALUE = re.compile(r"^([A-Za-z_]\w*):.*$", re.MULTILINE)
 ReadFile = Callable[[str], "Source | None"]
 
 
@@ -19,19 +22,37 @@ class WrittenFiles:
 
     host: Source
     read_file: ReadFile
-    sources: dict[str, Source] = field(default_factory=dict)
+    sources: dict[str, Source | None] = field(default_factory=dict)  # None: what it holds only running tells
 
-    def add(self, written: WrittenFile, folder: str) -> None:
-        """Add a file that a command in `folder` writes; its lines have the numbers that they have in the script."""
-        for path in {posixpath.normpath(written.path), posixpath.normpath(posixpath.join(folder, written.path))}:
-            previous = self.sources.get(path) if written.appends else None
-            text = previous.text + written.text if previous else "\n" * (written.line - 1) + written.text
-            kind = detect_kind(written.path, written.text)
-            self.sources[path] = Source(written.path, text, kind, editable=False, host=self.host.name)
+    def follow_command(self, command: Command, folder: str) -> None:
+        """Add the file that a command in `folder` writes, and forget one that it edits: `sed -i`."""
+        if command.written is not None:
+            self._add(command.written, folder)
+        elif command.words[0].text in EDITORS and any(word.text.startswith("-i") for word in command.words):
+            for word in command.words[1:]:
+                for path in _spell_path(word.text, folder) & self.sources.keys():
+                    self.sources[path] = None
+
+    def _add(self, written: WrittenFile, folder: str) -> None:
+        """Add a written file; its lines have the numbers that they have in the script."""
+        for path in _spell_path(written.path, folder):
+            previous = self.sources.get(path)
+            if path not in self.sources and written.appends:
+                continue  # to a file that is there already
+            if path in self.sources and not written.is_certain and not written.appends:
+                self.sources[path] = None
+            elif written.appends:
+                text = written.text if written.is_certain else KEY_VALUE.sub(r"\1: ${\1}", written.text)
+                self.sources[path] = replace(previous, text=previous.text + text) if previous else None
+            else:
+                text = "\n" * (written.line - 1) + written.text
+                kind = detect_kind(written.path, written.text)
+                self.sources[path] = Source(written.path, text, kind, editable=False, host=self.host.name)
 
     def read(self, path: str) -> Source | None:
-        """Return a file that the script has written, else the one on disk."""
-        return self.sources.get(posixpath.normpath(path)) or self.read_file(path)
+        """Return a file that the script has written, else the one on disk; None where it is not known what it holds."""
+        path_text = posixpath.normpath(path)
+        return self.sources[path_text] if path_text in self.sources else self.read_file(path)
 
     def mark_known(self, words: Iterable[Word]) -> tuple[Word, ...]:
         """Return the words; the path of a written file counts as known, whatever its variables hold."""
@@ -41,3 +62,8 @@ class WrittenFiles:
             else word
             for word in words
         )
+
+
+def _spell_path(path: str, folder: str) -> set[str]:
+    """Return how a command in `folder`, and one outside it, may name a file."""
+    return {posixpath.normpath(path), posixpath.normpath(posixpath.join(folder, path))}

@@ -12,6 +12,7 @@ from attncheck.core.facts import Known
 from attncheck.core.job import LintedLaunch
 from attncheck.core.launch import NOWHERE, Kind, Launch, Source
 from attncheck.core.results.lint import launches_of
+from attncheck.core.secrets import mask_secrets
 from attncheck.lint import frameworks, python_scripts, run
 from attncheck.lint.called_scripts import resolve_path
 from attncheck.lint.embedded import align_text
@@ -105,6 +106,7 @@ def test_the_launch_is_what_is_carried_and_stands_where_it_is_written(text: str)
         "grep -rn train -- train_sft.py",
         "git checkout -- train_sft.py",
         "sbatch --wrap",
+        "sbatch -N 2 --wrap",
         # HuihuiChyan/Think-J train_grpo.sh: a script that writes verl's configuration is no launch of it
         "python change.py --file a.hist --output a.yaml --key-value actor_rollout_ref.model.path=x data.max_length=1",
     ],
@@ -161,7 +163,7 @@ def test_a_called_script_gets_its_arguments_and_the_exported_variables() -> None
         'set -e\ntorchrun --nproc_per_node $1 -m openrlhf.cli.train_sft --pretrain $2 "${@:3}" --save $A --load $B\n'
     )
     launch = find_training("export A=1\nB=2\nbash -x other.sh 4 m rest", other_sh=inner)
-    assert join_words(launch) == "openrlhf.cli.train_sft --pretrain m ${@:3} --save 1 --load $B"
+    assert join_words(launch) == "openrlhf.cli.train_sft --pretrain m --save 1 --load $B"
     assert (launch.source.name, launch.processes) == ("other.sh", Known(4))
     assert launch.words[0].location.line == 2 and not launch.source.editable
     assert "run.sh:3" in launch.notes[-1]
@@ -188,6 +190,25 @@ def test_variables_of_a_file_that_is_read_in_count() -> None:
     assert launch.words[-1].text == "/out" and launch.environ == {"A": "1"} and launch.source.editable
     unread = find_training(text, name="scripts/run.sh")
     assert unread.words[-1].text == "$S" and any("is not followed" in note for note in unread.notes)
+
+
+@pytest.mark.parametrize("name", [".env", ".env.local", "secrets.sh", "wandb_key.sh", "/opt/x/profile.d/conda.sh"])
+def test_files_of_secrets_and_of_environments_stay_closed(name: str) -> None:
+    opened: list[str] = []
+
+    def read_file(path: str) -> Source | None:
+        opened.append(path)
+        return Source(path, "K=hidden\n", "shell")
+
+    text = f"source {name}\n{TRAIN} --save $K"
+    (launch,) = find_launches(Source("run.sh", text, "shell"), read_file, starts_training)
+    assert opened == [] and launch.words[-1].text == "$K"
+
+
+def test_secrets_of_a_file_that_is_read_in_are_not_shown() -> None:
+    env = "WANDB_API_KEY=9f8e7d6c5b4a39281706f5e4d3c2b1a0\nM=model\n"
+    find_training(f"source env.sh\n{TRAIN} --use_wandb $WANDB_API_KEY", env_sh=env)
+    assert "9f8e7d6c" not in mask_secrets("--use_wandb 9f8e7d6c5b4a39281706f5e4d3c2b1a0")
 
 
 @pytest.mark.parametrize(
@@ -256,6 +277,20 @@ def test_the_file_is_what_was_written_last_and_where_it_is_used() -> None:
     assert [entry.name for entry in find_training(text).entries] == ["stage", "lora_rank"]
     used_first = "llamafactory-cli train c.yaml\ncat > c.yaml <<EOF\nstage: sft\nEOF"
     assert find_trainings(used_first, c_yaml="stage: pt\n")[0].entries[0].value == "pt"
+
+
+def test_what_is_added_or_changed_later_counts_as_far_as_it_is_certain() -> None:
+    write, use = "cat > c.yaml <<EOF\nstage: sft\nEOF\n", "\nllamafactory-cli train c.yaml"
+
+    def read_entries(between: str) -> list[tuple[str, str, bool]]:
+        return [(entry.name, entry.value, entry.known) for entry in find_training(write + between + use).entries]
+
+    stage = ("stage", "sft", True)
+    assert read_entries('echo "bf16: true" >> c.yaml') == [stage, ("bf16", "true", True)]
+    assert read_entries('if [ $1 ]; then echo "lr: 1" >> c.yaml; fi') == [stage, ("lr", "${lr}", False)]
+    assert read_entries("if [ $1 ]; then\ncat > c.yaml <<EOF\nstage: pt\nEOF\nfi") == []
+    assert read_entries("sed -i 's/sft/pt/' c.yaml") == []
+    assert read_entries("sed -i 's/sft/pt/' d.yaml; echo x > d.yaml; echo c.yaml") == [stage]
 
 
 def test_a_damaged_or_other_file_stays_unread() -> None:

@@ -153,7 +153,8 @@ def _find_sbatch_script(arguments: Sequence[Field], stdin: Segments | None) -> C
             continue
         options = (*arguments[:index], *arguments[index + 1 :])
         if field.text == "--wrap":
-            return CarriedScript(arguments[index + 1].segments, slurm_options=options) if options else None
+            value = arguments[index + 1 : index + 2]
+            return CarriedScript(value[0].segments, slurm_options=options) if value else None
         return CarriedScript(_cut_segments(field.segments, len("--wrap=")), slurm_options=options)
     if stdin is not None and all(field.text.startswith("-") for field in arguments):
         return CarriedScript(stdin, slurm_options=tuple(arguments))

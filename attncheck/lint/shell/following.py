@@ -21,12 +21,13 @@ TEST_COMMANDS = {"[", "[[", "test", "true", "false"}
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A file that a command writes from a here-document: its path, and the text with the script's variables in it."""
+    """A file that a command writes: its path, and its text with the variables of the script in it."""
 
     path: str
     text: str
     line: int  # of the script on which the text begins
     appends: bool
+    is_certain: bool  # no condition decides whether it is written
 
 
 @dataclass(frozen=True)
