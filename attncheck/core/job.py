@@ -92,6 +92,7 @@ class Job:
     reinforcement: bool = False  # rollouts by another engine: vLLM, SGLang
     imports: tuple[str, ...] = ()  # modules that are imported whatever the settings: "flash_attn"
     locations: Mapping[str, SourceLocation] = field(default_factory=dict)  # of each `Key` that is written
+    variables: tuple[Setting, ...] = ()  # of its environment, those that may be shown, with where each is set
     remarks: tuple[str, ...] = ()  # what could not be known and was taken as its default
 
 
@@ -101,6 +102,7 @@ class LintedLaunch:
 
     job: Job
     diff: str = ""  # of the source, unified; "" where nothing is to be changed
-    command: str = ""  # corrected, on one line, ready to paste; "" for a configuration file, and without changes
+    command: str = ""  # corrected, with its environment and folder, to paste; "" for a file, and without changes
     edits: tuple[Edit, ...] = ()
     safe: tuple[Edit, ...] = ()  # of those, what leaves the job what it was: new names, the same settings otherwise
+    shell_variables: tuple[str, ...] = ()  # that the shell must hold for `command`: only running tells their values

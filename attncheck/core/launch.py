@@ -58,6 +58,16 @@ class Word:
     span: Span
     location: SourceLocation
     known: bool = True
+    shell: str = ""  # as a shell must read it again, where quoting `text` is not enough: "$HOME", *, ~
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A variable that stands before a command: `shell` is its value as a shell must read it again."""
+
+    name: str
+    shell: str
+    certain: bool = True  # whether it is set at all: only running tells where it stands under a condition
 
 
 @dataclass(frozen=True)
@@ -109,6 +119,10 @@ class Launch:
     launcher_entries: tuple[Setting, ...] = ()  # those of accelerate's own configuration file
     folder: str = ""  # into which the script changes before it, "" where it does not or only running tells
     is_nested: bool = False  # it stands in a string that another shell reads: quotes would end that string
+    is_remote: bool = False  # on another machine or in a container, whose shell is not the one that is pasted into
+    exports: tuple[Assignment, ...] = ()  # of those, what stands before the command: `whole` holds the others
+    directories: tuple[str, ...] = ()  # that the script enters before it, one from the other, as a shell reads them
+    variables: tuple[Setting, ...] = ()  # `environ` with where each stands; what may not reach the job is not known
 
     @property
     def launcher_words(self) -> tuple[Word, ...]:

@@ -54,10 +54,11 @@ class Snapshot:
     topology: Fact[Topology]
     model: Fact[Model]
     hub: Hub
-    environ: Mapping[str, str]  # by allow-list
+    environ: Mapping[str, str]  # by allow-list; with a launch, that of its job
     job: Fact[Job] = Absent("no launch was given")
     problems: tuple[str, ...] = ()  # what a probe warns of
     lost: tuple[str, ...] = ()  # what the probe could not do: that rules find nothing there means nothing
+    environ_gap: str = ""  # why a variable that `environ` lacks may be set all the same; "": it is not
     gaps: PackageGaps = PackageGaps()  # what is not known of the packages, where this is no environment that was read
     schema_version: int = SCHEMA_VERSION
 
@@ -126,7 +127,13 @@ class Snapshot:
         """Return an environment variable of the allow-list."""
         if name in self.environ:
             return Known(self.environ[name])
-        return Absent(f"{name} is not set")
+        return Unreadable(f"{name}: {self.environ_gap}") if self.environ_gap else Absent(f"{name} is not set")
+
+    def sets(self, name: str) -> bool:
+        """Return whether the environment sets `name`. Raises `MissingFact` where that is not known."""
+        if isinstance(self.env(name), Unreadable):
+            raise MissingFact(f"whether {name} is set is not known: {self.environ_gap}")
+        return name in self.environ
 
     def visible_devices(self) -> tuple[Device, ...]:
         """Return the GPUs a job here would see; empty where there is none or none can be read."""

@@ -17,8 +17,11 @@ from attncheck.lint import called_scripts, deepspeed_config, launchers, open_end
 from attncheck.lint.embedded import EmbeddedScript
 from attncheck.lint.files import configuration
 from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
+from attncheck.lint.launchers.options import program_name
 from attncheck.lint.shell import commands
+from attncheck.lint.shell.quoting import quote_on_one_line
 from attncheck.lint.sources import read_source, source_from_argv
+from attncheck.lint.variables import locate_words
 from attncheck.lint.written_files import WrittenFiles
 
 __all__ = ["find_launches", "read_source", "source_from_argv"]
@@ -95,6 +98,7 @@ class _LaunchFinder:
     def find_in_script(self, source: Source, start: commands.ScriptStart, folder: str = "") -> Iterator[Launch]:
         """Yield the launches of a script that starts in `folder`."""
         folders: dict[tuple[int, ...], PurePosixPath] = {(): PurePosixPath(folder)}
+        directories: dict[tuple[int, ...], tuple[str, ...]] = {}
         files = WrittenFiles(source, self.read_file)
         start = replace(start, read_script=lambda name: called_scripts.read_script(name, source, folder, files.read))
         for command in commands.parse_commands(source, start):
@@ -103,11 +107,19 @@ class _LaunchFinder:
                 here = _enclosing_folder(folders, command.shell)
             here = folders[command.shell] = _change_folder(here, command.words[command.prefix_length :])
             here_text = "" if here == PurePosixPath() else str(here)
+            entered = directories.get(command.shell) or directories.get(command.shell[:-1], ())
+            directories[command.shell] = _enter_directory(entered, command.words[command.prefix_length :])
             files.follow_command(command, here_text)
             launch = _make_launch(source, command, files)
             if launch is not None:
                 folder_text = str(here / launch.folder) if launch.folder else here_text
-                launch = replace(launch, folder=folder_text, is_nested=bool(command.shell))
+                launch = replace(
+                    launch,
+                    folder=folder_text,
+                    directories=directories[command.shell],
+                    is_nested=bool(command.shell),
+                    is_remote=any(number < 0 for number in command.shell),
+                )
                 launch = deepspeed_config.attach_config(launch, files.read)
                 yield launch
                 if not self.starts_training(launch):
@@ -120,7 +132,13 @@ class _LaunchFinder:
             prefix_length = launch.whole.index(launch.words[separator]) + 1
             wrapped = _make_launch(launch.source, command, files, prefix_length)
             if wrapped is not None and self.starts_training(wrapped):
-                wrapped = replace(wrapped, folder=launch.folder, is_nested=launch.is_nested)
+                wrapped = replace(
+                    wrapped,
+                    folder=launch.folder,
+                    directories=launch.directories,
+                    is_nested=launch.is_nested,
+                    is_remote=launch.is_remote,
+                )
                 yield deepspeed_config.attach_config(wrapped, files.read)
                 return
         called = called_scripts.find_called_script(launch.words)
@@ -150,6 +168,17 @@ def _enclosing_folder(folders: Mapping[tuple[int, ...], PurePosixPath], shell: t
     return PurePosixPath()
 
 
+def _enter_directory(directories: tuple[str, ...], words: Sequence[Word]) -> tuple[str, ...]:
+    """Return the directories that lead to where a script is: `cd` and `pushd` enter one, `popd` leaves it."""
+    name = words[0].text if words else ""
+    if name == "popd":
+        return directories[:-1]
+    if len(words) != 2 or name not in ("cd", "pushd"):
+        return directories
+    is_absolute = words[1].known and words[1].text.startswith("/")
+    return (*(() if is_absolute else directories), words[1].shell or quote_on_one_line(words[1].text))
+
+
 def _change_folder(folder: PurePosixPath, words: Sequence[Word]) -> PurePosixPath:
     """Return the folder after a command: `cd path` changes it, as far as the path is known."""
     if len(words) != 2 or words[0].text not in ("cd", "pushd"):
@@ -172,16 +201,21 @@ def _make_launch(
         _apply_launcher_config(launcher, argv, files.read) if launcher.config_file else launcher
         for launcher, argv in zip(parsed, argvs)
     ]
-    environ = dict(command.environ)
-    for launcher in parsed:
-        kept = {name: environ[name] for name in launcher.passes if name in environ} if launcher.isolates else environ
-        environ = {**kept, **launcher.environ}
+    variables = {variable.name: variable for variable in command.variables}
+    if "ray" in names:  # the job has the environment of Ray's processes, which other shells may have started
+        variables = {name: replace(variable, known=False) for name, variable in variables.items()}
+    for launcher, argv in zip(parsed, argvs):
+        if launcher.isolates:
+            variables = {name: variables[name] for name in launcher.passes if name in variables}
+        variables |= {**locate_words(source, launcher.environ, argv), **launcher.file_variables}
+    environ = {name: variable.value for name, variable in variables.items()}
     nodes, processes = _combine_counts(names, parsed, environ)
     launch = Launch(
         source, words, (), None, names, command.words, environ, nodes, processes,
         (*command.notes, *(note for launcher in parsed for note in launcher.notes)),
         launcher_entries=tuple(entry for launcher in parsed for entry in launcher.entries),
         folder=next((launcher.folder for launcher in reversed(parsed) if launcher.folder), ""),
+        exports=command.exports, variables=tuple(variables.values()),
     )  # fmt: skip
     launch = _attach_configuration(launch, files)
     return replace(launch, open_ends=open_ends.find_open_ends(launch))
@@ -259,15 +293,19 @@ def _read_environ_count(environ: Mapping[str, str], name: str, default: Fact[int
 def _apply_launcher_config(
     parsed: ParsedLauncher, words: Sequence[Word], read_file: Callable[[str], Source | None]
 ) -> ParsedLauncher:
-    """Return a parsed `accelerate launch` with the nodes, processes and parallelism of its own configuration file.
+    """Return a parsed launcher with what its own configuration file says: `accelerate launch`, `ray job submit`.
 
-    It hands the table `parallelism_config` on as variables (accelerate 1.15.0 commands/launch.py:1248,
+    accelerate hands the table `parallelism_config` on as variables (accelerate 1.15.0 commands/launch.py:1248,
     utils/launch.py); options that stand in the command win.
     """
     file = read_file(parsed.config_file)
     if file is None or file.kind not in ("yaml", "json"):
-        return parsed
+        is_ray = program_name(words[0]) == "ray"
+        note = f"the runtime environment {parsed.config_file} {open_ends.COULD_NOT_BE_READ}"
+        return replace(parsed, notes=(*parsed.notes, note)) if is_ray else parsed
     entries = configuration.parse_entries(file)
+    if program_name(words[0]) == "ray":
+        return _apply_runtime_env(parsed, entries)
     values = {entry.name: entry.value for entry in entries}
     nodes, processes = accelerate.parse_counts(words, values)
     parallelism = {
@@ -276,7 +314,25 @@ def _apply_launcher_config(
         if name.startswith("parallelism_config.parallelism_config_")
     }
     environ = {**parallelism, **parsed.environ}
-    return replace(parsed, nodes=nodes, processes=processes, environ=environ, entries=entries)
+    variables = {
+        entry.name.removeprefix("parallelism_config.").upper(): entry
+        for entry in entries
+        if entry.name.removeprefix("parallelism_config.").upper() in parallelism
+    }
+    variables = {name: replace(entry, name=name) for name, entry in variables.items()}
+    return replace(parsed, nodes=nodes, processes=processes, environ=environ, entries=entries, file_variables=variables)
+
+
+def _apply_runtime_env(parsed: ParsedLauncher, entries: Sequence[Setting]) -> ParsedLauncher:
+    """Return a parsed `ray job submit` with the `env_vars` of its runtime environment's file; its options win."""
+    prefix = "env_vars."
+    variables = {
+        entry.name[len(prefix) :]: replace(entry, name=entry.name[len(prefix) :])
+        for entry in entries
+        if entry.name.startswith(prefix)
+    }
+    environ = {name: entry.value for name, entry in variables.items()} | dict(parsed.environ)
+    return replace(parsed, environ=environ, file_variables=variables)
 
 
 def _attach_configuration(launch: Launch, files: WrittenFiles) -> Launch:

@@ -17,7 +17,7 @@ from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.findings import Finding, Fix, Problem, gravest_first
 from attncheck.core.job import Job, LintedLaunch
-from attncheck.core.launch import COMMAND, Edit, Launch, Source, SourceLocation, Word
+from attncheck.core.launch import COMMAND, Edit, Launch, Source, SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.program import Program
 from attncheck.core.report import Report, merge_reports
@@ -28,15 +28,15 @@ from attncheck.doctor import engine
 from attncheck.doctor.profile import needs_of_job
 from attncheck.doctor.queries.launch import SAFE_KEYS
 from attncheck.doctor.target import with_version
-from attncheck.lint import deepspeed_config, frameworks, launches, open_ends, proof
+from attncheck.lint import deepspeed_config, frameworks, launches, open_ends, proof, variables
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
+from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs import places
 from attncheck.lint.programs.hydra_configs import read_config_options
 from attncheck.lint.programs.known_classes import make_class_finder
 from attncheck.lint.programs.program import Entry, read_program
 from attncheck.lint.release import choose_release
-from attncheck.lint.shell.quoting import quote_on_one_line
 
 MAX_LAUNCHES = 200  # of one file: each is corrected, and the whole file read again
 MAX_WORDS = 10_000  # of one command
@@ -150,9 +150,9 @@ def _lint_launch(
             job, remarks=(*launch.notes, *release_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))
         )
         _remember_secrets(launch, job)
-        job = replace(job, plan=replace(job.plan, environ=_keep_allowed_variables(job.plan.environ)))
+        job = variables.with_variables(job, launch)
         located_job = _locate_in_host(job, launch)
-        job_snapshot = replace(model_snapshot, job=Known(located_job))
+        job_snapshot = variables.set_environment(replace(model_snapshot, job=Known(located_job)), launch, located_job)
         report = engine.run_rules(job_snapshot, needs_of_job(job), request.select, request.ignore)
         findings = tuple(open_ends.soften_finding(finding, located_job, launch) for finding in report.findings)
         return job, replace(report, findings=gravest_first(findings))
@@ -179,12 +179,14 @@ def _lint_launch(
     )
     safe_sets: dict[str, str] = {key: value for key, value in sets.items() if key in SAFE_KEYS}
     safe_edits = found_launch.framework.write(found_launch.launch, _only_renamed(job), safe_sets) if edits else ()
+    pasted = format_command(corrected_launch) if edits else PastedCommand("")
     linted_launch = LintedLaunch(
         _locate_in_host(job, found_launch.launch),
         _format_diff(found_launch.launch, edits),
-        _format_command(corrected_launch) if edits else "",
+        pasted.text,
         edits,
         safe_edits,
+        pasted.variables,
     )
     section = LintSection((linted_launch,), tuple(sorted(needs_of_job(job))))
     lost = {name: section for name, section in report.sections.items() if section.unanswered}
@@ -209,6 +211,7 @@ def _locate_in_host(job: Job, launch: Launch) -> Job:
         job,
         location=move(job.location),
         settings=tuple(replace(setting, location=move(setting.location)) for setting in job.settings),
+        variables=tuple(replace(setting, location=move(setting.location)) for setting in job.variables),
         unknown_settings=tuple(replace(item, location=move(item.location)) for item in job.unknown_settings),
     )
 
@@ -254,13 +257,6 @@ def _remember_secrets(launch: Launch, job: Job) -> None:
         source = sources.get(setting.location.source)
         spelling = source.text[slice(*setting.value_span)] if source and setting.value_span[0] >= 0 else ""
         remember_setting(setting.name, setting.value, spelling)
-
-
-def _keep_allowed_variables(environ: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return the environment variables that decide something: reports are shared, and show no others."""
-    from attncheck.doctor.probes.payload.environ import ALLOWED_VARIABLES
-
-    return tuple((name, value) for name, value in environ if name in ALLOWED_VARIABLES)
 
 
 def _with_model(snapshot: Snapshot, name: str, read_model: ReadModel) -> Snapshot:
@@ -327,16 +323,6 @@ def _format_diff(launch: Launch, edits: tuple[Edit, ...]) -> str:
     return "".join(editing.format_diff(source, texts[name]) for name, source in _sources_by_name(launch).items())
 
 
-def _format_command(launch: Launch) -> str:
-    """Return a launch's command on one line, ready to paste; "" for a configuration file."""
-    return " ".join(_quote_word(word) for word in launch.whole)
-
-
-def _quote_word(word: Word) -> str:
-    """Return a word quoted for a shell; one that is only known at run time is left for the shell to expand."""
-    return quote_on_one_line(word.text) if word.known else f'"{word.text}"' if " " in word.text else word.text
-
-
 def _complete_fixes(finding: Finding, found_launch: FoundLaunch, job: Job, corrected_report: Report | None) -> Finding:
     """Return the finding, its fixes in the framework's option names, and proven where the corrected launch lost it."""
     is_gone = corrected_report is not None and not any(
@@ -344,6 +330,7 @@ def _complete_fixes(finding: Finding, found_launch: FoundLaunch, job: Job, corre
     )
     fixes = []
     for number, fix in enumerate(finding.fixes):
+        fix = variables.place_fix(fix, job)
         if fix.sets and not fix.text:
             fix = replace(fix, text=_format_fix(fix, found_launch, job))
         elif not fix.sets and finding.code == "ATN440" and is_gone:
@@ -366,10 +353,9 @@ def _format_fix(fix: Fix, found_launch: FoundLaunch, job: Job) -> str:
     launch = found_launch.launch
     edits = found_launch.framework.write(launch, replace(job, unknown_settings=()), fix.sets)
     texts = [" ".join(_edited_setting_text(edit, launch, job).replace("\\\n", " ").split()) for edit in edits]
-    lines = [text for text in texts if text]
-    if lines:
-        return "\n".join(lines)
-    return "\n".join(_removal_comments(launch, edits)) or _format_sets(fix.sets)
+    removals = [edit for edit in edits if not edit.text.strip()]
+    lines = [*(text for text in texts if text), *_removal_comments(launch, removals)]
+    return "\n".join(lines) or _format_sets(fix.sets)
 
 
 def _edited_setting_text(edit: Edit, launch: Launch, job: Job) -> str:
@@ -383,7 +369,7 @@ def _edited_setting_text(edit: Edit, launch: Launch, job: Job) -> str:
     return edit.text
 
 
-def _removal_comments(launch: Launch, edits: tuple[Edit, ...]) -> Iterator[str]:
+def _removal_comments(launch: Launch, edits: Iterable[Edit]) -> Iterator[str]:
     sources = _sources_by_name(launch)
     for edit in edits:
         text = sources[edit.source].text if edit.source in sources else ""

@@ -32,6 +32,12 @@ def locate_settings(job: Job, *keys: Key) -> tuple[SourceLocation, ...]:
     return locations or (job.location,)
 
 
+def locate_variables(snapshot: Snapshot, *names: str) -> tuple[SourceLocation, ...]:
+    """Return where the launch sets these environment variables; () without a launch, and where it does not."""
+    variables = snapshot.job.value.variables if isinstance(snapshot.job, Known) else ()
+    return tuple(variable.location for variable in variables if variable.name in names and variable.known)
+
+
 def describe_job(job: Job) -> str:
     """Return the launch as "framework trainer": "openrlhf ppo"."""
     return f"{job.framework} {job.trainer}"

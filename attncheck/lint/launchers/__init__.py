@@ -27,6 +27,7 @@ class ParsedLauncher:
     nodes: Fact[int] = Absent()
     processes: Fact[int] = Absent()  # on each node
     config_file: str = ""  # a configuration file of the launcher itself
+    file_variables: Mapping[str, Setting] = field(default_factory=dict)  # of `environ`, what stands in that file
     notes: tuple[str, ...] = ()
     entries: tuple[Setting, ...] = ()  # of that file
     isolates: bool = False  # the command gets nothing of the environment before it but what `passes` names

@@ -29,9 +29,14 @@ def parse(words: Sequence[Word]) -> ParsedLauncher | None:
         return None
     options = parse_leading_options(words[3:], VALUE_OPTIONS, SWITCHES, allow_abbrev=False)
     environ, notes = _parse_env_vars(options.text("--runtime-env-json"))
-    if "--runtime-env" in options.values:
-        notes = (*notes, f"the runtime environment {options.text('--runtime-env')} is not read")
-    return ParsedLauncher(options.rest, environ, PLACED_BY_RAY, PLACED_BY_RAY, notes=(*options.notes, *notes))
+    return ParsedLauncher(
+        words=options.rest,
+        environ=environ,
+        nodes=PLACED_BY_RAY,
+        processes=PLACED_BY_RAY,
+        config_file=options.text("--runtime-env"),
+        notes=(*options.notes, *notes),
+    )
 
 
 def _parse_env_vars(text: str) -> tuple[Mapping[str, str], tuple[str, ...]]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from attncheck.core.errors import Unanswered
-from attncheck.core.launch import NOWHERE, Source, Word
+from attncheck.core.launch import NOWHERE, Assignment, Setting, Source, SourceLocation, Span, Word
 from attncheck.lint.shell.arithmetic import evaluate_arithmetic
 from attncheck.lint.shell.carriers import CarriedScript, find_carried_script
 from attncheck.lint.shell.following import (
@@ -28,8 +28,9 @@ from attncheck.lint.shell.following import (
     WrittenFile,
 )
 from attncheck.lint.shell.grammar import ASSIGNMENT, FUNCTION, LOOP, SimpleCommand
+from attncheck.lint.shell.quoting import format_segments, quote_on_one_line
 from attncheck.lint.shell.scope import Field, Scope, Variable, join_fields
-from attncheck.lint.shell.text import ScriptText, Segment, Segments, join_text
+from attncheck.lint.shell.text import ScriptText, Segment, Segments, all_known, join_text
 from attncheck.lint.shell.words import expand_fields
 
 __all__ = ["Command", "ScriptStart", "WrittenFile", "parse_commands"]
@@ -113,13 +114,10 @@ class _CommandCollector(ScriptInterpreter):
             for index in range(assignment_count):
                 self._apply_assignment(command, index, exported=self.state.exports_all)
             return
-        assignments: dict[str, str] = {}
-        for index in range(assignment_count):
-            name, segments = self._parse_assignment(command.words[index])
-            assignments[name] = join_text(segments)
+        assignments = dict(self._parse_assignment(word) for word in command.words[:assignment_count])
         self._interpret_command(command, assignment_count, assignments)
 
-    def _interpret_command(self, command: SimpleCommand, name_index: int, assignments: Mapping[str, str]) -> None:
+    def _interpret_command(self, command: SimpleCommand, name_index: int, assignments: Mapping[str, Variable]) -> None:
         argv = [field for word in command.words[name_index:] for field in expand_fields(self.text, *word, self.scope)]
         if not argv:
             return
@@ -154,12 +152,12 @@ class _CommandCollector(ScriptInterpreter):
         inner.parse(function.start, function.end)
         self.scope.substitute_command = self._substitute_command
 
-    def _parse_carried(self, carried: CarriedScript, assignments: Mapping[str, str]) -> None:
+    def _parse_carried(self, carried: CarriedScript, assignments: Mapping[str, Variable]) -> None:
         """Parse a script for another shell, whose commands begin with the words before that shell."""
         variables: dict[str, Variable] = {}
         if carried.inherits:
             variables = {name: value for name, value in self.scope.variables.items() if value.exported}
-            variables |= {name: _make_variable(text) for name, text in assignments.items()}
+            variables |= assignments
         directives = " ".join(field.text for field in carried.slurm_options) + "\n"
         variables |= _parse_sbatch_directives(f"#SBATCH {directives}{join_text(carried.segments)}", -1)
         scope = Scope(variables)
@@ -258,34 +256,60 @@ class _CommandCollector(ScriptInterpreter):
         return output
 
     def _collect_command(
-        self, argv: Sequence[Field], assignments: Mapping[str, str], offset: int, written: WrittenFile | None
+        self, argv: Sequence[Field], assignments: Mapping[str, Variable], offset: int, written: WrittenFile | None
     ) -> None:
-        variables = self.scope.variables.items()
-        environ = {
-            name: join_text(value.segments) for name, value in variables if value.exported and value.elements is None
-        }
-        span = self.text.source_span(offset, offset + 1)
-        location = self.state.locate(span[0] if span != NOWHERE else self.state.origin)
+        location = self._locate_span(self.text.source_span(offset, offset + 1))
         words = tuple(
             Word(
                 field.text,
                 field.span,
                 self.state.locate(field.span[0]) if field.span != NOWHERE else location,
                 field.known,
+                self._format_for_shell(field.segments),
             )
             for field in (*self.prefix, *argv)
         )
         function_name = next((compound.name for compound in self.open_compounds if compound.kind == FUNCTION), "")
-        command = Command(
-            words,
-            {**environ, **assignments},
-            location,
-            tuple(self._iter_notes()),
-            self.shell,
-            len(self.prefix),
-            written,
-        )
+        variables = tuple(self._iter_variables(assignments))
+        exports = tuple(self._iter_exports(variables, assignments))
+        notes = tuple(self._iter_notes())
+        command = Command(words, variables, location, notes, self.shell, len(self.prefix), written, exports)
         self.state.commands.append((command, function_name))
+
+    def _locate_span(self, span: Span) -> SourceLocation:
+        """Return the location of a span; of what stands in another file, that of the command which reads it."""
+        return self.state.locate(span[0] if span != NOWHERE else self.state.origin)
+
+    def _iter_variables(self, assignments: Mapping[str, Variable]) -> Iterator[Setting]:
+        """Yield what is exported where the current command stands, then what is set in front of it."""
+        conditions = self._list_conditions() or ()
+        for name, variable in (*self.scope.variables.items(), *assignments.items()):
+            if variable.exported and variable.elements is None:
+                is_certain = variable.conditions is not None and set(variable.conditions) <= set(conditions)
+                yield Setting(
+                    name,
+                    join_text(variable.segments),
+                    self._locate_span(variable.span),
+                    variable.span,
+                    known=is_certain and all_known(variable.segments),
+                )
+
+    def _iter_exports(self, variables: Sequence[Setting], assignments: Mapping[str, Variable]) -> Iterator[Assignment]:
+        """Yield the variables that the script itself sets, as a shell must set them again."""
+        for setting in variables:
+            variable = assignments.get(setting.name) or self.scope.variables[setting.name]
+            if variable.is_slurms:
+                continue
+            if variable.shell is None:
+                text = join_text(variable.segments)
+                variable.shell = self._format_for_shell(variable.segments) or (quote_on_one_line(text) if text else "")
+            yield Assignment(setting.name, variable.shell, setting.known or not all_known(variable.segments))
+
+    def _format_for_shell(self, segments: Segments) -> str:
+        """Return a word as a shell must read it again; "" where quoting its text is all it needs."""
+        source = self.state.source
+        script = source.name if source.kind == "shell" and source.name != "-" else ""
+        return format_segments(segments, script)
 
     def _iter_notes(self) -> Iterator[str]:
         for compound in self.open_compounds:
@@ -329,5 +353,5 @@ def _parse_sbatch_directives(text: str, text_start: int) -> dict[str, Variable]:
         for option in re.finditer(r"(--?[A-Za-z-]+?)(?:=|\s+|(?<=^-N))(\d+)(?=\s|$)", line[1]):
             for name in variable_names.get(option[1], ()):
                 start = text_start + line.start(1) + option.start(2) if text_start >= 0 else -1
-                variables[name] = Variable((Segment(option[2], start),), exported=True)
+                variables[name] = Variable((Segment(option[2], start),), exported=True, is_slurms=True)
     return variables

@@ -20,9 +20,11 @@ class Branches:
     test_results: list[bool | None] = field(default_factory=list)
     earlier_taken: bool = False  # an earlier branch is certainly taken
     earlier_undecided: bool = False  # whether an earlier branch is taken is known only at run time
+    number: int = 0  # of the current branch
 
     def enter_branch(self, keyword: str) -> None:
         """Enter the part behind `then`, `elif` or `else`."""
+        self.number += 1
         if keyword == "then":
             result = self.test_results[-1] if self.test_results and None not in self.test_results else None
             self.in_condition = False

@@ -39,7 +39,7 @@ class Expander:
                 expanded += (
                     []
                     if self.raw.startswith("\n", offset + 1)
-                    else self._copy_literal(offset + 1, min(offset + 2, end))
+                    else _mark_quoted(self._copy_literal(offset + 1, min(offset + 2, end)))
                 )
                 offset += 2
             elif character == "'":

@@ -7,11 +7,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from attncheck.core.launch import NOWHERE, Source, SourceLocation, Word
+from attncheck.core.launch import NOWHERE, Assignment, Setting, Source, SourceLocation, Span, Word
 from attncheck.lint.shell.conditions import evaluate_test
 from attncheck.lint.shell.grammar import ASSIGNMENT, FUNCTION, CompoundCommand, SimpleCommand
 from attncheck.lint.shell.reader import ShellParser
-from attncheck.lint.shell.scope import Field, Scope, Variable
+from attncheck.lint.shell.scope import Conditions, Field, Scope, Variable
 from attncheck.lint.shell.text import ScriptText, Segment, Segments, all_known, join_text
 from attncheck.lint.shell.words import expand_fields, expand_heredoc, expand_value
 
@@ -35,12 +35,18 @@ class Command:
     """One simple command after expansion: its words, its environment, and notes on what could not be read."""
 
     words: tuple[Word, ...]
-    environ: Mapping[str, str]
+    variables: tuple[Setting, ...]  # exported before it, then set in front of it; of a name the last one counts
     location: SourceLocation
     notes: tuple[str, ...] = ()
     shell: tuple[int, ...] = ()  # the shells within shells that run it, each of them numbered
     prefix_length: int = 0  # how many words stand before the shell that runs it
     written: WrittenFile | None = None
+    exports: tuple[Assignment, ...] = ()  # the variables that a shell must set before it
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """Return the values of its variables, by name."""
+        return {variable.name: variable.value for variable in self.variables}
 
 
 @dataclass
@@ -136,6 +142,16 @@ class ScriptInterpreter(ShellParser):
             branches.is_taken is True for branches in conditionals if branches
         )
 
+    def _list_conditions(self) -> Conditions | None:
+        """Return the undecided conditions around the current command; None where a `&&` or `||` decides too."""
+        if self.and_or_list.is_reached is None:
+            return None
+        return tuple(
+            (compound.offset, compound.branches.number)
+            for compound in self.open_compounds
+            if compound.branches and compound.branches.is_taken is None
+        )
+
     def _evaluate_test(self, command: SimpleCommand, name: str) -> None:
         """Evaluate a test command, and record its result for the branches and the list that it decides."""
         fields = [(name, True)]
@@ -159,10 +175,11 @@ class ScriptInterpreter(ShellParser):
         if len(command.words) > 1:
             self.scope.variables.pop(self.raw[slice(*command.words[1])], None)
 
-    def _parse_assignment(self, word: tuple[int, int]) -> tuple[str, Segments]:
+    def _parse_assignment(self, word: tuple[int, int]) -> tuple[str, Variable]:
         match = ASSIGNMENT.match(self.raw, *word)
         assert match is not None
-        return match[1], expand_value(self.text, match.end(), word[1], self.scope)
+        segments = expand_value(self.text, match.end(), word[1], self.scope)
+        return match[1], Variable(segments, exported=True, span=self.text.source_span(*word))
 
     def _apply_assignment(self, command: SimpleCommand, index: int, exported: bool) -> None:
         word = command.words[index]
@@ -181,14 +198,16 @@ class ScriptInterpreter(ShellParser):
         if subscript:
             self.scope.variables.pop(name, None)
             return
-        segments = expand_value(self.text, match.end(), word[1], self.scope)
+        segments, conditions = expand_value(self.text, match.end(), word[1], self.scope), self._list_conditions()
         if appends and previous is not None and previous.elements is None:
             segments = (*previous.segments, *segments)
         if not self._is_certain() and previous is not None and not appends:
+            if join_text(previous.segments) == join_text(segments):
+                conditions = previous.conditions
             segments = self._merge_uncertain(name, previous, segments)
         elif not self._is_certain() and appends:
             self.scope.add_note(f"{name} is added to under a condition that only running decides")
-        self._store_variable(name, segments, exported)
+        self._store_variable(name, segments, exported, self.text.source_span(*word), conditions)
 
     def _store_array(
         self, name: str, previous: Variable | None, elements: tuple[Field, ...], appends: bool, exported: bool
@@ -214,11 +233,13 @@ class ScriptInterpreter(ShellParser):
         self.scope.add_note(f"{name} is {before[:60]!r} or {after[:60]!r}, which only running tells")
         return (Segment(f"${{{name}}}", -1, known=False),)
 
-    def _store_variable(self, name: str, segments: Segments, exported: bool) -> None:
+    def _store_variable(
+        self, name: str, segments: Segments, exported: bool, span: Span = NOWHERE, conditions: Conditions | None = ()
+    ) -> None:
         if not self.scope.budget.charge(segments):
             self.scope.add_note(f"{name} holds more than can be followed")
             segments = (Segment(f"${name}", -1, known=False),)
-        self.scope.variables[name] = Variable(segments, exported=exported)
+        self.scope.variables[name] = Variable(segments, exported=exported, span=span, conditions=conditions)
 
     def _apply_shift(self, argv: Sequence[Field]) -> None:
         shift_count = int(argv[1].text) if len(argv) > 1 and re.fullmatch(r"\d{1,3}", argv[1].text) else 1

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Sequence
+from itertools import groupby
 
 from attncheck.core.visible import INVISIBLE
+from attncheck.lint.shell.text import Segment
+
+# What bash expands outside quotes though it is no `$`: patterns, braces with a comma or a range; a `~` that begins.
+EXPANDING = re.compile(r"[*?]|\{[^{}\s'\"]*(?:,|\.\.)[^{}\s'\"]*\}")
+HOME = re.compile(r"~[\w.-]*(?=/|$)")
+SCRIPT_PATH = re.compile(r"\$(?:0(?!\w)|\{0\}|BASH_SOURCE\b|\{BASH_SOURCE(?:\[0\])?\})")
+EXPANDING_CHARACTERS = frozenset("*?{~")
+PLAIN_PATH = re.compile(r"[\w@%+=:,./-]+")
 
 
 def quote_on_one_line(text: str) -> str:
@@ -26,3 +37,48 @@ def _escape_for_bash(code: int) -> str:
     if 0xDC80 <= code <= 0xDCFF:
         return f"\\x{code - 0xDC00:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def format_segments(segments: Sequence[Segment], script: str = "") -> str:
+    """Return a word as a shell must read it again, with what only running tells left to expand; "" where nothing is.
+
+    `script` is the path of the script that the word stands in, which `$0` and `$BASH_SOURCE` are there.
+    """
+    if all(segment.known and EXPANDING_CHARACTERS.isdisjoint(segment.text) for segment in segments):
+        return ""
+    path = script if PLAIN_PATH.fullmatch(script) else ""
+    runs = [
+        (known, quoted, "".join(segment.text for segment in run))
+        for (known, quoted), run in groupby(segments, lambda segment: (segment.known, segment.quoted))
+    ]
+    is_home = not runs[0][1] and bool(HOME.match(runs[0][2]))
+    if not is_home and all(known and (quoted or not EXPANDING.search(text)) for known, quoted, text in runs):
+        return ""
+    if path:
+        runs = [(known, quoted, text if known else SCRIPT_PATH.sub(path, text)) for known, quoted, text in runs]
+    if all(_fits_double_quotes(*run) for run in runs) and not is_home:
+        inner = "".join(re.sub(r'([\\"$`])', r"\\\1", text) if known else text for known, _, text in runs)
+        return f'"{inner}"'
+    parts = [_format_run(known, quoted, text, index == 0) for index, (known, quoted, text) in enumerate(runs)]
+    return "".join(parts)
+
+
+def _fits_double_quotes(known: bool, quoted: bool, text: str) -> bool:
+    """Return whether characters mean in double quotes what they mean here; `!` does not where a user pastes it."""
+    if not known:
+        return quoted
+    return not (re.search(r"[!\n]", text) or INVISIBLE.search(text)) and (quoted or not EXPANDING.search(text))
+
+
+def _format_run(known: bool, quoted: bool, text: str, is_first: bool) -> str:
+    """Return adjacent characters of a word that are of one kind."""
+    if not known:
+        return f'"{text}"' if quoted else text
+    if quoted or not text:
+        return quote_on_one_line(text) if text else ""
+    home = HOME.match(text) if is_first else None
+    written, end = (home[0], home.end()) if home else ("", 0)
+    for match in EXPANDING.finditer(text, end):
+        written += (quote_on_one_line(text[end : match.start()]) if match.start() > end else "") + match[0]
+        end = match.end()
+    return written + (quote_on_one_line(text[end:]) if end < len(text) else "")

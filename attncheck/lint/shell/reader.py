@@ -118,7 +118,10 @@ class ShellParser:
         if separator == "\n" and self.next_heredoc_body >= 0:
             end, self.next_heredoc_body = max(self.next_heredoc_body, end), -1
         if separator.startswith(";;") or separator == ";&":
-            self.in_case_pattern = any(compound.keyword == "case" for compound in self.own_compounds())
+            cases = [compound for compound in self.own_compounds() if compound.keyword == "case"]
+            self.in_case_pattern = bool(cases)
+            if cases and cases[-1].branches is not None:
+                cases[-1].branches.number += 1
         return end
 
     def _parse_case_pattern(self, offset: int) -> int:

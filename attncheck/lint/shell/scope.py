@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from attncheck.core.launch import Span
+from attncheck.core.launch import NOWHERE, Span
 from attncheck.lint.shell.text import Segment, Segments, all_known, join_text
 
 MAX_VALUE_LENGTH = 1 << 18  # characters of one value
 MAX_WORK = 60_000  # segments handled in one script; a real one needs some thousands
+
+
+Conditions = tuple[tuple[int, int], ...]  # the offset and the branch of each `if` and `case` that is undecided
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,10 @@ class Variable:
     segments: Segments = ()
     elements: tuple[Field, ...] | None = None
     exported: bool = False
+    span: Span = NOWHERE  # of the assignment
+    is_slurms: bool = False  # Slurm sets it for the script
+    shell: str | None = None  # the value as a shell must read it again, once it is made
+    conditions: Conditions | None = ()  # under which it is assigned, where only running decides; None: other ones
 
 
 @dataclass

@@ -23,7 +23,7 @@ class Segment:
     known: bool = True
     expansions: tuple[Span, ...] = ()  # spans of the `$NAME`s that it came through, innermost first
     splittable: bool = False  # expanded outside quotes: word splitting divides it at blanks
-    quoted: bool = False  # written in quotes where it was read: matters only in the default of `${NAME:-…}`
+    quoted: bool = False  # written in quotes where it was read
     element_span: Span = NOWHERE  # of the word in an array's definition that it is part of
 
     def substring(self, start: int, end: int) -> Segment:

@@ -66,7 +66,12 @@ def list_corrections(section: LintSection) -> Iterator[tuple[str, str]]:
         if launch.diff:
             yield f"corrected {launch.job.location.source}", launch.diff.rstrip("\n")
         if launch.command:
-            yield "to paste", launch.command
+            yield _paste_heading(launch), launch.command
+
+
+def _paste_heading(launch: LintedLaunch) -> str:
+    names = ", ".join(launch.shell_variables)
+    return "to paste" + f" (the shell must hold {names}, which the script leaves to it)" * bool(names)
 
 
 def _is_masked(section: LintSection) -> bool:

@@ -23,6 +23,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import sees_gpu
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 DETERMINISTIC_WORKSPACES = (Known(":4096:8"), Known(":16:8"))
@@ -48,6 +49,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=missing,
         evidence=(f"environment: {missing} is not set, its companion is",),
         fixes=(install.export_variable(missing, value),),
+        locations=locate_variables(snapshot, "FLASH_ATTENTION_DETERMINISTIC", "CUBLAS_WORKSPACE_CONFIG"),
     )
 
 

@@ -22,6 +22,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import missing_dependencies
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 FIRST_DETERMINISTIC = Version("2.4.1")
@@ -45,6 +46,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
                     options=("--no-build-isolation", "--no-deps", "--no-cache-dir"),
                 ),
             ),
+            locations=locate_variables(snapshot, "FLASH_ATTENTION_DETERMINISTIC"),
         )
 
 

@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not snapshot.has("openrlhf") or not snapshot.has("transformers"):
         return
     has_workspace = "CUBLAS_WORKSPACE_CONFIG" in snapshot.environ
-    if not has_workspace or "FLASH_ATTENTION_DETERMINISTIC" in snapshot.environ:
+    if not has_workspace or snapshot.sets("FLASH_ATTENTION_DETERMINISTIC"):
         return
     transformers = need(snapshot.version("transformers"), "transformers' version")
     if transformers >= FIRST_WITHOUT_GLOBAL:

@@ -23,6 +23,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import determinism
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 SWITCH = "VERL_DISABLE_FLASH_ATTN_CE"
@@ -35,6 +36,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     settings = determinism.determinism_settings(snapshot)
     if not snapshot.has("verl") or not settings or snapshot.environ.get(SWITCH) == "1" or not _has_kernel(snapshot):
         return
+    snapshot.sets(SWITCH)  # where that is not known, nothing is
     verl = need(snapshot.package("verl"), "verl").version
     yield Problem(
         message=f"verl {verl} computes log-probabilities with flash-attn's Triton cross-entropy, which "
@@ -43,6 +45,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         evidence=(*settings, f"{SWITCH}={snapshot.environ.get(SWITCH, '(not set)')}"),
         fixes=(install.export_variable(SWITCH, "1"),),
         predicted=True,
+        locations=locate_variables(snapshot, *determinism.DETERMINISM_VARIABLES),
     )
 
 

@@ -18,6 +18,7 @@ from attncheck.core.facts import value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 NEW_NAME, OLD_NAME = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
@@ -36,6 +37,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             install.export_variable(OLD_NAME, new, title="give both the same value"),
             install.unset_variable(OLD_NAME),
         ),
+        locations=locate_variables(snapshot, NEW_NAME, OLD_NAME),
     )
 
 

@@ -21,6 +21,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import sees_gpu
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 NAMES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
@@ -36,6 +37,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=off[0],
         evidence=tuple(f"environment: {name}=1" for name in off),
         fixes=(*(install.unset_variable(name) for name in off), install.set_attn_implementation(snapshot, "sdpa")),
+        locations=locate_variables(snapshot, *off),
     )
 
 

@@ -20,6 +20,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import determinism
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 NAME = "CUBLAS_WORKSPACE_CONFIG"
@@ -42,6 +43,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=NAME,
         evidence=(f"{NAME}={value}", *settings),
         fixes=(install.export_variable(NAME, ACCEPTED_VALUES[0]),),
+        locations=locate_variables(snapshot, NAME),
     )
 
 

@@ -23,6 +23,7 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import cuda_of_torch, need_torch, require_import
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 NAME = "TORCH_CUDNN_SDPA_ENABLED"
@@ -45,6 +46,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=NAME,
         evidence=(f"environment: {NAME}={value}", "import lane: cudnn_sdp_enabled() is True"),
         fixes=(Fix("switch the backend off in the script", "edit", DISABLE_CODE), install.unset_variable(NAME)),
+        locations=locate_variables(snapshot, NAME),
     )
 
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 WATCHED_VARIABLES = (
@@ -55,6 +56,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
                 evidence=tuple(f"environment: {name}={value}" for name, value in not_forwarded.items()),
                 fixes=(Fix("hand them over yourself", "setting", f"ray job submit --runtime-env-json='{argument}'"),),
                 predicted=True,
+                locations=locate_variables(snapshot, *not_forwarded),
             )
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 FLAG = "FLASH_ATTENTION_DETERMINISTIC"
@@ -34,6 +35,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=FLAG,
         evidence=(f"environment: {FLAG}={value}",),
         fixes=(install.export_variable(FLAG, "1"),),
+        locations=locate_variables(snapshot, FLAG),
     )
 
 

@@ -19,6 +19,7 @@ from attncheck.core.facts import Known, value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 NAME = "CUDA_DEVICE_MAX_CONNECTIONS"
@@ -34,13 +35,16 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             subject=NAME,
             evidence=("ACCELERATE_USE_FSDP is on",),
             fixes=(install.unset_variable(NAME),),
+            locations=locate_variables(snapshot, NAME),
         )
     elif _is_on(snapshot, "ACCELERATE_USE_MEGATRON_LM") and value != "1" and _has_gpu_before_blackwell(snapshot):
+        snapshot.sets(NAME)
         yield Problem(
             message=f"Megatron needs {NAME}=1 on this GPU; it is {value or 'not set'}",
             subject=NAME,
             evidence=("ACCELERATE_USE_MEGATRON_LM is on",),
             fixes=(install.export_variable(NAME, "1"),),
+            locations=locate_variables(snapshot, NAME, "ACCELERATE_USE_MEGATRON_LM"),
         )
 
 

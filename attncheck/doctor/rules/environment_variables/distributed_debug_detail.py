@@ -19,6 +19,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import require_visible_gpus, sees_gpu
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 NAME = "TORCH_DISTRIBUTED_DEBUG"
@@ -37,6 +38,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=NAME,
         evidence=(f"environment: {NAME}=DETAIL", f"{len(snapshot.visible_devices())} GPUs are visible"),
         fixes=(install.unset_variable(NAME),),
+        locations=locate_variables(snapshot, NAME),
     )
 
 

@@ -23,6 +23,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import VLLM_TOLERATES_EXPANDABLE
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 from attncheck.doctor.rules.environment_variables.alloc_conf_disagree import NEW_NAME, OLD_NAME
 
@@ -45,6 +46,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         evidence=tuple(f"{name}={value_or(snapshot.env(name), '')}" for name in enabled_by),
         fixes=(install.unset_variable(" ".join(enabled_by), title="unset it for the rollout workers"),),
         predicted=True,
+        locations=locate_variables(snapshot, *enabled_by),
     )
 
 

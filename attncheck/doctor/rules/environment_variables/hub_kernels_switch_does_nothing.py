@@ -19,6 +19,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.hub_fallback import find_hub_fallback
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 NAME = "USE_HUB_KERNELS"
@@ -35,6 +36,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=NAME,
         evidence=("flash-attn is not installed, kernels is",),
         fixes=(install.set_attn_implementation(snapshot, "sdpa"), install.uninstall_packages(snapshot, "kernels")),
+        locations=locate_variables(snapshot, NAME),
     )
 
 

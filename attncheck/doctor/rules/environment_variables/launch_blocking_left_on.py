@@ -21,6 +21,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.determinism import determinism_settings
 from attncheck.doctor.queries.covering import sees_gpu
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 NAME = "CUDA_LAUNCH_BLOCKING"
@@ -37,6 +38,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=NAME,
         evidence=(f"{NAME}=1",),
         fixes=(install.unset_variable(NAME),),
+        locations=locate_variables(snapshot, NAME),
     )
 
 

@@ -19,6 +19,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import sees_gpu
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 NAME = "PYTORCH_NO_CUDA_MEMORY_CACHING"
@@ -33,6 +34,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=NAME,
         evidence=(f"environment: {NAME}=1",),
         fixes=(install.unset_variable(NAME),),
+        locations=locate_variables(snapshot, NAME),
     )
 
 

@@ -23,6 +23,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import NCCL_NEEDS_CUMEM, VLLM_NEEDS_CUMEM
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 from attncheck.doctor.rules.environment_variables.nccl_not_the_wheels import NCCL_WHEELS
 
@@ -43,6 +44,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         evidence=(f"vllm {vllm}", f"NCCL {nccl}" if nccl is not None else "NCCL's version is not known"),
         fixes=(install.unset_variable("NCCL_CUMEM_ENABLE"),),
         predicted=nccl is None,
+        locations=locate_variables(snapshot, "NCCL_CUMEM_ENABLE"),
     )
 
 

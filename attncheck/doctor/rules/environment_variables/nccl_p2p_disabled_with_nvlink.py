@@ -20,6 +20,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import require_visible_gpus
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 NAME = "NCCL_P2P_DISABLE"
@@ -46,6 +47,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=NAME,
         evidence=tuple(f"cuda:{link.first} - cuda:{link.second}: {link.kind}" for link in nvlinks[:4]),
         fixes=(install.unset_variable(NAME),),
+        locations=locate_variables(snapshot, NAME),
     )
 
 

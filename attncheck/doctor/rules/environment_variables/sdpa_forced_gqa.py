@@ -21,6 +21,7 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 FIRST_READ = Version("5.23.0")
@@ -37,6 +38,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject="TRANSFORMERS_SDPA_FORCE_GQA",
         evidence=("environment: TRANSFORMERS_SDPA_FORCE_GQA=1",),
         fixes=(install.unset_variable("TRANSFORMERS_SDPA_FORCE_GQA"),),
+        locations=locate_variables(snapshot, "TRANSFORMERS_SDPA_FORCE_GQA"),
     )
 
 

@@ -20,6 +20,7 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 SWITCHES = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
@@ -37,6 +38,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject="transformer-engine",
         evidence=tuple(f"environment: {name}=0" for name in off),
         fixes=tuple(install.unset_variable(name) for name in off),
+        locations=locate_variables(snapshot, *off),
     )
 
 

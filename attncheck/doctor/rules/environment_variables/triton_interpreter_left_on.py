@@ -19,6 +19,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import sees_gpu
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 
@@ -34,6 +35,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject="TRITON_INTERPRET",
         evidence=("environment: TRITON_INTERPRET=1", f"uses Triton: {', '.join(triton_users)}"),
         fixes=(install.unset_variable("TRITON_INTERPRET"),),
+        locations=locate_variables(snapshot, "TRITON_INTERPRET"),
     )
 
 

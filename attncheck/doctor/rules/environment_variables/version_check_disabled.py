@@ -19,6 +19,7 @@ from attncheck.core.facts import value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 GUARDS = {
@@ -37,6 +38,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
                 subject=name,
                 evidence=(f"{name}={value}",),
                 fixes=(install.unset_variable(name),),
+                locations=locate_variables(snapshot, name),
             )
 
 

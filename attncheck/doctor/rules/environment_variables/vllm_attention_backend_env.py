@@ -23,6 +23,7 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import VLLM_BACKEND_VARIABLE_OLD
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 NAME = "VLLM_ATTENTION_BACKEND"
@@ -41,6 +42,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=NAME,
         evidence=(f"vllm {vllm}",),
         fixes=(Fix("tell the engine", "setting", f"--attention-backend {value}"), install.unset_variable(NAME)),
+        locations=locate_variables(snapshot, NAME),
     )
 
 

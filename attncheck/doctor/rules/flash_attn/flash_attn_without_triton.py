@@ -35,6 +35,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     need_torch(snapshot)  # it brings triton
     if not snapshot.has("openrlhf") and snapshot.env("VERL_DISABLE_FLASH_ATTN_CE") == Known("1"):
         return
+    if not snapshot.has("openrlhf"):
+        snapshot.sets("VERL_DISABLE_FLASH_ATTN_CE")  # where that is not known, nothing is
     outcome = find_failed_import(snapshot, "triton")
     if outcome is None and snapshot.has(*TRITON_DISTRIBUTIONS):
         return

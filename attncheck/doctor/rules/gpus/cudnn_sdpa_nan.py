@@ -51,6 +51,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     cudnn = need(torch.cudnn, "cuDNN's version")
     if Version(cudnn).release <= LAST_CUDNN_NOT_PREFERRED:
         return
+    snapshot.sets(VARIABLE)  # where that is not known, nothing is
     described = gpus.describe_gpus(hopper_gpus)
     yield Problem(
         message=f"sdpa prefers cuDNN {cudnn} on {described}, whose backward can return NaN under a mask",

@@ -28,8 +28,7 @@ VARIABLES = ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where accelerate would raise."""
-    missing = [name for name in VARIABLES if name not in snapshot.environ]
-    if not snapshot.has("accelerate") or not missing:
+    if not snapshot.has("accelerate"):
         return
     devices = gpus.all_gpus(snapshot)  # accelerate counts nvidia-smi's, whatever CUDA_VISIBLE_DEVICES says
     cards = [gpu for gpu in devices if any(name in gpu.name for name in GPUS_WITHOUT_PEER_ACCESS)]
@@ -40,6 +39,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         or not driver
         or driver >= tuple(map(int, FIRST_DRIVER_WITH_PEER_ACCESS.split(".")))
     ):
+        return
+    missing = [name for name in VARIABLES if not snapshot.sets(name)]
+    if not missing:
         return
     version = ".".join(map(str, driver))
     variables = " and ".join(VARIABLES)

@@ -22,6 +22,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.covering import cuda_of_torch, sees_gpu
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 NAME = "CUDA_VISIBLE_DEVICES"
@@ -48,6 +49,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             install.unset_variable(NAME, "use every GPU"),
             install.export_variable(NAME, ",".join(str(gpu.index) for gpu in devices), "or name GPUs that exist"),
         ),
+        locations=locate_variables(snapshot, NAME),
     )
 
 

@@ -1,32 +1,39 @@
 """The launch needs more GPUs than there are.
 
-What it checks: the GPUs that the launch's processes, or the roles of a placement under Ray, take together, against the
-GPUs that a job on this machine (or the target) would see, times the nodes that the launch names.
+What it checks: the GPUs that the launch's processes, or verl's pools under Ray, take together, against the GPUs that a
+job on this machine (or the target) would see, times the nodes that the launch names. Other placements under Ray are
+left open: a cluster has as many nodes as join it, and no launch says how many.
 
 Why it matters: torchrun fails when it starts the rank without a GPU; Ray does not fail: it waits for a placement
 that never comes, for ever and without an error.
 
 What to do: ask for fewer, or run it where they are (`attncheck lint --target h100x8` judges for another machine).
 
-Source: openrlhf 0.11.2 cli/train_ppo_ray.py, `ray.get(pg.ready())`; torch 2.13.0 distributed/run.py.
+Source: verl 0.9.1 single_controller/ray/base.py (a pool's `n_gpus_per_node` must lie on one node, STRICT_PACK);
+openrlhf 0.11.2 cli/train_ppo_ray.py (PACK: over any nodes); torch 2.13.0 distributed/run.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Absent, need
+from attncheck.core.facts import Absent, Known, MissingFact, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.launch import count_job_gpus, describe_job, require_job
+from attncheck.doctor.queries.launch import count_job_gpus, describe_job, locate_variables, require_job
 from attncheck.doctor.rules import Rule
+
+RAY_FRAMEWORKS = ("openrlhf", "verl")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the launch takes more GPUs than there are."""
     job = require_job(snapshot)
     required = need(job.gpus, "the number of GPUs that the launch takes")
+    is_under_ray = job.reinforcement and job.framework in RAY_FRAMEWORKS
+    if is_under_ray and job.framework != "verl":
+        raise MissingFact("how many nodes the Ray cluster has stands in no launch")
     if isinstance(snapshot.devices, Absent):
         return  # no GPU at all: other rules report it
     need(snapshot.devices, "the list of GPUs")
@@ -38,6 +45,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         "Ray waits for the rest for ever, without an error" if job.reinforcement else "the ranks without one fail"
     )
     there_are = "there is" if available == 1 else "there are"
+    setting = snapshot.env(gpus.VISIBLE_DEVICES) if locate_variables(snapshot, gpus.VISIBLE_DEVICES) else Absent()
+    if isinstance(setting, Known):
+        there_are = f"{gpus.VISIBLE_DEVICES}={setting.value} leaves"
     yield Problem(
         message=f"{describe_job(job)} takes {required} GPUs and {there_are} {available}{nodes}; {consequence}",
         evidence=gpus.list_gpu_kinds(snapshot.visible_devices()),
@@ -49,8 +59,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             ),
         ),
         subject=describe_job(job),
-        predicted=job.reinforcement and job.nodes > 1,  # how many nodes a Ray cluster has stands in no launch
-        locations=(job.location,),
+        # which GPUs are numbered so stands in no launch, nor what joins a cluster of several nodes
+        predicted=isinstance(setting, Known) or (job.reinforcement and job.nodes > 1),
+        locations=locate_variables(snapshot, gpus.VISIBLE_DEVICES) or (job.location,),
     )
 
 

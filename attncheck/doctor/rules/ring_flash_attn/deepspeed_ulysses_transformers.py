@@ -23,6 +23,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import DEEPSPEED_ULYSSES_TRANSFORMERS
 from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Rule
 
 
@@ -43,6 +44,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         fixes=(install.install_packages(snapshot, *transformers_requirements, allows=allows),)
         if transformers_requirements
         else (),
+        locations=locate_variables(snapshot, "PARALLELISM_CONFIG_SP_SIZE"),
     )
 
 

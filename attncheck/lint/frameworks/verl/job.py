@@ -113,8 +113,22 @@ def _build_plan(config: LaunchConfig, launch: Launch, snapshot: Snapshot) -> Pla
         deterministic=values.is_on(f"{config.engine_key}.full_determinism"),
         ring_size=ring_size,
         scheme="ulysses" if _sequence_parallel_scheme(config) == "ulysses" else "llama3",
-        environ=tuple(sorted(launch.environ.items())),
+        environ=tuple(sorted({**launch.environ, **_worker_environ(config)}.items())),
     )
+
+
+def _worker_environ(config: LaunchConfig) -> dict[str, str]:
+    """Return the variables that `ray_kwargs.ray_init.runtime_env.env_vars` gives every worker.
+
+    verl 0.9.1 trainer/main_ppo.py:62-72 and 0.6.0 :60-64 merge it over verl's own and hand it to `ray.init`; 0.5.0 :59
+    takes its own alone.
+    """
+    if not config.is_at_least("0.6.0"):
+        return {}
+    pairs = [(entry.name, entry.value) for entry in config.inputs.entries]
+    pairs += [(override.key, override.value) for override in config.inputs.overrides]
+    marked = ((*key.rpartition("ray_kwargs.ray_init.runtime_env.env_vars."), value) for key, value in pairs)
+    return {name: value.strip("\"'") for _, mark, name, value in marked if mark}
 
 
 def _effective_implementation(config: LaunchConfig) -> str:
