@@ -20,6 +20,8 @@ class SourceLocation:
     source: str = ""
     line: int = 1
     column: int = 1
+    end_line: int = field(default=0, compare=False)  # of the character past its end; 0 where that is not known
+    end_column: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         """Return the location as compilers write it: "run.sh:12:5"."""

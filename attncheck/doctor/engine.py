@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import itertools
 import traceback
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 from attncheck.core import registry
@@ -19,6 +20,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import rules
+from attncheck.doctor.memory import RuleMemory
 from attncheck.doctor.needs import Need
 from attncheck.doctor.rules import Rule
 
@@ -74,10 +76,12 @@ def run_rules(
     needs: frozenset[Need],
     select: Collection[str] = (),
     ignore: Collection[str] = (),
+    memory: RuleMemory[RuleAnswer] | None = None,
 ) -> Report:
     """Run the rules that matter for `needs` on `snapshot` and return the report.
 
-    `select` and `ignore` are codes or prefixes ("ATN1"); `ignore` wins.
+    `select` and `ignore` are codes or prefixes ("ATN1"); `ignore` wins. With a `memory` a rule that reads what it read
+    in an earlier run of the same memory is not run again.
     """
     loaded, broken = all_rules()
     findings: list[Finding] = []
@@ -92,20 +96,13 @@ def run_rules(
         if not is_selected(rule.code, select, ignore):
             suppressed.append(rule.code)
             continue
-        problems: list[Problem] = []
-        is_judged = True
-        try:
-            problems.extend(rule.check(snapshot))
-        except MissingFact as missing:  # what it found before stands on facts that are known
-            is_judged = bool(problems)
-            skips += [] if is_judged else [Skip(rule.code, rule.name, str(missing), missing.covered_by)]
-        except (Exception, SystemExit) as error:  # one rule that crashes must not silence the others
-            if is_out_of_resources(error):
-                raise
-            findings.append(_describe_crash(rule, error))
-            continue
-        findings += [make_finding(rule, problem) for problem in problems]
-        if not problems and is_judged:
+        if memory is None:
+            answer = _check_rule(rule, snapshot)
+        else:
+            answer = memory.recall(rule.code, snapshot, functools.partial(_check_rule, rule))
+        findings += answer.findings
+        skips += [answer.skip] if answer.skip is not None else []
+        if not answer.findings and answer.skip is None:
             passed.append(rule.code)
     lost = [*snapshot.lost, *(finding.message for finding in findings if finding.code == CRASH)]
     findings += [_describe_load_failure(extension) for extension in broken]
@@ -122,8 +119,33 @@ def run_rules(
     )
 
 
+@dataclass(frozen=True)
+class RuleAnswer:
+    """What one rule makes of one snapshot: findings, or why it could not judge; neither where it passed."""
+
+    findings: tuple[Finding, ...] = ()
+    skip: Skip | None = None
+
+
+def _check_rule(rule: Rule, snapshot: Snapshot) -> RuleAnswer:
+    """Return what a rule finds; one that raises is a finding, for it must not silence the others."""
+    problems: list[Problem] = []
+    try:
+        problems.extend(rule.check(snapshot))
+    except MissingFact as missing:  # what it found before stands on facts that are known
+        if not problems:
+            return RuleAnswer(skip=Skip(rule.code, rule.name, str(missing), missing.covered_by))
+    except (Exception, SystemExit) as error:
+        if is_out_of_resources(error):
+            raise
+        return RuleAnswer((_describe_crash(rule, error),))
+    return RuleAnswer(tuple(make_finding(rule, problem) for problem in problems))
+
+
 def _name_covering_findings(skip: Skip, findings: Iterable[Finding]) -> Skip:
     """Return `skip` with those of the covering codes that were found, named in its reason too."""
+    if not skip.covered_by:
+        return skip
     found_codes = {finding.code for finding in findings}
     covered_by = tuple(code for code in skip.covered_by if code in found_codes)
     reason = f"{skip.reason}; repair {' and '.join(covered_by)} first" if covered_by else skip.reason

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +17,43 @@ from attncheck.core.launch import COMMAND, Source
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.target import apply_target, forget_environment, has_stack, parse_target
-from attncheck.lint import launches
+from attncheck.lint import folders, launches
+from attncheck.lint.programs import places
 
 if TYPE_CHECKING:
     from attncheck.doctor.probes.collect import Lane
     from attncheck.doctor.probes.interpreter import Interpreter
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a user gives to lint: what was named, what was found below folders, and what was left out there."""
+
+    sources: tuple[Source, ...] = ()
+    below_folders: tuple[Source, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def read_inputs(names: tuple[str, ...], command: tuple[str, ...] | None) -> Inputs:
+    """Return what to lint: files, those below folders, and the command after `--`. Raises `BadUsage`, `Unanswered`."""
+    folder_names = [name for name in dict.fromkeys(names) if os.path.isdir(name)]
+    other_names = tuple(name for name in names if name not in folder_names)
+    sources = read_sources(other_names, command) if other_names or command is not None or not folder_names else ()
+    named = {os.path.normpath(source.name) for source in sources}
+    below: list[Source] = []
+    left_out: list[str] = []
+    for folder in folder_names:
+        files = folders.find_files(folder)
+        left_out += files.left_out
+        for path in files.paths:
+            if path in named:
+                continue
+            named.add(path)
+            try:
+                below.append(launches.read_source(path, pipes=False))
+            except AttncheckError as error:
+                left_out.append(str(error))
+    return Inputs(sources, tuple(below), tuple(left_out))
 
 
 def read_sources(names: tuple[str, ...], command: tuple[str, ...] | None) -> tuple[Source, ...]:
@@ -80,6 +114,42 @@ def make_file_reader(sources: tuple[Source, ...]) -> Callable[[str], Source | No
         return None
 
     return read_file
+
+
+def make_readers(inputs: Inputs) -> Callable[[Source], Callable[[str], Source | None]]:
+    """Return what makes the reader of each source: as given, beside the source, or above it as far as its repository.
+
+    A file is read once, whatever names it.
+    """
+    sources_by_name = {os.path.normpath(source.name): source for source in (*inputs.sources, *inputs.below_folders)}
+
+    @functools.cache
+    def read_path(path: str) -> Source | None:
+        if path in sources_by_name:
+            return sources_by_name[path]
+        try:
+            return launches.read_source(path, pipes=False)
+        except AttncheckError:
+            return None
+
+    @functools.cache
+    def list_folders(folder: str, is_below: bool) -> tuple[str, ...]:
+        above = (os.path.relpath(path) for path in places.folders_above(Path(folder).absolute())) if is_below else ()
+        return tuple(dict.fromkeys(("", folder, *above)))
+
+    below = {source.name for source in inputs.below_folders}
+
+    def make_reader(source: Source) -> Callable[[str], Source | None]:
+        parent = os.path.dirname(source.name) if source.name not in (COMMAND, "-") else ""
+
+        def read_file(name: str) -> Source | None:
+            folder_names = list_folders(parent, source.name in below)
+            paths = (os.path.normpath(os.path.join(folder, name)) for folder in folder_names)
+            return next((file for path in paths if (file := read_path(path)) is not None), None)
+
+        return read_file
+
+    return make_reader
 
 
 def make_model_reader(online: bool) -> Callable[[str], Fact[Model]]:

@@ -7,28 +7,31 @@ judged again: a fix is called proven where its finding is gone.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from attncheck.core.environment import Distribution
-from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.core.errors import AttncheckError, BadUsage, Unanswered
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.findings import Finding, Fix, Problem, gravest_first
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND, Edit, Launch, Source, SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.program import Program
-from attncheck.core.report import Report, merge_reports
+from attncheck.core.report import Report, Section, merge_reports
 from attncheck.core.results.lint import LintSection, launches_of
 from attncheck.core.secrets import remember_setting, remember_settings
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
+from attncheck.doctor.memory import RuleMemory
 from attncheck.doctor.profile import needs_of_job
 from attncheck.doctor.queries.launch import SAFE_KEYS
 from attncheck.doctor.target import with_version
 from attncheck.lint import deepspeed_config, frameworks, launches, open_ends, proof, variables
+from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.pasting import PastedCommand, format_command
@@ -37,9 +40,12 @@ from attncheck.lint.programs.hydra_configs import read_config_options
 from attncheck.lint.programs.known_classes import make_class_finder
 from attncheck.lint.programs.program import Entry, read_program
 from attncheck.lint.release import choose_release
+from attncheck.lint.time_limit import TimeLimit, time_limit
 
 MAX_LAUNCHES = 200  # of one file: each is corrected, and the whole file read again
 MAX_WORDS = 10_000  # of one command
+FILE_SECONDS = 10.0  # for one file of a folder
+PROGRESS_STEP = 50  # files between two words of progress
 MAX_ROUNDS = 4  # a corrected launch may need correction again: a renamed flag whose value does not fit
 NEEDS_QUOTES = re.compile(r"['\"`$]|\\(?!\n)")  # what a string that holds a script would end at, or change
 ReadModel = Callable[[str], Fact[Model]]
@@ -57,6 +63,8 @@ class Request:
     skip_unknown: bool = False  # say nothing of sources that start no training
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    below_folders: tuple[Source, ...] = ()  # found there: those that start no training, or cannot be read, are counted
+    left_out: tuple[str, ...] = ()  # files below folders that are not read, with the reason: "data.json: larger than …"
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,35 @@ class FoundLaunch:
     given: Source  # what was given to lint: it holds the launch, or runs the script that does
 
 
-def run(snapshot: Snapshot, request: Request, read_model: ReadModel, read_file: ReadFile) -> Report:
+@dataclass(frozen=True)
+class Linter:
+    """What linting one source takes, beside the source."""
+
+    snapshot: Snapshot
+    request: Request
+    read_model: ReadModel
+    memory: RuleMemory[engine.RuleAnswer] = field(default_factory=RuleMemory)
+
+    def lint(self, source: Source, read_file: ReadFile) -> list[Report]:
+        """Return a report for each launch of a source."""
+        found_launches = list(_find_launches(source, self.request, frameworks.load(), read_file))
+        return [
+            _lint_launch(self.snapshot, launch, self.request, self.read_model, read_file, self.memory)
+            for launch in found_launches
+        ]
+
+
+def run(
+    snapshot: Snapshot,
+    request: Request,
+    read_model: ReadModel,
+    read_file: ReadFile,
+    read_beside: Callable[[Source], ReadFile] | None = None,
+    report_progress: Callable[[str], None] = lambda text: None,
+) -> Report:
     """Return the report on every launch in the sources.
+
+    `read_file` reads the files that launches name; with `read_beside`, the reader of each source's own.
 
     A source that starts nothing that attncheck knows is not linted, which is a note. Raises `BadUsage` for a framework
     that is not known or a file that does not parse, `Unanswered` where no source holds a launch of the framework that
@@ -78,20 +113,87 @@ def run(snapshot: Snapshot, request: Request, read_model: ReadModel, read_file: 
     """
     known_frameworks = frameworks.load()
     _check_framework(request.framework, known_frameworks)
+    linter = Linter(snapshot, request, read_model)
+    make_reader = read_beside or (lambda source: read_file)
     reports: list[Report] = []
     unrecognised: list[Source] = []
     for source in request.sources:
-        found_launches = list(_find_launches(source, request, known_frameworks, read_file))
-        reports += [_lint_launch(snapshot, launch, request, read_model, read_file) for launch in found_launches]
-        if not found_launches and not request.skip_unknown:
+        source_reports = linter.lint(source, make_reader(source))
+        reports += source_reports
+        if not source_reports and not request.skip_unknown:
             unrecognised.append(source)
+    folder_reports, folder_section = _lint_folders(linter, make_reader, report_progress)
+    reports += folder_reports
     names = [framework.name for framework in known_frameworks]
     if unrecognised and not reports and request.framework:
         raise Unanswered(f"{', '.join(source.name for source in unrecognised)}: starts no {request.framework}")
-    section = LintSection(not_linted=tuple(source.name for source in unrecognised))
-    report = merge_reports("lint", snapshot, [Report("lint", snapshot, sections={"lint": section}), *reports])
+    report = merge_reports("lint", snapshot, [replace(report, sections=_other_sections(report)) for report in reports])
+    parts = [part for part in (report.section(LintSection) for report in reports) if part is not None]
+    section = LintSection(
+        tuple(launch for part in parts for launch in part.launches),
+        tuple({need for part in parts for need in part.needs}),
+        tuple(source.name for source in unrecognised),
+    )
+    section = folder_section.merge(section)  # merged at once, for there may be thousands
+    report = replace(report, sections={**report.sections, "lint": section})
     findings = [_make_unknown_finding(source, names, read_file) for source in unrecognised]
     return engine.add_findings(report, findings, request.select, request.ignore)
+
+
+def _lint_folders(
+    linter: Linter, make_reader: Callable[[Source], ReadFile], report_progress: Callable[[str], None]
+) -> tuple[list[Report], LintSection]:
+    """Return the reports on the launches below folders, and what was not read there: none of it ends the others.
+
+    Scripts come first: a configuration file that one of them names is read with it, and not again by itself.
+    """
+    sources = sorted(linter.request.below_folders, key=lambda source: source.kind in ("yaml", "json", "toml"))
+    reports: list[Report] = []
+    not_read: list[str] = list(linter.request.left_out)
+    names_read: set[str] = set()
+    without_launch = 0
+    for number, source in enumerate(sources):
+        if number % PROGRESS_STEP == 0:
+            report_progress(f"read {number} of {len(sources)} files")
+        if os.path.normpath(source.name) in names_read:
+            continue
+        reader = NotingReader(make_reader(source))
+        try:
+            with time_limit(FILE_SECONDS):
+                source_reports = linter.lint(source, reader)
+        except TimeLimit:
+            not_read.append(f"{source.name}: not read within {FILE_SECONDS:g} s")
+            continue
+        except AttncheckError as error:
+            not_read.append(_name_once(source.name, str(error)))
+            continue
+        reports += source_reports
+        without_launch += not source_reports
+        names_read |= reader.names if source_reports else set()
+    return reports, LintSection(not_read=tuple(not_read), without_launch=without_launch, from_folders=bool(sources))
+
+
+@dataclass
+class NotingReader:
+    """Reads files, and notes the names of those that it found."""
+
+    read_file: ReadFile
+    names: set[str] = field(default_factory=set)
+
+    def __call__(self, path: str) -> Source | None:
+        """Return the file at `path`, None where it cannot be read."""
+        source = self.read_file(path)
+        if source is not None:
+            self.names.add(os.path.normpath(source.name))
+        return source
+
+
+def _name_once(name: str, reason: str) -> str:
+    return reason if name in reason else f"{name}: {reason}"
+
+
+def _other_sections(report: Report) -> dict[str, Section]:
+    return {name: section for name, section in report.sections.items() if name != LintSection.name}
 
 
 def _check_framework(name: str, known_frameworks: Iterable[Framework]) -> None:
@@ -126,7 +228,12 @@ def _check_size(source: Source, launch: Launch, count: int) -> None:
 
 
 def _lint_launch(
-    snapshot: Snapshot, found_launch: FoundLaunch, request: Request, read_model: ReadModel, read_file: ReadFile
+    snapshot: Snapshot,
+    found_launch: FoundLaunch,
+    request: Request,
+    read_model: ReadModel,
+    read_file: ReadFile,
+    memory: RuleMemory[engine.RuleAnswer],
 ) -> Report:
     """Return the report on one launch, with the corrected launch judged again."""
     release = choose_release(found_launch.framework, found_launch.launch, snapshot, request.version)
@@ -153,7 +260,7 @@ def _lint_launch(
         job = variables.with_variables(job, launch)
         located_job = _locate_in_host(job, launch)
         job_snapshot = variables.set_environment(replace(model_snapshot, job=Known(located_job)), launch, located_job)
-        report = engine.run_rules(job_snapshot, needs_of_job(job), request.select, request.ignore)
+        report = engine.run_rules(job_snapshot, needs_of_job(job), request.select, request.ignore, memory)
         findings = tuple(open_ends.soften_finding(finding, located_job, launch) for finding in report.findings)
         return job, replace(report, findings=gravest_first(findings))
 
@@ -174,8 +281,13 @@ def _lint_launch(
             break
         corrected_launch = reread_launch
         corrected_report = judge(corrected_launch)[1]
-    findings = tuple(
-        _complete_fixes(finding, found_launch, job, corrected_report if edits else None) for finding in report.findings
+    findings = add_ends(
+        (
+            _complete_fixes(finding, found_launch, job, corrected_report if edits else None)
+            for finding in report.findings
+        ),
+        found_launch.launch,
+        job,
     )
     safe_sets: dict[str, str] = {key: value for key, value in sets.items() if key in SAFE_KEYS}
     safe_edits = found_launch.framework.write(found_launch.launch, _only_renamed(job), safe_sets) if edits else ()

@@ -123,6 +123,8 @@ def _show_gpus(snapshot: Snapshot, setting: str | None) -> Snapshot:
         numbers = [int(entry) for entry in entries]
         first_wrong = next((i for i, number in enumerate(numbers) if not 0 <= number < len(devices)), len(numbers))
         visible = set() if len(set(numbers)) < len(numbers) else set(numbers[:first_wrong])
+    if all(device.visible == (device.index in visible) for device in devices):
+        return snapshot
     return replace(
         snapshot, devices=Known(tuple(replace(device, visible=device.index in visible) for device in devices))
     )

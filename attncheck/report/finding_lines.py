@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attncheck.core.findings import SEVERITIES, Allowance, Finding, Fix, Skip
 from attncheck.core.report import NOTHING_MEASURED, MeasuredSection, OpenQuestion, Report
+from attncheck.core.results.lint import launches_of
 from attncheck.core.visible import indent_continuation
 
+MAX_PLACES = 5  # of a finding in several launches
 MAX_CODES = 5  # of a line that only counts findings
 INDENT = 6  # columns of what a text with line ends goes on with, so that it begins no "seen: " or "fix: " of its own
 
@@ -25,6 +27,15 @@ def evidence_and_fixes(finding: Finding) -> Iterator[str]:
         title = f"{fix_label(fix)}: {fix.title}" + (f" (proven: {fix.proven})" if fix.proven else "")
         yield indent_continuation(title, INDENT)
         yield from (f"    {line}" for line in fix.text.splitlines())
+
+
+def describe_places(finding: Finding, report: Report) -> str:
+    """Return where a finding is, "" in a report on less than two launches: "a.sh:3:1, b.sh:4:5 and 12 more"."""
+    if len(launches_of(report)) < 2 or not finding.locations:
+        return ""
+    places = [str(location) for location in finding.locations]
+    rest = len(places) - MAX_PLACES
+    return ", ".join(places[:MAX_PLACES]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def fix_label(fix: Fix) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -24,14 +25,15 @@ from attncheck.cli.options import (
 from attncheck.cli.output import make_report_writer, write_and_exit
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import resolve_policy, select_interpreter
+from attncheck.core.report import Report
 from attncheck.core.streams import print_message
 
 Files = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[FILE]...",
+        metavar="[PATH]...",
         show_default=False,
-        help="Lint these scripts and YAML, TOML or JSON files; - is standard input.",
+        help="Lint these scripts and YAML, TOML or JSON files, and all below these folders; - is standard input.",
     ),
 ]
 Framework = Annotated[
@@ -71,7 +73,8 @@ def lint(
 ) -> None:
     """Say what a launch will really do, and print it corrected.
 
-    FILE is a launch script or a YAML, TOML or JSON file; a command stands after --. Nothing of it is run.
+    PATH is a launch script, a YAML, TOML or JSON file, or a folder of them; a command stands after --. Nothing of it
+    is run.
     """
     from attncheck.doctor import engine
     from attncheck.lint import inputs
@@ -80,8 +83,11 @@ def lint(
     policy = resolve_policy(output, rules)
     writer = make_report_writer(output)
     engine.check_codes((*policy.select, *policy.ignore))
+    given = inputs.read_inputs(tuple(files or ()), context.meta.get(PASSED_COMMAND))
     request = lint.Request(
-        sources=inputs.read_sources(tuple(files or ()), context.meta.get(PASSED_COMMAND)),
+        sources=given.sources,
+        below_folders=given.below_folders,
+        left_out=given.left_out,
         framework=framework or "",
         version=inputs.parse_framework_version(framework_version),
         model=model or "",
@@ -90,11 +96,14 @@ def lint(
         ignore=policy.ignore,
     )
     interpreter = select_interpreter(python)
-    snapshot = with_progress(
-        lambda report_progress: inputs.collect_lint_snapshot(interpreter, target, policy.timeout, report_progress)
-    )
-    read_file = inputs.make_file_reader(request.sources)
-    report = lint.run(snapshot, request, inputs.make_model_reader(online), read_file)
+    read_file = inputs.make_file_reader((*given.sources, *given.below_folders))
+
+    def lint_launches(report_progress: Callable[[str], None]) -> Report:
+        snapshot = inputs.collect_lint_snapshot(interpreter, target, policy.timeout, report_progress)
+        read_model = inputs.make_model_reader(online)
+        return lint.run(snapshot, request, read_model, read_file, inputs.make_readers(given), report_progress)
+
+    report = with_progress(lint_launches)
     if write:
         for name in lint.write_safe_edits(report, read_file):
             print_message(f"wrote {name}: new names, and settings that leave the job what it is")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from attncheck.core.job import LintedLaunch
-from attncheck.core.report import Report, Section, deduplicate
+from attncheck.core.launch import SourceLocation
+from attncheck.core.report import Report, Section
 
 
 @dataclass(frozen=True)
@@ -18,14 +20,32 @@ class LintSection(Section):
     needs: tuple[str, ...] = ()  # what matters to these jobs: "flash", "ring", "rl", …
 
     not_linted: tuple[str, ...] = ()  # sources that start no trainer that attncheck knows
+    from_folders: bool = False  # whether folders were searched
+    without_launch: int = 0  # files of folders that start no trainer that attncheck knows
+    not_read: tuple[str, ...] = ()  # files of folders that were not read, with the reason
 
     def merge(self, later: LintSection) -> LintSection:
         """Return both, as of several sources."""
         return LintSection(
-            deduplicate((*self.launches, *later.launches)),
+            _deduplicate_launches((*self.launches, *later.launches)),
             tuple(sorted({*self.needs, *later.needs})),
-            deduplicate((*self.not_linted, *later.not_linted)),
+            tuple(dict.fromkeys((*self.not_linted, *later.not_linted))),
+            self.from_folders or later.from_folders,
+            self.without_launch + later.without_launch,
+            tuple(dict.fromkeys((*self.not_read, *later.not_read))),
         )
+
+
+def _deduplicate_launches(launches: Iterable[LintedLaunch]) -> tuple[LintedLaunch, ...]:
+    """Return launches once each, in order; only those of one place are compared, for there may be thousands."""
+    by_place: dict[SourceLocation, list[LintedLaunch]] = {}
+    kept = []
+    for launch in launches:
+        others = by_place.setdefault(launch.job.location, [])
+        if launch not in others:
+            others.append(launch)
+            kept.append(launch)
+    return tuple(kept)
 
 
 SECTION = LintSection

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import cache
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -47,11 +48,16 @@ def applicable_requirements(snapshot: Snapshot, distribution: Distribution, *nam
     environment = marker_environment(snapshot) if lines else {}
     for line in lines:
         try:
-            requirement = Requirement(line)
+            requirement = copy(_parse_requirement(line))  # who gets it may change it
             if requirement.marker is None or requirement.marker.evaluate(environment):
                 yield requirement
         except (InvalidRequirement, ValueError, KeyError):
             continue  # metadata that cannot be read is another rule's finding
+
+
+@cache
+def _parse_requirement(line: str) -> Requirement:
+    return Requirement(line)
 
 
 @cache

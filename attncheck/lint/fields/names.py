@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
@@ -87,11 +87,16 @@ class ParserOptions:
     def resolve(self, text: str) -> ResolvedOption:
         """Return which field an option sets; `text` is the option with its dashes."""
         text = text.removeprefix("--")
-        for known in (self.current, {name: lifetime[1][2] for name, lifetime in self.any_release.items()}):
+        for known in (self.current, self._last_options):
             match = _match_exact_name(text, known) or _match_prefix(text, known)
             if match is not None:
                 return ResolvedOption(match.name, known is self.current, match.negated, match.ambiguous)
         return ResolvedOption()
+
+    @cached_property
+    def _last_options(self) -> Mapping[str, Option]:
+        """Return each field's option in the last release that had it."""
+        return {name: lifetime[1][2] for name, lifetime in self.any_release.items()}
 
     def arity(self, text: str) -> str:
         """Return what `arguments.options` needs: whether an option takes "none", "one", "many" or "optional" values."""

@@ -40,6 +40,7 @@ def find_release(framework: str, version: str) -> str:
     return next((candidate for candidate in reversed(known) if Version(candidate) <= requested), known[0])
 
 
+@cache
 def is_at_least(version: str, boundary: str) -> bool:
     """Say whether `version` is `boundary` or newer; what is no version counts as the newest."""
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from attncheck.core.errors import BadUsage
 from attncheck.core.launch import Setting, Source
 from attncheck.lint.files import json, toml
@@ -19,6 +21,7 @@ def parse_entries(source: Source) -> tuple[Setting, ...]:
     return parse_configuration(source).entries
 
 
+@lru_cache(maxsize=16)  # a file is read for its launch, for what it names and for what is corrected
 def parse_configuration(source: Source) -> Configuration:
     """Return the keys of a file, and notes on what could not be read. Raises `BadUsage` as `parse_entries` does."""
     if source.kind == "json":

@@ -66,7 +66,11 @@ def _script_folders(launch: Launch) -> Iterator[Path]:
     yield Path.cwd()
     if launch.source.name in (COMMAND, "-"):
         return
-    folder = Path(launch.source.name).absolute().parent
+    yield from folders_above(Path(launch.source.name).absolute().parent)
+
+
+def folders_above(folder: Path) -> Iterator[Path]:
+    """Yield a folder and those above it, up to the top of its repository."""
     for _ in range(MAX_PARENTS):
         yield folder
         if folder.parent == folder or any((folder / mark).exists() for mark in REPOSITORY_MARKS):

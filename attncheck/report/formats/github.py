@@ -41,6 +41,10 @@ def format_annotation(finding: Finding) -> str:
     parameters = {"title": f"{finding.code} {finding.name}"}
     if location is not None:
         position = {"line": str(location.line), "col": str(location.column)}
+        if location.end_line == location.line:
+            position["endColumn"] = str(location.end_column)
+        elif location.end_line:  # columns are for annotations of one line alone (REST API, "Create a check run")
+            position = {"line": str(location.line), "endLine": str(location.end_line)}
         parameters = {"file": path_in_checkout(location.source), **position, **parameters}
     written_parameters = ",".join(f"{key}={_escape_property(value)}" for key, value in parameters.items())
     return f"::{COMMANDS[finding.severity]} {written_parameters}::{_escape_data(describe_finding(finding))}"

@@ -209,6 +209,8 @@ def _find_checking_file() -> str:
 
 def _make_physical_location(location: SourceLocation) -> JsonObject:
     region = {"startLine": max(location.line, 1), "startColumn": max(location.column, 1)}
+    if location.end_line:
+        region |= {"endLine": location.end_line, "endColumn": location.end_column}
     return {"physicalLocation": {"artifactLocation": _make_artifact_location(location.source), "region": region}}
 
 

@@ -22,6 +22,7 @@ from attncheck.report.finding_lines import (
     count_severities,
     describe_allowed,
     describe_no_findings,
+    describe_places,
     fix_label,
     list_skips,
     measured_questions,
@@ -71,6 +72,8 @@ def _format_lines(report: Report, verbose: bool, width: int) -> Iterator[Line]:
     yield from _format_sections(report, verbose, width)
     for finding in report.findings:
         yield from _format_finding(finding)
+        if places := describe_places(finding, report):
+            yield Line(((f"{'':7}{'at':<8}", "dim"),), places)
     if skips := list_skips(report, verbose):
         yield Line()
         yield from _format_skips(skips, verbose)

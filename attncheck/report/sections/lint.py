@@ -24,7 +24,13 @@ def rows(report: Report, section: LintSection, verbose: bool, width: int) -> Ite
 
 
 def below(report: Report, section: LintSection) -> Iterator[Line]:
-    """Yield the corrections of launches: a diff, and a command to paste."""
+    """Yield the corrections of launches: a diff, and a command to paste; of folders only how many there are."""
+    if section.from_folders:
+        count = sum(bool(launch.diff) for launch in section.launches)
+        if count:
+            yield Line()
+            yield Line(text=f"{count} corrected: attncheck lint FILE prints the corrected launch, JSON holds all")
+        return
     for heading, text in list_corrections(section):
         yield Line()
         yield Line(((f"{heading}:", "bold"),))
@@ -58,6 +64,10 @@ def launch_rows(report: Report, section: LintSection) -> Iterator[tuple[str, str
         unread = "" if launch.job.settings else " · nothing read"
         yield _worst_mark(report, launch), f"{launch.job.location}  {describe_job(launch.job)}{unread}"
     yield from (("-", f"{name}  not linted: no known trainer is started") for name in section.not_linted)
+    yield from (("-", f"not read: {text}") for text in section.not_read)
+    if section.without_launch:
+        plural = "s" * (section.without_launch > 1)
+        yield "-", f"{section.without_launch} other file{plural} of the folders: no known trainer is started"
 
 
 def list_corrections(section: LintSection) -> Iterator[tuple[str, str]]:

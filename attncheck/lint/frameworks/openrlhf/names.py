@@ -114,6 +114,7 @@ def has_option(trainer: str, version: str, name: str) -> bool:
     return name in parser_options(trainer, version)
 
 
+@cache
 def resolve_option(trainer: str, version: str, written_name: str) -> tuple[str, bool]:
     """Return the whole name of a written option, "" where no release has it, and whether this release takes it.
 

@@ -12,6 +12,7 @@ names of 0.10.2 or is in `REMOVED` is a test.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 FIRST_DOTTED = "0.10.2"
 FIRST_ATTN_IMPLEMENTATION = "0.8.10"  # --attn_implementation; before, --flash_attn or eager (0.8.9 models/actor.py:59)
@@ -122,7 +123,8 @@ def dotted_names(trainer: str) -> Mapping[str, tuple[str, ...]]:
     return REINFORCEMENT_NAMES if trainer == "ppo" else SUPERVISED_NAMES
 
 
-def flat_names(trainer: str) -> dict[str, tuple[str, ...]]:
+@cache
+def flat_names(trainer: str) -> Mapping[str, tuple[str, ...]]:
     """Return dotted name -> the flat names it had, the newest first."""
     flat_by_dotted: dict[str, tuple[str, ...]] = {}
     for flat, names in dotted_names(trainer).items():

@@ -97,9 +97,10 @@ def compose_values(inputs: HydraInputs, release: Release) -> Values:
             by_key = {key: value for key, value in by_key.items() if not is_within(key, override.key)}
             continue
         value = parse_scalar(override.value) if override.word.known else UnresolvedValue(override.value)
+        was_leaf = override.key in by_key  # nothing is below it then
         _set_leaves(by_key, override.key, value)
         written_settings[override.key] = override_to_setting(override)
-        for name in by_key:
+        for name in by_key if isinstance(value, dict) or not was_leaf else ():
             if name.startswith(f"{override.key}."):  # the value is a table: `+a.b={c: 1}`
                 written_settings[name] = written_settings[override.key]
     return Values(by_key, written_settings)

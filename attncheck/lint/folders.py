@@ -1,0 +1,70 @@
+"""Finds the launch scripts and configuration files below a folder, and says which of them are left out and why.
+
+Links are not followed: what they lead to lies in the folder and is found there, or is none of the folder's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from attncheck.core.errors import Unanswered
+
+SUFFIXES = (
+    ".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".pbs", ".job", ".yaml", ".yml", ".json", ".toml",
+)  # fmt: skip
+SKIPPED_FOLDERS = frozenset({
+    ".git", ".hg", ".svn", ".tox", ".nox", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache",
+    ".ipynb_checkpoints", "__pycache__", "node_modules", "site-packages", "dist-packages",
+})  # fmt: skip
+# Files of tools that start nothing, and would only be noise among what was not read.
+TOOL_FILES = frozenset({"package-lock.json", "package.json", "tsconfig.json", "pyproject.toml", "uv.lock"})
+MAX_FILES = 20_000
+MAX_BYTES = 1 << 18  # of a file that nobody named: a larger one is data
+
+
+@dataclass(frozen=True)
+class FolderFiles:
+    """The files below a folder that may be launches, and those left out with the reason."""
+
+    paths: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def find_files(folder: str) -> FolderFiles:
+    """Return the files below a folder in the order of their names. Raises `Unanswered` for too many of them."""
+    paths: list[str] = []
+    left_out: list[str] = []
+    for path in _iter_files(folder, left_out):
+        try:
+            size = os.stat(path).st_size
+        except OSError as error:
+            left_out.append(f"{path}: {error.strerror}")
+            continue
+        if size > MAX_BYTES:
+            left_out.append(f"{path}: larger than {MAX_BYTES >> 10} KiB")
+        else:
+            paths.append(path)
+        if len(paths) > MAX_FILES:
+            raise Unanswered(f"{folder}: more than {MAX_FILES} scripts and configuration files: name a smaller folder")
+    return FolderFiles(tuple(paths), tuple(left_out))
+
+
+def _iter_files(folder: str, left_out: list[str]) -> Iterator[str]:
+    """Yield the files that may be launches; a folder that cannot be listed is left out."""
+
+    def note(error: OSError) -> None:
+        left_out.append(f"{error.filename}: {error.strerror}")
+
+    for parent, folders, files in os.walk(folder, onerror=note):
+        folders[:] = sorted(name for name in folders if not _is_skipped(parent, name))
+        for name in sorted(files):
+            path = os.path.normpath(os.path.join(parent, name))
+            if name.lower().endswith(SUFFIXES) and name not in TOOL_FILES and not os.path.islink(path):
+                yield path
+
+
+def _is_skipped(parent: str, name: str) -> bool:
+    """Return whether a folder holds installed packages or a tool's own files."""
+    return name in SKIPPED_FOLDERS or os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
