@@ -83,7 +83,9 @@ def test_a_script_is_judged_and_corrected_and_never_run(attncheck: Run, script: 
     assert by_code["ATN570"]["fixes"][0]["text"] == "--ds.attn_implementation flash_attention_2"
     assert by_code["ATN572"]["fixes"][0]["text"] == "--ds.ring_attn_head_stride 4"
     assert all(by_code[code]["fixes"][0]["proven"] for code in ("ATN570", "ATN572"))
-    assert by_code["ATN572"]["locations"] == [{"source": "run.sh", "line": 12, "column": 4}]
+    assert by_code["ATN572"]["locations"] == [
+        {"source": "run.sh", "line": 12, "column": 4, "end_line": 12, "end_column": 32}
+    ]
     launch = report["lint"]["launches"][0]
     changed = [line for line in launch["diff"].splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
     assert changed == [

@@ -48,6 +48,12 @@ def effective_attn_implementation(job: Job) -> str:
     return job.plan.attn_implementation or "sdpa"
 
 
+def may_use(snapshot: Snapshot, implementation: str) -> bool:
+    """Return whether the job may run this attn_implementation: a launch that asks for another one does not."""
+    job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+    return job is None or job.plan.attn_implementation == implementation
+
+
 def setting_problems(snapshot: Snapshot, consequence: Consequence) -> Iterator[Problem]:
     """Yield a problem for each setting of the launch whose problem in its framework has this consequence."""
     job = require_job(snapshot)

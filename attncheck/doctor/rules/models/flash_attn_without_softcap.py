@@ -19,12 +19,15 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import FLASH_SOFTCAP
+from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import is_older, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where a softcap meets a flash-attn without one."""
+    if not may_use(snapshot, "flash_attention_2"):
+        return  # gemma2 under eager has its softcap
     model = requested_model(snapshot)
     version = snapshot.version("flash-attn")
     if model is None or not isinstance(model.softcap, Known) or not is_older(version, FLASH_SOFTCAP):

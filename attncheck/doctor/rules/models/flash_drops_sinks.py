@@ -24,12 +24,15 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SINKS_REDIRECTED
 from attncheck.doctor.queries.hub_fallback import find_hub_fallback
+from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where a model with sinks would run on flash-attn 2."""
+    if not may_use(snapshot, "flash_attention_2"):
+        return  # the launch asks for another kernel, such as kernels-community/vllm-flash-attn3
     model = requested_model(snapshot)
     if model is None or not model.sinks or not snapshot.has("transformers"):
         return

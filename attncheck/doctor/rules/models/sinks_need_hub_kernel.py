@@ -21,6 +21,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SINKS_REDIRECTED
+from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import is_at_least, refusal_reason, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
@@ -29,6 +30,8 @@ KERNEL = "kernels-community/vllm-flash-attn3"
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the Hub kernel is not cached or does not run on the GPUs here."""
+    if not may_use(snapshot, "flash_attention_2"):
+        return  # the launch asks for another kernel, such as kernels-community/vllm-flash-attn3
     model = requested_model(snapshot)
     if model is None or not model.sinks or not is_at_least(snapshot.version("transformers"), SINKS_REDIRECTED):
         return

@@ -16,6 +16,10 @@ SILENT = {
     "flash-attn 2.6.0": s.with_model(
         s.with_package(s.h200(), "flash-attn", "2.6.0"), model_type="gemma2", softcap=s.Known(50.0)
     ),
+    "the launch asks for eager": s.with_job(
+        s.with_model(s.with_package(s.h200(), "flash-attn", "2.5.9.post1"), softcap=s.Known(50.0)),
+        {"attn_implementation": "eager"},
+    ),
     "no softcap": s.with_model(s.with_package(s.h200(), "flash-attn", "2.5.9.post1")),
     "no flash-attn": s.with_model(s.without_packages(s.h200(), "flash-attn", "ring-flash-attn"), softcap=s.Known(50.0)),
 }

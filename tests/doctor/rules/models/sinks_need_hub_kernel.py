@@ -35,6 +35,17 @@ FIRES = {
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
+    "the launch asks for the kernel that has sinks": s.with_job(
+        s.with_model(
+            s.with_package(s.h200(), "transformers", "5.17.0"),
+            model_type="gpt_oss",
+            sinks=True,
+            accepts=answers_with_text(
+                "flash_attention_2", "not installed: needs the Hub kernel kernels-community/vllm-flash-attn3", "sdpa"
+            ),
+        ),
+        {"attn_implementation": "kernels-community/vllm-flash-attn3"},
+    ),
     "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
     "the kernel is cached": s.with_model(
         s.with_package(
