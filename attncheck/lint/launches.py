@@ -370,7 +370,16 @@ def _find_config_path(words: Sequence[Word]) -> str:
         folder = values.get("--config-path") or values.get("-cp") or values.get("--config-dir")
         file = config_name.text if config_name.text.endswith(CONFIG_SUFFIXES) else f"{config_name.text}.yaml"
         return str(PurePosixPath(folder.text) / file) if folder is not None and folder.known else file
-    return _find_config_argument(words)
+    return _find_config_override(words) or _find_config_argument(words)
+
+
+def _find_config_override(words: Sequence[Word]) -> str:
+    """Return the file of `config=x.yaml`, as programs take it that merge it with OmegaConf (EasyR1)."""
+    for word in words[1:]:
+        name, _, path = word.text.partition("=")
+        if name == "config" and word.known and path.endswith(CONFIG_SUFFIXES):
+            return path
+    return ""
 
 
 def _iter_option_values(words: Sequence[Word]) -> Iterator[tuple[str, Word]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from attncheck.core.job import Job, SettingProblem, UnknownSetting
 from attncheck.core.launch import Launch, Setting
-from attncheck.core.program import Program
+from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.release import ChosenRelease
 
 CLOSE_MATCH = 0.8
@@ -110,7 +110,16 @@ def takes_name(program: Program, written: str) -> bool:
     key = written.partition("=")[0]
     if key in program.options or key in program.groups or key.partition("@")[0] in program.groups:
         return True
-    return any(name.startswith(f"{key}.") for name in program.options)
+    if any(name.startswith(f"{key}.") for name in program.options):
+        return True
+    return program.style == "omegaconf" and _is_in_open_table(program.options, key)
+
+
+def _is_in_open_table(options: Mapping[str, ProgramOption], key: str) -> bool:
+    """Say whether a dotted key lies in a field that is no scalar: OmegaConf takes any key in a `dict[str, Any]`."""
+    parts = key.split(".")
+    parents = (".".join(parts[:count]) for count in range(1, len(parts)))
+    return any(parent in options and not options[parent].kind for parent in parents)
 
 
 def _takes_field(options: Mapping[str, Any], text: str) -> bool:

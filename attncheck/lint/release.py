@@ -34,7 +34,10 @@ class ChosenRelease:
 
 def choose_release(framework: Framework, launch: Launch, snapshot: Snapshot, requested: str) -> ChosenRelease:
     """Return the release in whose names to read a launch."""
-    installed = snapshot.package(framework.distribution)
+    if not framework.distribution and not requested:
+        remark = f"read as {framework.name} {framework.newest} does, the newest known"
+        return ChosenRelease(framework.newest, False, remark=remark)
+    installed = snapshot.package(framework.distribution) if framework.distribution else Absent()
     version = requested or (installed.value.version if isinstance(installed, Known) else "")
     if version and is_older_than_known(framework, version):
         oldest = framework.releases()[0]

@@ -236,10 +236,11 @@ def _lint_launch(
     memory: RuleMemory[engine.RuleAnswer],
 ) -> Report:
     """Return the report on one launch, with the corrected launch judged again."""
+    distribution = found_launch.framework.distribution
     release = choose_release(found_launch.framework, found_launch.launch, snapshot, request.version)
     release_remarks = (release.remark,) if release.remark else ()
-    if request.version and isinstance(snapshot.package(found_launch.framework.distribution), Unreadable):
-        snapshot = with_version(snapshot, found_launch.framework.distribution, request.version)
+    if distribution and request.version and isinstance(snapshot.package(distribution), Unreadable):
+        snapshot = with_version(snapshot, distribution, request.version)
     model_snapshot = _with_model(
         snapshot, request.model or found_launch.framework.model(found_launch.launch), read_model
     )

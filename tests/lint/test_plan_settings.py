@@ -93,6 +93,7 @@ def test_every_plan_has_lines_of_the_right_form(framework: str) -> None:
     forms = {
         "openrlhf": r"--[a-z0-9_.]+( [\w./-]+)?",
         "ms-swift": r"--[a-z0-9_]+ [\w./-]+",
+        "easyr1": r"[a-z_.]+=[\w./-]+",
         "verl": r"\+?[a-z_.]+=[\w./-]+",
     }
     form = re.compile(forms.get(framework, r"[a-z0-9_]+: ?[\w./-]*|  - [\w.]+") + r"|#.*|export .*")

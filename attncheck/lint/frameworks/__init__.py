@@ -49,7 +49,7 @@ class Framework:
     """
 
     name: str  # "openrlhf"
-    distribution: str  # whose version decides the names
+    distribution: str  # whose version decides the names; "": it comes as a source tree, and is no distribution
     newest: str  # newest release whose names are known
     trainer: Callable[[Launch], str]
     model: Callable[[Launch], str]

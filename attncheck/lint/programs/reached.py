@@ -75,10 +75,21 @@ class Follower:
                 for expression in ast.iter_child_nodes(statement):
                     if isinstance(expression, ast.expr):
                         self._follow_expression(module, expression, values, depth)
+                if isinstance(statement, ast.Delete):
+                    self._collect_deleted_names(statement, values)
                 if isinstance(statement, ast.Assign):
                     for target in statement.targets:
                         if isinstance(target, ast.Name):
                             values[target.id] = self._keep_value(module, statement.value, values)
+
+    def _collect_deleted_names(self, statement: ast.Delete, values: dict[str, Any]) -> None:
+        """Collect what `del cli_args.config` takes off the command line."""
+        for target in statement.targets:
+            key = target.attr if isinstance(target, ast.Attribute) else None
+            if isinstance(target, ast.Subscript):
+                key = evaluate(target.slice, values)
+            if isinstance(key, str):
+                self.reached.own_names.add(key)
 
     def _keep_value(self, module: SourceModule, expression: ast.expr, values: dict[str, Any]) -> Any:
         value = evaluate(expression, values)

@@ -1,0 +1,61 @@
+"""Problems of settings that EasyR1 cannot serve; lines are those of b44b311 (0.3.3.dev0), as since v0.3.0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Fact, Known
+from attncheck.core.job import SettingProblem
+from attncheck.lint.frameworks.easyr1.settings import ACTOR, EasyR1Settings, find_ulysses_key
+
+WORKERS = "EasyR1 b44b311 verl/workers"
+
+
+def find_problems(settings: EasyR1Settings, world_size: Fact[int]) -> Iterator[SettingProblem]:
+    """Yield what EasyR1 refuses or ignores, from what the launch writes alone."""
+    yield from _micro_batch_does_not_divide(settings, world_size)
+    yield from _rollout_does_not_divide(settings, world_size)
+    yield from _rollout_is_too_short(settings)
+    yield from _ulysses_without_padding_free(settings)
+
+
+def _micro_batch_does_not_divide(settings: EasyR1Settings, world_size: Fact[int]) -> Iterator[SettingProblem]:
+    key = f"{ACTOR}.micro_batch_size_per_device_for_update"
+    rows, batch = settings.rows_per_device(world_size), settings.get_int(key)
+    if rows is None or batch is None or (rows and rows % batch == 0):
+        return
+    text = "global batch size per device must be divisible by the micro batch size."
+    message = f"{rows} rows of a step on each device are not divisible by {key}={batch}"
+    yield SettingProblem("refuses", message, (f"{WORKERS}/fsdp_workers.py:147-151: {text}",), settings.locate(key))
+
+
+def _rollout_does_not_divide(settings: EasyR1Settings, world_size: Fact[int]) -> Iterator[SettingProblem]:
+    key = "worker.rollout.tensor_parallel_size"
+    size = settings.get_int(key)
+    if size is None or not isinstance(world_size, Known) or world_size.value % size == 0:
+        return
+    message = f"{key}={size} does not divide {world_size.value} GPUs"
+    text = "rollout world size is not divisible by tp size"
+    yield SettingProblem("refuses", message, (f"{WORKERS}/fsdp_workers.py:385: {text}",), settings.locate(key))
+
+
+def _rollout_is_too_short(settings: EasyR1Settings) -> Iterator[SettingProblem]:
+    key = "worker.rollout.max_num_batched_tokens"
+    tokens = settings.get_int(key)
+    prompt, response = (settings.get_int(f"data.max_{part}_length") for part in ("prompt", "response"))
+    if tokens is None or prompt is None or response is None or tokens >= prompt + response:
+        return
+    message = f"{key}={tokens} is less than a prompt and its answer, {prompt} + {response} tokens"
+    text = "max_num_batched_tokens should be greater than prompt_length + response_length."
+    evidence = (f"{WORKERS}/rollout/vllm_rollout_spmd.py:113: {text}",)
+    yield SettingProblem("refuses", message, evidence, settings.locate(key), {key: str(prompt + response)})
+
+
+def _ulysses_without_padding_free(settings: EasyR1Settings) -> Iterator[SettingProblem]:
+    key, switch = find_ulysses_key(settings), f"{ACTOR}.padding_free"
+    size = settings.get_int(key) or 1
+    if size < 2 or not settings.is_written(switch) or settings.is_on(switch) or not settings.by_key[switch].known:
+        return
+    message = f"{key}={size} without padding_free: each rank of a group computes all its rows in full"
+    evidence = (f"{WORKERS}/actor/dp_actor.py:88-117: rows are spread over ranks under padding_free alone",)
+    yield SettingProblem("ignores", message, evidence, settings.locate(key), {"packing": "on"})
