@@ -13,6 +13,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
+from packaging.version import InvalidVersion, Version
+
 from attncheck.core.job import Job, SettingProblem, UnknownSetting
 from attncheck.core.launch import Launch, Setting
 from attncheck.core.program import Program, ProgramOption
@@ -48,7 +50,8 @@ def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], rele
     is_proven = is_own_release and was_always_known
     proof = f"the options of {job.framework} {job.version}" if is_proven else ""
     unknown_settings = tuple(
-        replace(unknown, proof=(unknown.proof or proof) if release.is_known else "") for unknown in job.unknown_settings
+        replace(unknown, proof=_prove(unknown, job.version, proof) if release.is_known else "")
+        for unknown in job.unknown_settings
     )
     is_trusted = is_proven and not _is_between_releases(job.version) and not _has_unread_file(launch)
     problems = job.problems if is_trusted else tuple(_soften_problem(problem) for problem in job.problems)
@@ -64,6 +67,20 @@ def starts_one_of(own_programs: Sequence[str], launch: Launch) -> bool:
 def _is_between_releases(version: str) -> bool:
     """Say whether a version is none that was released under its number alone: "0.5.5.post2"."""
     return "post" in version or "+" in version
+
+
+def _prove(unknown: UnknownSetting, version: str, proof: str) -> str:
+    """Return what shows that a name is refused, its own proof first; "" where it changed about the time of a tree."""
+    return unknown.proof or ("" if _changed_meanwhile(unknown, version) else proof)
+
+
+def _changed_meanwhile(unknown: UnknownSetting, version: str) -> bool:
+    """Say whether a name changed with the release of which `version` is a development version: before or after it?"""
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
+        return False
+    return parsed.is_devrelease and unknown.since.endswith(parsed.base_version)
 
 
 def _has_unread_file(launch: Launch) -> bool:

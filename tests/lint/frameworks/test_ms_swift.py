@@ -415,3 +415,117 @@ def test_strange_commands_give_an_answer(text: str) -> None:
     FRAMEWORK.trainer(launch)
     job = read_job(FRAMEWORK, launch, "4.6.0")
     FRAMEWORK.write(launch, job, {"attn_implementation": "sdpa", "packing": "off", "ring_size": "1"})
+
+
+# After modelscope/ms-swift v2.4.2 examples/pytorch/llm/scripts/qwen1half_7b_chat/lora_ddp_ds/sft.sh and the like.
+OLD_COMMAND = (
+    "swift sft --model_type qwen2-7b --model_id_or_path Qwen/Qwen2-7B --sft_type lora --dataset a --max_length 4096"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("swift dpo --model_type qwen-7b --sft_type lora", "dpo"),
+        ("swift simpo --model_type qwen-7b", "simpo"),
+        ("torchrun --nproc_per_node 4 llm_sft.py --model_type qwen-7b --sft_type lora", "sft"),
+        ("python examples/pytorch/llm/llm_rlhf.py --rlhf_type kto", "kto"),
+        ("megatron dpo --model x", ""),
+    ],
+)
+def test_commands_of_2_x_are_recognised(text: str, expected: str) -> None:
+    assert FRAMEWORK.trainer(parse_launch(text, "command")) == expected
+
+
+def test_2_x_has_settings_of_its_own() -> None:
+    job = read_command_job(" --use_flash_attn true --dtype fp16 --batch_size 2 --packing true", "2.4.2", OLD_COMMAND)
+    plan = job.plan
+    assert (plan.attn_implementation, plan.precision, plan.packing) == ("flash_attention_2", "fp16", "position_ids")
+    assert (plan.batch, plan.max_length, plan.accumulation) == (1, 2 * 4096, 8)
+    assert job.model == "Qwen/Qwen2-7B"
+    assert not job.unknown_settings and not job.problems
+    assert read_command_job(" --packing true", "2.2.5", OLD_COMMAND).plan.packing == "padding"
+
+
+def test_transformers_arguments_are_no_options_of_2_x() -> None:
+    unknown = read_command_job(" --use_liger_kernel true", "2.6.1", OLD_COMMAND)
+    assert [setting.name for setting in unknown.unknown_settings] == ["--use_liger_kernel"]
+    known = read_command_job(" --use_liger_kernel true", "3.0.0", "swift sft --model x")
+    assert not known.unknown_settings
+
+
+@pytest.mark.parametrize(
+    ("version", "sets", "words"),
+    [
+        ("2.6.1", {"attn_implementation": "flash_attention_2"}, "--use_flash_attn true"),
+        ("2.6.1", {"attn_implementation": "sdpa"}, "--use_flash_attn false"),
+        ("2.6.1", {"precision": "fp16"}, "--dtype fp16"),
+        ("2.6.1", {"tensor_parallel": "2"}, ""),
+        ("3.4.0", {"attn_implementation": "flash_attention_2"}, "--attn_impl flash_attn"),
+        ("3.7.0", {"attn_implementation": "flash_attention_2"}, "--attn_impl flash_attention_2"),
+    ],
+)
+def test_settings_are_written_in_the_names_of_a_release(version: str, sets: dict[str, str], words: str) -> None:
+    command = OLD_COMMAND if version.startswith("2") else "swift sft --model x"
+    assert rewrite_command("", version, sets, command).removeprefix(command).strip() == words
+
+
+@pytest.mark.parametrize(
+    ("name", "release"),
+    [("padding_free", "3.5.0"), ("packing", "2.0.5"), ("sequence_parallel_size", "2.0.5"), ("attn_impl", "3.0.0")],
+)
+def test_a_name_is_known_from_the_release_that_has_it(name: str, release: str) -> None:
+    assert load_table("ms_swift")["names"][name][0][0] == release
+
+
+@pytest.mark.parametrize(
+    ("before", "since", "more", "word"),
+    [
+        ("3.4.1", "3.5.0", " --packing true --attn_impl sdpa", "flash implementation"),
+        ("3.6.4", "3.7.0", " --packing true --attn_impl flash_attn --lazy_tokenize true", "lazy_tokenize"),
+    ],
+)
+def test_what_a_release_refuses_its_predecessor_takes(before: str, since: str, more: str, word: str) -> None:
+    assert find_problem(read_command_job(more, before), "refuses", word) is None
+    assert find_problem(read_command_job(more, since), "refuses", word)
+
+
+def test_transformers_names_of_flash_pack_since_3_7() -> None:
+    more = " --packing true --attn_impl flash_attention_2"
+    problem = find_problem(read_command_job(more, "3.6.4"), "refuses", "flash implementation")
+    assert problem is not None
+    assert find_problem(read_command_job(more, "3.7.0"), "refuses") is None
+
+
+@pytest.mark.parametrize(
+    ("before", "since", "more", "word"),
+    [
+        ("3.5.3", "3.6.0", "--rlhf_type kto --padding_free true --attn_impl flash_attn", "kto with padding_free"),
+        ("3.7.3", "3.8.0", "--rlhf_type kto --packing true --attn_impl flash_attn", "kto with packing"),
+        ("3.6.4", "3.7.0", "--rlhf_type kto --sequence_parallel_size 2", "sequence_parallel_size 2"),
+        ("3.5.2", "3.5.3", "--rlhf_type grpo --use_liger_kernel true --sequence_parallel_size 2", "Liger"),
+    ],
+)
+def test_kinds_of_learning_are_refused_since_a_release(before: str, since: str, more: str, word: str) -> None:
+    command = f"swift rlhf --model x {more}"
+    assert find_problem(read_command_job("", before, command), "refuses", word) is None
+    assert find_problem(read_command_job("", since, command), "refuses", word)
+
+
+def test_sequence_parallelism_was_xtuners_before_3_4_1() -> None:
+    more = " --sequence_parallel_size 3"
+    assert read_command_job(more, "3.4.0", num_heads=Known(28)).scheme == "xtuner"
+    assert find_problem(read_command_job(more, "3.4.0", num_heads=Known(28)), "refuses") is None
+    assert find_problem(read_command_job(more, "3.4.1", num_heads=Known(28)), "refuses", "does not divide 28 heads")
+
+
+def test_one_row_may_be_padded_on_the_left_before_4() -> None:
+    more = " --sequence_parallel_size 2 --padding_side left --per_device_train_batch_size {}"
+    assert find_problem(read_command_job(more.format(1), "3.8.3"), "refuses", "padding_side") is None
+    assert find_problem(read_command_job(more.format(2), "3.8.3"), "refuses", "padding_side")
+    assert find_problem(read_command_job(more.format(1), "4.0.0"), "refuses", "padding_side")
+
+
+def test_unknown_names_that_the_launch_lets_pass_are_left_alone() -> None:
+    assert read_command_job(" --no_such_thing 1", "3.4.0").unknown_settings
+    assert not read_command_job(" --no_such_thing 1 --ignore_args_error true", "3.4.0").unknown_settings

@@ -1,6 +1,6 @@
 """ms-swift: `swift sft`, `swift pt`, `swift rlhf`, `python -m swift.cli.sft`, and their YAML.
 
-Names as in the wheels 3.8.0 to 4.6.0. `swift` starts torchrun by itself where NPROC_PER_NODE or NNODES is set
+Names as in the wheels 2.0.0 to 4.6.0. `swift` starts torchrun by itself where NPROC_PER_NODE or NNODES is set
 (cli/main.py:28). The weights have `torch_dtype`, else the checkpoint's; of a float32 model ms-swift trains in mixed
 float16 (arguments/base_args/model_args.py:128). Sequence parallelism is Ulysses over gcd(key/value heads, size) ranks
 and a zigzag ring over the rest, in flash_attention_2 and sdpa alone (sequence_parallel/sequence_parallel.py:272-276,
@@ -49,16 +49,16 @@ DTYPE_PRECISIONS: Mapping[str, Precision] = {
     **dict.fromkeys(("float32", "torch.float32", "fp32"), "fp32"),
 }
 KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
-    "attn_implementation": ("attn_impl",),
+    "attn_implementation": ("attn_impl", "use_flash_attn"),
     "packing": ("packing", "padding_free"),
-    "precision": ("torch_dtype", "bf16", "fp16"),
+    "precision": ("torch_dtype", "bf16", "fp16", "dtype"),
     "ring_size": ("sequence_parallel_size",),
     "tensor_parallel": ("deepspeed_autotp_size",),
     "deterministic": ("full_determinism",),
-    "liger": ("use_liger_kernel",),
+    "liger": ("use_liger_kernel", "use_liger"),
     "gradient_checkpointing": ("gradient_checkpointing",),
     "max_length": ("packing_length", "max_length"),
-    "batch": ("per_device_train_batch_size",),
+    "batch": ("per_device_train_batch_size", "batch_size"),
     "global_batch": ("gradient_accumulation_steps",),
     "padding_side": ("padding_side",),
 }
@@ -69,10 +69,13 @@ def detect_verb(launch: Launch) -> str:
     words = [word.text.rsplit("/", 1)[-1] if index == 0 else word.text for index, word in enumerate(launch.words[:2])]
     if words and words[0] in PROGRAMS:
         verb = words[1] if len(words) > 1 else ""
+        if verb in ms_swift.RLHF_VERBS and words[0] != MEGATRON:
+            return "rlhf"
         return (MEGATRON if words[0] == MEGATRON else verb) if verb in ms_swift.VERBS else ""
     if words:
         first = launch.words[0].text.removesuffix(".py").replace("/", ".")
         own_verb = next((verb for verb in ms_swift.VERBS if first.endswith(f"swift.cli.{verb}")), "")
+        own_verb = own_verb or ms_swift.OLD_SCRIPTS.get(first.rsplit(".", 1)[-1], "")
         return own_verb or (MEGATRON if "swift.cli._megatron." in first else "")
     return _detect_verb_of_file(launch)
 
@@ -103,8 +106,9 @@ def detect_trainer(launch: Launch) -> str:
 
 def read_model_name(launch: Launch) -> str:
     """Return the model that the launch names, "" where it names none."""
-    name = read_settings(launch, detect_verb(launch), FRAMEWORK.newest).get("model")
-    return name if isinstance(name, str) else ""
+    settings = read_settings(launch, detect_verb(launch), FRAMEWORK.newest)
+    names = (settings.get(field) for field in ("model", ms_swift.OLD_NAMES["model"]))
+    return next((name for name in names if isinstance(name, str) and name), "")
 
 
 def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
@@ -165,7 +169,7 @@ def _read_count(settings: MsSwiftSettings, name: str) -> int:
 
 
 def _build_plan(settings: MsSwiftSettings, world_size: Fact[int]) -> Plan:
-    rows, max_length = settings.get_int("per_device_train_batch_size"), _read_max_length(settings)
+    rows, max_length = settings.rows, _read_max_length(settings)
     if settings.packed:  # the rows of a batch are joined into one (template/base.py:2074)
         rows, max_length = 1, rows * max_length
     pads_left = settings.get("padding_side") == "left" or settings.trainer in ms_swift.LEFT_PADDED_TRAINERS
@@ -178,7 +182,7 @@ def _build_plan(settings: MsSwiftSettings, world_size: Fact[int]) -> Plan:
         accumulation=_count_accumulation_steps(settings, world_size),
         max_length=max_length,
         gradient_checkpointing=settings.is_on("gradient_checkpointing"),
-        liger=settings.is_on("use_liger_kernel"),
+        liger=settings.is_on("use_liger_kernel") or settings.is_on("use_liger"),
         deterministic=settings.is_on("full_determinism"),
         compile=settings.is_on("torch_compile"),
         ring_size=settings.sequence_parallel_size,
@@ -196,7 +200,8 @@ def _read_max_length(settings: MsSwiftSettings) -> int:
 
 def _resolve_precision(settings: MsSwiftSettings) -> Precision:
     """Return the precision of the weights, "autocast" where bfloat16 computes over float32 weights."""
-    requested_dtype = str(settings.get("torch_dtype") or "")
+    requested_dtype = str(settings.get("torch_dtype") or settings.get("dtype") or "")
+    requested_dtype = "" if requested_dtype == "AUTO" else requested_dtype
     checkpoint_dtype = value_or(settings.model.dtype, "bfloat16") if settings.model is not None else "bfloat16"
     weights = DTYPE_PRECISIONS.get(requested_dtype or checkpoint_dtype, "bf16")
     if weights != "fp32":
@@ -208,7 +213,7 @@ def _resolve_precision(settings: MsSwiftSettings) -> Precision:
 
 def _count_accumulation_steps(settings: MsSwiftSettings, world_size: Fact[int]) -> int:
     """Return gradient_accumulation_steps; not written, it makes 16 rows to a step (trainers/arguments.py:285)."""
-    rows = settings.get_int("per_device_train_batch_size")
+    rows = settings.rows
     ranks = world_size.value if isinstance(world_size, Known) else 1
     return settings.get_int("gradient_accumulation_steps", max(1, math.ceil(16 / rows / ranks)))
 
@@ -216,13 +221,15 @@ def _count_accumulation_steps(settings: MsSwiftSettings, world_size: Fact[int]) 
 def _resolve_scheme(settings: MsSwiftSettings) -> str:
     if settings.sequence_parallel_size < 2:
         return ""
+    if settings.uses_xtuner:
+        return "xtuner"
     if not settings.is_at_least(ms_swift.DERIVED_RING_SINCE):
-        return "llama3" if settings.environ.get("SEQUENCE_PARALLEL_IMPL") == "ring_attention" else "ulysses"
+        return "llama3" if settings.uses_ring_variable else "ulysses"
     return "ring" if settings.zigzag_ring_size > 1 else "ulysses"
 
 
 def _hooked_implementations(settings: MsSwiftSettings) -> tuple[str, ...]:
-    if settings.sequence_parallel_size < 2:
+    if settings.sequence_parallel_size < 2 or settings.uses_xtuner:
         return ()
     return ("flash_attention_2",) if _resolve_scheme(settings) != "ulysses" else ("flash_attention_2", "sdpa")
 
@@ -231,6 +238,8 @@ def _find_unknown_settings(settings: MsSwiftSettings) -> tuple[UnknownSetting, .
     """Return what the release does not know: argparse leaves it over, and ms-swift raises (pipelines/base.py:43)."""
     known_names = ms_swift.read_option_rows(settings.version, settings.verb == "rlhf")
     if "output_dir" not in known_names:  # without transformers' names nothing can be said
+        return ()
+    if settings.is_on("ignore_args_error"):  # a warning instead (llm/base.py:30 of 3.0.0, utils/run_utils.py of 2.x)
         return ()
     unknown = []
     for setting in settings.unknown:
@@ -253,6 +262,8 @@ def _format_remarks(settings: MsSwiftSettings) -> tuple[str, ...]:
     remarks = [
         f"{setting.name} {setting.value}".strip() + ": only running can tell its value" for setting in unresolved
     ]
+    if settings.is_on("packing") and not settings.is_at_least(ms_swift.PACKED_POSITIONS_SINCE):
+        remarks.append(f"packing: before {ms_swift.PACKED_POSITIONS_SINCE} nothing keeps the documents of a row apart")
     size = settings.sequence_parallel_size
     if size > 1 and settings.model is None and is_at_least(settings.version, ms_swift.DERIVED_RING_SINCE):
         remarks.append(f"sequence_parallel_size {size} is taken as Ulysses alone: the model's heads are not known")

@@ -41,6 +41,8 @@ def packing_without_flash(settings: MsSwiftSettings) -> Iterator[SettingProblem]
     implementation, field = settings.get("attn_impl"), _packing_field(settings)
     if not settings.packed or _is_unresolved(settings, "attn_impl"):
         return
+    if not settings.is_at_least(ms_swift.PACKING_REFUSED_SINCE):
+        return
     if implementation in ms_swift.packing_implementations(settings.version):
         return
     message = f"{field} with attn_impl {implementation or 'not written'}: it asks for a flash implementation by name"
@@ -60,19 +62,23 @@ def unsupported_rlhf_types(settings: MsSwiftSettings) -> Iterator[SettingProblem
     rlhf_type, field = settings.trainer, _packing_field(settings)
     takes_kto = settings.is_at_least(ms_swift.DERIVED_RING_SINCE)
     padding_free_types = tuple(name for name in ms_swift.PADDING_FREE_TYPES if name != "kto" or takes_kto)
-    if settings.packed and rlhf_type not in padding_free_types:
+    checks_packing = settings.is_at_least(ms_swift.PACKING_TYPES_SINCE) or settings.is_on("padding_free")
+    checks_types = checks_packing and settings.is_at_least(ms_swift.PADDING_FREE_TYPES_SINCE)
+    if settings.packed and checks_types and rlhf_type not in padding_free_types:
         source = (
             f"arguments/rlhf_args.py:713: The current rlhf_type '{rlhf_type}' does not support padding_free/packing"
         )
         message, sets = f"rlhf_type {rlhf_type} with {field}", {"packing": "off"}
         yield from _setting_problem(settings, "refuses", message, source, field, sets=sets)
-    if settings.sequence_parallel_size > 1 and rlhf_type not in ms_swift.SEQUENCE_PARALLEL_TYPES:
+    checks_size = settings.is_at_least(ms_swift.SEQUENCE_PARALLEL_TYPES_SINCE)
+    if checks_size and settings.sequence_parallel_size > 1 and rlhf_type not in ms_swift.SEQUENCE_PARALLEL_TYPES:
         source = f"arguments/rlhf_args.py:721: The current rlhf_type '{rlhf_type}' does not support sequence_parallel"
         message = f"rlhf_type {rlhf_type} with sequence_parallel_size {settings.sequence_parallel_size}"
         yield from _setting_problem(
             settings, "refuses", message, source, "sequence_parallel_size", sets={"ring_size": "1"}
         )
-    if rlhf_type == "grpo" and settings.is_on("use_liger_kernel"):
+    checks_liger = settings.is_at_least(ms_swift.LIGER_GRPO_REFUSED_SINCE)
+    if checks_liger and rlhf_type == "grpo" and settings.is_on("use_liger_kernel"):
         for is_on, name, sets in (
             (settings.sequence_parallel_size > 1, "sequence_parallel_size", {"ring_size": "1"}),
             (settings.packed, field, {"packing": "off"}),
@@ -123,9 +129,11 @@ def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
 
 
 def indivisible_heads(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Before 3.9 there is Ulysses alone: the number of ranks must divide that of the heads."""
-    size, is_ring = settings.sequence_parallel_size, settings.environ.get("SEQUENCE_PARALLEL_IMPL") == "ring_attention"
-    if size < 2 or settings.is_at_least(ms_swift.DERIVED_RING_SINCE) or is_ring:
+    """From 3.4.1 to 3.8 there is Ulysses alone: the number of ranks must divide that of the heads."""
+    size = settings.sequence_parallel_size
+    if size < 2 or settings.is_at_least(ms_swift.DERIVED_RING_SINCE):
+        return
+    if settings.uses_ring_variable or settings.uses_xtuner:
         return
     heads = settings.model.num_heads if settings.model is not None else None
     if isinstance(heads, Known) and heads.value % size:
@@ -139,7 +147,9 @@ def indivisible_heads(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
 
 def left_padding_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     """Sequence parallelism with rows that are padded on the left."""
-    if settings.sequence_parallel_size > 1 and not settings.packed and settings.get("padding_side") == "left":
+    is_checked = settings.rows > 1 or settings.is_at_least(ms_swift.LEFT_ROWS_REFUSED_SINCE)
+    is_left = settings.get("padding_side") == "left" and not settings.packed
+    if settings.sequence_parallel_size > 1 and is_left and is_checked:
         source = 'template/base.py:2078: padding_side must be "right" when … sequence_parallel_size > 1'
         message = f"padding_side left with sequence_parallel_size {settings.sequence_parallel_size}"
         yield from _setting_problem(
@@ -149,7 +159,8 @@ def left_padding_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
 
 def packing_with_lazy_tokenize(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     """Packing, which reads all documents before the first step, with lazy_tokenize."""
-    if settings.is_on("packing") and settings.is_on("lazy_tokenize"):
+    is_checked = settings.is_at_least(ms_swift.LAZY_PACKING_REFUSED_SINCE)
+    if is_checked and settings.is_on("packing") and settings.is_on("lazy_tokenize"):
         source = "arguments/base_args/base_args.py:173: Packing and lazy_tokenize are incompatible"
         sets = {"lazy_tokenize": "false"}
         yield from _setting_problem(

@@ -37,7 +37,8 @@ def make_edits(launch: Launch, verb: str, job: Job, sets: Mapping[str, str]) -> 
     _rename_settings(changes, settings, job)
     for key, value in sets.items():
         for name, text in _translate_key(settings, job, key, value):
-            changes.set_field(settings.by_field, name, text)
+            for release_name, release_text in _to_release(settings, name, text):
+                changes.set_field(settings.by_field, release_name, release_text)
     return changes_to_edits(launch, changes, lambda name, value: f"--{name} {shlex.quote(value)}")
 
 
@@ -75,6 +76,21 @@ def _translate_key(settings: MsSwiftSettings, job: Job, key: str, value: str) ->
         yield key.removeprefix("--").replace("-", "_"), text
 
 
+def _to_release(settings: MsSwiftSettings, name: str, text: str | None) -> FieldValues:
+    """Yield a field of the newest names as the release calls it; nothing where it has none."""
+    is_flash = text in ms_swift.FLASH_IMPLEMENTATIONS
+    if not settings.is_at_least(ms_swift.HUGGING_FACE_SINCE):
+        if name == "attn_impl" and text is not None:
+            text = str(is_flash).lower()
+        elif name == "torch_dtype":
+            text = next((short for short, dtype in PRECISION_DTYPES.items() if dtype == text), text)
+        name = ms_swift.OLD_NAMES.get(name, name)
+    elif name == "attn_impl" and is_flash and not settings.is_at_least(ms_swift.FLASH_NAMES_SINCE):
+        text = "flash_attn"
+    if name in ms_swift.read_option_rows(settings.version, settings.verb == "rlhf"):
+        yield name, text
+
+
 def _translate_packing(settings: MsSwiftSettings, value: str) -> FieldValues:
     """Yield packing; turned off, padding_free, which joins rows too, goes with it."""
     if value == "on":
@@ -89,7 +105,7 @@ def _translate_packing(settings: MsSwiftSettings, value: str) -> FieldValues:
 def _translate_global_batch(settings: MsSwiftSettings, job: Job, value: str) -> FieldValues:
     """Yield the accumulation that makes a step of `value` rows, where that comes out even."""
     ranks = getattr(job.world_size, "value", 1) // settings.sequence_parallel_size
-    rows = settings.get_int("per_device_train_batch_size") * max(ranks, 1)
+    rows = settings.rows * max(ranks, 1)
     global_batch = to_int(value, 0)
     if global_batch and global_batch % rows == 0:
         yield "gradient_accumulation_steps", str(global_batch // rows)

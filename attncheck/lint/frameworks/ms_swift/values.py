@@ -93,18 +93,41 @@ class MsSwiftSettings(LaunchSettings):
     @cached_property
     def trainer(self) -> str:
         """Return what is trained: the kind of preference or reinforcement learning, else the command's verb."""
-        return str(self.get("rlhf_type") or "dpo") if self.verb == "rlhf" else self.verb
+        if self.verb != "rlhf":
+            return self.verb
+        verb = self.launch.words[1].text if len(self.launch.words) > 1 else ""
+        return verb if verb in ms_swift.RLHF_VERBS else str(self.get("rlhf_type") or "dpo")
 
     @cached_property
     def implementation(self) -> str:
         """Return the implementation as transformers calls it (model/utils.py:43); "" where transformers chooses."""
+        if not self.is_at_least(ms_swift.HUGGING_FACE_SINCE):
+            return "flash_attention_2" if self.is_on("use_flash_attn") else ""
         name = str(self.get("attn_impl") or "")
         return "flash_attention_2" if name == "flash_attn" else name
 
     @cached_property
     def packed(self) -> bool:
         """Say whether documents share rows: packing turns padding_free on (arguments/sft_args.py:190)."""
-        return self.is_on("packing") or self.is_on("padding_free")
+        is_separated = self.is_at_least(ms_swift.PACKED_POSITIONS_SINCE)
+        return (self.is_on("packing") and is_separated) or self.is_on("padding_free")
+
+    @cached_property
+    def rows(self) -> int:
+        """Return the rows of a device: 2.x has batch_size for it (2.2.0 llm/utils/argument.py:566)."""
+        return self.get_int("per_device_train_batch_size", self.get_int("batch_size"))
+
+    @cached_property
+    def uses_xtuner(self) -> bool:
+        """Say whether sequence parallelism is xtuner's."""
+        is_requested = self.environ.get("SEQUENCE_PARALLEL_IMPL") == "xtuner" and not self.is_at_least("3.7.0")
+        return is_requested or not self.is_at_least(ms_swift.OWN_ULYSSES_SINCE)
+
+    @cached_property
+    def uses_ring_variable(self) -> bool:
+        """Say whether the ring is chosen by a variable, which decides up to 3.8."""
+        is_read = self.is_at_least(ms_swift.RING_VARIABLE_SINCE) and not self.is_at_least(ms_swift.DERIVED_RING_SINCE)
+        return is_read and self.environ.get("SEQUENCE_PARALLEL_IMPL") == "ring_attention"
 
     @cached_property
     def sequence_parallel_size(self) -> int:
