@@ -75,12 +75,16 @@ def _prove(unknown: UnknownSetting, version: str, proof: str) -> str:
 
 
 def _changed_meanwhile(unknown: UnknownSetting, version: str) -> bool:
-    """Say whether a name changed with the release of which `version` is a development version: before or after it?"""
+    """Say whether a name changed about when the tree of a development version was cut: before it or after it?
+
+    The tree of 3.7.0.dev0 is cut from the line of 3.6 and becomes 3.7.0, that of 0.4.1.dev0 lies between 0.4.0 and it.
+    """
     try:
-        parsed = Version(version)
+        parsed, since = Version(version), Version(unknown.since.rpartition(" ")[2])
     except InvalidVersion:
         return False
-    return parsed.is_devrelease and unknown.since.endswith(parsed.base_version)
+    first_minor = parsed.minor if parsed.micro else parsed.minor - 1
+    return parsed.is_devrelease and since.major == parsed.major and since.minor >= first_minor
 
 
 def _has_unread_file(launch: Launch) -> bool:

@@ -51,8 +51,8 @@ def test_the_texts_are_as_they_were_read(name: str) -> None:
 
 
 def test_a_framework_that_is_not_known_is_said_so() -> None:
-    with pytest.raises(BadUsage, match=r"settings are known for axolotl, .*, transformers; not for megatron"):
-        format_plan_settings(Plan(), "megatron")
+    with pytest.raises(BadUsage, match=r"settings are known for axolotl, .*, transformers; not for nemo"):
+        format_plan_settings(Plan(), "nemo")
 
 
 def test_an_unknown_version_is_the_newest() -> None:
@@ -94,6 +94,7 @@ def test_every_plan_has_lines_of_the_right_form(framework: str) -> None:
         "openrlhf": r"--[a-z0-9_.]+( [\w./-]+)?",
         "ms-swift": r"--[a-z0-9_]+ [\w./-]+",
         "easyr1": r"[a-z_.]+=[\w./-]+",
+        "megatron": r"--[a-z0-9-]+( [\w./-]+)?",
         "verl": r"\+?[a-z_.]+=[\w./-]+",
     }
     form = re.compile(forms.get(framework, r"[a-z0-9_]+: ?[\w./-]*|  - [\w.]+") + r"|#.*|export .*")

@@ -113,7 +113,10 @@ def describe_job(job: Job) -> str:
 def describe_attention(plan: Plan, job: Job) -> str:
     """Return the settings of a plan that decide its attention."""
     parts = [plan.attn_implementation or "default attention", plan.precision]
-    parts.append(f"packed by {plan.packing}" if plan.packed else f"padded {plan.padding_side}")
+    if plan.packed:
+        parts.append(f"packed by {plan.packing}")
+    elif job.trainer != "pretrain":  # whose rows are full: neither padded, nor are documents kept apart
+        parts.append(f"padded {plan.padding_side}")
     if plan.ring_size > 1:
         parts.append(f"{job.scheme or 'sequence parallel'} over {plan.ring_size}")
     if plan.liger:

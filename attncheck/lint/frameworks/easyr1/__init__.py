@@ -138,7 +138,9 @@ def _format_remarks(settings: EasyR1Settings) -> tuple[str, ...]:
 
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
-    """Return the edits that set `sets`; what EasyR1 has no setting for is left out."""
+    """Return the edits that set `sets`; none where it is the attention that is to change, which stands in the code."""
+    if "attn_implementation" in sets:  # nothing sets it: half of a repair is none
+        return ()
     settings = parse_launch_settings(launch)
     names: dict[str, str] = {key: names[0] for key, names in KEY_NAMES.items()}
     names["ring_size"] = find_ulysses_key(settings)

@@ -1,0 +1,192 @@
+"""What Megatron-LM refuses or passes over in silence; each with the releases of megatron-core that do so.
+
+Read in the tags core_v0.6.0 to core_v0.19.0; lines are those of core_v0.15.0 where no other is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Fact, Known
+from attncheck.core.job import Consequence, SettingProblem
+from attncheck.core.snapshot import Snapshot
+from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.frameworks.megatron.options import MODEL_PARALLEL_OPTIONS, MegatronOptions
+
+ARGUMENTS = "megatron/training/arguments.py"
+BACKEND_SINCE = "0.11.0"  # --attention-backend, which sets TE's variables and refuses others
+CONTEXT_LENGTH_SINCE = "0.8.0"
+DETERMINISTIC_SINCE = "0.8.0"
+DETERMINISM_MODULE_SINCE = "0.19.0"  # megatron/training/determinism.py: the variables have defaults
+FUSION_REFUSED_SINCE = "0.9.0"
+CONNECTIONS_SINCE = "0.12.0"
+BLACKWELL = 10  # compute capability from which on the number of connections does not matter
+ALGORITHMS = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")
+NEWER_ALGORITHMS = ("Ring", "CollnetDirect", "CollnetChain", "^NVLS")
+# What each backend sets NVTE_FLASH_ATTN, NVTE_FUSED_ATTN and NVTE_UNFUSED_ATTN to.
+TE_SWITCHES = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
+BACKEND_SWITCHES = {"auto": "111", "flash": "100", "fused": "010", "unfused": "001", "local": "000"}
+
+
+def find_problems(
+    options: MegatronOptions, version: str, world_size: Fact[int], snapshot: Snapshot
+) -> Iterator[SettingProblem]:
+    """Yield what the release refuses or ignores, from what the launch writes."""
+    yield from _sizes_do_not_divide(options, world_size)
+    yield from _heads_do_not_divide(options)
+    if is_at_least(version, CONTEXT_LENGTH_SINCE):
+        yield from _length_does_not_divide(options)
+    yield from _context_parallel_without_engine(options)
+    if is_at_least(version, BACKEND_SINCE):
+        yield from _variables_against_backend(options)
+    if options.is_on("deterministic-mode") and is_at_least(version, DETERMINISTIC_SINCE):
+        yield from _deterministic_mode(options, version)
+    if is_at_least(version, CONNECTIONS_SINCE):
+        yield from _device_connections(options, snapshot)
+    yield from _mask_is_not_read(options)
+
+
+def _problem(
+    options: MegatronOptions, consequence: Consequence, message: str, source: str, *names: str, advice: str = ""
+) -> SettingProblem:
+    return SettingProblem(consequence, message, (f"megatron-core {source}",), options.locate(*names), advice=advice)
+
+
+def _sizes_do_not_divide(options: MegatronOptions, world_size: Fact[int]) -> Iterator[SettingProblem]:
+    """Pipeline stages with the rest; without them the rule on sequence and tensor parallelism speaks."""
+    if not isinstance(world_size, Known) or world_size.value % options.model_parallel_size == 0:
+        return
+    stages = options.get_int("pipeline-model-parallel-size") or 1
+    if world_size.value % (options.model_parallel_size // stages):
+        return
+    sizes = " x ".join(str(options.get_int(name) or 1) for name in MODEL_PARALLEL_OPTIONS)
+    message = f"tensor x pipeline x context parallel {sizes} does not divide {world_size.value} processes"
+    source = f"0.15.0 {ARGUMENTS}:372: world size is not divisible by total_model_size"
+    yield _problem(options, "refuses", message, source, "pipeline-model-parallel-size")
+
+
+def _heads_do_not_divide(options: MegatronOptions) -> Iterator[SettingProblem]:
+    size = options.get_int("tensor-model-parallel-size") or 1
+    heads, groups = options.get_int("num-attention-heads"), options.get_int("num-query-groups")
+    source = "0.15.0 megatron/core/transformer/transformer_config.py"
+    if heads and heads % size:
+        message = f"--num-attention-heads {heads} is not a multiple of --tensor-model-parallel-size {size}"
+        text = "num_attention_heads must be a multiple of tensor_model_parallel_size"
+        yield _problem(options, "refuses", message, f"{source}: {text}", "tensor-model-parallel-size")
+    is_grouped = groups is not None and options.is_on("group-query-attention")
+    if groups and is_grouped and groups % size and size % groups:  # a divisor will do in newer releases
+        message = f"--num-query-groups {groups} and --tensor-model-parallel-size {size} do not divide one another"
+        text = "num_query_groups must be a multiple of tensor_model_parallel_size"
+        yield _problem(options, "refuses", message, f"{source}: {text}", "num-query-groups")
+
+
+def _length_does_not_divide(options: MegatronOptions) -> Iterator[SettingProblem]:
+    ranks, length = options.get_int("context-parallel-size") or 1, options.get_int("seq-length")
+    if ranks < 2 or length is None or length % (2 * ranks) == 0:
+        return
+    message = f"--seq-length {length} is not a multiple of {2 * ranks}, twice --context-parallel-size {ranks}"
+    source = f"0.15.0 {ARGUMENTS}:844: seq-length should be a multiple of 2 * context-parallel-size"
+    yield _problem(options, "refuses", message, source, "seq-length")
+
+
+def _context_parallel_without_engine(options: MegatronOptions) -> Iterator[SettingProblem]:
+    ranks = options.get_int("context-parallel-size") or 1
+    if ranks < 2 or not options.is_local:
+        return
+    message = f"--context-parallel-size {ranks} with Megatron's own attention: only Transformer Engine's has it"
+    source = "0.19.0 megatron/core/transformer/dot_product_attention.py:59: only supported by TEDotProductAttention"
+    yield _problem(options, "refuses", message, source, "transformer-impl", "spec", "context-parallel-size")
+
+
+def _variables_against_backend(options: MegatronOptions) -> Iterator[SettingProblem]:
+    """Variables that the launch itself sets to another value than its backend does."""
+    backend = options.get_text("attention-backend") or "auto"
+    is_unresolved = options.is_written("attention-backend") and not options.get_text("attention-backend")
+    if backend not in BACKEND_SWITCHES or is_unresolved or options.is_on("use-legacy-models"):
+        return
+    if options.is_open and not options.is_written("attention-backend"):
+        return
+    expected = dict(zip(TE_SWITCHES, BACKEND_SWITCHES[backend]))
+    environ = options.launch.environ
+    wrong = [
+        f"{name}={environ[name]}" for name in TE_SWITCHES if environ.get(name, expected[name]) not in expected[name]
+    ]
+    if not wrong or any("$" in text for text in wrong):
+        return
+    message = f"{', '.join(wrong)} against --attention-backend {backend}, which sets it itself"
+    source = "0.11.0 megatron/core/models/common/language_module/language_module.py:39: set to …, but expected …"
+    flags = "".join(environ.get(name, "1") for name in TE_SWITCHES)
+    chosen = next((name for name, switches in BACKEND_SWITCHES.items() if switches == flags and name != "local"), "")
+    advice = f"unset them and write --attention-backend {chosen}" if chosen else "unset them"
+    yield _problem(options, "refuses", message, source, "attention-backend", advice=advice)
+
+
+def _deterministic_mode(options: MegatronOptions, version: str) -> Iterator[SettingProblem]:
+    is_newer = is_at_least(version, DETERMINISM_MODULE_SINCE)
+    if options.is_on("use-flash-attn") and not is_newer:
+        source = f"0.15.0 {ARGUMENTS}:1074: Flash attention can not be used in deterministic mode."
+        message = "--use-flash-attn with --deterministic-mode"
+        yield _problem(options, "refuses", message, source, "use-flash-attn", advice="leave --use-flash-attn out")
+    if options.is_on("cross-entropy-loss-fusion") and is_at_least(version, FUSION_REFUSED_SINCE):
+        source = f"0.15.0 {ARGUMENTS}:1075: Cross Entropy Fusion is currently not deterministic."
+        message, name = "--cross-entropy-loss-fusion with --deterministic-mode", "cross-entropy-loss-fusion"
+        yield _problem(options, "refuses", message, source, name, advice=f"leave --{name} out")
+    yield from _deterministic_variables(options, is_newer)
+
+
+def _deterministic_variables(options: MegatronOptions, is_newer: bool) -> Iterator[SettingProblem]:
+    """Variables that the mode demands: set to another value, or, before 0.19, not set by the launch."""
+    environ = options.launch.environ
+    accepted = {
+        "NCCL_ALGO": NEWER_ALGORITHMS if is_newer else ALGORITHMS,
+        "NVTE_ALLOW_NONDETERMINISTIC_ALGO": ("0",) if not options.is_local else (),
+        "CUBLAS_WORKSPACE_CONFIG": (":4096:8", ":16:8"),
+    }
+    wrong, missing = [], []
+    for name, values in accepted.items():
+        text = environ.get(name)
+        if text is None and values and not is_newer:
+            missing.append(f"{name}={'Ring' if name == 'NCCL_ALGO' else values[0]}")
+        elif text is not None and values and "$" not in text:
+            tokens = text.split(",") if is_newer else [text]
+            wrong += [f"{name}={text}"] * any(token.strip() not in values for token in tokens)
+    source = "0.19.0 megatron/training/determinism.py" if is_newer else f"0.15.0 {ARGUMENTS}:1078-1081"
+    if wrong:
+        message = f"{', '.join(wrong)} with --deterministic-mode, which takes no such value"
+        yield _problem(options, "refuses", message, source, "deterministic-mode")
+    if missing:
+        message = f"--deterministic-mode, and nothing in the launch sets {', '.join(m.split('=')[0] for m in missing)}"
+        advice = "export " + " ".join(missing)
+        yield _problem(options, "refuses", message, source, "deterministic-mode", advice=advice)
+
+
+def _device_connections(options: MegatronOptions, snapshot: Snapshot) -> Iterator[SettingProblem]:
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    text = options.launch.environ.get(name, "1")
+    sizes = [options.get_int(option) or 1 for option in ("tensor-model-parallel-size", "context-parallel-size")]
+    is_exempt = (
+        options.is_on("use-torch-fsdp2") or options.is_on("use-megatron-fsdp") or options.is_on("use-custom-fsdp")
+    )
+    is_exempt = is_exempt or options.is_on("overlap-moe-expert-parallel-comm")
+    capabilities = [device.compute_capability for device in snapshot.visible_devices()]
+    is_older = any(isinstance(fact, Known) and fact.value[0] < BLACKWELL for fact in capabilities)
+    if max(sizes) < 2 or text == "1" or "$" in text or is_exempt or not is_older:
+        return
+    message = f"{name}={text} with tensor or context parallelism, which asks for 1 on this GPU"
+    source = f"0.15.0 {ARGUMENTS}:959: require setting the environment variable {name} to 1"
+    yield _problem(options, "refuses", message, source, "tensor-model-parallel-size", advice=f"export {name}=1")
+
+
+def _mask_is_not_read(options: MegatronOptions) -> Iterator[SettingProblem]:
+    """Transformer Engine makes the causal mask itself, and reads none that the data loader makes."""
+    if not options.is_on("reset-attention-mask") or options.is_local or options.is_on("use-legacy-models"):
+        return
+    if options.is_written("spec", "yaml-cfg"):
+        return
+    message = "--reset-attention-mask under Transformer Engine: documents of a row attend to one another all the same"
+    source = (
+        "0.15.0 megatron/core/models/gpt/gpt_layer_specs.py:145 (attn_mask_type causal); transformer-engine 2.5.0 "
+        "dot_product_attention.py: attention_mask should be None for causal masks"
+    )
+    advice = "--transformer-impl local reads the mask; or leave the option out"
+    yield _problem(options, "ignores", message, source, "reset-attention-mask", advice=advice)
