@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.facts import Known, Unreadable
+from attncheck.core.facts import Absent, Known, Unreadable
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch
+from attncheck.lint import proof
 from attncheck.lint.frameworks.ms_swift import FRAMEWORK
 from attncheck.lint.names import load_table
 from tests import snapshots, wheels
@@ -77,7 +78,8 @@ def test_files_are_recognised_by_their_keys() -> None:
 def test_megatron_is_recognised_and_not_judged() -> None:
     job = read_command_job("", command="megatron sft --model x --attention_backend flash --packing true")
     assert (job.trainer, job.unknown_settings, job.problems) == ("megatron", (), ())
-    assert "not read" in job.remarks[0]
+    assert "only the sizes are read" in job.remarks[0]
+    assert isinstance(job.world_size, Absent)
     launch = parse_launch("megatron sft --model x", "command")
     assert FRAMEWORK.write(launch, job, {"packing": "off"}) == ()
 
@@ -529,3 +531,48 @@ def test_one_row_may_be_padded_on_the_left_before_4() -> None:
 def test_unknown_names_that_the_launch_lets_pass_are_left_alone() -> None:
     assert read_command_job(" --no_such_thing 1", "3.4.0").unknown_settings
     assert not read_command_job(" --no_such_thing 1 --ignore_args_error true", "3.4.0").unknown_settings
+
+
+def read_megatron_job(text: str, version: str = "3.7.0") -> Job:
+    return FRAMEWORK.read(parse_launch(text, "shell"), version, snapshots.h200())
+
+
+def test_sizes_of_megatron_are_read() -> None:
+    job = read_megatron_job(
+        "NPROC_PER_NODE=8 megatron sft --load x --tensor_model_parallel_size 2 --context_parallel_size 2 "
+        "--micro_batch_size 2 --max_length 8192 --packing true --attention_backend flash\n"
+    )
+    plan = job.plan
+    assert (job.trainer, job.world_size, job.tensor_parallel, job.scheme) == ("megatron", Known(8), 2, "megatron")
+    assert (plan.attn_implementation, plan.packing, plan.precision) == ("transformer_engine", "cu_seqlens", "bf16")
+    assert (plan.ring_size, plan.batch, plan.max_length) == (2, 2, 8192)
+    assert not job.problems and not job.unknown_settings
+
+
+def test_megatron_is_never_taken_for_transformers_attention() -> None:
+    """Its packing is not one of sdpa's: no rule about transformers' implementations has anything to say of it."""
+    for version in ("3.3.0", "3.5.0", "4.6.0"):
+        plan = read_megatron_job("megatron pt --load x --packing true\n", version).plan
+        assert plan.attn_implementation == "transformer_engine"
+    assert read_megatron_job("megatron pt --load x\n", "3.6.4").plan.packing == "padding"
+    assert read_megatron_job("megatron pt --load x --padding_free false\n", "3.7.0").plan.packing == "padding"
+
+
+@pytest.mark.parametrize(("stages", "is_refused"), [(2, False), (3, True)])
+def test_stages_of_megatron_divide_its_processes(stages: int, is_refused: bool) -> None:
+    sizes = f"--tensor_model_parallel_size 2 --pipeline_model_parallel_size {stages}"
+    problem = find_problem(read_megatron_job(f"NPROC_PER_NODE=8 megatron sft --load x {sizes}\n"), "refuses")
+    assert (problem is not None) == is_refused
+
+
+def test_megatron_over_nodes_takes_the_gpus_of_each() -> None:
+    job = read_megatron_job("NNODES=2 NPROC_PER_NODE=8 megatron sft --load x\n")
+    assert (job.nodes, job.gpus) == (2, Known(16))
+
+
+@pytest.mark.parametrize(("version", "is_proven"), [("3.7.0", True), ("3.7.0.dev0", False), ("3.8.0.dev0", True)])
+def test_a_name_that_went_when_a_development_tree_was_cut_proves_nothing(version: str, is_proven: bool) -> None:
+    launch = parse_launch("swift rlhf --rlhf_type grpo --model x --num_infer_workers 2", "command")
+    job = FRAMEWORK.read(launch, version, snapshots.h200())
+    settled = proof.settle_names(job, launch, None, FRAMEWORK.own_programs, True)
+    assert [bool(unknown.proof) for unknown in settled.unknown_settings] == [is_proven]

@@ -4,7 +4,7 @@ Names as in the wheels 2.0.0 to 4.6.0. `swift` starts torchrun by itself where N
 (cli/main.py:28). The weights have `torch_dtype`, else the checkpoint's; of a float32 model ms-swift trains in mixed
 float16 (arguments/base_args/model_args.py:128). Sequence parallelism is Ulysses over gcd(key/value heads, size) ranks
 and a zigzag ring over the rest, in flash_attention_2 and sdpa alone (sequence_parallel/sequence_parallel.py:272-276,
-649). `megatron sft` and its like are recognised and not judged: Megatron has its own attention.
+649). Of `megatron sft` and its like only the sizes are read: Megatron has its own attention.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.behaviour import find_problems
 from attncheck.lint.frameworks.ms_swift.changes import make_edits
+from attncheck.lint.frameworks.ms_swift.megatron import build_megatron_job, parse_megatron_settings
 from attncheck.lint.frameworks.ms_swift.plan import format_plan
-from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings, field_name, read_settings
+from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings, count_leading_words, field_name, read_settings
 
 PROGRAMS = ("swift", "megatron")
 OWN_KEYS = frozenset(  # a file with `model` and one of these is ms-swift's
@@ -116,8 +117,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
     verb = detect_verb(launch)
     location = launch.words[0].location if launch.words else SourceLocation(launch.source.name)
     if verb == MEGATRON:
-        remark = "megatron's arguments and attention are not read: nothing is judged but what stands around them"
-        return Job("ms-swift", version, MEGATRON, model=read_model_name(launch), location=location, remarks=(remark,))
+        return _read_megatron_job(launch, version, location)
     settings = read_settings(launch, verb, version, snapshot)
     world_size = _read_world_size(settings)
     return Job(
@@ -146,6 +146,17 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         },
         remarks=_format_remarks(settings),
     )
+
+
+def _read_megatron_job(launch: Launch, version: str, location: SourceLocation) -> Job:
+    remark = "of megatron's arguments only the sizes are read, and its attention is not judged"
+    settings = read_settings(launch, MEGATRON, version)
+    nodes = launch.nodes.value if isinstance(launch.nodes, Known) else _read_count(settings, "NNODES")
+    model = read_model_name(launch)
+    job = Job("ms-swift", version, MEGATRON, model=model, location=location, nodes=nodes, remarks=(remark,))
+    is_stated = bool(launch.launchers) or any(name in settings.environ for name in ("NPROC_PER_NODE", "NNODES"))
+    world_size = _read_world_size(settings) if is_stated else Absent("the launch does not set NPROC_PER_NODE")
+    return build_megatron_job(job, launch, parse_megatron_settings(launch, count_leading_words(launch)), world_size)
 
 
 def _read_world_size(settings: MsSwiftSettings) -> Fact[int]:
