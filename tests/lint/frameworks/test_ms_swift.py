@@ -18,6 +18,7 @@ from attncheck.core.launch import Launch
 from attncheck.lint import proof
 from attncheck.lint.frameworks.ms_swift import FRAMEWORK
 from attncheck.lint.names import load_table
+from attncheck.lint.release import ChosenRelease
 from tests import snapshots, wheels
 from tests.lint.framework_launches import (
     CORPUS,
@@ -574,5 +575,5 @@ def test_megatron_over_nodes_takes_the_gpus_of_each() -> None:
 def test_a_name_that_went_when_a_development_tree_was_cut_proves_nothing(version: str, is_proven: bool) -> None:
     launch = parse_launch("swift rlhf --rlhf_type grpo --model x --num_infer_workers 2", "command")
     job = FRAMEWORK.read(launch, version, snapshots.h200())
-    settled = proof.settle_names(job, launch, None, FRAMEWORK.own_programs, True)
+    settled = proof.settle_names(job, launch, FRAMEWORK.own_programs, ChosenRelease(version, is_known=True))
     assert [bool(unknown.proof) for unknown in settled.unknown_settings] == [is_proven]
