@@ -19,10 +19,12 @@ from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, Source
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import launches
+from attncheck.lint.fields.releases import list_releases
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl import FRAMEWORK, tables
 from attncheck.lint.frameworks.verl.given import parse_hydra_inputs
 from tests import snapshots, wheels
+from tests.lint.frameworks.ranges import check_range
 
 CORPUS = Path(__file__).parents[2] / "data" / "launch" / "verl"
 SCRIPTS = sorted(CORPUS.glob("*.sh"))
@@ -315,8 +317,8 @@ def test_the_old_trainer_packs_under_ulysses_alone() -> None:
     assert read_job(base, "0.4.1").plan.packing == "padding" and find_problems(base, "0.4.1") == ()
     [alone] = find_problems(f"{base} use_remove_padding=True", "0.4.1")
     assert alone.consequence == "ignores" and alone.mild
-    [wrong] = find_problems(f"{base} {ULYSSES_SIZE}=2", "0.4.1")
-    assert wrong.consequence == "wrong" and dict(wrong.sets) == {"packing": "on"}
+    [refused] = find_problems(f"{base} {ULYSSES_SIZE}=2", "0.4.1")
+    assert refused.consequence == "refuses" and dict(refused.sets) == {"packing": "on"}
     both = read_job(f"{base} {ULYSSES_SIZE}=2 use_remove_padding=True", "0.4.1")
     assert both.problems == () and both.plan.packing == "position_ids" and both.plan.ring_size == 2
 
@@ -332,7 +334,7 @@ def test_the_critic_is_flash_attention_2() -> None:
     [volta] = find_problems(sdpa, snapshot=snapshots.with_gpus(snapshots.h200(), *[(7, 0)] * 8))
     assert volta.consequence == "refuses"
     assert find_problems(f"{sdpa} critic.enable=False") == ()
-    [size] = find_problems(f"{gae} critic.{ULYSSES_SIZE}=2 critic.model.use_remove_padding=False")
+    [size] = find_problems(f"{gae} critic.fsdp.{ULYSSES_SIZE}=2 critic.model.use_remove_padding=False")
     assert size.consequence == "refuses" and "critic.model.use_remove_padding" in size.sets
 
 
@@ -382,6 +384,107 @@ def test_batches_that_verl_asserts(old: str, new: str, part: str) -> None:
         if problem.sets:  # what is advised mends it
             remaining = find_problems(write_settings(VALID.replace(old, new), "0.9.1", problem.sets))
             assert problem.message not in [other.message for other in remaining]
+
+
+SFT_BATCH = "model.path=Qwen/Qwen3-8B data.train_batch_size=64 data.micro_batch_size_per_gpu=4"
+PADDED = VALID.replace("padding=True", "padding=False")
+GAE = VALID.replace("=grpo", "=gae") + " critic.ppo_mini_batch_size=32 critic.ppo_micro_batch_size_per_gpu=4"
+MEGATRON = f"{VALID} model_engine=megatron {ACTOR}.strategy=megatron"
+DISABLED = "trainer.use_legacy_worker_impl=disable"
+
+
+@pytest.mark.parametrize(
+    ("text", "part", "since", "until"),
+    [
+        (f"{VALID} +{MODEL}.override_config.attn_implementation=sdpa", "whatever", "", "0.6.1"),
+        (f"{VALID} +{MODEL}.override_config.model_config.attn_implementation=sdpa", "is not read: verl takes", "0.6.1",
+         ""),
+        (f"{GAE} +critic.model.override_config.attn_implementation=sdpa", "the critic (", "", ""),
+        (f"{PADDED} {ACTOR}.{ULYSSES_SIZE}=2", "Ulysses over 2 ranks needs", "", ""),
+        (f"{PADDED} {ACTOR}.{ULYSSES_SIZE}=2 {ACTOR}.strategy=fsdp2", "Ulysses over 2 ranks needs", "0.5.0", ""),
+        (f"{SFT} {SFT_BATCH} engine.{ULYSSES_SIZE}=2 model.use_remove_padding=False", "needs use_remove_padding", "",
+         "0.6.0"),
+        (f"{SFT} {SFT_BATCH} engine.{ULYSSES_SIZE}=2 model.use_remove_padding=False", "needs model.use_remove_padding",
+         "0.8.0", ""),
+        (f"{OLD_SFT} {SFT_BATCH} {ULYSSES_SIZE}=2", "needs use_remove_padding", "", "0.7.1"),
+        (f"{GAE} critic.{ULYSSES_SIZE}=2 critic.model.use_remove_padding=False", "needs critic.model", "", "0.8.0"),
+        (f"{VALID} {ACTOR}.fsdp_config.{ULYSSES_SIZE}=4 {ACTOR}.use_kl_loss=True", "the reference policy stays",
+         "0.8.0", ""),
+        (f"{VALID} {ACTOR}.use_prefix_grouper=True", "shares no prefix", "0.8.0", ""),
+        (f"{MEGATRON} {ACTOR}.use_prefix_grouper=True", "shares no prefix", "0.9.1", "0.9.1"),
+        (f"{VALID} {ACTOR}.fsdp_config.full_determinism=True", "never read it", "0.7.0", "0.8.0"),
+        (VALID.replace(f"{ACTOR}.ppo_micro_batch_size_per_gpu=4", ""), "are both unset", "", ""),
+        (VALID.replace("train_batch_size=64", "train_batch_size=16"), "is less than", "0.3.0.post1", ""),
+        (VALID.replace("train_batch_size=64", "train_batch_size=61"), "does not divide by 8", "", ""),
+        (VALID.replace("train_batch_size=64", f"train_batch_size=61 {ACTOR}.use_dynamic_bsz=True"),
+         "does not divide by 8", "", "0.6.0"),
+        (VALID.replace("gpu=4", "gpu=3"), "do not divide into micro batches", "0.4.0", ""),
+        (VALID.replace("mini_batch_size=32", "mini_batch_size=1"), "not a whole number", "0.3.0.post1", ""),
+        (VALID.replace("mini_batch_size=32", "mini_batch_size=13"), "not a whole number", "0.8.0", ""),
+        (f"{VALID} {DISABLED}".replace("mini_batch_size=32", "mini_batch_size=13"), "not a whole number", "0.7.0", ""),
+        (f"{VALID} {DISABLED}".replace("gpu=4", "gpu=3"), "do not divide into micro batches", "0.7.1", ""),
+        (GAE.replace("critic.ppo_mini_batch_size=32", "critic.ppo_mini_batch_size=1"), "critic.ppo_mini_batch_size=1",
+         "0.4.0", ""),
+        (f"{VALID} {ACTOR}.use_dynamic_bsz=True {ACTOR}.ppo_max_token_len_per_gpu=512", "holds no row of 1024", "", ""),
+        (f"{MEGATRON} {ACTOR}.megatron.tensor_model_parallel_size=3", "do not divide by tensor", "0.4.0", ""),
+        (f"{MEGATRON} {ACTOR}.megatron.tensor_model_parallel_size=3 {ACTOR}.use_dynamic_bsz=True",
+         "do not divide by tensor", "0.4.0", "0.6.0"),
+        (VALID.replace("parallel_size=2", "parallel_size=3"), "does not divide 8 GPUs", "", ""),
+        (MEGATRON.replace("parallel_size=2", "parallel_size=3"), "does not divide 8 GPUs", "0.4.0", ""),
+        (f"{OLD_SFT} {SFT_BATCH}".replace("=64", "=61"), "not a whole number", "", "0.7.1"),
+        (f"{SFT} {SFT_BATCH}".replace("=64", "=4"), "not a whole number", "", ""),
+        (f"{OLD_SFT} {SFT_BATCH}".replace("gpu=4", "gpu=3"), "do not divide into", "", "0.7.1"),
+        (f"{OLD_SFT} {SFT_BATCH} use_remove_padding=True", "does nothing without", "", "0.7.1"),
+    ],
+)  # fmt: skip
+def test_objections_hold_in_their_releases_alone(text: str, part: str, since: str, until: str) -> None:
+    def fires(version: str) -> bool:
+        return any(part in problem.message for problem in find_problems(text, version))
+
+    check_range(fires, list_releases("verl"), since, until)
+
+
+@pytest.mark.parametrize(
+    ("text", "part", "before", "since"),
+    [
+        (f"{PADDED} {ACTOR}.fsdp_config.{ULYSSES_SIZE}=2 {DISABLED}", "Ulysses over 2 ranks needs", "0.7.1", "0.8.0"),
+        (f"{GAE} critic.fsdp.{ULYSSES_SIZE}=2 critic.model.use_remove_padding=False", "critic.fsdp", "0.7.1", "0.8.0"),
+        (f"{SFT} {SFT_BATCH} data.use_dynamic_bsz=False".replace("gpu=4", "gpu=3"), "do not divide", "0.7.0", "0.7.1"),
+    ],
+)
+def test_objections_to_keys_that_had_other_names(text: str, part: str, before: str, since: str) -> None:
+    releases = list_releases("verl")
+    since_then = releases[releases.index(before) :]  # under its name in older releases the setting is judged as they do
+
+    def fires(version: str) -> bool:
+        return any(part in problem.message for problem in find_problems(text, version))
+
+    check_range(fires, since_then, since)
+
+
+@pytest.mark.parametrize(
+    ("model", "extra", "part", "since", "until"),
+    [
+        ({"model_type": "gpt_oss", "sinks": True}, f"{ACTOR}.{ULYSSES_SIZE}=2", "sinks", "0.6.0", ""),
+        ({"model_type": "qwen3_next"}, "", "linear attention", "", ""),
+    ],
+)
+def test_objections_to_models_hold_in_their_releases_alone(
+    model: dict[str, Any], extra: str, part: str, since: str, until: str
+) -> None:
+    snapshot = snapshots.with_model(snapshots.h200(), **model)
+
+    def fires(version: str) -> bool:
+        return any(part in problem.message for problem in find_problems(f"{VALID} {extra}", version, snapshot))
+
+    check_range(fires, list_releases("verl"), since, until)
+
+
+def test_evidence_cites_the_release_and_its_range() -> None:
+    [problem] = find_problems(VALID.replace("train_batch_size=64", "train_batch_size=16"), "0.5.0")
+    assert problem.evidence[0].startswith("verl 0.5.0 trainer/ppo/ray_trainer.py:500, 522, since 0.3.0.post1, until")
+    [problem] = find_problems(VALID.replace("train_batch_size=64", "train_batch_size=16"), "0.9.1")
+    assert problem.evidence[0].startswith("verl 0.9.1 workers/config/actor.py:224, since 0.6.0: ")
 
 
 def test_the_token_budget_counts_the_ranks() -> None:

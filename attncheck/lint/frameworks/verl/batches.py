@@ -1,4 +1,7 @@
-"""verl's arithmetic of batches, token budgets and parallel sizes: what it asserts, before or in the first step."""
+"""verl's arithmetic of batches, token budgets and parallel sizes: what it asserts, before or in the first step.
+
+`constraints` says in which releases, and where it was read.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from attncheck.core.arithmetic import largest_divisor
 from attncheck.core.facts import Known
 from attncheck.core.job import Job, SettingProblem
-from attncheck.lint.frameworks.verl.roles import ACTOR, REF, ULYSSES_SIZE, LaunchConfig
+from attncheck.lint.fields.constraints import Constraints
+from attncheck.lint.frameworks.verl import constraints
+from attncheck.lint.frameworks.verl.roles import ACTOR, REF, LaunchConfig
 
 ROLLOUT = "actor_rollout_ref.rollout"
 SEPARATE_ROLLOUT_CONFIGS = ("one_step_off_ppo", "fully_async_ppo")
@@ -28,13 +33,21 @@ def find_batch_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProbl
         yield from _indivisible_parallel_sizes(config, world_size)
 
 
-def _refusal_problem(message: str, evidence: str, config: LaunchConfig, *keys: str, **fields: object) -> SettingProblem:
-    """Return a refused setting, located at the first of `keys` that is written; `fields`: sets, advice, mild."""
+def _refused_setting(
+    message: str, ranges: Constraints, config: LaunchConfig, *keys: str, **fields: object
+) -> Iterator[SettingProblem]:
+    """Yield a refused setting where the release refuses it, located at the first of `keys` that is written.
+
+    `fields`: sets, advice, mild.
+    """
+    constraint = config.find_constraint(ranges)
+    if constraint is None:
+        return
     sets = fields.get("sets")
-    return SettingProblem(
+    yield SettingProblem(
         "refuses",
         message,
-        (evidence,),
+        (constraint.evidence,),
         config.values.locate(*keys),
         dict(sets) if isinstance(sets, Mapping) else {},
         str(fields.get("advice", "")),
@@ -49,7 +62,7 @@ def _has_dynamic_batches(config: LaunchConfig, owner: str = ACTOR) -> bool:
 def _ambiguous_micro_batches(config: LaunchConfig) -> Iterator[SettingProblem]:
     """Yield where neither form of a micro batch's size is set, or both are."""
     micro_batches = [(ACTOR, "ppo_micro_batch_size", ACTOR), (ROLLOUT, "log_prob_micro_batch_size", ACTOR)]
-    if config.has_reference:
+    if config.has_reference or not config.is_at_least(constraints.REFERENCE_CHECKED_UNTIL):
         micro_batches.append((REF, "log_prob_micro_batch_size", ACTOR))
     if config.has_critic:
         micro_batches.append(("critic", "ppo_micro_batch_size", "critic"))
@@ -60,10 +73,9 @@ def _ambiguous_micro_batches(config: LaunchConfig) -> Iterator[SettingProblem]:
         set_keys = [key for key in (total_key, per_gpu_key) if config.values.get(key) is not None]
         if len(set_keys) == 1:
             continue
-        yield _refusal_problem(
+        yield from _refused_setting(
             f"{total_key} and {per_gpu_key} are both {'set' if set_keys else 'unset'}: one is wanted",
-            "verl 0.9.1 workers/config/actor.py:199, utils/config.py:148: "
-            f"Please set at least one of '{total_key}' or …",
+            constraints.AMBIGUOUS_MICRO_BATCH,
             config,
             *set_keys,
             f"{decider}.use_dynamic_bsz",
@@ -80,9 +92,9 @@ def _mini_batch_over_train_batch(config: LaunchConfig) -> Iterator[SettingProble
             continue
         if _has_dynamic_batches(config, owner):
             continue
-        yield _refusal_problem(
+        yield from _refused_setting(
             f"data.train_batch_size={train_batch} is less than {owner}.ppo_mini_batch_size={mini_batch}",
-            "verl 0.9.1 workers/config/actor.py:225: train_batch_size (…) must be >= actor.ppo_mini_batch_size (…)",
+            constraints.MINI_BATCH_OVER_TRAIN_BATCH,
             config,
             f"{owner}.ppo_mini_batch_size",
             "data.train_batch_size",
@@ -95,16 +107,16 @@ def _indivisible_rollout_batch(config: LaunchConfig, world_size: int) -> Iterato
     values = config.values
     rows = values.number("data.train_batch_size") * values.number(f"{ROLLOUT}.n", default=1)
     divisor = world_size
-    if config.strategy == "megatron":
+    if config.strategy == "megatron" and config.find_constraint(constraints.MEGATRON_SIZES):
         product = _megatron_product(config)
         if world_size % product:
             return
         divisor = world_size // product * max(values.number(*config.batch_keys(), default=1), 1)
     if rows < 1 or rows % divisor == 0 or (_has_dynamic_batches(config) and config.is_at_least("0.6.0")):
         return
-    yield _refusal_problem(
+    yield from _refused_setting(
         f"data.train_batch_size × {ROLLOUT}.n = {rows} does not divide by {divisor}",
-        "verl 0.9.1 utils/config.py:117: real_train_batch_size (…) must be divisible by minimal possible batch size",
+        constraints.ROLLOUT_BATCH,
         config,
         "data.train_batch_size",
         f"{ROLLOUT}.n",
@@ -123,7 +135,7 @@ def _indivisible_mini_batch(
     config: LaunchConfig, owner: str, world_size: int, ring_size: int
 ) -> Iterator[SettingProblem]:
     """Yield where the mini batch of one trained model (`owner`) does not divide among ranks and micro batches."""
-    values, is_new = config.values, config.is_at_least("0.8.0")
+    values, is_new = config.values, not config.has_legacy_workers
     mini_batch, answers = values.number_or_none(f"{owner}.ppo_mini_batch_size"), values.number_or_none(f"{ROLLOUT}.n")
     micro_batch = values.number(f"{owner}.ppo_micro_batch_size_per_gpu")
     if not config.is_fsdp or mini_batch is None or answers is None or world_size % ring_size:
@@ -133,16 +145,18 @@ def _indivisible_mini_batch(
     batch = f"{owner}.ppo_mini_batch_size={mini_batch} × {ROLLOUT}.n={answers} over {ranks} data-parallel ranks"
     keys = (f"{owner}.ppo_mini_batch_size", f"{owner}.ppo_micro_batch_size_per_gpu", f"{ROLLOUT}.n")
     if rows == 0 or (remainder and is_new):
-        source = "workers/engine_workers.py:267" if is_new else "workers/fsdp_workers.py:251 (0.7.1)"
-        yield _refusal_problem(
-            f"{batch}: not a whole number of rows on each", f"verl {source}: assert mini_batch_size …", config, *keys
-        )
+        message = f"{batch}: not a whole number of rows on each"
+        if is_new:
+            yield from _refused_setting(message, constraints.UNEVEN_MINI_BATCH, config, *keys)
+        elif owner == ACTOR:
+            yield from _refused_setting(message, constraints.EMPTY_MINI_BATCH, config, *keys)
+        elif micro_batch > 0:
+            yield from _refused_setting(message, constraints.EMPTY_CRITIC_MINI_BATCH, config, *keys)
     elif micro_batch > 0 and rows % micro_batch and not (is_new and _has_dynamic_batches(config, owner)):
-        source = "workers/engine/utils.py:127 (0.9.1)" if is_new else "workers/fsdp_workers.py:263 (0.7.1)"
         best = largest_divisor(rows, micro_batch)
-        yield _refusal_problem(
+        yield from _refused_setting(
             f"{batch}: {rows} rows on each do not divide into micro batches of {micro_batch}",
-            f"verl {source}: assert … % micro_batch_size_per_gpu == 0",
+            constraints.ENGINE_MICRO_BATCHES if is_new else constraints.MICRO_BATCHES,
             config,
             *(keys[1], keys[0]),
             sets={f"{owner}.ppo_micro_batch_size_per_gpu": str(best)},
@@ -169,12 +183,11 @@ def _token_budgets_too_small(config: LaunchConfig, job: Job) -> Iterator[Setting
         if budget is None or not config.values.is_on(switch) or budget * ranks >= length:
             continue
         over_ranks = f" × {ranks} ranks of Ulysses" if ranks > 1 else ""
-        is_late = config.is_at_least("0.8.0")
-        yield _refusal_problem(
+        is_late = not config.has_legacy_workers
+        yield from _refused_setting(
             f"{key}={budget}{over_ranks} holds no row of {length} tokens (prompt and response)"
             + ("; it stops at the first one as long as that" if is_late else ""),
-            "verl 0.9.1 utils/seqlen_balancing.py:384: max_token_len must be greater than the sequence length; the "
-            "budget is the value times the ranks (workers/engine/utils.py:112)",
+            constraints.TOKEN_BUDGET,
             config,
             key,
             "data.max_response_length",
@@ -187,10 +200,11 @@ def _indivisible_parallel_sizes(config: LaunchConfig, world_size: int) -> Iterat
     """Yield parallel sizes that do not divide the GPUs."""
     values = config.values
     product = _megatron_product(config)
-    if config.strategy == "megatron" and world_size % product:
-        yield _refusal_problem(
+    is_unchecked = _has_dynamic_batches(config) and config.is_at_least("0.6.0")
+    if config.strategy == "megatron" and world_size % product and not is_unchecked:
+        yield from _refused_setting(
             f"{world_size} GPUs do not divide by tensor × pipeline × context parallel = {product}",
-            "verl 0.9.1 utils/config.py:103-110: n_gpus (…) must be divisible by model_parallel_size (…) times …",
+            constraints.MEGATRON_SIZES,
             config,
             *(f"{config.engine_key}.{name}" for name in MEGATRON_SIZES),
             "trainer.n_gpus_per_node",
@@ -202,9 +216,10 @@ def _indivisible_parallel_sizes(config: LaunchConfig, world_size: int) -> Iterat
     if world_size % rollout_gpus and values.get("actor_rollout_ref.hybrid_engine") is not False:
         key = f"{ROLLOUT}.tensor_model_parallel_size"
         divisor = largest_divisor(world_size, rollout_gpus)
-        yield _refusal_problem(
+        is_megatron = config.strategy == "megatron"
+        yield from _refused_setting(
             f"{key} (the rollout takes {rollout_gpus} GPUs) does not divide {world_size} GPUs",
-            "verl 0.9.1 workers/engine_workers.py:659: rollout world_size: … is not divisible by infer_world_size: …",
+            constraints.MEGATRON_ROLLOUT_SIZES if is_megatron else constraints.ROLLOUT_SIZES,
             config,
             key,
             "trainer.n_gpus_per_node",
@@ -213,7 +228,7 @@ def _indivisible_parallel_sizes(config: LaunchConfig, world_size: int) -> Iterat
 
 
 def _critic_ring_size(config: LaunchConfig) -> int:
-    return max(config.values.number(f"critic.{ULYSSES_SIZE}", default=1), 1)
+    return max(config.values.number(config.critic_sequence_parallel_key, default=1), 1)
 
 
 MEGATRON_SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
@@ -240,19 +255,14 @@ def _indivisible_sft_batch(config: LaunchConfig, job: Job, world_size: int) -> I
     rows, remainder = divmod(train_batch, ranks)
     batch = f"data.train_batch_size={train_batch} over {ranks} data-parallel ranks"
     if rows == 0 or (remainder and config.is_old_sft):
-        evidence = "verl trainer/sft_trainer.py:241: train_batch_size_per_dp = global_batch_size // dp_size"
-        if config.is_old_sft:
-            evidence = "verl trainer/fsdp_sft_trainer.py:112 (0.4.1): is not divisible by dp size"
+        ranges = constraints.OLD_SFT_RANKS if config.is_old_sft else constraints.EMPTY_SFT_BATCH
         message = f"{batch}: not a whole number of rows on each"
-        yield _refusal_problem(message, evidence, config, "data.train_batch_size")
+        yield from _refused_setting(message, ranges, config, "data.train_batch_size")
     elif rows % micro_batch and (config.is_old_sft or not values.is_on("data.use_dynamic_bsz")):
-        source = "workers/engine/utils.py:127 (0.9.1)"
-        if config.is_old_sft:
-            source = "trainer/fsdp_sft_trainer.py:116 (0.4.1)"
         best = largest_divisor(rows, micro_batch)
-        yield _refusal_problem(
+        yield from _refused_setting(
             f"{batch}: {rows} rows on each do not divide into micro batches of {micro_batch}",
-            f"verl {source}: assert … % micro_batch_size_per_gpu == 0",
+            constraints.OLD_SFT_MICRO_BATCHES if config.is_old_sft else constraints.ENGINE_MICRO_BATCHES,
             config,
             "data.micro_batch_size_per_gpu",
             "data.train_batch_size",

@@ -1,4 +1,4 @@
-"""What verl does with settings that it cannot honour, read in its wheels (file:line of the release in each entry)."""
+"""What verl does with settings that it cannot honour; `constraints` says in which releases, and where it was read."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from attncheck.core.facts import Absent, Known, value_or
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.snapshot import Snapshot
+from attncheck.lint.fields.constraints import Constraint
+from attncheck.lint.frameworks.verl import constraints
 from attncheck.lint.frameworks.verl.batches import find_batch_problems
 from attncheck.lint.frameworks.verl.roles import ACTOR, FLASH_IMPLEMENTATIONS, REF, ULYSSES_SIZE, LaunchConfig
 
-MUST_PACK = "you must enable `use_remove_padding`"
 CRITIC_OVERRIDE = "critic.model.override_config.attn_implementation"
 
 
@@ -30,25 +31,24 @@ def _unread_implementation(config: LaunchConfig, job: Job) -> Iterator[SettingPr
     key = f"{config.model_key}.override_config.attn_implementation"
     requested = config.values.text(key)
     if requested and requested != "flash_attention_2" and not config.reads_attn_override and config.is_fsdp:
-        source = "workers/fsdp_workers.py:319 (0.6.0)"
-        if config.is_old_sft:
-            source = "trainer/fsdp_sft_trainer.py:244 (0.7.0)"
+        old_sft, others = constraints.UNREAD_IMPLEMENTATION_OF_OLD_SFT, constraints.UNREAD_IMPLEMENTATION
+        constraint = config.find_constraint(old_sft if config.is_old_sft else others)
+        if constraint is None:
+            return
         yield SettingProblem(
             "ignores",
             f"verl {job.version} trains with flash_attention_2 whatever {key} says: {requested} is not read",
-            (
-                f'verl {source}: attn_implementation="flash_attention_2"',
-                "read from 0.6.1 on (workers/fsdp_workers.py:318)",
-            ),
+            (constraint.evidence, "read from 0.6.1 on (workers/fsdp_workers.py:318)"),
             config.values.locate(key),
             advice="verl 0.6.1 or newer, or a machine with flash-attn",
         )
     nested = f"{config.model_key}.override_config.model_config.attn_implementation"
-    if config.values.text(nested) and not requested:
+    constraint = config.find_constraint(constraints.NESTED_IMPLEMENTATION)
+    if constraint and config.is_fsdp and config.reads_attn_override and config.values.text(nested) and not requested:
         yield SettingProblem(
             "ignores",
             f"{nested} is not read: verl takes attn_implementation from override_config itself",
-            ('verl 0.9.1 workers/config/model.py:185: self.override_config.get("attn_implementation", …)',),
+            (constraint.evidence,),
             config.values.locate(nested),
             {"attn_implementation": config.values.text(nested)},
         )
@@ -56,7 +56,8 @@ def _unread_implementation(config: LaunchConfig, job: Job) -> Iterator[SettingPr
 
 def _critic_implementation(config: LaunchConfig, job: Job, snapshot: Snapshot) -> Iterator[SettingProblem]:
     """Yield where the value model, which is always loaded with flash_attention_2, is configured with something else."""
-    if not config.has_critic or not config.is_fsdp:
+    constraint = config.find_constraint(constraints.CRITIC_IMPLEMENTATION)
+    if constraint is None or not config.has_critic or not config.is_fsdp:
         return
     implementation = config.values.text(CRITIC_OVERRIDE) or job.plan.attn_implementation
     # The override may be there for lack of a flash kernel: with another one the critic stops the job.
@@ -68,12 +69,9 @@ def _critic_implementation(config: LaunchConfig, job: Job, snapshot: Snapshot) -
     yield SettingProblem(
         "replaces" if is_usable else "refuses",
         f"the critic (algorithm.adv_estimator=gae) is loaded with flash_attention_2, not with {implementation}",
-        (
-            'verl 0.9.1 utils/model.py:649, 674 (load_valuehead_model): attn_implementation="flash_attention_2"; '
-            "0.2.0.post2 workers/fsdp_workers.py:683",
-            "where flash-attn does not run it ends in “… is not a value head model, please install trl to make it "
-            "valid” (utils/model.py:656)",
-        ),
+        (constraint.evidence, f"where flash-attn does not run it ends in {constraints.VALUE_HEAD}")
+        if config.is_at_least("0.4.1")
+        else (constraint.evidence,),
         config.values.locate(CRITIC_OVERRIDE, config.attn_implementation_key, "algorithm.adv_estimator"),
         advice="an estimator without a critic (algorithm.adv_estimator=grpo), or a machine with flash-attn",
         mild=is_usable,
@@ -93,7 +91,8 @@ def _sequence_parallel_problems(config: LaunchConfig, job: Job, snapshot: Snapsh
 
 def _reference_without_ulysses(config: LaunchConfig) -> Iterator[SettingProblem]:
     """Yield where the reference policy does not follow the actor's size, which is set in `fsdp_config` alone."""
-    if not (config.is_fsdp and config.is_reinforcement and config.has_reference) or config.has_legacy_workers:
+    constraint = config.find_constraint(constraints.REFERENCE_WITHOUT_ULYSSES)
+    if constraint is None or not (config.is_fsdp and config.is_reinforcement and config.has_reference):
         return
     tables = (ACTOR, f"{ACTOR}.fsdp_config", REF, f"{REF}.fsdp_config")
     actor_size, fsdp_size, *reference_sizes = (
@@ -104,7 +103,7 @@ def _reference_without_ulysses(config: LaunchConfig) -> Iterator[SettingProblem]
             "ignores",
             f"the reference policy stays at sequence parallel 1: it follows {ACTOR}.{ULYSSES_SIZE}, "
             f"and {fsdp_size} is set in fsdp_config alone",
-            (f"verl 0.9.1 trainer/config/ref/dp_ref.yaml:39: ${{oc.select:{ACTOR}.{ULYSSES_SIZE},1}}",),
+            (constraint.evidence,),
             config.values.locate(f"{ACTOR}.fsdp_config.{ULYSSES_SIZE}"),
             {f"{REF}.{ULYSSES_SIZE}": str(fsdp_size)},
             mild=True,
@@ -113,49 +112,46 @@ def _reference_without_ulysses(config: LaunchConfig) -> Iterator[SettingProblem]
 
 def _ulysses_without_packing(config: LaunchConfig, job: Job, size: int) -> Iterator[SettingProblem]:
     """Yield where Ulysses meets padded rows."""
-    if config.values.is_on(*config.find_keys("packing")):
+    constraint = _find_packing_constraint(config)
+    if constraint is None or config.values.is_on(*config.find_keys("packing")):
         return
     packing_key = config.find_keys("packing")[0]
-    location = config.values.locate(packing_key, *config.sequence_parallel_keys())
-    if config.is_old_sft:
-        yield SettingProblem(
-            "wrong",
-            f"{ULYSSES_SIZE}={size} without use_remove_padding: the ranks of a group get the same rows, and the "
-            "exchange between them joins whole rows as if they were parts of one",
-            (
-                "verl 0.4.1 trainer/fsdp_sft_trainer.py:299: use_sp = self.use_remove_padding and "
-                "self.config.ulysses_sequence_parallel_size > 1; :196 patches attention where either is set",
-            ),
-            location,
-            {"packing": "on"},
-        )
-        return
-    evidence = {
-        "0.8.0": f"workers/engine/fsdp/transformer_impl.py:148 (0.9.1): …, {MUST_PACK}.",
-        "0.6.0": f"workers/config/actor.py:246 (0.6.0): When using sequence parallelism …, {MUST_PACK}.",
-        "0": "trainer/ppo/ray_trainer.py:462 (0.4.1): assert config.actor_rollout_ref.model.use_remove_padding",
-    }
-    first_release = next(release for release in evidence if config.is_at_least(release))
     yield SettingProblem(
         "refuses",
         f"Ulysses over {size} ranks needs {packing_key}=True",
-        (f"verl {evidence[first_release]}",),
-        location,
+        (constraint.evidence,),
+        config.values.locate(packing_key, *config.sequence_parallel_keys()),
         {"packing": "on"},
     )
 
 
+def _find_packing_constraint(config: LaunchConfig) -> Constraint | None:
+    """Return what refuses Ulysses over padded rows, None where nothing does: which key has the size decides."""
+    if config.is_old_sft:
+        return config.find_constraint(constraints.OLD_SFT_ULYSSES_UNPACKED)
+    if not config.is_reinforcement or config.values.number(f"{ACTOR}.{ULYSSES_SIZE}", default=1) < 2:
+        return config.find_constraint(constraints.ENGINE_ULYSSES_UNPACKED)
+    if config.strategy == "fsdp2" and not config.is_at_least(constraints.FSDP2_MUST_PACK_SINCE):
+        return None
+    return config.find_constraint(constraints.ULYSSES_UNPACKED)
+
+
 def _critic_ulysses_without_packing(config: LaunchConfig) -> Iterator[SettingProblem]:
     """Yield where the critic's own Ulysses meets padded rows."""
-    if not (config.has_critic and config.is_fsdp):
+    is_new = config.is_at_least("0.8.0")
+    ranges = constraints.CRITIC_ENGINE_ULYSSES_UNPACKED if is_new else constraints.CRITIC_ULYSSES_UNPACKED
+    constraint, strategy = config.find_constraint(ranges), config.values.text("critic.strategy") or config.strategy
+    is_checked = strategy == "fsdp" or (strategy == "fsdp2" and config.is_at_least(constraints.FSDP2_MUST_PACK_SINCE))
+    if constraint is None or not (config.has_critic and is_checked):
         return
-    size = config.values.number(f"critic.{ULYSSES_SIZE}", default=1)
+    key = config.critic_sequence_parallel_key
+    size = config.values.number(key, default=1)
     if size > 1 and not config.values.is_on("critic.model.use_remove_padding"):
         yield SettingProblem(
             "refuses",
-            f"critic.{ULYSSES_SIZE}={size} needs critic.model.use_remove_padding=True",
-            (f"verl 0.6.0 workers/config/critic.py:206: When using sequence parallelism for critic, {MUST_PACK}.",),
-            config.values.locate(f"critic.{ULYSSES_SIZE}"),
+            f"{key}={size} needs critic.model.use_remove_padding=True",
+            (constraint.evidence,),
+            config.values.locate(key),
             {"critic.model.use_remove_padding": "True"},
         )
 
@@ -164,11 +160,12 @@ def _unread_ulysses_size(config: LaunchConfig) -> Iterator[SettingProblem]:
     """Yield where the size stands in `fsdp_config`, which the workers before 0.8.0 do not read."""
     key = f"{ACTOR}.fsdp_config.{ULYSSES_SIZE}"
     size, actor_size = (config.values.number(name, default=1) for name in (key, f"{ACTOR}.{ULYSSES_SIZE}"))
-    if config.has_legacy_workers and config.is_fsdp and size > 1 and actor_size == 1:
+    constraint = config.find_constraint(constraints.UNREAD_ULYSSES_SIZE)
+    if constraint and config.has_legacy_workers and config.is_fsdp and size > 1 and actor_size == 1:
         yield SettingProblem(
             "ignores",
             f"{key}={size} does nothing: the workers of verl {config.release.version} read {ACTOR}.{ULYSSES_SIZE}",
-            ('verl 0.7.1 workers/fsdp_workers.py: self.config.actor.get("ulysses_sequence_parallel_size", 1)',),
+            (constraint.evidence,),
             config.values.locate(key),
             {f"{ACTOR}.{ULYSSES_SIZE}": str(size)},
         )
@@ -182,19 +179,21 @@ def _models_broken_by_ulysses(
         return
     model = snapshot.model.value
     location = config.values.locate(*config.sequence_parallel_keys())
-    if model.sinks and job.plan.attn_implementation in FLASH_IMPLEMENTATIONS:
+    constraint = config.find_constraint(constraints.ULYSSES_SINKS)
+    if constraint and model.sinks and job.plan.attn_implementation in FLASH_IMPLEMENTATIONS:
         yield SettingProblem(
             "wrong",
             f"Ulysses over {size} ranks gives each rank a part of the heads and all of {model.model_type}'s sinks",
-            ("verl 0.9.1 models/transformers/monkey_patch.py:126-148: heads are scattered, s_aux is passed on whole",),
+            (constraint.evidence,),
             location,
             {"ring_size": "1"},
         )
-    if model.towers and config.has_legacy_workers and config.is_at_least("0.6.0"):
+    constraint = config.find_constraint(constraints.ULYSSES_VISION)
+    if constraint and model.towers and config.has_legacy_workers:
         yield SettingProblem(
             "replaces",
             f"the vision tower of {model.model_type} runs with eager attention under Ulysses",
-            ('verl 0.7.1 workers/fsdp_workers.py:402: …vision_config._attn_implementation = "eager"',),
+            (constraint.evidence,),
             location,
             advice="verl 0.8.0 or newer",
             mild=True,
@@ -204,7 +203,8 @@ def _models_broken_by_ulysses(
 def _recurrent_state_leaks(config: LaunchConfig, job: Job, snapshot: Snapshot) -> Iterator[SettingProblem]:
     """Yield where qwen3_next's gated delta rule carries its state across the borders of documents or of ranks."""
     model = snapshot.model.value if isinstance(snapshot.model, Known) else None
-    if model is None or model.model_type != "qwen3_next" or not config.is_fsdp:
+    constraint = config.find_constraint(constraints.RECURRENT_STATE)
+    if constraint is None or model is None or model.model_type != "qwen3_next" or not config.is_fsdp:
         return
     size = job.plan.ring_size
     if not job.plan.packed and size == 1:
@@ -214,10 +214,7 @@ def _recurrent_state_leaks(config: LaunchConfig, job: Job, snapshot: Snapshot) -
     yield SettingProblem(
         "wrong",
         f"the linear attention of qwen3_next carries its state across {borders}: verl has no patch for it",
-        (
-            "verl 0.9.1 models/transformers/monkey_patch.py:500-532 patches qwen3_5 and qwen3_5_moe alone; "
-            "workers/engine/fsdp/transformer_impl.py:594 gives cu_seqlens only to a forward that names it",
-        ),
+        (constraint.evidence,),
         config.values.locate(*config.find_keys("packing"), *config.sequence_parallel_keys()),
         sets,
     )
@@ -225,11 +222,12 @@ def _recurrent_state_leaks(config: LaunchConfig, job: Job, snapshot: Snapshot) -
 
 def _packing_without_effect(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
     """Yield where `fsdp_sft_trainer` does not pack although it is told to."""
-    if config.is_old_sft and config.values.is_on("use_remove_padding") and job.plan.ring_size == 1:
+    constraint = config.find_constraint(constraints.OLD_SFT_PACKING) if config.is_old_sft else None
+    if constraint and config.values.is_on("use_remove_padding") and job.plan.ring_size == 1:
         yield SettingProblem(
             "ignores",
             f"use_remove_padding=True does nothing without {ULYSSES_SIZE} above 1: rows stay padded",
-            ("verl 0.4.1 trainer/fsdp_sft_trainer.py:299-306: use_sp = self.use_remove_padding and … > 1",),
+            (constraint.evidence,),
             config.values.locate("use_remove_padding"),
             advice="verl.trainer.sft_trainer, from 0.6.0 on, packs by itself",
             mild=True,
@@ -239,21 +237,23 @@ def _packing_without_effect(config: LaunchConfig, job: Job) -> Iterator[SettingP
 def _switches_without_effect(config: LaunchConfig) -> Iterator[SettingProblem]:
     """Yield switches that do nothing, or less than they say."""
     grouper = f"{ACTOR}.use_prefix_grouper"
-    if config.values.is_on(grouper) and config.is_at_least("0.8.0"):
+    constraint = config.find_constraint(constraints.PREFIX_GROUPER)
+    if constraint and config.is_fsdp and config.values.is_on(grouper):
         yield SettingProblem(
             "ignores",
             "use_prefix_grouper shares no prefix in attention: the training engine never hands it to the model",
-            ("verl 0.9.1 workers/engine/fsdp/transformer_impl.py:324: apply_monkey_patch(…), no use_prefix_grouper",),
+            (constraint.evidence,),
             config.values.locate(grouper),
             advice="leave it out; in 0.7.1 it worked, with use_remove_padding=False",
             mild=True,
         )
     key = f"{config.engine_key}.full_determinism"
-    if config.values.is_on(key) and config.is_reinforcement and config.has_legacy_workers:
+    constraint = config.find_constraint(constraints.UNREAD_DETERMINISM)
+    if constraint and config.is_fsdp and config.values.is_on(key) and config.has_legacy_workers:
         yield SettingProblem(
             "ignores",
             f"{key}=True does nothing: the workers of verl {config.release.version} never read it",
-            ("verl 0.7.1: not in workers/fsdp_workers.py; in workers/engine/fsdp/transformer_impl.py:128",),
+            (constraint.evidence,),
             config.values.locate(key),
             {"trainer.use_legacy_worker_impl": "disable"},
         )

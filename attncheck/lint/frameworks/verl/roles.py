@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from attncheck.core.job import Key
+from attncheck.lint.fields.constraints import Constraint, Constraints, find_constraint
 from attncheck.lint.frameworks.verl.given import HydraInputs
 from attncheck.lint.frameworks.verl.tables import Release
 from attncheck.lint.frameworks.verl.values import Values
@@ -27,6 +28,10 @@ class LaunchConfig:
     def is_at_least(self, boundary: str) -> bool:
         """Return whether this release is `boundary` or newer."""
         return Version(self.release.version) >= Version(boundary)
+
+    def find_constraint(self, constraints: Constraints) -> Constraint | None:
+        """Return which of the constraints holds in this release, None where none does."""
+        return find_constraint(constraints, self.release.version)
 
     @property
     def is_reinforcement(self) -> bool:
@@ -117,6 +122,14 @@ class LaunchConfig:
             is_actor = actor_size > 1 or self.has_legacy_workers
             return max(actor_size if is_actor else self.values.number(keys[1], default=1), 1)
         return max(self.values.number(*keys, default=1), 1)
+
+    @property
+    def critic_sequence_parallel_key(self) -> str:
+        """Return the key of the critic's sequence-parallel size; the one beside the engine's table went with 0.8.0.
+
+        workers/config/critic.py 0.9.1:220 hands `critic.fsdp` to the engine and, unlike the actor's, pushes no size in.
+        """
+        return f"critic.fsdp.{ULYSSES_SIZE}" if self.is_at_least("0.8.0") else f"critic.{ULYSSES_SIZE}"
 
     def find_keys(self, key: str) -> tuple[str, ...]:
         """Return verl's own keys of a `Key`, the one to write first; () where there is none."""
