@@ -26,6 +26,7 @@ from attncheck.lint.files import editing
 from attncheck.lint.frameworks import openrlhf
 from attncheck.lint.frameworks.openrlhf import names, tables
 from tests import snapshots as s
+from tests.lint.frameworks.ranges import check_range
 from tests.wheels import CACHE
 
 CORPUS = sorted((Path(__file__).parents[2] / "data" / "launch" / "openrlhf").glob("*.sh"))
@@ -204,9 +205,74 @@ def test_what_the_framework_does_with_settings(name: str, text: str, consequence
         assert not find_problems(read_job(corrected, snapshot=s.h200()), consequence, part), corrected.text
 
 
+# Name of a case above, a part of the message in every release's names, and the releases with the problem.
+PROBLEM_RANGES = [
+    ("ring", " without --", "0.5.4", ""),
+    ("packing", "sdpa by flash_attention_2", "", ""),
+    ("one row", "lays nothing together", "", ""),
+    ("4 bits", "without bf16", "", ""),
+    ("tensor parallel", "2 without bf16", "0.7.4", ""),
+    ("batch", "is no multiple of", "", ""),
+    ("no step", "less than one step", "0.11.2", ""),
+    ("turns", "apply_chat_template", "0.5.7", ""),
+    ("determinism", "deterministic_g", "0.6.2", ""),
+    ("ppo ring", "packing_samples on", "0.8.4", ""),
+    ("dynamic", "packing_samples on", "0.8.6", ""),
+    ("dynamic step", "16 × 4 answers", "0.8.6", ""),
+    ("engines", "packing without", "", ""),
+    ("no engines", "nothing generates", "0.8.0", ""),
+    ("images", "packing_samples", "0.10.0", ""),
+    ("images' order", "after the check that refuses", "0.10.0", ""),
+    ("images' critic", "with a critic", "0.10.0", ""),
+    ("colocation", "the actor has 8 GPUs, vLLM 4", "0.5.9", ""),
+    ("reference", "actor and ref share", "", ""),
+    ("critic", "critic and reward", "", ""),
+    ("one answer", "group_norm with", "0.6.0", ""),
+    ("sample batches", "fewer than 8 groups", "0.7.2", ""),
+    ("sleep", "colocate_all", "0.5.8", ""),
+    ("async sleep", "enable_sleep with", "0.8.0", ""),
+    ("async colocation", "GPUs of its own", "0.8.0", ""),
+    ("partial", "partial_rollout", "0.9.7", ""),
+    ("clip", "clip with level seq", "0.11.2", ""),
+    ("gating", "lower bound of 0.5", "0.11.2", ""),
+    ("no reward", "and a critic", "", ""),
+    ("evaluation", "without a remote reward", "0.7.0", ""),
+    ("filtering", "without a remote reward", "0.8.1", ""),
+    ("oversampling", "2048 over", "0.10.0", ""),
+]
+
+
+@pytest.mark.parametrize(("name", "part", "since", "until"), PROBLEM_RANGES)
+def test_problems_hold_in_their_releases_alone(name: str, part: str, since: str, until: str) -> None:
+    [(text, consequence)] = [row[1:3] for row in PROBLEM_CASES if row[0] == name]
+
+    def fires(version: str) -> bool:
+        return bool(find_problems(read_job(text, version, s.h200()), consequence, part))
+
+    check_range(fires, names.list_releases(), since, until)
+
+
+def test_what_a_release_does_instead() -> None:
+    def consequences(text: str, version: str) -> list[str]:
+        return [problem.consequence for problem in read_job(text, version, s.h200()).problems]
+
+    ring = f"{PADDED} --ds.ring_attn_size 2"
+    assert [consequences(ring, version) for version in ("0.6.0", "0.8.3", "0.8.4")] == [
+        ["refuses"], ["refuses"], ["replaces", "replaces"]
+    ]  # fmt: skip
+    few = f"{SFT} --data.max_samples 60"
+    assert [consequences(few, version) for version in ("0.5.0", "0.11.1", "0.11.2")] == [
+        ["no_step"], ["no_step"], ["refuses"]
+    ]  # fmt: skip
+    baseline = f"{GRPO} --rollout.n_samples_per_prompt 1".replace("group_norm", "dr_grpo")
+    versions = ("0.6.3.post2", "0.10.4", "0.11.0")
+    assert [["wrong" in consequences(baseline, version), "refuses" in consequences(baseline, version)]
+            for version in versions] == [[True, False], [True, False], [False, True]]  # fmt: skip
+
+
 def test_the_command_line_itself_refuses_what_is_said_to_be_refused() -> None:
     """Every row that names a check of the command line is run through that release's own block of checks."""
-    inside_train = ("cli/train_ppo_ray.py:41", "cli/train_ppo_ray.py:56", "cli/train_ppo_ray.py:117")
+    inside_train = ("cli/train_ppo_ray.py:41", "cli/train_ppo_ray.py:56", "cli/train_ppo_ray.py:105")
     jobs = [read_job(text, snapshot=s.h200()) for row in PROBLEM_CASES for text in (row[1], row[4])]
     launches = [parse_launch(command_source(text)) for row in PROBLEM_CASES for text in (row[1], row[4])]
     for launch, job, answer in zip(launches, jobs, run_real_parsers(NEWEST, launches)):

@@ -1,6 +1,6 @@
 """What OpenRLHF does with settings that it cannot honour: each function checks one behaviour, read in its wheels.
 
-Line numbers are those of the newest release that was read, 0.11.2; where an older one differs, its release is named.
+`constraints` says in which releases, and where it was read.
 What can be judged without knowing the framework (a ring against the world size, head counts, GPUs) is left to rules.
 """
 
@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from attncheck.core.arithmetic import largest_divisor
 from attncheck.core.job import SettingProblem
 from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
-from attncheck.lint.frameworks.openrlhf import names
+from attncheck.lint.frameworks.openrlhf import constraints, names
 from attncheck.lint.frameworks.openrlhf.ppo import REINFORCEMENT_CHECKS, drop_dynamic_batches
-from attncheck.lint.frameworks.openrlhf.values import LLAMA3_HOOK, PPO_TURNS_PACKING_ON, Values, is_known_at_least
+from attncheck.lint.frameworks.openrlhf.values import LLAMA3_HOOK, Values, is_known_at_least
 
-CLI_LINES = {
-    "sft": (321, 324),
-    "rm": (333, 336),
-    "dpo": (356, 359),
-}  # of the ring's assertion, of the replaced implementation
 IGNORES_DETERMINISTIC_G = "4.54.0"  # first transformers that does not (wheels 4.53.3, 4.54.0)
 
 
@@ -88,11 +84,9 @@ def size_below_one(values: Values) -> Iterator[SettingProblem]:
     for name in (*common_names, *(ppo_names if values.trainer == "ppo" else ())):
         size = values.number(name) if values.is_written(name) else None
         if size is not None and size < 1:
-            divides_samples = values.trainer == "ppo" and not name.startswith("train.") and values.is_at_least("0.7.2")
-            evidence = "cli/train_ppo_ray.py:757" if divides_samples else "utils/deepspeed/deepspeed.py:102-116"
-            yield from values.setting_problem(
-                "refuses", f"{values.option(name)} {size}", evidence, name, advice="at least 1"
-            )
+            ranges = constraints.SAMPLES_BELOW_ONE if name in ppo_names else constraints.SIZE_BELOW_ONE
+            message = f"{values.option(name)} {size}"
+            yield from values.setting_problem("refuses", message, ranges, name, advice="at least 1")
 
 
 def ring_without_packing(values: Values) -> Iterator[SettingProblem]:
@@ -103,20 +97,18 @@ def ring_without_packing(values: Values) -> Iterator[SettingProblem]:
     packing = values.option("ds.packing_samples")
     sets = {"packing": "on"}
     if values.trainer != "ppo":
-        line = CLI_LINES.get(values.trainer, CLI_LINES["sft"])[0]
-        evidence = f"cli/train_{values.trainer}.py:{line}: packing_samples must be enabled when using ring attention"
+        ranges = constraints.RING_WITHOUT_PACKING.get(values.trainer, ())
         yield from values.setting_problem(
-            "refuses", f"{ring} without {packing}", evidence, "ds.ring_attn_size", sets=sets
+            "refuses", f"{ring} without {packing}", ranges, "ds.ring_attn_size", sets=sets
         )
-    elif values.is_at_least(PPO_TURNS_PACKING_ON):
-        evidence = "cli/train_ppo_ray.py:686: --ring_attn_size > 1 requires --packing_samples"
-        message = f"{ring} turns {packing} on"
-        yield from values.setting_problem("replaces", message, evidence, "ds.ring_attn_size", sets=sets, mild=True)
-    else:
-        message = f"{ring} without {packing}: nothing tells the ring where the rows begin"
-        evidence = "models/actor.py:236 calls the ring's update_ring_flash_attn_params under packing alone, which "
-        evidence += f"cli/train_ppo_ray.py turns on since {PPO_TURNS_PACKING_ON}"
-        yield from values.setting_problem("refuses", message, evidence, "ds.ring_attn_size", sets=sets)
+        return
+    ranges, located_at = constraints.RING_TURNS_PACKING_ON, "ds.ring_attn_size"
+    yield from values.setting_problem(
+        "replaces", f"{ring} turns {packing} on", ranges, located_at, sets=sets, mild=True
+    )
+    message = f"{ring} without {packing}: nothing tells the ring where the rows begin"
+    ranges = constraints.PPO_RING_WITHOUT_PACKING
+    yield from values.setting_problem("refuses", message, ranges, "ds.ring_attn_size", sets=sets)
 
 
 def implementation_replaced_by_packing(values: Values) -> Iterator[SettingProblem]:
@@ -124,15 +116,12 @@ def implementation_replaced_by_packing(values: Values) -> Iterator[SettingProble
     implementation = values.text("ds.attn_implementation")
     if not values.packed or not implementation or "flash_attention" in implementation:
         return
-    line = CLI_LINES.get(values.trainer, (0, 699))[1]
-    file = names.TRAINER_FILES.get(values.trainer, values.trainer)
-    evidence = f"cli/train_{file}.py:{line}: Please use --attn_implementation with flash_attention to accelerate "
-    evidence += "when --packing_samples is enabled"
+    ranges = constraints.IMPLEMENTATION_REPLACED.get(values.trainer, ())
     message = f"packing replaces attn_implementation {implementation} by {LLAMA3_HOOK}"
     is_explicit = values.is_written("ds.attn_implementation")
     sets = {"attn_implementation": LLAMA3_HOOK}
     located_at = ("ds.attn_implementation", "ds.packing_samples")
-    yield from values.setting_problem("replaces", message, evidence, *located_at, sets=sets, mild=not is_explicit)
+    yield from values.setting_problem("replaces", message, ranges, *located_at, sets=sets, mild=not is_explicit)
 
 
 def packing_of_one_row(values: Values) -> Iterator[SettingProblem]:
@@ -147,8 +136,8 @@ def packing_of_one_row(values: Values) -> Iterator[SettingProblem]:
     ):
         size = f"{values.option(name)} 1"
         message = f"packing with {size} lays nothing together: each row is one sample without padding"
-        evidence = "models/ring_attn_utils.py:103-148, unpad_and_slice_tensor packs the rows of one micro batch"
-        yield from values.setting_problem("ignores", message, evidence, "ds.packing_samples", name, mild=True)
+        ranges = constraints.PACKING_OF_ONE_ROW
+        yield from values.setting_problem("ignores", message, ranges, "ds.packing_samples", name, mild=True)
 
 
 def packing_of_recurrent_layers(values: Values) -> Iterator[SettingProblem]:
@@ -161,16 +150,16 @@ def packing_of_recurrent_layers(values: Values) -> Iterator[SettingProblem]:
         sets = {"packing": "off", **({"ring_size": "1"} if values.ring_size > 1 else {})}
         sets |= drop_dynamic_batches(values)
         located_at = ("ds.packing_samples", "ds.ring_attn_size", "train.dynamic_batch_enable")
-        yield from values.setting_problem("wrong", message, "models/actor.py:236-265", *located_at, sets=sets)
+        yield from values.setting_problem("wrong", message, constraints.RECURRENT_PACKING, *located_at, sets=sets)
 
 
 def liger_on_vision_model(values: Values) -> Iterator[SettingProblem]:
     """Liger on a model with a vision_config, refused since 0.10.0."""
     has_vision = values.model is not None and any(tower.name == "vision_config" for tower in values.model.towers)
-    if has_vision and values.is_on("ds.use_liger_kernel") and values.is_at_least("0.10.0"):
+    if has_vision and values.is_on("ds.use_liger_kernel"):
         message = f"{values.option('ds.use_liger_kernel')} on a model with a vision_config, text data or not"
-        evidence = "models/actor.py:130: use_liger_kernel is not compatible with VLM models"
-        yield from values.setting_problem("refuses", message, evidence, "ds.use_liger_kernel", sets={"liger": "off"})
+        ranges = constraints.LIGER_ON_VISION
+        yield from values.setting_problem("refuses", message, ranges, "ds.use_liger_kernel", sets={"liger": "off"})
 
 
 def four_bit_weights_without_bf16(values: Values) -> Iterator[SettingProblem]:
@@ -178,8 +167,8 @@ def four_bit_weights_without_bf16(values: Values) -> Iterator[SettingProblem]:
     dtype = values.text("ds.param_dtype")
     if values.is_on("ds.load_in_4bit") and dtype is not None and dtype != "bf16":
         message = f"{values.option('ds.load_in_4bit')} without bf16"
-        evidence = "models/actor.py:116: we only support bnb_4bit_compute_dtype = bf16"
-        yield from values.setting_problem("refuses", message, evidence, "ds.load_in_4bit", sets={"precision": "bf16"})
+        ranges = constraints.FOUR_BIT_WITHOUT_BF16
+        yield from values.setting_problem("refuses", message, ranges, "ds.load_in_4bit", sets={"precision": "bf16"})
 
 
 def tensor_parallel_requirements(values: Values) -> Iterator[SettingProblem]:
@@ -189,17 +178,14 @@ def tensor_parallel_requirements(values: Values) -> Iterator[SettingProblem]:
     option = f"{values.option('ds.tensor_parallel_size')} {values.tensor_parallel}"
     dtype = values.text("ds.param_dtype")
     if dtype is not None and dtype != "bf16":
-        evidence = "utils/deepspeed/deepspeed.py:78: BF16 is required for tensor parallel training"
-        sets = {"precision": "bf16"}
-        yield from values.setting_problem(
-            "refuses", f"{option} without bf16", evidence, "ds.tensor_parallel_size", sets=sets
-        )
+        ranges, sets = constraints.TENSOR_PARALLEL_PRECISION, {"precision": "bf16"}
+        message = f"{option} without bf16"
+        yield from values.setting_problem("refuses", message, ranges, "ds.tensor_parallel_size", sets=sets)
     deepspeed = values.installed_version("deepspeed")
     if deepspeed and deepspeed < "0.16.4":
-        evidence = "utils/deepspeed/deepspeed.py:77: DeepSpeed version must be >= 0.16.4 for tensor parallel training"
-        advice = 'pip install "deepspeed>=0.16.4"'
+        ranges, advice = constraints.TENSOR_PARALLEL_DEEPSPEED, 'pip install "deepspeed>=0.16.4"'
         message = f"{option} with deepspeed {deepspeed}"
-        yield from values.setting_problem("refuses", message, evidence, "ds.tensor_parallel_size", advice=advice)
+        yield from values.setting_problem("refuses", message, ranges, "ds.tensor_parallel_size", advice=advice)
 
 
 def indivisible_batches(values: Values) -> Iterator[SettingProblem]:
@@ -233,10 +219,10 @@ def _check_batch(
     quote = "Gradient accumulation steps: 0 has to be greater"
     if steps:
         quote = f"{rows} != {micro_batch} * {steps} * {world_size}"
-    evidence = f"utils/deepspeed/deepspeed.py:456 and :499; deepspeed 0.19.6 runtime/config.py:935-938: {quote}"
+    ranges = tuple(replace(constraint, quote=quote) for constraint in constraints.INDIVISIBLE_BATCH)
     sets = _suggest_batch(values, rows, micro_batch, world_size)
     located_at = ("train.batch_size", "train.micro_batch_size")
-    yield from values.setting_problem("refuses", message, evidence, *located_at, sets=sets)
+    yield from values.setting_problem("refuses", message, ranges, *located_at, sets=sets)
 
 
 def _suggest_batch(values: Values, rows: int, micro_batch: int, world_size: int) -> dict[str, str]:
@@ -261,11 +247,9 @@ def too_few_samples(values: Values) -> Iterator[SettingProblem]:
         return
     message = f"{values.option('data.max_samples')} {samples} × {epochs} epochs is less than one step of "
     message += f"{values.option('train.batch_size')} {global_batch}"
-    is_refused = values.is_at_least("0.11.2")
-    evidence = "trainer/sft_trainer.py:109: Training must contain at least one complete gradient-accumulation window"
-    yield from values.setting_problem(
-        "refuses" if is_refused else "no_step", message, evidence, "data.max_samples", "train.batch_size"
-    )
+    located_at = ("data.max_samples", "train.batch_size")
+    yield from values.setting_problem("refuses", message, constraints.TOO_FEW_SAMPLES, *located_at)
+    yield from values.setting_problem("no_step", message, constraints.NO_STEP_OF_TOO_FEW_SAMPLES, *located_at)
 
 
 def determinism_without_effect(values: Values) -> Iterator[SettingProblem]:
@@ -275,10 +259,8 @@ def determinism_without_effect(values: Values) -> Iterator[SettingProblem]:
         switch = values.option("train.full_determinism_enable")
         message = f"{switch} sets deterministic_g, which transformers {transformers} does not read; "
         message += "FLASH_ATTENTION_DETERMINISTIC, set beside it, works"
-        evidence = (
-            "utils/deepspeed/deepspeed.py:87; the Triton cross-entropy (models/utils.py:180) has no switch at all"
-        )
-        yield from values.setting_problem("ignores", message, evidence, "train.full_determinism_enable", mild=True)
+        ranges = constraints.DETERMINISTIC_G
+        yield from values.setting_problem("ignores", message, ranges, "train.full_determinism_enable", mild=True)
 
 
 def muon_with_old_deepspeed(values: Values) -> Iterator[SettingProblem]:
@@ -287,21 +269,19 @@ def muon_with_old_deepspeed(values: Values) -> Iterator[SettingProblem]:
     is_old = bool(deepspeed) and not is_known_at_least(deepspeed, "0.18.9")
     for name in ("optim", "actor.optim", "critic.optim"):
         if values.is_written(name) and values.text(name) == "muon" and is_old:
-            evidence = "utils/deepspeed/deepspeed.py:154: Muon optimizer requires deepspeed >= 0.18.9"
-            advice = 'pip install "deepspeed>=0.18.9"'
-            yield from values.setting_problem(
-                "refuses", f"{values.option(name)} muon with deepspeed {deepspeed}", evidence, name, advice=advice
-            )
+            ranges, advice = constraints.MUON_DEEPSPEED, 'pip install "deepspeed>=0.18.9"'
+            message = f"{values.option(name)} muon with deepspeed {deepspeed}"
+            yield from values.setting_problem("refuses", message, ranges, name, advice=advice)
             return
 
 
 def multiturn_without_chat_template(values: Values) -> Iterator[SettingProblem]:
     """SFT on conversations without the chat template that it asserts."""
     if values.trainer == "sft" and values.is_on("data.multiturn") and not values.is_on("data.apply_chat_template"):
-        evidence = "cli/train_sft.py:308: apply_chat_template must be enabled when using multiturn format"
+        ranges = constraints.MULTITURN
         message = f"{values.option('data.multiturn')} without {values.option('data.apply_chat_template')}"
         sets = {values.option("data.apply_chat_template"): "on"}
-        yield from values.setting_problem("refuses", message, evidence, "data.multiturn", sets=sets)
+        yield from values.setting_problem("refuses", message, ranges, "data.multiturn", sets=sets)
 
 
 SUPERVISED_CHECKS: tuple[Callable[[Values], Iterator[SettingProblem]], ...] = (

@@ -18,6 +18,7 @@ from attncheck.core.launch import Launch, Setting, SourceLocation, Word
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.arguments import is_option, parse_options
+from attncheck.lint.fields.constraints import Constraints, find_constraint
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.frameworks.openrlhf import names, tables
 
@@ -187,10 +188,13 @@ class Values:
         return [role for role in ROLES if exists.get(role, True)]
 
     def setting_problem(
-        self, consequence: Consequence, message: str, evidence: str, *located_at: str, **fields: Any
+        self, consequence: Consequence, message: str, constraints: Constraints, *located_at: str, **fields: Any
     ) -> Iterator[SettingProblem]:
-        """Yield a problem, located at the first of `located_at` that is written; `evidence` is in 0.11.2's source."""
-        yield SettingProblem(consequence, message, (f"openrlhf 0.11.2 {evidence}",), self.locate(*located_at), **fields)
+        """Yield a problem where one of `constraints` holds, located at the first of `located_at` that is written."""
+        constraint = find_constraint(constraints, self.version)
+        if constraint is not None:
+            location = self.locate(*located_at)
+            yield SettingProblem(consequence, message, (constraint.evidence,), location, **fields)
 
     def installed_version(self, name: str) -> str:
         """Return the installed version of a distribution, "" where it is not known."""
