@@ -14,9 +14,11 @@ from attncheck.core.job import Job
 from attncheck.core.launch import Source
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import launches
+from attncheck.lint.fields.releases import list_releases
 from attncheck.lint.frameworks.llamafactory import FRAMEWORK
 from attncheck.lint.frameworks.llamafactory.tables import load_parser_options
 from tests import wheels
+from tests.lint.frameworks.ranges import check_range
 from tests.lint.frameworks.test_trl import correct, parse_launch, summarize_problems
 from tests.snapshots import h200, h200x2, with_model, with_package, without_packages
 
@@ -108,6 +110,58 @@ def test_neat_packing_by_version() -> None:
     )
     refused = with_model(make_snapshot(), model_type="gemma4")
     assert summarize_problems(read_job(text, snapshot=refused)) == [("refuses", "neat_packing,packing")]
+
+
+NEAT = "packing: true\nneat_packing: true\nflash_attn: "
+FLASH = make_snapshot("4.52.4")
+NO_FLASH = without_packages(FLASH, "flash-attn")
+
+
+@pytest.mark.parametrize(
+    ("text", "snapshot", "part", "since", "until"),
+    [
+        ("flash_attn: fa3", FLASH, "fa3 raises", "0.9.4", ""),
+        ("flash_attn: fa2", NO_FLASH, "without flash-attn", "", ""),
+        ("", with_model(FLASH, model_type="gpt_oss"), "load_and_register_kernel", "0.9.4", ""),
+        ("packing: true", FLASH, "gives a mask of ones", "", ""),
+        # Positions beside the mask of ones, which flash attention reads, came with 0.9.3.
+        ("packing: true\nflash_attn: fa2\nper_device_train_batch_size: 1", FLASH, "gives a mask of ones", "", "0.9.3"),
+        ("stage: pt", FLASH, "stage pt joins texts", "", ""),
+        ("stage: dpo\nneat_packing: true", FLASH, "neat_packing in stage dpo", "", ""),
+        (f"{NEAT}fa2\nper_device_train_batch_size: 4", FLASH, "with 4 rows", "0.9.5", ""),
+        (f"{NEAT}fa2", with_model(FLASH, model_type="gemma4"), "is refused for gemma4", "0.9.5", ""),
+        (f"{NEAT}fa2", make_snapshot("4.53.3"), "mixes documents up", "", "0.9.4"),
+        (f"{NEAT}sdpa", make_snapshot("4.53.3"), "raises ValueError", "0.9.4", "0.9.5"),
+        (f"{NEAT}sdpa", FLASH, "a dense mask", "", ""),
+        ("enable_liger_kernel: true", with_model(FLASH, model_type="gpt2"), "does nothing for gpt2", "0.9.5", ""),
+        ("pure_bf16: true\ndeepspeed: z3.json", FLASH, "with DeepSpeed ZeRO-3", "", ""),
+        ("do_train: false", FLASH, "nothing is trained", "", ""),
+    ],
+)
+def test_problems_hold_in_their_releases_alone(
+    text: str, snapshot: Snapshot, part: str, since: str, until: str
+) -> None:
+    def fires(version: str) -> bool:
+        return any(part in problem.message for problem in read_job(text, version, snapshot).problems)
+
+    check_range(fires, list_releases("llamafactory"), since, until)
+
+
+@pytest.mark.parametrize(
+    ("command", "snapshot", "part"),
+    [
+        ("python src/train.py --stage sft --do_train --finetuning_type full", h200x2(), "one process with 2 GPUs"),
+        ("llamafactory-cli train --stage sft --do_train --deepspeed z2.json", h200(), "deepspeed with one GPU"),
+    ],
+)
+def test_launchers_are_asked_for_in_every_release(command: str, snapshot: Snapshot, part: str) -> None:
+    def fires(version: str) -> bool:
+        problems = FRAMEWORK.read(parse_launch(command), version, snapshot).problems
+        return any(part in problem.message for problem in problems)
+
+    check_range(fires, list_releases("llamafactory"))
+    kt = FRAMEWORK.read(parse_launch(f"{command} --use_kt true"), "0.9.5", snapshot).problems
+    assert any(part in problem.message for problem in kt) == ("deepspeed" in command)
 
 
 def test_recurrent_layers() -> None:

@@ -1,6 +1,6 @@
 """Problems of settings that LLaMA-Factory cannot serve: each function is one behaviour, read in its wheels.
 
-Lines are those of 0.9.5 unless another release is named; a boundary is the first release with the change.
+`constraints` says in which releases, and where it was read.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from attncheck.doctor.knowledge.padding import (
     MASKS_ARE_BOOL,
     NEAT_PACKING_BY_POSITIONS,
     NEAT_PACKING_REFUSED_MODELS,
-    NEAT_PACKING_REFUSES,
 )
 from attncheck.lint.deepspeed_config import read_zero_stage
 from attncheck.lint.fields import hugging_face as shared
+from attncheck.lint.fields.constraints import Constraint, Constraints, find_constraint
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.fields.values import ParsedSettings
-from attncheck.lint.frameworks.llamafactory import tables
+from attncheck.lint.frameworks.llamafactory import constraints, tables
 
-ATTENTION = "llamafactory 0.9.5 model/model_utils/attention.py"
-COLLATOR = "llamafactory 0.9.5 data/collator.py"
 GPT_OSS_KERNEL_SINCE = "0.9.4"  # gpt_oss is given a hub kernel from here on (0.9.4 model/model_utils/attention.py)
 REGISTER_KERNEL_RANGE = ("4.56", "5.0")  # transformers with integrations.hub_kernels.load_and_register_kernel
+POSITIONS_SINCE = "0.9.3"  # data/processor/supervised.py: position_ids of each document beside the mask of ones
 PATCHED_MODEL_TYPES = ("qwen3_5", "qwen3_5_moe")  # model/patcher.py:424, under fa2 alone
 
 
@@ -45,6 +44,10 @@ class LaunchReading:
     def is_at_least(self, boundary: str) -> bool:
         """Say whether the release is `boundary` or newer."""
         return is_at_least(self.version, boundary)
+
+    def find_constraint(self, constraints: Constraints) -> Constraint | None:
+        """Return which of the constraints holds in this release, None where none does."""
+        return find_constraint(constraints, self.version)
 
     def find_location(self, *names: str) -> SourceLocation:
         """Return the location of the first of the settings that the launch sets."""
@@ -104,6 +107,7 @@ class LaunchReading:
         """Whether documents of a row attend to each other; flash attention separates those of one row by positions."""
         return self.packed and not self.neat_packing and not (
             self.stage == "sft" and self.implementation == "flash_attention_2" and self.batch == 1
+            and self.is_at_least(POSITIONS_SINCE)
         )  # fmt: skip
 
 
@@ -114,22 +118,23 @@ def find_problems(reading: LaunchReading) -> tuple[SettingProblem, ...]:
 
 def unserved_flash_3(reading: LaunchReading) -> Iterator[SettingProblem]:
     """`fa3` is a choice since 0.9.4, but no implementation serves it."""
-    if reading.flash_attn == "fa3" and reading.is_at_least(GPT_OSS_KERNEL_SINCE) and reading.model_type != "gpt_oss":
+    constraint = reading.find_constraint(constraints.FLASH_3)
+    if constraint and reading.flash_attn == "fa3" and reading.model_type != "gpt_oss":
         text = "flash_attn: fa3 raises NotImplementedError: Unknown attention type"
         sets = {"attn_implementation": "flash_attention_2"}
-        yield SettingProblem(
-            "refuses", text, (f"{ATTENTION}:85-86",), reading.find_location("flash_attn"), sets, "use fa2"
-        )
+        location = reading.find_location("flash_attn")
+        yield SettingProblem("refuses", text, (constraint.evidence,), location, sets, "use fa2")
 
 
 def missing_flash_attn(reading: LaunchReading) -> Iterator[SettingProblem]:
     """`fa2` without the package: only a line in the log tells that another implementation runs."""
-    if reading.flash_attn == "fa2" and reading.lacks_flash_attn and reading.model_type != "gpt_oss":
+    constraint = reading.find_constraint(constraints.MISSING_FLASH_ATTN)
+    if constraint and reading.flash_attn == "fa2" and reading.lacks_flash_attn and reading.model_type != "gpt_oss":
         instead = "eager" if reading.model_type == "gemma2" else "the model's default implementation"
         yield SettingProblem(
             "replaces",
             f"flash_attn: fa2 without flash-attn: {instead} runs, after a line in the log",
-            (f'{ATTENTION}:80-82, "FlashAttention-2 is not installed."',),
+            (constraint.evidence,),
             reading.find_location("flash_attn"),
             advice="install flash-attn, or write flash_attn: sdpa",
         )
@@ -138,14 +143,15 @@ def missing_flash_attn(reading: LaunchReading) -> Iterator[SettingProblem]:
 def missing_gpt_oss_loader(reading: LaunchReading) -> Iterator[SettingProblem]:
     """gpt_oss is loaded through a function that only transformers 4.56 and 4.57 have."""
     first, last = REGISTER_KERNEL_RANGE
-    if reading.model_type != "gpt_oss" or not reading.is_at_least(GPT_OSS_KERNEL_SINCE):
+    constraint = reading.find_constraint(constraints.GPT_OSS_LOADER)
+    if constraint is None or reading.model_type != "gpt_oss":
         return
     if not is_at_least(reading.transformers, first) or is_at_least(reading.transformers, last):
         transformers = reading.transformers
         yield SettingProblem(
             "refuses",
             f"gpt_oss imports load_and_register_kernel, which transformers {transformers} does not have: ImportError",
-            (f"{ATTENTION}:34-35; transformers 4.55.4, 4.56.2, 4.57.6 and 5.0.0 integrations/hub_kernels.py",),
+            (constraint.evidence,),
             reading.find_location("model_name_or_path"),
             advice="pip install 'transformers>=4.56,!=4.57.0,<5'",
         )
@@ -153,13 +159,15 @@ def missing_gpt_oss_loader(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
     """`packing` alone gives a mask of ones; only flash attention over a single row uses the positions beside it."""
-    if not reading.mixes_documents:
+    is_pretraining = reading.stage == "pt"
+    constraint = reading.find_constraint(constraints.JOINED_TEXTS if is_pretraining else constraints.MASK_OF_ONES)
+    if constraint is None or not reading.mixes_documents:
         return
-    if reading.stage == "pt":
+    if is_pretraining:
         yield SettingProblem(
             "wrong",
             "stage pt joins texts into rows without borders: they attend to each other",
-            ("llamafactory 0.9.5 data/processor/pretrain.py:27-50; hparams/parser.py:520",),
+            (constraint.evidence,),
             reading.find_location("packing", "stage"),
             advice="packing: false, where texts must not see each other",
             mild=True,
@@ -171,7 +179,7 @@ def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
     yield SettingProblem(
         "wrong",
         "packing without neat_packing gives a mask of ones: documents of a row attend to each other",
-        ("llamafactory 0.9.5 data/processor/supervised.py:213-216; hparams/data_args.py:112",),
+        (constraint.evidence,),
         reading.find_location("packing"),
         {"packing": "off"} if is_neat_broken else {"neat_packing": "true"},
         "do not pack" if is_neat_broken else "neat_packing: true",
@@ -180,27 +188,22 @@ def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def neat_packing_outside_sft(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Neat packing in another stage than sft."""
-    if reading.settings.is_on("neat_packing") and reading.stage != "sft":
+    constraint = reading.find_constraint(constraints.NEAT_PACKING_OUTSIDE_SFT)
+    if constraint and reading.settings.is_on("neat_packing") and reading.stage != "sft":
         text = f"neat_packing in stage {reading.stage}: ValueError: `neat_packing` cannot be set as True except SFT."
-        source = ("llamafactory 0.9.5 hparams/parser.py:320-321",)
-        yield SettingProblem(
-            "refuses", text, source, reading.find_location("neat_packing"), {"neat_packing": "false"}, "leave it out"
-        )
+        location, sets = reading.find_location("neat_packing"), {"neat_packing": "false"}
+        yield SettingProblem("refuses", text, (constraint.evidence,), location, sets, "leave it out")
 
 
 def neat_packing_of_many_rows(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Under fa2 the collator of 0.9.5 asserts one row; the others become accumulation steps."""
-    if (
-        reading.neat_packing
-        and reading.is_at_least(NEAT_PACKING_BY_POSITIONS)
-        and reading.implementation == "flash_attention_2"
-        and reading.batch > 1
-    ):
+    constraint = reading.find_constraint(constraints.NEAT_PACKING_OF_MANY_ROWS)
+    if constraint and reading.neat_packing and reading.implementation == "flash_attention_2" and reading.batch > 1:
         steps, rows = max(reading.settings.get_int("gradient_accumulation_steps", 1), 1), reading.batch
         yield SettingProblem(
             "refuses",
             f"neat_packing under fa2 with {rows} rows on a device: AssertionError: bsz should be 1 for neat packing",
-            (f"{COLLATOR}:528",),
+            (constraint.evidence,),
             reading.find_location("per_device_train_batch_size", "neat_packing"),
             {"per_device_train_batch_size": "1", "gradient_accumulation_steps": str(steps * rows)},
             "one row, and as many more steps of accumulation",
@@ -209,24 +212,22 @@ def neat_packing_of_many_rows(reading: LaunchReading) -> Iterator[SettingProblem
 
 def neat_packing_refused_models(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Two models that neat packing refuses under flash attention."""
+    constraint = reading.find_constraint(constraints.NEAT_PACKING_REFUSED)
     is_refused = reading.model_type in NEAT_PACKING_REFUSED_MODELS and reading.implementation == "flash_attention_2"
-    if reading.neat_packing and is_refused and reading.is_at_least(NEAT_PACKING_BY_POSITIONS):
+    if constraint and reading.neat_packing and is_refused:
         sets = {"neat_packing": "false", "packing": "false"}
         text = f"neat_packing under fa2 is refused for {reading.model_type}: ValueError"
-        yield SettingProblem(
-            "refuses", text, (f"{COLLATOR}:491-493",), reading.find_location("neat_packing"), sets, "do not pack"
-        )
+        location = reading.find_location("neat_packing")
+        yield SettingProblem("refuses", text, (constraint.evidence,), location, sets, "do not pack")
 
 
 def numbered_masks_cast(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Before 0.9.5 documents were numbered in the mask, which transformers casts to bool since 4.53."""
-    if (
-        not reading.neat_packing
-        or reading.is_at_least(NEAT_PACKING_BY_POSITIONS)
-        or not is_at_least(reading.transformers, MASKS_ARE_BOOL)
-    ):
+    refused = reading.find_constraint(constraints.NUMBERED_MASKS_REFUSED)
+    constraint = refused or reading.find_constraint(constraints.NUMBERED_MASKS_CAST)
+    if constraint is None or not reading.neat_packing or not is_at_least(reading.transformers, MASKS_ARE_BOOL):
         return
-    refuses = reading.is_at_least(NEAT_PACKING_REFUSES)
+    refuses = refused is not None
     if not refuses and reading.implementation != "flash_attention_2":
         return
     effect = "raises ValueError" if refuses else "mixes documents up: the mask's numbers become True"
@@ -234,7 +235,7 @@ def numbered_masks_cast(reading: LaunchReading) -> Iterator[SettingProblem]:
     yield SettingProblem(
         consequence,
         f"neat_packing of llamafactory {reading.version} with transformers {reading.transformers} {effect}",
-        ("llamafactory 0.9.4 hparams/parser.py:359-360; 0.9.3 model/model_utils/packing.py, configure_packing",),
+        (constraint.evidence,),
         reading.find_location("neat_packing"),
         {"neat_packing": "false", "packing": "false"},
         "do not pack, or take llamafactory 0.9.5",
@@ -243,12 +244,13 @@ def numbered_masks_cast(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Without fa2 neat packing makes a 4-D mask for each batch."""
-    if reading.neat_packing and not shared.is_flash(reading.implementation):
+    constraint = reading.find_constraint(constraints.DENSE_MASK)
+    if constraint and reading.neat_packing and not shared.is_flash(reading.implementation):
         length = reading.settings.get_int("cutoff_len", 2048)
         yield SettingProblem(
             "replaces",
             f"neat_packing without fa2: each row gets a dense mask of {length} × {length}",
-            (f"{COLLATOR}:524-525, prepare_4d_attention_mask",),
+            (constraint.evidence,),
             reading.find_location("neat_packing"),
             {"attn_implementation": "flash_attention_2"} if not reading.lacks_flash_attn and reading.batch == 1 else {},
             "use fa2, whose memory grows with the length alone",
@@ -266,33 +268,36 @@ def recurrent_layers_leak(reading: LaunchReading) -> Iterator[SettingProblem]:
         and reading.flash_attn == "fa2"
         and reading.is_at_least(NEAT_PACKING_BY_POSITIONS)
     )
-    if is_patched and isinstance(reading.snapshot.package("flash-linear-attention"), Absent):
+    missing = reading.find_constraint(constraints.LINEAR_ATTENTION_MISSING)
+    unpatched = reading.find_constraint(constraints.RECURRENT_LAYERS)
+    if missing and is_patched and isinstance(reading.snapshot.package("flash-linear-attention"), Absent):
         yield SettingProblem(
             "refuses",
             f"{model.model_type} under fa2 needs flash-linear-attention 0.4.1 or newer: ImportError",
-            ("llamafactory 0.9.5 model/patcher.py:63-84, 424-425",),
+            (missing.evidence,),
             reading.find_location("flash_attn"),
             advice="pip install 'flash-linear-attention>=0.4.1'",
         )
-    elif reading.packed and not is_patched:
-        source = "llamafactory 0.9.5 model/patcher.py:424: only qwen3_5 under fa2 is patched"
-        problem = shared.check_recurrent_packing(reading.snapshot, reading.transformers, model, False, source)
+    elif unpatched and reading.packed and not is_patched:
+        source, transformers = unpatched.evidence, reading.transformers
+        problem = shared.check_recurrent_packing(reading.snapshot, transformers, model, False, source)
         if problem is not None:
             yield problem
 
 
 def liger_unsupported(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Model types without a liger patch get a warning."""
+    constraint = reading.find_constraint(constraints.LIGER_UNSUPPORTED)
     if (
-        reading.settings.is_on("enable_liger_kernel")
+        constraint
+        and reading.settings.is_on("enable_liger_kernel")
         and reading.model_type
         and reading.model_type not in tables.LIGER_MODEL_TYPES
-        and reading.is_at_least("0.9.5")
     ):
         yield SettingProblem(
             "ignores",
             f"enable_liger_kernel does nothing for {reading.model_type}: a warning in the log",
-            ("llamafactory 0.9.5 model/model_utils/liger_kernel.py:90-92",),
+            (constraint.evidence,),
             reading.find_location("enable_liger_kernel"),
             {"liger": "off"},
             "leave it out",
@@ -305,13 +310,13 @@ def pure_bf16_with_zero_3(reading: LaunchReading) -> Iterator[SettingProblem]:
     file = (reading.settings.get_text("deepspeed") or "").rsplit("/", 1)[-1]
     stage = read_zero_stage(reading.launch)
     is_zero_3 = stage == 3 if stage is not None else re.search(r"z(ero)?[_-]?(stage)?[_-]?3", file) is not None
-    if reading.settings.is_on("pure_bf16") and is_zero_3:
+    constraint = reading.find_constraint(constraints.PURE_BF16_WITH_ZERO_3)
+    if constraint and reading.settings.is_on("pure_bf16") and is_zero_3:
         text = f"pure_bf16 with DeepSpeed ZeRO-3 ({file}): ValueError"
-        source = ("llamafactory 0.9.5 hparams/parser.py:384-385",)
         yield SettingProblem(
             "refuses",
             text,
-            source,
+            (constraint.evidence,),
             reading.find_location("pure_bf16"),
             {"pure_bf16": "false", "bf16": "true"},
             "bf16: true",
@@ -323,7 +328,8 @@ def missing_torchrun(reading: LaunchReading) -> Iterator[SettingProblem]:
     gpus = len(reading.snapshot.visible_devices())
     environ = reading.launch.environ
     is_unlaunched = not set(reading.launch.launchers) & shared.PROCESS_LAUNCHERS
-    is_forced = (environ.get("FORCE_TORCHRUN") or "").lower() in ("1", "true", "y")
+    # 0.9.4 launcher.py:57 takes USE_MCA for FORCE_TORCHRUN.
+    is_forced = any((environ.get(name) or "").lower() in ("1", "true", "y") for name in ("FORCE_TORCHRUN", "USE_MCA"))
     if (
         not reading.launch.words
         or not is_unlaunched
@@ -334,19 +340,22 @@ def missing_torchrun(reading: LaunchReading) -> Iterator[SettingProblem]:
     is_pinned = "," not in environ.get("CUDA_VISIBLE_DEVICES", ",")
     has_one_gpu = gpus == 1 or is_pinned
     if tables.is_cli_command(reading.launch):
-        if reading.settings.get_text("deepspeed") and has_one_gpu and not is_forced:
+        constraint = reading.find_constraint(constraints.DEEPSPEED_WITHOUT_TORCHRUN)
+        if constraint and reading.settings.get_text("deepspeed") and has_one_gpu and not is_forced:
             yield SettingProblem(
                 "refuses",
                 "deepspeed with one GPU: ValueError: Please use `FORCE_TORCHRUN=1` to launch DeepSpeed training.",
-                ("llamafactory 0.9.5 hparams/parser.py:353-354, launcher.py:60-62",),
+                (constraint.evidence,),
                 reading.find_location("deepspeed"),
                 advice="put FORCE_TORCHRUN=1 in front of the command",
             )
-    elif not has_one_gpu:
+        return
+    constraint = reading.find_constraint(constraints.SINGLE_PROCESS)
+    if constraint and not has_one_gpu and not reading.settings.is_on("use_kt"):
         yield SettingProblem(
             "refuses",
             f"one process with {gpus} GPUs: ValueError: Please launch distributed training with `llamafactory-cli`",
-            ("llamafactory 0.9.5 hparams/parser.py:350-351",),
+            (constraint.evidence,),
             reading.launch.words[0].location,
             advice="start it with llamafactory-cli train or torchrun",
         )
@@ -354,13 +363,13 @@ def missing_torchrun(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def missing_do_train(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Without `do_train` the model is loaded and nothing is trained."""
+    constraint = reading.find_constraint(constraints.NOTHING_TRAINED)
     has_other_task = any(reading.settings.is_on(name) for name in ("do_eval", "do_predict"))
-    if not reading.settings.is_on("do_train") and not has_other_task and reading.settings.has_any("stage", "dataset"):
+    is_idle = not reading.settings.is_on("do_train") and not has_other_task
+    if constraint and is_idle and reading.settings.has_any("stage", "dataset"):
         text = "do_train is not set: the model is loaded and nothing is trained"
-        source = ("llamafactory 0.9.5 train/sft/workflow.py:120",)
-        yield SettingProblem(
-            "no_step", text, source, reading.find_location("do_train", "stage"), {"do_train": "true"}, "do_train: true"
-        )
+        location, sets = reading.find_location("do_train", "stage"), {"do_train": "true"}
+        yield SettingProblem("no_step", text, (constraint.evidence,), location, sets, "do_train: true")
 
 
 BEHAVIOURS: tuple[Callable[[LaunchReading], Iterator[SettingProblem]], ...] = (
