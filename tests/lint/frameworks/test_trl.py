@@ -18,12 +18,14 @@ from attncheck.core.launch import Launch, Source
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import launches
 from attncheck.lint.fields.names import build_parser_options
+from attncheck.lint.fields.releases import list_releases
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.transformers import FRAMEWORK as TRAINER
 from attncheck.lint.frameworks.trl import FRAMEWORK as TRL
 from attncheck.lint.frameworks.trl import tables
 from tests import wheels
+from tests.lint.frameworks.ranges import check_range
 from tests.snapshots import h200, h200x2, laptop, with_model, with_package
 
 LAUNCHES = Path(__file__).parents[2] / "data" / "launch"
@@ -196,6 +198,53 @@ def test_generation_batches() -> None:
     assert "2 × 3 ranks × 1 steps = 6" in read_job(text).problems[0].message
     assert not read_job(text.replace("3", "4")).problems
     assert ("refuses", "num_generations") in summarize_problems(read_job(text + " --num_generations 1"))
+
+
+CP_COMMAND = "accelerate launch --num_machines 1 --num_processes 4 --parallelism_config_cp_size 2 trl/scripts/"
+GRPO_COMMAND = (
+    "accelerate launch --num_machines 1 --num_processes 3 trl/scripts/grpo.py --model_name_or_path a/b "
+    "--per_device_train_batch_size 2"
+)
+OLD = with_package(h200(), "transformers", "4.52.4")
+PICTURES = with_model(h200(), towers=(object(),))
+HYBRID = with_model(h200(), model_type="qwen3_next", layer_types=("linear_attention", "full_attention"))
+FLASH = f"{SFT_COMMAND} --packing --attn_implementation flash_attention_2"
+
+
+@pytest.mark.parametrize(
+    ("text", "snapshot", "part", "since", "until"),
+    [
+        (f"{SFT_COMMAND} --packing --packing_strategy wrapped", h200(), "packing_strategy wrapped", "0.19.1", ""),
+        (f"{SFT_COMMAND} --packing", h200(), "joins documents into rows", "", "0.19.1"),
+        (f"{SFT_COMMAND} --packing --packing_strategy bfd-requeue", h200(), "a mask of ones", "0.29.1", "1.0.0"),
+        (f"{SFT_COMMAND} --padding_free", h200(), "packs without positions", "0.19.1", "0.23.1"),
+        (f"{SFT_COMMAND} --padding_free", OLD, "packs without positions", "0.16.1", "0.23.1"),
+        (f"{SFT_COMMAND} --packing", h200(), "no longer warns", "1.16.0", ""),
+        (f"{SFT_COMMAND} --packing", h200(), "a dense mask", "0.23.1", ""),
+        (f"{SFT_COMMAND} --padding_free", h200(), "takes no max_length", "1.0.0", ""),
+        (f"{SFT_COMMAND} --packing --max_length none", h200(), "with max_length none", "0.16.1", ""),
+        (f"{SFT_COMMAND} --packing", PICTURES, "vision-language models", "0.22.2", "1.10.0"),
+        ("accelerate launch sft_vlm.py --model_name_or_path a/b --packing", h200(), "vision datasets", "1.10.0", ""),
+        (f"{CP_COMMAND}sft.py --model_name_or_path a/b --packing", h200(), "ranks: ValueError", "1.11.0", ""),
+        (f"{CP_COMMAND}sft.py --model_name_or_path a/b --packing", h200(), "the mask is dropped", "0.19.1", "1.11.0"),
+        ("trl dpo --model_name_or_path a/b --padding_free", h200(), "does nothing in DPO", "0.29.1", ""),
+        ("python trl/scripts/sft.py --model_name_or_path a/b", h200x2(), "nn.DataParallel", "1.15.0", ""),
+        (f"{GRPO_COMMAND} --num_generations 1", h200(), "at least 2", "0.15.2", ""),
+        (f"{GRPO_COMMAND} --num_generations 4", h200(), "1 steps = 6 is no multiple", "0.15.2", ""),
+        (f"{GRPO_COMMAND} --num_generations 4 --gradient_accumulation_steps 2", h200(), "is no multiple", "0.15.2",
+         "0.17.0"),
+        (f"{GRPO_COMMAND} --num_generations 4".replace("grpo", "rloo"), h200(), "is no multiple", "0.22.2", ""),
+        (FLASH, HYBRID, "by position_ids alone", "0.19.1", "1.16.0"),
+        (f"{SFT_COMMAND} --use_liger_kernel", h200(), "patches layers only", "1.15.0", ""),
+    ],
+)  # fmt: skip
+def test_problems_hold_in_their_releases_alone(
+    text: str, snapshot: Snapshot, part: str, since: str, until: str
+) -> None:
+    def fires(version: str) -> bool:
+        return any(part in problem.message for problem in read_job(text, version, snapshot).problems)
+
+    check_range(fires, list_releases("trl"), since, until)
 
 
 YAML_TEXT = """# a comment

@@ -1,7 +1,6 @@
 """Problems of settings that TRL cannot serve: each function is one behaviour, read in its wheels.
 
-Lines are those of 1.16.0 trainer/ unless another release is named; a boundary is the first release that was read with
-the change (0.19.1, 0.20.0, 0.21.0 … one of each minor).
+`constraints` says in which releases, and where it was read.
 """
 
 from __future__ import annotations
@@ -14,21 +13,15 @@ from attncheck.core.launch import Launch, SourceLocation
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
 from attncheck.lint.fields import hugging_face as shared
+from attncheck.lint.fields.constraints import Constraint, Constraints, find_constraint
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.fields.values import ParsedSettings
-from attncheck.lint.frameworks.trl import tables
+from attncheck.lint.frameworks.trl import constraints, tables
 
 PACKING_STRATEGY_SINCE = "0.19"  # before, packing cut the joined text anywhere (0.18.2 data_utils.py:475)
 BFD_DEFAULT_SINCE = "0.20"
 POSITIONS_ALWAYS_SINCE = "0.23"  # before, only under flash attention (0.22.2 sft_trainer.py:756, `return_position_ids`)
-CU_SEQLENS_SINCE = "1.16"  # the collator gives cu_seq_lens_q/k and seq_idx too (sft_trainer.py:212-222)
-PACKED_CP_REFUSED_SINCE = "1.11"  # packing with context parallelism (1.11.0 sft_trainer.py)
-MAX_LENGTH_REFUSED_SINCE = "1.0"  # padding_free without packing, with a max_length (1.0.0 sft_trainer.py:924)
-VISION_REFUSED_SINCE = ("0.22", "1.10")  # packing of vision models; from the second on of datasets with images
-# GRPO and RLOO under context or sequence parallelism (1.4.0 trainer/grpo_config.py).
-ONLINE_PARALLELISM_REFUSED_SINCE = "1.4"
 DPO_PADS_SINCE = "0.29"  # padding_free of DPO is switched off (0.29.1 dpo_trainer.py:576)
-DATA_PARALLEL_REFUSED_SINCE = "1.15"  # nn.DataParallel is refused (1.15.0 sft_trainer.py)
 FLASH_BEFORE_0_21 = ("flash_attention_2",)  # 0.19, 0.20: 0.20.0 sft_trainer.py:486; from 0.21 on 3 too
 ONLINE_TRAINERS = ("grpo", "rloo", "distillation")
 
@@ -87,6 +80,10 @@ class LaunchReading:
         has_positions = self.is_at_least(POSITIONS_ALWAYS_SINCE) or is_flash
         return self.flattened and has_positions and not (self.packed and self.packing_strategy == "wrapped")
 
+    def find_constraint(self, constraints: Constraints) -> Constraint | None:
+        """Return which of the constraints holds in this release, None where none does."""
+        return find_constraint(constraints, self.version)
+
     def find_location(self, *names: str) -> SourceLocation:
         """Return the location of the first of the settings that the launch sets."""
         return self.settings.find_location(*names)
@@ -115,21 +112,24 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Packing that joins documents and cuts the row where it is full: no borders at all."""
     if not reading.packed or reading.packing_strategy != "wrapped":
         return
-    if reading.is_at_least(PACKING_STRATEGY_SINCE):
+    chosen, joined = (
+        reading.find_constraint(ranges) for ranges in (constraints.WRAPPED_STRATEGY, constraints.JOINED_DOCUMENTS)
+    )
+    if chosen is not None:
         strategy = "bfd" if reading.is_at_least(BFD_DEFAULT_SINCE) else "ffd"
         yield SettingProblem(
             "wrong",
             "packing_strategy wrapped joins documents into rows without borders: they attend to each other",
-            ("trl 1.16.0 data_utils.py:820, _pack_wrapped; sft_trainer.py:916, no padding_free",),
+            (chosen.evidence,),
             reading.find_location("packing_strategy", "packing"),
             {"packing_strategy": strategy},
             f"pack whole documents: {strategy}",
         )
-    else:
+    elif joined is not None:
         yield SettingProblem(
             "wrong",
             f"packing of trl {reading.version} joins documents into rows without borders: they attend to each other",
-            ("trl 0.18.2 data_utils.py:475, pack_dataset; trl 0.19.1 brings packing_strategy",),
+            (joined.evidence,),
             reading.find_location("packing"),
             {"packing": "off"},
             "do not pack, or take trl 0.20 or newer, which packs whole documents",
@@ -138,11 +138,12 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def requeued_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
     """`bfd-requeue` of 0.29 packs, but the collator does not take it for packing."""
-    if reading.packed and reading.packing_strategy == "bfd-requeue" and not reading.is_at_least("1.0"):
+    constraint = reading.find_constraint(constraints.REQUEUED_PACKING)
+    if constraint and reading.packed and reading.packing_strategy == "bfd-requeue":
         yield SettingProblem(
             "wrong",
             "packing_strategy bfd-requeue gives a mask of ones and no positions: documents attend to each other",
-            ("trl 0.29.1 sft_trainer.py:798: padding_free only for bfd",),
+            (constraint.evidence,),
             reading.find_location("packing_strategy"),
             {"packing_strategy": "bfd"},
             "use bfd",
@@ -151,13 +152,17 @@ def requeued_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def missing_positions(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Up to 0.22 the collator gives positions under flash attention alone."""
-    is_early = reading.trainer == "sft" and not reading.is_at_least(POSITIONS_ALWAYS_SINCE)
-    if is_early and reading.flattened and not reading.isolates_documents and reading.packing_strategy != "wrapped":
+    constraint = reading.find_constraint(constraints.MISSING_POSITIONS)
+    if constraint is None and not is_at_least(reading.transformers, PACKED_WITHOUT_FLASH):
+        constraint = reading.find_constraint(constraints.UNREAD_POSITIONS)
+    is_wrapped = reading.packed and reading.packing_strategy == "wrapped"
+    is_mixed = reading.trainer == "sft" and reading.flattened and not reading.isolates_documents and not is_wrapped
+    if constraint and is_mixed:
         implementation = reading.implementation or "the model's default implementation"
         yield SettingProblem(
             "wrong",
             f"trl {reading.version} packs without positions under {implementation}: documents attend to each other",
-            ("trl 0.22.2 sft_trainer.py:756, return_position_ids=use_flash_attention",),
+            (constraint.evidence,),
             reading.find_location("packing", "padding_free"),
             {"attn_implementation": "flash_attention_2"},
             "use flash_attention_2",
@@ -173,11 +178,17 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
         return
     rows = max(reading.settings.get_int("per_device_train_batch_size", 8), 1)
     length = reading.settings.get_int("max_length", 1024) * rows
-    warning = "trl 1.16 no longer warns of it" if reading.is_at_least("1.16") else "trl warns of it"
+    silent, warned = (
+        reading.find_constraint(ranges) for ranges in (constraints.DENSE_MASK, constraints.DENSE_MASK_WITH_WARNING)
+    )
+    constraint = silent or warned
+    if constraint is None:
+        return
+    warning = "trl 1.16 no longer warns of it" if silent else "trl warns of it"
     yield SettingProblem(
         "replaces",
         f"packed without flash attention: each row gets a dense mask of {length} × {length} ({warning})",
-        ("transformers masking_utils.py, find_packed_sequence_indices", "trl 1.15.0 sft_trainer.py:86-99, 981-989"),
+        ("transformers masking_utils.py, find_packed_sequence_indices", constraint.evidence),
         reading.find_location("packing", "padding_free"),
         {"attn_implementation": "flash_attention_2"} if reading.snapshot.lists("flash-attn") else {},
         "use flash_attention_2, whose memory grows with the length alone",
@@ -188,9 +199,10 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
 def padding_free_max_length(reading: LaunchReading) -> Iterator[SettingProblem]:
     """padding_free without packing does not cut rows to max_length, and is refused with one since 1.0."""
     max_length = reading.settings.get_text("max_length")
+    constraint = reading.find_constraint(constraints.PADDING_FREE_MAX_LENGTH)
     if (
-        reading.trainer == "sft"
-        and reading.is_at_least(MAX_LENGTH_REFUSED_SINCE)
+        constraint
+        and reading.trainer == "sft"
         and reading.settings.is_on("padding_free")
         and not reading.packed
         and max_length
@@ -198,7 +210,7 @@ def padding_free_max_length(reading: LaunchReading) -> Iterator[SettingProblem]:
         yield SettingProblem(
             "refuses",
             f"padding_free without packing takes no max_length, which is {max_length}: ValueError",
-            ("trl 1.16.0 sft_trainer.py:999-1004",),
+            (constraint.evidence,),
             reading.find_location("padding_free"),
             {"padding_free": "false"},
             "pad the batch; or pack (packing: true); or give truncated inputs with max_length: null",
@@ -207,32 +219,37 @@ def padding_free_max_length(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def packing_without_max_length(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Packing without a max_length: it must know how long a row is."""
+    constraint = reading.find_constraint(constraints.PACKING_WITHOUT_MAX_LENGTH)
     if (
-        reading.packed
-        and reading.is_at_least("0.16")
+        constraint
+        and reading.packed
         and reading.settings.has_any("max_length")
         and reading.settings.get_text("max_length") is None
     ):
         text = 'packing with max_length none: "When packing is enabled, `max_length` can\'t be `None`."'
         location = reading.find_location("max_length")
-        yield SettingProblem(
-            "refuses", text, ("trl 1.16.0 sft_trainer.py:1468",), location, {"max_length": "1024"}, "give a length"
-        )
+        sets = {"max_length": "1024"}
+        yield SettingProblem("refuses", text, (constraint.evidence,), location, sets, "give a length")
 
 
 def packed_images(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Packing of vision models, from 1.10 on of datasets with images."""
     name = next((name for name in ("packing", "padding_free") if reading.settings.is_on(name)), "")
-    if reading.trainer != "sft" or not name or not reading.is_at_least(VISION_REFUSED_SINCE[0]):
+    of_model, of_dataset = (
+        reading.find_constraint(ranges)
+        for ranges in (constraints.PACKED_VISION_MODEL, constraints.PACKED_VISION_DATASET)
+    )
+    if reading.trainer != "sft" or not name:
         return
     script = reading.launch.words[0].text if reading.launch.words else ""
-    by_model = not reading.is_at_least(VISION_REFUSED_SINCE[1]) and shared.is_multimodal(reading.snapshot)
-    if by_model or (reading.is_at_least(VISION_REFUSED_SINCE[1]) and "vlm" in script.rsplit("/", 1)[-1]):
+    by_model = of_model if shared.is_multimodal(reading.snapshot) else None
+    constraint = by_model or (of_dataset if "vlm" in script.rsplit("/", 1)[-1] else None)
+    if constraint is not None:
         subject = "vision-language models" if by_model else "vision datasets"
         yield SettingProblem(
             "refuses",
             f"{name} is not supported for {subject}: ValueError",
-            ("trl 1.16.0 sft_trainer.py:779-787; trl 1.9.2 sft_trainer.py:1016",),
+            (constraint.evidence,),
             reading.find_location(name),
             {name: "false"},
             "pad the batch",
@@ -243,13 +260,16 @@ def packing_with_context_parallelism(reading: LaunchReading) -> Iterator[Setting
     """Context parallelism drops the mask that packed documents need."""
     if not reading.packed or reading.parallelism.scheme != "torch":
         return
-    refuses = reading.is_at_least(PACKED_CP_REFUSED_SINCE)
+    refuses = reading.find_constraint(constraints.PACKING_WITH_CP_REFUSED)
+    constraint = refuses or reading.find_constraint(constraints.PACKING_WITH_CP_WRONG)
+    if constraint is None:
+        return
     text = f"packing with context parallelism over {reading.parallelism.ring_size} ranks: "
     text += "ValueError" if refuses else "the mask is dropped and documents attend to each other"
     yield SettingProblem(
         "refuses" if refuses else "wrong",
         text,
-        ("trl 1.16.0 sft_trainer.py:1155-1161" if refuses else "trl 1.11.0 sft_trainer.py, which refuses it since",),
+        (constraint.evidence,),
         reading.find_location("packing"),
         {"packing": "off"},
         "do not pack",
@@ -258,17 +278,14 @@ def packing_with_context_parallelism(reading: LaunchReading) -> Iterator[Setting
 
 def online_parallelism_refused(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Context or sequence parallelism with GRPO and its like, whose inputs are made where no row is divided."""
-    if reading.trainer in ONLINE_TRAINERS and reading.parallelism.ring_size > 1:
+    ranges = (constraints.ONLINE_PARALLELISM_REFUSED, constraints.ONLINE_PARALLELISM)
+    found = tuple(constraint for constraint in map(reading.find_constraint, ranges) if constraint is not None)
+    if found and reading.trainer in ONLINE_TRAINERS and reading.parallelism.ring_size > 1:
         name = "cp_size" if reading.parallelism.cp_size > 1 else "sp_size"
-        config_source = "trl 1.16.0 grpo_config.py:1068-1076: refused where the configuration says it"
-        trainer_source = "transformers 5.23.0 trainer.py:2393-2440: a generation's batch is a list, not input_ids"
         yield SettingProblem(
             "refuses",
             f"{reading.trainer} cannot divide rows over ranks: {name} is {reading.parallelism.ring_size}",
-            (
-                config_source if reading.is_at_least(ONLINE_PARALLELISM_REFUSED_SINCE) else trainer_source,
-                trainer_source,
-            ),
+            tuple(constraint.evidence for constraint in found),
             reading.parallelism.location,
             {"ring_size": "1"},
             f"{name} 1",
@@ -277,11 +294,12 @@ def online_parallelism_refused(reading: LaunchReading) -> Iterator[SettingProble
 
 def dpo_padding_free_ignored(reading: LaunchReading) -> Iterator[SettingProblem]:
     """DPO's padding_free is "temporarily unavailable" since 0.29."""
-    if reading.trainer == "dpo" and reading.is_at_least(DPO_PADS_SINCE) and reading.settings.is_on("padding_free"):
+    constraint = reading.find_constraint(constraints.DPO_PADS)
+    if constraint and reading.trainer == "dpo" and reading.settings.is_on("padding_free"):
         yield SettingProblem(
             "ignores",
             "padding_free does nothing in DPO: it falls back to padding with a warning",
-            ("trl 1.16.0 dpo_trainer.py:732-739",),
+            (constraint.evidence,),
             reading.find_location("padding_free"),
             {"padding_free": "false"},
             "leave it out",
@@ -292,21 +310,17 @@ def dpo_padding_free_ignored(reading: LaunchReading) -> Iterator[SettingProblem]
 def data_parallel_refused(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Several GPUs for one process make transformers' Trainer wrap the model in DataParallel, refused since 1.15."""
     gpus = len(reading.snapshot.visible_devices())
+    is_early = reading.trainer in constraints.DATA_PARALLEL_TRAINERS
+    ranges = constraints.DATA_PARALLEL if is_early else constraints.DATA_PARALLEL_OF_REWARD
+    constraint = reading.find_constraint(ranges) if is_early or reading.trainer == "reward" else None
     is_trl_command = bool(reading.launch.words) and reading.launch.words[0].text.rsplit("/", 1)[-1] == "trl"
     is_unlaunched = not set(reading.launch.launchers) & shared.PROCESS_LAUNCHERS
     is_pinned = "," not in reading.launch.environ.get("CUDA_VISIBLE_DEVICES", ",")
-    if (
-        reading.is_at_least(DATA_PARALLEL_REFUSED_SINCE)
-        and reading.launch.words
-        and not is_trl_command
-        and is_unlaunched
-        and gpus > 1
-        and not is_pinned
-    ):
+    if constraint and reading.launch.words and not is_trl_command and is_unlaunched and gpus > 1 and not is_pinned:
         yield SettingProblem(
             "refuses",
             f"one process with {gpus} GPUs would use nn.DataParallel, which {reading.trainer} refuses: ValueError",
-            ("trl 1.16.0 sft_trainer.py:1118",),
+            (constraint.evidence,),
             reading.launch.words[0].location,
             advice="start it with accelerate launch or torchrun, or with CUDA_VISIBLE_DEVICES=0",
         )
@@ -316,29 +330,37 @@ def uneven_generation_groups(reading: LaunchReading) -> Iterator[SettingProblem]
     """A generation batch that does not hold whole groups of answers to one prompt."""
     if reading.trainer not in ("grpo", "rloo"):
         return
-    size = reading.settings.get_int("num_generations", 8 if reading.trainer == "grpo" else 2)
-    if size < 2 and reading.is_at_least("0.15"):
+    is_grpo = reading.trainer == "grpo"
+    size = reading.settings.get_int("num_generations", 8 if is_grpo else 2)
+    generations, batch, one_step = (
+        reading.find_constraint(ranges)
+        for ranges in (
+            constraints.GRPO_GENERATIONS if is_grpo else constraints.RLOO_GENERATIONS,
+            constraints.GRPO_BATCH if is_grpo else constraints.RLOO_BATCH,
+            constraints.GRPO_BATCH_OF_ONE_STEP if is_grpo else (),
+        )
+    )
+    constraint = batch or one_step
+    if size < 2 and generations:
         text = f"num_generations is {size}: at least 2 are needed to compare answers"
         location = reading.find_location("num_generations")
-        yield SettingProblem(
-            "refuses", text, ("trl 1.16.0 grpo_config.py:1137-1140",), location, {"num_generations": "2"}
-        )
+        yield SettingProblem("refuses", text, (generations.evidence,), location, {"num_generations": "2"})
     elif (
-        reading.world_size
-        and reading.is_at_least("0.18")
+        constraint
+        and size > 1
+        and reading.world_size
         and not reading.settings.has_any("generation_batch_size", "steps_per_generation")
     ):
         rows = reading.settings.get_int("per_device_train_batch_size", 8)
-        steps = reading.settings.get_int("gradient_accumulation_steps", 1)
+        steps = reading.settings.get_int("gradient_accumulation_steps", 1) if batch else 1
         generation_batch = rows * reading.world_size * steps
         if generation_batch % size:
             text = f"generation batch of {rows} × {reading.world_size} ranks × {steps} steps = {generation_batch}"
             text += f" is no multiple of num_generations {size}: ValueError"
-            source = ("trl 1.16.0 grpo_config.py:1097-1134",)
             yield SettingProblem(
                 "refuses",
                 text,
-                source,
+                (constraint.evidence,),
                 reading.find_location("num_generations"),
                 advice=f"make it a multiple of {size}",
             )
@@ -348,25 +370,28 @@ def recurrent_layers_leak(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Layers with a recurrent state read a packed row as one document unless cu_seqlens give them its borders."""
     model = shared.find_recurrent_model(reading.snapshot)
     if model is not None and reading.isolates_documents:
-        passes_cu_seqlens = reading.is_at_least(CU_SEQLENS_SINCE)
-        old, new = "trl 1.15.0 sft_trainer.py: position_ids alone", "trl 1.16.0 sft_trainer.py:212-222"
-        snapshot, source = reading.snapshot, new if passes_cu_seqlens else old
-        problem = shared.check_recurrent_packing(snapshot, reading.transformers, model, passes_cu_seqlens, source)
+        passing = reading.find_constraint(constraints.RECURRENT_CU_SEQLENS)
+        constraint = passing or reading.find_constraint(constraints.RECURRENT_POSITIONS)
+        if constraint is None:
+            return
+        snapshot, source, transformers = reading.snapshot, constraint.evidence, reading.transformers
+        problem = shared.check_recurrent_packing(snapshot, transformers, model, passing is not None, source)
         if problem is not None:
             yield problem
 
 
 def liger_loss_replaced(reading: LaunchReading) -> Iterator[SettingProblem]:
     """From 1.15 on liger's fused cross-entropy is left out, and the setting is to be removed."""
+    constraint = reading.find_constraint(constraints.LIGER_LOSS)
     if (
-        reading.settings.is_on("use_liger_kernel")
-        and reading.is_at_least("1.15")
+        constraint
+        and reading.settings.is_on("use_liger_kernel")
         and reading.trainer in ("sft", "dpo", "kto", "grpo", "rloo")
     ):
         yield SettingProblem(
             "replaces",
             "use_liger_kernel patches layers only: TRL's own chunked loss stays, and the setting goes in 2.0",
-            ("trl 1.16.0 sft_trainer.py:1127-1140",),
+            (constraint.evidence,),
             reading.find_location("use_liger_kernel"),
             advice='model_init_kwargs={"use_kernels": True}',
             mild=True,
