@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 
 from attncheck.core.facts import Known
 from attncheck.core.job import Job
+from attncheck.lint.fields.releases import list_releases
 from attncheck.lint.frameworks.axolotl import FRAMEWORK
 from attncheck.lint.names import load_table
 from tests import snapshots, wheels
@@ -25,6 +26,7 @@ from tests.lint.framework_launches import (
     read_corpus_header,
     read_job,
 )
+from tests.lint.frameworks.ranges import check_range
 
 CONFIG = """\
 base_model: Qwen/Qwen2.5-7B  # the model
@@ -181,6 +183,54 @@ def test_objections(version: str, more: str, consequence: str, fragment: str, va
         fixed = parse_launch(rewrite_config(more, version, dict(problem.sets)), "yaml")
         again = FRAMEWORK.read(fixed, version, snapshots.with_model(snapshots.h200()))
         assert find_problem(again, consequence, fragment) is None, "its own settings do not mend it"
+
+
+OLD_RING = BOOLEAN_PACKING + "sequence_parallel_degree: 2\nmicro_batch_size: 2\n"
+UNPACKED_RING = "flash_attention: true\nsequence_parallel_degree: 2\nmicro_batch_size: 2\n"
+GRPO_LIGER = "rl: grpo\ntrl: {use_liger_loss: true}\nflash_attention: true\nsequence_parallel_degree: 2\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "fragment", "since", "until"),
+    [
+        ("flash_attention: true\nattn_implementation: sdpa\n", "beside flash_attention", "0.12.0", ""),
+        ("flash_attention: true\nattn_implementation: sdpa\n", "is loaded", "0.12.0", "0.17.0"),
+        ("attn_implementation: flash\n", "'flash'", "0.17.0", ""),
+        ("sdp_attention: true\nflash_attention: true\n", "at once", "0.8.1", "0.17.0"),
+        ("sdp_attention: true\nflash_attention: true\n", "of flash_attention and", "0.17.0", ""),
+        (BOOLEAN_PACKING, "flash_attention is deprecated", "0.17.0", ""),
+        ("flash_attention: true\nsequence_parallel_degree: 2\n", "degree is deprecated", "0.12.0", ""),
+        ("s2_attention: true\n", "s2_attention: true", "0.17.0", ""),
+        (BOOLEAN_PACKING + "s2_attention: true\n", "s2_attention with", "0.10.0", "0.17.0"),
+        ("sdp_attention: true\nsample_packing: true\n", "with sdpa keeps", "", "0.18.0"),
+        (BOOLEAN_PACKING + "rl: dpo\n", "with rl: dpo", "", ""),
+        (BOOLEAN_PACKING + "batch_flattening: true\n", "batch_flattening with sample", "", ""),
+        ("sdp_attention: true\nbatch_flattening: true\n", "batch_flattening with sdpa", "", ""),
+        ("sdp_attention: true\nsequence_parallel_degree: 2\n", "with sdpa: the ring", "", ""),
+        (OLD_RING, "one packed row", "0.8.1", ""),
+        (UNPACKED_RING, "one packed row", "0.8.1", "0.9.0"),
+        (OLD_RING + "ring_attn_func: batch_zigzag\n", "batch_zigzag", "0.9.0", ""),
+        (OLD_RING + "ring_attn_func: batch_ring\n", "knows no borders", "0.9.0", ""),
+        (LIGER + "tensor_parallel_size: 2\n", "liger_rms_norm with", "0.12.0", ""),
+        (CUT_ON + "bf16: false\n", "without bf16", "", ""),
+        (CUT + "chunked_cross_entropy: true\n", "chunked_cross_entropy with", "0.12.0", ""),
+        ("tensor_parallel_size: 2\noptimizer: adamw_8bit\n", "2 with adamw_8bit", "0.12.0", ""),
+        (GRPO_LIGER, "Liger's loss over a ring", "0.9.2", ""),
+    ],
+)
+def test_objections_hold_in_their_releases_alone(more: str, fragment: str, since: str, until: str) -> None:
+    def fires(version: str) -> bool:
+        return any(fragment in problem.message for problem in read_config_job(more, version).problems)
+
+    check_range(fires, list_releases("axolotl"), since, until)
+
+
+def test_recurrent_layers_leak_before_they_are_patched() -> None:
+    def fires(version: str) -> bool:
+        problems = read_config_job(BOOLEAN_PACKING, version, **QWEN3_NEXT).problems
+        return any("recurrent layers" in problem.message for problem in problems)
+
+    check_range(fires, list_releases("axolotl"), until="0.13.1")
 
 
 def test_gpus_that_an_implementation_asks_for() -> None:

@@ -1,6 +1,6 @@
 """Problems with names of axolotl's settings: two for one thing, old ones, those of plugins and of the command line.
 
-Lines are those of 0.19.0 for releases from 0.17 on, and of 0.16.1 for older ones.
+`constraints` says in which releases, and where it was read.
 """
 
 from __future__ import annotations
@@ -9,30 +9,27 @@ from collections.abc import Iterator
 from typing import Any
 
 from attncheck.core.job import DROP, Consequence, SettingProblem
+from attncheck.lint.fields.constraints import Constraints, find_constraint
 from attncheck.lint.fields.releases import read_fields
 from attncheck.lint.fields.written import get_nested, is_true, parse_value
+from attncheck.lint.frameworks.axolotl import constraints
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 from attncheck.lint.frameworks.axolotl.values import AxolotlSettings
-
-SCHEMAS = "utils/schemas"
 
 
 def setting_problem(
     settings: AxolotlSettings,
     consequence: Consequence,
     message: str,
-    new_evidence: str,
-    old_evidence: str,
+    ranges: Constraints,
     *fields: str,
     **options: Any,
 ) -> Iterator[SettingProblem]:
-    """Yield a problem, located at the first of `fields` that the launch sets; the evidence is that of its release."""
-    evidence = (
-        f"axolotl 0.19.0 {new_evidence}"
-        if settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE) or not old_evidence
-        else f"axolotl 0.16.1 {old_evidence}"
-    )
-    yield SettingProblem(consequence, message, (evidence,), settings.find_location(*fields), **options)
+    """Yield a problem where one of `ranges` holds, located at the first of `fields` that the launch sets."""
+    constraint = find_constraint(ranges, settings.version)
+    if constraint is not None:
+        location = settings.find_location(*fields)
+        yield SettingProblem(consequence, message, (constraint.evidence,), location, **options)
 
 
 def implementation_named_twice(settings: AxolotlSettings) -> Iterator[SettingProblem]:
@@ -42,27 +39,22 @@ def implementation_named_twice(settings: AxolotlSettings) -> Iterator[SettingPro
         return
     flags = ", ".join(sorted(settings.attention_flags))
     message = f"attn_implementation {implementation!r} beside {flags}"
-    if settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE):
-        new = f"{SCHEMAS}/config.py:1569: cannot be combined with legacy attention flags"
-        yield from setting_problem(
-            settings,
-            "refuses",
-            message,
-            new,
-            "",
-            *settings.attention_flags,
-            sets={"attn_implementation": settings.implementation},
-            advice="name it once",
-        )
-    elif settings.is_at_least(axolotl.ATTN_IMPLEMENTATION_SINCE) and not _same_family(settings):
+    yield from setting_problem(
+        settings,
+        "refuses",
+        message,
+        constraints.NAMED_TWICE,
+        *settings.attention_flags,
+        sets={"attn_implementation": settings.implementation},
+        advice="name it once",
+    )
+    if not _same_family(settings):
         message = f"{message}: {settings.implementation} is loaded, and all else axolotl does is for {flags}"
-        old = "loaders/model.py:627: attn_implementation goes before every boolean"
         yield from setting_problem(
             settings,
             "replaces",
             message,
-            "",
-            old,
+            constraints.NAMED_TWICE_LOADED,
             *settings.attention_flags,
             sets={"attn_implementation": settings.implementation},
         )
@@ -78,25 +70,20 @@ def unknown_implementation(settings: AxolotlSettings) -> Iterator[SettingProblem
     """From 0.17 on only canonical names and Hub kernels are taken."""
     implementation = get_nested(settings.parsed_values, "attn_implementation")
     setting = settings.by_field.get("attn_implementation")
-    if (
-        implementation is None
-        or not settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE)
-        or setting is None
-        or not setting.known
-    ):
+    if implementation is None or setting is None or not setting.known:
         return
     name = str(implementation)
     if name in axolotl.CANONICAL_IMPLEMENTATIONS or "/" in name:
         return
     sets = {"attn_implementation": axolotl.SHORT_NAMES[name]} if name in axolotl.SHORT_NAMES else {}
-    new = f"{SCHEMAS}/config.py:1624: is not {'accepted' if sets else 'a recognized backend'}"
+    ranges = constraints.UNKNOWN_IMPLEMENTATION
     advice = (
         ""
         if sets
         else f"one of {', '.join(sorted(axolotl.CANONICAL_IMPLEMENTATIONS))}, or a Hub kernel with a '/' in it"
     )
     yield from setting_problem(
-        settings, "refuses", f"attn_implementation {name!r}", new, "", "attn_implementation", sets=sets, advice=advice
+        settings, "refuses", f"attn_implementation {name!r}", ranges, "attn_implementation", sets=sets, advice=advice
     )
 
 
@@ -114,47 +101,35 @@ def several_booleans(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         " and ".join(names),
         {"attn_implementation": settings.implementation, **dict.fromkeys(refused_flags, DROP)},
     )
-    if settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE):
-        new = f"{SCHEMAS}/config.py:1576: specific backends beat generic flash/sdp/eager fallbacks"
-        yield from setting_problem(
-            settings, "replaces", f"of {flags}, {settings.implementation} is taken", new, "", *names, sets=sets
-        )
-    else:
-        old = f"{SCHEMAS}/validation.py:176: Only one of … must be set"
-        yield from setting_problem(settings, "refuses", f"{flags} at once", "", old, *names, sets=sets)
+    ranges, message = constraints.SEVERAL_BOOLEANS, f"of {flags}, {settings.implementation} is taken"
+    yield from setting_problem(settings, "replaces", message, ranges, *names, sets=sets)
+    ranges, message = constraints.SEVERAL_BOOLEANS_REFUSED, f"{flags} at once"
+    yield from setting_problem(settings, "refuses", message, ranges, *names, sets=sets)
 
 
 def deprecated_names(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     """Names that still work and will go: the booleans from 0.17 on, sequence_parallel_degree from 0.12 on."""
-    if (
-        len(settings.attention_flags) == 1
-        and settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE)
-        and not get_nested(settings.parsed_values, "attn_implementation")
-    ):
+    if len(settings.attention_flags) == 1 and not get_nested(settings.parsed_values, "attn_implementation"):
         message = (
             f"{settings.attention_flags[0]} is deprecated and read as attn_implementation: {settings.implementation}"
         )
-        new = f"{SCHEMAS}/config.py:1582: is deprecated and will be removed in a future release"
-        sets = {"attn_implementation": settings.implementation}
-        yield from setting_problem(
-            settings, "replaces", message, new, "", settings.attention_flags[0], sets=sets, mild=True
-        )
+        ranges, sets = constraints.DEPRECATED_BOOLEAN, {"attn_implementation": settings.implementation}
+        flag = settings.attention_flags[0]
+        yield from setting_problem(settings, "replaces", message, ranges, flag, sets=sets, mild=True)
     size = get_nested(settings.parsed_values, "sequence_parallel_degree")
-    if size and settings.is_at_least(axolotl.CONTEXT_PARALLEL_SINCE):
+    if size:
         other = get_nested(settings.parsed_values, "context_parallel_size")
         if other and other != size:
             message = f"sequence_parallel_degree {size} does nothing beside context_parallel_size {other}"
         else:
             message = f"sequence_parallel_degree is deprecated and read as context_parallel_size: {size}"
-        new, old = f"{SCHEMAS}/validation.py:1783", f"{SCHEMAS}/validation.py:1409"
         sets = {"ring_size": str(settings.ring_size)}
         field = "sequence_parallel_degree"
         yield from setting_problem(
             settings,
             "ignores" if other and other != size else "replaces",
             message,
-            new,
-            old,
+            constraints.DEPRECATED_DEGREE,
             field,
             sets=sets,
             mild=True,
@@ -164,17 +139,15 @@ def deprecated_names(settings: AxolotlSettings) -> Iterator[SettingProblem]:
 def removed_settings(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     """From 0.17 on shifted-sparse attention and flash-attn's RMS norm are names that raise."""
     for name in ("s2_attention", "flash_attn_rms_norm"):
-        if settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE) and is_true(get_nested(settings.parsed_values, name)):
-            new = f"{SCHEMAS}/deprecated.py:127: is no longer supported"
-            yield from setting_problem(settings, "refuses", f"{name}: true", new, "", name, sets={name: DROP})
-    if not settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE) and settings.packed and settings.is_on("s2_attention"):
-        old = f"{SCHEMAS}/validation.py:201: shifted-sparse attention does not currently support sample packing"
+        if is_true(get_nested(settings.parsed_values, name)):
+            ranges = constraints.REMOVED
+            yield from setting_problem(settings, "refuses", f"{name}: true", ranges, name, sets={name: DROP})
+    if settings.packed and settings.is_on("s2_attention"):
         yield from setting_problem(
             settings,
             "refuses",
             "s2_attention with sample_packing",
-            "",
-            old,
+            constraints.SHIFTED_SPARSE_PACKING,
             "s2_attention",
             sets={"s2_attention": DROP},
         )
@@ -190,9 +163,8 @@ def missing_plugins(settings: AxolotlSettings) -> Iterator[SettingProblem]:
             ignored.setdefault(folder, []).append(name)
     for folder, names in ignored.items():
         message = f"{', '.join(names)}: no effect without axolotl.integrations.{folder} in plugins"
-        evidence = "integrations/config.py:25: fields of plugins that are not registered are not in the schema"
-        advice = f"add the plugin of axolotl.integrations.{folder} to plugins"
-        yield from setting_problem(settings, "ignores", message, evidence, "", *names, advice=advice, mild=True)
+        advice, ranges = f"add the plugin of axolotl.integrations.{folder} to plugins", constraints.MISSING_PLUGIN
+        yield from setting_problem(settings, "ignores", message, ranges, *names, advice=advice, mild=True)
 
 
 def underscored_options(settings: AxolotlSettings) -> Iterator[SettingProblem]:
@@ -203,10 +175,16 @@ def underscored_options(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     for name, setting in settings.by_field.items():
         option = setting.name.lstrip("-")
         if setting.name.startswith("--") and "_" in option and settings.launch.file is not None:
-            message = f"{setting.name} is no option of `axolotl train`: it goes to the launcher, which refuses it"
-            evidence = "cli/main.py:96 ignore_unknown_options, cli/utils/args.py:172: options have dashes"
-            sets = {name: format_switch_value(setting.value)}
-            yield SettingProblem("refuses", message, (f"axolotl 0.19.0 {evidence}",), setting.location, sets)
+            message, sets = (
+                f"{setting.name} is no option of `axolotl train`",
+                {name: format_switch_value(setting.value)},
+            )
+            yield from setting_problem(settings, "refuses", message, constraints.UNDERSCORED_OPTION, name, sets=sets)
+            message, ranges = (
+                f"{message}: it goes to the launcher, which refuses it",
+                constraints.PASSED_ON_OPTION,
+            )
+            yield from setting_problem(settings, "refuses", message, ranges, name, sets=sets)
 
 
 def format_switch_value(text: str) -> str:
