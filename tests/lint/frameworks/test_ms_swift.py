@@ -16,6 +16,7 @@ from attncheck.core.facts import Absent, Known, Unreadable
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch
 from attncheck.lint import proof
+from attncheck.lint.fields.releases import list_releases
 from attncheck.lint.frameworks.ms_swift import FRAMEWORK
 from attncheck.lint.names import load_table
 from attncheck.lint.release import ChosenRelease
@@ -29,6 +30,7 @@ from tests.lint.framework_launches import (
     read_corpus_header,
     read_job,
 )
+from tests.lint.frameworks.ranges import check_range
 from tests.lint.tools.class_fields import read_package as read_archive
 from tests.lint.tools.names_ms_swift import NEW_PATHS, OLD_PATHS, read_fields
 
@@ -225,6 +227,44 @@ def test_objections(
     assert find_problem(read_command_job(valid, version, command, **model), consequence, fragment) is None
     fixed = read_command_job("", version, rewrite_command(more, version, dict(problem.sets), command, **model), **model)
     assert find_problem(fixed, consequence, fragment) is None, "its own settings do not mend it"
+
+
+WINDOWED = {**TWO_KV_HEADS, "sliding_window": Known(4096)}
+
+
+@pytest.mark.parametrize(
+    ("command", "more", "fragment", "model", "since", "until"),
+    [
+        (COMMAND, " --packing true", "attn_impl not written", {}, "3.5.0", ""),
+        (COMMAND, " --packing true --attn_impl flash_attention_4", "with attn_impl flash_attention_4", {}, "3.5.0", "4.2.0"),
+        (RLHF, " --rlhf_type rm" + FLASH_PACKING, "rm with packing", {}, "3.8.0", ""),
+        (RLHF, " --rlhf_type kto" + FLASH_PACKING, "kto with packing", {}, "3.8.0", "3.9.0"),
+        (RLHF, " --rlhf_type kto --sequence_parallel_size 2", "kto with sequence_parallel_size", {}, "3.7.0", ""),
+        (RLHF, " --rlhf_type grpo --use_liger_kernel true" + FLASH_PACKING, "Liger's loss and packing", {}, "3.5.3", ""),
+        (COMMAND, " --attn_impl flash_attn --sequence_parallel_size 4", "asks for padding_free", TWO_KV_HEADS, "3.9.0",
+         ""),
+        (COMMAND, " --sequence_parallel_size 4" + FLASH_PACKING, "as a number: TypeError", WINDOWED, "3.9.0", ""),
+        (COMMAND, " --sequence_parallel_size 4" + FLASH_PACKING, "recurrent layers refuse",
+         {**TWO_KV_HEADS, **QWEN3_5}, "4.2.0", ""),
+        (COMMAND, " --sequence_parallel_size 8", "does not divide 28 heads", {}, "3.4.1", "3.9.0"),
+        (COMMAND, " --sequence_parallel_size 2 --padding_side left --per_device_train_batch_size 1",
+         "padding_side left", {}, "4.3.1", ""),
+        (COMMAND, FLASH_PACKING + " --lazy_tokenize true", "packing with lazy_tokenize", {}, "3.7.0", ""),
+        (COMMAND, FLASH_PACKING, "packing with qwen3_next", QWEN3_NEXT, "3.8.0", ""),
+        (COMMAND, FLASH_PACKING, "carry their state", QWEN3_5, "3.8.0", "4.2.0"),
+        (COMMAND, FLASH_PACKING, "flash-linear-attention is not installed", QWEN3_5, "4.3.1", ""),
+        ("swift sft --config c.yaml", "", "is no option before", {}, "3.8.0", "3.10.0"),
+        ("swift sft --config c.yaml", "", "is no option since", {}, "4.1.0", ""),
+    ],
+)  # fmt: skip
+def test_objections_hold_in_their_releases_alone(
+    command: str, more: str, fragment: str, model: dict[str, Any], since: str, until: str
+) -> None:
+    def fires(version: str) -> bool:
+        problems = read_command_job(more, version, command, **model).problems
+        return any(fragment in problem.message for problem in problems)
+
+    check_range(fires, list_releases("ms_swift"), since, until)
 
 
 def test_sdpa_has_no_ring() -> None:
@@ -522,11 +562,12 @@ def test_sequence_parallelism_was_xtuners_before_3_4_1() -> None:
     assert find_problem(read_command_job(more, "3.4.1", num_heads=Known(28)), "refuses", "does not divide 28 heads")
 
 
-def test_one_row_may_be_padded_on_the_left_before_4() -> None:
+def test_one_row_may_be_padded_on_the_left_before_4_3_1() -> None:
     more = " --sequence_parallel_size 2 --padding_side left --per_device_train_batch_size {}"
     assert find_problem(read_command_job(more.format(1), "3.8.3"), "refuses", "padding_side") is None
     assert find_problem(read_command_job(more.format(2), "3.8.3"), "refuses", "padding_side")
-    assert find_problem(read_command_job(more.format(1), "4.0.0"), "refuses", "padding_side")
+    assert find_problem(read_command_job(more.format(1), "4.3.0"), "refuses", "padding_side") is None
+    assert find_problem(read_command_job(more.format(1), "4.3.1"), "refuses", "padding_side")
 
 
 def test_unknown_names_that_the_launch_lets_pass_are_left_alone() -> None:

@@ -1,7 +1,8 @@
 """Problems of settings that ms-swift cannot serve: each function is one behaviour, read in its wheels.
 
-Lines are those of 4.6.0. What can be judged without knowing the framework (sizes against the world size, an
-implementation that sequence parallelism does not hook into, missing packages) is judged by rules.
+`constraints` says in which releases, and where it was read. What can be judged without knowing the framework (sizes
+against the world size, an implementation that sequence parallelism does not hook into, missing packages) is judged by
+rules.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import Any
 from attncheck.core.arithmetic import largest_divisor
 from attncheck.core.facts import Absent, Known
 from attncheck.core.job import Consequence, SettingProblem
+from attncheck.lint.fields.constraints import Constraints, find_constraint
+from attncheck.lint.frameworks.ms_swift import constraints
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings
-
-SEQUENCE_PARALLEL_FILE = "sequence_parallel/sequence_parallel.py"
 
 
 def find_problems(settings: MsSwiftSettings) -> tuple[SettingProblem, ...]:
@@ -24,12 +25,13 @@ def find_problems(settings: MsSwiftSettings) -> tuple[SettingProblem, ...]:
 
 
 def _setting_problem(
-    settings: MsSwiftSettings, consequence: Consequence, message: str, source: str, *fields: str, **options: Any
+    settings: MsSwiftSettings, consequence: Consequence, message: str, ranges: Constraints, *fields: str, **options: Any
 ) -> Iterator[SettingProblem]:
-    """Yield a problem, located at the first of `fields` that the launch sets."""
-    yield SettingProblem(
-        consequence, message, (f"ms-swift 4.6.0 {source}",), settings.find_location(*fields), **options
-    )
+    """Yield a problem where one of `ranges` holds, located at the first of `fields` that the launch sets."""
+    constraint = find_constraint(ranges, settings.version)
+    if constraint is not None:
+        location = settings.find_location(*fields)
+        yield SettingProblem(consequence, message, (constraint.evidence,), location, **options)
 
 
 def _packing_field(settings: MsSwiftSettings) -> str:
@@ -41,14 +43,11 @@ def packing_without_flash(settings: MsSwiftSettings) -> Iterator[SettingProblem]
     implementation, field = settings.get("attn_impl"), _packing_field(settings)
     if not settings.packed or _is_unresolved(settings, "attn_impl"):
         return
-    if not settings.is_at_least(ms_swift.PACKING_REFUSED_SINCE):
-        return
     if implementation in ms_swift.packing_implementations(settings.version):
         return
     message = f"{field} with attn_impl {implementation or 'not written'}: it asks for a flash implementation by name"
-    source = f'arguments/sft_args.py:194: The "{field}" feature requires a flash attention implementation'
-    sets = {"attn_implementation": "flash_attention_2"}
-    yield from _setting_problem(settings, "refuses", message, source, "attn_impl", "packing", "padding_free", sets=sets)
+    ranges, sets = constraints.PACKING_WITHOUT_FLASH, {"attn_implementation": "flash_attention_2"}
+    yield from _setting_problem(settings, "refuses", message, ranges, "attn_impl", "packing", "padding_free", sets=sets)
 
 
 def _is_unresolved(settings: MsSwiftSettings, name: str) -> bool:
@@ -63,31 +62,23 @@ def unsupported_rlhf_types(settings: MsSwiftSettings) -> Iterator[SettingProblem
     takes_kto = settings.is_at_least(ms_swift.DERIVED_RING_SINCE)
     padding_free_types = tuple(name for name in ms_swift.PADDING_FREE_TYPES if name != "kto" or takes_kto)
     checks_packing = settings.is_at_least(ms_swift.PACKING_TYPES_SINCE) or settings.is_on("padding_free")
-    checks_types = checks_packing and settings.is_at_least(ms_swift.PADDING_FREE_TYPES_SINCE)
-    if settings.packed and checks_types and rlhf_type not in padding_free_types:
-        source = (
-            f"arguments/rlhf_args.py:713: The current rlhf_type '{rlhf_type}' does not support padding_free/packing"
-        )
+    if settings.packed and checks_packing and rlhf_type not in padding_free_types:
         message, sets = f"rlhf_type {rlhf_type} with {field}", {"packing": "off"}
-        yield from _setting_problem(settings, "refuses", message, source, field, sets=sets)
-    checks_size = settings.is_at_least(ms_swift.SEQUENCE_PARALLEL_TYPES_SINCE)
-    if checks_size and settings.sequence_parallel_size > 1 and rlhf_type not in ms_swift.SEQUENCE_PARALLEL_TYPES:
-        source = f"arguments/rlhf_args.py:721: The current rlhf_type '{rlhf_type}' does not support sequence_parallel"
+        yield from _setting_problem(settings, "refuses", message, constraints.PACKING_OF_RLHF, field, sets=sets)
+    if settings.sequence_parallel_size > 1 and rlhf_type not in ms_swift.SEQUENCE_PARALLEL_TYPES:
+        ranges = constraints.SEQUENCE_PARALLEL_OF_RLHF
         message = f"rlhf_type {rlhf_type} with sequence_parallel_size {settings.sequence_parallel_size}"
         yield from _setting_problem(
-            settings, "refuses", message, source, "sequence_parallel_size", sets={"ring_size": "1"}
+            settings, "refuses", message, ranges, "sequence_parallel_size", sets={"ring_size": "1"}
         )
-    checks_liger = settings.is_at_least(ms_swift.LIGER_GRPO_REFUSED_SINCE)
-    if checks_liger and rlhf_type == "grpo" and settings.is_on("use_liger_kernel"):
+    if rlhf_type == "grpo" and settings.is_on("use_liger_kernel"):
         for is_on, name, sets in (
             (settings.sequence_parallel_size > 1, "sequence_parallel_size", {"ring_size": "1"}),
             (settings.packed, field, {"packing": "off"}),
         ):
             if is_on:
-                source = "arguments/rlhf_args.py:551: Liger loss does not support sequence parallel, padding free yet"
-                yield from _setting_problem(
-                    settings, "refuses", f"GRPO with Liger's loss and {name}", source, name, sets=sets
-                )
+                ranges, message = constraints.LIGER_OF_GRPO, f"GRPO with Liger's loss and {name}"
+                yield from _setting_problem(settings, "refuses", message, ranges, name, sets=sets)
 
 
 def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
@@ -100,72 +91,62 @@ def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     is_recurrent = "linear_attention" in settings.model.layer_types
     is_qwen3_5 = is_recurrent and settings.model.model_type.startswith("qwen3_5")
     if is_qwen3_5 and settings.is_at_least(ms_swift.QWEN3_5_SEQUENCE_PARALLEL_SINCE):
-        source = "model/models/qwen.py:1602: does not support derived ring attention"
+        ranges: Constraints = constraints.QWEN3_5_DERIVED_RING
         yield from _setting_problem(
             settings,
             "refuses",
             f"{effect}, which Qwen3.5's recurrent layers refuse",
-            source,
+            ranges,
             *fields,
             sets=sets_ulysses,
         )
         return
     if not settings.packed:
-        source = f"{SEQUENCE_PARALLEL_FILE}:378: needs ulysses/ring-attention, which needs --padding_free true"
-        yield from _setting_problem(
-            settings, "refuses", f"{effect}, which asks for padding_free", source, *fields, sets=sets_ulysses
-        )
+        ranges, message = constraints.RING_WITHOUT_PACKING, f"{effect}, which asks for padding_free"
+        yield from _setting_problem(settings, "refuses", message, ranges, *fields, sets=sets_ulysses)
     elif settings.implementation == "sdpa":
-        source = f"{SEQUENCE_PARALLEL_FILE}:264: SDPA does not support Ring attention"
+        ranges, message = constraints.RING_OF_SDPA, f"{effect}, which sdpa does not have"
         sets = {"attn_implementation": "flash_attention_2"}
-        yield from _setting_problem(
-            settings, "refuses", f"{effect}, which sdpa does not have", source, "attn_impl", *fields, sets=sets
-        )
+        yield from _setting_problem(settings, "refuses", message, ranges, "attn_impl", *fields, sets=sets)
     if isinstance(settings.model.sliding_window, Known):
         window = settings.model.sliding_window.value
-        source = f"{SEQUENCE_PARALLEL_FILE}:218: window_size=sliding_window, a number where flash-attn unpacks a pair"
+        ranges = constraints.RING_WITH_WINDOW
         message = f"{effect}, which is given the model's window of {window} as a number: TypeError"
-        yield from _setting_problem(settings, "refuses", message, source, *fields, sets=sets_ulysses)
+        yield from _setting_problem(settings, "refuses", message, ranges, *fields, sets=sets_ulysses)
 
 
 def indivisible_heads(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     """From 3.4.1 to 3.8 there is Ulysses alone: the number of ranks must divide that of the heads."""
     size = settings.sequence_parallel_size
-    if size < 2 or settings.is_at_least(ms_swift.DERIVED_RING_SINCE):
-        return
-    if settings.uses_ring_variable or settings.uses_xtuner:
+    if size < 2 or settings.uses_ring_variable or settings.uses_xtuner:
         return
     heads = settings.model.num_heads if settings.model is not None else None
     if isinstance(heads, Known) and heads.value % size:
         message = f"sequence_parallel_size {size} does not divide {heads.value} heads"
-        source = "(3.8.3) trainers/sequence_parallel/ulysses.py:41: Number of heads must be divisible"
+        ranges = constraints.INDIVISIBLE_HEADS
         divisor = largest_divisor(heads.value, size)
         yield from _setting_problem(
-            settings, "refuses", message, source, "sequence_parallel_size", sets={"ring_size": str(divisor)}
+            settings, "refuses", message, ranges, "sequence_parallel_size", sets={"ring_size": str(divisor)}
         )
 
 
 def left_padding_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     """Sequence parallelism with rows that are padded on the left."""
-    is_checked = settings.rows > 1 or settings.is_at_least(ms_swift.LEFT_ROWS_REFUSED_SINCE)
     is_left = settings.get("padding_side") == "left" and not settings.packed
-    if settings.sequence_parallel_size > 1 and is_left and is_checked:
-        source = 'template/base.py:2078: padding_side must be "right" when … sequence_parallel_size > 1'
+    if settings.sequence_parallel_size > 1 and is_left:
+        ranges = constraints.LEFT_PADDING_OF_ROWS if settings.rows > 1 else constraints.LEFT_PADDING
         message = f"padding_side left with sequence_parallel_size {settings.sequence_parallel_size}"
         yield from _setting_problem(
-            settings, "refuses", message, source, "padding_side", sets={"padding_side": "right"}
+            settings, "refuses", message, ranges, "padding_side", sets={"padding_side": "right"}
         )
 
 
 def packing_with_lazy_tokenize(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     """Packing, which reads all documents before the first step, with lazy_tokenize."""
-    is_checked = settings.is_at_least(ms_swift.LAZY_PACKING_REFUSED_SINCE)
-    if is_checked and settings.is_on("packing") and settings.is_on("lazy_tokenize"):
-        source = "arguments/base_args/base_args.py:173: Packing and lazy_tokenize are incompatible"
-        sets = {"lazy_tokenize": "false"}
-        yield from _setting_problem(
-            settings, "refuses", "packing with lazy_tokenize", source, "lazy_tokenize", sets=sets
-        )
+    if settings.is_on("packing") and settings.is_on("lazy_tokenize"):
+        ranges, sets = constraints.LAZY_PACKING, {"lazy_tokenize": "false"}
+        message = "packing with lazy_tokenize"
+        yield from _setting_problem(settings, "refuses", message, ranges, "lazy_tokenize", sets=sets)
 
 
 def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
@@ -184,20 +165,16 @@ def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]
             snapshot.package("flash-linear-attention") if snapshot is not None and snapshot.distributions else None
         )
         is_missing = isinstance(package, Absent)
-        if is_missing and settings.packed and settings.is_at_least(ms_swift.QWEN3_5_KERNEL_REQUIRED_SINCE):
-            source = "model/models/qwen.py:1296: with multiple sequences requires flash-linear-attention"
-            advice = "pip install flash-linear-attention"
+        if is_missing and settings.packed:
+            ranges, advice = constraints.LINEAR_ATTENTION_MISSING, "pip install flash-linear-attention"
             message = f"{_packing_field(settings)} with {model_type}: flash-linear-attention is not installed"
-            yield from _setting_problem(settings, "refuses", message, source, *fields, advice=advice)
+            yield from _setting_problem(settings, "refuses", message, ranges, *fields, advice=advice)
         return
     cause = _packing_field(settings) if settings.packed else f"sequence_parallel_size {size}"
-    source = (
-        f"template/base.py:2075 gives position_ids alone; model/models/qwen.py patches Qwen3.5 and not {model_type}"
-    )
     message = (
         f"{cause} with {model_type}: its recurrent layers carry their state over from one document or part to the next"
     )
-    yield from _setting_problem(settings, "wrong", message, source, *fields, sets=sets)
+    yield from _setting_problem(settings, "wrong", message, constraints.RECURRENT_LAYERS, *fields, sets=sets)
 
 
 def misplaced_config_file(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
@@ -206,15 +183,18 @@ def misplaced_config_file(settings: MsSwiftSettings) -> Iterator[SettingProblem]
     if setting is None:
         return
     first, removed = ms_swift.CONFIG_OPTION_RANGE
-    if settings.is_at_least(removed):
+    first_argument, not_yet = (
+        find_constraint(ranges, settings.version)
+        for ranges in (constraints.CONFIG_IS_FIRST_ARGUMENT, constraints.NO_CONFIG_OPTION_YET)
+    )
+    if first_argument is not None:
         command = f"swift {settings.verb} {setting.value}"
         message = f"--config is no option since {removed}: the file is the first argument, {command}"
-        source = f"ms-swift 4.6.0 cli/main.py:41: argv[0].endswith('.yaml'); {settings.version} refuses remaining_argv"
-        evidence, advice = (source,), f"{command} …"
+        evidence, advice = (first_argument.evidence,), f"{command} …"
         yield SettingProblem("refuses", message, evidence, setting.location, advice=advice)
-    elif not settings.is_at_least(first):
+    elif not_yet is not None:
         message = f"--config is no option before {first}"
-        yield SettingProblem("refuses", message, ("ms-swift 3.9.3 cli/main.py reads no file",), setting.location)
+        yield SettingProblem("refuses", message, (not_yet.evidence,), setting.location)
 
 
 BEHAVIOURS: tuple[Callable[[MsSwiftSettings], Iterator[SettingProblem]], ...] = (
