@@ -14,6 +14,7 @@ from attncheck.core.job import SettingProblem, UnknownSetting
 from attncheck.core.launch import Launch, Setting, SourceLocation
 from attncheck.core.program import Program
 from attncheck.lint import arguments
+from attncheck.lint.fields.constraints import Constraint, find_constraint
 from attncheck.lint.fields.names import ParserOptions, describe_change
 from attncheck.lint.fields.written import FALSE_WORDS, NULL_WORDS, TRUE_WORDS
 
@@ -168,12 +169,22 @@ def find_unknown_settings(
             yield UnknownSetting(setting.raw.name, setting.raw.location, near=dashes + closest if closest else "")
 
 
-def find_refused_settings(settings: ParsedSettings, evidence: str) -> Iterator[SettingProblem]:
-    """Yield what the parser refuses: an option without the value that it must have, a value outside its choices."""
+# HfArgumentParser, by releases of transformers; TRL's own copy since 1.0 (scripts/_hf_argparser.py) is the same here.
+HF_ARGUMENT_PARSER = (Constraint("transformers 5.23.0 hf_argparser.py:204-247, _parse_dataclass_field", "4.40.2"),)
+
+
+def find_refused_settings(settings: ParsedSettings, transformers: str) -> Iterator[SettingProblem]:
+    """Yield what the parser refuses: an option without the value that it must have, a value outside its choices.
+
+    In releases of transformers that were not read only what argparse itself refuses.
+    """
+    is_read = find_constraint(HF_ARGUMENT_PARSER, transformers) is not None
+    evidence = HF_ARGUMENT_PARSER[0].evidence
     for setting in settings.all_settings:
         option = settings.options.find_option(setting.name) if setting.known else None
         if option is not None and setting.raw.known:
-            yield from _check_value(setting, option.kind, option.choices, str(option.default), evidence)
+            problems = _check_value(setting, option.kind, option.choices, str(option.default), evidence)
+            yield from (problem for problem in problems if is_read or problem.universal)
 
 
 def _check_value(

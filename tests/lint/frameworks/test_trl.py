@@ -247,6 +247,16 @@ def test_problems_hold_in_their_releases_alone(
     check_range(fires, list_releases("trl"), since, until)
 
 
+def test_values_are_refused_where_the_parser_was_read() -> None:
+    def fires(version: str) -> bool:
+        job = read_job("python train.py --output_dir o --per_device_train_batch_size 1 --fp16 maybe", version, h200(),
+                       TRAINER)  # fmt: skip
+        return any("neither true nor false" in problem.message for problem in job.problems)
+
+    check_range(fires, list_releases("transformers"))
+    assert not fires("4.38.0")
+
+
 YAML_TEXT = """# a comment
 model_name_or_path: a/b
 dataset_name: c   # data

@@ -25,7 +25,6 @@ from attncheck.lint.frameworks.llamafactory import tables
 from attncheck.lint.frameworks.llamafactory.behaviour import LaunchReading, find_problems
 from attncheck.lint.frameworks.llamafactory.plan import format_plan
 
-PARSER = "llamafactory 0.9.5 hparams/parser.py, HfArgumentParser"
 TRUE_VALUES = ("1", "true", "y")
 KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
     "attn_implementation": ("flash_attn",),
@@ -85,7 +84,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
             replace(unknown, proof=tables.DATASET_KEYS_PROOF) if unknown.name in tables.DATASET_KEYS else unknown
             for unknown in find_unknown_settings(settings, versions_at_hand, strict=not allows_extra)
         ),
-        problems=(*find_refused_settings(settings, PARSER), *find_problems(reading)),
+        problems=(*find_refused_settings(settings, reading.transformers), *find_problems(reading)),
         world_size=world_size,
         gpus=world_size,
         nodes=nodes,

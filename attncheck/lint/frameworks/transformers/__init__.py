@@ -26,7 +26,6 @@ from attncheck.lint.fields.values import ParsedSettings, find_refused_settings, 
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.transformers.plan import format_plan
 
-PARSER = "transformers 5.23.0 hf_argparser.py:214-247, _parse_dataclass_field"
 DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
 RENAMES: Mapping[str, tuple[str, ...]] = {
     "evaluation_strategy": ("eval_strategy",),  # 4.46.3 training_args.py; gone in 4.51
@@ -101,7 +100,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings if setting.name),
         unknown_settings=tuple(find_unknown_settings(settings, {"transformers": version}, strict=False)),
-        problems=tuple(find_refused_settings(settings, PARSER)),
+        problems=tuple(find_refused_settings(settings, version)),
         world_size=world_size,
         gpus=world_size,
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,

@@ -27,7 +27,6 @@ from attncheck.lint.frameworks.trl import tables
 from attncheck.lint.frameworks.trl.behaviour import POSITIONS_ALWAYS_SINCE, LaunchReading, find_problems
 from attncheck.lint.frameworks.trl.plan import format_plan
 
-PARSER = "transformers 5.23.0 hf_argparser.py, _parse_dataclass_field; trl 1.16.0 scripts/_hf_argparser.py"
 KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
     "attn_implementation": ("attn_implementation",),
     "packing": ("packing",),
@@ -103,7 +102,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings),
         unknown_settings=tuple(find_unknown_settings(settings, versions_at_hand, tables.is_own_program(launch))),
-        problems=(*find_refused_settings(settings, PARSER), *find_problems(reading)),
+        problems=(*find_refused_settings(settings, reading.transformers), *find_problems(reading)),
         world_size=world_size,
         gpus=world_size,
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,

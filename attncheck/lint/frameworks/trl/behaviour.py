@@ -279,13 +279,13 @@ def packing_with_context_parallelism(reading: LaunchReading) -> Iterator[Setting
 def online_parallelism_refused(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Context or sequence parallelism with GRPO and its like, whose inputs are made where no row is divided."""
     ranges = (constraints.ONLINE_PARALLELISM_REFUSED, constraints.ONLINE_PARALLELISM)
-    found = tuple(constraint for constraint in map(reading.find_constraint, ranges) if constraint is not None)
-    if found and reading.trainer in ONLINE_TRAINERS and reading.parallelism.ring_size > 1:
+    applicable = tuple(constraint for constraint in map(reading.find_constraint, ranges) if constraint is not None)
+    if applicable and reading.trainer in ONLINE_TRAINERS and reading.parallelism.ring_size > 1:
         name = "cp_size" if reading.parallelism.cp_size > 1 else "sp_size"
         yield SettingProblem(
             "refuses",
             f"{reading.trainer} cannot divide rows over ranks: {name} is {reading.parallelism.ring_size}",
-            tuple(constraint.evidence for constraint in found),
+            tuple(constraint.evidence for constraint in applicable),
             reading.parallelism.location,
             {"ring_size": "1"},
             f"{name} 1",
