@@ -21,7 +21,6 @@ from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import frameworks, run
-from attncheck.lint.fields.releases import list_releases
 from attncheck.lint.files import editing
 from tests.lint import launches
 
@@ -142,8 +141,8 @@ def try_launches(count: int, seed: int) -> tuple[int, int]:
         original = chance.choice(CORPUS)
         source = mutate(original, chance)
         snapshot = chance.choice(ENVIRONMENTS)
-        name = next(f.name for f in frameworks.load() if f.name.replace("-", "_") in _folder_of(original))
-        version = chance.choice(["", *list_releases(name.replace("-", "_"))])
+        framework = next(f for f in frameworks.load() if f.name.replace("-", "_") == _folder_of(original))
+        version = chance.choice(["", *framework.releases()])
         report = lint(source, snapshot, version)
         for linted in launches_of(report) if report is not None else ():
             read += 1
