@@ -11,16 +11,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import cached_property
 
-from attncheck.core.environment import Distribution
 from attncheck.core.errors import AttncheckError, BadUsage, Unanswered
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.findings import Finding, Fix, Problem, gravest_first
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND, Edit, Launch, Source, SourceLocation
 from attncheck.core.model import Model
-from attncheck.core.program import Program
 from attncheck.core.report import Report, Section, merge_reports
 from attncheck.core.results.lint import LintSection, launches_of
 from attncheck.core.secrets import remember_setting, remember_settings
@@ -35,10 +33,7 @@ from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.pasting import PastedCommand, format_command
-from attncheck.lint.programs import places
-from attncheck.lint.programs.hydra_configs import read_config_options
-from attncheck.lint.programs.known_classes import make_class_finder
-from attncheck.lint.programs.program import Entry, read_program
+from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import choose_release
 from attncheck.lint.time_limit import TimeLimit, time_limit
 
@@ -86,11 +81,16 @@ class Linter:
     read_model: ReadModel
     memory: RuleMemory[engine.RuleAnswer] = field(default_factory=RuleMemory)
 
+    @cached_property
+    def programs(self) -> ProgramReader:
+        """Return the reader of programs in the environment that is judged."""
+        return make_program_reader(self.snapshot)
+
     def lint(self, source: Source, read_file: ReadFile) -> list[Report]:
         """Return a report for each launch of a source."""
         found_launches = list(_find_launches(source, self.request, frameworks.load(), read_file))
         return [
-            _lint_launch(self.snapshot, launch, self.request, self.read_model, read_file, self.memory)
+            _lint_launch(self.snapshot, launch, self.request, self.read_model, read_file, self.memory, self.programs)
             for launch in found_launches
         ]
 
@@ -234,6 +234,7 @@ def _lint_launch(
     read_model: ReadModel,
     read_file: ReadFile,
     memory: RuleMemory[engine.RuleAnswer],
+    programs: ProgramReader,
 ) -> Report:
     """Return the report on one launch, with the corrected launch judged again."""
     distribution = found_launch.framework.distribution
@@ -245,7 +246,8 @@ def _lint_launch(
         snapshot, request.model or found_launch.framework.model(found_launch.launch), read_model
     )
 
-    program = _read_program(found_launch.launch, found_launch.framework, release.version, snapshot)
+    entries = found_launch.framework.entries(found_launch.launch)
+    program = programs.read(found_launch.launch, entries, distribution, release.version)
 
     def judge(launch: Launch) -> tuple[Job, Report]:
         launch = replace(launch, program=program)
@@ -333,33 +335,6 @@ def _only_renamed(job: Job) -> Job:
     """Return the job with the unknown settings that have a new name: no other is touched, and none is taken out."""
     renamed = tuple(unknown for unknown in job.unknown_settings if unknown.now and unknown.proof)
     return replace(job, unknown_settings=renamed)
-
-
-def _read_program(launch: Launch, framework: Framework, version: str, snapshot: Snapshot) -> Program | None:
-    """Return the names that the launch's own program takes, None where its source is not found."""
-    name = launch.words[0].text if launch.words else ""
-    targets = [Entry(name)] if "." in name else []
-    targets += [Entry(*text.split(":")) for text in framework.entries(launch)]
-    site_folders = _site_folders(snapshot)
-    versions = {name: package.version for name in ("transformers", "trl") if (package := _package(snapshot, name))}
-    find_class = make_class_finder({**versions, framework.distribution: version})
-    for target in targets:
-        place = places.find_program(launch, target, site_folders)
-        program = read_program(*place, find_class, read_config_options(launch.words)) if place is not None else None
-        if program is not None:
-            return program
-    return None
-
-
-def _package(snapshot: Snapshot, name: str) -> Distribution | None:
-    package = snapshot.package(name)
-    return package.value if isinstance(package, Known) else None
-
-
-def _site_folders(snapshot: Snapshot) -> tuple[Path, ...]:
-    """Return the folders of the installed packages, as far as they are on this machine."""
-    locations = dict.fromkeys(package.location for package in snapshot.distributions if package.location)
-    return tuple(folder for text in locations if (folder := Path(text).expanduser()).is_dir())
 
 
 def _remember_secrets(launch: Launch, job: Job) -> None:

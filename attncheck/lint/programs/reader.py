@@ -1,0 +1,71 @@
+"""Reads the programs that launches start: each one once, however many launches start it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from attncheck.core.facts import Known
+from attncheck.core.launch import Launch
+from attncheck.core.program import Program
+from attncheck.core.snapshot import Snapshot
+from attncheck.lint.programs.hydra_configs import read_config_options
+from attncheck.lint.programs.known_classes import make_class_finder
+from attncheck.lint.programs.places import find_program
+from attncheck.lint.programs.program import Entry, read_program
+
+CLASS_PACKAGES = ("transformers", "trl")  # whose argument classes are known by release
+
+
+@dataclass
+class ProgramReader:
+    """Reads programs beside launches and among the packages of one environment."""
+
+    site_folders: tuple[Path, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    programs: dict[tuple[object, ...], Program | None] = field(default_factory=dict)
+
+    def read(self, launch: Launch, entries: Sequence[str], distribution: str, version: str) -> Program | None:
+        """Return the names that the program of a launch takes, None where its source is not found.
+
+        `entries` are what the framework's own command parses with ("pkg.mod:name"); `version` is the release in which
+        the launch is read.
+        """
+        name = launch.words[0].text if launch.words else ""
+        targets = [Entry(name)] if "." in name else []
+        targets += [Entry(*text.split(":")) for text in entries]
+        config = read_config_options(launch.words)
+        for target in targets:
+            place = find_program(launch, target, self.site_folders)
+            if place is None:
+                continue
+            entry, tree = place
+            key = (entry, tree.folders, tree.base, config, distribution, version)
+            if key not in self.programs:
+                find_class = make_class_finder({**self.versions, distribution: version})
+                self.programs[key] = read_program(entry, tree, find_class, config)
+            if self.programs[key] is not None:
+                return self.programs[key]
+        return None
+
+
+def make_program_reader(snapshot: Snapshot) -> ProgramReader:
+    """Return a reader for the environment of a snapshot."""
+    packages = {name: snapshot.package(name) for name in CLASS_PACKAGES}
+    versions = {name: fact.value.version for name, fact in packages.items() if isinstance(fact, Known)}
+    return ProgramReader(tuple(dict.fromkeys(_iter_site_folders(snapshot))), versions)
+
+
+def _iter_site_folders(snapshot: Snapshot) -> Iterator[Path]:
+    """Yield the folders that hold installed packages, as far as they are here: first those installed as editable."""
+    for distribution in snapshot.distributions:
+        url = urlsplit(distribution.direct_url)
+        if distribution.editable and url.scheme == "file":
+            folder = Path(unquote(url.path))
+            yield from (place for place in (folder / "src", folder) if place.is_dir())
+    for text in dict.fromkeys(item.location for item in snapshot.distributions if item.location):
+        folder = Path(text).expanduser()
+        if folder.is_dir():
+            yield folder
