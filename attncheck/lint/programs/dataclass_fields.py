@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from attncheck.core.program import ProgramOption
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
 
 MAX_DEPTH = 8  # of bases, and of nested dataclasses
-FieldRow = tuple[ProgramOption, "Definition | None"]  # with the dataclass that the field's type is
 FindExternal = Callable[[str], "Mapping[str, ProgramOption] | None"]
 MODEL_BASES = ("BaseModel", "BaseSettings")  # pydantic's
 LIST_NAMES = frozenset({"List", "list", "Sequence", "Tuple", "tuple", "Set", "set"})
+
+
+class FieldRow(NamedTuple):
+    """One field: what it takes, the dataclass that its type is, and whether `__init__` takes it.
+
+    HfArgumentParser leaves out a field of `init=False` (transformers 4.51.3 hf_argparser.py:280), OmegaConf's
+    structured configurations have it (omegaconf 2.3.1 _utils.py:378 `get_dataclass_data`).
+    """
+
+    option: ProgramOption
+    nested: Definition | None = None
+    is_taken: bool = True
 
 
 def read_fields(
@@ -61,7 +72,7 @@ def _read_base(
     external = find_external(name)
     if external is None:
         return {}, [f"{name}, a base of {module.locate(base)}, was not found"]
-    return {field: (option, None) for field, option in external.items()}, []
+    return {field: FieldRow(option) for field, option in external.items()}, []
 
 
 def derives_from_model(tree: SourceTree, definition: Definition, depth: int = 0) -> bool:
@@ -86,18 +97,16 @@ def _is_dataclass(node: ast.AST) -> bool:
 def _iter_own_fields(
     tree: SourceTree, module: SourceModule, node: ast.ClassDef
 ) -> Iterator[tuple[str, FieldRow | None]]:
-    """Yield the fields of a class, None for a name that its parser does not take (`init=False`, ClassVar)."""
+    """Yield the fields of a class, None for a name that is no field (ClassVar)."""
     for statement in node.body:
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
         annotation = _annotation(statement.annotation)
-        if "ClassVar" in ast.unparse(annotation):
-            continue
-        default, metadata, is_taken = _read_default(statement.value)
         name = statement.target.id
-        if not is_taken:
+        if "ClassVar" in ast.unparse(annotation):
             yield name, None
             continue
+        default, metadata, is_taken = _read_default(statement.value)
         kind, choices, nested = _read_type(tree, module, annotation)
         nested_default = nested if nested is not None else _nested_default(tree, module, statement.value)
         if kind == "bool?" and default is not None and default is not UNKNOWN:
@@ -105,7 +114,7 @@ def _iter_own_fields(
         choices = choices or _metadata_choices(metadata)
         value = None if default is UNKNOWN else default
         nargs: int | str = {"bool": "?", "bool?": "?", "list": "+"}.get(kind, 1)
-        row = (ProgramOption(kind, value, choices, nargs, module.locate(statement)), nested_default)
+        row = FieldRow(ProgramOption(kind, value, choices, nargs, module.locate(statement)), nested_default, is_taken)
         yield name, row
         for alias in _find_aliases(statement.value):
             yield alias, row

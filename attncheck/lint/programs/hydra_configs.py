@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from attncheck.core.errors import AttncheckError
@@ -19,26 +19,49 @@ from attncheck.core.launch import Setting, Word
 from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.files.configuration import parse_configuration
 from attncheck.lint.programs.modules import SourceModule, SourceTree
+from attncheck.lint.programs.paths import is_file, is_folder, resolve_path
 from attncheck.lint.sources import read_source
 
 CONFIG_OPTIONS = {  # hydra-core 1.3.2 _internal/utils.py `get_args_parser`
     **dict.fromkeys(("--config-path", "-cp"), "path"),
     **dict.fromkeys(("--config-name", "-cn"), "name"),
+    **dict.fromkeys(("--config-dir", "-cd"), "dir"),
 }
 MAX_FILES, MAX_DEPTH = 200, 12
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
-REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+REFERENCE = re.compile(r"\$\{([\w./@]+)\}")
 
 
 @dataclass(frozen=True)
 class DefaultsItem:
     """One line of a defaults list."""
 
-    group: str  # "actor", "/reward@reward_model"; "" for a file beside this one
-    option: str
-    package: str = ""  # "" for the group's own
+    group: str  # "actor", "/reward" (from the root of the configurations); "" for a line that names a file
+    option: str  # the file of the group, or the path of a file: "base", "trainer/base"
+    package: str | None = None  # None for the group's own
     optional: bool = False
     overrides: bool = False
+
+    @property
+    def written_group(self) -> str:
+        """The group as it is written, or the folder of the file that the line names."""
+        return self.group or self.option.rpartition("/")[0]
+
+    def place_group(self, parent: str) -> str:
+        """Return the group's path below the root of the configurations, for a file that stands in group `parent`."""
+        is_absolute = (self.group or self.option).startswith("/")
+        return "/".join(filter(None, ("" if is_absolute else parent, self.written_group.lstrip("/"))))
+
+    def place_package(self, parent: str) -> str:
+        """Return where the keys of the file stand, for a file whose own keys stand under `parent`."""
+        own = self.written_group.lstrip("/").replace("/", ".") if self.package is None else self.package
+        joined = ".".join(filter(None, (parent, "" if own == "_here_" else own)))
+        return joined.rpartition("_global_")[2].lstrip(".")
+
+    def override_key(self, parent_group: str, parent_package: str) -> str:
+        """Return how a command names the group: "actor", or "actor@trainer.actor" under another package."""
+        group, package = self.place_group(parent_group), self.place_package(parent_package)
+        return group if package == group.replace("/", ".") else f"{group}@{package or '_global_'}"
 
 
 @dataclass
@@ -47,22 +70,29 @@ class Composition:
 
     folders: tuple[Path, ...]
     tree: SourceTree
-    choices: dict[str, str] = field(default_factory=dict)  # group -> option of an `override` line
+    choices: dict[str, str] = field(default_factory=dict)  # group -> option that the command or an `override` line says
+    defaults: dict[str, str] = field(default_factory=dict)  # group -> option that a defaults list says
     leaves: dict[str, ProgramOption] = field(default_factory=dict)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    options: dict[str, tuple[str, ...]] = field(default_factory=dict)  # group's folder -> the files there
     gaps: list[str] = field(default_factory=list)
     files: int = 0
 
 
-def read_config_options(words: Sequence[Word]) -> tuple[str, str]:
-    """Return the directory and the name of the configuration that a command gives, "" for those of the source."""
-    given = {"path": "", "name": ""}
+def read_config_options(words: Sequence[Word]) -> tuple[str, ...]:
+    """Return the directory and the name of the configuration that a command gives, "" for those of the source.
+
+    The command's overrides follow them: what they choose decides which files are composed.
+    """
+    given = {"path": "", "name": "", "dir": ""}
     for index, word in enumerate(words):
         option, equals, value = word.text.partition("=")
         if option in CONFIG_OPTIONS:
             following = words[index + 1].text if index + 1 < len(words) else ""
             given[CONFIG_OPTIONS[option]] = value if equals else following
-    return given["path"], given["name"]
+    overrides = [word.text for word in words[1:] if "=" in word.text and not word.text.startswith("-")]
+    folders = [f"hydra.searchpath=[{given['dir']}]"] if given["dir"] else []
+    return (given["path"], given["name"], *folders, *overrides)
 
 
 def read_hydra_program(
@@ -70,21 +100,25 @@ def read_hydra_program(
 ) -> Program | None:
     """Return the keys of the configuration that a program composes; None where its file is not found.
 
-    `source` is the module of `@hydra.main` with its config_path and config_name, `config` the command's own ("", "").
+    `source` is the module of `@hydra.main` with its config_path and config_name; `config` what the command says, as
+    `read_config_options` returns it.
     """
     module, path, name = source
     given_path, given_name = (*config, "", "")[:2]
     name = given_name or name or ""
-    if not name:
+    if not name or (path is None and not given_path):
         return None
-    folder = (module.path.parent / (given_path or path or ".")).resolve()
-    if given_path and not folder.is_dir():
-        folder = (tree.base / given_path).resolve()
+    folder = resolve_path(module.path.parent / (given_path or path or "."))
+    if given_path and not is_folder(folder):
+        folder = resolve_path(tree.base / given_path)
     file = folder / (name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
-    if not file.is_file():
+    if not is_file(file):
         return None
     composition = Composition((folder, *_search_path(file, tree)), tree)
-    _compose_file(composition, file, "", 0)
+    added = _read_choices(composition, config[2:])
+    _compose_file(composition, file, DefaultsItem("", file.stem), ("", ""), 0)
+    for item in added:
+        _compose_item(composition, item, ("", ""), 0, "the command")
     return Program(
         module.shown_path if module.shown_path else entry.shown_path,
         "hydra",
@@ -102,77 +136,102 @@ def _search_path(file: Path, tree: SourceTree) -> Iterator[Path]:
         for item in _load_list(entry.value):
             scheme, _, place = str(item).partition("://")
             if scheme == "file":
-                yield (tree.base / place).resolve()
+                yield resolve_path(tree.base / place)
             elif scheme == "pkg":
                 module = tree.find_module(place)
                 folders = [folder.joinpath(*place.split(".")) for folder in tree.folders]
-                folder = module.path.parent if module else next((f for f in folders if f.is_dir()), None)
+                folder = module.path.parent if module else next((f for f in folders if is_folder(f)), None)
                 if folder is not None:
                     yield folder
 
 
-def _compose_file(composition: Composition, file: Path, package: str, depth: int) -> None:
+def _read_choices(composition: Composition, overrides: Sequence[str]) -> list[DefaultsItem]:
+    """Keep the options of groups that a command chooses, and return what it adds to the defaults list.
+
+    Whether `name=value` chooses a file or sets a key is told by whether there is a group of that name
+    (hydra-core 1.3.2 _internal/config_loader_impl.py `_parse_overrides_and_create_caching_repo`).
+    """
+    added = []
+    for text in overrides:
+        key, _, option = text.partition("=")
+        if key == "hydra.searchpath":
+            composition.gaps.append("a further folder of configurations (hydra.searchpath)")
+        is_added = key.startswith("+")
+        group, _, package = key.lstrip("+~").partition("@")
+        if key.startswith("~") or not _is_group(composition, group):
+            continue
+        if is_added:
+            added.append(DefaultsItem(group, option, package or None))
+        else:
+            composition.choices[key] = option
+    return added
+
+
+def _is_group(composition: Composition, group: str) -> bool:
+    is_name = bool(re.fullmatch(r"\w[\w./-]*", group)) and ".." not in group
+    return is_name and any(is_folder(folder / group) for folder in composition.folders)
+
+
+def _compose_file(
+    composition: Composition, file: Path, item: DefaultsItem, parents: tuple[str, str], depth: int
+) -> None:
+    """Lay a file's keys and those of its defaults; `parents` are the group and the package of the file that names it.
+
+    Packages: hydra-core 1.3.2 core/default_element.py `set_package_header` (a header is absolute) and
+    `_get_final_package` (what a defaults list says goes before a header).
+    """
     composition.files += 1
     shown = composition.tree.show_path(file)
     if depth > MAX_DEPTH or composition.files > MAX_FILES:
         composition.gaps.append(f"{shown}: more files than are read")
         return
     entries = _read_entries(file, composition.gaps)
-    text_package = _package_of(file)
-    if text_package is not None:
-        package = "" if text_package == "_global_" else text_package
+    header = _package_of(file)
+    if item.package is None and header is not None:
+        item = replace(item, package="_global_" if header in ("_global_", "") else f"_global_.{header}")
+    base, package = item.place_group(parents[0]), item.place_package(parents[1])
     items = list(_parse_defaults(entries))
-    for item in items:
-        if item is not None and item.overrides:
-            composition.choices.setdefault(item.group.lstrip("/"), item.option)
+    for inner in items:
+        if inner is not None and inner.group:
+            kept = composition.choices if inner.overrides else composition.defaults
+            kept.setdefault(inner.override_key(base, package), inner.option)
     is_laid = False
-    for item in items:
-        if item is None:
+    for inner in items:
+        if inner is None:
             _lay_keys(composition, entries, package, shown)
             is_laid = True
-        elif not item.overrides:
-            _compose_item(composition, item, file.parent, package, depth, shown)
+        elif not inner.overrides:
+            _compose_item(composition, inner, (base, package), depth, shown)
     if not is_laid:
         _lay_keys(composition, entries, package, shown)
 
 
 def _compose_item(
-    composition: Composition, item: DefaultsItem, folder: Path, package: str, depth: int, shown: str
+    composition: Composition, item: DefaultsItem, parents: tuple[str, str], depth: int, shown: str
 ) -> None:
-    option = _resolve_references(composition, composition.choices.get(_group_key(item), item.option))
-    group = item.group.lstrip("/")
-    if option in ("null", "~", "", "None"):
-        _note_group(composition, item, folder)
-        return
-    bases = list(composition.folders) if item.group.startswith("/") else [folder, *composition.folders]
-    name = option if option.endswith((".yaml", ".yml")) else f"{option}.yaml"
-    file = next((path for base in bases if (path := base / group / name.lstrip("/")).is_file()), None)
+    group = item.place_group(parents[0])
+    key = item.override_key(*parents)
     if item.group:
-        _note_group(composition, item, folder)
-    if file is None:
-        if not item.optional:
-            composition.gaps.append(f"{'/'.join(filter(None, (group, option)))} of {shown} was not found")
+        _note_group(composition, key, group)
+    option = composition.choices.get(key, item.option) if item.group else item.option.rpartition("/")[2]
+    option = _resolve_references(composition, option)
+    if item.group and option in ("null", "~", "", "None"):
         return
-    own = item.package or group.replace("/", ".")
-    inner = own.removeprefix("_global_.") if own.startswith("_global_") else ".".join(filter(None, (package, own)))
-    if own == "_global_":
-        inner = ""
-    if own in ("_here_",):
-        inner = package
-    _compose_file(composition, file, inner, depth + 1)
+    name = option if option.endswith((".yaml", ".yml")) else f"{option}.yaml"
+    file = next((path for folder in composition.folders if is_file(path := folder / group / name)), None)
+    if file is not None:
+        _compose_file(composition, file, item, parents, depth + 1)
+    elif not item.optional:
+        composition.gaps.append(f"{'/'.join(filter(None, (group, option)))} of {shown} was not found")
 
 
-def _note_group(composition: Composition, item: DefaultsItem, folder: Path) -> None:
+def _note_group(composition: Composition, key: str, group: str) -> None:
     """Keep the options of a group, which an override of the command may choose."""
-    group = item.group.lstrip("/")
-    bases = (folder, *composition.folders)
-    options = {path.stem for base in bases for path in sorted((base / group).glob("*.y*ml"))[:100]}
-    composition.groups[_group_key(item)] = tuple(sorted(options))
-
-
-def _group_key(item: DefaultsItem) -> str:
-    group = item.group.lstrip("/")
-    return f"{group}@{item.package}" if item.package else group
+    if group not in composition.options and len(composition.options) < MAX_FILES:
+        folders = [folder / group for folder in composition.folders if is_folder(folder / group)]
+        paths = (path for folder in folders for path in sorted(folder.glob("*.y*ml"))[:MAX_FILES])
+        composition.options[group] = tuple(sorted({path.stem for path in paths}))
+    composition.groups[key] = composition.options.get(group, ())
 
 
 def _lay_keys(composition: Composition, entries: Sequence[Setting], package: str, shown: str) -> None:
@@ -193,14 +252,18 @@ def _parse_defaults(entries: Sequence[Setting]) -> Iterator[DefaultsItem | None]
             if item == "_self_":
                 yield None
             elif isinstance(item, str):
-                option, _, package = item.partition("@")
-                yield DefaultsItem("", option, package)
+                option, at, package = item.partition("@")
+                yield DefaultsItem("", option, package if at else None)
             elif isinstance(item, dict):
-                for key, option in item.items():
-                    words = str(key).split()
-                    group, _, package = words[-1].partition("@")
+                for key, options in item.items():
+                    words = str(key).split() or [""]
+                    group, at, package = words[-1].partition("@")
                     flags = words[:-1]
-                    yield DefaultsItem(group, str(option), package, "optional" in flags, "override" in flags)
+                    for option in options if isinstance(options, list) else [options]:
+                        chosen = "null" if option is None else str(option)
+                        yield DefaultsItem(
+                            group, chosen, package if at else None, "optional" in flags, "override" in flags
+                        )
 
 
 def _load_list(text: str) -> list[object]:
@@ -213,7 +276,8 @@ def _load_list(text: str) -> list[object]:
 
 def _resolve_references(composition: Composition, text: str) -> str:
     """Return an option with `${group}` replaced by what is chosen in that group."""
-    return REFERENCE.sub(lambda match: composition.choices.get(match[1], match[0]), text)
+    chosen = {**composition.defaults, **composition.choices}
+    return REFERENCE.sub(lambda match: chosen.get(match[1], match[0]), text)
 
 
 def _read_entries(file: Path, gaps: list[str]) -> Sequence[Setting]:

@@ -11,9 +11,12 @@ from functools import cached_property
 from pathlib import Path
 
 from attncheck.core.files import CannotRead, read_bounded
+from attncheck.lint.programs.paths import is_file
 
 MAX_MODULE_BYTES = 2 << 20
 MAX_MODULES = 400  # of one launch
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+TOO_MANY = f"more than {MAX_MODULES} modules"
 MAX_HOPS = 12  # from an import to the definition
 
 
@@ -77,6 +80,7 @@ class SourceTree:
     base: Path  # paths are shown relative to it
     modules: dict[Path, SourceModule | None] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
+    closed: frozenset[str] = frozenset()  # installed packages that are not looked into
 
     def find_module(self, name: str) -> SourceModule | None:
         """Return the module of a dotted name, None where no folder has it or it does not parse."""
@@ -86,15 +90,25 @@ class SourceTree:
         for folder in self.folders:
             place = folder.joinpath(*parts)
             for path in (place / "__init__.py", place.with_suffix(".py")):
-                if path.is_file():
-                    return self.read_file(path, name)
+                if is_file(path):
+                    is_closed = parts[0] in self.closed and not INSTALLED.isdisjoint(folder.parts)
+                    return None if is_closed else self.read_file(path, name)
         return None
+
+    def find_definition(self, name: str) -> Resolved:
+        """Return what a dotted name stands for: "transformers.TrainingArguments"."""
+        owner, _, member = name.rpartition(".")
+        module = self.find_module(owner) if owner else None
+        return self.resolve_name(module, member) if module is not None else None
 
     def read_file(self, path: Path, name: str = "") -> SourceModule | None:
         """Return a parsed file; None, with a line in `unread`, where it cannot be read or parsed."""
         path = Path(os.path.normpath(path))
         if path not in self.modules:
-            self.modules[path] = self._parse_file(path, name) if len(self.modules) < MAX_MODULES else None
+            is_over = len(self.modules) >= MAX_MODULES
+            self.modules[path] = None if is_over else self._parse_file(path, name)
+            if is_over and TOO_MANY not in self.unread:
+                self.unread.append(TOO_MANY)
         return self.modules[path]
 
     def _parse_file(self, path: Path, name: str) -> SourceModule | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from attncheck.core.launch import COMMAND, Launch
 from attncheck.lint.programs.modules import SourceTree
+from attncheck.lint.programs.paths import is_file
 from attncheck.lint.programs.program import Entry
 
 MAX_PARENTS = 6
@@ -33,7 +34,7 @@ def find_program(launch: Launch, target: Entry, site_folders: tuple[Path, ...]) 
         python_path = tuple(_python_path(launch.environ, base))
         if is_script:
             script = Path(os.path.normpath(base / name))
-            if script.is_file():
+            if is_file(script):
                 ancestors = tuple(folder for folder in script.parents if folder == base or base in folder.parents)
                 folders = (script.parent, *python_path, base, *ancestors, base / "src", *site_folders)
                 return Entry(str(script)), SourceTree(tuple(dict.fromkeys(folders)), base)
@@ -49,8 +50,10 @@ def find_program(launch: Launch, target: Entry, site_folders: tuple[Path, ...]) 
 
 
 def _holds_module(folder: Path, name: str) -> bool:
+    if not all(part.isidentifier() for part in name.split(".")):
+        return False
     place = folder.joinpath(*name.split("."))
-    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+    return is_file(place.with_suffix(".py")) or is_file(place / "__init__.py")
 
 
 def _start_folders(launch: Launch) -> Iterator[Path]:

@@ -11,6 +11,7 @@ from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.programs import hydra_configs
 from attncheck.lint.programs.dataclass_fields import FieldRow, FindExternal, read_fields
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
+from attncheck.lint.programs.paths import is_file
 from attncheck.lint.programs.reached import Follower, Reached
 
 MAX_NESTING = 8
@@ -50,14 +51,14 @@ def read_program(
 def _read_class(module: SourceModule, definition: Definition, tree: SourceTree, find_external: FindExternal) -> Program:
     """Return the fields of a dataclass, or of a pydantic model, as a program's names."""
     fields, gaps = read_fields(tree, definition, find_external)
-    options = {name: option for name, (option, _) in fields.items()}
+    options = {name: row.option for name, row in fields.items() if row.is_taken}
     return Program(module.shown_path, "dataclasses", options, tuple(dict.fromkeys((*gaps, *tree.unread))))
 
 
 def _find_entry(entry: Entry, tree: SourceTree) -> SourceModule | None:
     if entry.name.endswith(".py"):
         path = Path(entry.name)
-        return tree.read_file(path, module_name(path, tree.folders)) if path.is_file() else None
+        return tree.read_file(path, module_name(path, tree.folders)) if is_file(path) else None
     module = tree.find_module(entry.name)
     if module is not None and module.is_package and not entry.member:
         return tree.find_module(f"{entry.name}.__main__")
@@ -105,7 +106,9 @@ def _read_dataclasses(
 ) -> tuple[dict[str, ProgramOption], list[str]]:
     options: dict[str, ProgramOption] = {}
     gaps: list[str] = []
-    for item in reached.dataclasses:
+    for entry in reached.dataclasses:
+        resolved = tree.find_definition(entry.name) if isinstance(entry, External) else entry
+        item = resolved if isinstance(resolved, Definition) else entry
         if isinstance(item, External):
             external = find_external(item.name)
             if external is None:
@@ -113,7 +116,7 @@ def _read_dataclasses(
             options.update(external or {})
             continue
         fields, more_gaps = read_fields(tree, item, find_external)
-        options.update({name: option for name, (option, _) in fields.items()})
+        options.update({name: row.option for name, row in fields.items() if row.is_taken})
         gaps += more_gaps
     return options, gaps
 
@@ -140,7 +143,7 @@ def _flatten(
     depth: int,
 ) -> dict[str, ProgramOption]:
     def rows() -> Iterator[tuple[str, ProgramOption]]:
-        for name, (option, nested) in fields.items():
+        for name, (option, nested, _) in fields.items():
             if nested is None or depth > MAX_NESTING:
                 yield prefix + name, option
                 continue

@@ -8,18 +8,33 @@ be a false one.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import builtins
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from attncheck.core.program import ProgramOption
+from attncheck.lint.programs.lenient_parses import is_lenient_parse
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
 
 MAX_CALLS, MAX_DEPTH, MAX_LOOP = 300, 10, 64
 HF_PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser", "HfArg")
+DATACLASS_PARSES = ("parse_args_into_dataclasses", "parse_args_and_config")
 OTHER_PARSERS = ("tyro", "fire", "click", "typer", "simple_parsing", "draccus", "pyrallis", "jsonargparse", "absl")
 SWITCH_ACTIONS = ("store_true", "store_false", "store_const", "append_const", "count", "help", "version")
+# Installed packages whose functions read no command line: not followed, however many modules they have.
+# fmt: off
+HELPERS = frozenset({
+    "PIL", "accelerate", "aiohttp", "bitsandbytes", "datasets", "deepspeed", "diffusers", "einops", "evaluate",
+    "fastapi", "flash_attn", "fsspec", "gradio", "huggingface_hub", "hydra", "jsonlines", "liger_kernel",
+    "loguru", "matplotlib", "mlflow", "modelscope", "modelscope_hub", "nltk", "numpy", "omegaconf", "openai",
+    "pandas", "peft", "pyarrow", "pydantic", "ray", "requests", "rich", "safetensors", "scipy", "sentencepiece",
+    "sglang", "sklearn", "swanlab", "tensorboard", "tensordict", "tiktoken", "timm", "tokenizers", "torch",
+    "torchaudio", "torchvision", "tqdm", "transformers", "triton", "uvicorn", "vllm", "wandb", "xformers",
+    "yaml",
+})
+# fmt: on
 # deepspeed 0.18 __init__.py `_add_core_arguments`
 DEEPSPEED_OPTIONS = ("deepspeed", "deepspeed_config", "deepscale", "deepscale_config", "deepspeed_mpi")
 
@@ -44,9 +59,9 @@ class Follower:
     """Follows one program; `reached` holds what it found."""
 
     def __init__(self, tree: SourceTree, entry: SourceModule) -> None:
-        self.tree, self.entry = tree, entry
+        self.tree, self.entry = replace(tree, closed=HELPERS), entry
         self.reached = Reached()
-        self.called: set[tuple[str, int]] = set()
+        self.called: set[tuple[str, int, str]] = set()  # functions, with what tells their options apart
 
     def follow_entry(self) -> Reached:
         """Return what the module reaches when it is run as a program."""
@@ -131,9 +146,17 @@ class Follower:
                 continue
             arguments = dict(zip(("config_path", "config_name"), decorator.args))
             arguments |= {keyword.arg: keyword.value for keyword in decorator.keywords if keyword.arg}
-            texts = [evaluate(arguments.get(name), {}) for name in ("config_path", "config_name")]
-            path, name = (text if isinstance(text, str) else None for text in texts)
+            path, name = (self._read_text(module, arguments.get(name)) for name in ("config_path", "config_name"))
             self.reached.hydra.append((module, path, name))
+
+    def _read_text(self, module: SourceModule, expression: ast.expr | None) -> str | None:
+        """Return a text, that of a constant of the module too; "" for None or nothing, None where it is not known."""
+        node: ast.AST | None = expression
+        if isinstance(expression, (ast.Name, ast.Attribute)):
+            resolved = self.tree.resolve(module, expression)
+            node = resolved.node if isinstance(resolved, Definition) else expression
+        value = evaluate(node, {}) if isinstance(node, ast.expr) else ""
+        return value if isinstance(value, str) else "" if value is None else None
 
     def _follow_expression(
         self, module: SourceModule, expression: ast.expr, values: dict[str, Any], depth: int
@@ -151,6 +174,8 @@ class Follower:
             self.reached.gaps.append(f"commands of its own ({place})")
         elif attribute in ("parse_known_args", "parse_known_intermixed_args"):
             self.reached.gaps.append(f"parse_known_args ({place})")
+        elif attribute in DATACLASS_PARSES and is_lenient_parse(module, call):
+            self.reached.gaps.append(f"{attribute}, which passes over what it does not know ({place})")
         elif attribute == "from_cli":
             self.reached.reads_command_line = True
         elif attribute == "structured" and call.args:
@@ -180,7 +205,7 @@ class Follower:
             self.reached.gaps.append(f"{name} ({place})")
         elif isinstance(resolved, Definition) and isinstance(resolved.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self._follow_call(resolved, call, module, values, depth)
-        elif isinstance(resolved, External) and self._passes_parser(call):
+        elif self._passes_parser(call) and not hasattr(builtins, name):
             self.reached.gaps.append(f"{name} is given the parser ({place}), and was not found")
 
     def _called_name(self, resolved: object, call: ast.Call) -> str:
@@ -189,8 +214,9 @@ class Follower:
         return ast.unparse(call.func) if isinstance(call.func, (ast.Name, ast.Attribute)) else ""
 
     def _passes_parser(self, call: ast.Call) -> bool:
-        names = [argument.id for argument in call.args if isinstance(argument, ast.Name)]
-        return any("parser" in name.lower() for name in names)
+        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+        names = [ast.unparse(argument) for argument in arguments if isinstance(argument, (ast.Name, ast.Attribute))]
+        return any(name.lower().endswith("parser") for name in names)
 
     def _derives_from(self, resolved: object, name: str, depth: int = 0) -> bool:
         """Say whether a class of the tree derives from one of that name."""
@@ -212,14 +238,19 @@ class Follower:
         node = definition.node
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return
-        key = (str(definition.module.path), node.lineno)
-        if depth >= MAX_DEPTH or key in self.called or len(self.called) >= MAX_CALLS:
-            return
+        bound = self._bind_arguments(node, call, module, values)
+        makes_options = call is not None and (_adds_options(node) or self._passes_parser(call))
+        key = (str(definition.module.path), node.lineno, _key_of(bound) if makes_options else "")
         if definition.module.path.parts[-1:] == ("hf_argparser.py",) or self._is_foreign(definition.module):
+            return
+        if key in self.called:
+            return
+        if depth >= MAX_DEPTH or len(self.called) >= MAX_CALLS:
+            self.reached.gaps.append(f"calls that are not followed so far ({definition.module.locate(node)})")
             return
         self.called.add(key)
         self._check_decorators(definition.module, node)
-        self._follow_block(definition.module, node.body, self._bind_arguments(node, call, module, values), depth + 1)
+        self._follow_block(definition.module, node.body, bound, depth + 1)
 
     def _is_foreign(self, module: SourceModule) -> bool:
         """Say whether a module belongs to a package that only lends helpers: its parsers are not the program's."""
@@ -316,3 +347,12 @@ class Follower:
 def _without(values: dict[str, Any], target: ast.expr) -> dict[str, Any]:
     names = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
     return {name: value for name, value in values.items() if name not in names}
+
+
+def _adds_options(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(isinstance(node, ast.Attribute) and node.attr == "add_argument" for node in ast.walk(function))
+
+
+def _key_of(bound: Mapping[str, Any]) -> str:
+    """Return the values that are known of a call's arguments, as a text."""
+    return repr({name: value for name, value in bound.items() if isinstance(value, (str, int, float, list))})

@@ -1,0 +1,66 @@
+"""Says whether a call of a parser of dataclasses passes over the options that it does not know."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from attncheck.lint.programs.literals import evaluate
+from attncheck.lint.programs.modules import SourceModule
+
+EXITS = ("error", "exit", "_exit")  # parser.error, sys.exit
+
+
+def is_lenient_parse(module: SourceModule, call: ast.Call) -> bool:
+    """Say whether a call passes over what it does not know, and nothing refuses it afterwards.
+
+    `return_remaining_strings=True`: transformers 4.51.3 hf_argparser.py:367 raises without it; TRL's scripts drop what
+    remains (trl 0.19.1 scripts/sft.py:151), LLaMA-Factory raises itself (llamafactory 0.9.3 hparams/parser.py:84).
+    `fail_with_unknown_args=False` passes over the keys of the configuration file (trl 1.16.0 scripts/utils.py:353).
+    """
+    options = {keyword.arg: keyword.value for keyword in call.keywords}
+    if "fail_with_unknown_args" in options and evaluate(options["fail_with_unknown_args"], {}) is not True:
+        return True
+    if "return_remaining_strings" not in options or evaluate(options["return_remaining_strings"], {}) is False:
+        return False
+    scope = _find_scope(module, call)
+    names = set(_find_remaining_names(scope, call))
+    tests = (node for node in ast.walk(scope) if isinstance(node, ast.If))
+    return not any(names & _names_in(node.test) and _leaves(node.body) for node in tests)
+
+
+def _find_scope(module: SourceModule, call: ast.Call) -> ast.AST:
+    """Return the innermost function that holds a call, the module where none does."""
+    scope: ast.AST = module.body
+    for node in ast.walk(module.body):  # outer functions come first
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _holds(node, call):
+            scope = node
+    return scope
+
+
+def _holds(function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call) -> bool:
+    return function.lineno <= call.lineno <= (function.end_lineno or function.lineno)
+
+
+def _find_remaining_names(scope: ast.AST, call: ast.Call) -> Iterator[str]:
+    """Yield the names that the last of the returned values is bound to: `*parsed, unknown = parser.parse_…(…)`."""
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Assign) and any(part is call for part in ast.walk(node.value)):
+            for target in node.targets:
+                last = target.elts[-1] if isinstance(target, (ast.Tuple, ast.List)) and target.elts else None
+                if isinstance(last, ast.Name):
+                    yield last.id
+
+
+def _names_in(expression: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
+
+
+def _leaves(statements: list[ast.stmt]) -> bool:
+    """Say whether a block raises or ends the program."""
+    return any(
+        isinstance(node, ast.Raise)
+        or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in EXITS)
+        for statement in statements
+        for node in ast.walk(statement)
+    )

@@ -1,0 +1,151 @@
+"""The keys that Hydra composes, as hydra-core 1.3 itself composes them for the same files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.launch import Source, Word
+from attncheck.core.program import Program
+from attncheck.lint.programs.hydra_configs import read_config_options
+from tests.lint.programs.trees import read_script, write_tree
+
+MAIN = """
+    import hydra
+
+    @hydra.main(config_path="config", config_name="main", version_base=None)
+    def main(config):
+        pass
+
+    if __name__ == "__main__":
+        main()
+"""
+# after verl 0.9.1 trainer/config/ppo_trainer.yaml: an engine chosen once, files named after it
+ENGINES = {
+    "train.py": MAIN,
+    "config/main.yaml": """
+        defaults:
+          - engine: dp
+          - actor@worker.actor: ${engine}_actor
+          - _self_
+        steps: 1
+    """,
+    "config/engine/dp.yaml": "kind: dp",
+    "config/engine/megatron.yaml": "kind: megatron",
+    "config/actor/dp_actor.yaml": "defaults: [optim: adam]\nfsdp_size: 1",
+    "config/actor/megatron_actor.yaml": "pipeline_size: 1",
+    "config/actor/optim/adam.yaml": "lr: 0.1",
+    "config/actor/optim/sgd.yaml": "momentum: 0.9",
+    "config/extra/logging.yaml": "level: 1",
+}
+
+
+def compose(folder: Path, *overrides: str) -> Program:
+    program = read_script(folder, config=("", "", *overrides))
+    assert program is not None
+    return program
+
+
+def test_a_reference_takes_the_option_of_the_defaults_list(tmp_path: Path) -> None:
+    program = compose(write_tree(tmp_path, ENGINES))
+    assert program.is_complete
+    assert set(program.options) == {"engine.kind", "worker.actor.fsdp_size", "worker.actor.optim.lr", "steps"}
+
+
+@pytest.mark.parametrize(
+    ("override", "present", "absent"),
+    [
+        ("engine=megatron", "worker.actor.pipeline_size", "worker.actor.fsdp_size"),
+        ("actor@worker.actor=megatron_actor", "worker.actor.pipeline_size", "worker.actor.fsdp_size"),
+        ("actor/optim@worker.actor.optim=sgd", "worker.actor.optim.momentum", "worker.actor.optim.lr"),
+        ("+extra=logging", "extra.level", "level"),
+        ("+extra@worker.log=logging", "worker.log.level", "extra.level"),
+        ("steps=2", "worker.actor.fsdp_size", "worker.actor.pipeline_size"),
+        ("+steps.more=2", "worker.actor.fsdp_size", "steps.more"),
+    ],
+)
+def test_the_command_chooses_files(tmp_path: Path, override: str, present: str, absent: str) -> None:
+    program = compose(write_tree(tmp_path, ENGINES), override)
+    assert program.is_complete
+    assert present in program.options
+    assert absent not in program.options
+
+
+@pytest.mark.parametrize(
+    "override", ["engine=$ENGINE", "engine=other", "+extra=${name}", "hydra.searchpath=[file:///elsewhere]"]
+)
+def test_a_choice_that_cannot_be_read_is_a_gap(tmp_path: Path, override: str) -> None:
+    assert not compose(write_tree(tmp_path, ENGINES), override).is_complete
+
+
+def test_packages_and_folders_of_files(tmp_path: Path) -> None:
+    files = {
+        "train.py": MAIN,
+        "config/main.yaml": """
+            defaults:
+              - parts/base
+              - parts/other@_global_
+              - model: [small, large]
+              - headed: moved
+              - headed@kept: moved
+              - deep: top
+        """,
+        "config/parts/base.yaml": "a: 1",
+        "config/parts/other.yaml": "b: 1",
+        "config/model/small.yaml": "c: 1",
+        "config/model/large.yaml": "d: 1",
+        "config/headed/moved.yaml": "# @package root.here\ne: 1",
+        "config/deep/top.yaml": "defaults:\n  - inner: x\n  - /model@model: small\n  - beside@_here_\nf: 1",
+        "config/deep/inner/x.yaml": "g: 1",
+        "config/deep/beside.yaml": "h: 1",
+    }
+    program = compose(write_tree(tmp_path, files))
+    assert program.gaps == ()
+    assert set(program.options) == {
+        *("parts.a", "b", "model.c", "model.d", "root.here.e", "kept.e"),
+        *("deep.f", "deep.inner.g", "deep.model.c", "deep.h"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "keys"),
+    [('"config"', {"a"}), ("FOLDER", {"a"}), ("None", {"wrong"}), ("os.environ['CONFIG']", None), ("f(FOLDER)", None)],
+)
+def test_a_configuration_path_that_only_running_tells_is_not_guessed(
+    tmp_path: Path, path: str, keys: set[str] | None
+) -> None:
+    main = MAIN.replace('"config"', path).replace("import hydra", 'import hydra, os\n    FOLDER = "config"')
+    program = read_script(write_tree(tmp_path, {"train.py": main, "config/main.yaml": "a: 1", "main.yaml": "wrong: 1"}))
+    assert (set(program.options) if program else None) == keys
+
+
+def test_the_words_of_a_command_are_read() -> None:
+    source = Source("run.sh", "")
+    texts = ["train.py", "--config-name=other", "-cd", "more", "a=1", "+b=2", "--config-path", "there"]
+    words = [Word(text, (0, 0), source.location(0)) for text in texts]
+    assert read_config_options(words) == ("there", "other", "hydra.searchpath=[more]", "a=1", "+b=2")
+
+
+def test_paths_that_cannot_be_are_no_error(tmp_path: Path) -> None:
+    search_path = 'hydra:\n  searchpath: ["file://a\\0b", "pkg://x\\0.y"]\n'
+    text = f'defaults:\n  - "a\\0b": "c\\0"\n{search_path}a: 1\n'
+    folder = write_tree(tmp_path, {"train.py": MAIN, "config/main.yaml": text})
+    assert not compose(folder, "x" * 4000 + "=1", "+" + "y" * 4000 + "=1", "x\0=1").is_complete
+    for config in (("x" * 4000, ""), ("", "y" * 4000), ("\0", ""), ("", "\0")):
+        assert read_script(folder, config=config) is None
+
+
+def test_a_group_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = "".join(f"  - actor@x{number}: null\n" for number in range(50))
+    folder = write_tree(tmp_path, {**ENGINES, "config/main.yaml": f"defaults:\n{items}"})
+    listed: list[Path] = []
+    glob = Path.glob
+
+    def count(self: Path, pattern: str) -> object:
+        listed.append(self)
+        return glob(self, pattern)
+
+    monkeypatch.setattr(Path, "glob", count)
+    assert len(compose(folder).groups) == 50
+    assert len(listed) == 1

@@ -1,0 +1,256 @@
+"""What programs take: argparse, dataclasses and structured configurations, after programs of public repositories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.launch import Launch, Source
+from attncheck.lint.programs.modules import MAX_MODULES, SourceTree
+from attncheck.lint.programs.places import find_program
+from attncheck.lint.programs.program import Entry, read_program
+from tests.lint.programs.trees import find_nothing, read_script, write_tree
+
+# after hiyouga/EasyR1 verl/workers/actor/config.py: fields that only the program sets are in the structured
+# configuration all the same, and OmegaConf takes them from the command line
+FIELDS = """
+    from dataclasses import dataclass, field
+    from typing import ClassVar
+
+    @dataclass
+    class Actor:
+        lr: float = 0.1
+        per_device: int = field(default=-1, init=False)
+        shared: ClassVar[int] = 0
+
+    @dataclass
+    class Config:
+        actor: Actor = field(default_factory=Actor)
+"""
+
+
+def test_omegaconf_takes_fields_without_init(tmp_path: Path) -> None:
+    script = """
+        from omegaconf import OmegaConf
+        from fields import Config
+
+        cli = OmegaConf.from_cli()
+        config = OmegaConf.merge(OmegaConf.structured(Config()), cli)
+    """
+    program = read_script(write_tree(tmp_path, {"train.py": script, "fields.py": FIELDS}))
+    assert program is not None
+    assert program.is_complete
+    assert set(program.options) == {"actor.lr", "actor.per_device"}
+
+
+def test_a_parser_of_dataclasses_leaves_out_fields_without_init(tmp_path: Path) -> None:
+    script = """
+        from transformers import HfArgumentParser
+        from fields import Actor
+
+        HfArgumentParser(Actor).parse_args_into_dataclasses()
+    """
+    program = read_script(write_tree(tmp_path, {"train.py": script, "fields.py": FIELDS}))
+    assert program is not None
+    assert program.is_complete
+    assert set(program.options) == {"lr"}
+
+
+STRICT, LENIENT = True, False
+
+
+@pytest.mark.parametrize(
+    ("body", "is_complete"),
+    [
+        ("(args,) = parser.parse_args_into_dataclasses()", STRICT),
+        ("(args,) = parser.parse_args_into_dataclasses(return_remaining_strings=False)", STRICT),
+        # trl 0.19.1 scripts/sft.py
+        ("args, _ = parser.parse_args_into_dataclasses(return_remaining_strings=True)", LENIENT),
+        ("args = parser.parse_args_into_dataclasses(return_remaining_strings=keep)", LENIENT),
+        ("args, _ = parser.parse_args_and_config(return_remaining_strings=True)", LENIENT),
+        ("args = parser.parse_args_and_config(fail_with_unknown_args=False)", LENIENT),
+        ("args = parser.parse_args_and_config()", STRICT),
+        # llamafactory 0.9.3 hparams/parser.py
+        (
+            """(*args, rest) = parser.parse_args_into_dataclasses(return_remaining_strings=True)
+            if rest and not allowed:
+                raise ValueError(rest)""",
+            STRICT,
+        ),
+        (
+            """args, rest = parser.parse_args_into_dataclasses(return_remaining_strings=True)
+            if rest:
+                parser.error(rest)""",
+            STRICT,
+        ),
+        (
+            """args, rest = parser.parse_args_into_dataclasses(return_remaining_strings=True)
+            if rest:
+                print(rest)""",
+            LENIENT,
+        ),
+        (
+            """args, rest = parser.parse_args_into_dataclasses(return_remaining_strings=True)
+            if args.resume:
+                raise ValueError""",
+            LENIENT,
+        ),
+    ],
+)
+def test_what_a_program_passes_over_is_a_gap(tmp_path: Path, body: str, is_complete: bool) -> None:
+    script = f"""
+        from transformers import HfArgumentParser
+        from fields import Actor
+
+        def main(keep, allowed):
+            parser = HfArgumentParser(Actor)
+            {body}
+
+        main(True, False)
+    """
+    program = read_script(write_tree(tmp_path, {"train.py": script, "fields.py": FIELDS}))
+    assert program is not None
+    assert program.is_complete == is_complete
+
+
+def test_a_function_is_followed_for_each_prefix_that_it_is_given(tmp_path: Path) -> None:
+    script = """
+        import argparse
+
+        def add_option(parser, prefix, name="lr"):
+            parser.add_argument(f"--{prefix}_{name}")
+
+        def add_role(parser, prefix):
+            add_option(parser, prefix)
+            add_option(parser, prefix, name="decay")
+
+        parser = argparse.ArgumentParser()
+        add_role(parser, "actor")
+        add_role(parser, prefix="critic")
+    """
+    program = read_script(write_tree(tmp_path, {"train.py": script}))
+    assert program is not None
+    assert program.is_complete
+    assert set(program.options) == {"actor_lr", "actor_decay", "critic_lr", "critic_decay"}
+
+
+@pytest.mark.parametrize(
+    ("line", "is_complete"),
+    [
+        ("make_model().add_options(parser)", False),
+        ("model.add_options(parser=parser)", False),
+        ("elsewhere.add_options(parser)", False),
+        ("chain0(parser)", False),
+        ("print(parser)", True),
+        ("isinstance(parser, object)", True),
+    ],
+)
+def test_a_parser_that_is_handed_on_out_of_sight_is_a_gap(tmp_path: Path, line: str, is_complete: bool) -> None:
+    chain = "".join(f"def chain{number}(parser):\n    chain{number + 1}(parser)\n" for number in range(12))
+    script = f"""{chain}
+import argparse
+import elsewhere
+def chain12(parser):
+    parser.add_argument("--deep")
+model = make_model()
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr")
+{line}
+"""
+    program = read_script(write_tree(tmp_path, {"train.py": script}))
+    assert program is not None
+    assert program.is_complete == is_complete
+
+
+SCRIPT_WITH_HELPER = """
+    import argparse
+    import wandb
+
+    wandb.init()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr")
+    parser.parse_args()
+"""
+HELPER = """
+    import click
+
+    def init():
+        click.echo("ready")
+"""
+
+
+def test_installed_helpers_are_not_followed(tmp_path: Path) -> None:
+    site = write_tree(tmp_path / "lib/site-packages", {"wandb/__init__.py": HELPER})
+    folder = write_tree(tmp_path / "work", {"train.py": SCRIPT_WITH_HELPER})
+    tree = SourceTree((folder, site), folder)
+    program = read_program(Entry(str(folder / "train.py")), tree, find_nothing)
+    assert program is not None
+    assert program.is_complete
+    assert list(tree.modules) == [folder / "train.py"]
+
+
+def test_a_module_of_the_repository_with_a_helpers_name_is_followed(tmp_path: Path) -> None:
+    helper = "def init():\n    parser.parse_known_args()\n"
+    program = read_script(write_tree(tmp_path, {"train.py": SCRIPT_WITH_HELPER, "wandb.py": helper}))
+    assert program is not None
+    assert "parse_known_args" in program.gaps[0]
+
+
+def test_an_installed_dataclass_is_read_where_it_is_installed(tmp_path: Path) -> None:
+    script = """
+        from transformers import HfArgumentParser, TrainingArguments
+
+        HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()
+    """
+    arguments = """
+        from dataclasses import dataclass
+
+        @dataclass
+        class TrainingArguments:
+            output_dir: str = ""
+    """
+    package = {"transformers/__init__.py": "from .training_args import *", "transformers/training_args.py": arguments}
+    site = write_tree(tmp_path / "lib/site-packages", package)
+    program = read_script(write_tree(tmp_path / "work", {"train.py": script}), more_folders=[site])
+    assert program is not None
+    assert program.is_complete
+    assert set(program.options) == {"output_dir"}
+
+
+def test_only_what_the_program_reaches_is_read(tmp_path: Path) -> None:
+    others = {f"part{number}.py": "import train\n" for number in range(300)}
+    files = {**others, "train.py": SCRIPT_WITH_HELPER + "    import part1\n    part1.run()\n"}
+    folder = write_tree(tmp_path, files)
+    tree = SourceTree((folder,), folder)
+    assert read_program(Entry(str(folder / "train.py")), tree, find_nothing) is not None
+    assert len(tree.modules) == 2 < MAX_MODULES
+
+
+def test_a_program_of_more_modules_than_are_read_has_a_gap(tmp_path: Path) -> None:
+    files = {
+        f"part{number}.py": f"import part{number + 1}\n\ndef run():\n    part{number + 1}.run()\n"
+        for number in range(20)
+    }
+    imports = "".join(f"import part{number}\npart{number}.run()\n" for number in range(20))
+    folder = write_tree(tmp_path, {**files, "train.py": imports})
+    tree = SourceTree((folder,), folder, {tmp_path / f"{number}.py": None for number in range(MAX_MODULES - 5)})
+    (folder / "train.py").write_text(imports + "import argparse\nargparse.ArgumentParser().add_argument('--lr')\n")
+    program = read_program(Entry(str(folder / "train.py")), tree, find_nothing)
+    assert program is not None
+    assert not program.is_complete
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 5000 + ".y", "a" * 300 + ".py", "a." * 2000 + "b", "..", ".", "a..b", ".py", "/.py", "a/.py", ".a"]
+)
+def test_a_target_that_cannot_be_is_not_found(tmp_path: Path, name: str) -> None:
+    launch = Launch(Source(str(tmp_path / "run.sh"), ""), words=())
+    assert find_program(launch, Entry(name), (tmp_path,)) is None
+
+
+def test_an_import_that_cannot_be_is_no_error(tmp_path: Path) -> None:
+    script = f"from {'a' * 3000} import run\nrun()\nimport argparse\nparser = argparse.ArgumentParser()\n"
+    program = read_script(write_tree(tmp_path, {"train.py": script + 'parser.add_argument("--lr")\n'}))
+    assert program is not None
+    assert set(program.options) == {"lr"}
