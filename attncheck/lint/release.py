@@ -7,14 +7,13 @@ as one, and proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.facts import Absent, Known
-from attncheck.core.job import UnknownSetting
-from attncheck.core.launch import Launch
+from attncheck.core.job import Job, UnknownSetting
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields.releases import parse_release
 from attncheck.lint.frameworks import Framework
@@ -32,8 +31,10 @@ class ChosenRelease:
     remark: str = ""  # on a choice that is not the user's
 
 
-def choose_release(framework: Framework, launch: Launch, snapshot: Snapshot, requested: str) -> ChosenRelease:
-    """Return the release in whose names to read a launch."""
+def choose_release(
+    framework: Framework, read: Callable[[str], Job], snapshot: Snapshot, requested: str
+) -> ChosenRelease:
+    """Return the release in whose names to read a launch; `read(version)` reads it as one version does."""
     if not framework.distribution and not requested:
         remark = f"read as {framework.name} {framework.newest} does, the newest known"
         return ChosenRelease(framework.newest, False, remark=remark)
@@ -49,7 +50,7 @@ def choose_release(framework: Framework, launch: Launch, snapshot: Snapshot, req
     state = (
         f"{framework.distribution} is not installed" if is_missing else f"which {framework.distribution} is not known"
     )
-    version, misfits = find_fitting_release(framework, launch, snapshot)
+    version, misfits = find_fitting_release(framework, read)
     if misfits:
         return ChosenRelease(
             version,
@@ -65,7 +66,7 @@ def choose_release(framework: Framework, launch: Launch, snapshot: Snapshot, req
     )
 
 
-def find_fitting_release(framework: Framework, launch: Launch, snapshot: Snapshot) -> tuple[str, int]:
+def find_fitting_release(framework: Framework, read: Callable[[str], Job]) -> tuple[str, int]:
     """Return the newest release that takes all names of a launch, else the best, and how many it does not take.
 
     Names that no release ever had tell nothing and do not count. From the newest release it goes back to the one
@@ -74,7 +75,7 @@ def find_fitting_release(framework: Framework, launch: Launch, snapshot: Snapsho
     tried: dict[str, int] = {}
     version = framework.newest
     while version and version not in tried and len(tried) < MAX_READINGS:
-        unknown_settings = framework.read(launch, version, snapshot).unknown_settings
+        unknown_settings = read(version).unknown_settings
         dated = [unknown for unknown in unknown_settings if unknown.now or unknown.since]
         tried[version] = len(dated)
         if not dated:

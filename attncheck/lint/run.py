@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 from attncheck.core.errors import AttncheckError, BadUsage, Unanswered
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
@@ -238,20 +238,27 @@ def _lint_launch(
 ) -> Report:
     """Return the report on one launch, with the corrected launch judged again."""
     distribution = found_launch.framework.distribution
-    release = choose_release(found_launch.framework, found_launch.launch, snapshot, request.version)
-    release_remarks = (release.remark,) if release.remark else ()
     if distribution and request.version and isinstance(snapshot.package(distribution), Unreadable):
         snapshot = with_version(snapshot, distribution, request.version)
     model_snapshot = _with_model(
         snapshot, request.model or found_launch.framework.model(found_launch.launch), read_model
     )
 
+    @cache
+    def read_as_written(version: str) -> Job:
+        return found_launch.framework.read(found_launch.launch, version, model_snapshot)
+
+    release = choose_release(found_launch.framework, read_as_written, snapshot, request.version)
+    release_remarks = (release.remark,) if release.remark else ()
     entries = found_launch.framework.entries(found_launch.launch)
     program = programs.read(found_launch.launch, entries, distribution, release.version)
 
     def judge(launch: Launch) -> tuple[Job, Report]:
-        launch = replace(launch, program=program)
-        job = found_launch.framework.read(launch, release.version, model_snapshot)
+        if launch is found_launch.launch and program is None:
+            job = read_as_written(release.version)
+        else:
+            launch = replace(launch, program=program)
+            job = found_launch.framework.read(launch, release.version, model_snapshot)
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
         job = deepspeed_config.settle_deepspeed(job, launch, proof.starts_one_of(own_programs, launch))

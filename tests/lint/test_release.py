@@ -65,7 +65,7 @@ def test_older_than_every_table_is_said_and_not_judged(framework: str) -> None:
 def test_development_versions_are_the_next_release() -> None:
     record = next(record for record in frameworks.load() if record.name == "openrlhf")
     [launch] = find_launches(Source("run.sh", NEW, "shell"), launches.read_no_file)
-    chosen = choose_release(record, launch, s.laptop(), "0.11.2.dev0")
+    chosen = choose_release(record, lambda version: record.read(launch, version, s.laptop()), s.laptop(), "0.11.2.dev0")
     assert chosen.is_known and not chosen.remark
     text = "python3 -m verl.trainer.main_ppo trainer.log_val_generations=3"  # since 0.4.0
     findings = [finding for finding in lint(text, "0.4.0.dev0").findings if finding.code == "ATN440"]

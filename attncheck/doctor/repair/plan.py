@@ -18,6 +18,7 @@ from attncheck.core.results.lint import LintSection
 from attncheck.core.results.repair import RepairSection, RepairStep
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
+from attncheck.doctor.memory import RuleMemory
 from attncheck.doctor.needs import Need
 from attncheck.doctor.profile import needs_of_job
 from attncheck.doctor.repair.changes import apply_steps, changed_names, forget_imports
@@ -51,19 +52,26 @@ def add_repair(report: Report) -> Report:
 
 def make_judge(report: Report) -> Judge | None:
     """Return what runs the rules again that made a report; None for a report of measurements alone."""
-    runs: list[Callable[[Snapshot], Report]] = []
+    runs: list[Callable[[Snapshot, RuleMemory[engine.RuleAnswer]], Report]] = []
     doctor, lint = report.section(DoctorSection), report.section(LintSection)
     if doctor is not None and doctor.needs is not None and report.command != "lint":
         needs: frozenset[Need] = frozenset(doctor.needs)  # type: ignore[arg-type]
-        runs.append(lambda snapshot: engine.run_rules(snapshot, needs))
+        runs.append(lambda snapshot, memory: engine.run_rules(snapshot, needs, memory=memory))
     for launch in lint.launches if lint is not None else ():
         job = launch.job
         runs.append(
-            lambda snapshot, job=job: engine.run_rules(replace(snapshot, job=Known(job)), needs_of_job(job))  # type: ignore[misc]
+            lambda snapshot, memory, job=job: engine.run_rules(  # type: ignore[misc]
+                replace(snapshot, job=Known(job)), needs_of_job(job), memory=memory
+            )
         )
     if not runs:
         return None
-    return lambda snapshot: gravest_first(finding for run in runs for finding in run(snapshot).findings)
+
+    def judge(snapshot: Snapshot) -> tuple[Finding, ...]:
+        memory: RuleMemory[engine.RuleAnswer] = RuleMemory()  # of many launches most rules read the same facts
+        return gravest_first(finding for run in runs for finding in run(snapshot, memory).findings)
+
+    return judge
 
 
 def plan_repair(

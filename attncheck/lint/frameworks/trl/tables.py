@@ -179,9 +179,9 @@ def is_own_program(launch: Launch) -> bool:
 
 
 def list_entries(launch: Launch) -> tuple[str, ...]:
-    """Return what makes the parser of `trl NAME` (0.19.1 scripts/sft.py, cli.py: `make_parser`)."""
+    """Return the script that `trl NAME` runs; most pass over the options that they do not know (0.19.1 sft.py:151)."""
     command = launch.words[1].text if is_trl_command(launch) and len(launch.words) > 1 else ""
-    return (f"trl.scripts.{command}:make_parser",) if command.isidentifier() else ()
+    return (f"trl.scripts.{command}",) if command.isidentifier() else ()
 
 
 def is_trl_command(launch: Launch) -> bool:
