@@ -29,6 +29,7 @@ from attncheck.doctor.profile import needs_of_job
 from attncheck.doctor.queries.launch import SAFE_KEYS
 from attncheck.doctor.target import with_version
 from attncheck.lint import deepspeed_config, frameworks, launches, open_ends, proof, variables
+from attncheck.lint.attention_settings import add_attention_problems
 from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
@@ -259,6 +260,7 @@ def _lint_launch(
         else:
             launch = replace(launch, program=program)
             job = found_launch.framework.read(launch, release.version, model_snapshot)
+        job = add_attention_problems(job, launch, model_snapshot)
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
         job = deepspeed_config.settle_deepspeed(job, launch, proof.starts_one_of(own_programs, launch))

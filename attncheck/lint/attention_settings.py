@@ -1,0 +1,89 @@
+"""Judges settings of attention that no framework can serve: the same in all of them, for the kernels are.
+
+flash-attn 2.8.3 csrc/flash_attn/flash_api.cpp (`mha_fwd`): "FlashAttention only support fp16 and bf16 data type";
+transformers 5.23.0 integrations/flash_attention.py casts float32 queries to autocast's dtype or to that of the weights,
+which is float32 again where nothing is in half precision. Eager attention keeps the scores of all heads of a layer
+(models/llama/modeling_llama.py, `eager_attention_forward`), and their softmax in float32 besides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from attncheck.core.facts import Known
+from attncheck.core.job import Job, SettingProblem
+from attncheck.core.launch import Launch, SourceLocation
+from attncheck.core.snapshot import Snapshot
+from attncheck.lint.fields.hugging_face import is_flash
+
+FLASH_REFUSES = (
+    "flash-attn 2.8.3 csrc/flash_attn/flash_api.cpp, mha_fwd: FlashAttention only support fp16 and bf16 data type"
+)
+EAGER_KEEPS = "transformers 5.23.0 models/llama/modeling_llama.py, eager_attention_forward: scores of all heads at once"
+# Others may still cast: LLaMA-Factory takes the GPU's own 16-bit type, axolotl and OpenRLHF were not read for it.
+PROVEN_FRAMEWORKS = frozenset({"verl", "trl", "transformers", "ms-swift"})
+HALF = ("bf16", "fp16")
+QUANTISED = re.compile(r"4bit|8bit|quant|qlora", re.IGNORECASE)
+SCORE_BYTES = 2  # of one score in 16 bits
+MIN_BYTES = 2 << 30  # scores that are smaller are no news
+
+
+def add_attention_problems(job: Job, launch: Launch, snapshot: Snapshot) -> Job:
+    """Return the job with the problems that its attention has whatever the framework."""
+    problems = (*_check_float32(job, launch), *_check_eager_memory(job, snapshot))
+    return replace(job, problems=(*job.problems, *problems))
+
+
+def _check_float32(job: Job, launch: Launch) -> Iterator[SettingProblem]:
+    """Yield flash attention in float32, where the launch itself writes the precision and nothing else casts."""
+    location = job.locations.get("precision")
+    implementation = job.plan.attn_implementation
+    if location is None or job.plan.precision != "fp32" or not is_flash(implementation):
+        return
+    names = [setting.name for setting in (*job.settings, *launch.entries, *launch.deepspeed)]
+    if _find_mixed_precision(launch) or any(QUANTISED.search(name) for name in names):
+        return
+    yield SettingProblem(
+        "refuses",
+        f"{implementation} in float32: its kernels take float16 and bfloat16 alone",
+        (FLASH_REFUSES,),
+        location,
+        {"precision": "bf16"},
+        "train in bfloat16",
+        mild=job.framework not in PROVEN_FRAMEWORKS or bool(launch.open_ends),
+    )
+
+
+def _find_mixed_precision(launch: Launch) -> str:
+    """Return the 16-bit type that accelerate casts to: its option, its file or its variable; "" for none.
+
+    transformers 5.23.0 training_args.py reads ACCELERATE_MIXED_PRECISION where neither bf16 nor fp16 is on.
+    """
+    words = launch.launcher_words
+    options = [word.text.partition("=") for word in words]
+    following = [word.text for word in words[1:]] + [""]
+    candidates = [value or after for (name, _, value), after in zip(options, following) if name == "--mixed_precision"]
+    candidates += [entry.value for entry in launch.launcher_entries if entry.name == "mixed_precision"]
+    candidates.append(launch.environ.get("ACCELERATE_MIXED_PRECISION", ""))
+    return next((text for text in candidates if text.lower() in HALF or "$" in text), "")
+
+
+def _check_eager_memory(job: Job, snapshot: Snapshot) -> Iterator[SettingProblem]:
+    """Yield eager attention whose scores alone are more than a GPU holds, or would be a large part of any."""
+    location: SourceLocation | None = job.locations.get("max_length")
+    if job.plan.attn_implementation != "eager" or location is None:
+        return
+    tokens = job.plan.max_length // max(job.plan.ring_size, 1)
+    model = snapshot.model.value if isinstance(snapshot.model, Known) else None
+    heads = model.num_heads.value if model is not None and isinstance(model.num_heads, Known) else 0
+    rows = max(job.plan.batch, 1)
+    size = tokens * tokens * SCORE_BYTES * max(heads, 1) * rows
+    if size < MIN_BYTES:
+        return
+    whose = f"of its {heads} heads" if heads else "of each head"
+    over = f"{rows} row{'s' * (rows > 1)} of {tokens} tokens"
+    text = f"eager attention over {over}: the scores {whose} take {size / 2**30:.3g} GiB in a layer"
+    advice = "sdpa and flash_attention_2 never hold them"
+    yield SettingProblem("refuses", text, (EAGER_KEEPS,), location, advice=advice, mild=True)
