@@ -135,7 +135,7 @@ def _effective_implementation(config: LaunchConfig) -> str:
     """Return the implementation that trains the policy: flash_attention_2 unless another is requested and read."""
     requested = config.values.text(config.attn_implementation_key) if config.attn_implementation_key else ""
     if config.strategy == "megatron":
-        return "flash_attention_2" if (requested or "flash") == "flash" else "transformer_engine"
+        return "transformer_engine"  # which chooses flash-attn, cuDNN or its own, none of them through transformers
     if config.strategy == "torchtitan":
         return "flex_attention" if requested.startswith("flex") else "sdpa"
     return requested or "flash_attention_2"
