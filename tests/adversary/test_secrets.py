@@ -339,7 +339,7 @@ def test_nothing_that_leaves_shows_a_secret(room: Room) -> None:
         ("lint", f"--hub_token={argv_token}"),
         ("lint", f"no-such-{argv_token}.sh"),
         ("lint", "run.sh", "--target", argv_token),
-        ("lint", "run.sh", "--write", "--target", "h100x8"),
+        ("lint", "run.sh", "--write", "--target", "h100x8,openrlhf=0.11.2"),
     ]
     (room.folder / "site" / "bin").mkdir()
     deepspeed = room.folder / "site" / "bin" / "deepspeed"

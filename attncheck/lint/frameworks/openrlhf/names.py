@@ -218,7 +218,7 @@ def _sum_of_lengths(name: str, values: tuple[str, ...], all_options: AllOptions)
     """Return the one length in tokens that two made up to 0.9.7: prompt and answer, 1024 each where not written."""
     answer_option = [("rollout.max_new_tokens", values)] if name == "generate_max_len" else []
     lengths = [(all_options.get(option) or ("1024",))[0] for option in ("prompt_max_len", "generate_max_len")]
-    if "max_len" in all_options or not all(length.isdecimal() for length in lengths):
+    if "max_len" in all_options or not all(length.isdecimal() and len(length) < 10 for length in lengths):
         return answer_option  # --max_len overruled the sum (0.9.7 cli/train_ppo_ray.py)
     return [("data.max_len", (str(sum(map(int, lengths))),)), *answer_option]
 
@@ -240,7 +240,7 @@ def _setting_from_newest(trainer: str, version: str, option: NamedValues, all_op
             return [("generate_max_len", values)]
         answer_names = ("rollout.max_new_tokens", "max_new_tokens", "generate_max_len")
         answer_length = next((all_options[key][0] for key in answer_names if all_options.get(key)), "1024")
-        are_numbers = value.isdecimal() and answer_length.isdecimal()
+        are_numbers = all(text.isdecimal() and len(text) < 10 for text in (value, answer_length))
         if name == "data.max_len" and are_numbers and int(value) > int(answer_length):
             return [("prompt_max_len", (str(int(value) - int(answer_length)),))]
     candidates = (*tables.flat_names(trainer).get(name, ()), name)

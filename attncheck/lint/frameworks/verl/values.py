@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,13 +43,12 @@ class Values:
 
     def number(self, *keys: str, default: int = 0) -> int:
         """Return a whole number, `default` where it is none or cannot be known."""
-        value = self.get(*keys)
-        return default if isinstance(value, bool) or not isinstance(value, (int, float)) else int(value)
+        value = _to_whole_number(self.get(*keys))
+        return default if value is None else value
 
     def number_or_none(self, key: str) -> int | None:
         """Return a whole number, None where it is none or cannot be known."""
-        value = self.get(key)
-        return None if isinstance(value, bool) or not isinstance(value, (int, float)) else int(value)
+        return _to_whole_number(self.get(key))
 
     def is_on(self, *keys: str) -> bool:
         """Return whether a switch is on."""
@@ -77,6 +77,11 @@ class Values:
             return selected if match[1] in self.by_key and selected != MANDATORY else parse_scalar(match[2] or "null")
         match = KEY_INTERPOLATION.fullmatch(value)
         return self._resolve_interpolation(self.by_key.get(match[1]), depth - 1) if match else UnresolvedValue(value)
+
+
+def _to_whole_number(value: Any) -> int | None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return int(value) if is_number else None
 
 
 def compose_values(inputs: HydraInputs, release: Release) -> Values:

@@ -99,7 +99,7 @@ def _sequence_parallel_settings(config: LaunchConfig, names: tuple[str, ...], va
 
 def _response_length(config: LaunchConfig, value: str) -> Iterator[tuple[str, str]]:
     prompt_length = config.values.number_or_none("data.max_prompt_length")
-    if value.isdecimal() and prompt_length is not None and int(value) > prompt_length:
+    if value.isdecimal() and len(value) < 10 and prompt_length is not None and int(value) > prompt_length:
         yield "data.max_response_length", str(int(value) - prompt_length)
 
 
