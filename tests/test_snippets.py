@@ -248,7 +248,13 @@ def run_hook(workshop: Workshop, folder: Path, arguments: list[str]) -> subproce
 def test_the_hook_still_finds_what_the_launch_itself_proves(workshop: Workshop, project: Path) -> None:
     (project / "train.sh").write_text(LAUNCH.replace("--ds.packing_samples", "--ds.packing_sample5"), encoding="utf-8")
     done = run_hook(workshop, project, [])
-    assert done.returncode == 1 and "ATN440" in done.stdout, done.stdout
+    assert done.returncode == 0 and "ATN440 warning" in done.stdout, "nothing here proves that the name is refused"
+    parser = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--ds.packing_samples')\n"
+    (project / "openrlhf" / "cli").mkdir(parents=True)
+    (project / "openrlhf" / "cli" / "train_sft.py").write_text(parser + "parser.parse_args()\n", encoding="utf-8")
+    done = run_hook(workshop, project, [])
+    assert done.returncode == 1 and "ATN440 error" in done.stdout, done.stdout
+    shutil.rmtree(project / "openrlhf")
     named = run_hook(workshop, project, ["--target", "h100x8,flash-attn=none"])
     assert "ATN452" in named.stdout, "what is named as missing is missing"
 

@@ -339,21 +339,26 @@ def test_nothing_that_leaves_shows_a_secret(room: Room) -> None:
         ("lint", f"--hub_token={argv_token}"),
         ("lint", f"no-such-{argv_token}.sh"),
         ("lint", "run.sh", "--target", argv_token),
-        ("lint", "run.sh", "--write", "--target", "h100x8,openrlhf=0.11.2"),
+        ("lint", "run.sh", "--write", "--target", "h100x8"),
+        ("lint", "renamed.sh", "--write", "--target", "h100x8,openrlhf=0.11.2"),
     ]
     (room.folder / "site" / "bin").mkdir()
     deepspeed = room.folder / "site" / "bin" / "deepspeed"
     deepspeed.write_text("#!/bin/sh\nexit 0\n")
     deepspeed.chmod(0o755)
     room.variables["PATH"] = f"{deepspeed.parent}{os.pathsep}{os.environ['PATH']}"
+    renamed = room.folder / "project" / "renamed.sh"
+    job = "deepspeed --module openrlhf.cli.train_sft --pretrain m --packing_samples"
+    renamed.write_text(f"export HF_TOKEN={argv_token}\n{job} --use_wandb {argv_token}\n")
     shown = 0
     for command in commands:
         code, printed = room.run(*command)
         leaks = room.find_leaks(printed)
         assert not leaks, f"attncheck {' '.join(command)} (exit code {code}) showed {sorted(leaks)}"
         shown += printed.count("…".encode())
-    written = (room.folder / "project" / "run.sh").read_text()
+    written = renamed.read_text()
     assert "--ds.packing_samples" in written and "…" not in written  # the user's own file keeps the user's words
+    assert argv_token in written
     assert len(list((room.folder / "out").iterdir())) == 3 * len(FORMATS) + 1
     assert list((room.folder / "cache").rglob("report-*.json"))
     print(f"{len(plants.places)} secrets of {len(plants.shapes)} shapes, {len(commands)} commands, {shown} masks shown")

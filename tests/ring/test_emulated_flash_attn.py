@@ -373,7 +373,10 @@ SCHEMES = {
 }
 
 
-@pytest.mark.parametrize(("generation", "ranks"), [("2.5", 1), ("2.8", 1), *((name, 2) for name in GENERATIONS)])
+NIGHTLY_GENERATIONS = [pytest.param(name, 2, marks=pytest.mark.nightly) for name in GENERATIONS if name != "2.8"]
+
+
+@pytest.mark.parametrize(("generation", "ranks"), [("2.5", 1), ("2.8", 1), ("2.8", 2), *NIGHTLY_GENERATIONS])
 def test_the_genuine_ring_flash_attn_runs_on_it(generation: str, ranks: int) -> None:
     pytest.importorskip("transformers")
     if importlib.util.find_spec("ring_flash_attn") is None:
