@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from attncheck.core.facts import Known
 from attncheck.core.findings import Finding, Fix, gravest_first
+from attncheck.core.job import Job
 from attncheck.core.report import Report
 from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.results.lint import LintSection
@@ -57,8 +58,10 @@ def make_judge(report: Report) -> Judge | None:
     if doctor is not None and doctor.needs is not None and report.command != "lint":
         needs: frozenset[Need] = frozenset(doctor.needs)  # type: ignore[arg-type]
         runs.append(lambda snapshot, memory: engine.run_rules(snapshot, needs, memory=memory))
-    for launch in lint.launches if lint is not None else ():
-        job = launch.job
+    jobs = (
+        {_describe_packages(launch.job): launch.job for launch in reversed(lint.launches)} if lint is not None else {}
+    )
+    for job in reversed(jobs.values()):
         runs.append(
             lambda snapshot, memory, job=job: engine.run_rules(  # type: ignore[misc]
                 replace(snapshot, job=Known(job)), needs_of_job(job), memory=memory
@@ -72,6 +75,21 @@ def make_judge(report: Report) -> Judge | None:
         return gravest_first(finding for run in runs for finding in run(snapshot, memory).findings)
 
     return judge
+
+
+def _describe_packages(job: Job) -> tuple[object, ...]:
+    """Return what decides which packages a launch needs: of many that are alike one is judged."""
+    plan = job.plan
+    what = (
+        plan.attn_implementation,
+        plan.liger,
+        plan.cross_entropy,
+        job.scheme,
+        job.hooked,
+        job.reinforcement,
+        job.model,
+    )
+    return job.framework, job.version, job.requires, job.imports, *what
 
 
 def plan_repair(

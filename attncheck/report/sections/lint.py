@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
 from attncheck.core.facts import Known
 from attncheck.core.job import Job, LintedLaunch
@@ -60,9 +61,10 @@ def properties(report: Report, section: LintSection) -> Iterator[tuple[str, str]
 
 def launch_rows(report: Report, section: LintSection) -> Iterator[tuple[str, str]]:
     """Yield a mark and a line for each launch that was read, then for each source that holds none."""
+    severities = _collect_severities(report)
     for launch in section.launches:
         unread = "" if launch.job.settings else " · nothing read"
-        yield _worst_mark(report, launch), f"{launch.job.location}  {describe_job(launch.job)}{unread}"
+        yield _worst_mark(severities, launch), f"{launch.job.location}  {describe_job(launch.job)}{unread}"
     yield from (("-", f"{name}  not linted: no known trainer is started") for name in section.not_linted)
     yield from (("-", f"not read: {text}") for text in section.not_read)
     if section.without_launch:
@@ -88,13 +90,17 @@ def _is_masked(section: LintSection) -> bool:
     return any(MASKED_LAUNCH in launch.job.remarks for launch in section.launches)
 
 
-def _worst_mark(report: Report, launch: LintedLaunch) -> str:
-    source = launch.job.location.source
-    severities = {
-        finding.severity
-        for finding in report.findings
-        if not finding.locations or any(location.source == source for location in finding.locations)
-    }
+def _collect_severities(report: Report) -> dict[str, set[str]]:
+    """Return the severities of the findings by the source that they point into, "" for those without a place."""
+    severities: dict[str, set[str]] = defaultdict(set)
+    for finding in report.findings:
+        for source in {location.source for location in finding.locations} or {""}:
+            severities[source].add(finding.severity)
+    return severities
+
+
+def _worst_mark(severities_by_source: Mapping[str, set[str]], launch: LintedLaunch) -> str:
+    severities = severities_by_source.get(launch.job.location.source, set()) | severities_by_source.get("", set())
     best = "ok" if launch.job.settings else "-"  # of what was not read nothing is known to be right
     return next((severity for severity in ("error", "warning") if severity in severities), best)
 
