@@ -28,6 +28,9 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
 
     `own_programs` are the framework's commands and modules.
     """
+    if not release.is_known:  # another release may do otherwise
+        problems = tuple(replace(problem, mild=problem.mild or not problem.universal) for problem in job.problems)
+        job = replace(job, problems=problems)
     program = launch.program
     if program is None and release.is_older:
         problems = tuple(problem for problem in job.problems if problem.universal)
