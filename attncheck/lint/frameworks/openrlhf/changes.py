@@ -70,7 +70,7 @@ def _rename_options(
 ) -> list[OptionChange]:
     """Return the options with `unknown_options` renamed; a new name that the launch already has is left out.
 
-    What is written twice stays written twice: argparse takes the last.
+    What is written twice stays written twice, as the last one is: argparse takes that.
     """
     are_unknown = [(option.setting.name, option.setting.location) in unknown_options for option in parsed_options]
     used_names = {option.name: "" for option, is_unknown in zip(parsed_options, are_unknown) if not is_unknown}
@@ -79,7 +79,7 @@ def _rename_options(
         if not is_unknown:
             changes.append(OptionChange(option, ((option.name, option.values),)))
             continue
-        named_values = (option.name, option.values)
+        named_values = (option.name, all_options.get(option.name, option.values))
         new_options = names.translate_option(trainer, version, named_values, all_options) if option.name else ()
         new_options = tuple(
             (name, values) for name, values in new_options if used_names.get(name, option.name) == option.name
