@@ -52,6 +52,7 @@ def test_findings_are_as_expected(path: Path) -> None:
     assert findings == load_expected()[case_name(path)]
 
 
+@pytest.mark.nightly  # mutations of the same launches are corrected every time: test_corrected_launches
 @pytest.mark.parametrize("path", CORPUS, ids=case_name)
 def test_what_is_corrected_is_read_again_without_a_name_that_is_not_known(path: Path) -> None:
     for snapshot in (ENVIRONMENTS["h200"], ENVIRONMENTS["v100x8"]):  # the corrections differ most

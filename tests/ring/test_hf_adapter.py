@@ -154,7 +154,11 @@ def break_adapter(folder: Path, old: str, new: str) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("name", FAULTS)
+EVERY_TIME = ("leaks", "no_gradient")  # each takes two ranks and their start: the others at night
+NAMES = [name if name in EVERY_TIME else pytest.param(name, marks=pytest.mark.nightly) for name in FAULTS]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_spoilt_adapter_is_seen(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     edit, code, message = FAULTS[name]
     monkeypatch.setenv("PYTHONPATH", break_adapter(tmp_path, *edit))
