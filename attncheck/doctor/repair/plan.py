@@ -111,7 +111,7 @@ def plan_repair(
     mends = tuple(dict.fromkeys(finding.code for finding in targets if finding.code in codes))
     by_hand = tuple(dict.fromkeys(way.finding.code for way in ways if way.is_by_hand))
     proof = _prove(snapshot, steps, judge, known_codes, mends)
-    return RepairSection(steps, mends, by_hand, tuple(conflicts), *proof), joined, ways
+    return RepairSection(steps, mends, by_hand, tuple(dict.fromkeys(conflicts)), *proof), joined, ways
 
 
 def _further_ways(
