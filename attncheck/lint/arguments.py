@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from attncheck.core.launch import NOWHERE, Setting, Source, Span, Word
 
@@ -65,6 +66,19 @@ def parse_options(
         settings.append(_make_setting(word, words[index:end], source))
         index = end
     return tuple(settings)
+
+
+def iter_option_values(words: Sequence[Word]) -> Iterator[tuple[str, Word]]:
+    """Yield what may be options of a program whose parser is not known, in order: each name with its value's word.
+
+    `--name=value` and `--name value` are one; what follows a switch is yielded as its value too.
+    """
+    for index, word in enumerate(words):
+        name, equals, text = word.text.partition("=")
+        if name.startswith("-") and equals:
+            yield name, replace(word, text=text)
+        elif name.startswith("-") and index + 1 < len(words):
+            yield name, words[index + 1]
 
 
 def _make_setting(word: Word, values: Sequence[Word], source: Source | None) -> Setting:

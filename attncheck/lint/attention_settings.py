@@ -16,6 +16,7 @@ from attncheck.core.facts import Known
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, SourceLocation
 from attncheck.core.snapshot import Snapshot
+from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.hugging_face import is_flash
 
 FLASH_REFUSES = (
@@ -61,10 +62,8 @@ def _find_mixed_precision(launch: Launch) -> str:
 
     transformers 5.23.0 training_args.py reads ACCELERATE_MIXED_PRECISION where neither bf16 nor fp16 is on.
     """
-    words = launch.launcher_words
-    options = [word.text.partition("=") for word in words]
-    following = [word.text for word in words[1:]] + [""]
-    candidates = [value or after for (name, _, value), after in zip(options, following) if name == "--mixed_precision"]
+    options = iter_option_values(launch.launcher_words)
+    candidates = [value.text for name, value in options if name == "--mixed_precision"]
     candidates += [entry.value for entry in launch.launcher_entries if entry.name == "mixed_precision"]
     candidates.append(launch.environ.get("ACCELERATE_MIXED_PRECISION", ""))
     return next((text for text in candidates if text.lower() in HALF or "$" in text), "")

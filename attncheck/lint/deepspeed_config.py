@@ -25,6 +25,7 @@ from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, Setting, Source
 from attncheck.core.plan import Precision
 from attncheck.core.program import Program
+from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.written import FALSE_WORDS, TRUE_WORDS
 from attncheck.lint.files import configuration
 
@@ -84,14 +85,9 @@ def _find_path(launch: Launch) -> str:
 
 
 def _iter_option_values(launch: Launch, *names: str) -> Iterator[Setting]:
-    words = launch.whole or launch.words
-    for index, word in enumerate(words):
-        option, equals, value = word.text.partition("=")
-        if not option.startswith("--") or option[2:].replace("-", "_") not in names:
-            continue
-        following = words[index + 1] if index + 1 < len(words) else word
-        holder = word if equals else following
-        yield Setting(option, value if equals else following.text, holder.location, holder.span, known=holder.known)
+    for option, word in iter_option_values(launch.whole or launch.words):
+        if option.startswith("--") and option[2:].replace("-", "_") in names:
+            yield Setting(option, word.text, word.location, word.span, known=word.known)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from attncheck.core import registry
 from attncheck.core.errors import AttncheckError, BadUsage
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.launch import Launch, Setting, Source, Word
-from attncheck.lint import called_scripts, deepspeed_config, launchers, open_ends, python_scripts
+from attncheck.lint import arguments, called_scripts, deepspeed_config, launchers, open_ends, python_scripts
 from attncheck.lint.embedded import EmbeddedScript
 from attncheck.lint.files import configuration
 from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
@@ -360,11 +360,13 @@ def _forget_expansion(entry: Setting) -> Setting:
 
 def _find_config_path(words: Sequence[Word]) -> str:
     """Return the path of the program's configuration file, "" where the command names none."""
-    values = dict(_iter_option_values(words))
+    values: dict[str, Word] = {}
+    for name, word in arguments.iter_option_values(words[1:]):
+        values.setdefault(name, word)
     for name in CONFIG_OPTIONS:
-        word = values.get(name)
-        if word is not None and word.known and word.text.endswith(CONFIG_SUFFIXES):
-            return word.text
+        value = values.get(name)
+        if value is not None and value.known and value.text.endswith(CONFIG_SUFFIXES):
+            return value.text
     config_name = values.get("--config-name") or values.get("-cn")
     if config_name is not None and config_name.known:
         folder = values.get("--config-path") or values.get("-cp") or values.get("--config-dir")
@@ -380,16 +382,6 @@ def _find_config_override(words: Sequence[Word]) -> str:
         if name == "config" and word.known and path.endswith(CONFIG_SUFFIXES):
             return path
     return ""
-
-
-def _iter_option_values(words: Sequence[Word]) -> Iterator[tuple[str, Word]]:
-    """Yield what may be options with their values, from the last to the first: in a dict the first of a name wins."""
-    for index in range(len(words) - 1, 0, -1):
-        name, equals, text = words[index].text.partition("=")
-        if name.startswith("-") and equals:
-            yield name, replace(words[index], text=text)
-        elif name.startswith("-") and index + 1 < len(words):
-            yield name, words[index + 1]
 
 
 def _find_config_argument(words: Sequence[Word]) -> str:

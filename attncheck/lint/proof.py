@@ -18,6 +18,7 @@ from packaging.version import InvalidVersion, Version
 from attncheck.core.job import Job, SettingProblem, UnknownSetting
 from attncheck.core.launch import Launch, Setting
 from attncheck.core.program import Program, ProgramOption
+from attncheck.lint.open_ends import COULD_NOT_BE_READ
 from attncheck.lint.release import ChosenRelease
 
 CLOSE_MATCH = 0.8
@@ -91,7 +92,7 @@ def _changed_meanwhile(unknown: UnknownSetting, version: str) -> bool:
 
 
 def _has_unread_file(launch: Launch) -> bool:
-    return any("could not be read" in note for note in launch.notes)
+    return any(COULD_NOT_BE_READ in note for note in launch.notes)
 
 
 def _settle_by_program(job: Job, launch: Launch, program: Program) -> Iterator[UnknownSetting]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from attncheck.core.errors import AttncheckError
 from attncheck.core.launch import Setting, Word
 from attncheck.core.program import Program, ProgramOption
+from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.files.configuration import parse_configuration
 from attncheck.lint.programs.modules import SourceModule, SourceTree
 from attncheck.lint.programs.paths import is_file, is_folder, resolve_path
@@ -85,11 +86,9 @@ def read_config_options(words: Sequence[Word]) -> tuple[str, ...]:
     The command's overrides follow them: what they choose decides which files are composed.
     """
     given = {"path": "", "name": "", "dir": ""}
-    for index, word in enumerate(words):
-        option, equals, value = word.text.partition("=")
+    for option, value in iter_option_values(words):
         if option in CONFIG_OPTIONS:
-            following = words[index + 1].text if index + 1 < len(words) else ""
-            given[CONFIG_OPTIONS[option]] = value if equals else following
+            given[CONFIG_OPTIONS[option]] = value.text
     overrides = [word.text for word in words[1:] if "=" in word.text and not word.text.startswith("-")]
     folders = [f"hydra.searchpath=[{given['dir']}]"] if given["dir"] else []
     return (given["path"], given["name"], *folders, *overrides)
