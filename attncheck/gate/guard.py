@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from attncheck.core import private_folder
 from attncheck.core.errors import CLEAN, FOUND, AttncheckError, Interrupted
 from attncheck.core.interrupts import STOP_SIGNALS
 from attncheck.core.outgoing import clean
@@ -163,7 +164,7 @@ class _GatedCommand:
     ) -> None:
         self._policy, self._target, self._argv, self._with_progress = policy, target, argv, with_progress
         self._date = today()
-        self._folder = cache.cache_folder(environ) if use_cache else None
+        self._folder = private_folder.cache_folder(environ) if use_cache else None
         self._key = ""
         self._report: Report | None = None
         self._answer = cache.Answer(CLEAN, 0.0)

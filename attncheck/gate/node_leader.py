@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from attncheck.core import interrupts
+from attncheck.core import interrupts, private_folder
 from attncheck.core.errors import BadUsage, Unanswered
-from attncheck.gate import cache
 from attncheck.gate.cache_key import BOOT_ID
 from attncheck.workers.launcher_env import RankEnv, read_rank_env
 
@@ -118,7 +117,7 @@ def hide_rank() -> Iterator[None]:
 
 def rendezvous_folder(environ: Mapping[str, str]) -> Path | None:
     """Return the folder in which ranks of a node find each other: beside the cache, where locks work there."""
-    folder = cache.cache_folder(environ)
+    folder = private_folder.cache_folder(environ)
     try:
         if folder is not None:
             with open(folder / "lock", "ab") as lock:
@@ -126,7 +125,7 @@ def rendezvous_folder(environ: Mapping[str, str]) -> Path | None:
             return folder
     except OSError:  # a network's file system without locks
         pass
-    return cache.temporary_folder()
+    return private_folder.temporary_folder()
 
 
 @contextmanager
@@ -143,7 +142,7 @@ def lead_node(folder: Path | None, node: NodeRank) -> Iterator[Callable[[int], N
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         answer.unlink(missing_ok=True)  # of an earlier start of the same command by the same launcher
-        yield lambda code: cache.replace_private_file(answer, json.dumps({"code": code}))
+        yield lambda code: private_folder.replace_private_file(answer, json.dumps({"code": code}))
 
 
 def follow_leader(folder: Path | None, node: NodeRank, seconds: float) -> int | None:

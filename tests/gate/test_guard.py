@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from attncheck.core import private_folder
 from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Known
 from attncheck.core.findings import Allowance
@@ -516,13 +517,13 @@ def test_what_an_answer_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_cache_of_another_user_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cache.cache_folder({"XDG_CACHE_HOME": "relative", "HOME": ""}) is None
-    folder = cache.cache_folder({"XDG_CACHE_HOME": "relative", "HOME": str(tmp_path)})
+    assert private_folder.cache_folder({"XDG_CACHE_HOME": "relative", "HOME": ""}) is None
+    folder = private_folder.cache_folder({"XDG_CACHE_HOME": "relative", "HOME": str(tmp_path)})
     assert folder == tmp_path / ".cache" / "attncheck"
     folder.chmod(0o777)
-    assert cache.make_private(folder) == folder and folder.stat().st_mode & 0o777 == 0o700
+    assert private_folder.make_private(folder) == folder and folder.stat().st_mode & 0o777 == 0o700
     link = tmp_path / "link"
     link.symlink_to(folder)
-    assert cache.make_private(link) is None
+    assert private_folder.make_private(link) is None
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    assert cache.make_private(folder) is None
+    assert private_folder.make_private(folder) is None
