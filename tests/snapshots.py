@@ -17,6 +17,7 @@ from attncheck.core.facts import Known as Known
 from attncheck.core.facts import Unreadable as Unreadable
 from attncheck.core.job import Job
 from attncheck.core.launch import SourceLocation
+from attncheck.core.links import Link
 from attncheck.core.model import Model
 from attncheck.core.plan import Plan
 from attncheck.core.snapshot import Snapshot
@@ -98,6 +99,23 @@ def with_interfaces(snapshot: Snapshot, **fields: Any) -> Snapshot:
         if isinstance(value, Mapping):
             fields[name] = {**getattr(before, name), **value}
     return replace(snapshot, interfaces=Known(replace(before, **fields)))
+
+
+def with_links(snapshot: Snapshot, *links: Link) -> Snapshot:
+    """Record what the linker found to be gone: nothing, without `links`."""
+    return replace(snapshot, links=Known(links))
+
+
+def make_link(**fields: Any) -> Link:
+    """Return a name that verl's SFT trainer takes from transformers at import, unless `fields` say otherwise."""
+    fields.setdefault("consumer", "verl")
+    fields.setdefault("module", "verl.models.transformers.qwen2_vl")
+    fields.setdefault("path", "verl/models/transformers/qwen2_vl.py")
+    fields.setdefault("line", 24)
+    fields.setdefault("provider", "transformers")
+    fields.setdefault("source", "transformers.models.qwen2_vl.modeling_qwen2_vl")
+    fields.setdefault("name", "Qwen2VLCausalLMOutputWithPast")
+    return Link(**fields)
 
 
 def with_binary(snapshot: Snapshot, module: str, **fields: Any) -> Snapshot:

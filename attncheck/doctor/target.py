@@ -139,6 +139,7 @@ def _forget_packages(snapshot: Snapshot, reason: str) -> Snapshot:
         torch=Unreadable(reason),
         imports=Absent(NOT_PROBED),
         interfaces=Absent(NOT_PROBED),
+        links=Absent(NOT_PROBED),
         gaps=PackageGaps(reason),
     )
 
@@ -149,7 +150,7 @@ def apply_target(snapshot: Snapshot, target: Target) -> Snapshot:
     Packages that are neither named nor here are not known, and none is where a file names them or where this
     environment holds nothing of a training stack.
     """
-    changed = replace(snapshot, imports=Absent(NOT_PROBED), interfaces=Absent(NOT_PROBED))
+    changed = replace(snapshot, imports=Absent(NOT_PROBED), interfaces=Absent(NOT_PROBED), links=Absent(NOT_PROBED))
     if not has_stack(snapshot):
         changed = forget_environment(changed, NOT_NAMED)
     elif target.files:

@@ -32,7 +32,7 @@ def test_is_named_with_its_fix(mode: Mode, tmp_path: Path) -> None:
 
 
 def test_each_mode_stands_in_it_once() -> None:
-    names = [mode.name for mode in (*MODES, *MISSED)]
+    names = [*(mode.name for mode in MODES), *(mode.name for mode in MISSED)]
     assert sorted(names) == sorted(set(names))
     assert all(mode.reason for mode in MISSED)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -11,9 +12,11 @@ from attncheck import __version__
 from attncheck.core import codec
 from attncheck.core.environment import NOT_RECORDED, Selection
 from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.core.private_folder import cache_folder
 from attncheck.core.snapshot import NOT_ASKED, SCHEMA_VERSION, Snapshot
 from attncheck.doctor.probes import bundle
 from attncheck.doctor.probes.payload.privacy import scrub
+from attncheck.doctor.probes.suspects import confirm_links, find_suspects
 from attncheck.workers.child import Child, ChildResult, require_answer, wait_for_children
 from attncheck.workers.process import kill_all
 
@@ -75,6 +78,8 @@ def _collect_document(
 ) -> dict[str, Any]:
     """Return the answers of all lanes, joined."""
     request["kernels"] = "device" in lanes
+    request["cache"] = str(cache_folder(os.environ) or "")
+    request["release"] = __version__
     interpreter = python or sys.executable
     calls = [_LANE_CALLS[lane] for lane in LANES if lane in lanes and lane in _LANE_CALLS]
     try:
@@ -90,6 +95,10 @@ def _collect_document(
             static = main.call("static", request)
         if calls:
             report_progress("importing packages, asking the driver")
+        suspects = find_suspects(static) if "import" in lanes else []
+        if suspects:
+            message = bundle.build_message("confirm", {**request, "modules": suspects})
+            children.append(Child(interpreter, "confirm", message))
         results = wait_for_children(children, time.monotonic() + seconds + GRACE_SECONDS)
     finally:
         kill_all()
@@ -107,6 +116,7 @@ def _join_lanes(static: dict[str, Any], results: dict[str, ChildResult]) -> dict
     answers = imports.get("answers", {})
     _join_kernels(document, {name: answer for name, answer in answers.items() if name != "model"})
     _join_model(document, answers.get("model"))
+    confirm_links(document, results.get("confirm"))
     return document
 
 

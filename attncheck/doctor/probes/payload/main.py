@@ -14,11 +14,16 @@ if TYPE_CHECKING:
 
 
 def call(name: str, request: dict[str, Any]) -> dict[str, object]:
-    """Return the answer to `name`, one of "static", "imports" and "device", clean of private names."""
+    """Return the answer to `name`, one of "static", "imports", "confirm" and "device", clean of private names."""
     from .privacy import scrub
 
     sys.path[0:0] = [str(folder) for folder in request.get("packages", ())]  # in a child: a trial of other versions
-    collectors = {"static": collect_static_facts, "imports": collect_import_facts, "device": collect_device_facts}
+    collectors = {
+        "static": collect_static_facts,
+        "imports": collect_import_facts,
+        "confirm": confirm_breaks,
+        "device": collect_device_facts,
+    }
     answer: dict[str, object] = collectors[name](request)
     cleaned: dict[str, object] = scrub(answer)
     return cleaned
@@ -63,6 +68,9 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
         from .packages import stamps
 
         answer["stamps"] = stamps.digest_stamps(installed)
+    answer["links"] = _collect_section(
+        lost, "links", lambda: known(_collect_links(installed, site_dirs, request)), unreadable("reading them failed")
+    )
     model = request.get("model")
     if isinstance(model, str):
         answer["model"] = _collect_section(
@@ -87,6 +95,16 @@ def collect_import_facts(request: dict[str, Any]) -> dict[str, object]:
     return {**answer, "imports": known(answer["imports"]), "interfaces": known(answer["interfaces"])}
 
 
+def confirm_breaks(request: dict[str, Any]) -> dict[str, object]:
+    """Return how importing the modules named in the request ended, those that the linker takes for broken."""
+    from .imports import lane
+    from .packages import distributions
+
+    installed = distributions.collect_distributions(site_directories())[0]
+    modules = [str(name) for name in request.get("modules", ())]
+    return {"outcomes": lane.confirm_imports(installed, modules, _deadline_seconds(request))}
+
+
 def collect_device_facts(request: dict[str, Any]) -> dict[str, object]:
     """Return the driver, the GPUs and their links, without torch."""
     from .gpus import nvidia_smi
@@ -108,6 +126,22 @@ def site_directories() -> list[str]:
 def _deadline_seconds(request: dict[str, Any]) -> float:
     seconds = request.get("seconds")
     return float(seconds) if isinstance(seconds, (int, float)) else 60.0
+
+
+def _collect_links(
+    installed: list[dict[str, Any]], site_dirs: list[str], request: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return what the installed packages, and the model's own code, take from each other and is gone."""
+    from .links import interface
+
+    folder = request.get("cache")
+    model = request.get("model")
+    records = interface.link_installed(
+        installed, site_dirs, folder if isinstance(folder, str) else "", str(request.get("release", ""))
+    )
+    if isinstance(model, str) and request.get("documents") is None:
+        records = records + interface.link_model(model, installed, site_dirs)
+    return records
 
 
 def _collect_model(source: str, request: dict[str, Any]) -> object:

@@ -88,6 +88,24 @@ def run_import_lane(
     }
 
 
+def confirm_imports(
+    distributions: Iterable[Union[str, Mapping[str, Any]]], modules: List[str], deadline: float
+) -> List[Dict[str, Any]]:
+    """Return how importing each of `modules` ended, each in a process of its own on top of torch and transformers."""
+    if not hasattr(os, "fork"):
+        return []
+    from ..processes import supervision
+
+    installed = {_normalise_name(distribution) for distribution in distributions}
+    imports = [planned for planned in plan.select_imports(installed) if planned.is_fork_server]
+    suspects = [plan.PlannedImport(module, (), MODELING) for module in modules]
+    try:
+        records = supervision.run_jobs(_build_jobs([*imports, *suspects], {}), deadline)
+    except OSError:
+        return []
+    return [_read_outcome(module, records.get(module), "") for module in modules]
+
+
 def _list_lost(records: Mapping[str, Message]) -> List[str]:
     """Return what gave no answer through no fault of a package, and the questions whose process was lost."""
     lost = []

@@ -32,6 +32,21 @@ def collect_remote_imports(folder: str) -> list[str]:
     return sorted(required)[:400]
 
 
+def list_code_files(folder: str) -> list[str]:
+    """Return the *.py files in a model's folder that its `auto_map` names."""
+    from .files import read_json
+
+    document = read_json(folder, "config.json").get("known", {})
+    entries = document.get("auto_map")
+    names = set()
+    for entry in entries.values() if isinstance(entries, dict) else ():
+        for reference in entry if isinstance(entry, (list, tuple)) else [entry]:
+            if isinstance(reference, str) and "--" not in reference and "." in reference:
+                names.add(reference.rpartition(".")[0].replace(".", os.sep) + ".py")
+    paths = [os.path.join(folder, name) for name in sorted(names)]
+    return [path for path in paths if os.path.isfile(path)][:MAX_FILES]
+
+
 def required_imports(source: str) -> set[str]:
     """Return what one file imports unconditionally; nothing where it cannot be parsed."""
     import ast

@@ -21,18 +21,28 @@ def digest_stamps(installed: list[dict[str, object]]) -> str:
     """Return a digest of path, size and time of change of every module of the watched ones among `installed`."""
     import hashlib
 
-    stamps = []
+    stamps: list[bytes] = []
     records = integrity.Records()
     for distribution in installed:
-        if not watched.is_watched(str(distribution["name"])):
-            continue
-        for path in _iter_modules(distribution, records):
-            try:
-                status = os.stat(path)
-                stamps.append(b"%s\0%d\0%d" % (path, status.st_size, status.st_mtime_ns))
-            except (OSError, ValueError):
-                stamps.append(path)
+        if watched.is_watched(str(distribution["name"])):
+            stamps += _iter_stamps(distribution, records)
     return hashlib.sha256(b"\n".join(stamps)).hexdigest()
+
+
+def digest_distribution(distribution: dict[str, object]) -> str:
+    """Return a digest of path, size and time of change of every module of one distribution."""
+    import hashlib
+
+    return hashlib.sha256(b"\n".join(_iter_stamps(distribution, integrity.Records()))).hexdigest()
+
+
+def _iter_stamps(distribution: dict[str, object], records: integrity.Records) -> Iterator[bytes]:
+    for path in _iter_modules(distribution, records):
+        try:
+            status = os.stat(path)
+            yield b"%s\0%d\0%d" % (path, status.st_size, status.st_mtime_ns)
+        except (OSError, ValueError):
+            yield path
 
 
 def _iter_modules(distribution: dict[str, object], records: integrity.Records) -> Iterator[bytes]:

@@ -1,0 +1,55 @@
+"""What the linker answers to the outside: records of an environment, kept between looks, and of a model's own code.
+
+The linker itself is loaded only where there is something to read.
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import packages, store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
+    Record = Dict[str, Any]
+
+
+def link_installed(installed: List[Dict[str, Any]], site_dirs: List[str], folder: str, release: str) -> List[Record]:
+    """Return the records of all installed packages of the stack; `folder` keeps them ("": nothing is kept).
+
+    `release` is the version of attncheck, part of the key.
+    """
+    names = {str(distribution["name"]) for distribution in installed}
+    if not names.intersection(packages.CONSUMERS):
+        return []
+    key = store.make_key(installed, packages.WATCHED, release) if folder else ""
+    kept = store.read_records(folder, key) if key else None
+    if kept is None:
+        from . import linker
+
+        kept = linker.link_distributions(installed, site_dirs)
+        store.write_records(folder, key, kept)
+    records = [record for records in kept.values() for record in records]
+    return [dict(record, path=_shorten(str(record["path"]), site_dirs)) for record in records]
+
+
+def link_model(source: str, installed: List[Dict[str, Any]], site_dirs: List[str]) -> List[Record]:
+    """Return the records of the files that a model's `auto_map` names, and of those beside them that they import."""
+    from ..model import files as model_files
+    from ..model import remote_code
+
+    folder = model_files.find_model_folder(source)
+    paths = remote_code.list_code_files(folder["known"]) if "known" in folder else []
+    if not paths:
+        return []
+    from .own_code import OwnCodeLinker
+
+    records = OwnCodeLinker(installed, site_dirs).link("model", paths, [])
+    return [dict(record, path=_shorten(str(record["path"]), [folder["known"]])) for record in records]
+
+
+def _shorten(path: str, folders: List[str]) -> str:
+    """Return a path as it is shown: below the folder of sys.path that holds it."""
+    return next((path[len(folder) + 1 :] for folder in folders if path.startswith(folder + os.sep)), path)

@@ -1,0 +1,183 @@
+"""Links the installed packages of the attention stack with each other: what one takes and another no longer has."""
+
+from __future__ import annotations
+
+import gc
+import re
+from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, Optional, Tuple
+
+from .conditions import Conditions
+from .imports import Failure, Fallback, ImportFollower
+from .names import Names
+from .packages import CONSUMERS, PROVIDERS
+from .reach import Spread
+from .signatures import Signatures
+from .source import ModuleFinder, SourceModule, read_takes
+from .uses import Uses
+from .whereabouts import find_patcher, find_whereabouts
+
+MAX_RECORDS = 200
+MAX_BREAKS = 200
+# What torch makes at run time, in C++: nothing that its files say of it would settle anything.
+_ALWAYS_THERE = re.compile(r"torch(?:\.(?:nn|optim|utils\.data|autograd|cuda|distributed)(?:\.functional)?)?\Z")
+
+
+class Linker:
+    """Links packages and files below the folders of sys.path; `versions` are those installed, by normalised name."""
+
+    def __init__(self, folders: List[str], versions: Dict[str, str]) -> None:
+        self.finder = ModuleFinder(folders)
+        self.conditions = Conditions(self.finder, versions)
+        self.names = Names(self.finder, self.conditions)
+        self.signatures = Signatures(self.names)
+        self.providers = [name for name in PROVIDERS if self.finder.kind(name) in ("source", "folder")]
+        self.origins: Dict[str, Failure] = {}  # the modules that fail by themselves
+        self.weakened: Dict[str, Failure] = {}  # those that go on without something, and may then lack a name
+        self._missing: Dict[Tuple[str, str], bool] = {}
+        self.conditions.is_missing = self._make_check(self.providers)
+
+    def link_modules(
+        self, modules: List[SourceModule], consumer: str, hidden: Container[str] = ()
+    ) -> List[Dict[str, Any]]:
+        """Return a record for each take of `modules` that cannot be served; not of the packages `hidden`."""
+        own = modules[0].name.partition(".")[0] if modules else ""
+        providers = [name for name in self.providers if name != own and name not in hidden]
+        if not providers:
+            return []
+        records: List[Dict[str, Any]] = []
+        for module in modules:
+            uses = self._suspect(module, providers, consumer)
+            if uses is not None:
+                failures, later, fallbacks = self._follow(module, providers, uses)
+                records += [_describe(consumer, module, failure) for failure in (*failures, *later)]
+                records += [_describe_fallback(consumer, module, fallback) for fallback in fallbacks]
+                certain = [failure for failure in failures if not failure.conditions]
+                if certain:
+                    self.origins[module.name] = certain[0]
+                elif fallbacks:
+                    self.weakened[module.name] = Failure(fallbacks[0].take)
+        return records[:MAX_RECORDS]
+
+    def complete(self, records: List[Dict[str, Any]], modules: List[SourceModule]) -> None:
+        """Add to the records of `modules` what they break, where each missing name stands now, and who puts it back."""
+        self._note_breaks(records, modules)
+        wanted: Dict[str, Any] = {}
+        for record in records:
+            name = record["name"].partition(".")[0]
+            if name and record["kind"] in ("import", "attribute"):
+                wanted.setdefault(record["provider"], set()).add(name)
+        places = {provider: find_whereabouts(self.finder, provider, names) for provider, names in wanted.items()}
+        for record in records:
+            name, own = record["name"].partition(".")[0], record["module"].partition(".")[0] + "."
+            found = places.get(record["provider"], {}).get(name, [])
+            record["found"] = [module for module in found if module != record["source"]]
+            if name and record["kind"] != "argument":
+                record["patched_by"] = find_patcher((m for m in modules if (m.name + ".").startswith(own)), name)
+
+    def _note_breaks(self, records: List[Dict[str, Any]], modules: List[SourceModule]) -> None:
+        """Write into the record in which each broken module's failure begins that its import fails."""
+        if not self.origins and not self.weakened:
+            return
+        broken = Spread(self.origins, self.weakened, self.names, self.conditions).run(modules)
+        for name in sorted(broken, key=lambda name: (name.count("."), name)):
+            origin, failure = broken[name]
+            for record in records:
+                is_cause = record["module"] == origin and record["line"] == failure.take.line and not record["function"]
+                if is_cause and record["name"] == failure.take.name and len(record["breaks"]) < MAX_BREAKS:
+                    record["breaks"].append(name)
+                    break
+
+    def _suspect(self, module: SourceModule, providers: List[str], consumer: str) -> Optional[Uses]:
+        """Return what is to be looked at in a module, None where its text takes nothing that may be gone.
+
+        Most files are done with here: parsing all of them is what would cost.
+        """
+        takes = [(source, name) for source, name, _ in read_takes(module) if source.partition(".")[0] in providers]
+        if not takes:
+            return None
+        uses = Uses(module, set(providers), self.names, self.signatures)
+        uses.follows_instances = not consumer
+        is_suspect = any(
+            self._is_missing(source, "") or (name not in ("", "*") and self._is_missing(source, name))
+            for source, name in takes
+            if not _ALWAYS_THERE.match(source)
+        )
+        return uses if is_suspect or uses.is_suspect() else None
+
+    def _follow(
+        self, module: SourceModule, providers: List[str], uses: Uses
+    ) -> Tuple[List[Failure], List[Failure], List[Fallback]]:
+        is_needed = uses.is_suspect()
+        follower = ImportFollower(module, self._make_check(providers), self.conditions, uses if is_needed else None)
+        return follower.follow(), follower.later, follower.fallbacks
+
+    def _make_check(self, providers: List[str]) -> Callable[[str, str], bool]:
+        return lambda source, name: source.partition(".")[0] in providers and self._is_missing(source, name)
+
+    def _is_missing(self, source: str, name: str) -> bool:
+        key = source, name
+        if key not in self._missing:
+            found = self.names.has_name(source, name) if name else self.names.has_module(source)
+            self._missing[key] = found is False
+        return self._missing[key]
+
+
+def link_distributions(
+    installed: Iterable[Dict[str, Any]], site_dirs: List[str], consumers: Optional[Iterable[str]] = None
+) -> Dict[str, List[Dict[str, Any]]]:
+    """Return, by consumer, the records of what the installed packages take and others lack.
+
+    `consumers` are distributions; None: all that are known and installed.
+    """
+    versions = {str(d["name"]): str(d["version"]) for d in reversed(list(installed))}
+    chosen = [name for name in CONSUMERS if name in versions and (consumers is None or name in consumers)]
+    if not chosen:
+        return {}
+    enabled = gc.isenabled()
+    gc.disable()  # millions of syntax nodes, none of them in a circle
+    try:
+        linker = Linker(site_dirs, versions)
+        modules = {name: list(_iter_consumer(linker.finder, name)) for name in chosen}
+        records = {name: linker.link_modules(modules[name], name) for name in chosen}
+        linker.complete(
+            [record for group in records.values() for record in group],
+            [module for group in modules.values() for module in group],
+        )
+        return records
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _iter_consumer(finder: ModuleFinder, distribution: str) -> Iterator[SourceModule]:
+    for package in CONSUMERS[distribution]:
+        name, _, only = package.partition("/")
+        yield from finder.iter_package(name, only)
+
+
+def _describe(consumer: str, module: SourceModule, failure: Failure) -> Dict[str, Any]:
+    take = failure.take
+    return {
+        "consumer": consumer,
+        "module": module.name,
+        "path": module.path,
+        "line": take.line,
+        "provider": take.module.partition(".")[0],
+        "source": take.module,
+        "name": take.name,
+        "kind": take.kind,
+        "argument": take.argument,
+        "reason": take.reason,
+        "function": failure.function,
+        "conditions": list(failure.conditions),
+        "tried": [tried.target for tried in failure.tried],
+        "fallback_line": 0,
+        "found": [],
+        "patched_by": "",
+        "breaks": [],
+    }
+
+
+def _describe_fallback(consumer: str, module: SourceModule, fallback: Fallback) -> Dict[str, Any]:
+    record = _describe(consumer, module, Failure(fallback.take, function=fallback.function))
+    return dict(record, fallback_line=fallback.line)

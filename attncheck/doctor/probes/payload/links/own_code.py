@@ -1,0 +1,96 @@
+"""Links code of the user's own: a model's files, or the script that a launch starts and what it imports beside it."""
+
+from __future__ import annotations
+
+import ast
+import os
+from typing import Any, Dict, Iterable, Iterator, List, Set, Tuple
+
+from .linker import Linker
+from .source import SourceModule
+
+PACKAGE = "own_code"  # the package that these files are taken for
+MAX_FILES = 200
+LATE = "a function that imports it is called"
+
+
+class OwnCodeLinker:
+    """Links files against the packages of one environment; what was read of these serves every call."""
+
+    def __init__(self, installed: Iterable[Dict[str, Any]], site_dirs: List[str]) -> None:
+        versions = {str(d["name"]): str(d["version"]) for d in reversed(list(installed))}
+        self.linker = Linker(site_dirs, versions)
+
+    def link(self, consumer: str, paths: List[str], folders: List[str]) -> List[Dict[str, Any]]:
+        """Return the records of `paths` and of the files that they import from beside them and from `folders`.
+
+        A package that stands in one of those folders comes before the installed one, and is not judged.
+        """
+        found = list(_iter_files(paths, folders))
+        modules = [module for module, _ in found]
+        beside = {os.path.dirname(path) for path in paths}
+        hidden = [name for name in self.linker.providers if any(_holds(folder, name) for folder in (*beside, *folders))]
+        for module in modules:
+            self.linker.finder.add(module)
+        self.linker.origins, self.linker.weakened = {}, {}
+        records = self.linker.link_modules(modules, "", hidden)
+        self.linker.complete(records, modules)
+        late = {module.path for module, is_late in found if is_late}
+        for record in records:
+            record["consumer"] = consumer
+            if record["path"] in late and not record["function"]:
+                record["conditions"] = [*record["conditions"], LATE]
+        return records
+
+
+def _holds(folder: str, name: str) -> bool:
+    return os.path.isdir(os.path.join(folder, name)) or os.path.isfile(os.path.join(folder, name + ".py"))
+
+
+def _iter_files(paths: List[str], folders: List[str]) -> Iterator[Tuple[SourceModule, bool]]:
+    """Yield each file once, and whether only functions import it; what is imported with the script comes first."""
+    pending = [(path, False) for path in paths]
+    seen: Set[str] = set()
+    while pending and len(seen) < MAX_FILES:
+        pending.sort(key=lambda item: item[1])
+        path, is_late = pending.pop(0)
+        if path in seen:
+            continue
+        seen.add(path)
+        module = SourceModule(PACKAGE + "." + os.path.splitext(os.path.basename(path))[0], path, is_package=False)
+        yield module, is_late
+        for statement, is_inside in _iter_imports(module):
+            pending += [(found, is_late or is_inside) for found in _imported_paths(module, statement, folders)]
+
+
+def _iter_imports(module: SourceModule) -> Iterator[Tuple[ast.stmt, bool]]:
+    """Yield the import statements of a module, and whether each stands in a function."""
+    pending: List[Tuple[Any, bool]] = [(module.tree, False)] if module.tree is not None else []
+    while pending:
+        node, is_inside = pending.pop()
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield node, is_inside
+        inside = is_inside or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for block in ("body", "orelse", "finalbody", "handlers"):
+            pending += [(inner, inside) for inner in getattr(node, block, ()) if isinstance(inner, ast.AST)]
+
+
+def _imported_paths(module: SourceModule, statement: ast.stmt, folders: List[str]) -> Iterator[str]:
+    """Yield the files of one's own that an import statement runs."""
+    beside = os.path.dirname(module.path)
+    if isinstance(statement, ast.Import):
+        names, tops = [alias.name for alias in statement.names], [beside, *folders]
+    elif isinstance(statement, ast.ImportFrom):
+        source = statement.module or ""
+        names = [source] if source else []
+        names += [(source + "." if source else "") + alias.name for alias in statement.names]
+        up = [".."] * (statement.level - 1)
+        tops = [os.path.normpath(os.path.join(beside, *up))] if statement.level else [beside, *folders]
+    else:
+        return
+    for name in names:
+        stems = [os.path.join(top, *name.split(".")) for top in tops]
+        candidates = (path for stem in stems for path in (os.path.join(stem, "__init__.py"), stem + ".py"))
+        path = next((path for path in candidates if os.path.isfile(path)), "")
+        if path:
+            yield path

@@ -1,0 +1,58 @@
+"""The packages that are linked: whose names are taken, and who takes them."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Tuple
+
+# Import name -> distribution, of the packages whose names are taken.
+PROVIDERS = {
+    "transformers": "transformers",
+    "flash_attn": "flash-attn",
+    "flash_attn_interface": "flash-attn-3",
+    "flash_attn_3": "flash-attn-3",
+    "liger_kernel": "liger-kernel",
+    "ring_flash_attn": "ring-flash-attn",
+    "trl": "trl",
+    "peft": "peft",
+    "accelerate": "accelerate",
+    "kernels": "kernels",
+    "deepspeed": "deepspeed",
+    "yunchang": "yunchang",
+    "xformers": "xformers",
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "huggingface_hub": "huggingface-hub",
+    "torch": "torch",
+    "fla": "flash-linear-attention",
+    "unsloth_zoo": "unsloth-zoo",
+    "megatron": "megatron-core",
+}
+# Distribution -> the packages that are read, or one folder of them: of vLLM and SGLang what meets transformers.
+CONSUMERS: Dict[str, Tuple[str, ...]] = {
+    "ring-flash-attn": ("ring_flash_attn",),
+    "liger-kernel": ("liger_kernel",),
+    "flash-attn": ("flash_attn",),
+    "flash-attn-3": ("flash_attn_interface", "flash_attn_3"),
+    "flash-attn-4": ("flash_attn/cute",),
+    "kernels": ("kernels",),
+    "trl": ("trl",),
+    "peft": ("peft",),
+    "accelerate": ("accelerate",),
+    "deepspeed": ("deepspeed",),
+    "verl": ("verl",),
+    "openrlhf": ("openrlhf",),
+    "axolotl": ("axolotl",),
+    "ms-swift": ("swift",),
+    "llamafactory": ("llamafactory",),
+    "yunchang": ("yunchang",),
+    "xformers": ("xformers",),
+    "unsloth": ("unsloth/models", "unsloth/kernels", "unsloth/utils"),
+    "unsloth-zoo": ("unsloth_zoo",),
+    "vllm": ("vllm/transformers_utils", "vllm/distributed"),
+    "sglang": ("sglang/srt/utils",),
+}
+WATCHED = frozenset(PROVIDERS.values()) | frozenset(CONSUMERS)
+# Importing these writes caches or changes other packages: what is read in them is not tried.
+NOT_IMPORTED = frozenset(("deepspeed", "unsloth", "unsloth_zoo", "vllm", "sglang", "flash_attn", "xformers"))

@@ -1,0 +1,114 @@
+"""Finds which modules cannot be imported because a module that they import cannot: from the broken file outwards.
+
+Only modules whose text names a broken one are looked at again, until nothing more breaks.
+"""
+
+from __future__ import annotations
+
+from typing import Container, Dict, List, NamedTuple, Optional, Set
+
+from .imports import Failure, ImportFollower
+from .names import lazy_structure
+from .source import read_takes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .conditions import Conditions
+    from .names import Names
+    from .source import SourceModule
+
+MAX_ROUNDS = 40
+
+
+class Broken(NamedTuple):
+    """A module whose import fails, and the module and take in which that begins."""
+
+    origin: str
+    failure: Failure
+
+
+class Spread:
+    """Spreads breaks from module to module.
+
+    `origins` fail by themselves; `weakened` go on without something, and may lack a name that depends on it.
+    """
+
+    def __init__(
+        self, origins: Dict[str, Failure], weakened: Dict[str, Failure], names: Names, conditions: Conditions
+    ) -> None:
+        self.broken = {name: Broken(name, failure) for name, failure in origins.items()}
+        self.weakened = weakened
+        self.names = names
+        self.conditions = conditions
+
+    def run(self, modules: List[SourceModule]) -> Dict[str, Broken]:
+        """Return every module among `modules` whose import fails, with where that begins."""
+        fresh = {*self.broken, *self.weakened}
+        for _ in range(MAX_ROUNDS):
+            if not fresh:
+                break
+            lazy_names = {name for module_name in fresh for name in self._lazy_names(module_name)}
+            candidates = [m for m in modules if m.name not in self.broken and _may_import(m, fresh, lazy_names)]
+            fresh = {module.name for module in candidates if self._breaks(module)}
+        return self.broken
+
+    def _lazy_names(self, name: str) -> Set[str]:
+        """Return the names that a lazy package takes from a module."""
+        package, _, last = name.rpartition(".")
+        parent = self.names.finder.find(package) if package else None
+        return set() if parent is None else lazy_structure(parent).get(last, set())
+
+    def _breaks(self, module: SourceModule) -> bool:
+        cause = self._find_cause(module)
+        if cause is not None:
+            self.broken[module.name] = cause
+        return cause is not None
+
+    def _find_cause(self, module: SourceModule) -> Optional[Broken]:
+        parent = _broken_parent(module.name, self.broken)
+        if parent:
+            return self.broken[parent]
+
+        def is_missing(source: str, name: str) -> bool:
+            return source != module.name and self._broken_by(source, name) is not None
+
+        for failure in ImportFollower(module, is_missing, self.conditions).follow_import():
+            if not failure.conditions:
+                return self._broken_by(failure.take.module, failure.take.name)
+        return None
+
+    def _broken_by(self, source: str, name: str) -> Optional[Broken]:
+        """Return what `from source import name` (name "": `import source`) meets that is broken, None for nothing."""
+        parent = source if source in self.broken else _broken_parent(source, self.broken)
+        if parent:
+            return self.broken[parent]
+        if not name:
+            return None
+        module = self.names.finder.find(source)
+        submodule = source + "." + name
+        if submodule in self.broken:
+            is_bound = module is not None and module.tree is not None and name in self.names.bindings(module)
+            return None if is_bound else self.broken[submodule]
+        if source in self.weakened and self.names.has_name(source, name) is False:
+            return Broken(source, self.weakened[source])
+        if module is not None and "_LazyModule(" in module.text:
+            lazy = self.names.lazy_submodule(module, name)
+            return self._broken_by(lazy, name) if lazy else None
+        return None
+
+
+def _may_import(module: SourceModule, fresh: Container[str], lazy_names: Container[str]) -> bool:
+    """Say whether a module's text seems to import one of the modules `fresh`, or a lazy name of one."""
+    if _broken_parent(module.name, fresh):
+        return True
+    return any(
+        source in fresh or source + "." + name in fresh or name in lazy_names or _broken_parent(source, fresh)
+        for source, name, _ in read_takes(module)
+    )
+
+
+def _broken_parent(name: str, broken: Container[str]) -> str:
+    """Return the first of a module's packages that is broken, "" for none: they are imported before it."""
+    parts = name.split(".")
+    parents = (".".join(parts[:end]) for end in range(1, len(parts)))
+    return next((parent for parent in parents if parent in broken), "")

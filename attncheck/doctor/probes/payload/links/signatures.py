@@ -1,0 +1,246 @@
+"""Reads what a function or class of another package takes, from the text of its definition alone.
+
+A decorator that is not known to keep the signature leaves it open: `deprecate_kwarg` of transformers takes the old
+name too. Classes take what the first `__init__` of their bases takes; data classes their fields, along all bases.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+from .source import import_source, parse_source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .names import Names
+    from .source import SourceModule
+
+MAX_HOPS = 8
+NEAR = 0.75  # of difflib, from which on a name may be the same under another spelling
+_KEEPS_SIGNATURE = frozenset(
+    (
+        *(
+            "no_grad",
+            "inference_mode",
+            "lru_cache",
+            "cache",
+            "wraps",
+            "ignore",
+            "disable",
+            "unused",
+            "final",
+            "override",
+        ),
+        *("auto_docstring", "add_start_docstrings", "add_start_docstrings_to_model_forward", "staticmethod"),
+        *("replace_return_docstrings", "requires", "export", "torch_compilable_check"),
+        *("use_kernel_func_from_hub", "use_kernel_forward_from_hub"),
+    )
+)
+_INDENTED = re.compile(r"[ \t]")
+
+
+class Signature(NamedTuple):
+    """What a call may pass."""
+
+    positional: Tuple[str, ...]  # names that may be passed by position, in order
+    keywords: Tuple[str, ...]  # names that may be passed by keyword
+    required: Tuple[str, ...]
+    takes_any_positional: bool = False
+    takes_any_keyword: bool = False
+
+
+class Refusal(NamedTuple):
+    """Why a call does not fit: the argument, and the reason in words."""
+
+    argument: str
+    reason: str
+
+
+class Signatures:
+    """The signatures of what the modules of other packages define; None where the source leaves one open."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self._definitions: Dict[Tuple[str, str], Optional[Tuple[SourceModule, ast.stmt]]] = {}
+        self._known: Dict[Tuple[str, str], Optional[Signature]] = {}
+
+    def read(self, module_name: str, name: str, hops: int = 0) -> Optional[Signature]:
+        """Return what `name` of a module takes."""
+        key = module_name, name
+        if key not in self._known:
+            self._known[key] = None  # for a class that comes back to itself
+            found = self.find_definition(module_name, name)
+            if found is not None and hops < MAX_HOPS:
+                module, node = found
+                is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+                self._known[key] = _of_function(node) if is_function else self._of_class(module, node, hops)
+        return self._known[key]
+
+    def find_definition(self, module_name: str, name: str, hops: int = 0) -> Optional[Tuple[SourceModule, ast.stmt]]:
+        """Return the module that defines `name` and the definition, across re-exports; None where that is open."""
+        key = module_name, name
+        if key not in self._definitions:
+            self._definitions[key] = self._look_up(module_name, name, hops)
+        return self._definitions[key]
+
+    def _look_up(self, module_name: str, name: str, hops: int) -> Optional[Tuple[SourceModule, ast.stmt]]:
+        module = self.names.finder.find(module_name)
+        if module is None or hops > MAX_HOPS:
+            return None
+        heads = _find_heads(module.text, name)
+        if heads:
+            return (module, heads[0]) if len(heads) == 1 else None
+        if "_LazyModule(" in module.text:
+            source = self.names.lazy_submodule(module, name)
+            return self.find_definition(source, name, hops + 1) if source else None
+        if not re.search(r"\b%s\b" % re.escape(name), module.text) and "import *" not in module.text:
+            return None
+        for statement in self.names.bindings(module).get(name, ()):
+            if isinstance(statement, ast.ImportFrom):
+                original = next(a.name for a in statement.names if (a.asname or a.name) == name)
+                return self.find_definition(import_source(module, statement), original, hops + 1)
+        for statement in self.names.bindings(module).get("*", ()):
+            found = self.find_definition(import_source(module, statement), name, hops + 1)
+            if found is not None:
+                return found
+        return None
+
+    def _of_class(self, module: SourceModule, node: ast.stmt, hops: int) -> Optional[Signature]:
+        if not isinstance(node, ast.ClassDef) or node.keywords:
+            return None
+        decorators = {_last_name(decorator) for decorator in node.decorator_list}
+        if decorators - _KEEPS_SIGNATURE - {"dataclass"}:
+            return None
+        methods = {statement.name: statement for statement in node.body if isinstance(statement, ast.FunctionDef)}
+        if "__new__" in methods:
+            return None
+        if "__init__" in methods:
+            return _of_function(methods["__init__"], skip_self=True)
+        if "dataclass" in decorators:
+            return self._of_dataclass(module, node, hops)
+        if not node.bases:
+            return Signature((), (), ())
+        base = node.bases[0]
+        return self._read_base(module, base, hops) if len(node.bases) == 1 else None
+
+    def _of_dataclass(self, module: SourceModule, node: ast.ClassDef, hops: int) -> Optional[Signature]:
+        inherited = Signature((), (), ())
+        for base in node.bases:
+            signature = self._read_base(module, base, hops)
+            if signature is None or len(node.bases) > 1:
+                return None
+            inherited = signature
+        fields = [
+            statement.target.id
+            for statement in node.body
+            if isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and "ClassVar" not in ast.dump(statement.annotation)
+            and "init" not in [word.arg for word in getattr(statement.value, "keywords", ())]
+        ]
+        names = (*inherited.positional, *(name for name in fields if name not in inherited.positional))
+        return Signature(names, names, (), inherited.takes_any_positional, inherited.takes_any_keyword)
+
+    def _read_base(self, module: SourceModule, base: ast.expr, hops: int) -> Optional[Signature]:
+        if not isinstance(base, ast.Name):
+            return None
+        return Signature((), (), ()) if base.id == "object" else self.read(module.name, base.id, hops + 1)
+
+
+def find_refusal(signature: Signature, call: ast.Call) -> Optional[Refusal]:
+    """Return why `call` does not fit a signature, None where it does."""
+    has_star = any(isinstance(argument, ast.Starred) for argument in call.args)
+    words = [word.arg for word in call.keywords]
+    for word in words:
+        if word is not None and word not in signature.keywords and not signature.takes_any_keyword:
+            near = difflib.get_close_matches(word, signature.keywords, 1, NEAR)
+            return Refusal(word, "it takes no argument %s" % word + (", but %s" % near[0] if near else ""))
+    count = len(call.args)
+    if not has_star and count > len(signature.positional) and not signature.takes_any_positional:
+        limit = len(signature.positional)
+        return Refusal("", "it takes %d arguments by position, not %d" % (limit, count))
+    if has_star or None in words:
+        return None
+    given = {*signature.positional[:count], *words}
+    missing = [name for name in signature.required if name not in given]
+    return Refusal(missing[0], "it wants %s" % ", ".join(missing)) if missing else None
+
+
+def _of_function(node: ast.stmt, skip_self: bool = False) -> Optional[Signature]:
+    assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    if any(_last_name(decorator) not in _KEEPS_SIGNATURE for decorator in node.decorator_list):
+        return None
+    arguments = node.args
+    only_positional = [argument.arg for argument in getattr(arguments, "posonlyargs", [])]
+    positional = [*only_positional, *(argument.arg for argument in arguments.args)]
+    required = positional[: len(positional) - len(arguments.defaults)] if arguments.defaults else list(positional)
+    if skip_self:
+        positional, required = positional[1:], required[1:]
+    keyword_only = [argument.arg for argument in arguments.kwonlyargs]
+    required += [name for name, default in zip(keyword_only, arguments.kw_defaults) if default is None]
+    keywords = [name for name in positional if name not in only_positional] + keyword_only
+    return Signature(
+        tuple(positional),
+        tuple(keywords),
+        tuple(required),
+        arguments.vararg is not None,
+        arguments.kwarg is not None,
+    )
+
+
+def _last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Call):
+        node = node.func
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _find_heads(text: str, name: str) -> List[ast.stmt]:
+    """Return the top-level definitions of `name`: a function's head, or a class with the heads of its methods.
+
+    Parsing the few lines instead of the file is what makes this cheap: transformers' modules have thousands.
+    """
+    heads = []
+    for match in re.finditer(r"^(?:async )?(?:def|class)\s+%s\b" % re.escape(name), text, re.MULTILINE):
+        start = _decorators_start(text, match.start())
+        source = _top_level_block(text, start, match.end())
+        tree = parse_source(source)
+        if tree is not None and tree.body:
+            heads.append(tree.body[0])
+    return heads
+
+
+def _decorators_start(text: str, start: int) -> int:
+    """Return where the decorators above a definition begin; those of several lines are closed by ")" at the margin."""
+    while start > 0:
+        previous = text.rfind("\n", 0, start - 1) + 1
+        line = text[previous : start - 1]
+        if not line.startswith(("@", ")")) and not (_INDENTED.match(line) and _is_inside_decorator(text, previous)):
+            break
+        start = previous
+    return start
+
+
+def _is_inside_decorator(text: str, position: int) -> bool:
+    """Say whether the indented line at `position` belongs to a decorator that is closed below it."""
+    while position > 0:
+        position = text.rfind("\n", 0, position - 1) + 1
+        if text[position] == "@":
+            return True
+        if not _INDENTED.match(text[position : position + 1]):
+            return False
+    return False
+
+
+def _top_level_block(text: str, start: int, end_of_name: int) -> str:
+    """Return the text from `start` to the next statement at the margin."""
+    for match in re.finditer(r"^[^\s)\]}#\"']", text[end_of_name:], re.MULTILINE):
+        if match.start() > 0 and _is_balanced(text[start : end_of_name + match.start()]):
+            return text[start : end_of_name + match.start()]
+    return text[start:]
+
+
+def _is_balanced(text: str) -> bool:
+    return text.count("(") == text.count(")") or len(text) > 200_000

@@ -1,0 +1,213 @@
+"""Finds and parses the modules of packages below the folders of sys.path; nothing is imported."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from .. import files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ast
+    from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+MAX_FILE_BYTES = 4 << 20
+MAX_PACKAGE_FILES = 6000
+_EXTENSIONS = (".so", ".pyd")
+_SKIPPED_FOLDERS = frozenset(("tests", "test", "testing", "examples", "__pycache__", "third_party", "node_modules"))
+
+
+class SourceModule:
+    """One module's file: its dotted name, its text and, once asked for, its syntax tree (None: it does not parse)."""
+
+    def __init__(self, name: str, path: str, is_package: bool) -> None:
+        self.name = name
+        self.path = path
+        self.is_package = is_package
+        self._text: Optional[str] = None
+        self._tree: Optional[ast.Module] = None
+        self._parsed = False
+        self.memory: Dict[str, Any] = {}  # what was worked out of it: each question is answered once
+
+    @property
+    def text(self) -> str:
+        """Its text, "" where it cannot be read."""
+        if self._text is None:
+            self._text = files.read_text(self.path, MAX_FILE_BYTES)
+        return self._text
+
+    @property
+    def tree(self) -> Optional[ast.Module]:
+        """Its syntax tree; None where it does not parse under this Python."""
+        if not self._parsed:
+            self._parsed = True
+            self._tree = parse_source(self.text)
+        return self._tree
+
+    @property
+    def package(self) -> str:
+        """The package that its relative imports start from."""
+        return self.name if self.is_package else self.name.rpartition(".")[0]
+
+
+# "from x import a, b as c", over several lines too, and "import x.y as z", wherever a statement may begin; a docstring
+# may look the same.
+_FROM = re.compile(
+    r"(?:^|[:;])[ \t]*from[ \t]+([\w.]+)[ \t]+import[ \t]*(\((?:[^()#]|#[^\n]*)*\)|(?:[^\n#;(\\]|\\\n)+)", re.MULTILINE
+)
+_IMPORT = re.compile(r"(?:^|[:;])[ \t]*import[ \t]+([\w.][^\n#;]*)", re.MULTILINE)
+_COMMENT = re.compile(r"#[^\n]*")
+
+
+def read_takes(module: SourceModule) -> List[Tuple[str, str, str]]:
+    """Return (source, name, bound as) of what the text of a module seems to import; name "": the module itself.
+
+    It finds every import, and may take a docstring's for one; nothing is parsed.
+    """
+    if "takes" not in module.memory:
+        takes = []
+        for source, names in _FROM.findall(module.text):
+            for item in _COMMENT.sub("", names).strip("()").replace("\\\n", " ").split(","):
+                words = item.split()
+                if words:
+                    is_renamed = words[1:2] == ["as"] and len(words) > 2
+                    name = make_absolute(module, source)
+                    takes.append((name, words[0], words[2] if is_renamed else words[0]))
+        for names in _IMPORT.findall(module.text):
+            for item in names.split(","):
+                words = item.split()
+                if words:
+                    is_renamed = words[1:2] == ["as"] and len(words) > 2
+                    takes.append((words[0], "", words[2] if is_renamed else ""))
+        module.memory["takes"] = takes
+    found: List[Tuple[str, str, str]] = module.memory["takes"]
+    return found
+
+
+def parse_source(text: str) -> Optional[ast.Module]:
+    """Return the syntax tree of `text`, None where it is no Python for this interpreter."""
+    import ast
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+class ModuleFinder:
+    """The modules below some folders; the first folder that has a top-level name wins, as on sys.path."""
+
+    def __init__(self, folders: List[str]) -> None:
+        self.folders = folders
+        self._modules: Dict[str, Optional[SourceModule]] = {}
+        self._kinds: Dict[str, str] = {}
+        self._listed: Dict[str, List[str]] = {}
+
+    def find(self, name: str) -> Optional[SourceModule]:
+        """Return the module called `name`; None where no file of Python source has that name."""
+        if name not in self._modules:
+            path = self._locate(name)
+            is_source = path.endswith(".py")
+            self._modules[name] = SourceModule(name, path, path.endswith("__init__.py")) if is_source else None
+        return self._modules[name]
+
+    def kind(self, name: str) -> str:
+        """Return what stands under `name`: "source", "extension", "folder" (without __init__.py) or "" for nothing."""
+        if name not in self._kinds:
+            path = self._locate(name)
+            self._kinds[name] = (
+                "source" if path.endswith(".py") else "extension" if path.endswith(_EXTENSIONS) else path and "folder"
+            )
+        return self._kinds[name]
+
+    def add(self, module: SourceModule) -> None:
+        """Let a file that stands in none of the folders be found: a script, a model's own code."""
+        self._modules[module.name] = module
+
+    def _locate(self, name: str) -> str:
+        head, _, tail = name.rpartition(".")
+        if not head:
+            parents = self.folders
+        else:
+            parent = self._locate_folder(head)
+            parents = [parent] if parent else []
+        folder = ""
+        for parent in parents:
+            place = os.path.join(parent, tail)
+            for path in (os.path.join(place, "__init__.py"), place + ".py"):
+                if os.path.isfile(path):
+                    return path
+            if self._has_extension(parent, tail):
+                return place + _EXTENSIONS[0]
+            folder = folder or (place if os.path.isdir(place) else "")
+        return folder
+
+    def _locate_folder(self, name: str) -> str:
+        module = self.find(name)
+        if module is not None:
+            return os.path.dirname(module.path) if module.is_package else ""
+        path = self._locate(name)
+        return path if path and not path.endswith(_EXTENSIONS) else ""
+
+    def _has_extension(self, parent: str, tail: str) -> bool:
+        if parent not in self._listed:
+            self._listed[parent] = files.list_folder(parent)
+        return any(name.startswith(tail + ".") and name.endswith(_EXTENSIONS) for name in self._listed[parent])
+
+    def iter_package(self, name: str, only: str = "") -> Iterator[SourceModule]:
+        """Yield the modules of the package `name`, or of its folder `only`, without tests and examples."""
+        root = self.find(name)
+        if root is None:
+            return
+        if not root.is_package:
+            yield root
+            return
+        top = os.path.join(os.path.dirname(root.path), *only.split("/")) if only else os.path.dirname(root.path)
+        prefix = ".".join([name, *only.split("/")]) if only else name
+        count = 0
+        for folder, folders, names in os.walk(top):
+            folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS and not f.startswith("."))
+            inner = os.path.relpath(folder, top)
+            dotted = prefix if inner == "." else prefix + "." + inner.replace(os.sep, ".")
+            for file_name in sorted(names):
+                if file_name.endswith(".py") and count < MAX_PACKAGE_FILES:
+                    count += 1
+                    stem = file_name[:-3]
+                    module = self.find(dotted if stem == "__init__" else dotted + "." + stem)
+                    if module is not None:
+                        yield module
+
+
+def import_source(module: SourceModule, node: ast.AST) -> str:
+    """Return the absolute name of the module that a `from … import` names."""
+    return make_absolute(module, "." * (getattr(node, "level", 0) or 0) + (getattr(node, "module", "") or ""))
+
+
+def make_absolute(module: SourceModule, source: str) -> str:
+    """Return the absolute name of "..models.llama" in a module."""
+    name = source.lstrip(".")
+    level = len(source) - len(name)
+    if not level:
+        return name
+    parts = module.package.split(".") if module.package else []
+    parts = parts[: len(parts) - (level - 1)] if level > 1 else parts
+    return ".".join([*parts, *(name.split(".") if name else [])])
+
+
+def iter_statements(module: SourceModule) -> List[ast.stmt]:
+    """Return every statement of a module, those in functions and classes too, without looking into expressions."""
+    if "statements" not in module.memory:
+        found: List[Any] = []
+        pending: List[Any] = list(module.tree.body) if module.tree is not None else []
+        while pending:
+            statement = pending.pop()
+            found.append(statement)
+            for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+                pending += getattr(statement, block, ())
+        module.memory["statements"] = found
+    statements: List[ast.stmt] = module.memory["statements"]
+    return statements

@@ -1,0 +1,237 @@
+"""Looks at what a module does with what it takes: attributes of modules and classes, and the arguments of calls.
+
+A cheap look at the text proposes: only where something may be gone is the syntax tree walked.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Container, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple
+
+from .imports import Take
+from .signatures import Signatures, find_refusal
+from .source import read_takes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .names import Names
+    from .source import SourceModule
+
+MAX_CLASSES = 20  # of one chain of bases
+MAX_CALL = 4000  # characters between the brackets of one call
+_ASSIGNED = re.compile(r"^[ \t]*(\w+)[ \t]*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
+_CHAINS = re.compile(r"(?<![\w.\"'])([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)+)")
+_CALLS = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\(")
+_NOT_FOLLOWED = ("torch", "triton")  # what they have is made at run time, in C++
+_CACHES = "transformers.cache_utils"
+_ATTRIBUTES_OF_ANY = frozenset(dir(object)) | frozenset(("__name__", "__module__", "__qualname__", "__dict__", "mro"))
+
+
+class Bindings(NamedTuple):
+    """What names of a file stand for in other packages."""
+
+    modules: Dict[str, str]  # alias -> module
+    members: Dict[str, Tuple[str, str]]  # alias -> module, name
+
+
+class Scope(NamedTuple):
+    """What a function's own names are: parameters hide what is imported, and some have a class of another package."""
+
+    hidden: FrozenSet[str]
+    instances: Dict[str, Tuple[str, str]]
+
+
+class Uses:
+    """Judges the expressions of one module."""
+
+    def __init__(self, module: SourceModule, providers: Set[str], names: Names, signatures: Signatures) -> None:
+        self.module = module
+        self.names = names
+        self.signatures = signatures
+        self.bindings = self._bind(providers)
+        self.follows_instances = False
+        self.scope = Scope(frozenset(), {})
+
+    def _bind(self, providers: Set[str]) -> Bindings:
+        modules: Dict[str, str] = {}
+        members: Dict[str, Tuple[str, str]] = {}
+        for source, name, alias in read_takes(self.module):
+            top = source.partition(".")[0]
+            if top not in providers or top in _NOT_FOLLOWED or name == "*":
+                continue
+            if not name:
+                modules[alias or top] = source if alias else top
+            elif self.names.finder.kind(source + "." + name):
+                modules[alias or name] = source + "." + name
+            else:
+                members[alias or name] = source, name
+        for alias in _ASSIGNED.findall(self.module.text):  # bound again: what it stands for is open
+            modules.pop(alias, None)
+            members.pop(alias, None)
+        return Bindings(modules, members)
+
+    def is_suspect(self) -> bool:
+        """Say whether the text uses anything that may be gone."""
+        text = self.module.text
+        if not self.bindings.modules and not self.bindings.members:
+            return False
+        for alias, chain in set(_CHAINS.findall(text)):
+            if self._missing_attribute(alias, chain[1:].split("."), 0) is not None:
+                return True
+        if any(self._refused(call, 0) is not None for call in _iter_calls(text, self.bindings.members)):
+            return True
+        return self.follows_instances or any(source == _CACHES for source, _ in self.bindings.members.values())
+
+    def iter_missing(self, node: ast.AST) -> Iterator[Take]:
+        """Yield what an expression or statement uses that is not there."""
+        for inner in _walk_expressions(node):
+            if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Load):
+                parts = _chain(inner)
+                is_own = not parts or parts[0] in self.scope.hidden
+                take = None if is_own else self._missing_attribute(parts[0], parts[1:], inner.lineno)
+                take = take or self._missing_of_instance(inner)
+                if take is not None and not self._is_guarded(take.name):
+                    yield take
+            elif isinstance(inner, ast.Call):
+                take = self._refused(inner, inner.lineno)
+                if take is not None and not self._is_guarded(take.argument or take.name):
+                    yield take
+
+    def enter_function(self, function: ast.AST) -> Scope:
+        """Note a function's parameters and the variables whose class is known; return the scope to go back to."""
+        outer = self.scope
+        parameters = {node.arg: node.annotation for node in ast.walk(function) if isinstance(node, ast.arg)}
+        values: Dict[str, List[Optional[ast.expr]]] = {name: [node] for name, node in parameters.items()}
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    value = node.value.func if isinstance(node.value, ast.Call) else None
+                    for inner in ast.walk(target):
+                        if isinstance(inner, ast.Name):
+                            values.setdefault(inner.id, []).append(value if inner is target else None)
+            elif isinstance(node, (ast.For, ast.AugAssign, ast.NamedExpr)):
+                for inner in ast.walk(node.target):
+                    values.setdefault(getattr(inner, "id", ""), []).append(None)
+        instances = dict(outer.instances)
+        for name, nodes in values.items():
+            classes = {self._find_class(node) for node in nodes}
+            instances.pop(name, None)
+            if len(classes) == 1 and None not in classes:
+                instances[name] = classes.pop()  # type: ignore[assignment]
+        self.scope = Scope(outer.hidden.union(parameters), instances)
+        return outer
+
+    def _find_class(self, node: Optional[ast.expr]) -> Optional[Tuple[str, str]]:
+        """Return the class that an annotation or a constructor names; None where it is none of another package's."""
+        named = [getattr(inner, "id", "") for inner in ast.walk(node)] if node is not None else []
+        known = [name for name in named if name in self.bindings.members]
+        others = [name for name in named if name and name not in known and name not in ("Optional", "None", "Union")]
+        return self.bindings.members[known[0]] if len(known) == 1 and not others else None
+
+    def _missing_of_instance(self, node: ast.Attribute) -> Optional[Take]:
+        owner = getattr(node.value, "id", "")
+        if owner not in self.scope.instances:
+            return None
+        module, name = self.scope.instances[owner]
+        missing = self._class_lacks(module, name, node.attr, is_instance=True)
+        return Take(module, name + "." + node.attr, node.lineno, "attribute") if missing else None
+
+    def _missing_attribute(self, alias: str, parts: List[str], line: int) -> Optional[Take]:
+        if alias in self.bindings.modules:
+            module = self.bindings.modules[alias]
+            for part in parts:
+                if self.names.finder.kind(module + "." + part):
+                    module += "." + part
+                    continue
+                found = self.names.has_name(module, part)
+                return Take(module, part, line, "attribute") if found is False else None
+        elif alias in self.bindings.members and parts and alias[:1].isupper():
+            module, name = self.bindings.members[alias]
+            if self._class_lacks(module, name, parts[0], is_instance=False):
+                return Take(module, name + "." + parts[0], line, "attribute")
+        return None
+
+    def _class_lacks(self, module: str, name: str, attribute: str, is_instance: bool) -> bool:
+        """Say whether a class, and everything it derives from, surely has no such attribute."""
+        if attribute in _ATTRIBUTES_OF_ANY:
+            return False
+        pending, seen = [(module, name)], 0
+        while pending:
+            seen += 1
+            found = self.signatures.find_definition(*pending.pop())
+            node = found[1] if found is not None else None
+            if found is None or seen > MAX_CLASSES or not isinstance(node, ast.ClassDef):
+                return False
+            owner = found[0]
+            bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+            if node.keywords or len(bases) < len(node.bases):
+                return False
+            if "__getattr__" in owner.text or _sets_attribute(owner.text, attribute, is_instance):
+                return False
+            pending += [(owner.name, base) for base in bases if base != "object"]
+        return True
+
+    def _refused(self, call: ast.Call, line: int) -> Optional[Take]:
+        alias = getattr(call.func, "id", "")
+        if alias not in self.bindings.members or alias in self.scope.hidden:
+            return None
+        module, name = self.bindings.members[alias]
+        signature = self.signatures.read(module, name)
+        refusal = find_refusal(signature, call) if signature is not None else None
+        if refusal is None:
+            return None
+        return Take(module, name, line, "argument", refusal.argument, refusal.reason)
+
+    def _is_guarded(self, name: str) -> bool:
+        """Say whether the file asks first whether the name is there."""
+        quoted = r"[\"']%s[\"']" % re.escape(name.rpartition(".")[2])
+        asks = r"hasattr\([^()\n]*%s|getattr\([^()\n]*%s|%s\s+(?:not )?in\b" % (quoted, quoted, quoted)
+        return re.search(asks, self.module.text) is not None
+
+
+def _sets_attribute(text: str, attribute: str, is_instance: bool) -> bool:
+    if attribute not in text:
+        return False
+    name = re.escape(attribute)
+    forms = [r"\bdef %s\b" % name, r"^[ \t]+%s\s*[:=]" % name, r"^[ \t]+%s," % name]
+    if is_instance:
+        forms.append(r"\.%s\b" % name)
+    return re.search("|".join(forms), text, re.MULTILINE) is not None
+
+
+def _iter_calls(text: str, names: Container[str]) -> Iterator[ast.Call]:
+    """Yield the calls of `names` that stand in a text, each parsed by itself."""
+    for match in _CALLS.finditer(text):
+        if match.group(1) not in names:
+            continue
+        end, depth = match.end(), 1
+        while end < len(text) and depth and end - match.end() < MAX_CALL:
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        try:
+            node = ast.parse(text[match.start() : end], mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        if isinstance(node, ast.Call):
+            yield node
+
+
+def _walk_expressions(node: ast.AST) -> Iterator[ast.AST]:
+    """Walk a statement's own expressions: not the statements inside it, which are followed by themselves."""
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        yield current
+        for child in ast.iter_child_nodes(current):
+            if not isinstance(child, (ast.stmt, ast.ExceptHandler)):
+                pending.append(child)
+
+
+def _chain(node: ast.Attribute) -> List[str]:
+    parts: List[str] = []
+    current: ast.AST = node
+    while isinstance(current, ast.Attribute):
+        parts.append(current.attr)
+        current = current.value
+    return [current.id, *reversed(parts)] if isinstance(current, ast.Name) else []

@@ -1,0 +1,69 @@
+"""Finds where names that are missed stand now in the package that had them, and who puts them back."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Dict, Iterable, List, Set
+
+from .. import files
+from .source import MAX_FILE_BYTES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .source import ModuleFinder, SourceModule
+
+MAX_PLACES = 3
+MAX_FILES = 8000
+
+
+def find_whereabouts(finder: ModuleFinder, package: str, names: Set[str]) -> Dict[str, List[str]]:
+    """Return the modules of `package` that define each of `names` now, the most public first."""
+    root = finder.find(package)
+    if root is None or not root.is_package or not names:
+        return {}
+    top = os.path.dirname(root.path)
+    pattern = re.compile(r"^(?:class|def|async def)\s+(%s)\b|^(%s)\s*=(?!=)" % (("|".join(sorted(names)),) * 2), re.M)
+    places: Dict[str, List[str]] = {}
+    wanted = [name.encode() for name in names]
+    for path in _iter_files(top):
+        content = _read(path)
+        if not any(name in content for name in wanted):
+            continue
+        for first, second in set(pattern.findall(content.decode("utf-8", "replace"))):
+            places.setdefault(first or second, []).append(_module_name(package, top, path))
+    return {name: sorted(modules, key=_rank)[:MAX_PLACES] for name, modules in places.items()}
+
+
+def find_patcher(modules: Iterable[SourceModule], name: str) -> str:
+    """Return the module that sets `name` on another module itself, "" for none: then only importing tells."""
+    escaped = re.escape(name)
+    pattern = re.compile(r"(?<!\bself)(?<!\bcls)\.%s\s*=(?!=)|setattr\([^()]*[\"']%s[\"']" % (escaped, escaped))
+    return next((m.name for m in modules if name in m.text and pattern.search(m.text)), "")
+
+
+def _read(path: str) -> bytes:
+    try:
+        return files.read_bytes(path, MAX_FILE_BYTES)
+    except (OSError, ValueError):
+        return b""
+
+
+def _iter_files(top: str) -> Iterable[str]:
+    count = 0
+    for folder, folders, names in os.walk(top):
+        folders[:] = sorted(name for name in folders if name not in ("tests", "__pycache__"))
+        for name in sorted(names):
+            if name.endswith(".py") and count < MAX_FILES:
+                count += 1
+                yield os.path.join(folder, name)
+
+
+def _module_name(package: str, top: str, path: str) -> str:
+    relative = os.path.relpath(path, top)[:-3].replace(os.sep, ".")
+    name = package + "." + relative
+    return name[: -len(".__init__")] if name.endswith(".__init__") else name
+
+
+def _rank(module: str) -> tuple[bool, int, str]:
+    return "._" in module or ".models." in module or ".deprecated" in module, module.count("."), module

@@ -1,0 +1,31 @@
+"""The modules that the linker takes for broken: which of them are really imported, and what that showed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attncheck.doctor.probes.payload.links.packages import NOT_IMPORTED
+from attncheck.workers.child import ChildResult
+
+MAX_SUSPECTS = 12
+
+
+def find_suspects(static: Mapping[str, Any]) -> list[str]:
+    """Return the modules to import, of each break the most public one that importing does not change anything."""
+    links = static.get("links", {}).get("known", ())
+    suspects = [link["breaks"][0] for link in links if link["breaks"] and link["consumer"] not in ("model", "launch")]
+    chosen = [name for name in dict.fromkeys(suspects) if name.partition(".")[0] not in NOT_IMPORTED]
+    return chosen[:MAX_SUSPECTS]
+
+
+def confirm_links(document: dict[str, Any], result: ChildResult | None) -> None:
+    """Write into each break how importing its module ended."""
+    answer = result.answer if result is not None else None
+    outcomes = answer.get("outcomes", ()) if isinstance(answer, dict) else ()
+    outcome_by_module = {outcome["module"]: outcome for outcome in outcomes}
+    for link in document.get("links", {}).get("known", ()):
+        outcome = outcome_by_module.get(link["breaks"][0]) if link["breaks"] else None
+        if outcome is not None:
+            link["outcome"] = outcome["outcome"]
+            link["error"] = f"{outcome['exception']}: {outcome['message']}" if outcome["exception"] else ""
