@@ -36,6 +36,7 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import choose_release
+from attncheck.lint.script_links import ScriptLinks
 from attncheck.lint.time_limit import TimeLimit, time_limit
 
 MAX_LAUNCHES = 200  # of one file: each is corrected, and the whole file read again
@@ -87,11 +88,24 @@ class Linter:
         """Return the reader of programs in the environment that is judged."""
         return make_program_reader(self.snapshot)
 
+    @cached_property
+    def scripts(self) -> ScriptLinks:
+        """Return the linker of the launches' own scripts."""
+        return ScriptLinks(self.snapshot, self.programs.site_folders)
+
     def lint(self, source: Source, read_file: ReadFile) -> list[Report]:
         """Return a report for each launch of a source."""
         found_launches = list(_find_launches(source, self.request, frameworks.load(), read_file))
         return [
-            _lint_launch(self.snapshot, launch, self.request, self.read_model, read_file, self.memory, self.programs)
+            _lint_launch(
+                self.scripts.add(self.snapshot, launch.launch),
+                launch,
+                self.request,
+                self.read_model,
+                read_file,
+                self.memory,
+                self.programs,
+            )
             for launch in found_launches
         ]
 

@@ -28,25 +28,6 @@ FIVE_FROM_UNPAD_INPUT = "2.7.0"
 # (big_modeling.py) instead of dropping their masks.
 ACCELERATE_CONTEXT_PARALLEL = ("1.10.0", "1.15.0")
 
-# Names that remote code imports -> (first release of transformers without it, first release with it again or "").
-REMOVED_FROM_TRANSFORMERS: dict[str, tuple[str, str]] = {
-    "transformers.cache_utils:HybridCache": ("5.0.0", ""),
-    "transformers.cache_utils:SlidingWindowCache": ("5.0.0", ""),
-    "transformers.generation.beam_search:BeamScorer": ("5.0.0", ""),
-    "transformers.generation.utils:GreedySearchDecoderOnlyOutput": ("5.0.0", ""),
-    "transformers.generation.utils:SampleDecoderOnlyOutput": ("5.0.0", ""),
-    "transformers.modeling_flash_attention_utils:_flash_supports_window_size": ("4.54.0", ""),
-    "transformers.modeling_flash_attention_utils:is_flash_attn_greater_or_equal_2_10": ("5.4.0", ""),
-    "transformers.models.llama.modeling_llama:LlamaFlashAttention2": ("4.48.0", ""),
-    "transformers.modeling_utils:find_pruneable_heads_and_indices": ("4.56.0", ""),
-    "transformers.pytorch_utils:find_pruneable_heads_and_indices": ("5.0.0", ""),
-    "transformers.pytorch_utils:is_torch_greater_or_equal_than_1_13": ("4.48.0", "4.50.0"),
-    "transformers.utils:LossKwargs": ("4.54.0", ""),
-    "transformers.utils:is_flash_attn_greater_or_equal_2_10": ("5.4.0", "5.5.0"),
-    "transformers.utils:is_torch_fx_available": ("5.0.0", ""),
-    "transformers.utils.import_utils:is_torch_fx_available": ("5.0.0", ""),
-}
-
 # Layers with a recurrent state, which neither positions nor cu_seqlens of attention reset.
 RECURRENT_LAYERS = frozenset({"linear_attention", "mamba", "hybrid", "conv"})
 # Models whose recurrent layers take `cu_seq_lens_q` -> first release that hands it on.

@@ -1,15 +1,17 @@
-"""The model's own code imports names that this transformers no longer has.
+"""The model's own code imports names that this transformers, or another package, no longer has.
 
-What it checks: the names that the *.py files beside config.json take from transformers, outside `try`, against a table
-of names that were removed, and the releases without them.
+What it checks: the *.py files that `auto_map` in config.json names, and those beside them that they import, are read,
+never run: what they import from transformers, flash_attn and the others is looked up in the installed source; guards
+are followed (`try … except ImportError`, version checks). For a --target, whose files nobody has, the names that they
+take outside `try` are compared with a table of names that were removed.
 
 Why it matters: loading with trust_remote_code=True stops with "cannot import name …". Upgrading makes it worse.
 
-What to do: use the class of transformers itself (trust_remote_code=False) where there is one, or a transformers from
-before the removal.
+What to do: use the class of transformers itself (trust_remote_code=False) where there is one, a transformers from
+before the removal, or take the name from where it is now.
 
-Source: the wheels named in attncheck/doctor/knowledge/models.py; huggingface/transformers#37428 for
-`_flash_supports_window_size`.
+Source: the installed files; for a target the wheels named in attncheck/doctor/knowledge/removed_names.py;
+huggingface/transformers#37428 for `_flash_supports_window_size`.
 """
 
 from __future__ import annotations
@@ -20,9 +22,13 @@ from packaging.version import Version
 
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
+from attncheck.core.links import MODEL_CODE, Link
+from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install_packages
-from attncheck.doctor.knowledge.models import REMOVED_FROM_TRANSFORMERS
+from attncheck.doctor.fixes.links import change_imports
+from attncheck.doctor.knowledge.removed_names import REMOVED_FROM_TRANSFORMERS
+from attncheck.doctor.queries.links import describe_link, own_links
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
@@ -30,8 +36,44 @@ from attncheck.doctor.rules import Rule
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield one problem that names every removed import."""
     model = requested_model(snapshot)
-    if model is None or not model.remote_code or not snapshot.has("transformers"):
+    if model is None or not model.remote_code:
         return
+    if isinstance(snapshot.links, Known):
+        links = tuple(link for link in own_links(snapshot, MODEL_CODE) if _stops_loading(link))
+        if links:
+            yield _describe_links(snapshot, model, links)
+    elif snapshot.has("transformers"):
+        yield from _check_table(snapshot, model)
+
+
+def _stops_loading(link: Link) -> bool:
+    return link.kind == "import" and not link.function and not link.fallback_line
+
+
+def _describe_links(snapshot: Snapshot, model: Model, links: tuple[Link, ...]) -> Problem:
+    provider = links[0].provider.replace("_", "-")
+    installed = snapshot.package(provider)
+    version = f"{provider} {installed.value.version}" if isinstance(installed, Known) else provider
+    open_conditions = all(link.conditions for link in links)
+    return Problem(
+        message=f"the code of {model.source} imports {links[0].target}, which {version} lacks",
+        evidence=tuple(_describe(link) for link in links),
+        fixes=(
+            *_library_fix(model),
+            *_older_transformers(snapshot, [f"{link.source}:{link.name}" for link in links]),
+            *change_imports(links),
+        ),
+        subject=model.source,
+        predicted=isinstance(model.accepts, Known) or open_conditions,
+    )
+
+
+def _describe(link: Link) -> str:
+    removal = REMOVED_FROM_TRANSFORMERS.get(f"{link.source}:{link.name}")
+    return describe_link(link) + (f"; gone since {removal[0]}" if removal else "")
+
+
+def _check_table(snapshot: Snapshot, model: Model) -> Iterator[Problem]:
     imports = [name for name in model.remote_imports if name in REMOVED_FROM_TRANSFORMERS]
     if not imports:
         return
@@ -39,20 +81,28 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     removed = [name for name in imports if _is_removed(name, version)]
     if not removed:
         return
-    in_library = isinstance(model.accepts, Known)
-    oldest = min((REMOVED_FROM_TRANSFORMERS[name][0] for name in removed), key=Version)
-    pin = install_packages(snapshot, f"transformers<{oldest}", title="a transformers from before the removal")
-    use_library_class = Fix("use the class of transformers itself", "setting", "trust_remote_code=False")
-    first = removed[0].replace(":", ".")
+    provider = f"transformers {version}"
     yield Problem(
-        message=f"the code of {model.source} imports {first}, which transformers {version} lacks",
+        message=f"the code of {model.source} imports {removed[0].replace(':', '.')}, which {provider} lacks",
         evidence=tuple(
             f"{name.replace(':', '.')}: gone since {REMOVED_FROM_TRANSFORMERS[name][0]}" for name in removed
         ),
-        fixes=(use_library_class, pin) if in_library else (pin,),
+        fixes=(*_library_fix(model), *_older_transformers(snapshot, removed)),
         subject=model.source,
-        predicted=in_library,
+        predicted=isinstance(model.accepts, Known),
     )
+
+
+def _library_fix(model: Model) -> Iterator[Fix]:
+    if isinstance(model.accepts, Known):
+        yield Fix("use the class of transformers itself", "setting", "trust_remote_code=False")
+
+
+def _older_transformers(snapshot: Snapshot, names: list[str]) -> Iterator[Fix]:
+    """Yield the installation of a transformers that still has every name, where the table knows them."""
+    if all(name in REMOVED_FROM_TRANSFORMERS for name in names):
+        oldest = min((REMOVED_FROM_TRANSFORMERS[name][0] for name in names), key=Version)
+        yield install_packages(snapshot, f"transformers<{oldest}", title="a transformers from before the removal")
 
 
 def _is_removed(name: str, version: Version) -> bool:

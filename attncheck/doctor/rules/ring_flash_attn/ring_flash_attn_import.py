@@ -1,9 +1,10 @@
 """ring-flash-attn cannot be imported under this transformers.
 
 What it checks: the name that ring-flash-attn's adapter imports from `transformers.modeling_flash_attention_utils`
-against the installed transformers. 0.1.8 wants `is_flash_attn_greater_or_equal_2_10`, which that module holds only in
-transformers 4.51.0 to 5.3.0; 0.1.7 and older want `_flash_supports_window` or `_flash_supports_window_size`. Where the
-import worked or failed at that name, its outcome decides; where it failed earlier, in flash-attn say, the versions do.
+against the installed transformers, both read in their files; for a --target, in a table of releases. 0.1.8 wants
+`is_flash_attn_greater_or_equal_2_10`, which that module holds only in transformers 4.51.0 to 5.3.0; 0.1.7 and older
+want `_flash_supports_window` or `_flash_supports_window_size`. Where the import worked or failed at that name, its
+outcome decides; where it failed earlier, in flash-attn say, the files do.
 
 Why it matters: `import ring_flash_attn` raises ImportError, also for a script that never uses the adapter, and
 frameworks report it as "ring_flash_attn is not installed". The adapter's `except ImportError` retries the same name.
@@ -24,11 +25,13 @@ from packaging.version import Version
 from attncheck.core.environment import ImportOutcome
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
+from attncheck.core.links import Link
 from attncheck.core.plan import RING_NAMES
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import ring_flash_attn
 from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.links import package_links
 from attncheck.doctor.queries.packages import import_outcome
 from attncheck.doctor.rules import Rule
 
@@ -42,7 +45,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")
     transformers = need(snapshot.version("transformers"), "transformers' version")
     attempt = _find_telling_attempt(snapshot)
-    symbol = _failing_symbol(ring, transformers, attempt)
+    symbol = _failing_symbol(snapshot, ring, transformers, attempt)
     if not symbol or _is_reported_elsewhere(snapshot, ring, transformers):
         return
     yield Problem(
@@ -63,13 +66,19 @@ def _find_telling_attempt(snapshot: Snapshot) -> ImportOutcome | None:
     return outcome if outcome.outcome == "raised" and is_about_name else None
 
 
-def _failing_symbol(ring: Version, transformers: Version, attempt: ImportOutcome | None) -> str:
-    """Return the name whose import fails, or ""; the import lane's answer precedes the table's."""
+def _failing_symbol(snapshot: Snapshot, ring: Version, transformers: Version, attempt: ImportOutcome | None) -> str:
+    """Return the name whose import fails, or ""; the import lane's answer precedes the files', they the table's."""
     symbol, releases = ring_flash_attn.imported_name(ring)
     if attempt is not None:
         return attempt.message.split("'")[1] if attempt.outcome == "raised" else ""
+    if isinstance(snapshot.links, Known):
+        return next((link.name for link in package_links(snapshot) if _is_the_name(link)), "")
     is_missing = not requirements.is_version_allowed(releases, transformers)
     return symbol if ring_flash_attn.is_known_release(ring) and is_missing else ""
+
+
+def _is_the_name(link: Link) -> bool:
+    return link.consumer == "ring-flash-attn" and link.source == MODULE and "ring_flash_attn" in link.breaks
 
 
 def _is_reported_elsewhere(snapshot: Snapshot, ring: Version, transformers: Version) -> bool:
@@ -95,7 +104,8 @@ def _is_reported_elsewhere(snapshot: Snapshot, ring: Version, transformers: Vers
 def _evidence(
     snapshot: Snapshot, ring: Version, transformers: Version, attempt: ImportOutcome | None
 ) -> tuple[str, ...]:
-    lines = ["static lane: from the table of versions"]
+    is_read = isinstance(snapshot.links, Known)
+    lines = ["static lane: from the installed files" if is_read else "static lane: from the table of versions"]
     if attempt:
         lines = [f"import lane: {attempt.exception}: {attempt.message}"]
     if ring_flash_attn.is_known_release(ring):

@@ -1,0 +1,91 @@
+"""Fixes of names that are gone: put back where they stand elsewhere, or the releases in which they are still there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix
+from attncheck.core.links import Link
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.install import install_packages
+from attncheck.doctor.knowledge.removed_names import REMOVED_FROM_TRANSFORMERS, SUCCESSORS
+from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.links import provider_distribution
+
+UNTRIED = "not tried here"
+
+
+def restore_names(links: tuple[Link, ...]) -> Iterator[Fix]:
+    """Yield the lines that put the missing names back before the import, where all stand elsewhere in the provider."""
+    names = [link for link in links if link.kind == "import" and link.name]
+    if not names or len(names) < len(links) or not all(link.found for link in names):
+        return
+    lines = []
+    for link in dict.fromkeys((link.source, link.name, link.found[0]) for link in names):
+        source, name, found = link
+        lines += [f"import {source} as module", f"from {found} import {name}", f"module.{name} = {name}"]
+    first = names[0].module.partition(".")[0]
+    lines[-1] += f"  # before `import {first}`"
+    yield Fix(f"put the name back before the import ({UNTRIED})", "edit", "\n".join(lines))
+
+
+def change_imports(links: tuple[Link, ...]) -> Iterator[Fix]:
+    """Yield the import statements to write in code of one's own, where the names stand elsewhere."""
+    moved = [link for link in links if link.kind == "import" and link.name and link.found]
+    if moved:
+        lines = dict.fromkeys(f"from {link.found[0]} import {link.name}  # {link.place}" for link in moved)
+        yield Fix(f"take the names from where they are now ({UNTRIED})", "edit", "\n".join(lines))
+    replaced = {link.place: _name_successor(link) for link in links if _name_successor(link)}
+    if replaced:
+        lines = dict.fromkeys(f"{successor}  # {place}" for place, successor in replaced.items())
+        yield Fix(f"write what stands in its place ({UNTRIED})", "edit", "\n".join(lines))
+
+
+def _name_successor(link: Link) -> str:
+    """Return what to write instead, "" where nobody says."""
+    key = f"{link.source}:{link.name}" + (f"({link.argument})" if link.argument else "")
+    successor = SUCCESSORS.get(key, "")
+    if link.kind == "argument":
+        successor = successor or link.reason.partition(", but ")[2]
+        return f"{link.name}({successor}=…)" if successor else ""
+    module, _, name = successor.partition(":")
+    return f"from {module} import {name}" if name else ""
+
+
+def fitting_provider(snapshot: Snapshot, links: tuple[Link, ...]) -> Iterator[Fix]:
+    """Yield the installation of a provider that still has the names: as the consumer's metadata and the tables say."""
+    provider = provider_distribution(links[0])
+    allowed = _releases_with_names(links) if provider == "transformers" else ""
+    consumer = snapshot.package(links[0].consumer)
+    required = ""
+    if isinstance(consumer, Known):
+        found = [r.specifier for r in requirements.applicable_requirements(snapshot, consumer.value, provider)]
+        required = str(found[0]) if found else ""
+    specifier = ",".join(part for part in (allowed, required) if part)
+    if provider == "transformers" and specifier:
+        chosen = requirements.resolve_transformers(snapshot, specifier)
+        if chosen and allowed:
+            yield install_packages(snapshot, *chosen, allows=(f"transformers{specifier}",))
+            return
+    installed = snapshot.version(provider)
+    if required and isinstance(installed, Known) and not requirements.is_version_allowed(required, installed.value):
+        title = f"the {provider} that {links[0].consumer} asks for ({UNTRIED})"
+        yield install_packages(snapshot, f"{provider}{required}", title=title)
+
+
+def newer_consumer(snapshot: Snapshot, links: tuple[Link, ...]) -> Fix:
+    """Return the way to a release of the consumer that no longer takes the names: found by trying."""
+    name = links[0].consumer
+    fix = install_packages(snapshot, name, options=("--upgrade",), title=f"a newer {name}, if there is one ({UNTRIED})")
+    return Fix(fix.title, "advice", fix.text)
+
+
+def _releases_with_names(links: tuple[Link, ...]) -> str:
+    """Return the releases of transformers that have every one of the names, "" where the tables do not know."""
+    keys = [f"{link.source}:{link.name}" for link in links]
+    if not all(key in REMOVED_FROM_TRANSFORMERS for key in keys):
+        return ""
+    return f"<{min((REMOVED_FROM_TRANSFORMERS[key][0] for key in keys), key=Version)}"

@@ -1,0 +1,38 @@
+"""Names that others take from transformers, and the releases without them: what a fix can name without an index.
+
+Source: the transformers wheels 4.42.4 to 5.23.0 (about 50 of them), read on 2026-11-21 and 2026-11-23. A boundary is
+the first release that was read without the name.
+"""
+
+from __future__ import annotations
+
+# Name -> (first release of transformers without it, first release with it again or "").
+REMOVED_FROM_TRANSFORMERS: dict[str, tuple[str, str]] = {
+    "transformers.cache_utils:HybridCache": ("5.0.0", ""),
+    "transformers.cache_utils:SlidingWindowCache": ("5.0.0", ""),
+    "transformers.generation.beam_search:BeamScorer": ("5.0.0", ""),
+    "transformers.generation.utils:GreedySearchDecoderOnlyOutput": ("5.0.0", ""),
+    "transformers.generation.utils:SampleDecoderOnlyOutput": ("5.0.0", ""),
+    "transformers.modeling_flash_attention_utils:_flash_supports_window_size": ("4.54.0", ""),
+    "transformers.modeling_flash_attention_utils:is_flash_attn_greater_or_equal_2_10": ("5.4.0", ""),
+    "transformers.models.llama.modeling_llama:LlamaFlashAttention2": ("4.48.0", ""),
+    "transformers.modeling_utils:find_pruneable_heads_and_indices": ("4.56.0", ""),
+    "transformers.pytorch_utils:find_pruneable_heads_and_indices": ("5.0.0", ""),
+    "transformers.pytorch_utils:is_torch_greater_or_equal_than_1_13": ("4.48.0", "4.50.0"),
+    "transformers.utils:LossKwargs": ("4.54.0", ""),
+    "transformers.utils:is_flash_attn_greater_or_equal_2_10": ("5.4.0", "5.5.0"),
+    "transformers.utils:is_torch_fx_available": ("5.0.0", ""),
+    "transformers.utils.import_utils:is_torch_fx_available": ("5.0.0", ""),
+}
+
+FLASH = "flash_attn.flash_attn_interface"
+# What stands in the place of a name that went: flash-attn's README, "the following functions have been renamed";
+# transformers 4.57.6, trainer.py (deprecate_kwarg "tokenizer") and models/auto/modeling_auto.py.
+SUCCESSORS: dict[str, str] = {
+    "transformers:AutoModelForVision2Seq": "transformers:AutoModelForImageTextToText",
+    "transformers.trainer:Trainer(tokenizer)": "processing_class",
+    "transformers:Trainer(tokenizer)": "processing_class",
+    f"{FLASH}:flash_attn_unpadded_func": f"{FLASH}:flash_attn_varlen_func",
+    f"{FLASH}:flash_attn_unpadded_kvpacked_func": f"{FLASH}:flash_attn_varlen_kvpacked_func",
+    f"{FLASH}:flash_attn_unpadded_qkvpacked_func": f"{FLASH}:flash_attn_varlen_qkvpacked_func",
+}

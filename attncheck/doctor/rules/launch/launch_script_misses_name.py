@@ -1,0 +1,54 @@
+"""A script of the launch takes a name that an installed package no longer has.
+
+What it checks: the script that the launch starts, and the files beside it that it imports, are read, not run: what they
+take from transformers, trl, peft, flash_attn and the others is looked up in the installed source: imports with their
+guards, attributes of modules and classes, and the arguments of calls (`TrainingArguments(evaluation_strategy=…)`).
+
+Why it matters: the job stops with ImportError, AttributeError or TypeError: at once where the script imports it, after
+the model was loaded where a function does.
+
+What to do: write the name that the installed release has, or install one of the time of the script.
+
+Source: the script and the installed files. The method: attncheck/doctor/probes/payload/links/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.links import LAUNCH_CODE, Link
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import links as fixes
+from attncheck.doctor.queries.links import describe_link, group_by_pair, own_links
+from attncheck.doctor.rules import Rule
+
+_ENTRIES = ("", "main", "train", "run", "__init__")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each package that lacks what the launch's scripts take."""
+    links = tuple(link for link in own_links(snapshot, LAUNCH_CODE) if not link.fallback_line and not link.patched_by)
+    for _, provider, group in group_by_pair(links):
+        installed = snapshot.package(provider)
+        version = f"{provider} {installed.value.version}" if isinstance(installed, Known) else provider
+        first = min(group, key=lambda link: not _is_reached(link))
+        reason = f"{first.target}(…), but {first.reason}" if first.kind == "argument" else first.target
+        yield Problem(
+            message=f"{first.path} takes {reason} in {version}"
+            if first.kind == "argument"
+            else f"{first.path} takes {reason}, which {version} does not have",
+            evidence=tuple(describe_link(link) for link in group[:8]),
+            fixes=(*fixes.fitting_provider(snapshot, group), *fixes.change_imports(group)),
+            subject=first.path,
+            predicted=not _is_reached(first),
+        )
+
+
+def _is_reached(link: Link) -> bool:
+    """Return whether the job surely comes to it: at import, or in what a script's last lines call."""
+    return not link.conditions and link.function in _ENTRIES
+
+
+RULE = Rule("ATN135", "error", check, needs=frozenset({"job"}))

@@ -1,0 +1,48 @@
+"""A package goes on without something of the attention stack, silently, because its name is gone.
+
+What it checks: imports from flash_attn, ring_flash_attn, liger_kernel, kernels and transformers' attention and mask
+modules that fail and that `except ImportError` catches, and where the package goes on.
+
+Why it matters: no error is seen, and the job takes another path than the one that was asked for: eager attention for
+flash, padded batches for packed ones, no patch.
+
+What to do: read the lines named; where they switch something off that your job wants, install releases that fit.
+
+Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.links import Link
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import links as fixes
+from attncheck.doctor.queries import links as queries
+from attncheck.doctor.rules import Rule
+
+PROVIDERS = ("flash_attn", "flash_attn_interface", "ring_flash_attn", "liger_kernel", "kernels")
+WORDS = ("flash", "attention", "masking", "liger", "packing")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a note for each pair of packages of which one works around what the other lacks."""
+    links = tuple(link for link in queries.package_links(snapshot) if link.fallback_line and _concerns_attention(link))
+    for consumer, provider, group in queries.group_by_pair(links):
+        yield Problem(
+            message=f"{consumer} goes on without {group[0].target}, which {provider} does not have",
+            evidence=tuple(
+                f"{link.place} takes {link.target}; what catches it goes on at line {link.fallback_line}"
+                for link in group[:6]
+            ),
+            fixes=tuple(fixes.fitting_provider(snapshot, group)),
+            subject=consumer,
+        )
+
+
+def _concerns_attention(link: Link) -> bool:
+    return link.provider in PROVIDERS or any(word in link.target.lower() for word in WORDS)
+
+
+RULE = Rule("ATN133", "note", check)

@@ -1,0 +1,60 @@
+"""A package takes names that another no longer has, where only some jobs come.
+
+What it checks: as ATN131, but of functions, of modules that no trainer imports, and under conditions that only running
+decides; attributes of imported modules and classes, and calls whose arguments the installed function does not take, are
+read too. One note for each pair of packages.
+
+Why it matters: the job that comes there stops with ImportError, AttributeError or TypeError; the others never notice.
+
+What to do: look whether your job's model or option is among the functions named; then install releases of the two that
+fit, or put the name back.
+
+Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.links import Link
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import links as fixes
+from attncheck.doctor.queries import links as queries
+from attncheck.doctor.rules import Rule
+
+MAX_LINES = 6
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a note for each pair of packages of which one misses names of the other on some path."""
+    links = tuple(
+        link
+        for link in queries.package_links(snapshot)
+        if not link.fallback_line
+        and not link.patched_by
+        and not (queries.is_break(link) and queries.broken_entries(snapshot, link))
+    )
+    for consumer, provider, group in queries.group_by_pair(links):
+        if not (consumer == "ring-flash-attn" and provider == "transformers"):  # ATN140 to ATN145
+            yield _describe_pair(snapshot, consumer, provider, group)
+
+
+def _describe_pair(snapshot: Snapshot, consumer: str, provider: str, links: tuple[Link, ...]) -> Problem:
+    versions = [
+        f"{name} {package.value.version}" if isinstance(package := snapshot.package(name), Known) else name
+        for name in (consumer, provider)
+    ]
+    count = len({link.target for link in links})
+    more = [f"and {len(links) - MAX_LINES} more"] if len(links) > MAX_LINES else []
+    return Problem(
+        message=f"{versions[0]} takes {count} name{'s' if count > 1 else ''} that {versions[1]} lacks, "
+        "where only some jobs come",
+        evidence=(*(queries.describe_link(link) for link in links[:MAX_LINES]), *more),
+        fixes=(*fixes.fitting_provider(snapshot, links), fixes.newer_consumer(snapshot, links)),
+        subject=versions[0],
+    )
+
+
+RULE = Rule("ATN132", "note", check)

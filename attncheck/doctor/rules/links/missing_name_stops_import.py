@@ -1,0 +1,79 @@
+"""A package imports a name that another installed package no longer has.
+
+What it checks: every file of the installed packages of the stack (ring-flash-attn, liger-kernel, trl, peft, accelerate,
+deepspeed, verl, openrlhf, axolotl, ms-swift, llamafactory, yunchang, …) is read, not run: what it imports from
+transformers, flash_attn, torch, peft, trl and the others is looked up in their installed source. Guards are followed:
+`try … except ImportError` to the last alternative, version checks, TYPE_CHECKING. What is reported is imported in any
+case, and stops the modules that are named. The import lane then imports one of them: what it imports after all is not
+reported, and a name that some module of the package puts back itself is reported only when the import really failed.
+
+Why it matters: the job stops at its first import, "cannot import name …", often after the nodes were allocated.
+
+What to do: put the name back where it only moved, or install releases of the two that fit: what the package's own
+metadata asks for, or the last release with the name. `attncheck doctor --try-packages` proves a repair.
+
+Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.links import Link
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import links as fixes
+from attncheck.doctor.queries import links as queries
+from attncheck.doctor.queries.packages import import_outcome
+from attncheck.doctor.rules import Rule
+
+MAX_LINES = 8
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each pair of packages of which one stops the other's import."""
+    links = queries.package_links(snapshot)
+    breaks = tuple(link for link in links if queries.is_break(link) and queries.broken_entries(snapshot, link))
+    for consumer, provider, group in queries.group_by_pair(breaks):
+        if not _is_reported_elsewhere(snapshot, consumer, provider):
+            yield _describe_pair(snapshot, provider, group)
+
+
+def _is_reported_elsewhere(snapshot: Snapshot, consumer: str, provider: str) -> bool:
+    """Return whether a rule of its own reports the pair: ATN140 to ATN145 ring-flash-attn, ATN150, ATN153 liger."""
+    if consumer == "ring-flash-attn" and provider == "transformers":
+        return True
+    outcome = import_outcome(snapshot, "liger_kernel.transformers")
+    return consumer == "liger-kernel" and outcome is not None and outcome.outcome == "raised"
+
+
+def _describe_pair(snapshot: Snapshot, provider: str, links: tuple[Link, ...]) -> Problem:
+    consumer = links[0].consumer
+    stopped = tuple(dict.fromkeys(name for link in links for name in queries.broken_entries(snapshot, link)))
+    versions = {name: _name_with_version(snapshot, name) for name in (consumer, provider)}
+    more = f" and {len(links) - 1} more" if len(links) > 1 else ""
+    evidence = [queries.describe_link(link) for link in links[:MAX_LINES]]
+    evidence += [f"import lane: import {link.breaks[0]}: {link.error}" for link in links if queries.is_confirmed(link)]
+    if not any(queries.is_confirmed(link) for link in links):
+        evidence.append("read in the installed files; not imported")
+    return Problem(
+        message=f"{versions[consumer]} imports {links[0].target}{more}, which {versions[provider]} does not have: "
+        f"{', '.join(stopped[:4])} cannot be imported",
+        evidence=tuple(evidence),
+        fixes=(
+            *fixes.fitting_provider(snapshot, links),
+            *fixes.restore_names(links),
+            fixes.newer_consumer(snapshot, links),
+        ),
+        subject=versions[consumer],
+        predicted=not any(queries.stops_every_job(link) for link in links) and not isinstance(snapshot.job, Known),
+    )
+
+
+def _name_with_version(snapshot: Snapshot, name: str) -> str:
+    package = snapshot.package(name)
+    return f"{name} {package.value.version}" if isinstance(package, Known) else name
+
+
+RULE = Rule("ATN131", "error", check)

@@ -1,0 +1,71 @@
+"""The model's own code uses something that this transformers, or another package, no longer has, when it runs.
+
+What it checks: in the *.py files that `auto_map` names, and those beside them that they import: attributes of imported
+modules and classes (`past_key_values.seen_tokens` of a variable annotated, tested or made as a DynamicCache too), calls
+whose arguments the installed function does not take, and imports inside functions. The files are read, never run.
+
+Why it matters: the model loads, and its first step stops with AttributeError, TypeError or ImportError. The Cache
+classes lost `seen_tokens`, `get_max_length` and `get_usable_length` in transformers 4.48 to 4.56.
+
+What to do: use the class of transformers itself (trust_remote_code=False) where there is one, or a transformers of the
+time of the code (its config.json tells `transformers_version`).
+
+Source: the installed files; LLaMA-Factory#8048, #7597; huggingface/transformers, cache_utils.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.links import MODEL_CODE, Link
+from attncheck.core.model import Model
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.links import change_imports
+from attncheck.doctor.queries.links import describe_link, own_links
+from attncheck.doctor.queries.models import requested_model
+from attncheck.doctor.rules import Rule
+
+# What training calls of a model: the constructor and the forward of each of its modules.
+_TRAINING = ("__init__", "forward")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield one problem that names everything that is gone."""
+    model = requested_model(snapshot)
+    if model is None or not model.remote_code:
+        return
+    links = tuple(link for link in own_links(snapshot, MODEL_CODE) if _is_use(link))
+    if links:
+        yield _describe_links(snapshot, model, links)
+
+
+def _is_use(link: Link) -> bool:
+    return not link.fallback_line and bool(link.function or link.kind != "import")
+
+
+def _describe_links(snapshot: Snapshot, model: Model, links: tuple[Link, ...]) -> Problem:
+    first = min(links, key=lambda link: not _is_reached(link))
+    provider = first.provider.replace("_", "-")
+    installed = snapshot.package(provider)
+    version = f"{provider} {installed.value.version}" if isinstance(installed, Known) else provider
+    in_library = isinstance(model.accepts, Known)
+    use_library = Fix("use the class of transformers itself", "setting", "trust_remote_code=False")
+    what = f"calls {first.target} so that {first.reason}" if first.kind == "argument" else f"uses {first.target}"
+    lacks = f"in {version}" if first.kind == "argument" else f"which {version} lacks"
+    return Problem(
+        message=f"the code of {model.source} {what}, {lacks}",
+        evidence=tuple(describe_link(link) for link in links),
+        fixes=(*((use_library,) if in_library else ()), *change_imports(links)),
+        subject=model.source,
+        predicted=in_library or not _is_reached(first),
+    )
+
+
+def _is_reached(link: Link) -> bool:
+    """Return whether loading or a training step surely comes to it."""
+    return not link.conditions and link.function.rpartition(".")[2] in ("", *_TRAINING)
+
+
+RULE = Rule("ATN346", "error", check)

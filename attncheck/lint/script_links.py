@@ -1,0 +1,55 @@
+"""What the scripts of a launch take from the installed packages and these no longer have: doctor's linker, on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from attncheck.core import codec
+from attncheck.core.facts import Known
+from attncheck.core.launch import Launch
+from attncheck.core.links import LAUNCH_CODE, Link
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.probes.payload.links.own_code import OwnCodeLinker
+from attncheck.lint.programs.modules import INSTALLED
+from attncheck.lint.programs.places import find_program
+from attncheck.lint.programs.program import Entry
+
+
+@dataclass
+class ScriptLinks:
+    """Links scripts with the packages of the environment that is judged, each script once."""
+
+    snapshot: Snapshot
+    site_folders: Sequence[Path]
+    links_by_script: dict[tuple[Path, ...], tuple[Link, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def _linker(self) -> OwnCodeLinker:
+        installed = [{"name": item.name, "version": item.version} for item in self.snapshot.distributions]
+        return OwnCodeLinker(installed, [str(folder) for folder in self.site_folders])
+
+    def add(self, snapshot: Snapshot, launch: Launch) -> Snapshot:
+        """Return `snapshot` with the links of the script that a launch starts; as it is where no files were read."""
+        if not isinstance(snapshot.links, Known):
+            return snapshot
+        links = self._find(launch)
+        return replace(snapshot, links=Known((*snapshot.links.value, *links))) if links else snapshot
+
+    def _find(self, launch: Launch) -> tuple[Link, ...]:
+        name = launch.words[0].text if launch.words else ""
+        place = find_program(launch, Entry(name), tuple(self.site_folders)) if name.endswith(".py") else None
+        if place is None:
+            return ()
+        script, tree = Path(place[0].name), place[1]
+        if not INSTALLED.isdisjoint(script.parts):
+            return ()
+        folders = tuple(folder for folder in tree.folders if folder not in self.site_folders)
+        key = (script, *folders)
+        if key not in self.links_by_script:
+            records = self._linker.link(LAUNCH_CODE, [str(script)], [str(folder) for folder in folders])
+            shown = [{**record, "path": tree.show_path(Path(str(record["path"])))} for record in records]
+            self.links_by_script[key] = tuple(codec.read(Link, record) for record in shown)
+        return self.links_by_script[key]

@@ -1,0 +1,43 @@
+"""Cases for ATN131."""
+
+from __future__ import annotations
+
+from tests import snapshots as s
+
+VERL = s.with_package(s.h200(), "verl", "0.9.1", requires=("transformers>=4.51,<5.20",))
+SFT = ("verl.trainer.sft_trainer", "verl.models.transformers.qwen2_vl")
+SAID = "ImportError: cannot import name 'Qwen2VLCausalLMOutputWithPast' from 'transformers.models.qwen2_vl'"
+EVERYTHING = ("verl", "verl.protocol", *SFT)
+
+FIRES = {
+    "one trainer": s.with_links(VERL, s.make_link(breaks=SFT)),
+    "every trainer, and the import agrees": s.with_links(
+        VERL, s.make_link(breaks=EVERYTHING, outcome="raised", error=SAID)
+    ),
+    "put back by the package, and the import fails all the same": s.with_links(
+        VERL, s.make_link(breaks=EVERYTHING, patched_by="verl.patch", outcome="raised", error=SAID)
+    ),
+    "the job's own trainer": s.with_job(s.with_links(VERL, s.make_link(breaks=SFT)), framework="verl", trainer="sft"),
+}
+SILENT = {
+    "the recorded machine, which was not linked": s.h200(),
+    "nothing is gone": s.with_links(VERL),
+    "the import works": s.with_links(VERL, s.make_link(breaks=EVERYTHING, outcome="ok")),
+    "put back by the package, and nobody imported it": s.with_links(
+        VERL, s.make_link(breaks=SFT, patched_by="verl.patch")
+    ),
+    "in a function": s.with_links(VERL, s.make_link(function="f")),
+    "a module that no trainer imports": s.with_links(VERL, s.make_link(breaks=("verl.models.transformers.qwen2_vl",))),
+    "another trainer than the job's": s.with_job(
+        s.with_links(VERL, s.make_link(breaks=SFT)), framework="verl", trainer="ppo"
+    ),
+    "ring-flash-attn, which has a rule of its own": s.with_links(
+        s.h200(), s.make_link(consumer="ring-flash-attn", breaks=("ring_flash_attn",))
+    ),
+}
+
+
+def says(text: str) -> bool:
+    """Return whether the finding names the name, the place, what is stopped and a fix."""
+    wanted = ("Qwen2VLCausalLMOutputWithPast", "qwen2_vl.py:24", "cannot be imported", "pip install")
+    return all(word in text for word in wanted)
