@@ -132,6 +132,17 @@ class Binary:
     sass: tuple[str, ...] = ()  # "sm_80", "sm_90", …
     ptx: tuple[str, ...] = ()  # "compute_90", …
     problem: str = ""  # "not an ELF file", "truncated", …
+    versions_required: Mapping[str, str] = field(default_factory=dict, hash=False)  # "GLIBCXX" -> "3.4.32", …
+
+
+@dataclass(frozen=True)
+class RuntimeLibrary:
+    """One of the compiler's runtime libraries: of those of one name, the first is the one that is loaded."""
+
+    name: str  # "libstdc++.so.6"
+    path: str
+    found_by: str  # "loaded", "torch", "python", "LD_LIBRARY_PATH", "system" or "prefix" (beside python, not searched)
+    provides: Mapping[str, str] = field(default_factory=dict, hash=False)  # highest: "GLIBCXX" -> "3.4.30"
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from attncheck.core.environment import (
     ImportOutcome,
     Interfaces,
     PackageGaps,
+    RuntimeLibrary,
     Torch,
 )
 from attncheck.core.facts import Absent, Fact, Known, MissingFact, Unreadable
@@ -61,6 +62,7 @@ class Snapshot:
     lost: tuple[str, ...] = ()  # what the probe could not do: that rules find nothing there means nothing
     environ_gap: str = ""  # why a variable that `environ` lacks may be set all the same; "": it is not
     links: Fact[tuple[Link, ...]] = Absent(NOT_ASKED)  # what installed packages and the model's code take and is gone
+    runtime_libraries: tuple[RuntimeLibrary, ...] = ()  # empty: not looked for
     gaps: PackageGaps = PackageGaps()  # what is not known of the packages, where this is no environment that was read
     schema_version: int = SCHEMA_VERSION
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.doctor.probes.payload.binaries import fatbin, torch_files
-from attncheck.doctor.probes.payload.binaries.elf import Elf, ElfError, _parse_glibc_version, gnu_hash
+from attncheck.doctor.probes.payload.binaries.elf import Elf, ElfError, _find_highest_versions, gnu_hash
 from tests.doctor import binary_files
 
 
@@ -70,20 +70,22 @@ def test_glibc_required_is_the_highest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "version"),
+    ("name", "highest"),
     [
-        ("GLIBC_2.38", (2, 38)),
-        ("GLIBC_2.3.4", (2, 3, 4)),
-        ("GLIBC_PRIVATE", ()),
-        ("GLIBC_ABI_DT_RELR", ()),
-        ("GLIBCXX_3.4.32", ()),
-        ("GLIBC_2.\u00b2", ()),
-        ("GLIBC_2." + "9" * 5000, ()),
-        ("GLIBC_", ()),
+        ("GLIBC_2.38", {"GLIBC": "2.38"}),
+        ("GLIBC_2.3.4", {"GLIBC": "2.4"}),
+        ("GLIBC_2.10", {"GLIBC": "2.10"}),
+        ("GLIBC_PRIVATE", {"GLIBC": "2.4"}),
+        ("GLIBC_ABI_DT_RELR", {"GLIBC": "2.4"}),
+        ("GLIBCXX_3.4.32", {"GLIBC": "2.4", "GLIBCXX": "3.4.32"}),
+        ("CXXABI_TM_1", {"GLIBC": "2.4"}),
+        ("GLIBC_2.\u00b2", {"GLIBC": "2.4"}),
+        ("GLIBC_2." + "9" * 5000, {"GLIBC": "2.4"}),
+        ("GLIBC_", {"GLIBC": "2.4"}),
     ],
 )
-def test_glibc_versions(name: str, version: tuple[int, ...]) -> None:
-    assert _parse_glibc_version(name) == version
+def test_highest_versions(name: str, highest: dict[str, str]) -> None:
+    assert _find_highest_versions(["GLIBC_2.4", name]) == highest
 
 
 def test_gnu_hash_of_known_names() -> None:

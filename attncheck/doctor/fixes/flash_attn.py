@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from packaging.version import InvalidVersion, Version
 
@@ -39,6 +39,21 @@ def flash_attn_fixes(snapshot: Snapshot) -> tuple[Fix, ...]:
         return (_install_wheel(snapshot, wheel),)
     fixes = (*_build_from_source(snapshot), *alternatives_to_flash_attn(snapshot))
     return fixes if not missing_build_tools(snapshot) else (*fixes[1:], *fixes[:1])
+
+
+def build_flash_attn(snapshot: Snapshot) -> tuple[Fix, ...]:
+    """Return the build on this machine, whatever wheel is published; nothing where its tools are missing."""
+    if not isinstance(snapshot.torch, Known) or is_cpu_build(snapshot.torch.value) or missing_build_tools(snapshot):
+        return ()
+    variable = "FLASH_ATTENTION_FORCE_BUILD=TRUE "  # else setup.py takes the published wheel
+    return tuple(
+        replace(
+            fix,
+            title=fix.title.replace("no wheel is published", "on this machine"),
+            text=fix.text if variable in fix.text else fix.text.replace("MAX_JOBS=", variable + "MAX_JOBS="),
+        )
+        for fix in _build_from_source(snapshot)
+    )
 
 
 def avoid_flash_attn(snapshot: Snapshot) -> tuple[Fix, ...]:

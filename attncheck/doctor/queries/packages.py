@@ -10,9 +10,10 @@ from packaging.version import InvalidVersion, Version
 from attncheck.core.environment import Binary, Distribution, ImportOutcome, Torch
 from attncheck.core.facts import Absent, Known
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.runtime_libraries import find_runtime_gap, parse_runtime_gap
 
 FLASH_EXTENSION = "flash_attn_2_cuda"
-FlashAttnFault = Literal["foreign-python", "cpu-torch", "glibc", "cuda-runtime", "abi", "other"]
+FlashAttnFault = Literal["foreign-python", "cpu-torch", "glibc", "cxx-runtime", "cuda-runtime", "abi", "other"]
 
 # Error messages of the dynamic loader (glibc, elf/dl-load.c, elf/dl-lookup.c, elf/dl-version.c).
 _NO_LIBRARY = re.compile(r"([\w.+-]+\.so[\w.]*): cannot open shared object file")
@@ -190,6 +191,8 @@ def _fault_from_message(message: str) -> FlashAttnFault | None:
         return "cuda-runtime"
     if _NO_GLIBC.search(message):
         return "glibc"
+    if parse_runtime_gap(message) is not None:
+        return "cxx-runtime"
     return "abi" if parse_missing_symbol(message) else None
 
 
@@ -205,6 +208,8 @@ def _fault_from_binary(snapshot: Snapshot, failure: ImportOutcome | None) -> Fla
         return "glibc"
     if any(name.startswith("libcudart") for name in binary.unresolved):
         return "cuda-runtime"
+    if find_runtime_gap(snapshot, binary) is not None:
+        return "cxx-runtime"
     return "abi" if binary.missing_symbols else None
 
 

@@ -32,7 +32,7 @@ def call(name: str, request: dict[str, Any]) -> dict[str, object]:
 def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
     """Return everything that can be read from files: no import, no GPU."""
     from . import environ, host, hub
-    from .binaries import binaries, torch_files
+    from .binaries import binaries, runtime, torch_files
     from .packages import build_tools, distributions
 
     problems: list[str] = []
@@ -54,6 +54,9 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
         "torch": torch,
         "binaries": _collect_section(
             lost, "binaries", lambda: binaries.collect_binaries(installed, site_dirs, problems), []
+        ),
+        "runtime_libraries": _collect_section(
+            lost, "runtime libraries", lambda: runtime.collect_runtime_libraries(site_dirs), []
         ),
         "hub": _collect_section(lost, "hub cache", hub.collect_hub_cache, {"offline": False, "kernels": []}),
         "environ": environ.collect_variables(),

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-from . import extension_files, fatbin, torch_files
+from . import extension_files, fatbin, runtime, torch_files
 from .elf import Elf, ElfError
 from .extension_files import TORCH_LIBRARIES
 from .libraries import LibraryFinder
@@ -120,7 +120,9 @@ def _fill_record(
     record["machine"] = elf.machine
     record["needed"] = needed
     record["unresolved"] = [name for name in needed if not resolved[name] and not name.startswith("ld-")]
-    record["glibc_required"] = elf.required_glibc()
+    versions = elf.required_versions()
+    record["glibc_required"] = versions.pop("GLIBC", "")
+    record["versions_required"] = {name: versions[name] for name in runtime.NAMESPACES if name in versions}
     if record["distribution"] == "torch":
         return  # it defines its own symbols, and reading its thousands of fat binaries takes longer than the rest
     names = [name for name in elf.undefined_symbols() if _TORCH_NAME.match(name)]

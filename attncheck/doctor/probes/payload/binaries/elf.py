@@ -21,6 +21,7 @@ MAX_BLOCK_BYTES = 64 << 20
 _LOAD, _DYNAMIC = 1, 2
 _NEEDED, _HASH, _STRTAB, _SYMTAB, _STRSZ, _SONAME, _RPATH, _RUNPATH = 1, 4, 5, 6, 10, 14, 15, 29
 _GNU_HASH, _VERNEED, _VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFFE, 0x6FFFFFFF
+_VERDEF, _VERDEFNUM = 0x6FFFFFFC, 0x6FFFFFFD
 _WEAK = 2
 
 
@@ -134,11 +135,33 @@ class Elf:
         indices = self._lists[_RUNPATH] or self._lists[_RPATH]
         return [part for index in indices for part in self._read_string(index).split(":") if part]
 
+    def has_runpath(self) -> bool:
+        """Say whether it has a DT_RUNPATH: then no search path of what loads it counts for what it needs."""
+        return bool(self._lists[_RUNPATH])
+
     def required_glibc(self) -> str:
         """Return the highest GLIBC version it requires, "" for none."""
-        if _VERNEED not in self._dynamic:
-            return ""
-        return ".".join(map(str, max(map(_parse_glibc_version, self._required_versions()), default=())))
+        return self.required_versions().get("GLIBC", "")
+
+    def required_versions(self) -> dict[str, str]:
+        """Return the highest version that it requires of each namespace: {"GLIBC": "2.32", "GLIBCXX": "3.4.30"}."""
+        return _find_highest_versions(self._required_versions()) if _VERNEED in self._dynamic else {}
+
+    def defined_versions(self) -> dict[str, str]:
+        """Return the highest version of each namespace that it offers: {"GLIBCXX": "3.4.30", "CXXABI": "1.3.13"}."""
+        return _find_highest_versions(self._defined_versions()) if _VERDEF in self._dynamic else {}
+
+    def _defined_versions(self) -> list[str]:
+        versions: list[str] = []
+        offset = self._table_offset(_VERDEF)
+        for _ in range(min(self._dynamic.get(_VERDEFNUM, 0), MAX_VERSIONS)):
+            _, _, _, count, _, first, following = struct.unpack("<HHHHIII", self.read(offset, 20))
+            if count:
+                versions.append(self._read_string(struct.unpack("<I", self.read(offset + first, 4))[0]))
+            if not following:
+                break
+            offset += following
+        return versions
 
     def _required_versions(self) -> list[str]:
         """Return the symbol versions it requires; one limit for both levels, so that lying counts cannot multiply."""
@@ -264,8 +287,13 @@ def gnu_hash(name: str) -> int:
     return hash_value
 
 
-def _parse_glibc_version(name: str) -> tuple[int, ...]:
-    if not name.startswith("GLIBC_"):
-        return ()
-    parts = name[6:].split(".")
-    return tuple(map(int, parts)) if all(part.isdecimal() and len(part) < 6 for part in parts) else ()
+def _find_highest_versions(names: list[str]) -> dict[str, str]:
+    """Return the highest of the symbol versions `names` by namespace; those that are no numbers are left out."""
+    highest: dict[str, tuple[int, ...]] = {}
+    for name in names:
+        namespace, _, text = name.partition("_")
+        parts = text.split(".")
+        if all(part.isdecimal() and len(part) < 6 for part in parts):
+            version = tuple(map(int, parts))
+            highest[namespace] = max(highest.get(namespace, ()), version)
+    return {namespace: ".".join(map(str, version)) for namespace, version in highest.items()}

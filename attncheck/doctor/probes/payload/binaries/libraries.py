@@ -50,7 +50,7 @@ class LibraryFinder:
             if os.path.exists(path):
                 return path
         if self._loader_cache is None:
-            self._loader_cache = _read_loader_cache()
+            self._loader_cache = read_loader_cache()
         if b"/" + name.encode() + b"\0" in self._loader_cache:
             return "system"
         return "system" if any(os.path.exists(os.path.join(folder, name)) for folder in SYSTEM_FOLDERS) else ""
@@ -85,7 +85,8 @@ def _nvidia_library_folders(folder: str) -> list[str]:
     return [path for path in paths if os.path.isdir(path)]
 
 
-def _read_loader_cache() -> bytes:
+def read_loader_cache() -> bytes:
+    """Return the loader's cache, empty where it cannot be read."""
     try:
         return files.read_bytes("/etc/ld.so.cache", 4 << 20)
     except (OSError, ValueError):

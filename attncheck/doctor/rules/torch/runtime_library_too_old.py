@@ -1,0 +1,106 @@
+"""A compiled package needs a newer libstdc++ than Python loads here.
+
+What it checks: the highest GLIBCXX_, CXXABI_ and GCC_ version that each extension asks for, against the copy of
+libstdc++ and libgcc that the loader takes once torch is imported: by torch's and Python's own search paths,
+LD_LIBRARY_PATH, the system. Where the import was tried, its message decides; without it the finding is predicted.
+
+Why it matters: "version `GLIBCXX_3.4.32' not found" at import. Wheels of other people's builds carry no manylinux tag,
+so pip installs them anywhere. A machine often has a newer copy, conda's or the system's, that is not the one loaded.
+
+What to do: put the newer copy first by LD_PRELOAD where there is one here; otherwise build the package on the machine
+itself, or bring a newer libstdc++ into the conda environment.
+
+Source: glibc, elf/dl-version.c and elf/dl-load.c; Dao-AILab/flash-attention#1428, vllm-project/vllm#12945, #12946,
+ecmwf/WeatherGenerator#1988. LD_PRELOAD was run against an extension that the loader had refused with that message
+(tests/doctor/test_runtime_libraries.py); installing conda's newer library was not tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.flash_attn import avoid_flash_attn, build_flash_attn
+from attncheck.doctor.queries.packages import can_import, describe_failed_import
+from attncheck.doctor.queries.runtime_libraries import (
+    FIRST_GCC,
+    RuntimeGap,
+    copies_of,
+    find_newer_copy,
+    find_runtime_gap,
+    is_of_the_system,
+    parse_runtime_gap,
+)
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each distribution with a file that the loader refuses."""
+    found: dict[str, tuple[RuntimeGap, str]] = {}
+    for outcome in snapshot.imports.value if isinstance(snapshot.imports, Known) else ():
+        gap = parse_runtime_gap(outcome.message) if outcome.outcome == "raised" else None
+        if gap is not None:
+            found.setdefault(_owner(snapshot, gap, outcome.module), (gap, describe_failed_import(outcome)))
+    for binary in snapshot.binaries:
+        gap = find_runtime_gap(snapshot, binary)
+        if gap is not None and binary.module and not can_import(snapshot, binary.module):
+            found.setdefault(binary.distribution, (gap, ""))
+    for distribution, (gap, observed) in found.items():
+        yield _make_problem(snapshot, distribution, gap, observed)
+
+
+def _owner(snapshot: Snapshot, gap: RuntimeGap, module: str) -> str:
+    """Return the distribution of the file that the loader refused, else the module whose import failed."""
+    owners = (b.distribution for b in snapshot.binaries if b.path.rpartition("/")[2] == gap.required_by)
+    return next(owners, module.partition(".")[0].replace("_", "-"))
+
+
+def _make_problem(snapshot: Snapshot, distribution: str, gap: RuntimeGap, observed: str) -> Problem:
+    package = snapshot.package(distribution)
+    name = f"{distribution} {package.value.version}" if isinstance(package, Known) else distribution
+    static = f"static lane: {gap.required_by} asks for {gap.required}"
+    copies = tuple(
+        f"{library.path} ({library.found_by}) goes up to {gap.namespace}_{library.provides.get(gap.namespace, '?')}"
+        for library in copies_of(snapshot, gap.library)
+    )
+    return Problem(
+        message=f"{name} needs {gap.required}, which the {gap.library} that is loaded lacks: {gap.path}",
+        subject=name,
+        evidence=(observed or static, *copies),
+        fixes=tuple(_list_fixes(snapshot, distribution, gap)),
+        predicted=not observed,
+    )
+
+
+def _list_fixes(snapshot: Snapshot, distribution: str, gap: RuntimeGap) -> Iterator[Fix]:
+    newer = find_newer_copy(snapshot, gap)
+    if newer is not None:
+        title = f"load the newer {gap.library} that is here, in every process of the job"
+        yield install.export_variable("LD_PRELOAD", newer.path, title)
+    if distribution == "flash-attn":
+        if is_of_the_system(gap):
+            yield from build_flash_attn(snapshot)
+        yield from avoid_flash_attn(snapshot)
+    if newer is None and snapshot.host.conda:
+        yield _upgrade_conda_library(snapshot, gap)
+    elif newer is None and distribution != "flash-attn":
+        text = f"an older release of {distribution}, or a build of it made on this machine or in a newer container"
+        yield Fix("what needs no newer library (not tried here)", "advice", text)
+
+
+def _upgrade_conda_library(snapshot: Snapshot, gap: RuntimeGap) -> Fix:
+    package = "libgcc-ng" if gap.namespace == "GCC" else "libstdcxx-ng"
+    gcc = FIRST_GCC.get(gap.version) if gap.namespace == "GLIBCXX" else None
+    requirement = install.quote_for_shell(f"{package}>={gcc}" if gcc else package)
+    prefix = snapshot.host.prefix
+    text = (
+        f"conda install -y -p {prefix} -c conda-forge {requirement} && "
+        f"export LD_LIBRARY_PATH={prefix}/lib:$LD_LIBRARY_PATH"
+    )
+    return Fix(f"bring a newer {gap.library} into the conda environment (not tried here)", "command", text, "unsafe")
+
+
+RULE = Rule("ATN166", "error", check)
