@@ -72,6 +72,9 @@ class BuildTools:
     uv: Fact[str]  # path of uv
     pip_config: Mapping[str, str]  # settings that change what an install does, credentials removed
     externally_managed: bool  # PEP 668
+    c_compiler: Fact[str] = Unreadable("it was not looked for")  # what triton compiles its launchers with
+    python_headers: Fact[str] = Unreadable("they were not looked for")  # the folder with Python.h
+    pip_cache_apart: Fact[bool] = Unreadable("it was not looked for")  # on another file system than TMPDIR
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,16 @@ class RuntimeLibrary:
     path: str
     found_by: str  # "loaded", "torch", "python", "LD_LIBRARY_PATH", "system" or "prefix" (beside python, not searched)
     provides: Mapping[str, str] = field(default_factory=dict, hash=False)  # highest: "GLIBCXX" -> "3.4.30"
+
+
+@dataclass(frozen=True)
+class ExtensionBuild:
+    """How a compiled package was built, from what its build wrote into it."""
+
+    distribution: str  # "flash-attn-3", "xformers"
+    torch: str = ""  # "2.10.0+cu128"
+    cuda: str = ""  # "12.8", "" for a build without CUDA
+    flags: Mapping[str, bool] = field(default_factory=dict, hash=False)  # "FLASHATTENTION_DISABLE_HDIM256" -> True
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from attncheck.core.environment import (
     BuildTools,
     Clash,
     Distribution,
+    ExtensionBuild,
     Host,
     Hub,
     ImportOutcome,
@@ -63,6 +64,7 @@ class Snapshot:
     environ_gap: str = ""  # why a variable that `environ` lacks may be set all the same; "": it is not
     links: Fact[tuple[Link, ...]] = Absent(NOT_ASKED)  # what installed packages and the model's code take and is gone
     runtime_libraries: tuple[RuntimeLibrary, ...] = ()  # empty: not looked for
+    builds: tuple[ExtensionBuild, ...] = ()  # of packages that say how they were built
     gaps: PackageGaps = PackageGaps()  # what is not known of the packages, where this is no environment that was read
     schema_version: int = SCHEMA_VERSION
 
@@ -126,6 +128,13 @@ class Snapshot:
             if binary.module == module:
                 return Known(binary)
         return Absent(f"no extension module {module}")
+
+    def build(self, distribution: str) -> Fact[ExtensionBuild]:
+        """Return how the compiled package `distribution` was built."""
+        for build in self.builds:
+            if build.distribution == distribution:
+                return Known(build)
+        return Absent(f"{distribution} does not say how it was built")
 
     def env(self, name: str) -> Fact[str]:
         """Return an environment variable of the allow-list."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from attncheck.doctor.probes.payload import files
 from attncheck.doctor.probes.payload.binaries import runtime
 from attncheck.doctor.probes.payload.binaries.elf import Elf
 from attncheck.doctor.queries.runtime_libraries import parse_runtime_gap
@@ -46,7 +47,7 @@ def test_versions_offered_and_required(tmp_path: Path) -> None:
 def test_ld_library_path_comes_before_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = compile_versioned(tmp_path / "old" / "libstdc++.so.6")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
-    monkeypatch.setattr(runtime.files, "read_text", lambda *unused: "")  # torch may be loaded in this process
+    monkeypatch.setattr(files, "read_text", lambda *unused: "")  # torch may be loaded in this process
     copies = [r for r in runtime.collect_runtime_libraries([str(tmp_path)]) if r["name"] == library.name]
     assert copies[0] == {
         "name": library.name,

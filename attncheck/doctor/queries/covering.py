@@ -20,7 +20,7 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "torch": ("ATN101", "ATN102", "ATN103", "ATN118"),
     "transformers": ("ATN117", "ATN118", "ATN149", "ATN154"),
     "flash_attn": ("ATN104", "ATN105", "ATN106", "ATN107", "ATN108", "ATN109", "ATN118", "ATN142", "ATN146"),
-    "triton": ("ATN121", "ATN152"),
+    "triton": ("ATN118", "ATN121", "ATN152", "ATN171"),
     "liger_kernel": ("ATN150", "ATN152", "ATN153"),
     "GPUs": ("ATN202", "ATN223"),
     "CUDA": ("ATN201", "ATN203", "ATN204", "ATN205", "ATN223"),

@@ -17,6 +17,7 @@ FlashAttnFault = Literal["foreign-python", "cpu-torch", "glibc", "cxx-runtime", 
 
 # Error messages of the dynamic loader (glibc, elf/dl-load.c, elf/dl-lookup.c, elf/dl-version.c).
 _NO_LIBRARY = re.compile(r"([\w.+-]+\.so[\w.]*): cannot open shared object file")
+_NO_MODULE = re.compile(r"No module named '(\w+)")
 _NO_SYMBOL = re.compile(r"undefined symbol: (\w+)")
 _NO_GLIBC = re.compile(r"version [`']GLIBC_([\d.]+)' not found")
 
@@ -55,6 +56,12 @@ def find_failing_distribution(snapshot: Snapshot, outcome: ImportOutcome) -> Dis
         if isinstance(owner, Known):
             return owner.value
     return None
+
+
+def missing_module(outcome: ImportOutcome) -> str:
+    """Return the package that an import did not find: "setuptools"; "" where it failed otherwise."""
+    match = _NO_MODULE.match(outcome.message) if outcome.exception == "ModuleNotFoundError" else None
+    return match.group(1) if match else ""
 
 
 def parse_missing_library(message: str) -> str:

@@ -32,7 +32,7 @@ def call(name: str, request: dict[str, Any]) -> dict[str, object]:
 def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
     """Return everything that can be read from files: no import, no GPU."""
     from . import environ, host, hub
-    from .binaries import binaries, runtime, torch_files
+    from .binaries import binaries, builds, runtime, torch_files
     from .packages import build_tools, distributions
 
     problems: list[str] = []
@@ -58,6 +58,7 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
         "runtime_libraries": _collect_section(
             lost, "runtime libraries", lambda: runtime.collect_runtime_libraries(site_dirs), []
         ),
+        "builds": _collect_section(lost, "builds", lambda: builds.collect_builds(site_dirs), []),
         "hub": _collect_section(lost, "hub cache", hub.collect_hub_cache, {"offline": False, "kernels": []}),
         "environ": environ.collect_variables(),
         "model": absent("no model was named"),

@@ -1,7 +1,7 @@
 """flash-attn's cross entropy has no triton to run on.
 
-What it checks: openrlhf or verl beside flash-attn on a machine with a GPU, and no triton, or one whose import failed.
-With VERL_DISABLE_FLASH_ATTN_CE=1 verl does not use it; where liger-kernel is installed ATN152 says the same.
+What it checks: openrlhf or verl beside flash-attn on a machine with a GPU, and no triton. One whose import failed is
+ATN171. With VERL_DISABLE_FLASH_ATTN_CE=1 verl does not use it; where liger-kernel is installed ATN152 says the same.
 
 Why it matters: `flash_attn.ops.triton.cross_entropy` computes the log-probabilities; without triton its import fails,
 and the frameworks take a slower path that needs a multiple of the memory, or stop.
@@ -38,7 +38,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not snapshot.has("openrlhf"):
         snapshot.sets("VERL_DISABLE_FLASH_ATTN_CE")  # where that is not known, nothing is
     outcome = find_failed_import(snapshot, "triton")
-    if outcome is None and snapshot.has(*TRITON_DISTRIBUTIONS):
+    if snapshot.has(*TRITON_DISTRIBUTIONS):
+        if outcome is not None:
+            raise hidden_by("triton")
         return
     if outcome is None and snapshot.has("liger-kernel") and not can_import(snapshot, "liger_kernel.transformers"):
         raise hidden_by("triton")

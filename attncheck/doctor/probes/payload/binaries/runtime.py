@@ -30,7 +30,7 @@ def collect_runtime_libraries(site_dirs: list[str]) -> list[dict[str, object]]:
     if not sys.platform.startswith("linux"):
         return []
     torch = torch_files.find_torch_folder(site_dirs)
-    records = []
+    records: list[dict[str, object]] = []
     for name in LIBRARIES:
         seen = set()
         for path, found_by in _list_copies(name, torch):

@@ -13,7 +13,7 @@ import sys
 
 from .. import files
 from ..facts import absent, known, unreadable
-from . import metadata, pip_config
+from . import compilers, metadata, pip_config
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ def collect_build_tools(site_dirs: list[str]) -> dict[str, Any]:
         "cuda_home": home,
         "ninja": _read_ninja_version(versions.get("ninja", "")),
         "gcc": read_gcc_version(),
+        "c_compiler": compilers.find_c_compiler(),
+        "python_headers": compilers.find_python_headers(),
+        "pip_cache_apart": pip_config.compare_file_systems(),
         "pip": known(versions["pip"]) if "pip" in versions else absent("pip is not installed here"),
         "uv": known(uv) if uv else absent("uv is not on PATH"),
         "pip_config": pip_config.collect_pip_settings(),

@@ -11,6 +11,7 @@ import os
 import sys
 
 from .. import files
+from ..facts import known, unreadable
 from ..privacy import strip_url_secrets
 
 _SETTINGS = """
@@ -38,6 +39,40 @@ def collect_pip_settings() -> dict[str, str]:
         for key, value in sorted(settings.items())
         if key in ALLOWED_SETTINGS
     }
+
+
+def compare_file_systems() -> dict[str, object]:
+    """Return as a fact whether pip's cache lies on another file system than where pip unpacks and builds.
+
+    The cache: PIP_CACHE_DIR or the setting cache-dir, else XDG_CACHE_HOME, else ~/.cache (pip 25.3,
+    `_internal/utils/appdirs.py`); the other: TMPDIR, TEMP, TMP or /tmp (tempfile.gettempdir, which would write there).
+    """
+    if not sys.platform.startswith("linux"):
+        return unreadable("pip keeps its cache elsewhere on this system")
+    folders = [os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
+    temporary = next((folder for folder in (*folders, "/tmp") if folder and os.path.isdir(folder)), "")
+    cache_home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    cache = os.path.expanduser(_read_cache_setting() or os.path.join(cache_home, "pip"))
+    try:
+        return known(os.stat(temporary).st_dev != os.stat(_nearest_folder(cache)).st_dev)
+    except OSError as error:
+        return unreadable("%s: %s" % (error.filename, error.strerror))
+
+
+def _read_cache_setting() -> str:
+    setting = ""
+    for path in config_paths():
+        sections = parse_ini(files.read_text(path))
+        setting = sections.get("global", {}).get("cache-dir", "") or setting
+        setting = sections.get("install", {}).get("cache-dir", "") or setting
+    return os.environ.get("PIP_CACHE_DIR", "") or setting
+
+
+def _nearest_folder(path: str) -> str:
+    """Return `path`, or the nearest folder above it that exists: there pip would create it."""
+    while not os.path.isdir(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    return path
 
 
 def config_paths() -> list[str]:

@@ -1,0 +1,65 @@
+"""Installing flash-attn by its name fails on moving the wheel between two file systems.
+
+What it checks: where flash-attn is missing or must be replaced and a published wheel fits: whether pip, from 25.3 on,
+would build it on another file system (TMPDIR) than the one that holds its cache.
+
+Why it matters: flash-attn's setup.py downloads the wheel beside its sources and renames it into the folder that pip
+names, which pip 25.3 puts into its cache: "OSError: [Errno 18] Invalid cross-device link". /tmp in memory, and a home
+folder on a network disk, are two file systems on most clusters.
+
+What to do: install the wheel by its address, or build without pip's cache, or put TMPDIR beside the cache.
+
+Source: flash-attn 2.8.3, setup.py, `CachedWheelsCommand.run` (`os.rename`); pip 25.3 `_internal/wheel_builder.py`
+(TemporaryDirectory(dir=output_dir), where 25.2 has TMPDIR); Dao-AILab/flash-attention#598, #875, #2213. Run with
+pip 26.3, TMPDIR on /dev/shm and such a rename: Errno 18; with --no-cache-dir the wheel is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import InvalidVersion, Version
+
+from attncheck.core.facts import Known, value_or
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.flash_attn import find_published_wheel, flash_attn_fixes
+from attncheck.doctor.queries.packages import diagnose_flash_attn
+from attncheck.doctor.rules import Rule
+
+FIRST_PIP = Version("25.3")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where pip's cache and its temporary folder are on two file systems."""
+    tools = snapshot.build_tools
+    if tools.pip_cache_apart != Known(True) or not _is_recent(value_or(tools.pip, "")):
+        return
+    if "no-cache-dir" in tools.pip_config or not _will_be_installed(snapshot):
+        return
+    if find_published_wheel(snapshot) is None:
+        return
+    yield Problem(
+        message="`pip install flash-attn` would fail here: pip's cache and TMPDIR are on different file systems",
+        subject="flash-attn",
+        evidence=(f"pip {value_or(tools.pip, '')} builds into its cache, and flash-attn's setup.py renames into it",),
+        fixes=(
+            *flash_attn_fixes(snapshot),
+            install.export_variable("PIP_NO_CACHE_DIR", "1", "or install by name without pip's cache"),
+        ),
+    )
+
+
+def _is_recent(pip: str) -> bool:
+    try:
+        return Version(pip) >= FIRST_PIP
+    except InvalidVersion:
+        return False
+
+
+def _will_be_installed(snapshot: Snapshot) -> bool:
+    return not snapshot.has("flash-attn") or diagnose_flash_attn(snapshot) is not None
+
+
+RULE = Rule("ATN173", "note", check, needs=frozenset({"flash"}))

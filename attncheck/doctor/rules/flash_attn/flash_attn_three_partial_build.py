@@ -1,0 +1,85 @@
+"""flash_attention_3 is asked for, and this build of flash-attn-3 leaves out what the model or the job needs.
+
+What it checks: the switches that flash-attn-3's build wrote down (flash_attn_config.py, which is read and not run):
+head sizes, backward, float16, sliding windows, soft-capping, packed batches. A head size is served by the next larger
+one that was built.
+
+Why it matters: whoever builds flash-attn-3 leaves parts out to shorten an hour of compiling. The missing kernel is a
+RuntimeError at the first step, or a segmentation fault: head sizes 192 and 256 on a build for 64 and 128 ended in
+SIGSEGV on one H200.
+
+What to do: use another attention, or build flash-attn-3 again without the switch.
+
+Source: flash-attn-3 3.0.0 built on one H200, `flash_attn_3/flash_attn_config.py`, and Dao-AILab/flash-attention,
+hopper/setup.py (the variables) and hopper/flash_api.cpp (`round_up_headdim`, the checks). sdpa and flash_attention_2
+were run there on the same head sizes; the build without the switch was not tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from attncheck.core.facts import Known, need, value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.model import Model
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.rules import Rule
+
+NAME = "flash_attention_3"
+HEAD_DIMS = (64, 96, 128, 192, 256)
+PREFIX = "FLASHATTENTION_DISABLE_"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each part that the build lacks and the job or the model needs."""
+    build = snapshot.build("flash-attn-3")
+    if not isinstance(build, Known) or not _is_asked_for(snapshot):
+        return
+    version = need(snapshot.package("flash-attn-3"), "flash-attn-3").version
+    switches = {name.removeprefix(PREFIX) for name, is_set in build.value.flags.items() if is_set}
+    model = snapshot.model.value if isinstance(snapshot.model, Known) else None
+    wants = dict(_list_wants(snapshot, model, build.value.flags))
+    for switch, purpose in wants.items():
+        if switch in switches:
+            yield Problem(
+                message=f"this build of flash-attn-3 {version} leaves out {purpose}",
+                subject=f"flash-attn-3 {version}",
+                evidence=(f"flash_attn_config.py: {PREFIX}{switch} = True",),
+                fixes=(*(use_other_attention(snapshot, model, NAME) if model else ()), _build_again(switch)),
+            )
+
+
+def _is_asked_for(snapshot: Snapshot) -> bool:
+    job = snapshot.job.value.plan.attn_implementation if isinstance(snapshot.job, Known) else ""
+    model = value_or(snapshot.model.value.attn_implementation, "") if isinstance(snapshot.model, Known) else ""
+    return (job or model) == NAME
+
+
+def _list_wants(snapshot: Snapshot, model: Model | None, flags: Mapping[str, bool]) -> Iterator[tuple[str, str]]:
+    """Yield the switches that must not be set, with what for."""
+    yield "BACKWARD", "the backward pass, which training needs"
+    plan = snapshot.job.value.plan if isinstance(snapshot.job, Known) else None
+    if plan is not None and plan.precision == "fp16":
+        yield "FP16", "float16, which the job computes in"
+    if plan is not None:
+        yield "VARLEN", "packed and padded batches, which transformers runs as varlen"
+    if model is None:
+        return
+    if isinstance(model.sliding_window, Known):
+        yield "LOCAL", f"sliding windows, which {model.model_type} has"
+    if isinstance(model.softcap, Known):
+        yield "SOFTCAP", f"soft-capping, which {model.model_type} has"
+    largest = max((dim for dim in HEAD_DIMS if not flags.get(f"{PREFIX}HDIM{dim}", False)), default=0)
+    head_dim = max(model.head_dims, default=0)
+    if head_dim > largest:
+        switch = next((dim for dim in HEAD_DIMS if dim >= head_dim), HEAD_DIMS[-1])
+        yield f"HDIM{switch}", f"head size {head_dim} of {model.model_type}: it goes up to {largest}"
+
+
+def _build_again(switch: str) -> Fix:
+    text = f"FLASH_ATTENTION_DISABLE_{switch}=FALSE python setup.py install  # in hopper/ of the sources you built from"
+    return Fix(f"or build it again with {switch} (not tried here)", "command", text)
+
+
+RULE = Rule("ATN168", "error", check)

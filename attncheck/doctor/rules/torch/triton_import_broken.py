@@ -1,0 +1,72 @@
+"""triton is installed and cannot be imported.
+
+What it checks: how importing triton ended in a process of its own.
+
+Why it matters: liger-kernel, flash-attn's cross entropy, torch.compile and flex_attention are triton kernels. liger and
+the frameworks fail with the same error, one import later, or go on without their kernels. triton 3.0 to 3.2 (torch 2.4
+to 2.6) import setuptools, which nothing requires below Python 3.12 and which uv's environments do not have.
+
+What to do: install the module that is missing; otherwise lay the triton down again that torch names.
+
+Source: triton 3.2.0, `triton/runtime/build.py` (`import setuptools`); METADATA of torch 2.6.0 (setuptools from Python
+3.12 on only). Run: triton 3.2.0 in an environment without setuptools raises, and imports once it is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.environment import ImportOutcome
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS, required_triton
+from attncheck.doctor.queries.covering import hidden_by
+from attncheck.doctor.queries.packages import describe_failed_import, find_failed_import, is_shadowed, missing_module
+from attncheck.doctor.rules import Rule
+
+USERS = ("liger-kernel", "verl", "openrlhf", "unsloth")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where importing triton failed."""
+    outcome = find_failed_import(snapshot, "triton")
+    if outcome is None or not snapshot.has(*TRITON_DISTRIBUTIONS):
+        return
+    if is_shadowed(snapshot, "triton"):
+        raise hidden_by("triton")
+    versions = (snapshot.package(name) for name in TRITON_DISTRIBUTIONS)
+    triton = next(f"{package.value.name} {package.value.version}" for package in versions if isinstance(package, Known))
+    users = list_users(snapshot)
+    needed = ", which " + ", ".join(users) + (" needs" if len(users) == 1 else " need") if users else ""
+    module = missing_module(outcome).replace("triton", "")  # one of its own is not another package
+    cause = f": {module} is not installed" if module else ""
+    yield Problem(
+        message=f"{triton} cannot be imported{needed}{cause}",
+        subject=triton,
+        evidence=(describe_failed_import(outcome), *(f"at {frame}" for frame in outcome.frames[-2:])),
+        fixes=(*install.extend_import_timeout(outcome), *_list_fixes(snapshot, outcome)),
+        predicted=not users,  # torch itself does without, until something is compiled
+    )
+
+
+def list_users(snapshot: Snapshot) -> list[str]:
+    """Return what here runs triton kernels: packages, and a launch that compiles."""
+    users = [name for name in USERS if snapshot.lists(name)]
+    compiles = isinstance(snapshot.job, Known) and snapshot.job.value.plan.compile
+    return [*users, "torch.compile"] if compiles else users
+
+
+def _list_fixes(snapshot: Snapshot, outcome: ImportOutcome) -> Iterator[Fix]:
+    module = missing_module(outcome)
+    if module not in ("", "triton"):
+        yield install.install_packages(snapshot, module.replace("_", "-"))
+    else:
+        options = ("--no-deps", "--force-reinstall")
+        yield install.install_packages(snapshot, required_triton(snapshot) or "triton", options=options)
+    if snapshot.lists("liger-kernel"):
+        yield Fix("or do without liger-kernel", "setting", "use_liger_kernel=False")
+
+
+RULE = Rule("ATN171", "error", check)

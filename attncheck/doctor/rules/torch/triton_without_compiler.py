@@ -1,0 +1,62 @@
+"""triton has no C compiler, or no Python headers, to compile its launchers with.
+
+What it checks: on a machine with a GPU and triton, where liger-kernel, verl, OpenRLHF or a launch that compiles will
+use it: CC, else gcc or clang on PATH, and Python.h in the folder that sysconfig names. Predicted: a launcher that was
+compiled before is taken from triton's cache.
+
+Why it matters: triton compiles a small C file on the first kernel of every job. Without a compiler it raises "Failed to
+find C compiler. Please specify via CC environment variable.", without the headers "fatal error: Python.h: No such file
+or directory". Slim and runtime images lack both.
+
+What to do: install gcc, or the headers of this Python.
+
+Source: triton 3.2.0, `triton/runtime/build.py` (`_build`). Run: its `_build` raises without gcc on PATH and compiles
+with it. The package managers' commands were not tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Absent
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS
+from attncheck.doctor.queries.covering import sees_gpu
+from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules.torch.triton_import_broken import list_users
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where triton cannot compile its launchers."""
+    tools, users = snapshot.build_tools, list_users(snapshot)
+    if not users or not snapshot.lists(*TRITON_DISTRIBUTIONS) or not sees_gpu(snapshot):
+        return
+    if isinstance(tools.c_compiler, Absent):
+        yield _make_problem(snapshot, users, "a C compiler", tools.c_compiler.reason, "gcc", "gcc_linux-64")
+    if isinstance(tools.python_headers, Absent):
+        minor = ".".join(snapshot.host.python_version.split(".")[:2])
+        reason = tools.python_headers.reason
+        yield _make_problem(snapshot, users, "Python's headers", reason, f"python{minor}-dev", f"python={minor}")
+
+
+def _make_problem(
+    snapshot: Snapshot, users: list[str], what: str, reason: str, debian_package: str, conda_package: str
+) -> Problem:
+    if snapshot.host.conda:
+        prefix = snapshot.host.prefix
+        command = f"conda install -y -p {prefix} -c conda-forge {conda_package}"
+        if debian_package == "gcc":
+            command += f" && export CC={prefix}/bin/x86_64-conda-linux-gnu-cc"
+    else:
+        command = f"apt-get update && apt-get install -y {debian_package}"
+    return Problem(
+        message=f"triton needs {what} on the first kernel, which {', '.join(users)} will run, and there is none",
+        subject="triton",
+        evidence=(reason,),
+        fixes=(Fix(f"install {what} (not tried here)", "command", command, "unsafe"),),
+        predicted=True,
+    )
+
+
+RULE = Rule("ATN172", "error", check)
