@@ -97,8 +97,9 @@ def _apply_machine(target: Target, text: str) -> Target:
         return replace(
             target, gpu_name=name, compute_capability=capability, gpus_per_node=_gpu_count(target, generation[3])
         )
-    match = re.fullmatch(r"(.+?)(?:x(\d{1,4}))?", token)
-    if match is None or match[1] not in GPUS_BY_NAME:
+    names = "|".join(map(re.escape, GPUS_BY_NAME))  # the x of rtx4090 is no number of GPUs
+    match = re.fullmatch(rf"({names})(?:x(\d{{1,4}}))?", token)
+    if match is None:
         similar = difflib.get_close_matches(token, GPUS_BY_NAME, n=1)
         hint = f"did you mean {similar[0]}?" if similar else f"known: {', '.join(GPUS_BY_NAME)}; or a generation, sm_90"
         hint += f"; and no file that is read: {KNOWN_FILES}" if os.path.exists(text) else ""

@@ -33,6 +33,9 @@ def finding_codes(text: str, snapshot: Snapshot | None = None) -> set[str]:
         ("gpus=2,sm_120", 2, (12, 0)),
         ("sm80x2", 2, (8, 0)),
         ("rtx4090x2", 2, (8, 9)),
+        ("rtx4090", 1, (8, 9)),
+        ("rtx3090", 1, (8, 6)),
+        ("rtx5090", 1, (12, 0)),
     ],
 )
 def test_words_are_read(text: str, gpus: int, capability: tuple[int, int]) -> None:

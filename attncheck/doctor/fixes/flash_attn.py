@@ -132,6 +132,9 @@ def describe_wheel_tags(snapshot: Snapshot) -> str:
     tags = required_wheel_tags(snapshot)
     if tags is None and isinstance(snapshot.torch, Known) and is_cpu_build(snapshot.torch.value):
         return f"torch {snapshot.torch.value.version} is built without CUDA: no flash-attn fits it"
+    if tags is None and snapshot.host.platform != "linux":
+        system = {"win32": "Windows", "darwin": "macOS"}.get(snapshot.host.platform, snapshot.host.platform)
+        return f"{snapshot.host.platform}: flash-attn publishes wheels for Linux only, none for {system}"
     if tags is None:
         return "which wheel would fit cannot be told: torch's CUDA or C++ ABI is not known"
     abi = "" if tags.cxx11_abi else ", old C++ ABI"

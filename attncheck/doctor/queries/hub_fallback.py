@@ -23,6 +23,11 @@ class HubKernel:
     def __str__(self) -> str:
         return f"{self.repository}@v{self.version}" if self.version else self.repository
 
+    def call_of_get_kernel(self, kernels: Version) -> str:
+        """Return the call that loads what transformers loads: `kernels` from 0.15 on wants a version or revision."""
+        argument = f", version={self.version}" if self.version else ', revision="main"'
+        return f'get_kernel("{self.repository}"{argument if self.version or kernels >= Version("0.12") else ""})'
+
 
 def find_hub_fallback(snapshot: Snapshot) -> HubKernel | None:
     """Return the Hub kernel that would replace flash_attention_2; None where none would."""
@@ -51,12 +56,15 @@ def _is_flash_attn_available(snapshot: Snapshot) -> bool:
 
 
 def _kernel_version(snapshot: Snapshot, version: Version) -> str:
-    """Return the version of flash-attn2 that transformers requests, which it does from 5.16.0 on.
+    """Return the version of flash-attn2 that transformers requests, which it does from 5.13 on.
 
+    5.14.1: integrations/hub_kernels.py, load_and_register_attn_kernel (version=1);
     5.16 and 5.17: integrations/hub_kernels.py, _FLASH_ATTN_KERNEL_VERSION_MAPPING; then FLASH_ATTN_KERNEL_VERSIONS.
     """
-    if version < Version("5.16"):
+    if version < Version("5.13"):
         return ""
+    if version < Version("5.16"):
+        return "1"
     torch = snapshot.version("torch")
     newer = isinstance(torch, Known) and torch.value.release >= (2, 10)
     return "4" if version >= Version("5.22") and newer else "3"

@@ -8,13 +8,15 @@ Why it matters: the job fails when the model is loaded, on every rank.
 What to do: fetch the kernel on a node with network into the same cache, install flash-attn, or use sdpa.
 
 Source: wheels of transformers 4.56.0-5.23.0, `modeling_utils.py`; huggingface/transformers#45399;
-huggingface/kernels#327.
+huggingface/kernels#327. The command was run with kernels 0.12.3, 0.15.2, 0.16.1 and 0.17.2, without a network: it gets
+as far as the download, where from 0.15 on a call without version or revision raises ValueError.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attncheck.core.facts import need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
@@ -28,9 +30,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if kernel is None or not snapshot.hub.offline or kernel.repository in snapshot.hub.kernels:
         return
     python = snapshot.host.executable
-    download_command = (
-        f"""HF_HUB_OFFLINE=0 {python} -c 'from kernels import get_kernel; get_kernel("{kernel.repository}")'"""
-    )
+    call = kernel.call_of_get_kernel(need(snapshot.version("kernels"), "the version of kernels"))
+    download_command = f"HF_HUB_OFFLINE=0 {python} -c 'from kernels import get_kernel; {call}'"
     yield Problem(
         message=f"flash_attention_2 needs {kernel} from the Hub, which is not cached, and the Hub is offline here",
         subject="flash_attention_2",

@@ -22,7 +22,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
-from attncheck.doctor.queries.hub_fallback import find_hub_fallback
+from attncheck.doctor.queries.hub_fallback import HubKernel, find_hub_fallback
 from attncheck.doctor.rules import Rule
 
 
@@ -45,10 +45,17 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         evidence=(f"kernels is installed and accepted; the repository is {cached}",),
         fixes=(
             *install_flash_attn_package(snapshot),
-            install.set_attn_implementation(snapshot, str(kernel)),
+            install.set_attn_implementation(snapshot, _name_usable_kernel(snapshot, kernel)),
             install.set_attn_implementation(snapshot, "sdpa"),
         ),
     )
+
+
+def _name_usable_kernel(snapshot: Snapshot, kernel: HubKernel) -> str:
+    """Return the kernel with its version, version 2 in place of 3 unless the model is known not to fail (ATN159)."""
+    model = snapshot.model.value if isinstance(snapshot.model, Known) else None
+    is_grouped = model is None or model.num_kv_heads != model.num_heads
+    return f"{kernel.repository}@v2" if kernel.version == "3" and is_grouped else str(kernel)
 
 
 RULE = Rule("ATN157", "warning", check, needs=frozenset({"flash"}))

@@ -5,7 +5,7 @@ rules explain are left to them: transformers too old (ATN150), triton missing (A
 
 Why it matters: `use_liger_kernel=True` stops the job, or a framework goes on without it.
 
-What to do: read the exception; reinstall liger-kernel, or switch it off.
+What to do: install the package that it did not find; else reinstall liger-kernel, or switch it off.
 
 Source: the import lane's own observation.
 """
@@ -19,10 +19,12 @@ from attncheck.core.facts import Known, MissingFact, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.torch import required_triton
 from attncheck.doctor.knowledge import liger
 from attncheck.doctor.knowledge.transformers import entry_for_version
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.covering import find_failing_package, require_dependencies
+from attncheck.doctor.queries.packages import missing_module
 from attncheck.doctor.rules import Rule
 from attncheck.doctor.rules.transformers.liger_without_triton import TRITON_DISTRIBUTIONS
 
@@ -50,9 +52,21 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         fixes=(
             *install.extend_import_timeout(outcome),
             Fix("do without it", "setting", "use_liger_kernel=False"),
-            install.install_packages(snapshot, f"liger-kernel=={liger_version}", options=options, title="reinstall it"),
+            _install_missing(snapshot, outcome)
+            or install.install_packages(
+                snapshot, f"liger-kernel=={liger_version}", options=options, title="reinstall it"
+            ),
         ),
     )
+
+
+def _install_missing(snapshot: Snapshot, outcome: ImportOutcome) -> Fix | None:
+    """Return the install of the package that the import did not find; None where it failed otherwise."""
+    module = missing_module(outcome)
+    if module in ("", "liger_kernel"):
+        return None
+    requirement = required_triton(snapshot) if module == "triton" else ""
+    return install.install_packages(snapshot, requirement or module.replace("_", "-"))
 
 
 def _is_reported_elsewhere(snapshot: Snapshot, outcome: ImportOutcome) -> bool:

@@ -1,7 +1,7 @@
 """liger-kernel is installed without triton.
 
-What it checks: whether any distribution that brings the module `triton` is installed, on a machine with a GPU. Where
-the module was imported all the same, nothing is said.
+What it checks: whether any distribution that brings the module `triton` is installed, on a machine with a GPU or
+where importing liger-kernel did not find it. Where the module was imported all the same, nothing is said.
 
 Why it matters: liger-kernel's operations are triton kernels; its import raises "No module named 'triton'".
 
@@ -20,6 +20,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.covering import sees_gpu
+from attncheck.doctor.queries.packages import find_failed_import, missing_module
 from attncheck.doctor.rules import Rule
 
 TRITON_DISTRIBUTIONS = (
@@ -34,7 +35,12 @@ TRITON_DISTRIBUTIONS = (
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where liger-kernel has no triton to compile its kernels with."""
-    if not snapshot.has("liger-kernel") or snapshot.has(*TRITON_DISTRIBUTIONS) or not sees_gpu(snapshot):
+    if not snapshot.has("liger-kernel") or snapshot.has(*TRITON_DISTRIBUTIONS):
+        return
+    failure = find_failed_import(snapshot, "liger_kernel.transformers")
+    was_not_found = failure is not None and missing_module(failure) == "triton"
+    has_gpu = sees_gpu(snapshot)
+    if not has_gpu and not was_not_found:
         return
     for module in ("triton", "liger_kernel.transformers"):
         outcome = snapshot.imported(module)
@@ -51,6 +57,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=f"liger-kernel {liger_version}",
         evidence=("none of " + ", ".join(TRITON_DISTRIBUTIONS[:4]) + " is installed",),
         fixes=(install.install_packages(snapshot, *triton_requirements),),
+        predicted=not has_gpu,
     )
 
 

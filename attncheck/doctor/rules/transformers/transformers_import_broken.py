@@ -7,7 +7,9 @@ to blame.
 Why it matters: nothing can be trained. The usual cause is a companion (huggingface-hub, tokenizers, kernels, numpy …)
 outside the range that transformers checks when it is imported.
 
-What to do: where the message names a requirement, install that; else reinstall transformers.
+What to do: where the message names a requirement, install that; a module that is not there, or a package that lacks a
+name, is installed in the range that transformers asks for. Only a package whose files were changed is laid down again:
+otherwise the same files would raise the same error.
 
 Source: transformers 4.43.0-5.23.0, `dependency_versions_check.py` and `utils/versions.py` ("X is required for a normal
 functioning of this module, but found Y"); the import lane's own observation.
@@ -25,14 +27,24 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import reinstall_from_own_index
 from attncheck.doctor.knowledge.transformers import KERNELS_ERROR
+from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.covering import hidden_by, require_dependencies, require_torch
-from attncheck.doctor.queries.packages import can_import, find_failed_import, find_failing_distribution, is_shadowed
+from attncheck.doctor.queries.packages import (
+    can_import,
+    find_failed_import,
+    find_failing_distribution,
+    is_shadowed,
+    missing_module,
+)
 from attncheck.doctor.rules import Rule
 
 MODULES = ("transformers", "transformers.modeling_flash_attention_utils", "transformers.modeling_utils")
 DEPENDENCIES = ("torch", "flash_attn")
 FILE_ERRORS = ("FileNotFoundError", "PermissionError", "NotADirectoryError", "OSError")  # a path, not a package
 REQUIRED_PACKAGES = ("transformers", "torch", "tokenizers", "huggingface-hub", "numpy")  # as far as ATN117 watches them
+DISTRIBUTION_OF = {"yaml": "PyYAML", "PIL": "pillow", "sklearn": "scikit-learn", "cv2": "opencv-python-headless"}
+_CANNOT_IMPORT = re.compile(r"cannot import name '(\w+)' from '(\w+)")
+_NUMPY_1 = re.compile(r"compiled using NumPy 1\.x|numpy\.dtype size changed|_ARRAY_API not found")
 _REQUIRED = re.compile(r"([A-Za-z0-9._-]+[<>=!~][^ ]*) is required for a normal functioning of this module")
 
 
@@ -58,9 +70,20 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     yield Problem(
         message=f"importing {outcome.module} {package.version} {outcome.outcome}{blame}",
         subject=f"transformers {package.version}",
-        evidence=(f"import lane: {error or outcome.outcome}", *outcome.frames[-3:]),
+        evidence=(
+            f"import lane: {' '.join((error or outcome.outcome).split())}",
+            *outcome.frames[-3:],
+            *(f"in its way: {shadow}" for shadow in _find_shadows(snapshot, outcome)),
+        ),
         fixes=(*install.extend_import_timeout(outcome), _choose_fix(snapshot, outcome, culprit)),
     )
+
+
+def _find_shadows(snapshot: Snapshot, outcome: ImportOutcome) -> list[str]:
+    """Return the files outside every package (ATN118) that the failed import went through."""
+    shadowed = (shadow for shadow in snapshot.shadows if shadow.partition(" at ")[0])
+    told = " ".join((outcome.message, *outcome.frames))
+    return [shadow for shadow in shadowed if re.search(rf"\b{re.escape(shadow.partition(' at ')[0])}\b", told)]
 
 
 def _has_damaged_package(snapshot: Snapshot) -> bool:
@@ -75,9 +98,38 @@ def _choose_fix(snapshot: Snapshot, outcome: ImportOutcome, culprit: Distributio
     requirement = _REQUIRED.search(outcome.message)
     if requirement:
         return install.install_packages(snapshot, requirement.group(1))
+    shadows = _find_shadows(snapshot, outcome)
+    if shadows:
+        path = shadows[0].partition(" at ")[2].partition(" (")[0]
+        return Fix("move it out of the way", "manual", f"{path}: run elsewhere, or rename or delete it")
     if outcome.exception in FILE_ERRORS:
         return Fix("make the path usable, or name another", "manual", outcome.message)
-    return reinstall_from_own_index(snapshot, culprit)
+    module = missing_module(outcome)
+    if module not in ("", "transformers"):
+        return _install_for_transformers(snapshot, module, ("--force-reinstall", "--no-deps"))
+    importer = _CANNOT_IMPORT.search(outcome.message)
+    package = importer.group(2) if importer else ""
+    if package not in ("", "transformers", culprit.name):
+        return _install_for_transformers(snapshot, package)
+    if _NUMPY_1.search(outcome.message):
+        return install.install_packages(snapshot, "numpy<2", title="numpy 1, which that package was compiled for")
+    if culprit.files_missing or culprit.files_altered or outcome.outcome == "died" or not outcome.frames:
+        return reinstall_from_own_index(snapshot, culprit)
+    if culprit.name != "transformers":
+        return _install_for_transformers(snapshot, culprit.name)
+    command = f"{snapshot.host.executable} -X importtime -c 'import {outcome.module}'"
+    return Fix("see where it fails; its own files are as they were installed", "advice", command)
+
+
+def _install_for_transformers(snapshot: Snapshot, module: str, over: tuple[str, ...] = ("--upgrade",)) -> Fix:
+    """Return the install of a package in the range that transformers requires; `over` one that is installed."""
+    name = DISTRIBUTION_OF.get(module, module.replace("_", "-"))
+    transformers = need(snapshot.package("transformers"), "transformers")
+    required = next(requirements.applicable_requirements(snapshot, transformers, name), None)
+    title = f"a {name} that transformers {transformers.version} works with"
+    requirement = f"{name}{required.specifier}" if required else name
+    options = over if snapshot.lists(name) else ()
+    return install.install_packages(snapshot, requirement, options=options, title=title)
 
 
 RULE = Rule("ATN154", "error", check)

@@ -24,6 +24,7 @@ FIRES = {
     "torch 2.9: Python 3.11 has none": without_flash_attention("2.9.1+cu128", "12.8", python_abi="cp311"),
     "torch 2.14: nothing on PyPI compiles": without_flash_attention("2.14.0+cu130", "13.0"),
     "a laptop": s.laptop(),
+    "Windows": without_flash_attention("2.8.0+cu128", "12.8", platform="win32"),
 }
 SILENT = {
     "the recorded machine": s.h200(),
@@ -42,6 +43,8 @@ SILENT = {
 
 def says(finding: str) -> bool:
     """Return whether the finding's text names what the user must know."""
+    if "win32" in finding:
+        return "wheels for Linux only, none for Windows" in finding and "sdpa" in finding
     wheel = "a wheel of 2.8.3 is published" in finding and "--no-deps https://github.com/Dao-AILab" in finding
     build = "only a source build" in finding and "MAX_JOBS=16" in finding and "about" in finding
     return wheel or build or ("no GPU" in finding or 'attn_implementation="sdpa"' in finding)

@@ -15,4 +15,4 @@ SILENT = {
 
 def says(finding: str) -> bool:
     """Return whether the finding's text names the kernel and a fix."""
-    return REPOSITORY in finding and "sdpa" in finding
+    return REPOSITORY in finding and "sdpa" in finding and "version=3)" in finding

@@ -46,4 +46,5 @@ SILENT = {
 
 def says(finding: str) -> bool:
     """Return whether the finding's text names the repository and the fixes."""
-    return "kernels-community/flash-attn" in finding and "sdpa" in finding
+    offered = finding.split("fixes=")[1]
+    return "kernels-community/flash-attn" in finding and "sdpa" in finding and "@v3" not in offered

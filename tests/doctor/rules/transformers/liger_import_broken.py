@@ -7,6 +7,14 @@ FAILED_IMPORT = s.with_import(
 )
 FIRES = {
     "it raises": FAILED_IMPORT,
+    "another package is missing": s.with_import(
+        s.h200(),
+        "liger_kernel.transformers",
+        "raised",
+        exception="ModuleNotFoundError",
+        message="No module named 'einops'",
+        frames=("liger_kernel/ops/x.py:3 in <module>",),
+    ),
     "it dies": s.with_import(s.h200(), "liger_kernel.transformers", "died", signal="SIGSEGV"),
 }
 SILENT = {
@@ -20,4 +28,6 @@ SILENT = {
 
 def says(finding: str) -> bool:
     """Return whether the finding's text names what was found."""
+    if "No module named" in finding:
+        return "install einops" in finding
     return "cannot import name" in finding or "SIGSEGV" in finding

@@ -1,5 +1,7 @@
 """Cases for ATN154."""
 
+from dataclasses import replace
+
 from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
@@ -19,6 +21,16 @@ FIRES = {
     "modeling_utils fails": with_failed_import(
         "transformers.modeling_utils", "cannot import name 'LayerRepository' from 'kernels'"
     ),
+    "a module is missing": s.with_import(
+        s.h200(), "transformers", "raised", exception="ModuleNotFoundError", message="No module named 'yaml'"
+    ),
+    "numpy 2 under a package of numpy 1": with_failed_import(
+        "transformers.modeling_utils", "numpy.core.multiarray failed to import: _ARRAY_API not found"
+    ),
+    "a file in the way": replace(
+        with_failed_import("transformers", "cannot import name 'Tokenizer' from 'tokenizers' (./tokenizers.py)"),
+        shadows=("tokenizers at ./tokenizers.py",),
+    ),
     "it dies": s.with_import(s.h200(), "transformers", "died", signal="SIGSEGV"),
 }
 SILENT = {
@@ -36,4 +48,13 @@ SILENT = {
 
 def says(finding: str) -> bool:
     """Return whether the finding's text names a fix."""
-    return "'huggingface-hub>=1.3.0,<2.0'" in finding or "--force-reinstall" in finding
+    expected = {
+        "huggingface-hub": "'huggingface-hub>=1.3.0,<2.0'",
+        "LayerRepository": "kernels",
+        "yaml": "PyYAML",
+        "_ARRAY_API": "'numpy<2'",
+        "./tokenizers.py": "rename or delete it",
+        "SIGSEGV": "--force-reinstall",
+    }
+    fixes = finding.split("fixes=")[1]
+    return next(fix for told, fix in expected.items() if told in finding) in fixes
