@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.doctor.probes.payload.binaries.builds import collect_builds
+from tests.doctor import binary_files
 
 XFORMERS = '{"version": {"cuda": 1208, "hip": null, "torch": "2.10.0+cu128", "python": "3.10.19"}, "env": {}}'
 FLAGS = "{'FLASHATTENTION_DISABLE_BACKWARD': False, 'FLASHATTENTION_DISABLE_HDIM256': True}"
@@ -37,3 +38,12 @@ def test_flash_attn_3(tmp_path: Path, name: str) -> None:
 def test_what_says_nothing_is_passed_over(tmp_path: Path, text: str) -> None:
     assert write(tmp_path, "flash_attn_3/flash_attn_config.py", text) == []
     assert write(tmp_path, "xformers/cpp_lib.json", text) == []
+
+
+@pytest.mark.parametrize("message", ["", "This flash attention build does not support backward."])
+def test_flash_attn_tells_what_it_was_built_without(tmp_path: Path, message: str) -> None:
+    source = f'const char *refuse(void) {{ return "{message}"; }}'
+    binary_files.compile_library(tmp_path / "flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so", source)
+    flags = collect_builds([str(tmp_path)])[0]["flags"]
+    assert isinstance(flags, dict)
+    assert [name for name, is_set in flags.items() if is_set] == ["FLASHATTENTION_DISABLE_BACKWARD"] * bool(message)

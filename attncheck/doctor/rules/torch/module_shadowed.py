@@ -29,7 +29,8 @@ from attncheck.doctor.rules import Rule
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each import name that resolves to a file that no distribution owns."""
     for shadow in snapshot.shadows:
-        name, _, path = shadow.partition(" at ")
+        name, _, place = shadow.partition(" at ")
+        path, has_no_init, _ = place.partition(" (no __init__.py)")
         outcome = find_failed_import(snapshot, name)
         in_site_packages = path.rpartition("/")[0] in {distribution.location for distribution in snapshot.distributions}
         yield Problem(
@@ -37,13 +38,13 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             + (": its metadata is lost, or it was left behind" if in_site_packages else ""),
             subject=name,
             evidence=(f"static lane: {shadow}", *((describe_failed_import(outcome),) if outcome else ())),
-            fixes=_fixes(snapshot, name, path, in_site_packages),
+            fixes=_fixes(snapshot, name, path, in_site_packages and not has_no_init),
         )
 
 
-def _fixes(snapshot: Snapshot, name: str, path: str, in_site_packages: bool) -> tuple[Fix, ...]:
+def _fixes(snapshot: Snapshot, name: str, path: str, reinstalls: bool) -> tuple[Fix, ...]:
     move_away = Fix("move it out of the way", "manual", f"{path}: run elsewhere, or rename or delete it")
-    if not in_site_packages or "(no __init__.py)" in path:
+    if not reinstalls:
         return (move_away,)
     if name == "torch":
         return (reinstall_torch(snapshot),)

@@ -1,4 +1,4 @@
-"""How compiled packages say they were built: xformers in a JSON file, flash-attn-3 in a Python one that is parsed.
+"""How compiled packages say they were built: in a file that is parsed (xformers, flash-attn-3), or in their messages.
 
 xformers 0.0.35, `xformers/_cpp_lib.py` (cpp_lib.json); flash-attn-3 3.0.0, `flash_attn_3/flash_attn_config.py`, which
 hopper/setup.py writes; earlier builds have it beside the package.
@@ -9,18 +9,29 @@ from __future__ import annotations
 import os
 
 from .. import files
+from .elf import MAX_BLOCK_BYTES, Elf, ElfError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 SIZE_LIMIT = 1 << 18
+_REFUSAL = b"This flash attention build does not support "
+# flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp: each under #ifdef of the variable in setup.py
+FLASH_ATTN_REFUSALS = {
+    "FLASHATTENTION_DISABLE_BACKWARD": _REFUSAL + b"backward",
+    "FLASHATTENTION_DISABLE_SOFTCAP": _REFUSAL + b"softcap",
+    "FLASHATTENTION_DISABLE_DROPOUT": _REFUSAL + b"dropout",
+    "FLASHATTENTION_DISABLE_LOCAL": _REFUSAL + b"local attention",
+    "FLASHATTENTION_DISABLE_UNEVEN_K": _REFUSAL + b"headdim not being a multiple of 32",
+    "FLASHATTENTION_DISABLE_ALIBI": _REFUSAL + b"alibi",
+}
 FLASH_ATTN_3_FILES = ("flash_attn_3/flash_attn_config.py", "flash_attn_config.py")
 
 
 def collect_builds(site_dirs: list[str]) -> list[dict[str, object]]:
     """Return the record `core.environment.ExtensionBuild` of each package that says how it was built."""
-    records = (_read_xformers(site_dirs), _read_flash_attn_3(site_dirs))
+    records = (_read_xformers(site_dirs), _read_flash_attn_3(site_dirs), _read_flash_attn(site_dirs))
     return [record for record in records if record is not None]
 
 
@@ -42,6 +53,21 @@ def _read_flash_attn_3(site_dirs: list[str]) -> dict[str, object] | None:
         if flags:
             return {"distribution": "flash-attn-3", "flags": flags}
     return None
+
+
+def _read_flash_attn(site_dirs: list[str]) -> dict[str, object] | None:
+    """Read what a flash-attn 2 refuses: each part left out brings a message, which a whole build has not."""
+    paths = [os.path.join(site, name) for site in site_dirs for name in files.list_folder(site)]
+    path = next((p for p in paths if os.path.basename(p).startswith("flash_attn_2_cuda") and p.endswith(".so")), "")
+    try:
+        with Elf(path) as elf:
+            texts = b"".join(
+                elf.read(offset, size) for offset, size in elf.find_sections(".rodata") if size <= MAX_BLOCK_BYTES
+            )
+    except ElfError:
+        return None
+    refused = {name: message in texts for name, message in FLASH_ATTN_REFUSALS.items()} if texts else {}
+    return {"distribution": "flash-attn", "flags": refused} if refused else None
 
 
 def _parse_flags(source: str) -> dict[str, bool]:

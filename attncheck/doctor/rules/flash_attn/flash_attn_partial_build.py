@@ -1,0 +1,65 @@
+"""This build of flash-attn 2 leaves out what the model or training needs.
+
+What it checks: the refusals that flash-attn's extension holds. Each part that a build leaves out brings its message
+("This flash attention build does not support backward."); a whole build holds none of them. They are compared with what
+training needs, and with the model: windows, soft-capping, dropout, ALiBi, a head size that is no multiple of 32.
+
+Why it matters: images made for inference, and builds made in a hurry, leave out the backward pass or rarer parts. The
+import works, and the first step raises.
+
+What to do: install the published wheel or build flash-attn without those switches; or use another attention.
+
+Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp (the messages, each under the #ifdef of its switch) and setup.py
+lines 212-217. A whole build of 2.8.3, read on one H200, holds no such message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need, value_or
+from attncheck.core.findings import Problem
+from attncheck.core.model import Model
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.flash_attn import avoid_flash_attn, flash_attn_fixes
+from attncheck.doctor.rules import Rule
+
+PREFIX = "FLASHATTENTION_DISABLE_"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each part that is missing and needed."""
+    build = snapshot.build("flash-attn")
+    if not isinstance(build, Known) or not snapshot.has("flash-attn"):
+        return
+    version = need(snapshot.package("flash-attn"), "flash-attn").version
+    for switch, purpose in _list_wants(snapshot.model.value if isinstance(snapshot.model, Known) else None):
+        if build.value.flags.get(PREFIX + switch):
+            fixes = (*flash_attn_fixes(snapshot), *avoid_flash_attn(snapshot))
+            yield Problem(
+                message=f"this build of flash-attn {version} leaves out {purpose}",
+                subject=f"flash-attn {version}",
+                evidence=(f"its extension holds the message of a build with {PREFIX}{switch}",),
+                fixes=tuple(dict.fromkeys(fixes)),
+            )
+
+
+def _list_wants(model: Model | None) -> Iterator[tuple[str, str]]:
+    """Yield the switches that must not be set, with what for."""
+    yield "BACKWARD", "the backward pass, which training needs"
+    if model is None:
+        return
+    if isinstance(model.sliding_window, Known):
+        yield "LOCAL", f"sliding windows, which {model.model_type} has"
+    if isinstance(model.softcap, Known):
+        yield "SOFTCAP", f"soft-capping, which {model.model_type} has"
+    if value_or(model.attention_dropout, 0.0) > 0:
+        yield "DROPOUT", f"dropout, which {model.model_type} has"
+    if model.alibi:
+        yield "ALIBI", f"ALiBi, which {model.model_type} has"
+    uneven = [dim for dim in model.head_dims if dim % 32]
+    if uneven:
+        yield "UNEVEN_K", f"head size {uneven[0]} of {model.model_type}, which is no multiple of 32"
+
+
+RULE = Rule("ATN174", "error", check, needs=frozenset({"flash", "ring"}))
