@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.results.collectives import CollectiveResult, Communication, RankFacts, Route
 from attncheck.doctor import engine
+from attncheck.ring.communication_fixes import LOG, fix_failed_exchanges
 
 # How much of a link's documented rate one message of 64 MiB must reach; below it, something else carries it.
 NVLINK_SHARE, PCIE_SHARE, GROUP_SHARE = 0.25, 0.40, 0.10
@@ -59,7 +60,7 @@ def _find_failed_exchanges(communication: Communication) -> Iterator[Finding]:
     count = f"{len(failed)} of {len(communication.exchanges)} exchanges"
     message = f"{count} among {communication.world_size} ranks did not come to an end"
     yield engine.make_finding_by_code(
-        "ATN521", Problem(message, tuple(evidence), _nccl_debug_fixes(communication), "communication")
+        "ATN521", Problem(message, tuple(evidence), fix_failed_exchanges(communication, failed), "communication")
     )
 
 
@@ -71,8 +72,7 @@ def _nccl_debug_fixes(communication: Communication) -> tuple[Fix, ...]:
     """Return the fix by which NCCL logs what it does."""
     if communication.transport != "nccl":
         return ()
-    setting = "export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,P2P,SHM"
-    return (Fix("let NCCL say which path it takes", "advice", setting),)
+    return (Fix("let NCCL say which path it takes", "advice", LOG),)
 
 
 def _find_version_differences(communication: Communication) -> Iterator[Finding]:

@@ -121,6 +121,12 @@ def test_healthy_or_unknown_neighbours_are_silent(before: str, more: str) -> Non
     assert read_command(more, before).problems == ()
 
 
+def test_the_length_that_is_offered_is_taken() -> None:
+    problem = find_problem(read_command(SIZES + "--seq-length 8190"), "refuses", "--seq-length 8190")
+    assert problem is not None and problem.sets == {"max_length": "8188"}
+    assert not read_command(SIZES + "--seq-length 8188").problems
+
+
 def test_the_newer_mode_sets_its_variables_itself() -> None:
     assert not read_command("--deterministic-mode", "", "0.19.0").problems
 

@@ -22,6 +22,7 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.covering import require_visible_gpus
 from attncheck.doctor.rules import Rule
@@ -39,7 +40,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         message=f"{len(slow)} of {len(links)} pairs of visible GPUs are joined by {'/'.join(kinds)}, not by NVLink",
         subject="GPUs",
         evidence=tuple(f"GPU {link.first}-{link.second}: {link.kind}" for link in slow[:12]),
-        fixes=_fixes(links),
+        fixes=(*_fixes(links), disable_ring_attention(snapshot)),
     )
 
 

@@ -39,16 +39,16 @@ from attncheck.doctor.rules import Rule
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each distribution with a file that the loader refuses."""
-    found: dict[str, tuple[RuntimeGap, str]] = {}
+    refusals: dict[str, tuple[RuntimeGap, str]] = {}
     for outcome in snapshot.imports.value if isinstance(snapshot.imports, Known) else ():
         gap = parse_runtime_gap(outcome.message) if outcome.outcome == "raised" else None
         if gap is not None:
-            found.setdefault(_owner(snapshot, gap, outcome.module), (gap, describe_failed_import(outcome)))
+            refusals.setdefault(_owner(snapshot, gap, outcome.module), (gap, describe_failed_import(outcome)))
     for binary in snapshot.binaries:
         gap = find_runtime_gap(snapshot, binary)
         if gap is not None and binary.module and not can_import(snapshot, binary.module):
-            found.setdefault(binary.distribution, (gap, ""))
-    for distribution, (gap, observed) in found.items():
+            refusals.setdefault(binary.distribution, (gap, ""))
+    for distribution, (gap, observed) in refusals.items():
         yield _make_problem(snapshot, distribution, gap, observed)
 
 

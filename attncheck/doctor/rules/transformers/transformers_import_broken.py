@@ -82,8 +82,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 def _find_shadows(snapshot: Snapshot, outcome: ImportOutcome) -> list[str]:
     """Return the files outside every package (ATN118) that the failed import went through."""
     shadowed = (shadow for shadow in snapshot.shadows if shadow.partition(" at ")[0])
-    told = " ".join((outcome.message, *outcome.frames))
-    return [shadow for shadow in shadowed if re.search(rf"\b{re.escape(shadow.partition(' at ')[0])}\b", told)]
+    text = " ".join((outcome.message, *outcome.frames))
+    return [shadow for shadow in shadowed if re.search(rf"\b{re.escape(shadow.partition(' at ')[0])}\b", text)]
 
 
 def _has_damaged_package(snapshot: Snapshot) -> bool:

@@ -6,6 +6,7 @@ Read in the tags core_v0.6.0 to core_v0.19.0; lines are those of core_v0.15.0 wh
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from attncheck.core.facts import Fact, Known
 from attncheck.core.job import Consequence, SettingProblem
@@ -86,7 +87,8 @@ def _length_does_not_divide(options: MegatronOptions) -> Iterator[SettingProblem
         return
     message = f"--seq-length {length} is not a multiple of {2 * ranks}, twice --context-parallel-size {ranks}"
     source = f"0.15.0 {ARGUMENTS}:844: seq-length should be a multiple of 2 * context-parallel-size"
-    yield _problem(options, "refuses", message, source, "seq-length")
+    problem = _problem(options, "refuses", message, source, "seq-length")
+    yield replace(problem, sets={"max_length": str(max(1, length // (2 * ranks)) * 2 * ranks)})
 
 
 def _context_parallel_without_engine(options: MegatronOptions) -> Iterator[SettingProblem]:

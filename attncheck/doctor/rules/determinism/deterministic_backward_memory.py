@@ -1,0 +1,59 @@
+"""flash-attn's deterministic backward takes gigabytes more at the launch's length.
+
+What it checks: a launch that trains deterministically on flash_attention_2: the buffer of flash-attn's deterministic
+backward, one float32 copy of dq for each of its splits, for one document that fills the row, against a tenth of the
+GPU's memory. Packed rows of many documents have fewer splits and take less.
+
+Why it matters: the job runs out of memory, at the same settings that fit without determinism.
+
+What to do: fewer rows or tokens on a device, or determinism for short debugging runs only.
+
+Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp lines 1113-1116: dq_accum has nsplits times the size,
+nsplits = ceil(multiprocessors / (batch * heads)). Multiprocessors: NVIDIA's whitepapers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.determinism import determinism_settings
+from attncheck.doctor.queries import gpus
+from attncheck.doctor.rules import Rule
+
+MULTIPROCESSORS = {(8, 0): 108, (8, 6): 84, (8, 9): 128, (9, 0): 132, (10, 0): 148, (12, 0): 170}
+GIB = 1 << 30
+SHARE = 0.1  # of the GPU's memory
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the buffer takes more than its share of a GPU."""
+    plan = need(snapshot.job, "the launch").plan
+    settings = determinism_settings(snapshot)
+    if plan.attn_implementation != "flash_attention_2" or not (plan.deterministic or settings):
+        return
+    model = need(snapshot.model, "the model")
+    heads, head_dim = need(model.num_heads, "its heads"), max(model.head_dims, default=0)
+    for device, capability in gpus.known_capabilities(gpus.visible_gpus(snapshot))[:1]:
+        processors = MULTIPROCESSORS.get(capability)
+        if processors is None or not isinstance(device.memory_total_bytes, Known):
+            return
+        splits = -(-processors // (plan.batch * heads))
+        rounded = -(-head_dim // 32) * 32
+        one = plan.batch * (plan.max_length + 128) * heads * rounded * 4
+        if splits > 1 and splits * one > SHARE * device.memory_total_bytes.value:
+            yield Problem(
+                message=f"deterministic backward holds {splits * one / GIB:.1f} GiB for dq at {plan.max_length} "
+                f"tokens, in place of {one / GIB:.1f}",
+                subject=model.model_type,
+                evidence=(f"{splits} splits on {processors} multiprocessors for {heads} heads", *settings),
+                fixes=(
+                    Fix("shorter rows on a device", "setting", "", sets={"max_length": str(plan.max_length // 2)}),
+                    Fix("determinism in debugging runs only", "env", "export FLASH_ATTENTION_DETERMINISTIC=0"),
+                ),
+            )
+
+
+RULE = Rule("ATN176", "note", check, needs=frozenset({"job"}))

@@ -1,0 +1,60 @@
+"""This beta of flash-attn-4 has computed wrong results, silently.
+
+What it checks: flash-attn-4's version, on consumer Blackwell (sm_120) up to 4.0.0b12, and for head size 256 up to
+4.0.0b11. Predicted: reports and repairs say so; nothing was run here.
+
+Why it matters: forward was wrong on sm_120, and gradients of head size 256 were wrong from a batch of two on, without
+an error.
+
+What to do: install a newer release, and let `attncheck parity` measure it; or use flash_attention_2.
+
+Source: Dao-AILab/flash-attention PR#2553, #2234; NVIDIA/TransformerEngine#3216. 4.0.0b36 is the release that
+attncheck's own measurements know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge.gpus import FLASH_ATTN_4_VERSION
+from attncheck.doctor.queries import gpus
+from attncheck.doctor.rules import Rule
+
+LAST_WRONG_ON_SM_120 = Version("4.0.0b12")
+LAST_WRONG_HEAD_SIZE_256 = Version("4.0.0b11")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where this beta is reported to compute something else."""
+    version = snapshot.version("flash-attn-4")
+    if not isinstance(version, Known):
+        return
+    capabilities = {capability for _, capability in gpus.known_capabilities(gpus.visible_gpus(snapshot))}
+    reports = []
+    if version.value <= LAST_WRONG_ON_SM_120 and any(capability[0] == 12 for capability in capabilities):
+        reports.append("forward is wrong on sm_120")
+    has_head_size = isinstance(snapshot.model, Known) and 256 in snapshot.model.value.head_dims
+    if version.value <= LAST_WRONG_HEAD_SIZE_256 and has_head_size:
+        reports.append("gradients of head size 256 are wrong from a batch of two on")
+    if reports:
+        other = "flash_attention_2" if snapshot.lists("flash-attn") else "sdpa"
+        requirement = f"flash-attn-4=={FLASH_ATTN_4_VERSION}"
+        yield Problem(
+            message=f"flash-attn-4 {version.value} is reported to compute wrong results: {' and '.join(reports)}",
+            subject=f"flash-attn-4 {version.value}",
+            evidence=("reported upstream, and repaired in later betas",),
+            fixes=(
+                install.install_packages(snapshot, requirement, title=f"install {requirement} (not run here)"),
+                install.set_attn_implementation(snapshot, other),
+            ),
+            predicted=True,
+        )
+
+
+RULE = Rule("ATN175", "error", check, needs=frozenset({"flash"}))
