@@ -142,8 +142,21 @@ def install_matching_torch_build(snapshot: Snapshot, *, other_than: tuple[int, i
         snapshot,
         *pinned,
         options=("--index-url", f"https://download.pytorch.org/whl/{tag}"),
-        title=f"install torch {version.value.base_version} built for CUDA {build[0]}.{build[1]}",
+        title=f"install torch {version.value.base_version} built for CUDA {build[0]}.{build[1]}"
+        + _name_followers(snapshot, build[0]),
     )
+
+
+def _name_followers(snapshot: Snapshot, cuda_major: int) -> str:
+    """Return which packages are linked against another CUDA and must be installed again, as a title's end."""
+    runtime = f"libcudart.so.{cuda_major}"
+    followers = {
+        binary.distribution
+        for binary in snapshot.binaries
+        if binary.distribution != "torch"
+        and any(name.startswith("libcudart.so.") and not name.startswith(runtime) for name in binary.needed)
+    }
+    return f"; then install again what was built for the other: {', '.join(sorted(followers))}" if followers else ""
 
 
 def choose_companion_version(name: str, torch: Version) -> str:

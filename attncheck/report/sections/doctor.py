@@ -30,6 +30,7 @@ _PACKAGES = (
 FAILED_IMPORT = "importing it "
 NONE_PREFIX = "none: "
 _MODULES = {"ring-flash-attn": "ring_flash_attn", "liger-kernel": "liger_kernel.transformers"}
+_PARTS = {"transformers": ("transformers.modeling_flash_attention_utils", "transformers.modeling_utils")}
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,13 @@ def _describe_package(snapshot: Snapshot, name: str) -> Iterator[str]:
     if binaries and not any(binary.missing_symbols for binary in binaries):
         yield "ABI matches torch"
     module = _MODULES.get(name, name.replace("-", "_"))
-    outcome = snapshot.imported(module)
-    if isinstance(outcome, Known):
-        yield "imports" if outcome.value.outcome == "ok" else FAILED_IMPORT + outcome.value.outcome
+    modules = (module, *_PARTS.get(name, ()))
+    outcomes = [fact.value for fact in map(snapshot.imported, modules) if isinstance(fact, Known)]
+    failed = next((outcome for outcome in outcomes if outcome.outcome in ("raised", "died", "hung")), None)
+    if failed is not None:
+        yield FAILED_IMPORT + (f"({failed.module}) " if failed.module != module else "") + failed.outcome
+    elif outcomes:
+        yield "imports" if outcomes[0].outcome == "ok" else FAILED_IMPORT + outcomes[0].outcome
 
 
 def _describe_gpus(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
