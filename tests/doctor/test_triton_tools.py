@@ -24,7 +24,7 @@ def test_the_compiler_that_triton_would_call(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_headers_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    monkeypatch.setattr(sysconfig, "get_paths", lambda **unused: {"include": str(tmp_path)})
     assert "absent" in compilers.find_python_headers()
     (tmp_path / "Python.h").write_text("")
     assert compilers.find_python_headers() == {"known": str(tmp_path)}

@@ -10,8 +10,8 @@ or directory". Slim and runtime images lack both.
 
 What to do: install gcc, or the headers of this Python.
 
-Source: triton 3.2.0, `triton/runtime/build.py` (`_build`). Run: its `_build` raises without gcc on PATH and compiles
-with it. The package managers' commands were not tried.
+Source: triton 3.2.0 and 3.6.0, `triton/runtime/build.py` (`_build`). Run: that of 3.2.0 raises without gcc on PATH
+and compiles with it. The package managers' commands were not tried.
 """
 
 from __future__ import annotations

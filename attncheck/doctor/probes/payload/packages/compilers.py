@@ -1,6 +1,7 @@
 """What triton compiles its launchers with, on the first kernel of every job: a C compiler and Python's headers.
 
-triton 3.2.0, `triton/runtime/build.py` (`_build`): CC, else gcc or clang on PATH; headers from sysconfig's "include".
+triton 3.2.0 and 3.6.0, `triton/runtime/build.py` (`_build`): CC, else gcc or clang on PATH; headers from sysconfig's
+"include".
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def find_c_compiler() -> dict[str, object]:
 
 def find_python_headers() -> dict[str, object]:
     """Return the folder that holds Python.h as a fact."""
-    folder = sysconfig.get_paths().get("include", "")
+    scheme = sysconfig.get_default_scheme() if hasattr(sysconfig, "get_default_scheme") else ""
+    scheme = "posix_prefix" if scheme in ("", "posix_local") else scheme  # Debian's own scheme, which triton avoids too
+    folder = sysconfig.get_paths(scheme=scheme).get("include", "")
     if os.path.isfile(os.path.join(folder, "Python.h")):
         return known(folder)
     return absent("%s has no Python.h" % folder)
