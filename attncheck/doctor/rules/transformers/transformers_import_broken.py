@@ -20,13 +20,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from packaging.version import Version
+
 from attncheck.core.environment import Distribution, ImportOutcome
 from attncheck.core.facts import need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import reinstall_from_own_index
-from attncheck.doctor.knowledge.transformers import KERNELS_ERROR
+from attncheck.doctor.knowledge.transformers import COMPATIBLE_KERNELS, KERNELS_ERROR, entry_for_version
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.covering import hidden_by, require_dependencies, require_torch
 from attncheck.doctor.queries.packages import (
@@ -127,7 +129,10 @@ def _install_for_transformers(snapshot: Snapshot, module: str, over: tuple[str, 
     transformers = need(snapshot.package("transformers"), "transformers")
     required = next(requirements.applicable_requirements(snapshot, transformers, name), None)
     title = f"a {name} that transformers {transformers.version} works with"
-    requirement = f"{name}{required.specifier}" if required else name
+    specifier = str(required.specifier) if required else ""
+    if name == "kernels":  # an extra's requirement, which METADATA names for it alone
+        specifier = entry_for_version(COMPATIBLE_KERNELS, Version(transformers.version)) or ""
+    requirement = name + specifier
     options = over if snapshot.lists(name) else ()
     return install.install_packages(snapshot, requirement, options=options, title=title)
 

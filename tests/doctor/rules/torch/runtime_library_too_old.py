@@ -43,6 +43,7 @@ FIRES = {
         ),
         SYSTEM,
     ),
+    "the machine can build it": s.with_build_tools(with_copies(REFUSED, SYSTEM), nvcc=s.Known("12.8")),
     "conda has a newer one": with_copies(REFUSED, SYSTEM, CONDA),
 }
 SILENT = {
@@ -61,4 +62,5 @@ SILENT = {
 
 def says(finding: str) -> bool:
     """Return whether the finding's text names what is missing, and where."""
-    return "3.4.32" in finding and "libstdc++.so.6 that is loaded lacks" in finding
+    builds = "build flash-attn" not in finding or "FLASH_ATTENTION_FORCE_BUILD=TRUE" in finding
+    return builds and "3.4.32" in finding and "libstdc++.so.6 that is loaded lacks" in finding

@@ -50,7 +50,7 @@ def says(finding: str) -> bool:
     """Return whether the finding's text names a fix."""
     expected = {
         "huggingface-hub": "'huggingface-hub>=1.3.0,<2.0'",
-        "LayerRepository": "kernels",
+        "LayerRepository": "'kernels>=0.16.0,<0.17'",
         "yaml": "PyYAML",
         "_ARRAY_API": "'numpy<2'",
         "./tokenizers.py": "rename or delete it",
