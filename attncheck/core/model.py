@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from attncheck.core.facts import Fact
+from attncheck.core.facts import Absent, Fact
 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """The padding settings in tokenizer_config.json."""
+    """The padding settings of a tokenizer, and what is known of the numbers of its tokens."""
 
     padding_side: Fact[str]
     pad_token: Fact[str]
     eos_token: Fact[str]
+    added_token: Fact[str] = Absent("the files were not read for it")  # the one with the highest number
+    added_token_id: Fact[int] = Absent("the files were not read for it")
+    token_ids: Mapping[str, int] = field(default_factory=dict)  # "pad_token" -> number, of those in the vocabulary
+    appended: Mapping[str, int] = field(default_factory=dict)  # in no vocabulary: number that loading gives them
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,17 @@ class Tower:
     name: str  # the sub-config: "vision_config"
     num_heads: int
     head_dim: int
+
+
+@dataclass(frozen=True)
+class BuildFailure:
+    """Why the installed class cannot be built from a configuration: what was observed by building it, without weights.
+
+    `fields` are those of config.json each of whose removal alone lets the class be built: "text_config.pad_token_id".
+    """
+
+    error: str  # the exception's type and words
+    fields: Mapping[str, str] = field(default_factory=dict)  # name -> value, as JSON
 
 
 @dataclass(frozen=True)
@@ -60,3 +75,8 @@ class Model:
     ]  # what that code imports, never run: "einops", "flash_attn.bert_padding:unpad_input"
     tokenizer: Fact[Tokenizer]
     accepts: Fact[Mapping[str, str]]  # attn_implementation -> "" accepted, or the installed transformers' refusal
+    vocab_size: Fact[int] = Absent("config.json was not read for it")
+    embedding_rows: Fact[int] = Absent("the class was not built")  # of the installed class, built without weights
+    token_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # "config.json: pad_token_id" -> numbers
+    build_failure: Fact[BuildFailure] = Absent("the class was not built")
+    registered_attentions: tuple[str, ...] = ()  # that the model's own code registers, and no mask function for them

@@ -141,3 +141,54 @@ def test_a_model_is_shrunk_before_it_is_built() -> None:
 )
 def test_refusals_are_sorted(error: Exception, kind: str) -> None:
     assert accepts.classify_error(error).startswith(kind)
+
+
+SMALL_LLAMA = {**LLAMA, "architectures": ["LlamaForCausalLM"], "vocab_size": 32000}
+# What breaks a configuration -> the field to blame, and what repairs it.
+BROKEN: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
+    "padding past the vocabulary": ({"pad_token_id": 32000}, "pad_token_id", {"pad_token_id": None}),
+    "an unknown rope": (
+        {"rope_scaling": {"rope_type": "llama9", "factor": 8.0}},
+        "rope_scaling",
+        {"rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    ),
+    "a rope without its numbers": (
+        {"rope_scaling": {"rope_type": "linear"}},
+        "rope_scaling",
+        {"rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    ),
+    "a size that the heads do not divide": ({"hidden_size": 4100}, "hidden_size", {"hidden_size": 4096}),
+    "an unknown activation": ({"hidden_act": "swishy"}, "hidden_act", {"hidden_act": "silu"}),
+    "the architecture of another model": (
+        {"architectures": ["Qwen2ForCausalLM"]},
+        "architectures",
+        {"architectures": None},
+    ),
+}
+
+
+@needs_transformers
+def test_the_field_that_keeps_a_class_from_being_built_is_named_and_correcting_it_helps() -> None:
+    broken = [{**SMALL_LLAMA, **fault} for fault, _, _ in BROKEN.values()]
+    repaired = [{**SMALL_LLAMA, **fault, **repair} for fault, _, repair in BROKEN.values()]
+    answers = query_in_child(*broken, *repaired)
+    for (name, (_, field, _)), answer in zip(BROKEN.items(), answers):
+        failure = answer["build_failure"]["known"]
+        assert list(failure["fields"]) == [field], name
+        assert failure["error"] and "unreadable" in answer["accepts"]
+    for name, answer in zip(BROKEN, answers[len(broken) :]):
+        assert answer["embedding_rows"] == {"known": 32000}, name
+        assert "build_failure" not in answer
+
+
+def test_two_faults_leave_no_field_to_blame() -> None:
+    from attncheck.doctor.probes.payload.model.build_failure import describe_build_failure
+
+    def build(document: dict[str, Any]) -> None:
+        if "a" in document or "b" in document.get("text_config", {}):
+            raise ValueError("both are wrong")
+
+    both = describe_build_failure(ValueError("x"), {"a": 1, "text_config": {"b": 2}}, build)
+    assert both == {"error": "ValueError: x", "fields": {}}
+    nested = describe_build_failure(ValueError("x"), {"text_config": {"b": 2, "c": 3}}, build)
+    assert nested["fields"] == {"text_config.b": "2"}

@@ -26,7 +26,9 @@ _NOT_INSTALLED_MESSAGES = ("toggled on", "not installed", "requires the followin
 
 
 def query_attention_support(source: Any, documents: dict[str, str] | None = None) -> dict[str, Any]:
-    """Return {"accepts": fact, "resolved": the configuration as the installed class fills it in}.
+    """Return {"accepts": fact, "resolved": the configuration as the installed class fills it in}, and what was built.
+
+    "embedding_rows" is the number of rows of the class's input embedding, "build_failure" why it cannot be built.
 
     `source` is a parsed config.json or what `config.collect_model` takes. The fact maps each attn_implementation to ""
     (accepted) or a text that starts with "refused: " (the class), "not installed: " (a package or a device that is
@@ -48,8 +50,9 @@ def merge_resolved(answer: dict[str, Any], model: dict[str, Any]) -> dict[str, A
     states that the model has no such thing.
     """
     merged = dict(model)
-    if "accepts" in answer:
-        merged["accepts"] = answer["accepts"]
+    for name in ("accepts", "embedding_rows", "build_failure"):
+        if name in answer:
+            merged[name] = answer[name]
     resolved = as_object(answer.get("resolved"))
     if not resolved:
         return merged
@@ -91,12 +94,52 @@ def _query_transformers(document: dict[str, Any]) -> dict[str, Any]:
             "accepts": unreadable(_unknown_model_reason(transformers.__version__, model_type, document)),
             "resolved": {},
         }
-    config = config_class.from_dict(_strip_document(document))
+    try:
+        config = config_class.from_dict(_strip_document(document))
+    except Exception as error:
+        failure = _find_cause(error, transformers, config_class, document)
+        reason = "the configuration is refused: " + failure["error"]
+        return {"accepts": unreadable(reason), "resolved": {}, "build_failure": known(failure)}
     resolved = _resolved_document(config)
     model_class = _find_model_class(transformers, document, config)
     if model_class is None:
         return {"accepts": unreadable("transformers has no model class for " + model_type), "resolved": resolved}
-    return {"accepts": _try_implementations(transformers, model_class, config_class, document), "resolved": resolved}
+    answer = {"accepts": _try_implementations(transformers, model_class, config_class, document), "resolved": resolved}
+    answer.update(_build_once(transformers, model_class, config_class, document))
+    return answer
+
+
+def _build_once(transformers: Any, model_class: Any, config_class: Any, document: dict[str, Any]) -> dict[str, Any]:
+    """Return the rows of the class's input embedding, or why the class cannot be built."""
+    failed_with: Exception | None = None
+    for variant in (shrink_config(_strip_document(document)), _strip_document(document)):
+        try:
+            model = _build_on_meta(model_class, config_class.from_dict(variant), "eager")
+        except Exception as error:
+            failed_with = error
+            continue
+        rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
+        return {"embedding_rows": known(rows)} if type(rows) is int else {}
+    if failed_with is None or isinstance(failed_with, ImportError):
+        return {}  # a package that the class itself asks for
+    return {"build_failure": known(_find_cause(failed_with, transformers, config_class, document))}
+
+
+def _find_cause(error: Exception, transformers: Any, config_class: Any, document: dict[str, Any]) -> dict[str, Any]:
+    from . import build_failure
+
+    def build(candidate: dict[str, Any]) -> None:
+        config = config_class.from_dict(_strip_document(candidate))
+        _build_on_meta(_find_model_class(transformers, candidate, config), config, "eager")
+
+    def shrink_and_build(candidate: dict[str, Any]) -> None:
+        build(shrink_config(candidate))
+
+    try:
+        shrink_and_build(document)
+    except Exception:
+        return build_failure.describe_build_failure(error, document, shrink_and_build)
+    return build_failure.describe_build_failure(error, document, build)
 
 
 def _import_module(name: str) -> Any:
@@ -205,14 +248,18 @@ def _block_kernel_loading(modeling_utils: Any) -> None:
 
 
 def _try_implementation(model_class: Any, config: Any, name: str) -> str:
-    torch = _import_module("torch")
     try:
-        with torch.device("meta"):
-            model = model_class._from_config(config, attn_implementation=name)
+        model = _build_on_meta(model_class, config, name)
     except Exception as error:
         return classify_error(error)
     actual = getattr(model.config, "_attn_implementation", name)
     return "" if actual == name else "refused: transformers turns it into {}".format(actual)
+
+
+def _build_on_meta(model_class: Any, config: Any, name: str) -> Any:
+    torch = _import_module("torch")
+    with torch.device("meta"):
+        return model_class._from_config(config, attn_implementation=name)
 
 
 def classify_error(error: Exception) -> str:

@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 from ..facts import absent, describe_error, known, unreadable
-from . import files, heads, layers, tokenizer
+from . import files, heads, layers, token_ids, tokenizer
 from .defaults import fill_defaults
 from .values import as_object, as_str_list, known_value, read_bool, read_float, read_int, read_str
 
@@ -62,6 +62,8 @@ def _collect_model(source: str, documents: dict[str, str] | None, cache_dirs: li
 
         model["remote_imports"] = remote_code.collect_remote_imports(folder["known"])
     model["tokenizer"] = tokenizer.collect_tokenizer(folder["known"], documents)
+    generation = as_object(files.read_json(folder["known"], "generation_config.json", documents).get("known"))
+    model["token_ids"] = token_ids.collect_config_ids(document, find_text_config(document), generation)
     model["accepts"] = unreadable("the import lane did not run")
     return known(model)
 
@@ -89,6 +91,7 @@ def derive_model(document: dict[str, Any], complete: bool = False) -> dict[str, 
         model_type=known_value(read_str(document, "model_type")) or "",
         architectures=as_str_list(document.get("architectures"), 20),
         max_position_embeddings=_max_positions(text_config),
+        vocab_size=read_int(text_config, "vocab_size", "padded_vocab_size"),
         softcap=_absent_if_zero(read_float(text_config, "attn_logit_softcapping")),
         sinks=model_type in _SINK_MODELS.split(),
         alibi=_uses_alibi(text_config, model_type),
