@@ -13,7 +13,7 @@ What to do: resize the embedding before training, or take a token that has a row
 LLaMA-Factory with `resize_vocab: true`.
 
 Source: torch.nn.Embedding (torch 2.13); transformers 5.17.0, modeling_utils.py (`resize_token_embeddings`); axolotl
-0.12.2, loaders/model.py; llamafactory 0.9.5, model/loader.py. Run with transformers 5.17.0 on a CPU: a llama fails on
+0.19.0, loaders/model.py; llamafactory 0.9.5, model/adapter.py. Run with transformers 5.17.0 on a CPU: a llama fails on
 the id, and takes it after `resize_token_embeddings` (tests/doctor/test_token_ids.py).
 """
 
@@ -30,7 +30,8 @@ from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 RESIZING_FRAMEWORKS = ("axolotl",)
-ROWS_BESIDE_VOCABULARY = ("mllama", "mllama_text_model")  # 8 more than vocab_size, for the image token
+# These add rows to vocab_size (transformers 5.23.0, models/*/modeling_*.py).
+ROWS_BESIDE_VOCABULARY = ("mllama", "mllama_text_model", "molmo2", "molmo2_text", "moshi")
 # Where it is the end token, labels have to be masked by attention_mask and not by id (ATN406).
 PAD_WITH_KNOWN_TOKEN = "tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token"
 SPECIAL = ("pad_token", "eos_token", "bos_token")

@@ -61,6 +61,7 @@ def _collect_model(source: str, documents: dict[str, str] | None, cache_dirs: li
         from . import remote_code
 
         model["remote_imports"] = remote_code.collect_remote_imports(folder["known"])
+        model["registered_attentions"] = remote_code.collect_unmasked_attentions(folder["known"])
     model["tokenizer"] = tokenizer.collect_tokenizer(folder["known"], documents)
     generation = as_object(files.read_json(folder["known"], "generation_config.json", documents).get("known"))
     model["token_ids"] = token_ids.collect_config_ids(document, find_text_config(document), generation)

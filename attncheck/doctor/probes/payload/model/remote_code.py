@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 
 from .. import files
+from . import registered_attention
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ _WATCHED = ("transformers", "flash_attn")
 def collect_remote_imports(folder: str) -> list[str]:
     """Return the packages that the *.py files in `folder` require, and the names taken from watched ones."""
     required: set[str] = set()
-    names = sorted(name for name in files.list_folder(folder) if name.endswith(".py"))
-    for name in names[:MAX_FILES]:
-        source = files.read_text(os.path.join(folder, name), MAX_BYTES)
+    for source in _read_sources(folder):
         required.update(required_imports(source))
     return sorted(required)[:400]
 
@@ -45,6 +44,14 @@ def list_code_files(folder: str) -> list[str]:
                 names.add(reference.rpartition(".")[0].replace(".", os.sep) + ".py")
     paths = [os.path.join(folder, name) for name in sorted(names)]
     return [path for path in paths if os.path.isfile(path)][:MAX_FILES]
+def collect_unmasked_attentions(folder: str) -> list[str]:
+    """Return the attention functions that the *.py files in `folder` register without a mask function."""
+    return sorted(registered_attention.find_unmasked_attentions(*_read_sources(folder)))[:100]
+
+
+def _read_sources(folder: str) -> list[str]:
+    names = sorted(name for name in files.list_folder(folder) if name.endswith(".py"))
+    return [files.read_text(os.path.join(folder, name), MAX_BYTES) for name in names[:MAX_FILES]]
 
 
 def required_imports(source: str) -> set[str]:

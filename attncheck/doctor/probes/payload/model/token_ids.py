@@ -54,9 +54,9 @@ def collect_added_tokens(folder: str, config: dict[str, Any], documents: dict[st
         if type(identity) is int:
             added[text] = identity
     for token in _read_added_list(folder) if documents is None else []:
-        text, identity = as_object(token).get("content"), as_object(token).get("id")
-        if isinstance(text, str) and type(identity) is int:
-            added[text] = identity
+        entry = as_object(token)
+        if isinstance(entry.get("content"), str) and type(entry.get("id")) is int:
+            added[entry["content"]] = entry["id"]
     return {content: number for content, number in added.items() if 0 <= number < 1 << 40}
 
 

@@ -1,0 +1,71 @@
+"""An attention function is registered with transformers, and no mask function for it.
+
+What it checks: the names that importing the environment's packages put into ALL_ATTENTION_FUNCTIONS, and those that the
+model's own code puts there (read, never run), against ALL_MASK_ATTENTION_FUNCTIONS. vLLM's and TGI's are left out: they
+keep rows apart by themselves.
+
+Why it matters: silent. transformers makes a mask only for names of the second table; under any other, every layer gets
+attention_mask=None: padding is attended to, windows are lost, packed documents see each other. It is an error where
+the launch or config.json asks for that name, a warning elsewhere.
+
+What to do: register the mask function of the implementation that takes the same masks: sdpa's for a kernel that wants a
+4-D mask, flash_attention_2's for one that wants the 2-D mask.
+
+Source: transformers 4.53.2, 5.17.0 and 5.23.0, masking_utils.py (`_preprocess_mask_arguments`: "other custom attention
+without equivalent mask creation: we don't need a mask!"). Run with 5.17.0 on a CPU: a left-padded row under a copy of
+sdpa differs from the row alone, and no longer after the registration (tests/doctor/test_registered_attention.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.environment import Interfaces
+from attncheck.core.facts import Known, value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.models import requested_model
+from attncheck.doctor.rules import Rule
+
+MASKLESS_BY_DESIGN = ("vllm", "tgi")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each registered name without a mask function."""
+    interfaces = value_or(snapshot.interfaces, Interfaces())
+    model = requested_model(snapshot)
+    imported: tuple[str, ...] = ()
+    if isinstance(interfaces.mask_functions, Known):
+        masks = interfaces.mask_functions.value
+        imported = tuple(name for name in value_or(interfaces.attention_functions, ()) if name not in masks)
+    brought = model.registered_attentions if model is not None else ()
+    for name in dict.fromkeys((*imported, *brought)):
+        if name == "eager" or "|" in name or name.lower() in MASKLESS_BY_DESIGN:
+            continue  # "paged|sdpa" and its like get their masks from continuous batching
+        where = "import lane: ALL_ATTENTION_FUNCTIONS holds it" if name in imported else "the model's own code"
+        yield Problem(
+            message=f"attn_implementation {name!r} has no mask function: its layers get attention_mask=None",
+            evidence=(f"{where}; ALL_MASK_ATTENTION_FUNCTIONS does not",),
+            fixes=(Fix("register the masks of sdpa for it", "edit", write_registration(name)),),
+            subject=name,
+            predicted=not _is_requested(snapshot, name),
+        )
+
+
+def write_registration(name: str) -> str:
+    """Return the lines that give the implementation `name` the masks of sdpa."""
+    return (
+        "from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS\n"
+        f'ALL_MASK_ATTENTION_FUNCTIONS.register("{name}", ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])'
+        "  # a kernel that takes a 2-D mask: flash_attention_2's"
+    )
+
+
+def _is_requested(snapshot: Snapshot, name: str) -> bool:
+    """Return whether the launch, or else config.json, asks for this implementation."""
+    if isinstance(snapshot.job, Known):
+        return snapshot.job.value.plan.attn_implementation == name
+    return isinstance(snapshot.model, Known) and value_or(snapshot.model.value.attn_implementation, "") == name
+
+
+RULE = Rule("ATN350", "error", check)
