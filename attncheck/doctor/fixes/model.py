@@ -7,7 +7,9 @@ from attncheck.core.findings import Fix
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install_packages, set_attn_implementation
+from attncheck.doctor.queries.launch import change_settings
 from attncheck.doctor.queries.models import transformers_answer, unsuitable_implementations
+from attncheck.doctor.queries.requirements import resolve_transformers
 
 
 def use_other_attention(snapshot: Snapshot, model: Model, *excluded: str) -> tuple[Fix, ...]:
@@ -16,17 +18,19 @@ def use_other_attention(snapshot: Snapshot, model: Model, *excluded: str) -> tup
     has_answers = isinstance(model.accepts, Known)
     for name in ("flash_attention_2", "sdpa", "flex_attention", "eager") if has_answers else ("sdpa", "eager"):
         if name not in ruled_out and (not has_answers or transformers_answer(model, name) == ""):
+            if isinstance(snapshot.job, Known):
+                return (change_settings(f"use {name}", {"attn_implementation": name}),)
             return (set_attn_implementation(snapshot, name),)
     return ()
 
 
-def upgrade_transformers(snapshot: Snapshot, requirement: str) -> Fix:
-    """Return how to get a transformers of `requirement` without breaking what pins it here."""
-    pinned_by = [name for name in ("openrlhf", "verl", "llamafactory", "ring-flash-attn") if snapshot.lists(name)]
-    if pinned_by:
-        title = f"a newer transformers, within the range of {' and '.join(pinned_by)}"
-        return Fix(title, "manual", requirement)
-    return install_packages(snapshot, requirement)
+def change_transformers(snapshot: Snapshot, specifier: str) -> tuple[Fix, ...]:
+    """Return how to get a transformers of `specifier` that all that pins it allows; none where no release is both.
+
+    What pins it are the distributions installed here, liger-kernel, torch, and the launch's framework.
+    """
+    needed = resolve_transformers(snapshot, specifier)
+    return (install_packages(snapshot, *needed),) if needed else ()
 
 
 def disable_ring_attention(snapshot: Snapshot) -> Fix:

@@ -48,10 +48,16 @@ def effective_attn_implementation(job: Job) -> str:
     return job.plan.attn_implementation or "sdpa"
 
 
-def may_use(snapshot: Snapshot, implementation: str) -> bool:
-    """Return whether the job may run this attn_implementation: a launch that asks for another one does not."""
+def may_use(snapshot: Snapshot, *implementations: str) -> bool:
+    """Return whether the job may run one of these implementations: a launch that asks for another one does not."""
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
-    return job is None or job.plan.attn_implementation == implementation
+    return job is None or effective_attn_implementation(job) in implementations
+
+
+def may_use_flash(snapshot: Snapshot) -> bool:
+    """Return whether the job may run on a flash kernel, of whichever package or repository."""
+    job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+    return job is None or "flash" in effective_attn_implementation(job)
 
 
 def setting_problems(snapshot: Snapshot, consequence: Consequence) -> Iterator[Problem]:

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.gpus import BF16_MIN_CAPABILITY
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
 from attncheck.doctor.rules import Rule
+
+OVERFLOW_IN_FLOAT16 = ("gemma2", "gemma3")  # ATN319
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
@@ -32,6 +35,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not too_old:
         return
     fix = change_settings("train in float16", {"precision": "fp16"})
+    if isinstance(snapshot.model, Known) and snapshot.model.value.model_type.startswith(OVERFLOW_IN_FLOAT16):
+        fix = change_settings("train in float32: this model overflows in float16", {"precision": "fp32"})
     yield Problem(
         message=f"{describe_job(job)} trains in bfloat16, which {gpus.describe_gpus(too_old)} emulates slowly",
         evidence=gpus.list_gpu_kinds(too_old),

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import upgrade_transformers
+from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
 from attncheck.doctor.queries.launch import (
     change_settings,
@@ -50,7 +50,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         ),
         fixes=(
             change_settings("use flash_attention_2", {"attn_implementation": "flash_attention_2"}),
-            upgrade_transformers(snapshot, f"transformers>={PACKED_WITHOUT_FLASH},<5"),
+            *change_transformers(snapshot, f">={PACKED_WITHOUT_FLASH},<5"),
         ),
         subject=describe_job(job),
         locations=locate_settings(job, "packing", "attn_implementation"),

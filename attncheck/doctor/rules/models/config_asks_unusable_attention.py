@@ -29,6 +29,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if model is None or not isinstance(model.attn_implementation, Known):
         return
     requested = model.attn_implementation.value
+    if isinstance(snapshot.job, Known) and snapshot.job.value.plan.attn_implementation not in ("", requested):
+        return  # the launch names another one, which overrides the file
     answer = transformers_answer(model, requested)
     if not answer or answer.startswith("error: "):
         return

@@ -17,12 +17,15 @@ from collections.abc import Iterator
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import may_use_flash
 from attncheck.doctor.queries.models import refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the model has dropout and only flash attention without dropout is installed."""
+    if not may_use_flash(snapshot):
+        return  # the launch asks for another attention
     model = requested_model(snapshot)
     if model is None or snapshot.has("flash-attn") or not snapshot.has("flash-attn-3", "flash-attn-4"):
         return

@@ -18,12 +18,15 @@ from attncheck.core.facts import value_or
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for the first GPU on which flash-attn-4 refuses a head size."""
+    if not may_use(snapshot, "flash_attention_4"):
+        return  # the launch asks for another attention
     model = requested_model(snapshot)
     if model is None or not snapshot.has("flash-attn-4") or refuses_implementation(model, "flash_attention_4"):
         return

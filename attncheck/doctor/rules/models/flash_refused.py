@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.queries.launch import may_use_flash
 from attncheck.doctor.queries.models import (
     forces_flash_attention,
     is_eager_only,
@@ -30,6 +31,8 @@ from attncheck.doctor.rules import Rule
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the class refuses flash attention and accepts something else that is fused."""
+    if not may_use_flash(snapshot):
+        return  # the launch asks for another attention
     model = requested_model(snapshot)
     if model is None or not refuses_implementation(model, "flash_attention_2") or is_eager_only(model):
         return

@@ -17,12 +17,15 @@ from collections.abc import Iterator
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import is_eager_only, refusal_reason, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a note where flex_attention is refused like sdpa or flash attention."""
+    if not may_use(snapshot, "flex_attention", "sdpa"):
+        return  # the launch asks for something else, and gets it
     model = requested_model(snapshot)
     if model is None or not refuses_implementation(model, "flex_attention") or is_eager_only(model):
         return

@@ -16,18 +16,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import value_or
+from attncheck.core.facts import Known, value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import may_use_flash
 from attncheck.doctor.queries.models import refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a note where the checkpoint's own dtype is float32."""
+    if not may_use_flash(snapshot):
+        return  # the launch asks for another attention
     model = requested_model(snapshot)
     if model is None or value_or(model.dtype, "") != "float32" or refuses_implementation(model, "flash_attention_2"):
         return
+    if isinstance(snapshot.job, Known) and snapshot.job.value.plan.precision != "fp32":
+        return  # the launch trains in half precision: the load or autocast casts
     yield Problem(
         message=f"the checkpoint of {model.source} is float32; flash attention needs float16 or bfloat16",
         evidence=("static lane: dtype in config.json",),

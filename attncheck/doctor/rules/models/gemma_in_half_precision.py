@@ -1,7 +1,7 @@
 """Gemma in float16 overflows.
 
-What it checks: gemma2 and gemma3 models whose checkpoint is float16, or GPUs before sm_80, which have no bfloat16 and
-push their users to float16.
+What it checks: gemma2 and gemma3 models in a launch that trains in float16; without a launch, whose checkpoint is
+float16, or GPUs before sm_80, which have no bfloat16 and push their users to float16.
 
 Why it matters: the activations exceed float16's range: loss 0.0 and grad_norm nan from the first step. It looks like a
 broken attention kernel and is none. Reported by users; not measured here.
@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import value_or
+from attncheck.core.facts import Known, value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import change_settings
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
@@ -29,21 +30,30 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     model = requested_model(snapshot)
     if model is None or not model.model_type.startswith(MODEL_PREFIXES):
         return
-    gpus_without_bf16 = [gpu for gpu in snapshot.visible_devices() if value_or(gpu.compute_capability, (8, 0)) < (8, 0)]
+    lacking_bf16 = [gpu for gpu in snapshot.visible_devices() if value_or(gpu.compute_capability, (8, 0)) < (8, 0)]
     is_float16 = value_or(model.dtype, "") == "float16"
+    gpus_without_bf16 = lacking_bf16
+    if isinstance(snapshot.job, Known):  # what the GPUs lack, the launch has chosen around
+        is_float16, gpus_without_bf16 = snapshot.job.value.plan.precision == "fp16", []
     if not is_float16 and not gpus_without_bf16:
         return
-    cause = "its checkpoint is float16"
+    cause = "the launch trains in float16" if isinstance(snapshot.job, Known) else "its checkpoint is float16"
     if not is_float16:
         cause = f"cuda:{gpus_without_bf16[0].index} is {gpus_without_bf16[0].sm}, without bfloat16"
-    dtype = "float32" if gpus_without_bf16 else "bfloat16"
+    dtype = "float32" if lacking_bf16 else "bfloat16"
     yield Problem(
         message=f"{model.model_type} overflows in float16: expect loss 0 and NaN gradients",
         evidence=(cause,),
-        fixes=(Fix(f"load it in {dtype}", "setting", f"dtype={dtype}"),),
+        fixes=(_change_dtype(snapshot, dtype),),
         subject=model.model_type,
         predicted=True,
     )
+
+
+def _change_dtype(snapshot: Snapshot, dtype: str) -> Fix:
+    if isinstance(snapshot.job, Known):
+        return change_settings(f"train in {dtype}", {"precision": {"float32": "fp32", "bfloat16": "bf16"}[dtype]})
+    return Fix(f"load it in {dtype}", "setting", f"dtype={dtype}")
 
 
 RULE = Rule("ATN319", "warning", check)

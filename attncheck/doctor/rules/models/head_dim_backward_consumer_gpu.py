@@ -21,12 +21,15 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SMALL_SHARED_MEMORY, WIDE_BACKWARD_ON_CONSUMER_GPUS
+from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import is_older, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for the first GPU on which the backward pass cannot run."""
+    if not may_use(snapshot, "flash_attention_2"):
+        return  # the launch asks for another attention
     model = requested_model(snapshot)
     version = snapshot.version("flash-attn")
     if (

@@ -19,12 +19,15 @@ from collections.abc import Iterator
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.queries.launch import may_use_flash
 from attncheck.doctor.queries.models import forces_flash_attention, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where a head size is over 256 and the class does not refuse flash attention itself."""
+    if not may_use_flash(snapshot):
+        return  # the launch asks for another attention
     model = requested_model(snapshot)
     if model is None or refuses_implementation(model, "flash_attention_2"):
         return

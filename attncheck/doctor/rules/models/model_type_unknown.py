@@ -5,20 +5,23 @@ What it checks: the answer of the installed transformers, asked in a child proce
 Why it matters: loading stops with "The checkpoint you are trying to load has model type … but Transformers does not
 recognize this architecture". The model is newer than this transformers, or its type is misspelt.
 
-What to do: install a transformers that knows the model, within the range that the rest of the environment allows.
+What to do: install a transformers that knows the model, within the range that the rest of the environment allows; the
+finding names the first release that was read with it, the last before it was taken out, or the type it may stand for.
 
-Source: transformers 4.57.3 and 5.23.0, models/auto/configuration_auto.py (`CONFIG_MAPPING`).
+Source: transformers 4.57.3 and 5.23.0, models/auto/configuration_auto.py (`CONFIG_MAPPING`); the 17 wheels named in
+attncheck/doctor/knowledge/model_types.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known, Unreadable
-from attncheck.core.findings import Problem
+from attncheck.core.facts import Unreadable
+from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import upgrade_transformers
-from attncheck.doctor.queries.models import requested_model
+from attncheck.doctor.fixes.model import change_transformers
+from attncheck.doctor.knowledge import model_types
+from attncheck.doctor.queries.models import is_at_least, requested_model
 from attncheck.doctor.rules import Rule
 
 
@@ -32,14 +35,24 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     yield Problem(
         message=f"{model.accepts.reason}, so {model.source} cannot be loaded",
         evidence=("import lane: the installed transformers was asked",),
-        fixes=(upgrade_transformers(snapshot, "transformers" + _newer_specifier(snapshot)),),
+        fixes=tuple(_list_fixes(snapshot, model.model_type)),
         subject=model.model_type or model.source,
     )
 
 
-def _newer_specifier(snapshot: Snapshot) -> str:
-    version = snapshot.version("transformers")
-    return f">{version.value}" if isinstance(version, Known) else ""
+def _list_fixes(snapshot: Snapshot, model_type: str) -> Iterator[Fix]:
+    """Yield a release that knows the type where one was read, else the type that it may stand for."""
+    first, gone = model_types.first_release_with(model_type), model_types.GONE.get(model_type, "")
+    installed = snapshot.version("transformers")
+    wanted = f"<{gone}" if gone and is_at_least(installed, gone) else f">={first}" if first else ""
+    if wanted and not (first and is_at_least(installed, first)):
+        unfit = Fix("this one, which something installed here rules out", "manual", f"transformers{wanted}")
+        yield from change_transformers(snapshot, wanted) or (unfit,)
+    elif similar := model_types.find_similar_type(model_type):
+        yield Fix("if that is what it is", "edit", f'config.json: "model_type": "{similar}"')
+    else:
+        text = f"look for a release after {model_types.LAST_READ}, or for the model's own code (auto_map)"
+        yield Fix("no release that was read knows it", "advice", text)
 
 
 RULE = Rule("ATN302", "error", check)

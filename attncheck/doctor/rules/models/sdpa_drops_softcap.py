@@ -23,12 +23,15 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SDPA_REFUSES_SOFTCAP
+from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import requested_model, transformers_answer
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the model has a softcap and sdpa would be accepted."""
+    if not may_use(snapshot, "sdpa"):
+        return  # the launch asks for another attention
     model = requested_model(snapshot)
     if model is None or not isinstance(model.softcap, Known) or transformers_answer(model, "sdpa") not in ("", None):
         return

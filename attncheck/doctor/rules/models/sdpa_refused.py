@@ -19,12 +19,15 @@ from collections.abc import Iterator
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import is_eager_only, refusal_reason, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where sdpa is refused by the class and some other fused attention is not."""
+    if not may_use(snapshot, "sdpa"):
+        return  # the launch asks for another attention
     model = requested_model(snapshot)
     if model is None or not refuses_implementation(model, "sdpa") or is_eager_only(model):
         return

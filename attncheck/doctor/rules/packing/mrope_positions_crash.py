@@ -6,7 +6,7 @@ flash attention: before 4.54.0 for the Qwen-VL family, before 5.0.0 for glm4v, g
 Why it matters: with one row a batch, cu_seqlens are computed from 3 × length positions: "CUDA error: an illegal memory
 access was encountered", reported somewhere else, or a garbage loss.
 
-What to do: upgrade transformers, or run the model on sdpa.
+What to do: upgrade transformers where the framework allows a release that is recent enough, or run the model on sdpa.
 
 Source: `text_position_ids` in models/*/modeling_*.py of the wheels 4.53.3, 4.54.0, 4.57.6 and 5.0.0;
 huggingface/transformers#44643, #38007; reproduced on CPU with a stub kernel for `_is_packed_sequence`.
@@ -19,14 +19,17 @@ from collections.abc import Iterator
 from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import upgrade_transformers, use_other_attention
+from attncheck.doctor.fixes.model import change_transformers, use_other_attention
 from attncheck.doctor.knowledge.padding import TEXT_POSITIONS_APART
+from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import is_older, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where this transformers does not separate text positions from m-rope's."""
+    if not may_use(snapshot, "flash_attention_2"):
+        return  # the launch asks for another attention
     model = requested_model(snapshot)
     if model is None or not model.mrope or refuses_implementation(model, "flash_attention_2"):
         return
@@ -40,7 +43,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         "to flash attention: it crashes",
         evidence=(f"the release that keeps text positions apart is {first_fixed}", "static lane: mrope in config.json"),
         fixes=(
-            upgrade_transformers(snapshot, f"transformers>={first_fixed},<{_upper_bound(first_fixed)}"),
+            *change_transformers(snapshot, f">={first_fixed},<{_upper_bound(first_fixed)}"),
             *use_other_attention(snapshot, model, "flash_attention_2"),
         ),
         subject=model.model_type,

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from attncheck.core.facts import need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.model import upgrade_transformers
+from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
 from attncheck.doctor.queries.models import is_older
 from attncheck.doctor.rules import Rule
@@ -32,11 +32,11 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if snapshot.has("flash-attn", "flash-attn-3"):
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
-    upgrade = upgrade_transformers(snapshot, f"transformers>={PACKED_WITHOUT_FLASH},<5")
+    upgrade = change_transformers(snapshot, f">={PACKED_WITHOUT_FLASH},<5")
     yield Problem(
         message=f"packing leaks between documents: transformers {version} keeps them apart with flash attention only",
         evidence=(f"transformers {version}; sdpa detects packed rows from {PACKED_WITHOUT_FLASH} on", "no flash-attn"),
-        fixes=(upgrade, Fix("or do not pack", "setting", "packing: false")),
+        fixes=(*upgrade, Fix("or do not pack", "setting", "packing: false")),
         subject=f"transformers {version}",
     )
 

@@ -7,7 +7,7 @@ Why it matters: "You are attempting to perform batched generation with padding_s
 training while use_cache is on.
 
 What to do: upgrade transformers to 5.2.0 or newer; or train with use_cache=False and generate with left padding; or use
-sdpa.
+sdpa. A launch with gradient checkpointing has no cache in training and is let be.
 
 Source: the text in models/*/modeling_*.py of the transformers wheels 4.42.4 to 5.23.0 (gone in 5.2.0);
 huggingface/open-r1#599; huggingface/trl#3034.
@@ -22,12 +22,15 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.padding import right_padding_raises
+from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where this transformers raises for the model and batches are padded on the right."""
+    if not may_use(snapshot, "flash_attention_2"):
+        return  # the launch asks for another attention
     model = requested_model(snapshot)
     if model is None or not snapshot.has("transformers"):
         return
@@ -49,7 +52,9 @@ def _padding_side(snapshot: Snapshot, model: Model) -> str:
     """Return the padding side of batches: the launch's, else the tokenizer's; "" where neither is known."""
     if isinstance(snapshot.job, Known):
         plan = snapshot.job.value.plan
-        return "" if plan.packed or "flash" not in plan.attn_implementation else plan.padding_side
+        if plan.packed or plan.gradient_checkpointing:  # with checkpointing transformers sets use_cache to False
+            return ""
+        return plan.padding_side
     return value_or(model.tokenizer.value.padding_side, "right") if isinstance(model.tokenizer, Known) else ""
 
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
+
+
+def unknown(model_type: str) -> Snapshot:
+    """Return the recorded machine, whose transformers does not know this type."""
+    reason = f"transformers 5.17.0 does not know model_type '{model_type}'"
+    return s.with_model(s.h200(), model_type=model_type, accepts=s.Unreadable(reason))
+
 
 FIRES = {
     "a type that nobody knows": s.with_model(
         s.h200(), model_type="foo", accepts=s.Unreadable("transformers 5.17.0 does not know model_type 'foo'")
     ),
+    "a type of a later release": unknown("flint"),
+    "a type of an earlier release": unknown("mctct"),
+    "a misspelt type": unknown("qwen2moe"),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
@@ -24,5 +35,6 @@ SILENT = {
 
 
 def says(text: str) -> bool:
-    """Return whether the finding names the cause and a fix."""
-    return "foo" in text and "transformers" in text
+    """Return whether the finding names the type and what to do about it."""
+    wanted = {"foo": "5.23.0", "flint": "transformers>=5.23.0", "mctct": "<5.0.0", "qwen2moe": "qwen2_moe"}
+    return any(f"model_type '{name}'" in text and words in text for name, words in wanted.items())

@@ -30,4 +30,4 @@ SILENT = {
 
 def says(text: str) -> bool:
     """Return whether the finding names the cause and a fix."""
-    return ">=" in text and "positions" in text
+    return "sdpa" in text and "positions" in text
