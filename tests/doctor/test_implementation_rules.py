@@ -9,7 +9,7 @@ from attncheck.doctor.rules import Rule
 from tests import snapshots as s
 from tests.doctor.test_rules import RULES, load_cases, run_rule
 
-ABOUT_FLASH = "ATN308 ATN311 ATN312 ATN313 ATN314 ATN315 ATN316 ATN317 ATN323 ATN324 ATN325 ATN404 ATN408".split()
+ABOUT_FLASH = [f"ATN{number}" for number in (308, *range(311, 318), 323, 324, 325, 404, 408)]
 ABOUT_SDPA = ["ATN307", "ATN310"]
 CASES = [
     pytest.param(rule, snapshot, id=f"{rule.code}-{title}")

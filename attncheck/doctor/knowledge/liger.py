@@ -18,6 +18,11 @@ BEFORE_TRANSFORMERS_4_52 = "0.5.10"  # of the same months as transformers 4.51; 
 # takes it from this liger-kernel on. The first is from threads, the second from the wheels.
 MM_TOKEN_TYPE_IDS = ("5.3.0", "0.8.0")
 
+# A release -> what is broken in it, and the release without it.
+BROKEN_RELEASES: dict[str, tuple[str, str]] = {
+    "0.6.3": ("evaluation under torch.no_grad() raises UnboundLocalError in its fused loss", "0.6.4"),
+}
+
 # Model types that a release patches and those before it did not (MODEL_TYPE_TO_APPLY_LIGER_FN in
 # transformers/monkey_patch.py of the wheels 0.5.2, 0.5.5, 0.5.8, 0.5.10, 0.6.0, 0.6.2, 0.6.4, 0.7.0 and 0.8.0 to 0.8.5;
 # none of them took one out). A release between two that were read may know the later one's types already.

@@ -39,3 +39,24 @@ RECURRENT_VARLEN: dict[str, str] = {
 }
 # Of these the torch fallback swallows cu_seqlens: they need the kernels of flash-linear-attention and causal-conv1d.
 GATED_DELTA_RULE = frozenset({"qwen3_next", "qwen3_5", "qwen3_5_moe", "olmo_hybrid"})
+# Models with Mamba layers whose torch fallback is slow without mamba-ssm and causal-conv1d (modeling_*.py of 4.57.3).
+MAMBA_MODELS = frozenset(
+    {
+        "bamba",
+        "falcon_h1",
+        "falcon_mamba",
+        "granitemoehybrid",
+        "jamba",
+        "mamba",
+        "mamba2",
+        "nemotron_h",
+        "zamba",
+        "zamba2",
+    }
+)
+# flash-linear-attention from the first release on requires transformers from the second on (METADATA of 0.4.1, 0.5.0
+# and 0.6.0): with an older one, installing it moves transformers.
+FLA_REQUIRES_TRANSFORMERS = ("0.6", "5.6.2")
+# integrations/sdpa_attention.py asks for `enable_gqa` wherever there is no mask from the first release on (not in
+# 4.53.2, in 4.55.4); from the second on (5.14.1; not in 5.10.1) only where the head sizes suit a fused backend.
+SDPA_GQA_UNGUARDED = ("4.55", "5.14.1")

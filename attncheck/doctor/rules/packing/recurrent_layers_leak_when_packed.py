@@ -24,12 +24,10 @@ from packaging.version import Version
 from attncheck.core.facts import need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.install import install_packages
+from attncheck.doctor.fixes.recurrent import find_missing_kernels, install_kernels
 from attncheck.doctor.knowledge.models import GATED_DELTA_RULE, RECURRENT_LAYERS, RECURRENT_VARLEN
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
-
-KERNEL_PACKAGES = ("flash-linear-attention", "causal-conv1d")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
@@ -43,14 +41,14 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not recurrent:
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
-    missing = [name for name in KERNEL_PACKAGES if family in GATED_DELTA_RULE and not snapshot.has(name)]
+    missing = find_missing_kernels(snapshot, model) if family in GATED_DELTA_RULE else []
     if first_fixed is not None and version >= Version(first_fixed) and not missing:
         return
     lacks_cu_seqlens = first_fixed is None or version < Version(first_fixed)
     reason = f"{' and '.join(missing)} not installed"
     if lacks_cu_seqlens:
         reason = f"transformers {version} gives them no cu_seqlens"
-    kernel_fixes = () if lacks_cu_seqlens else (install_packages(snapshot, *missing),)
+    kernel_fixes = () if lacks_cu_seqlens else (install_kernels(snapshot, missing),)
     yield Problem(
         message=f"packing leaks through the recurrent layers of {model.model_type}: {reason}",
         evidence=(f"{len(recurrent)} of {len(model.layer_types)} layers are {', '.join(sorted(set(recurrent)))}",),

@@ -1,0 +1,45 @@
+"""The model's recurrent layers run in plain torch, because their kernels are not installed.
+
+What it checks: models with gated delta rule layers (qwen3_next, qwen3_5, …) without flash-linear-attention and
+causal-conv1d, and models with Mamba layers without mamba-ssm and causal-conv1d, on a machine with a GPU.
+
+Why it matters: transformers says "The fast path is not available because one of the required library is not installed"
+once and goes on with loops in torch: users report four times the time a step, and more memory. It is correct.
+
+What to do: install the kernels. causal-conv1d and mamba-ssm are compiled where they are installed; their GitHub
+releases hold wheels. flash-linear-attention 0.6.0 requires transformers 5.6.2: with an older one take 0.5.0.
+
+Source: transformers 4.57.3, 5.9.0 and 5.14.1, models/qwen3_next/modeling_qwen3_next.py (`is_fast_path_available`);
+5.23.0,
+integrations/hub_kernels.py (`use_kernel_func_from_hub_with_fallback`); METADATA of flash-linear-attention 0.4.1 to
+0.6.0; hiyouga/LLaMA-Factory#10221. The kernels were not run here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.recurrent import find_missing_kernels, install_kernels
+from attncheck.doctor.queries.models import requested_model
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a note where recurrent layers lack their kernels."""
+    model = requested_model(snapshot)
+    if model is None or not snapshot.visible_devices():
+        return
+    missing = find_missing_kernels(snapshot, model)
+    if not missing:
+        return
+    yield Problem(
+        message=f"the recurrent layers of {model.model_type} run in plain torch: {' and '.join(missing)} not installed",
+        evidence=('transformers warns once, "the fast path is not available", and is several times slower',),
+        fixes=(install_kernels(snapshot, missing),),
+        subject=model.model_type,
+    )
+
+
+RULE = Rule("ATN353", "note", check)

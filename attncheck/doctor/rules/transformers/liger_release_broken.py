@@ -1,0 +1,45 @@
+"""The installed liger-kernel is a release that is known to be broken.
+
+What it checks: liger-kernel 0.6.3, whose fused linear cross-entropy leaves a variable unset where nothing requires
+gradients.
+
+Why it matters: training goes well until the first evaluation, which computes the loss under torch.no_grad():
+"UnboundLocalError: cannot access local variable 'grad_weight' where it is not associated with a value".
+
+What to do: install liger-kernel 0.6.4, which needs nothing newer.
+
+Source: liger_kernel 0.6.2, 0.6.3 and 0.6.4, ops/fused_linear_cross_entropy.py (`fused_linear_cross_entropy_forward`:
+0.6.3 sets `grad_weight` under `if input_requires_grad:` alone and reads it after, 0.6.4 has the `else:`);
+linkedin/Liger-Kernel#930. The files were read; their kernels need a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.install import install_packages
+from attncheck.doctor.knowledge.liger import BROKEN_RELEASES
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where the installed release is on the list."""
+    version = snapshot.version("liger-kernel")
+    if not isinstance(version, Known):
+        return
+    for broken, (defect, repaired) in BROKEN_RELEASES.items():
+        if version.value == Version(broken):
+            yield Problem(
+                message=f"liger-kernel {broken} is broken: {defect}",
+                evidence=(f"static lane: liger-kernel {version.value}; {repaired} is without the defect",),
+                fixes=(install_packages(snapshot, f"liger-kernel=={repaired}", options=("--no-deps",)),),
+                subject=f"liger-kernel {broken}",
+            )
+
+
+RULE = Rule("ATN352", "warning", check, needs=frozenset({"liger"}))
