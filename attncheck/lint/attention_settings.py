@@ -15,7 +15,9 @@ from dataclasses import replace
 from attncheck.core.facts import Known
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, SourceLocation
+from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.models import unsuitable_implementations
 from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.hugging_face import is_flash
 
@@ -72,10 +74,10 @@ def _find_mixed_precision(launch: Launch) -> str:
 def _check_eager_memory(job: Job, snapshot: Snapshot) -> Iterator[SettingProblem]:
     """Yield eager attention whose scores alone are more than a GPU holds, or would be a large part of any."""
     location: SourceLocation | None = job.locations.get("max_length")
-    if job.plan.attn_implementation != "eager" or location is None:
+    model = snapshot.model.value if isinstance(snapshot.model, Known) else None
+    if not _runs_eager(job, model) or location is None:
         return
     tokens = job.plan.max_length // max(job.plan.ring_size, 1)
-    model = snapshot.model.value if isinstance(snapshot.model, Known) else None
     heads = model.num_heads.value if model is not None and isinstance(model.num_heads, Known) else 0
     rows = max(job.plan.batch, 1)
     size = tokens * tokens * SCORE_BYTES * max(heads, 1) * rows
@@ -84,5 +86,29 @@ def _check_eager_memory(job: Job, snapshot: Snapshot) -> Iterator[SettingProblem
     whose = f"of its {heads} heads" if heads else "of each head"
     over = f"{rows} row{'s' * (rows > 1)} of {tokens} tokens"
     text = f"eager attention over {over}: the scores {whose} take {size / 2**30:.3g} GiB in a layer"
-    advice = "sdpa and flash_attention_2 never hold them"
-    yield SettingProblem("refuses", text, (EAGER_KEEPS,), location, advice=advice, mild=True)
+    fused = _choose_fused(model, snapshot)
+    advice = f"use {fused}, which never holds them"
+    yield SettingProblem("refuses", text, (EAGER_KEEPS,), location, {"attn_implementation": fused}, advice, mild=True)
+
+
+def _runs_eager(job: Job, model: Model | None) -> bool:
+    """Return whether the job runs eager attention: asked for, or all that a class without sdpa falls back to."""
+    if job.plan.attn_implementation == "":
+        return model is not None and model.sinks
+    return job.plan.attn_implementation == "eager"
+
+
+def _choose_fused(model: Model | None, snapshot: Snapshot) -> str:
+    """Return the implementation that holds no scores and computes the same.
+
+    sdpa has neither softcap nor sinks; flash-attn 2 has a softcap, and no sinks; flex_attention has both.
+    """
+    if model is None or not (model.sinks or isinstance(model.softcap, Known)):
+        return "sdpa"
+    if (
+        not model.sinks
+        and snapshot.lists("flash-attn")
+        and "flash_attention_2" not in unsuitable_implementations(snapshot, model)
+    ):
+        return "flash_attention_2"
+    return "flex_attention"

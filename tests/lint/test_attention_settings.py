@@ -64,3 +64,13 @@ def test_eager_says_the_memory_of_its_scores() -> None:
     [finding] = lint(f"{eager} 65536", num_heads=Known(32))
     assert "of its 32 heads take 256 GiB in a layer" in finding.message
     assert lint(f"{eager} 4096") == [] and lint(f"{eager} 65536".replace("eager", "sdpa")) == []
+
+
+def test_eager_gives_way_to_what_computes_the_same() -> None:
+    eager = f"{TRL} --attn_implementation eager --per_device_train_batch_size 1 --max_length 65536"
+    [finding] = lint(eager)
+    assert finding.fixes[0].text == "--attn_implementation sdpa" and finding.fixes[0].proven
+    [finding] = lint(eager, softcap=Known(50.0), model_type="gemma2")
+    assert finding.fixes[0].text == "--attn_implementation flash_attention_2"
+    [finding] = lint(eager.replace("--attn_implementation eager", ""), sinks=True, model_type="gpt_oss")
+    assert "flex_attention" in finding.fixes[0].text

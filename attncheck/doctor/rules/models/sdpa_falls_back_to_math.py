@@ -1,58 +1,63 @@
-"""sdpa falls back to MATH for the model's head sizes, and keeps every score.
+"""sdpa falls back to MATH for the model's grouped heads, and keeps every score.
 
-What it checks: a model with grouped key/value heads whose head size is over 256, or whose keys and values differ in
-size, under sdpa in a transformers that asks for `enable_gqa` whenever there is no mask, whatever the head size.
+What it checks: a model with fewer key/value heads than query heads under sdpa, in a transformers that asks for
+`enable_gqa` where there is no mask: with a head size over 256 (before transformers 5.14.1), or in a launch that trains
+in float32.
 
-Why it matters: no fused backend of SDPA takes `enable_gqa` with such heads; PyTorch takes MATH without a word, which
-stores heads × length² scores: ten times slower, and out of memory at long sequences.
+Why it matters: no fused backend of SDPA takes `enable_gqa` with such heads, nor in float32; PyTorch takes MATH without
+a word, which stores heads × length² scores: ten times slower, and out of memory at long sequences.
 
-What to do: install transformers 5.14.1 or newer, which repeats the key/value heads for such models; the
-memory-efficient backend then takes them.
+What to do: install transformers 5.14.1 or newer, which repeats the key/value heads for such sizes, so that the
+memory-efficient backend takes them; train in bfloat16.
 
-Source: transformers 4.57.3, 5.10.1 and 5.14.1, integrations/sdpa_attention.py (`use_gqa_in_sdpa`; from 5.14.1 on "key
-head_dim == value head_dim <= 256 (otherwise it will fall back to the math kernel)"); huggingface/transformers#45229,
-PR#46960. Read, not measured on a GPU: a warning.
+Source: transformers 4.57.3, 5.10.1, 5.14.1 and 5.23.0, integrations/sdpa_attention.py (`use_gqa_in_sdpa`; from 5.14.1
+on "key head_dim == value head_dim <= 256 (otherwise it will fall back to the math kernel)"); huggingface/transformers
+#45229, PR#46960. Run forward and backward on an H200 under torch 2.11.0+cu130, each backend alone: with enable_gqa,
+flash, memory-efficient and cuDNN all refuse head sizes 320 and 512, and float32; with repeated heads the
+memory-efficient one takes both, and in bfloat16 up to 256 flash and cuDNN take enable_gqa.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known, need, value_or
+from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.models import SDPA_GQA_UNGUARDED
-from attncheck.doctor.queries.launch import may_use
+from attncheck.doctor.queries.launch import change_settings, locate_settings, may_use
 from attncheck.doctor.queries.models import is_at_least, is_older, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a problem where sdpa would be asked for grouped heads of sizes that only MATH takes."""
+    """Yield a problem where sdpa would be asked for grouped heads that only MATH takes."""
     model = requested_model(snapshot)
     version = snapshot.version("transformers")
     since, guarded = SDPA_GQA_UNGUARDED
     if model is None or not may_use(snapshot, "sdpa") or refuses_implementation(model, "sdpa"):
         return
-    if not is_at_least(version, since) or not is_older(version, guarded) or not _groups_heads(model):
+    if not is_at_least(version, since) or not _groups_heads(model):
         return
+    asks = f"transformers {need(version, 'transformers')} asks for enable_gqa where there is no mask"
     widest = max(model.head_dims, default=0)
-    values = value_or(model.v_head_dim, widest)
-    is_unequal = len(model.head_dims) == 1 and values != widest
-    if widest <= 256 and not is_unequal:
-        return
-    sizes = f"head size {widest}" if not is_unequal else f"keys of {widest} and values of {values}"
-    yield Problem(
-        message=f"sdpa falls back to MATH on {model.model_type} ({sizes}) and stores every score",
-        evidence=(
-            f"transformers {need(version, 'transformers')} asks for enable_gqa wherever there is no mask",
-            f"from {guarded} on only where a fused backend takes the head sizes",
-        ),
-        fixes=change_transformers(snapshot, f">={guarded}"),
-        subject=model.model_type,
-    )
+    if widest > 256 and is_older(version, guarded):
+        yield Problem(
+            message=f"sdpa falls back to MATH on {model.model_type}, head size {widest}, and stores every score",
+            evidence=(asks, f"from {guarded} on only up to a head size of 256"),
+            fixes=change_transformers(snapshot, f">={guarded}"),
+            subject=model.model_type,
+        )
+    elif isinstance(snapshot.job, Known) and snapshot.job.value.plan.precision == "fp32":
+        yield Problem(
+            message=f"sdpa falls back to MATH on {model.model_type} in float32, and stores every score",
+            evidence=(asks, "no fused backend takes grouped heads in float32"),
+            fixes=(change_settings("train in bfloat16", {"precision": "bf16"}),),
+            subject=model.model_type,
+            locations=locate_settings(snapshot.job.value, "precision"),
+        )
 
 
 def _groups_heads(model: Model) -> bool:

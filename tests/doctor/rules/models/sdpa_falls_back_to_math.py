@@ -16,7 +16,7 @@ def with_heads(transformers: str, *sizes: int, **fields: Any) -> Snapshot:
 
 FIRES = {
     "gemma 4 under 5.10.1": with_heads("5.10.1", 256, 512, model_type="gemma4"),
-    "values narrower than keys": s.with_model(with_heads("4.57.3", 192), v_head_dim=s.Known(128)),
+    "a launch in float32": s.with_job(with_heads("5.17.0", 128), {"attn_implementation": "sdpa", "precision": "fp32"}),
     "a launch under sdpa": s.with_job(with_heads("5.10.1", 512), {"attn_implementation": "sdpa"}),
 }
 SILENT = {
@@ -27,10 +27,12 @@ SILENT = {
     "5.14.1 repeats the heads": with_heads("5.14.1", 512),
     "4.53.2 always did": with_heads("4.53.2", 512),
     "as many key/value heads as query heads": with_heads("5.10.1", 512, num_kv_heads=s.Known(28)),
+    "a launch in bfloat16": s.with_job(with_heads("5.17.0", 128), {"attn_implementation": "sdpa"}),
+    "values narrower than keys: cuDNN takes them": s.with_model(with_heads("4.57.3", 192), v_head_dim=s.Known(128)),
     "a launch under flash attention": s.with_job(with_heads("5.10.1", 512)),
 }
 
 
 def says(text: str) -> bool:
-    """Return whether the finding names the fallback and the release without it."""
-    return "MATH" in text and ">=5.14.1" in text
+    """Return whether the finding names the fallback and what is without it."""
+    return "MATH" in text and (">=5.14.1" in text or "'precision': 'bf16'" in text)
