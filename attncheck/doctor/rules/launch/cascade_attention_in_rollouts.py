@@ -1,0 +1,58 @@
+"""vLLM may roll out with cascade attention, which has given wrong log-probabilities outside Hopper.
+
+What it checks: a launch of reinforcement learning beside a vllm from 0.8 to 0.17, on GPUs that are not sm_90, without
+`disable_cascade_attn`.
+
+Why it matters: silent. Prompts that share a prefix, as the samples of a group do, go through cascade attention; users
+of A100, L20 and B200 saw log-probabilities far off the trainer's, KL and gradient norms that explode, collapse. verl's
+own documentation names the workaround; others saw no difference, so it is predicted.
+
+What to do: switch it off in the rollout engine.
+
+Source: vllm-project/vllm#22103, and PR#36318 of 2026-03-07, which makes it opt-in (the release that holds it was not
+read: 0.18 is assumed); verl-project/verl PR#3595, docs/faq; allenai/open-instruct PR#1006. Not measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from attncheck.core.facts import need, value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import describe_job, require_job
+from attncheck.doctor.queries.models import is_at_least, is_older
+from attncheck.doctor.rules import Rule
+
+SINCE, OPT_IN = "0.8.0", "0.18.0"
+SWITCH: Mapping[str, str] = {
+    "verl": "+actor_rollout_ref.rollout.engine_kwargs.vllm.disable_cascade_attn=True",
+    "ms-swift": "--vllm_disable_cascade_attn true",
+}
+IN_CODE = "vllm.LLM(..., disable_cascade_attn=True)"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for the first GPU outside Hopper that may run cascade attention."""
+    job = require_job(snapshot)
+    version = snapshot.version("vllm")
+    if not job.reinforcement or not is_at_least(version, SINCE) or not is_older(version, OPT_IN):
+        return
+    if any("cascade" in setting.name for setting in job.settings):
+        return
+    if any("rollout.name" in setting.name and setting.value != "vllm" for setting in job.settings):
+        return  # SGLang rolls out
+    gpus = [gpu for gpu in snapshot.visible_devices() if value_or(gpu.compute_capability, (9, 0))[0] != 9]
+    if not gpus:
+        return
+    yield Problem(
+        message=f"vllm {need(version, 'vllm')} may roll out with cascade attention, which was wrong outside Hopper",
+        evidence=(f"cuda:{gpus[0].index} is {gpus[0].sm}", "nothing in the launch sets disable_cascade_attn"),
+        fixes=(Fix("switch it off (not tried here)", "setting", SWITCH.get(job.framework, IN_CODE)),),
+        subject=describe_job(job),
+        predicted=True,
+        locations=(job.location,),
+    )
+
+
+RULE = Rule("ATN426", "warning", check, needs=frozenset({"job", "rl"}))

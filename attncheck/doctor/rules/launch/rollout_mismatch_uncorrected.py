@@ -1,0 +1,85 @@
+"""Rollouts and training compute log-probabilities with different engines, and nothing in the launch corrects for it.
+
+What it checks: a launch of reinforcement learning with rollouts by vLLM or SGLang, in releases that can weigh samples
+by the ratio of the two (verl from 0.6.0, TRL from 0.23.0, OpenRLHF from 0.8.9), in which that is off.
+
+Why it matters: silent. Other kernels, other batch sizes and 8-bit rollouts give other log-probabilities for the same
+weights: the ratio is not 1 on the first step, KL spikes, entropy and reward collapse some hundred steps later. Whether
+it is large enough to matter here is not known before it is measured: a note.
+
+What to do: let the framework measure and correct it. A mean difference beyond 0.01 in bfloat16 on a dense model points
+to a defect, not to rounding.
+
+Source: verl 0.9.1, trainer/config/algorithm.py (`RolloutCorrectionConfig`) and trainer/ppo/rollout_corr_helper.py
+("Ensure rollout worker is configured to calculate_log_probs=true"), its settings from 0.6.0 on; trl 0.23.0 and 1.16.0,
+trainer/grpo_config.py (on by default); openrlhf 0.11.2, cli/train_ppo_ray.py; vllm-project/vllm#22103. That the release
+takes the settings is linted (tests/lint/test_rollouts.py); their effect needs a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from packaging.version import InvalidVersion, Version
+
+from attncheck.core.findings import Problem
+from attncheck.core.job import Job
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import change_settings, describe_job, require_job
+from attncheck.doctor.rules import Rule
+
+_VERL = {
+    "actor_rollout_ref.rollout.calculate_log_probs": "True",
+    "algorithm.rollout_correction.rollout_is": "token",
+    "algorithm.rollout_correction.rollout_is_threshold": "2.0",
+}
+# Framework -> (first release with these settings, last, what switches the correction on).
+CORRECTIONS: Mapping[str, tuple[tuple[str, str, Mapping[str, str]], ...]] = {
+    "verl": (("0.6.1", "", _VERL),),
+    "openrlhf": (
+        ("0.8.9", "0.10.1.post2", {"enable_vllm_is_correction": ""}),
+        ("0.10.2", "0.11.1", {"algo.advantage.is_correction_enable": ""}),
+        ("0.11.2", "", {"algo.advantage.is_correction_level": "token"}),
+    ),
+}
+SWITCHES = ("rollout_is", "is_correction", "bypass_mode", "vllm_importance_sampling_correction", "tis")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a note where the correction is there to be had, and off."""
+    job = require_job(snapshot)
+    sets = _find_correction(job)
+    if not job.reinforcement or sets is None:
+        return
+    yield Problem(
+        message=f"{describe_job(job)} does not correct for log-probabilities that differ between rollouts and training",
+        evidence=("rollouts come from another engine; their mismatch is neither measured nor weighed",),
+        fixes=(change_settings("measure and correct it", sets),),
+        subject=describe_job(job),
+        locations=(job.location,),
+    )
+
+
+def _find_correction(job: Job) -> Mapping[str, str] | None:
+    """Return the settings that switch the correction on, None where it is on, or the release has none."""
+    written = {setting.name.lstrip("-+"): setting.value.lower() for setting in job.settings}
+    if job.framework == "trl":
+        name = "vllm_importance_sampling_correction"
+        return {name: "True"} if written.get(name) in ("false", "0", "no") else None
+    if any(switch in name and value not in ("null", "none", "false", "off") for name, value in written.items()
+           for switch in SWITCHES):  # fmt: skip
+        return None
+    for since, until, sets in CORRECTIONS.get(job.framework, ()):
+        if _is_between(job.version, since, until):
+            return sets
+    return None
+
+
+def _is_between(version: str, since: str, until: str) -> bool:
+    try:
+        return Version(since) <= Version(version) and (not until or Version(version) <= Version(until))
+    except InvalidVersion:
+        return False
+
+
+RULE = Rule("ATN425", "note", check, needs=frozenset({"job", "rl"}))

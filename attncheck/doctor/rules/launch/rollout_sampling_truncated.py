@@ -1,0 +1,75 @@
+"""Rollouts are sampled from a truncated distribution, and the trainer scores them with the whole one.
+
+What it checks: top_p, top_k and min_p of the rollouts of a launch of reinforcement learning.
+
+Why it matters: the rollout engine normalises over the words that are left, the trainer over all of them. The ratio of
+the two is off by the logarithm of what was cut, on the first step already: a bias that looks like a mismatch of kernels
+and that importance sampling multiplies into the gradient.
+
+What to do: train on rollouts of the whole distribution: top_p 1, no top_k, no min_p. Sample as you like in evaluation.
+
+Source: trl 1.16.0, trainer/grpo_trainer.py and generation/vllm_generation.py (`logprobs_mode="processed_logprobs"`:
+after top_p and top_k) beside trainer/utils.py (`selective_log_softmax` over the whole vocabulary); verl 0.9.1,
+workers/config/rollout.py; huggingface/trl#6789, #4772. The correction is linted again (tests/lint/test_rollouts.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from attncheck.core.findings import Problem
+from attncheck.core.job import Job
+from attncheck.core.launch import Setting
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import change_settings, describe_job, require_job
+from attncheck.doctor.rules import Rule
+
+WHOLE: Mapping[str, str] = {"top_p": "1.0", "min_p": "0.0"}  # what keeps every word; top_k by framework
+NO_TOP_K: Mapping[str, str] = {"trl": "0"}  # elsewhere -1, as vLLM has it
+NOT_ROLLOUTS = ("val_kwargs", "eval", "validation", "distill")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield one problem that names every setting that truncates."""
+    job = require_job(snapshot)
+    if not job.reinforcement:
+        return
+    truncating = [setting for setting in job.settings if _truncates(setting)]
+    if not truncating:
+        return
+    yield Problem(
+        message=f"{describe_job(job)} samples with {', '.join(map(_describe, truncating))} and scores over all words",
+        evidence=("the two are normalised over different words: ratios are biased from the first step on",),
+        fixes=(change_settings("sample what is trained on", {_own_name(s): _whole_value(s, job) for s in truncating}),),
+        subject=describe_job(job),
+        locations=tuple(setting.location for setting in truncating),
+    )
+
+
+def _own_name(setting: Setting) -> str:
+    return setting.name.lstrip("-+")
+
+
+def _option(setting: Setting) -> str:
+    return _own_name(setting).rpartition(".")[2].replace("-", "_")
+
+
+def _describe(setting: Setting) -> str:
+    return f"{_own_name(setting)} {setting.value}"
+
+
+def _truncates(setting: Setting) -> bool:
+    if not setting.known or any(word in setting.name for word in NOT_ROLLOUTS):
+        return False
+    try:
+        value = float(setting.value)
+    except ValueError:
+        return False
+    return {"top_p": 0 < value < 1, "top_k": value > 0, "min_p": value > 0}.get(_option(setting), False)
+
+
+def _whole_value(setting: Setting, job: Job) -> str:
+    return WHOLE.get(_option(setting)) or NO_TOP_K.get(job.framework, "-1")
+
+
+RULE = Rule("ATN424", "warning", check, needs=frozenset({"job", "rl"}))
