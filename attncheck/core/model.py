@@ -80,3 +80,5 @@ class Model:
     token_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # "config.json: pad_token_id" -> numbers
     build_failure: Fact[BuildFailure] = Absent("the class was not built")
     registered_attentions: tuple[str, ...] = ()  # that the model's own code registers, and no mask function for them
+    quantised_dtype: Fact[str] = Absent("config.json quantises nothing in 4 bits")  # in which 4-bit layers compute
+    rounded_positions: tuple[str, ...] = ()  # where its code counts positions in a buffer's dtype: "modeling.py:12"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from attncheck.core.facts import Known, need
+from attncheck.core.facts import Known, need, value_or
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.job import Consequence, Job, Key
 from attncheck.core.launch import SourceLocation
@@ -46,6 +46,13 @@ def describe_job(job: Job) -> str:
 def effective_attn_implementation(job: Job) -> str:
     """Return the attn_implementation that will run: transformers takes sdpa where none is requested."""
     return job.plan.attn_implementation or "sdpa"
+
+
+def requested_implementation(snapshot: Snapshot) -> str:
+    """Return the attn_implementation that the launch asks for, or else config.json; "" where neither names one."""
+    if isinstance(snapshot.job, Known) and snapshot.job.value.plan.attn_implementation:
+        return snapshot.job.value.plan.attn_implementation
+    return value_or(snapshot.model.value.attn_implementation, "") if isinstance(snapshot.model, Known) else ""
 
 
 def may_use(snapshot: Snapshot, *implementations: str) -> bool:

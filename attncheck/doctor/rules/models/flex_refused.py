@@ -1,7 +1,7 @@
 """The model's class refuses flex_attention, where sdpa or flash attention is refused too.
 
 What it checks: the answer of the installed transformers for attn_implementation="flex_attention". It is only worth a
-word where the model also refuses sdpa or flash attention, for which flex_attention would be the way out.
+word where it is asked for, or where the model also refuses sdpa or flash attention, for which it would be the way out.
 
 Why it matters: fewer ways are left; loading with flex_attention raises a ValueError.
 
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
-from attncheck.doctor.queries.launch import may_use
+from attncheck.doctor.queries.launch import may_use, requested_implementation
 from attncheck.doctor.queries.models import is_eager_only, refusal_reason, refuses_implementation, requested_model
 from attncheck.doctor.rules import Rule
 
@@ -29,10 +29,13 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     model = requested_model(snapshot)
     if model is None or not refuses_implementation(model, "flex_attention") or is_eager_only(model):
         return
-    if not (refuses_implementation(model, "sdpa") or refuses_implementation(model, "flash_attention_2")):
+    is_asked = requested_implementation(snapshot) == "flex_attention"
+    if not is_asked and not (
+        refuses_implementation(model, "sdpa") or refuses_implementation(model, "flash_attention_2")
+    ):
         return
     yield Problem(
-        message=f"{model.model_type} refuses flex_attention as well",
+        message=f"{model.model_type} refuses flex_attention" + ("" if is_asked else " as well"),
         evidence=(f"import lane: {refusal_reason(model, 'flex_attention')}",),
         fixes=use_other_attention(snapshot, model, "flex_attention"),
         subject=model.model_type,

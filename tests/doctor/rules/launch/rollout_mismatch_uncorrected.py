@@ -6,7 +6,6 @@ from attncheck.core.launch import NOWHERE, Setting, SourceLocation
 from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
-
 PLACE = SourceLocation("run.sh", 4)
 
 

@@ -61,6 +61,7 @@ def _collect_model(source: str, documents: dict[str, str] | None, cache_dirs: li
         from . import remote_code
 
         model["remote_imports"] = remote_code.collect_remote_imports(folder["known"])
+        model["rounded_positions"] = remote_code.collect_rounded_positions(folder["known"])
         model["registered_attentions"] = remote_code.collect_unmasked_attentions(folder["known"])
     model["tokenizer"] = tokenizer.collect_tokenizer(folder["known"], documents)
     generation = as_object(files.read_json(folder["known"], "generation_config.json", documents).get("known"))
@@ -92,6 +93,7 @@ def derive_model(document: dict[str, Any], complete: bool = False) -> dict[str, 
         model_type=known_value(read_str(document, "model_type")) or "",
         architectures=as_str_list(document.get("architectures"), 20),
         max_position_embeddings=_max_positions(text_config),
+        quantised_dtype=_quantised_dtype(as_object(document.get("quantization_config"))),
         vocab_size=read_int(text_config, "vocab_size", "padded_vocab_size"),
         softcap=_absent_if_zero(read_float(text_config, "attn_logit_softcapping")),
         sinks=model_type in _SINK_MODELS.split(),
@@ -128,6 +130,14 @@ def _derive_settings(text_config: dict[str, Any], document: dict[str, Any]) -> d
         "output_attentions": merged.get("output_attentions") is True,
         "attn_implementation": read_str(merged, "attn_implementation", "_attn_implementation"),
     }
+
+
+def _quantised_dtype(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the dtype in which bitsandbytes' 4-bit layers compute: float32 where it is left out."""
+    if settings.get("load_in_4bit") is not True:
+        return absent("config.json quantises nothing in 4 bits")
+    dtype = read_str(settings, "bnb_4bit_compute_dtype")
+    return known(known_value(dtype, "float32").replace("torch.", "")) if "unreadable" not in dtype else dtype
 
 
 def _max_positions(text_config: dict[str, Any]) -> dict[str, Any]:

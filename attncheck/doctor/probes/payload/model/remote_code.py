@@ -9,6 +9,7 @@ keeps which names are imported from which module, as
 from __future__ import annotations
 
 import os
+import re
 
 from .. import files
 from . import registered_attention
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_FILES = 40
 MAX_BYTES = 2 << 20
+_ROUNDED = re.compile(r"\barange\([^#]*dtype\s*=\s*[\w.]*inv_freq\.dtype")
 _WATCHED = ("transformers", "flash_attn")
 
 
@@ -49,9 +51,23 @@ def collect_unmasked_attentions(folder: str) -> list[str]:
     return sorted(registered_attention.find_unmasked_attentions(*_read_sources(folder)))[:100]
 
 
+def collect_rounded_positions(folder: str) -> list[str]:
+    """Return where the *.py files in `folder` count positions in the dtype of inv_freq, as "modeling.py:12"."""
+    names = _list_sources(folder)
+    places = [(name, line) for name, text in zip(names, _read_sources(folder)) for line in _find_rounded(text)]
+    return ["{}:{}".format(name, line) for name, line in places][:20]
+
+
+def _find_rounded(source: str) -> list[int]:
+    return [number for number, line in enumerate(source.splitlines(), 1) if _ROUNDED.search(line)]
+
+
+def _list_sources(folder: str) -> list[str]:
+    return sorted(name for name in files.list_folder(folder) if name.endswith(".py"))[:MAX_FILES]
+
+
 def _read_sources(folder: str) -> list[str]:
-    names = sorted(name for name in files.list_folder(folder) if name.endswith(".py"))
-    return [files.read_text(os.path.join(folder, name), MAX_BYTES) for name in names[:MAX_FILES]]
+    return [files.read_text(os.path.join(folder, name), MAX_BYTES) for name in _list_sources(folder)]
 
 
 def required_imports(source: str) -> set[str]:

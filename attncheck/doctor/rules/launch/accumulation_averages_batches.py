@@ -1,0 +1,51 @@
+"""The loss depends on how a batch is divided, because this Trainer averages over micro-batches.
+
+What it checks: transformers before 4.46 in a launch that accumulates gradients with transformers' Trainer or one that
+is built on it.
+
+Why it matters: silent. Each micro-batch's loss is the mean over its own tokens, and the means are averaged: tokens of
+short micro-batches weigh more than others. Accumulating 16 × 1 trains another objective than 1 × 16, most under packing
+and with answers of unequal length.
+
+What to do: install transformers 4.46 or newer, whose Trainer divides by the tokens of the whole batch
+(`num_items_in_batch`); or accumulate nothing.
+
+Source: transformers 4.45.2 (trainer.py does not hold `num_items_in_batch`) and 4.46.3 (it does); huggingface/trl#3910.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import need
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.model import change_transformers
+from attncheck.doctor.queries.launch import describe_job, locate_settings, require_job
+from attncheck.doctor.queries.models import is_older
+from attncheck.doctor.rules import Rule
+
+COUNTS_TOKENS = "4.46.0"
+BUILT_ON_TRAINER = ("transformers", "trl", "llamafactory", "axolotl", "ms-swift")
+OWN_LOSS = ("grpo", "ppo", "rloo", "online_dpo", "dpo", "kto", "orpo", "rm", "reward")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where an old Trainer accumulates."""
+    job = require_job(snapshot)
+    version = snapshot.version("transformers")
+    if job.framework not in BUILT_ON_TRAINER or job.trainer in OWN_LOSS or not is_older(version, COUNTS_TOKENS):
+        return
+    if job.plan.accumulation < 2 or "global_batch" not in job.locations:
+        return
+    yield Problem(
+        message=f"transformers {need(version, 'transformers')} averages over {job.plan.accumulation} micro-batches, "
+        "not over their tokens",
+        evidence=(f"num_items_in_batch came with {COUNTS_TOKENS}", describe_job(job)),
+        fixes=change_transformers(snapshot, f">={COUNTS_TOKENS},<5"),
+        subject=describe_job(job),
+        locations=locate_settings(job, "global_batch"),
+    )
+
+
+RULE = Rule("ATN429", "warning", check, needs=frozenset({"job"}))

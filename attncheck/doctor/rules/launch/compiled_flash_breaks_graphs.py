@@ -1,0 +1,45 @@
+"""torch.compile breaks its graph in every layer of packed flash attention.
+
+What it checks: a launch that compiles, packs and runs flash attention, without TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS=1.
+
+Why it matters: flash-attn's varlen functions want the longest document as an int, for which transformers calls
+`.item()`: a graph break in each layer, and recompilations as lengths change. Compilation then costs minutes and gains
+little.
+
+What to do: let dynamo capture scalars.
+
+Source: transformers 4.57.3 and 5.23.0, modeling_flash_attention_utils.py ("this will cause a graph break if you don't
+set `TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS=1`"); huggingface/transformers#41803, #44962. Run with torch 2.13 on a CPU:
+a function with `.item()` has one graph break, and none with the variable (tests/doctor/test_compiled_scalars.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.install import export_variable
+from attncheck.doctor.queries.launch import describe_job, may_use_flash, require_job
+from attncheck.doctor.rules import Rule
+
+VARIABLE = "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where compiled flash attention reads a scalar in every layer."""
+    job = require_job(snapshot)
+    if not job.plan.compile or not job.plan.packed or not may_use_flash(snapshot):
+        return
+    if snapshot.sets(VARIABLE):
+        return
+    yield Problem(
+        message="torch.compile breaks its graph in every layer: packed flash attention reads the longest length",
+        evidence=(f"{describe_job(job)} compiles, packs, and runs {job.plan.attn_implementation}",),
+        fixes=(export_variable(VARIABLE, "1"),),
+        subject=describe_job(job),
+        locations=(job.location,),
+    )
+
+
+RULE = Rule("ATN428", "warning", check, needs=frozenset({"job"}))

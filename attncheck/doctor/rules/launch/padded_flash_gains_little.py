@@ -1,0 +1,44 @@
+"""Padded batches under flash attention: every layer takes the padding out and puts it back.
+
+What it checks: an SFT launch with several padded rows to a device and flash attention.
+
+Why it matters: transformers unpads queries, keys and values and pads the result in every layer, which costs what the
+kernel saves on short rows; and every other layer computes on the padding. Users who switch flash attention on for speed
+see none. Correct all the same: a note.
+
+What to do: pack, or flatten the batch (`padding_free`), so that the rows hold no padding; compare the speed.
+
+Source: transformers 5.23.0, modeling_flash_attention_utils.py (`_upad_input`, `_pad_input`); huggingface/trl PR#3526.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import (
+    change_settings,
+    describe_job,
+    locate_settings,
+    may_use_flash,
+    require_job,
+)
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a note where rows are padded for a kernel that does without."""
+    job = require_job(snapshot)
+    if job.trainer != "sft" or job.plan.packed or job.plan.batch < 2 or not may_use_flash(snapshot):
+        return
+    yield Problem(
+        message=f"{job.plan.batch} padded rows to a device: flash attention unpads and pads them in every layer",
+        evidence=(f"{describe_job(job)} runs {job.plan.attn_implementation} and does not pack",),
+        fixes=(change_settings("pack", {"packing": "on"}),),
+        subject=describe_job(job),
+        locations=locate_settings(job, "batch"),
+    )
+
+
+RULE = Rule("ATN820", "note", check, needs=frozenset({"job"}))

@@ -1,0 +1,46 @@
+"""The model's heads cannot be divided over the launch's tensor parallelism.
+
+What it checks: the query and key/value heads of the model against the tensor parallelism of the launch.
+
+Why it matters: a rank is left without heads or with a part of one: "Tensor query has shape  with a zero dimension" from
+transformers' flash attention, an assertion of the framework, or a reshape that fails.
+
+What to do: a size that divides the heads.
+
+Source: transformers 5.23.0, integrations/flash_attention.py (the message, without its shape). The corrected launch is
+judged again: the size is a divisor of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+
+from attncheck.core.facts import need, value_or
+from attncheck.core.findings import Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where a rank gets no whole number of query heads."""
+    job = require_job(snapshot)
+    size = job.tensor_parallel
+    if size < 2:
+        return
+    model = need(snapshot.model, "the model's configuration")
+    heads = need(model.num_heads, "the number of heads")
+    if heads % size == 0:
+        return
+    fitting = max(n for n in range(1, size + 1) if gcd(heads, value_or(model.num_kv_heads, heads)) % n == 0)
+    yield Problem(
+        message=f"tensor parallelism over {size} ranks cannot divide the {heads} query heads of {model.model_type}",
+        evidence=(f"{heads} = {heads // size} × {size} + {heads % size}",),
+        fixes=(change_settings("a size that divides them", {"tensor_parallel": str(fitting)}),),
+        subject=describe_job(job),
+        locations=locate_settings(job, "tensor_parallel"),
+    )
+
+
+RULE = Rule("ATN427", "error", check, needs=frozenset({"job"}))

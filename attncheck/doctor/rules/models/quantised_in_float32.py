@@ -1,0 +1,50 @@
+"""The 4-bit checkpoint computes in float32, which flash attention refuses.
+
+What it checks: bnb_4bit_compute_dtype in the quantization_config of config.json; left out, bitsandbytes takes float32.
+
+Why it matters: every linear layer returns float32, so queries, keys and values reach flash attention in it:
+"FlashAttention only support fp16 and bf16 data type", or a cast with a warning in every layer; and ring-flash-attn,
+which reads the dtype off the first nn.Linear, takes the wrong one. It is several times slower too.
+
+What to do: compute in bfloat16.
+
+Source: transformers 5.23.0, utils/quantization_config.py (`BitsAndBytesConfig`: "self.bnb_4bit_compute_dtype =
+torch.float32" where it is None); ring_flash_attn 0.1.8, adapters/hf_adapter.py; unslothai/unsloth#1154. Run with
+5.17.0: the configuration without the field holds torch.float32, with it torch.bfloat16
+(tests/doctor/test_quantised.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import may_use_flash
+from attncheck.doctor.queries.models import refuses_implementation, requested_model
+from attncheck.doctor.rules import Rule
+
+CALL = 'BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)'
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where a 4-bit checkpoint would hand float32 to flash attention."""
+    model = requested_model(snapshot)
+    if model is None or not may_use_flash(snapshot) or refuses_implementation(model, "flash_attention_2"):
+        return
+    if model.quantised_dtype != Known("float32"):
+        return
+    yield Problem(
+        message=f"the 4-bit layers of {model.source} compute in float32; flash attention needs float16 or bfloat16",
+        evidence=("static lane: bnb_4bit_compute_dtype in config.json, float32 where it is left out",),
+        fixes=(
+            Fix("compute in bfloat16", "edit", f"quantization_config={CALL}"),
+            Fix("or in the file", "edit", 'config.json: "bnb_4bit_compute_dtype": "bfloat16"'),
+        ),
+        subject=model.source,
+        predicted=True,
+    )
+
+
+RULE = Rule("ATN355", "warning", check, needs=frozenset({"flash"}))

@@ -1,0 +1,43 @@
+"""The model's own code counts positions in the dtype of a buffer, which rounds them in bfloat16.
+
+What it checks: `torch.arange(…, dtype=….inv_freq.dtype)` in the *.py files beside config.json, read without running
+them.
+
+Why it matters: silent. `inv_freq` is float32 when it is made, and bfloat16 once the whole module is cast
+(`model.bfloat16()`, DeepSpeed with bf16 on, some loaders). bfloat16 has 8 bits: positions past 256 are rounded to
+multiples of 2, past 4096 of 32, so that neighbours share a rotation and long contexts lose quality.
+
+What to do: count positions, and multiply them, in float32.
+
+Source: transformers 5.23.0, models/llama/modeling_llama.py (`LlamaRotaryEmbedding.forward`: "Force float32"); torch
+2.13: torch.arange(1024, dtype=torch.bfloat16) holds 513 different positions, in float32 all 1024
+(tests/doctor/test_remote_positions.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.models import requested_model
+from attncheck.doctor.rules import Rule
+
+FLOAT32 = "t = torch.arange(seq_len, device=device, dtype=torch.float32); freqs = torch.outer(t, self.inv_freq.float())"
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield one problem that names every place."""
+    model = requested_model(snapshot)
+    if model is None or not model.rounded_positions:
+        return
+    yield Problem(
+        message=f"the code of {model.source} counts positions in the dtype of inv_freq: rounded once that is bfloat16",
+        evidence=tuple(f"static lane: {place}" for place in model.rounded_positions),
+        fixes=(Fix("count them in float32", "edit", FLOAT32),),
+        subject=model.source,
+        predicted=True,
+    )
+
+
+RULE = Rule("ATN354", "warning", check)

@@ -1,0 +1,35 @@
+"""Cases for ATN429."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attncheck.core.launch import SourceLocation
+from attncheck.core.snapshot import Snapshot
+from tests import snapshots as s
+
+WRITTEN = {"global_batch": SourceLocation("run.sh", 5)}
+
+
+def accumulating(transformers: str, accumulation: int = 8, **fields: Any) -> Snapshot:
+    """Return a launch of TRL's SFT under this transformers."""
+    laptop = s.with_package(s.laptop(), "transformers", transformers)
+    return s.with_job(laptop, {"accumulation": accumulation}, **{"framework": "trl", "locations": WRITTEN, **fields})
+
+
+FIRES = {
+    "TRL under 4.45.2": accumulating("4.45.2"),
+    "LLaMA-Factory under 4.44.0": accumulating("4.44.0", framework="llamafactory"),
+}
+SILENT = {
+    "4.46.3 counts tokens": accumulating("4.46.3"),
+    "nothing is accumulated": accumulating("4.45.2", 1),
+    "a loss per row": accumulating("4.45.2", trainer="dpo"),
+    "a framework with its own loop": accumulating("4.45.2", framework="openrlhf"),
+    "not written: the default is not judged": accumulating("4.45.2", locations={}),
+}
+
+
+def says(text: str) -> bool:
+    """Return whether the finding says over what is averaged, and which release counts."""
+    return "micro-batches" in text and "transformers>=4.46.0" in text
