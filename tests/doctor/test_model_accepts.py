@@ -192,3 +192,18 @@ def test_two_faults_leave_no_field_to_blame() -> None:
     assert both == {"error": "ValueError: x", "fields": {}}
     nested = describe_build_failure(ValueError("x"), {"text_config": {"b": 2, "c": 3}}, build)
     assert nested["fields"] == {"text_config.b": "2"}
+
+
+@needs_transformers
+def test_each_part_of_a_model_takes_its_own_implementation() -> None:
+    script = """
+import torch
+from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration as Model
+config = Qwen2_5_VLConfig()
+config.text_config.num_hidden_layers = config.vision_config.depth = 1
+with torch.device("meta"):
+    Model._from_config(config, attn_implementation={"text_config": "eager", "vision_config": "sdpa"})
+print(config.text_config._attn_implementation, config.vision_config._attn_implementation)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout.split() == ["eager", "sdpa"]

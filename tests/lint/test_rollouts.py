@@ -12,6 +12,7 @@ from tests.lint import launches
 
 GRPO = "accelerate launch --num_processes 8 -m trl.scripts.grpo --model_name_or_path m --dataset_name d --use_vllm true"
 VERL = "python3 -m verl.trainer.main_ppo trainer.n_gpus_per_node=8 actor_rollout_ref.rollout.name=vllm "
+WEIGHED = "algorithm.rollout_correction.rollout_is=token"
 OPENRLHF = "python3 -m openrlhf.cli.train_ppo_ray --vllm.num_engines 4 "
 VERSIONS = {"trl": "1.16.0", "verl": "0.9.1", "openrlhf": "0.11.2"}
 
@@ -30,8 +31,8 @@ def lint(text: str, code: str) -> list[Finding]:
     [
         (f"{GRPO} --top_p 0.9", "--top_p 1.0"),
         (f"{GRPO} --top_k 50", "--top_k 0"),
-        (f"{VERL} actor_rollout_ref.rollout.top_p=0.95", "actor_rollout_ref.rollout.top_p=1.0"),
-        (f"{VERL} actor_rollout_ref.rollout.top_k=20", "actor_rollout_ref.rollout.top_k=-1"),
+        (f"{VERL} {WEIGHED} actor_rollout_ref.rollout.top_p=0.95", "actor_rollout_ref.rollout.top_p=1.0"),
+        (f"{VERL} {WEIGHED} actor_rollout_ref.rollout.top_k=20", "actor_rollout_ref.rollout.top_k=-1"),
     ],
 )
 def test_truncated_rollouts_are_named_and_the_correction_holds(text: str, fix: str) -> None:
@@ -46,7 +47,8 @@ def test_truncated_rollouts_are_named_and_the_correction_holds(text: str, fix: s
     [
         GRPO,
         f"{GRPO} --top_p 1.0 --top_k 0",
-        f"{VERL} actor_rollout_ref.rollout.val_kwargs.top_p=0.7",
+        f"{VERL} {WEIGHED} actor_rollout_ref.rollout.val_kwargs.top_p=0.7",
+        f"{VERL} actor_rollout_ref.rollout.top_p=0.95",  # nothing is weighed by the rollouts' probabilities
         f"{GRPO.replace('--use_vllm true', '')} --top_p 0.9",
     ],
 )

@@ -27,6 +27,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.covering import cuda_of_torch, require_import
+from attncheck.doctor.queries.launch import effective_attn_implementation
 from attncheck.doctor.rules import Rule
 
 FIRST_AFFECTED, FIRST_AFTER = Version("2.11"), Version("2.14.dev0")  # seen from 2.11 to 2.13
@@ -66,6 +67,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 
 
 def _uses_sdpa(snapshot: Snapshot) -> bool:
+    if isinstance(snapshot.job, Known):
+        return effective_attn_implementation(snapshot.job.value) == "sdpa"
     if isinstance(snapshot.model, Known) and isinstance(snapshot.model.value.attn_implementation, Known):
         return snapshot.model.value.attn_implementation.value == "sdpa"
     outcome = snapshot.imported("flash_attn")

@@ -31,11 +31,14 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     job = require_job(snapshot)
     if not job.plan.compile or not job.plan.packed or not may_use_flash(snapshot):
         return
-    if snapshot.sets(VARIABLE):
+    if VARIABLE in snapshot.environ:
         return
     yield Problem(
         message="torch.compile breaks its graph in every layer: packed flash attention reads the longest length",
-        evidence=(f"{describe_job(job)} compiles, packs, and runs {job.plan.attn_implementation}",),
+        evidence=(
+            f"{describe_job(job)} compiles, packs, and runs {job.plan.attn_implementation}",
+            f"nothing that is known of the launch sets {VARIABLE}",
+        ),
         fixes=(export_variable(VARIABLE, "1"),),
         subject=describe_job(job),
         locations=(job.location,),

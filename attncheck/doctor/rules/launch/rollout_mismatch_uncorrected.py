@@ -20,12 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from packaging.version import InvalidVersion, Version
-
 from attncheck.core.findings import Problem
 from attncheck.core.job import Job
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import change_settings, describe_job, require_job
+from attncheck.doctor.queries.rollouts import is_between, weighs_by_rollout
 from attncheck.doctor.rules import Rule
 
 _VERL = {
@@ -36,13 +35,13 @@ _VERL = {
 # Framework -> (first release with these settings, last, what switches the correction on).
 CORRECTIONS: Mapping[str, tuple[tuple[str, str, Mapping[str, str]], ...]] = {
     "verl": (("0.6.1", "", _VERL),),
+    "trl": (("0.23", "", {"vllm_importance_sampling_correction": "True"}),),
     "openrlhf": (
         ("0.8.9", "0.10.1.post2", {"enable_vllm_is_correction": ""}),
         ("0.10.2", "0.11.1", {"algo.advantage.is_correction_enable": ""}),
         ("0.11.2", "", {"algo.advantage.is_correction_level": "token"}),
     ),
 }
-SWITCHES = ("rollout_is", "is_correction", "bypass_mode", "vllm_importance_sampling_correction", "tis")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
@@ -62,24 +61,10 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 
 def _find_correction(job: Job) -> Mapping[str, str] | None:
     """Return the settings that switch the correction on, None where it is on, or the release has none."""
-    written = {setting.name.lstrip("-+"): setting.value.lower() for setting in job.settings}
-    if job.framework == "trl":
-        name = "vllm_importance_sampling_correction"
-        return {name: "True"} if written.get(name) in ("false", "0", "no") else None
-    if any(switch in name and value not in ("null", "none", "false", "off") for name, value in written.items()
-           for switch in SWITCHES):  # fmt: skip
+    if weighs_by_rollout(job):
         return None
-    for since, until, sets in CORRECTIONS.get(job.framework, ()):
-        if _is_between(job.version, since, until):
-            return sets
-    return None
-
-
-def _is_between(version: str, since: str, until: str) -> bool:
-    try:
-        return Version(since) <= Version(version) and (not until or Version(version) <= Version(until))
-    except InvalidVersion:
-        return False
+    ranges = CORRECTIONS.get(job.framework, ())
+    return next((sets for since, until, sets in ranges if is_between(job.version, since, until)), None)
 
 
 RULE = Rule("ATN425", "note", check, needs=frozenset({"job", "rl"}))

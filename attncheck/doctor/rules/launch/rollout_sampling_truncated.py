@@ -1,6 +1,7 @@
 """Rollouts are sampled from a truncated distribution, and the trainer scores them with the whole one.
 
-What it checks: top_p, top_k and min_p of the rollouts of a launch of reinforcement learning.
+What it checks: top_p, top_k and min_p of the rollouts of a launch of reinforcement learning that weighs samples by the
+ratio of the trainer's probability to the rollout engine's (TRL does by default).
 
 Why it matters: the rollout engine normalises over the words that are left, the trainer over all of them. The ratio of
 the two is off by the logarithm of what was cut, on the first step already: a bias that looks like a mismatch of kernels
@@ -22,6 +23,7 @@ from attncheck.core.job import Job
 from attncheck.core.launch import Setting
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import change_settings, describe_job, require_job
+from attncheck.doctor.queries.rollouts import weighs_by_rollout
 from attncheck.doctor.rules import Rule
 
 WHOLE: Mapping[str, str] = {"top_p": "1.0", "min_p": "0.0"}  # what keeps every word; top_k by framework
@@ -32,7 +34,7 @@ NOT_ROLLOUTS = ("val_kwargs", "eval", "validation", "distill")
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield one problem that names every setting that truncates."""
     job = require_job(snapshot)
-    if not job.reinforcement:
+    if not job.reinforcement or not weighs_by_rollout(job):
         return
     truncating = [setting for setting in job.settings if _truncates(setting)]
     if not truncating:

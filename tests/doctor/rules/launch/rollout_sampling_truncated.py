@@ -7,19 +7,22 @@ from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
 
-def sampling(name: str, value: str, framework: str = "verl", reinforcement: bool = True) -> Snapshot:
+def sampling(name: str, value: str, framework: str = "trl", reinforcement: bool = True) -> Snapshot:
     """Return a launch with this setting of its rollouts."""
     setting = Setting(name, value, SourceLocation("run.sh", 4), NOWHERE)
-    return s.with_job(s.h200(), framework=framework, trainer="ppo", reinforcement=reinforcement, settings=(setting,))
+    return s.with_job(
+        s.h200(), framework=framework, version="1.16.0", trainer="ppo", reinforcement=reinforcement, settings=(setting,)
+    )
 
 
 FIRES = {
-    "verl's top_p": sampling("actor_rollout_ref.rollout.top_p", "0.95"),
+    "TRL's top_p": sampling("--top_p", "0.95"),
     "TRL's top_k": sampling("--top_k", "50", "trl"),
     "min_p": sampling("--min_p", "0.05", "trl"),
 }
 SILENT = {
     "no rollouts": sampling("--top_p", "0.9", reinforcement=False),
+    "nothing is weighed by the rollouts": sampling("actor_rollout_ref.rollout.top_p", "0.95", "verl"),
     "the whole distribution": sampling("--top_p", "1.0"),
     "no top_k": sampling("actor_rollout_ref.rollout.top_k", "-1"),
     "of validation": sampling("actor_rollout_ref.rollout.val_kwargs.top_p", "0.7"),
