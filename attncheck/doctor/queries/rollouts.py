@@ -7,8 +7,10 @@ from packaging.version import InvalidVersion, Version
 from attncheck.core.job import Job
 
 # Words in the names of the settings that weigh by it: verl's, OpenRLHF's, TRL's and ms-swift's.
-SWITCHES = ("rollout_is", "is_correction", "bypass_mode", "importance_sampling_correction")
-SWITCHES += ("rollout_importance_sampling_mode",)
+SWITCHES = (
+    *("rollout_is", "is_correction", "bypass_mode"),
+    *("importance_sampling_correction", "rollout_importance_sampling_mode"),
+)
 OFF = ("null", "none", "false", "off", "no", "0")
 ON_BY_DEFAULT = {"trl": "0.23"}  # trl 0.23.0 and 1.16.0, trainer/grpo_config.py
 

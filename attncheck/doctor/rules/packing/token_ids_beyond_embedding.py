@@ -9,6 +9,8 @@ Why it matters: a token was added and the embedding was not resized. The first b
 index out of range in self" on a CPU; on a GPU "CUDA error: device-side assert triggered", reported somewhere else,
 mostly in attention. A padding token of that kind stops every padded batch.
 
+It is an error where the launch is known and its framework does not resize; a script of one's own may do so.
+
 What to do: resize the embedding before training, or take a token that has a row. axolotl resizes by itself,
 LLaMA-Factory with `resize_vocab: true`.
 
@@ -41,8 +43,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield one problem that names every id without a row."""
     model = requested_model(snapshot)
     rows = _count_rows(model) if model is not None else None
-    if model is None or rows is None:
-        return
+    if model is None or rows is None or isinstance(model.build_failure, Known):
+        return  # what cannot be built is ATN348's
     configured = {name: max(ids) for name, ids in model.token_ids.items() if max(ids, default=-1) >= rows}
     tokens = {} if _is_resized(snapshot) else _find_tokens(model, rows)
     if not configured and not tokens:
@@ -50,12 +52,13 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     named = {**configured, **tokens}
     first = next((name for name in named if "pad_token" in name), next(iter(named)))
     is_used = "pad_token" in first or "eos_token" in first
+    is_final = first in configured or isinstance(snapshot.job, Known)  # else a script may still resize
     yield Problem(
         message=f"{first} is {named[first]}, and the embedding of {model.source} has {rows} rows: 0 to {rows - 1}",
         evidence=(*(f"{name}: {number}" for name, number in named.items()), _describe_rows(model, rows)),
         fixes=tuple(_list_fixes(snapshot, configured, tokens)),
         subject=model.source,
-        predicted=not (is_used and isinstance(model.embedding_rows, Known)),
+        predicted=not (is_used and is_final and isinstance(model.embedding_rows, Known)),
     )
 
 
