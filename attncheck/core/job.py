@@ -64,6 +64,7 @@ class SettingProblem:
     location: SourceLocation = SourceLocation()
     sets: Mapping[str, str] = field(default_factory=dict)  # `Key`s (or own names) that repair it
     advice: str = ""  # where no setting repairs it: what to do
+    installs: tuple[str, ...] = ()  # requirements that repair it: "transformers==4.55.2"
     mild: bool = False  # costs speed or memory, or is a matter of taste, or nothing proves it: a warning at most
     universal: bool = False  # every release and every fork does so: an option of argparse without its value
 

@@ -1,12 +1,12 @@
-"""Queries of the rules about a launch: its job, where its settings stand, their problems, and settings as fixes."""
+"""Queries of the rules about a launch: its job, where its settings stand, and settings as fixes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from attncheck.core.facts import Known, need, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.job import Consequence, Job, Key
+from attncheck.core.findings import Fix
+from attncheck.core.job import Job, Key
 from attncheck.core.launch import SourceLocation
 from attncheck.core.snapshot import Snapshot
 
@@ -65,27 +65,6 @@ def may_use_flash(snapshot: Snapshot) -> bool:
     """Return whether the job may run on a flash kernel, of whichever package or repository."""
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     return job is None or "flash" in effective_attn_implementation(job)
-
-
-def setting_problems(snapshot: Snapshot, consequence: Consequence) -> Iterator[Problem]:
-    """Yield a problem for each setting of the launch whose problem in its framework has this consequence."""
-    job = require_job(snapshot)
-    for setting_problem in job.problems:
-        if setting_problem.consequence != consequence:
-            continue
-        fixes: tuple[Fix, ...] = ()
-        if setting_problem.sets:
-            fixes = (change_settings(setting_problem.advice or "change the setting", setting_problem.sets),)
-        elif setting_problem.advice:
-            fixes = (Fix("what to do", "manual", setting_problem.advice),)
-        yield Problem(
-            message=setting_problem.message,
-            evidence=setting_problem.evidence,
-            fixes=fixes,
-            subject=describe_job(job),
-            predicted=setting_problem.mild,
-            locations=(setting_problem.location,) if setting_problem.location.source else (job.location,),
-        )
 
 
 def count_job_gpus(snapshot: Snapshot, job: Job) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -61,9 +62,21 @@ def _edit_setting(
     elif isinstance(setting, Entry):
         yield from _edit_entry(source, setting, *change)
     elif setting.span != NOWHERE:
-        text = format_option(*change)
-        if source.text[slice(*setting.span)] != text:
-            yield Edit(source.name, setting.span, text)
+        yield from _edit_option(source, setting, *change, format_option)
+
+
+def _edit_option(
+    source: Source, setting: Setting, name: str, value: str, format_option: OptionFormatter
+) -> Iterator[Edit]:
+    """Yield the edit of an option; where its value stays, of its name alone: variables and quotes in it stay."""
+    text = source.text[slice(*setting.span)]
+    name_in_text = re.match(r"--[\w.-]+", text)
+    new_text = format_option(name, value)
+    new_name = re.match(r"--[\w.-]+", new_text)
+    if value == setting.value and name_in_text and new_name:
+        new_text = new_name[0] + text[name_in_text.end() :]
+    if text != new_text:
+        yield Edit(source.name, setting.span, new_text)
 
 
 def _edit_entry(source: Source, entry: Entry, name: str, value: str) -> Iterator[Edit]:

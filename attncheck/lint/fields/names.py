@@ -17,7 +17,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.lint.fields.releases import find_release, list_releases, parse_release
+from attncheck.lint.fields.releases import find_closest_name, find_release, list_releases, parse_release
 from attncheck.lint.names import load_table
 
 NEGATIONS = ("no_", "no-")
@@ -110,6 +110,19 @@ class ParserOptions:
         """Return the field of the releases at hand whose spelling is closest to `name`, or ""."""
         matches = get_close_matches(name.lstrip("-").replace("-", "_"), list(self.current), 1, 0.75)
         return matches[0] if matches else ""
+
+    def find_successor(self, name: str) -> str:
+        """Return the field that came in the release in which `name` went, and is spelled like it; "" for none."""
+        if name not in self.any_release:
+            return ""
+        package, (_, last, option) = self.any_release[name]
+        later = list_releases(package)[list_releases(package).index(last) + 1 :][:1]
+        came = [
+            field
+            for field, (owner, (first, _, other)) in self.any_release.items()
+            if owner == package and first in later and other.kind == option.kind and field in self.current
+        ]
+        return find_closest_name(name, came)
 
     def default_value(self, name: str) -> Any:
         """Return a field's default in the releases at hand, None where they do not have it."""

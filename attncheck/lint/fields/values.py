@@ -125,14 +125,15 @@ def _parse_all(launch: Launch, options: ParserOptions, renames: Renames, leading
         top = _field_name(raw.name)
         name = raw.name if top in options.current else top if top in options.any_release else ""
         known = top in options.current
-        yield ParsedSetting(name, raw.value, raw, False, known, "" if known else _find_new_name(top, options, renames))
+        new_name = "" if known else _find_new_name(top, raw.value, options, renames)
+        yield ParsedSetting(name, raw.value, raw, False, known, new_name)
     for raw in arguments.parse_options(launch.words[leading_words:], options.arity, launch.source):
         resolved = options.resolve(raw.name)
         known = resolved.available and not resolved.ambiguous
         new_name = (
             ""
             if known or resolved.ambiguous
-            else _find_new_name(resolved.name or _field_name(raw.name), options, renames)
+            else _find_new_name(resolved.name or _field_name(raw.name), raw.value, options, renames)
         )
         name = resolved.name if not resolved.ambiguous else ""
         option = options.find_option(name)
@@ -146,9 +147,20 @@ def _field_name(text: str) -> str:
     return text.lstrip("-").split(".")[0].split("[")[0].replace("-", "_")
 
 
-def _find_new_name(name: str, options: ParserOptions, renames: Renames) -> str:
-    """Return the first of a field's new names that the releases at hand have, "" where there is none."""
-    return next((new_name for new_name in renames.get(name, ()) if new_name.split("=")[0] in options.current), "")
+def _find_new_name(name: str, value: str, options: ParserOptions, renames: Renames) -> str:
+    """Return the first of a field's new names that the releases at hand have, "" where there is none.
+
+    A switch that became one value of another field has a new name where it is on alone.
+    """
+    is_off = value.lower() in FALSE_WORDS and bool(value)
+    return next(
+        (
+            new_name
+            for new_name in renames.get(name, ())
+            if new_name.split("=")[0] in options.current and not (is_off and "=" in new_name)
+        ),
+        "",
+    )
 
 
 def find_unknown_settings(
@@ -163,7 +175,10 @@ def find_unknown_settings(
         changed_in = describe_change(settings.options, name, versions_at_hand)
         if setting.new_name or name in settings.options.any_release:
             new_names = (dashes + setting.new_name.replace("=", " " if dashes else ": "),) if setting.new_name else ()
-            yield UnknownSetting(setting.raw.name, setting.raw.location, new_names, changed_in)
+            near = "" if new_names else settings.options.find_successor(name)
+            yield UnknownSetting(
+                setting.raw.name, setting.raw.location, new_names, changed_in, dashes + near if near else ""
+            )
         elif strict:
             closest = setting.ambiguous[0] if setting.ambiguous else settings.options.find_closest_name(name)
             yield UnknownSetting(setting.raw.name, setting.raw.location, near=dashes + closest if closest else "")

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.launch import setting_problems
+from attncheck.doctor.fixes.launch import setting_problems
 from attncheck.doctor.rules import Rule
 
 

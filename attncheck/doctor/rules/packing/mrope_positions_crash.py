@@ -6,6 +6,9 @@ flash attention: before 4.54.0 for the Qwen-VL family, before 5.0.0 for glm4v, g
 Why it matters: with one row a batch, cu_seqlens are computed from 3 × length positions: "CUDA error: an illegal memory
 access was encountered", reported somewhere else, or a garbage loss.
 
+A launch of ms-swift 3.3 to 3.7 that packs is left out: it hands its own positions to flash attention (llm/template/
+base.py:1845 of 3.6.4), and says itself which transformers that needs.
+
 What to do: upgrade transformers where the framework allows a release that is recent enough, or run the model on sdpa.
 
 Source: `text_position_ids` in models/*/modeling_*.py of the wheels 4.53.3, 4.54.0, 4.57.6 and 5.0.0;
@@ -16,7 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import need
+from packaging.version import InvalidVersion, Version
+
+from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import change_transformers, use_other_attention
@@ -32,6 +37,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return  # the launch asks for another attention
     model = requested_model(snapshot)
     if model is None or not model.mrope or refuses_implementation(model, "flash_attention_2"):
+        return
+    if _are_positions_replaced(snapshot):
         return
     first_fixed = TEXT_POSITIONS_APART.get(model.model_type)
     version = snapshot.version("transformers")
@@ -49,6 +56,17 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         subject=model.model_type,
         predicted=True,
     )
+
+
+def _are_positions_replaced(snapshot: Snapshot) -> bool:
+    """Say whether ms-swift packs, which from 3.3 to 3.7 hands text positions to flash attention itself."""
+    job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+    if job is None or job.framework != "ms-swift" or not job.plan.packed:
+        return False
+    try:
+        return Version("3.3") <= Version(job.version) < Version("3.8")
+    except InvalidVersion:
+        return False
 
 
 def _upper_bound(first_fixed: str) -> str:

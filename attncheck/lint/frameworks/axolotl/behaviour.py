@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from attncheck.core.job import DROP, SettingProblem
 from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
 from attncheck.lint.fields.constraints import Constraints
+from attncheck.lint.fields.releases import read_requirements
 from attncheck.lint.fields.written import get_nested, is_true
 from attncheck.lint.frameworks.axolotl import constraints, naming
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 from attncheck.lint.frameworks.axolotl.naming import setting_problem
 from attncheck.lint.frameworks.axolotl.values import AxolotlSettings
 
+TRAINER_REFUSES_FLASH_SINCE = "4.56.0"  # transformers trainer.py:3882-3889; 4.55.4 has no such check
 EIGHT_BIT_OPTIMIZERS = ("paged_adamw_8bit", "adamw_8bit", "adamw_bnb_8bit")
 # loaders/patch_manager.py:574-600
 PATCHED_SINCE = {"qwen3_next": "0.13.1", "qwen3_5": "0.15.0", "qwen3_5_moe": "0.15.0"}
@@ -98,6 +100,27 @@ def context_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProbl
         located_at = ("micro_batch_size", *fields)
         yield from setting_problem(settings, "refuses", message, ranges, *located_at, sets={"batch": "1"})
     yield from _ring_function_problems(settings)
+    yield from _ring_refused_by_trainer(settings, name)
+
+
+def _ring_refused_by_trainer(settings: AxolotlSettings, name: str) -> Iterator[SettingProblem]:
+    """A transformers newer than the release pins, whose trainer lets sdpa alone pass under context parallelism."""
+    if not settings.has_version("transformers", TRAINER_REFUSES_FLASH_SINCE):
+        return
+    required = [line for line in read_requirements("axolotl", settings.version) if line.startswith("transformers")]
+    message = (
+        f"{name} {settings.ring_size} under transformers {TRAINER_REFUSES_FLASH_SINCE} or newer: "
+        "its trainer refuses context parallelism with flash attention"
+    )
+    yield from setting_problem(
+        settings,
+        "refuses",
+        message,
+        constraints.RING_REFUSED_BY_TRAINER,
+        *("context_parallel_size", "sequence_parallel_degree"),
+        installs=tuple(required),
+        advice="or axolotl 0.13.1 or newer, which takes the trainer's check out (not tried here)",
+    )
 
 
 def _ring_function_problems(settings: AxolotlSettings) -> Iterator[SettingProblem]:

@@ -104,6 +104,11 @@ RING_PACKED_ROWS = (
     Constraint(f"{OLD}/validation.py:1424", RING_FUNCTION_SINCE, FLAGS_DEPRECATED_SINCE, ONE_ROW),
     Constraint(f"{NEW}/validation.py:1811", FLAGS_DEPRECATED_SINCE, quote=ONE_ROW),
 )
+# In transformers' trainer from 4.56.0 on; 0.13.1 takes it out (monkeypatch/transformers/trainer_context_parallel.py).
+RING_REFUSED_BY_TRAINER = (
+    Constraint("transformers 4.56.0 trainer.py:3888; axolotl 0.12.2 loaders/model.py:199", CONTEXT_PARALLEL_SINCE,
+               "0.13.1", "Context parallelism is supported only with SDPA attention, you are using flash_attention_2"),
+)  # fmt: skip
 UNKNOWN_RING_FUNCTION = (Constraint(f"{NEW}/enums.py:195", RING_FUNCTION_SINCE),)
 BATCH_RING_PACKED = (
     Constraint("axolotl 0.19.0 monkeypatch/ring_attn/adapters/batch.py:90", RING_FUNCTION_SINCE,

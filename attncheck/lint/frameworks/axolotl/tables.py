@@ -63,6 +63,9 @@ RENAMES: Mapping[str, str] = {
     "unsloth_lora_mlp": "lora_mlp_kernel",
     "unsloth_lora_qkv": "lora_qkv_kernel",
     "unsloth_lora_o": "lora_o_kernel",
+    "relora_steps": "jagged_restart_steps",  # 0.12.0 utils/schemas/training.py:188-198; `relora: true` beside it
+    "relora_warmup_steps": "jagged_restart_warmup_steps",
+    "relora_anneal_steps": "jagged_restart_anneal_steps",
 }
 
 

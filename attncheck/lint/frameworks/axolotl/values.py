@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from packaging.version import Version
+
 from attncheck.core.facts import Known
 from attncheck.core.launch import Launch, Setting
 from attncheck.core.snapshot import Snapshot
@@ -74,6 +76,11 @@ class AxolotlSettings(LaunchSettings):
         devices = self.snapshot.visible_devices() if self.snapshot is not None else ()
         capabilities = [device.compute_capability for device in devices]
         return frozenset(capability.value for capability in capabilities if isinstance(capability, Known))
+
+    def has_version(self, name: str, boundary: str) -> bool:
+        """Say whether a distribution is known to be installed in `boundary` or newer."""
+        version = self.snapshot.version(name) if self.snapshot is not None else None
+        return isinstance(version, Known) and version.value >= Version(boundary)
 
     def is_installed(self, name: str) -> bool:
         """Say whether a distribution is known to be installed."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from attncheck.core.launch import Launch
+from attncheck.lint.fields import training_arguments
 from attncheck.lint.fields.names import ParserOptions, build_parser_options
 
 DATACLASSES = ("ModelArguments", "DataArguments", "TrainingArguments", "FinetuningArguments", "GeneratingArguments")
@@ -20,13 +21,10 @@ CONTEMPORARY_TRANSFORMERS: Mapping[str, str] = {
 }  # fmt: skip
 
 RENAMES: Mapping[str, tuple[str, ...]] = {
-    "evaluation_strategy": ("eval_strategy",),  # transformers 4.46.3 training_args.py; gone in 4.51
+    **training_arguments.RENAMES,
     "image_dir": ("media_dir",),  # 0.9.1, 0.9.2 hparams/data_args.py
     "new_special_tokens": ("add_special_tokens",),  # 0.9.2, 0.9.3 hparams/model_args.py
     "use_cache": ("use_kv_cache",),  # 0.9.3, 0.9.4 hparams/model_args.py
-    "warmup_ratio": ("warmup_steps",),  # a share below 1 since transformers 5.0.0, gone in 5.15 (training_args.py)
-    "no_cuda": ("use_cpu",),  # transformers 4.57.6 training_args.py
-    "group_by_length": ("train_sampling_strategy=group_by_length",),  # transformers 5.1.0, 5.2.0 training_args.py
 }
 
 IMPLEMENTATIONS: Mapping[str, str] = {

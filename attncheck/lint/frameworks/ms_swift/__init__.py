@@ -15,7 +15,7 @@ from functools import partial
 
 from attncheck.core.facts import Absent, Fact, Known, Unreadable, value_or
 from attncheck.core.job import Job, Key, UnknownSetting
-from attncheck.core.launch import Edit, Launch, SourceLocation
+from attncheck.core.launch import Edit, Launch, Setting, SourceLocation
 from attncheck.core.plan import Plan, Precision
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields.releases import (
@@ -258,14 +258,25 @@ def _find_unknown_settings(settings: MsSwiftSettings) -> tuple[UnknownSetting, .
         if setting.name == "--config" or (not setting.known and setting.name.startswith("$")):
             continue
         is_option = setting.name.startswith("-")
-        new_name = ms_swift.RENAMES.get(name, "")
-        new_names = (f"--{new_name}" if is_option else new_name,) if new_name in known_names else ()
+        new_names = _format_new_name(settings, setting)
         changes = (find_change_release("ms_swift", part, name, settings.version) for part in ("names", "rlhf"))
         since = max(changes, key=len)
         closest = "" if new_names or since else find_closest_name(name, known_names)
         near = f"--{closest}" if closest and is_option else closest
         unknown.append(UnknownSetting(setting.name, setting.location, new_names, since, near))
     return tuple(unknown)
+
+
+def _format_new_name(settings: MsSwiftSettings, setting: Setting) -> tuple[str, ...]:
+    """Return what the release calls a setting, with its value where that changes too; () where it has none such."""
+    if setting not in settings.renamed:
+        return ()
+    name, value = settings.renamed[setting]
+    is_option = setting.name.startswith("-")
+    name = f"--{name}" if is_option else name
+    if not setting.known or value == (setting.value or value):
+        return (name,)
+    return (f"{name} {value}" if is_option else f"{name}: {value}",)
 
 
 def _format_remarks(settings: MsSwiftSettings) -> tuple[str, ...]:

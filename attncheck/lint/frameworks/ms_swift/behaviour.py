@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from packaging.version import Version
+
 from attncheck.core.arithmetic import largest_divisor
 from attncheck.core.facts import Absent, Known
 from attncheck.core.job import Consequence, SettingProblem
@@ -17,6 +19,9 @@ from attncheck.lint.fields.constraints import Constraints, find_constraint
 from attncheck.lint.frameworks.ms_swift import constraints
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings
+
+FLASH_NAME_GONE_SINCE = "4.53.0"  # models/qwen2_5_vl/modeling_qwen2_5_vl.py: 4.52.4 imports it, 4.53.2 does not
+PATCHED_VISION_MODELS = ("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni")
 
 
 def find_problems(settings: MsSwiftSettings) -> tuple[SettingProblem, ...]:
@@ -177,6 +182,29 @@ def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]
     yield from _setting_problem(settings, "wrong", message, constraints.RECURRENT_LAYERS, *fields, sets=sets)
 
 
+def vision_packing_needs_old_transformers(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+    """Packing of Qwen's vision models, whose modules ms-swift patched under a name that transformers 4.53 dropped."""
+    model_type = settings.model.model_type if settings.model is not None else ""
+    version = settings.snapshot.version("transformers") if settings.snapshot is not None else None
+    is_new = isinstance(version, Known) and version.value >= Version(FLASH_NAME_GONE_SINCE)
+    if not settings.packed or model_type not in PATCHED_VISION_MODELS or not is_new:
+        return
+    message = (
+        f"{_packing_field(settings)} with {model_type} under transformers {FLASH_NAME_GONE_SINCE} or newer: "
+        f"module 'transformers.models.{model_type}.modeling_{model_type}' has no attribute '_flash_attention_forward'"
+    )
+    yield from _setting_problem(
+        settings,
+        "refuses",
+        message,
+        constraints.VISION_PACKING_PATCH,
+        "packing",
+        "padding_free",
+        installs=("transformers>=4.51,<4.53",),
+        advice="or ms-swift>=3.8.0 with transformers>=4.54,<4.57, where transformers keeps text positions apart itself",
+    )
+
+
 def misplaced_config_file(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     """`--config file.yaml` was taken from 3.10 to 4.0; since 4.1 the file is the first argument."""
     setting = next((setting for setting in settings.unknown if setting.name == "--config"), None)
@@ -205,5 +233,6 @@ BEHAVIOURS: tuple[Callable[[MsSwiftSettings], Iterator[SettingProblem]], ...] = 
     left_padding_refused,
     packing_with_lazy_tokenize,
     recurrent_layers_leak,
+    vision_packing_needs_old_transformers,
     misplaced_config_file,
 )

@@ -10,7 +10,7 @@ from attncheck.core.launch import Edit, Launch
 from attncheck.lint.fields.edits import Changes, changes_to_edits
 from attncheck.lint.fields.written import switch_to_bool, to_int
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
-from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings, field_name, read_settings
+from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings, read_settings
 
 FieldValues = Iterator[tuple[str, str | None]]  # a field and its value, None to remove it
 VALUE_FIELDS: Mapping[str, str] = {
@@ -43,17 +43,13 @@ def make_edits(launch: Launch, verb: str, job: Job, sets: Mapping[str, str]) -> 
 
 
 def _rename_settings(changes: Changes, settings: MsSwiftSettings, job: Job) -> None:
-    known_names = ms_swift.read_option_rows(job.version, settings.verb == "rlhf")
-    renamed = {(unknown.name, unknown.location) for unknown in job.unknown_settings if unknown.now}
-    for setting in settings.unknown:
-        name = field_name(setting.name, known_names)
-        new_name = ms_swift.RENAMES.get(name, "")
-        if (
-            (setting.name, setting.location) in renamed
-            and new_name in known_names
-            and new_name not in settings.by_field
-        ):
-            changes.settings[setting] = (new_name, setting.value)
+    """Give each setting its new name; one whose new name the launch sets too stays as it is."""
+    refused = {(unknown.name, unknown.location) for unknown in job.unknown_settings if unknown.now}
+    for setting, (name, value) in settings.renamed.items():
+        if (setting.name, setting.location) in refused:
+            is_same = not setting.known or value == (setting.value or value)
+            if settings.by_field.get(name) is setting:
+                changes.settings[setting] = (name, setting.value if is_same else value)
 
 
 def _translate_key(settings: MsSwiftSettings, job: Job, key: str, value: str) -> FieldValues:

@@ -103,3 +103,7 @@ CONFIG_IS_FIRST_ARGUMENT = (
     Constraint("ms-swift 4.6.0 cli/main.py:41-45", CONFIG_OPTION_RANGE[1],
                quote="argv[0].endswith('.yaml'); the parser refuses remaining_argv"),
 )  # fmt: skip
+VISION_PACKING_PATCH = (  # 3.3.1 to 3.7.3; 3.8.0 hands text positions over by itself from transformers 4.53 on
+    Constraint("ms-swift 3.6.4 llm/template/template/qwen.py:309, llm/template/base.py:1845", "3.3.0", "3.8.0",
+               "modeling_module._flash_attention_forward, which transformers 4.53.0 took out of these modules"),
+)  # fmt: skip

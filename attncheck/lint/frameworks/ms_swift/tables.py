@@ -47,24 +47,6 @@ OLD_NAMES: Mapping[str, str] = {  # what 2.x calls a field of the newer releases
     "attn_impl": "use_flash_attn", "torch_dtype": "dtype", "per_device_train_batch_size": "batch_size",
     "use_liger_kernel": "use_liger", "model": "model_id_or_path",
 }  # fmt: skip
-RENAMES: Mapping[str, str] = {
-    "model_id_or_path": "model",
-    "batch_size": "per_device_train_batch_size",
-    "eval_batch_size": "per_device_eval_batch_size",
-    "lora_dropout_p": "lora_dropout",
-    "use_liger": "use_liger_kernel",
-    "train_type": "tuner_type",
-    "tuner_type": "train_type",
-    "metric": "eval_metric",
-    "tensor_parallel_size": "vllm_tensor_parallel_size",
-    "data_parallel_size": "vllm_data_parallel_size",
-    "gpu_memory_utilization": "vllm_gpu_memory_utilization",
-    "limit_mm_per_prompt": "vllm_limit_mm_per_prompt",
-    "use_async_engine": "vllm_use_async_engine",
-    "multi_turn_func": "multi_turn_scheduler",
-    "swanlab_lark_webhook_url": "swanlab_webhook_url",
-    "swanlab_lark_secret": "swanlab_secret",
-}
 
 
 @cache

@@ -15,6 +15,7 @@ from attncheck.lint import arguments
 from attncheck.lint.fields.given import LaunchSettings
 from attncheck.lint.fields.written import parse_value
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
+from attncheck.lint.frameworks.ms_swift.renames import translate_name, translate_setting
 
 
 def read_settings(launch: Launch, verb: str, version: str, snapshot: Snapshot | None = None) -> MsSwiftSettings:
@@ -31,7 +32,35 @@ def read_settings(launch: Launch, verb: str, version: str, snapshot: Snapshot | 
     unknown += [
         entry for name, entry in by_field.items() if entry in launch.entries and name.split(".")[0] not in known_names
     ]
-    return MsSwiftSettings(launch, verb, version, snapshot, by_field, tuple(unknown))
+    renamed = _rename_unknown(by_field, unknown, known_names)
+    return MsSwiftSettings(launch, verb, version, snapshot, by_field, tuple(unknown), renamed)
+
+
+def _rename_unknown(
+    by_field: dict[str, Setting], unknown: list[Setting], known_names: Mapping[str, Any]
+) -> dict[Setting, tuple[str, str]]:
+    """Put each setting of another release under the name that this one has; return those names with their values.
+
+    Where the launch has the new name too, or two old ones, the one that is there first counts.
+    """
+    renamed: dict[Setting, tuple[str, str]] = {}
+    for setting in unknown:
+        old_name = field_name(setting.name, known_names)
+        new = translate_setting(old_name, _written_value(setting), known_names) if setting.known else None
+        new = new or (translate_name(old_name, known_names) if not setting.known else None)
+        if new is None:
+            continue
+        renamed[setting] = new
+        if new[0] not in by_field:
+            by_field[new[0]] = by_field.pop(old_name)
+    return renamed
+
+
+def _written_value(setting: Setting) -> str:
+    """Return the value of a setting, a switch's without one as "true" or "false"."""
+    if setting.name.startswith("--") and setting.name[2:].startswith(("no_", "no-")):
+        return "false"
+    return setting.value or "true"
 
 
 def _parse_options(launch: Launch, known_names: Mapping[str, Any]) -> Iterator[Setting]:
@@ -73,14 +102,16 @@ class MsSwiftSettings(LaunchSettings):
     snapshot: Snapshot | None
     by_field: Mapping[str, Setting] = field(default_factory=dict)
     unknown: tuple[Setting, ...] = ()
+    renamed: Mapping[Setting, tuple[str, str]] = field(default_factory=dict)  # of those: name and value that it has
 
     @cached_property
     def parsed_values(self) -> dict[str, Any]:
         """Return the parsed value of each setting by field; a switch without a value is on, "--no_x" is off."""
         return {name: self._parse_value(setting) for name, setting in self.by_field.items()}
 
-    @staticmethod
-    def _parse_value(setting: Setting) -> Any:
+    def _parse_value(self, setting: Setting) -> Any:
+        if setting in self.renamed:
+            return parse_value(self.renamed[setting][1])
         is_option = setting.name.startswith("--")
         if is_option and setting.name[2:].startswith(("no_", "no-")):
             return False

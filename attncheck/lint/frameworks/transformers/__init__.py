@@ -22,22 +22,12 @@ from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.fields.changes import edit_settings
 from attncheck.lint.fields.names import Option, ParserOptions, build_parser_options
 from attncheck.lint.fields.releases import list_releases
+from attncheck.lint.fields.training_arguments import RENAMES
 from attncheck.lint.fields.values import ParsedSettings, find_refused_settings, find_unknown_settings, parse_settings
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.transformers.plan import format_plan
 
 DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
-RENAMES: Mapping[str, tuple[str, ...]] = {
-    "evaluation_strategy": ("eval_strategy",),  # 4.46.3 training_args.py; gone in 4.51
-    "no_cuda": ("use_cpu",),  # 4.57.6
-    "group_by_length": ("train_sampling_strategy=group_by_length",),  # 5.1.0, 5.2.0
-    "warmup_ratio": ("warmup_steps",),  # a share below 1 since 5.0.0
-    "per_gpu_train_batch_size": ("per_device_train_batch_size",),
-    "per_gpu_eval_batch_size": ("per_device_eval_batch_size",),
-    "push_to_hub_token": ("hub_token",),
-    "push_to_hub_model_id": ("hub_model_id",),
-    "half_precision_backend": (),
-}
 TELLTALE_FIELDS = frozenset(  # one of these beside per_device_train_batch_size, and it is transformers' Trainer
     {"output_dir", "gradient_accumulation_steps", "num_train_epochs", "save_strategy", "save_steps", "logging_steps"}
     | {"lr_scheduler_type", "evaluation_strategy", "eval_strategy", "max_steps", "deepspeed", "fsdp", "bf16", "fp16"}

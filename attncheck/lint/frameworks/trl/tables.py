@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import PurePosixPath
 
 from attncheck.core.launch import Launch
+from attncheck.lint.fields import training_arguments
 from attncheck.lint.fields.names import ParserOptions, build_parser_options, find_minor_release, read_lifetimes
 from attncheck.lint.fields.releases import is_at_least, list_releases
 from attncheck.lint.names import load_table
@@ -25,21 +26,30 @@ CONTEMPORARY_TRANSFORMERS: Mapping[str, str] = {
 
 # Field -> its new names, with the value where that changes; (): gone. A name counts where the release has it.
 RENAMES: Mapping[str, tuple[str, ...]] = {
+    **training_arguments.RENAMES,
     "max_seq_length": ("max_length",),  # deprecated in 0.16, gone in 0.20 (0.19.1 trainer/sft_config.py:223)
     "torch_dtype": ("dtype",),  # both from 0.23 to 0.26, gone in 0.27 (0.26.2 trainer/model_config.py)
     "dtype": ("torch_dtype",),
-    "evaluation_strategy": ("eval_strategy",),  # transformers 4.46.3 training_args.py; gone in 4.51
     "use_liger": ("use_liger_kernel",),  # 0.17.0 trainer/sft_config.py
     "use_liger_loss": ("use_liger_kernel",),  # 0.27.2 trainer/grpo_config.py, dpo_config.py
-    "no_cuda": ("use_cpu",),  # transformers 4.57.6
-    "group_by_length": ("train_sampling_strategy=group_by_length",),  # transformers 5.1.0, 5.2.0 training_args.py
-    "warmup_ratio": ("warmup_steps",),  # a share below 1 since transformers 5.0.0, gone in 5.15 (training_args.py)
     "use_num_logits_to_keep": ("use_logits_to_keep",),  # 0.15.2 trainer/dpo_config.py
     "max_target_length": ("max_completion_length",),  # 0.13.0 trainer/dpo_config.py
     "wandb_log_unique_prompts": ("log_unique_prompts",),  # 0.26.2 trainer/grpo_config.py
     "vllm_guided_decoding_regex": ("vllm_structured_outputs_regex",),  # 0.27.2, 0.28.0 trainer/grpo_config.py
     "vllm_max_model_len": ("vllm_max_model_length",),  # 0.17.0 trainer/grpo_config.py
     "lora_modules": ("lora_target_modules",),
+    "gpu_memory_utilization": ("vllm_gpu_memory_utilization",),  # 0.24.0, 0.25.1 online_dpo_config.py
+    # RLOO's own names up to 0.21, refused since 0.25 (0.23.1 trainer/rloo_config.py:514-591)
+    "rloo_k": ("num_generations",),
+    "cliprange": ("epsilon",),
+    "kl_coef": ("beta",),
+    "normalize_advantage": ("normalize_advantages",),
+    "normalize_reward": ("normalize_advantages",),
+    "num_ppo_epochs": ("num_iterations",),
+    "num_mini_batches": ("steps_per_generation",),
+    "response_length": ("max_completion_length",),
+    "exp_name": ("run_name",),
+    "student_model_revision": ("model_revision",),  # 0.29.1, 1.0.0 experimental/gold
     "gradient_checkpointing_use_reentrant": (),  # gone in 0.27: gradient_checkpointing_kwargs
 }
 # accelerate_configs/*.yaml of 1.16.0: how many processes each starts; single_gpu's 8 count for nothing (type "NO").

@@ -67,6 +67,23 @@ RECURRENT_STATE = (
                "0.9.0", quote="qwen3_5 and qwen3_5_moe are patched, cu_seqlens go to a forward that names them"),
 )  # fmt: skip
 
+# Loss ----------------------------------------------------------------------------------------------------------------
+LOSS_DIVIDED_BY_ULYSSES = (
+    Constraint("verl 0.5.0 trainer/fsdp_sft_trainer.py:434-442", "0.3.0.post1", "0.7.1",
+               "all_reduce(valid_token_this_rank) over all ranks, times the size of dp alone"),
+)  # fmt: skip
+LOSS_OF_MICRO_BATCHES = (  # of fsdp_sft_trainer; of sft_trainer in 0.6.0 (workers/roles/utils/losses.py:40)
+    Constraint("verl 0.5.0 trainer/fsdp_sft_trainer.py:442-461", "0.3.0.post1", "0.7.1",
+               "each micro-batch's mean / n_micro_batches"),
+)  # fmt: skip
+LOSS_OF_MICRO_BATCHES_OF_NEW_SFT = (
+    Constraint("verl 0.6.0 workers/roles/utils/losses.py:30-46", "0.6.0", "0.6.1", "masked_mean of each micro-batch"),
+)
+LOSS_OF_MICRO_BATCHES_OF_ACTOR = (
+    Constraint("verl 0.7.1 workers/actor/dp_actor.py:583-663", "0.3.0.post1", "0.8.0",
+               "policy_loss * loss_scale_factor, agg_loss(…) without batch_num_tokens"),
+)  # fmt: skip
+
 # Switches ------------------------------------------------------------------------------------------------------------
 OLD_SFT_PACKING = (
     Constraint("verl 0.4.1 trainer/fsdp_sft_trainer.py:299-306", FIRST, "0.7.1",

@@ -10,6 +10,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields.constraints import Constraint
 from attncheck.lint.frameworks.verl import constraints
 from attncheck.lint.frameworks.verl.batches import find_batch_problems
+from attncheck.lint.frameworks.verl.losses import find_loss_problems
 from attncheck.lint.frameworks.verl.roles import ACTOR, FLASH_IMPLEMENTATIONS, REF, ULYSSES_SIZE, LaunchConfig
 
 CRITIC_OVERRIDE = "critic.model.override_config.attn_implementation"
@@ -20,6 +21,7 @@ def find_setting_problems(config: LaunchConfig, job: Job, snapshot: Snapshot) ->
     yield from _unread_implementation(config, job)
     yield from _critic_implementation(config, job, snapshot)
     yield from _sequence_parallel_problems(config, job, snapshot)
+    yield from find_loss_problems(config, job)
     yield from _recurrent_state_leaks(config, job, snapshot)
     yield from _packing_without_effect(config, job)
     yield from _switches_without_effect(config)

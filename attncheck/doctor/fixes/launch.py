@@ -1,0 +1,52 @@
+"""The problems that a framework has with a launch's settings, each with what repairs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from packaging.requirements import Requirement
+
+from attncheck.core.facts import Known
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.job import Consequence, SettingProblem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.install import install_packages
+from attncheck.doctor.queries.launch import change_settings, describe_job, require_job
+from attncheck.doctor.queries.requirements import is_version_allowed
+
+
+def setting_problems(snapshot: Snapshot, consequence: Consequence) -> Iterator[Problem]:
+    """Yield a problem for each setting of the launch whose problem in its framework has this consequence."""
+    job = require_job(snapshot)
+    for setting_problem in job.problems:
+        if setting_problem.consequence != consequence or _are_installed(snapshot, setting_problem.installs):
+            continue
+        yield Problem(
+            message=setting_problem.message,
+            evidence=setting_problem.evidence,
+            fixes=tuple(_list_fixes(snapshot, setting_problem)),
+            subject=describe_job(job),
+            predicted=setting_problem.mild,
+            locations=(setting_problem.location,) if setting_problem.location.source else (job.location,),
+        )
+
+
+def _list_fixes(snapshot: Snapshot, setting_problem: SettingProblem) -> Iterator[Fix]:
+    """Yield the settings that repair a problem, else the packages, and what else can be done."""
+    if setting_problem.sets:
+        yield change_settings(setting_problem.advice or "change the setting", setting_problem.sets)
+        return
+    if setting_problem.installs:
+        yield install_packages(snapshot, *setting_problem.installs)
+    if setting_problem.advice:
+        yield Fix("what to do", "manual", setting_problem.advice)
+
+
+def _are_installed(snapshot: Snapshot, lines: Sequence[str]) -> bool:
+    """Say whether the requirements that mend a problem are met, as a repair that installs them leaves the snapshot."""
+    requirements = [Requirement(line) for line in lines]
+    versions = [snapshot.version(requirement.name) for requirement in requirements]
+    return bool(lines) and all(
+        isinstance(version, Known) and is_version_allowed(requirement.specifier, version.value)
+        for requirement, version in zip(requirements, versions)
+    )

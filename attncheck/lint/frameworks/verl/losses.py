@@ -1,0 +1,61 @@
+"""Releases of verl whose loss depends on how many ranks share a row: it is scaled by them, or weighted by micro-batch.
+
+Over Ulysses a global batch goes to fewer groups of ranks, in more micro-batches each. Where each micro-batch's mean
+counts the same, documents of unequal length weigh otherwise than on a single rank (verl-project/verl#2857).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.job import Job, SettingProblem
+from attncheck.lint.fields.constraints import Constraint
+from attncheck.lint.frameworks.verl import constraints
+from attncheck.lint.frameworks.verl.roles import ACTOR, LaunchConfig
+
+BALANCE = "data.balance_dp_token"
+
+
+def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
+    """Yield where sequence parallelism changes the loss."""
+    size = job.plan.ring_size
+    if size < 2 or not (config.is_fsdp and job.plan.packed):
+        return
+    divided = config.find_constraint(constraints.LOSS_DIVIDED_BY_ULYSSES)
+    if divided and config.is_old_sft and config.values.is_on(BALANCE):
+        yield SettingProblem(
+            "wrong",
+            f"{BALANCE}=True with Ulysses over {size} ranks: loss and gradient come out {size} times too small",
+            (divided.evidence, f"the tokens of a row are counted on each of its {size} ranks"),
+            config.values.locate(BALANCE, *config.sequence_parallel_keys()),
+            {BALANCE: "False"},
+        )
+    weighted = _find_weighting(config)
+    if weighted is not None:
+        yield SettingProblem(
+            "wrong",
+            f"Ulysses over {size} ranks: the loss is the mean of the micro-batches' means, "
+            f"so that it changes with the number of ranks",
+            (weighted.evidence, "micro-batches with fewer tokens count as much as full ones"),
+            config.values.locate(*config.sequence_parallel_keys()),
+            advice=_advise(config),
+            mild=True,
+        )
+
+
+def _find_weighting(config: LaunchConfig) -> Constraint | None:
+    """Return what weights the loss by micro-batch, None where all tokens of a batch count the same."""
+    if config.is_old_sft:
+        return config.find_constraint(constraints.LOSS_OF_MICRO_BATCHES)
+    if not config.is_reinforcement:
+        return config.find_constraint(constraints.LOSS_OF_MICRO_BATCHES_OF_NEW_SFT)
+    mode = config.values.text(f"{ACTOR}.loss_agg_mode") or "token-mean"
+    is_weighted = config.has_legacy_workers and mode == "token-mean"
+    return config.find_constraint(constraints.LOSS_OF_MICRO_BATCHES_OF_ACTOR) if is_weighted else None
+
+
+def _advise(config: LaunchConfig) -> str:
+    """Return which release divides by the tokens of the whole batch (0.6.1, 0.8.0 workers/…/losses.py)."""
+    if config.is_reinforcement:
+        return "verl 0.8.0 or newer, whose workers divide by the tokens of the whole batch (not tried here)"
+    return "verl 0.6.1 or newer with verl.trainer.sft_trainer, which divides by the tokens of the whole batch"
