@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from attncheck.core.errors import AttncheckError, BadUsage, Unanswered
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.findings import Finding, Fix, Problem, gravest_first
-from attncheck.core.job import Job, LintedLaunch
+from attncheck.core.job import KEYS, Job, LintedLaunch
 from attncheck.core.launch import COMMAND, Edit, Launch, Source, SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.report import Report, Section, merge_reports
@@ -34,6 +34,7 @@ from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.own_attention import add_own_attention
+from attncheck.lint.own_programs import find_problems as find_own_problems
 from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import choose_release
@@ -133,10 +134,13 @@ def run(
     make_reader = read_beside or (lambda source: read_file)
     reports: list[Report] = []
     unrecognised: list[Source] = []
+    own_programs: list[Problem] = []
     for source in request.sources:
         source_reports = linter.lint(source, make_reader(source))
         reports += source_reports
-        if not source_reports and not request.skip_unknown:
+        problems = list(find_own_problems(source, make_reader(source)))
+        own_programs += problems
+        if not source_reports and not problems and not request.skip_unknown:
             unrecognised.append(source)
     folder_reports, folder_section = _lint_folders(linter, make_reader, report_progress)
     reports += folder_reports
@@ -153,6 +157,7 @@ def run(
     section = folder_section.merge(section)  # merged at once, for there may be thousands
     report = replace(report, sections={**report.sections, "lint": section})
     findings = [_make_unknown_finding(source, names, read_file) for source in unrecognised]
+    findings += [engine.make_finding_by_code("ATN576", problem) for problem in own_programs]
     return engine.add_findings(report, findings, request.select, request.ignore)
 
 
@@ -468,7 +473,7 @@ def _format_fix(fix: Fix, found_launch: FoundLaunch, job: Job) -> str:
     texts = [" ".join(_edited_setting_text(edit, launch, job).replace("\\\n", " ").split()) for edit in edits]
     removals = [edit for edit in edits if not edit.text.strip()]
     lines = [*(text for text in texts if text), *_removal_comments(launch, removals)]
-    return "\n".join(lines) or _format_sets(fix.sets)
+    return "\n".join(lines) or "\n".join(_format_unwritten(launch, key, value) for key, value in fix.sets.items())
 
 
 def _edited_setting_text(edit: Edit, launch: Launch, job: Job) -> str:
@@ -491,8 +496,17 @@ def _removal_comments(launch: Launch, edits: Iterable[Edit]) -> Iterator[str]:
             yield f"# without {removed}"
 
 
-def _format_sets(sets: Mapping[str, str]) -> str:
-    return "\n".join(f"{key}={value}" for key, value in sets.items())
+SPELLED_OUT = {"ring_size": "the size of context or sequence parallelism", "attn_implementation": "the attention"}
+
+
+def _format_unwritten(launch: Launch, key: str, value: str) -> str:
+    """Return a setting that the launch's own sources do not hold: as accelerate's file has it, else in words."""
+    for entry in launch.launcher_entries if key == "ring_size" else ():
+        name = entry.name.rpartition(".")[2]
+        if name.endswith(("cp_size", "sp_size")):
+            return f"{name}: {value}  # in {entry.location.source}"
+    words = SPELLED_OUT.get(key, key.replace("_", " ") if key in KEYS else "")
+    return f"{words}: {value}, where the job sets it" if words else f"{key}={value}"
 
 
 def _make_unknown_finding(source: Source, names: list[str], read_file: ReadFile) -> Finding:

@@ -88,8 +88,9 @@ def resize_parallelism(launch: Launch, ring_size: str) -> Iterator[Edit]:
         if not re.fullmatch(r"--parallelism[-_]config[-_](cp|sp)[-_]size", name):
             continue
         target = word if equals else words[index + 1] if index + 1 < len(words) else None
-        if target is not None and target.span != NOWHERE:
-            yield Edit(launch.source.name, target.span, f"{name}={ring_size}" if equals else ring_size)
+        if target is not None and NOWHERE not in (word.span, target.span):
+            text = f"{name}={ring_size}" if equals else f"{name} {ring_size}"
+            yield Edit(launch.source.name, (word.span[0], target.span[1]), text)
 
 
 def translate_keys(

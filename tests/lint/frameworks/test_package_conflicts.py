@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attncheck.core.launch import Source
+from attncheck.core.launch import Kind, Source
 from attncheck.core.report import Report
 from attncheck.lint import run
 from tests import snapshots as s
@@ -21,7 +21,7 @@ SWIFT = "swift sft --model x --dataset d --attn_impl flash_attn --torch_dtype bf
 
 def lint(text: str, version: str, transformers: str) -> Report:
     snapshot = s.with_package(s.h200(), "transformers", transformers)
-    kind = "yaml" if text is AXOLOTL else "command"
+    kind: Kind = "yaml" if text is AXOLOTL else "command"
     model = s.with_model(snapshot, model_type="qwen2_5_vl", mrope=True).model
     request = run.Request((Source("launch", text, kind),), version=version)
     return run.run(snapshot, request, lambda name: model, read_no_file)

@@ -51,7 +51,7 @@ def _disable_context_parallel(snapshot: Snapshot) -> Fix:
     title = "do without context parallelism"
     if isinstance(snapshot.job, Known):
         return Fix(title, "setting", "", "unsafe", sets={"ring_size": "1"})
-    return Fix(title, "setting", "parallelism_config.cp_size: 1")
+    return Fix(title, "setting", "parallelism_config_cp_size: 1  # in accelerate's configuration")
 
 
 RULE = Rule("ATN510", "warning", check, needs=frozenset({"context_parallel"}))

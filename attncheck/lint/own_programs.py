@@ -1,0 +1,77 @@
+"""Programs of one's own that divide rows over ranks with a library: found beside their launches, judged by their calls.
+
+Their training loop is no framework's, so that no options tell what it does; its calls do. Nothing of them is run.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from attncheck.core.findings import Problem
+from attncheck.core.launch import Launch, Source
+from attncheck.lint import launches
+from attncheck.lint.programs import ring_calls
+from attncheck.lint.programs.modules import SourceModule, SourceTree
+from attncheck.lint.programs.places import find_program
+from attncheck.lint.programs.program import Entry
+
+MAX_MODULES = 40  # of one program
+MAX_PROGRAMS = 20  # of one source
+LIBRARIES = (ring_calls.RING, ring_calls.USP, ring_calls.ULYSSES)  # words, one of which the program itself has to hold
+
+
+def find_problems(source: Source, read_file: Callable[[str], Source | None]) -> Iterator[Problem]:
+    """Yield the problems of the programs that a source starts, and of a program that is the source itself."""
+    seen: set[Path] = set()
+    if source.kind == "python":
+        yield from _judge(_parse(source), SourceTree((Path(source.name).absolute().parent,), Path.cwd()))
+        seen.add(Path(source.name).absolute())
+    for launch in launches.find_launches(source, read_file)[:MAX_PROGRAMS]:
+        yield from _judge_launch(launch, seen)
+
+
+def _judge_launch(launch: Launch, seen: set[Path]) -> Iterator[Problem]:
+    name = launch.words[0].text if launch.words else ""
+    place = find_program(launch, Entry(name), ()) if name.endswith(".py") else None
+    if place is not None and Path(place[0].name).absolute() not in seen:
+        seen.add(Path(place[0].name).absolute())
+        yield from _judge(place[1].read_file(Path(place[0].name)), place[1])
+
+
+def _parse(source: Source) -> SourceModule | None:
+    try:
+        return SourceModule("", Path(source.name), source.name, ast.parse(source.text), False)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _judge(main: SourceModule | None, tree: SourceTree) -> Iterator[Problem]:
+    if main is None or not any(word in ast.dump(main.body) for word in LIBRARIES):
+        return
+    yield from ring_calls.find_problems([main, *_list_own_modules(main, tree)])
+
+
+def _list_own_modules(main: SourceModule, tree: SourceTree) -> list[SourceModule]:
+    """Return the modules beside the program that it imports, and those that these import."""
+    found: dict[Path, SourceModule] = {}
+    waiting = [main]
+    while waiting and len(found) < MAX_MODULES:
+        for name in _imported_names(waiting.pop()):
+            module = tree.find_module(name)
+            if module is not None and module.path not in found:
+                found[module.path] = module
+                waiting.append(module)
+    return list(found.values())
+
+
+def _imported_names(module: SourceModule) -> Iterator[str]:
+    package = module.name if module.is_package else module.name.rpartition(".")[0]
+    for node in ast.walk(module.body):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(filter(None, (package if node.level else "", node.module or "")))
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)

@@ -1,0 +1,187 @@
+"""Judges how a program of one's own calls ring-flash-attn, yunchang and DeepSpeed's Ulysses, from its syntax tree.
+
+What these libraries leave to the caller: lengths that divide, parameters before each forward, process groups. A call
+that is missing is one in none of the program's own modules; another file may hold it, so nothing here is an error.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.launch import SourceLocation
+from attncheck.lint.programs.modules import SourceModule
+
+RING, USP, ULYSSES = "ring_flash_attn", "yunchang", "UlyssesSPAttentionHF"
+EVEN_SPLIT = (  # split the length by the ranks with an assertion, or by slicing
+    "update_ring_flash_attn_params", "llama3_flash_attn_prepare_cu_seqlens", "substitute_hf_flash_attn",
+)  # fmt: skip
+ZIGZAG = ("zigzag_ring_flash_attn_func", "zigzag_ring_flash_attn_varlen_func", "extract_local")
+BASIC_RING = ("ring_flash_attn_func", "ring_flash_attn_qkvpacked_func", "ring_flash_attn_varlen_func")
+USP_LAYERS = ("LongContextAttention", "UlyssesAttention", "LongContextAttentionQKVPacked", "AsyncLongContextAttention")
+USP_GROUPS = ("set_seq_parallel_pg", "initialize_model_parallel", "init_distributed_environment")
+NO_PADDING = ("pad_token", "pad_token_id", "padding_side", "padding", "unpad_input", "unpad")
+TRAINS = ("backward", "Trainer", "SFTTrainer", "Accelerator")
+
+PAD_CODE = """import torch
+from torch.nn import functional as F
+fill = {"input_ids": 0, "attention_mask": 0, "labels": -100}  # before the rows are divided over the ranks
+missing = -batch["input_ids"].shape[1] % MULTIPLE
+batch = {name: F.pad(rows, (0, missing), value=fill.get(name, 0)) for name, rows in batch.items()}
+batch["position_ids"] = torch.arange(batch["input_ids"].shape[1]).expand_as(batch["input_ids"])"""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The names that a program's own modules use, and where each stands first."""
+
+    names: dict[str, SourceLocation]
+    attributes: frozenset[str]  # "AttnType.TORCH_MATH"
+    imports: frozenset[str]  # the packages that it imports
+    has_modulo: bool  # it divides some length by itself
+
+    def find(self, *names: str) -> SourceLocation | None:
+        """Return where one of the names stands first, None where none does."""
+        return next((self.names[name] for name in names if name in self.names), None)
+
+
+def collect_calls(modules: Sequence[SourceModule]) -> Calls:
+    """Return what the modules of one program use."""
+    names: dict[str, SourceLocation] = {}
+    attributes, imports, has_modulo = set(), set(), False
+    for module in modules:
+        for node in ast.walk(module.body):
+            for name in _names_of(node):
+                names.setdefault(name, SourceLocation(module.shown_path, node.lineno, node.col_offset + 1))  # type: ignore[attr-defined]
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                attributes.add(f"{node.value.id}.{node.attr}")
+            has_modulo |= isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mod, ast.FloorDiv))
+            imports |= _packages_of(node)
+    return Calls(names, frozenset(attributes), frozenset(imports), has_modulo)
+
+
+def _names_of(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        yield node.attr
+    elif isinstance(node, ast.keyword) and node.arg:
+        yield node.arg
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+        yield node.value
+
+
+def _packages_of(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {alias.name.partition(".")[0] for alias in node.names}
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        return {(node.module or "").partition(".")[0]}
+    return set()
+
+
+def find_problems(modules: Sequence[SourceModule]) -> Iterator[Problem]:
+    """Yield what the program's calls of these libraries leave out, or cannot do."""
+    calls = collect_calls(modules)
+    for check in CHECKS:
+        yield from check(calls)
+
+
+def _lengths_not_padded(calls: Calls) -> Iterator[Problem]:
+    place = calls.find(*EVEN_SPLIT, *ZIGZAG) if calls.imports & {RING, USP} else None
+    pads = any("pad" in name.lower() and name not in NO_PADDING for name in calls.names)
+    if place is None or pads or calls.has_modulo:
+        return
+    multiple = "2 * ring_size" if calls.find(*ZIGZAG) else "ring_size"
+    yield _problem(
+        "rows are divided over the ranks of a ring, and nothing pads them to a length that divides",
+        ("ring_flash_attn 0.1.8 llama3_flash_attn_varlen.py:25: assert total_length % world_size == 0",),
+        place,
+        Fix(f"pad each row to a multiple of {multiple}", "edit", PAD_CODE.replace("MULTIPLE", f"({multiple})")),
+    )
+
+
+def _parameters_not_set(calls: Calls) -> Iterator[Problem]:
+    place = calls.find("substitute_hf_flash_attn")
+    if place is None or calls.find("update_ring_flash_attn_params"):
+        return
+    yield _problem(
+        "update_ring_flash_attn_params is never called: the first forward ends in KeyError: 'cu_seqlens_q'",
+        ("ring_flash_attn 0.1.8 adapters/hf_adapter.py: DATA_PARAMS is filled by that call alone",),
+        place,
+        Fix(
+            "call it before every forward, and backward each micro-batch before the next forward (not tried here)",
+            "edit",
+            "update_ring_flash_attn_params(cu_seqlens, group)  # int32 offsets of the whole row's documents",
+        ),
+    )
+
+
+def _half_precision_query(calls: Calls) -> Iterator[Problem]:
+    place = calls.find(*BASIC_RING) if RING in calls.imports else None
+    if place is None or not (calls.find("float16", "fp16", "half") and not calls.find("bfloat16", "bf16")):
+        return
+    yield _problem(
+        "ring_flash_attn_func in float16: its backward returns the queries' gradient in bfloat16",
+        ("ring_flash_attn 0.1.8 ring_flash_attn.py:154: return dq.to(torch.bfloat16), …",),
+        place,
+        Fix("train in bfloat16", "edit", "torch.bfloat16  # in place of torch.float16"),
+        Fix("or take the scheme that keeps the dtype (not tried here)", "edit", "llama3_flash_attn_varlen_func"),
+    )
+
+
+def _forward_only_type(calls: Calls) -> Iterator[Problem]:
+    torch_types = sorted(name for name in calls.attributes if name.startswith("AttnType.TORCH"))
+    place = calls.find(*USP_LAYERS)
+    if not (torch_types and place and USP in calls.imports and calls.find(*TRAINS)):
+        return
+    yield _problem(
+        f"{torch_types[0]} has a forward alone: training ends in "
+        "RuntimeError: Not implemented backward for PyTorch attention types",
+        ("yunchang 0.6.4 kernels/attention.py:159; run on two gloo ranks: the forward passes, the backward raises",),
+        place,
+        Fix("the type that trains; it needs flash-attn (not tried here)", "edit", "attn_type=AttnType.FA"),
+    )
+
+
+def _groups_not_set(calls: Calls) -> Iterator[Problem]:
+    place = calls.find(*USP_LAYERS) if USP in calls.imports else None
+    if place is None or calls.find(*USP_GROUPS):
+        return
+    yield _problem(
+        "set_seq_parallel_pg is never called: Ulysses and the ring both take all ranks as their group",
+        ("yunchang 0.6.4 hybrid/attn_layer.py:37: PROCESS_GROUP.RING_PG, ULYSSES_PG; None until that call",),
+        place,
+        Fix(
+            "set the groups before the layer is built; the two degrees multiply to the ranks that share a row",
+            "edit",
+            "set_seq_parallel_pg(ulysses_degree, ring_degree, dist.get_rank(), dist.get_world_size())",
+        ),
+    )
+
+
+def _positions_not_given(calls: Calls) -> Iterator[Problem]:
+    place = calls.find(ULYSSES)
+    if place is None or calls.find("position_ids", "UlyssesSPDataLoaderAdapter"):
+        return
+    yield _problem(
+        "DeepSpeed's Ulysses asks for position_ids in every forward, and nothing here makes them",
+        ("deepspeed 0.17 runtime/sequence_parallel/ulysses_sp.py: Ulysses SP requires position_ids",),
+        place,
+        Fix("give them, before the rows are divided", "edit", PAD_CODE.replace("MULTIPLE", "sp_size")),
+    )
+
+
+def _problem(message: str, evidence: tuple[str, ...], place: SourceLocation, *fixes: Fix) -> Problem:
+    return Problem(message, evidence, fixes, subject=place.source, predicted=False, locations=(place,))
+
+
+CHECKS: tuple[Callable[[Calls], Iterator[Problem]], ...] = (
+    _lengths_not_padded,
+    _parameters_not_set,
+    _half_precision_query,
+    _forward_only_type,
+    _groups_not_set,
+    _positions_not_given,
+)
