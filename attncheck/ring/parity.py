@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.errors import BadUsage, Unanswered
-from attncheck.core.findings import Finding, Problem
+from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.report import InterruptedRun, Report, merge_reports
 from attncheck.core.results.error_growth import MAX_SLOPE, describe_growth, error_growths
 from attncheck.core.results.ring import RingSection
@@ -129,7 +129,7 @@ def make_report(
     """Return the report on measured runs: pure judging, as parity's, and how errors grow with the ring."""
     growths = error_growths(runs)
     findings = tuple(
-        _make_growth_finding(growth.backend, describe_growth(growth)) for growth in growths if growth.beyond > MAX_SLOPE
+        make_growth_finding(growth.backend, describe_growth(growth)) for growth in growths if growth.beyond > MAX_SLOPE
     )
     parity_report = parity.make_report(snapshot, states, runs, measured_on)
     return parity_report.with_section(
@@ -137,7 +137,15 @@ def make_report(
     )
 
 
-def _make_growth_finding(backend: str, evidence: str) -> Finding:
+GATHER_INSTEAD = Fix(
+    "take the scheme that gathers keys and values once, and merges nothing",
+    "edit",
+    "llama3_flash_attn_varlen_func  # in place of the ring's; OpenRLHF, and axolotl's ring_attn_func: varlen_llama3",
+)
+
+
+def make_growth_finding(backend: str, evidence: str) -> Finding:
+    """Return the finding on a ring whose error grows with its ranks, with the scheme that does not merge."""
     return engine.make_finding_by_code(
-        "ATN605", Problem(f"the error of {backend} grows with the ring", (evidence,), (), backend)
+        "ATN605", Problem(f"the error of {backend} grows with the ring", (evidence,), (GATHER_INSTEAD,), backend)
     )

@@ -81,7 +81,7 @@ def test_what_is_left_out_is_said(tmp_path: Path, program: str, word: str, repla
 
 
 def test_the_basic_ring_in_float16_is_said(tmp_path: Path) -> None:
-    text = "import torch\nfrom ring_flash_attn import ring_flash_attn_func\nring_flash_attn_func(q.to(torch.float16), k, v)\n"
+    text = "from ring_flash_attn import ring_flash_attn_func\nring_flash_attn_func(q.to(torch.float16), k, v)\n"
     assert "in bfloat16" in messages(lint(write_tree(tmp_path, {"train.py": text})))
     assert messages(lint(write_tree(tmp_path, {"train.py": text.replace("float16", "bfloat16")}))) == ""
 

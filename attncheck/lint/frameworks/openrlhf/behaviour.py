@@ -89,6 +89,23 @@ def size_below_one(values: Values) -> Iterator[SettingProblem]:
             yield from values.setting_problem("refuses", message, ranges, name, advice="at least 1")
 
 
+def reward_model_without_ring(values: Values) -> Iterator[SettingProblem]:
+    """The reward model's trainer does not tell the model of the ring whose attention was put into it."""
+    if values.trainer == "rm" and values.ring_size > 1:
+        message = (
+            f"{values.option('ds.ring_attn_size')} {values.ring_size} does not reach the reward model: its first "
+            "ends in KeyError: 'cu_seqlens_q'"
+        )
+        yield from values.setting_problem(
+            "refuses",
+            message,
+            constraints.REWARD_MODEL_WITHOUT_RING,
+            "ds.ring_attn_size",
+            installs=("openrlhf>=0.9.2,<0.10",),
+            advice="or train the reward model without the ring",
+        )
+
+
 def ring_without_packing(values: Values) -> Iterator[SettingProblem]:
     """SFT, RM and DPO assert packing under a ring; PPO turns it on since 0.8.4, and had neither before."""
     if values.ring_size <= 1 or values.is_on("ds.packing_samples"):
@@ -286,6 +303,7 @@ def multiturn_without_chat_template(values: Values) -> Iterator[SettingProblem]:
 
 SUPERVISED_CHECKS: tuple[Callable[[Values], Iterator[SettingProblem]], ...] = (
     *(missing_trainer, refused_value, size_below_one, ring_without_packing, implementation_replaced_by_packing),
+    reward_model_without_ring,
     *(packing_of_one_row, packing_of_recurrent_layers, liger_on_vision_model, four_bit_weights_without_bf16),
     *(tensor_parallel_requirements, indivisible_batches, too_few_samples, determinism_without_effect),
     *(muon_with_old_deepspeed, multiturn_without_chat_template),

@@ -21,6 +21,11 @@ RING_WITHOUT_PACKING: Mapping[str, Constraints] = {
                          quote="packing_samples must be enabled when using ring attention"),)
     for trainer, line, since in (("sft", 322, "0.5.4"), ("rm", 334, FIRST), ("dpo", 357, FIRST))
 }  # fmt: skip
+# 0.6.0 and 0.9.2 pass ring_attn_group to the model (OpenRLHF/OpenRLHF#1168, #1182).
+REWARD_MODEL_WITHOUT_RING = (
+    Constraint("openrlhf 0.9.0 trainer/rm_trainer.py, concatenated_forward", "0.7.0", "0.9.2",
+               "model(input_ids, attention_mask=att_masks, return_output=True), without ring_attn_group"),
+)  # fmt: skip
 RING_TURNS_PACKING_ON = (
     Constraint(f"{PPO_CLI}:688", "0.8.4", quote="--ring_attn_size > 1 requires --packing_samples"),
 )

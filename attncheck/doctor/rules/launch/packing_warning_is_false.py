@@ -1,0 +1,52 @@
+"""TRL warns of packing under this Hub kernel, and the warning is wrong: it compares the name, revision included.
+
+What it checks: a launch of TRL that packs or trains padding-free with a flash kernel of the Hub whose name carries a
+revision ("@v2") or a kernel (":name"), in releases before 1.13.0.
+
+Why it matters: TRL says that other implementations "may lead to cross-contamination between samples"; people turn
+packing off for it. The kernel behind a pinned name is the same one: documents stay apart.
+
+What to do: leave the launch as it is, or update TRL, which looks at the name before "@" and ":" since.
+
+Source: trl 1.5.0 to 1.12.0 trainer/sft_trainer.py (`model.config._attn_implementation in FLASH_ATTENTION_VARIANTS`),
+1.13.0, which splits the name; huggingface/trl#6984.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from packaging.version import InvalidVersion, Version
+
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.launch import describe_job, locate_settings, require_job
+from attncheck.doctor.rules import Rule
+
+PINNED_FLASH = re.compile(r"kernels-community/[\w-]*flash-attn\d[@:]", re.ASCII)
+SPLITS_NAMES_SINCE = Version("1.13.0")
+LIST_SINCE = Version("0.23.0")
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a note where TRL's warning says nothing about this launch."""
+    job = require_job(snapshot)
+    implementation = job.plan.attn_implementation
+    if job.framework != "trl" or not job.plan.packed or not PINNED_FLASH.match(implementation):
+        return
+    try:
+        version = Version(job.version)
+    except InvalidVersion:
+        return
+    if LIST_SINCE <= version < SPLITS_NAMES_SINCE:
+        yield Problem(
+            message=f"TRL {job.version} will warn that {implementation} may mix packed documents; it does not",
+            evidence=("trl 1.5.0 trainer/sft_trainer.py:1112: the whole name is looked up, its revision with it",),
+            fixes=(Fix("leave packing on, or update TRL", "advice", "pip install 'trl>=1.13'"),),
+            subject=describe_job(job),
+            locations=locate_settings(job, "attn_implementation"),
+        )
+
+
+RULE = Rule("ATN456", "note", check, needs=frozenset({"job"}))
