@@ -47,6 +47,8 @@ TEXT_POSITIONS_APART: dict[str, str] = {
     "qwen2_vl": _QWEN_VL_SINCE,
     "qwen2_5_vl": _QWEN_VL_SINCE,
     "qwen2_5_omni": _QWEN_VL_SINCE,
+    "qwen3_5": "5.4.0",  # 5.3.0 hands `position_ids`, 5.4.0 `text_position_ids` to its layers
+    "qwen3_5_moe": "5.4.0",
     "glm4v": "5.0.0",
     "glm4v_moe": "5.0.0",
     "ernie4_5_vl_moe": "5.0.0",

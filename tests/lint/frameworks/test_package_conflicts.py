@@ -48,3 +48,25 @@ def test_ms_swift_patches_a_name_that_transformers_dropped() -> None:
 def test_positions_that_ms_swift_replaces_are_no_crash() -> None:
     assert "ATN408" not in {finding.code for finding in lint(SWIFT, "3.6.4", "4.52.4").findings}
     assert "ATN408" in {finding.code for finding in lint(SWIFT, "3.8.0", "4.53.2").findings}
+
+
+def test_ms_swifts_ulysses_imports_what_old_transformers_lack() -> None:
+    ulysses = SWIFT.replace("--packing true", "--sequence_parallel_size 2")
+    assert "transformers>=4.52,<4.58" in refusals(lint(ulysses, "3.9.0", "4.51.3"))[0]
+    assert refusals(lint(ulysses, "3.9.0", "4.52.4")) == []
+    assert refusals(lint(SWIFT.replace("--packing true", ""), "3.9.0", "4.51.3")) == []
+
+
+def test_preference_learning_had_no_sequence_parallelism() -> None:
+    dpo = SWIFT.replace("swift sft", "swift rlhf --rlhf_type grpo").replace("--packing true", "")
+    assert refusals(lint(f"{dpo} --sequence_parallel_size 2", "3.3.1", "4.51.3")) == ["--sequence_parallel_size 1"]
+    assert refusals(lint(f"{dpo} --sequence_parallel_size 2", "3.4.1", "4.52.4")) == []
+
+
+def test_trls_completions_are_padded_on_the_right() -> None:
+    grpo = "trl grpo --model_name_or_path x --dataset_name d --output_dir o --attn_implementation flash_attention_2"
+    codes = [{finding.code for finding in lint(text, "0.15.2", "4.52.4").findings} for text in (
+        grpo, f"{grpo} --gradient_checkpointing true", grpo.replace("flash_attention_2", "sdpa"),
+    )]  # fmt: skip
+    assert ["ATN404" in found for found in codes] == [True, False, False]
+    assert "ATN404" not in {finding.code for finding in lint(grpo, "0.22.0", "4.52.4").findings}

@@ -1,7 +1,8 @@
 """The model's three-row positions make flash attention read out of bounds.
 
 What it checks: models with m-rope (position_ids of shape [3, batch, length]) in a transformers that hands these on to
-flash attention: before 4.54.0 for the Qwen-VL family, before 5.0.0 for glm4v, glm4v_moe and ernie4_5_vl_moe.
+flash attention: before 4.54.0 for the Qwen-VL family, before 5.4.0 for Qwen3.5, before 5.0.0 for glm4v, glm4v_moe and
+ernie4_5_vl_moe.
 
 Why it matters: with one row a batch, cu_seqlens are computed from 3 × length positions: "CUDA error: an illegal memory
 access was encountered", reported somewhere else, or a garbage loss.
@@ -11,7 +12,7 @@ base.py:1845 of 3.6.4), and says itself which transformers that needs.
 
 What to do: upgrade transformers where the framework allows a release that is recent enough, or run the model on sdpa.
 
-Source: `text_position_ids` in models/*/modeling_*.py of the wheels 4.53.3, 4.54.0, 4.57.6 and 5.0.0;
+Source: `text_position_ids` in models/*/modeling_*.py of the wheels 4.53.3, 4.54.0, 4.57.6, 5.0.0, 5.3.0 and 5.4.0;
 huggingface/transformers#44643, #38007; reproduced on CPU with a stub kernel for `_is_packed_sequence`.
 """
 
@@ -70,7 +71,7 @@ def _are_positions_replaced(snapshot: Snapshot) -> bool:
 
 
 def _upper_bound(first_fixed: str) -> str:
-    return "5" if first_fixed.startswith("4") else "5.4"  # no further than needed
+    return {"4.54.0": "5", "5.0.0": "5.4"}.get(first_fixed, "5.6")  # no further than needed
 
 
 RULE = Rule("ATN408", "error", check, needs=frozenset({"flash"}))

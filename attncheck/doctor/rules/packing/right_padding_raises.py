@@ -1,7 +1,7 @@
 """This transformers refuses right padding for the model under flash attention.
 
 What it checks: transformers' version and the model's type against the releases that raise, and the side on
-which the launch pads, or padding_side of the tokenizer.
+which the launch pads, or padding_side of the tokenizer. GRPO in TRL before 0.22 pads completions on the right.
 
 Why it matters: "You are attempting to perform batched generation with padding_side='right'", in generation, and also in
 training while use_cache is on.
@@ -17,14 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from packaging.version import InvalidVersion, Version
+
 from attncheck.core.facts import Known, need, value_or
 from attncheck.core.findings import Fix, Problem
+from attncheck.core.job import Job
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.padding import right_padding_raises
 from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
+
+TRL_WITHOUT_CACHE = Version("0.22.0")  # trainer/grpo_trainer.py: model_inputs["use_cache"] = False; 0.21.0 has it not
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
@@ -54,8 +59,18 @@ def _padding_side(snapshot: Snapshot, model: Model) -> str:
         plan = snapshot.job.value.plan
         if plan.packed or plan.gradient_checkpointing:  # with checkpointing transformers sets use_cache to False
             return ""
-        return plan.padding_side
+        return "right" if _pads_completions(snapshot.job.value) else plan.padding_side
     return value_or(model.tokenizer.value.padding_side, "right") if isinstance(model.tokenizer, Known) else ""
+
+
+def _pads_completions(job: Job) -> bool:
+    """Say whether TRL trains, with a cache, on rows of a left-padded prompt and a right-padded completion."""
+    if job.framework != "trl" or job.trainer != "grpo" or job.plan.gradient_checkpointing:
+        return False
+    try:
+        return Version(job.version) < TRL_WITHOUT_CACHE
+    except InvalidVersion:
+        return False
 
 
 RULE = Rule("ATN404", "warning", check, needs=frozenset({"flash"}))

@@ -16,10 +16,12 @@ from attncheck.core.arithmetic import largest_divisor
 from attncheck.core.facts import Absent, Known
 from attncheck.core.job import Consequence, SettingProblem
 from attncheck.lint.fields.constraints import Constraints, find_constraint
+from attncheck.lint.fields.releases import read_requirements
 from attncheck.lint.frameworks.ms_swift import constraints
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings
 
+FLASH_CHECK_SINCE = "4.52"  # modeling_flash_attention_utils.py: 4.51.3 has no is_flash_attn_available, 4.52.4 has
 FLASH_NAME_GONE_SINCE = "4.53.0"  # models/qwen2_5_vl/modeling_qwen2_5_vl.py: 4.52.4 imports it, 4.53.2 does not
 PATCHED_VISION_MODELS = ("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni")
 
@@ -205,6 +207,42 @@ def vision_packing_needs_old_transformers(settings: MsSwiftSettings) -> Iterator
     )
 
 
+def sequence_parallel_needs_newer_transformers(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+    """Its own Ulysses, which imports a name that transformers has since 4.52 alone; its METADATA takes older ones."""
+    version = settings.snapshot.version("transformers") if settings.snapshot is not None else None
+    is_old = isinstance(version, Known) and version.value < Version(FLASH_CHECK_SINCE)
+    if settings.sequence_parallel_size < 2 or settings.uses_xtuner or not is_old:
+        return
+    message = (
+        f"sequence_parallel_size {settings.sequence_parallel_size} under transformers before {FLASH_CHECK_SINCE}: "
+        "cannot import name 'is_flash_attn_available' from 'transformers.modeling_flash_attention_utils'"
+    )
+    required = read_requirements("ms_swift", settings.version)
+    upper = next((line.removeprefix("transformers") for line in required if line.startswith("transformers")), "")
+    yield from _setting_problem(
+        settings,
+        "refuses",
+        message,
+        constraints.SEQUENCE_PARALLEL_IMPORT,
+        "sequence_parallel_size",
+        installs=(f"transformers>={FLASH_CHECK_SINCE}{',' + upper if upper else ''}",),
+    )
+
+
+def rlhf_without_sequence_parallel(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+    """Before 3.4.1, when sequence parallelism was xtuner's, no kind of preference learning took it."""
+    if settings.verb == "rlhf" and settings.sequence_parallel_size > 1:
+        message = f"sequence_parallel_size {settings.sequence_parallel_size} with {settings.trainer}"
+        yield from _setting_problem(
+            settings,
+            "refuses",
+            message,
+            constraints.RLHF_SEQUENCE_PARALLEL,
+            "sequence_parallel_size",
+            sets={"ring_size": "1"},
+        )
+
+
 def misplaced_config_file(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     """`--config file.yaml` was taken from 3.10 to 4.0; since 4.1 the file is the first argument."""
     setting = next((setting for setting in settings.unknown if setting.name == "--config"), None)
@@ -234,5 +272,7 @@ BEHAVIOURS: tuple[Callable[[MsSwiftSettings], Iterator[SettingProblem]], ...] = 
     packing_with_lazy_tokenize,
     recurrent_layers_leak,
     vision_packing_needs_old_transformers,
+    sequence_parallel_needs_newer_transformers,
+    rlhf_without_sequence_parallel,
     misplaced_config_file,
 )

@@ -103,6 +103,14 @@ CONFIG_IS_FIRST_ARGUMENT = (
     Constraint("ms-swift 4.6.0 cli/main.py:41-45", CONFIG_OPTION_RANGE[1],
                quote="argv[0].endswith('.yaml'); the parser refuses remaining_argv"),
 )  # fmt: skip
+SEQUENCE_PARALLEL_IMPORT = (  # 3.4.1 as the first with its own Ulysses; 3.5.3 to 4.6.0 were read
+    Constraint("ms-swift 3.6.4 trainers/sequence_parallel/ulysses.py", OWN_ULYSSES_SINCE,
+               quote="from transformers.modeling_flash_attention_utils import is_flash_attn_available"),
+)  # fmt: skip
+RLHF_SEQUENCE_PARALLEL = (
+    Constraint("ms-swift 3.3.1 llm/argument/rlhf_args.py:211", "3.3.0", OWN_ULYSSES_SINCE,
+               "RLHF do not support sequence parallel"),
+)  # fmt: skip
 VISION_PACKING_PATCH = (  # 3.3.1 to 3.7.3; 3.8.0 hands text positions over by itself from transformers 4.53 on
     Constraint("ms-swift 3.6.4 llm/template/template/qwen.py:309, llm/template/base.py:1845", "3.3.0", "3.8.0",
                "modeling_module._flash_attention_forward, which transformers 4.53.0 took out of these modules"),

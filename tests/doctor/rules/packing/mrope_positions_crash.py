@@ -11,8 +11,14 @@ FIRES = {
     "glm4v under 4.57.6": s.with_model(
         s.with_package(s.h200(), "transformers", "4.57.6"), model_type="glm4v", mrope=True
     ),
+    "qwen3_5 under 5.3.0": s.with_model(
+        s.with_package(s.h200(), "transformers", "5.3.0"), model_type="qwen3_5", mrope=True
+    ),
 }
 SILENT = {
+    "qwen3_5 under 5.4.0": s.with_model(
+        s.with_package(s.h200(), "transformers", "5.4.0"), model_type="qwen3_5", mrope=True
+    ),
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
