@@ -55,15 +55,15 @@ def _judge(main: SourceModule | None, tree: SourceTree) -> Iterator[Problem]:
 
 def _list_own_modules(main: SourceModule, tree: SourceTree) -> list[SourceModule]:
     """Return the modules beside the program that it imports, and those that these import."""
-    found: dict[Path, SourceModule] = {}
+    modules: dict[Path, SourceModule] = {}
     waiting = [main]
-    while waiting and len(found) < MAX_MODULES:
+    while waiting and len(modules) < MAX_MODULES:
         for name in _imported_names(waiting.pop()):
             module = tree.find_module(name)
-            if module is not None and module.path not in found:
-                found[module.path] = module
+            if module is not None and module.path not in modules:
+                modules[module.path] = module
                 waiting.append(module)
-    return list(found.values())
+    return list(modules.values())
 
 
 def _imported_names(module: SourceModule) -> Iterator[str]:
