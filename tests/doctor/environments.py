@@ -88,6 +88,12 @@ def install_stub_flash_attn(environment: Environment) -> Environment:
     It offers the names that ring-flash-attn 0.1.8 and transformers import, so that what comes after those imports is
     the real code of the real wheels.
     """
+    write_stub_flash_attn(environment.site)
+    return environment
+
+
+def write_stub_flash_attn(site: Path) -> None:
+    """Write that flash-attn, with the metadata of an installed distribution, into a folder of packages."""
     functions = {
         "__init__.py": '__version__ = "2.8.3"\nfrom flash_attn.flash_attn_interface import *\n',
         "flash_attn_interface.py": "".join(
@@ -99,10 +105,10 @@ def install_stub_flash_attn(environment: Environment) -> Environment:
         ),
     }
     for name, text in functions.items():
-        path = environment.site / "flash_attn" / name
-        path.parent.mkdir(exist_ok=True)
+        path = site / "flash_attn" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    info = environment.site / "flash_attn-2.8.3.dist-info"
+    info = site / "flash_attn-2.8.3.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: flash-attn\nVersion: 2.8.3\nRequires-Dist: torch\n")
     (info / "INSTALLER").write_text("pip\n")
@@ -110,7 +116,6 @@ def install_stub_flash_attn(environment: Environment) -> Environment:
     record = [f"flash_attn/{name},," for name in functions]
     record += [f"{info.name}/{name},," for name in ("METADATA", "INSTALLER", "WHEEL", "RECORD")]
     (info / "RECORD").write_text("\n".join(record) + "\n")
-    return environment
 
 
 def find_flash_attn_archive() -> Path | None:

@@ -1,0 +1,54 @@
+"""What the linker predicts, without importing anything: the one place where the tests of this folder call it."""
+
+from __future__ import annotations
+
+import importlib
+import sysconfig
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.utils import canonicalize_name
+
+LINKER = "attncheck.doctor.probes.payload.links.collect"
+
+
+def load_linker() -> Any:
+    """Return the linker's module, or skip the test where this release has none."""
+    try:
+        return importlib.import_module(LINKER)
+    except ModuleNotFoundError:
+        pytest.skip("attncheck has no linker")
+
+
+def list_path(site_dirs: list[Path]) -> list[str]:
+    """Return the folders that an interpreter would look into: these, and then its own packages (torch)."""
+    return [*map(str, site_dirs), sysconfig.get_paths()["purelib"]]
+
+
+def list_installed(site_dirs: list[Path]) -> list[dict[str, str]]:
+    """Return name and version of each distribution in these folders, the first of a name winning."""
+    versions: dict[str, str] = {}
+    for distribution in metadata.distributions(path=list_path(site_dirs)):
+        if distribution.metadata["Name"]:
+            versions.setdefault(canonicalize_name(distribution.metadata["Name"]), distribution.version)
+    return [{"name": name, "version": version} for name, version in versions.items()]
+
+
+def predict(site_dirs: list[Path], consumer: str) -> dict[str, str]:
+    """Return the modules of a distribution whose import fails for a name that another package lacks: the name."""
+    records = load_linker().collect_links(list_installed(site_dirs), list_path(site_dirs), [consumer])
+    return read_breaks([record for found in records.values() for record in found])
+
+
+def predict_files(paths: list[Path], site_dirs: list[Path]) -> dict[str, str]:
+    """Return the files, by stem, of a model's own code whose import fails: the name that is missing."""
+    linker, names = load_linker(), list(map(str, paths))
+    records = linker.link_files(names, [], list_installed(site_dirs), list_path(site_dirs))
+    return {module.rpartition(".")[2]: name for module, name in read_breaks(records).items()}
+
+
+def read_breaks(records: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the modules that records of the linker name as broken, each with what it lacks: "source:name"."""
+    return {module: f"{record['source']}:{record['name']}" for record in records for module in record["breaks"]}
