@@ -23,13 +23,14 @@ from types import ModuleType
 
 DEADLINE = 30  # seconds for one module's own import
 # Heavy packages that consumers import first: held by every child where they can be imported at all.
+LIGHT = "torch transformers transformers.modeling_utils transformers.trainer numpy triton accelerate"
 PRELOADED = """
-    torch transformers transformers.modeling_utils transformers.trainer numpy pandas datasets triton accelerate peft
-    torch.distributed.fsdp torch.distributed.tensor ray tensordict modelscope rich.console
+    pandas datasets peft torch.distributed.fsdp torch.distributed.tensor ray tensordict modelscope rich.console
     transformers.models.auto.modeling_auto transformers.models.auto.processing_auto transformers.generation
-    transformers.pipelines transformers.integrations.integration_utils diffusers diffusers.loaders wandb bitsandbytes
+    transformers.pipelines transformers.integrations.integration_utils diffusers.loaders wandb bitsandbytes
     trl.trainer.dpo_trainer trl.trainer.grpo_trainer liger_kernel.transformers.monkey_patch
 """
+LIGHT_CONSUMERS = ("ring_flash_attn", "liger_kernel", "peft", "accelerate", "yunchang", "remote_models")
 # Modules that are programs, tests or user interfaces: importing them may start something.
 SKIPPED = re.compile(r"(^|\.)(__main__|tests?|test_\w+|conftest|examples?|ui|webui|benchmarks?)(\.|$)")
 MISSING_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
@@ -162,23 +163,14 @@ class Recorder:
                 self.record_in_child(qualified_name)
 
 
-def list_importable(names: list[str]) -> list[str]:
-    """Return those of these modules that a child could import, in one go."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(writer, json.dumps([name for name in names if import_module(name)[0]]).encode())
-        os._exit(0)
-    os.close(writer)
-    os.waitpid(child, 0)
-    with os.fdopen(reader, encoding="utf-8") as stream:
-        return json.loads(stream.read() or "[]")  # type: ignore[no-any-return]
-
-
 def preload(package: str) -> None:
-    """Import what is heavy, where it can be imported."""
-    for name in list_importable([name for name in PRELOADED.split() if name.partition(".")[0] != package]):
-        importlib.import_module(name)
+    """Import what is heavy, and forget what began and failed: every child inherits it."""
+    names = LIGHT if package in LIGHT_CONSUMERS else LIGHT + PRELOADED
+    for name in names.split():
+        before = set(sys.modules)
+        if name.partition(".")[0] != package and import_module(name)[0] is None:
+            for began in set(sys.modules) - before:
+                del sys.modules[began]
 
 
 def main() -> None:
@@ -187,7 +179,8 @@ def main() -> None:
     sys.path[:] = [entry for entry in sys.path if entry != os.path.dirname(os.path.abspath(__file__))]
     Path(output).write_text("")
     if "--cuda" in sys.argv:
-        importlib.import_module("torch").cuda.is_available = lambda: True
+        torch = importlib.import_module("torch")
+        torch.cuda.is_available, torch.version.cuda = (lambda: True), torch.version.cuda or "13.0"
     if "--bare" not in sys.argv:
         preload(package)
     Recorder(output).record_in_child(package)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from packaging.utils import canonicalize_name
 
-LINKER = "attncheck.doctor.probes.payload.links.collect"
+LINKER = "attncheck.doctor.probes.payload.links.linker"
 
 
 def load_linker() -> Any:
@@ -38,7 +38,7 @@ def list_installed(site_dirs: list[Path]) -> list[dict[str, str]]:
 
 def predict(site_dirs: list[Path], consumer: str) -> dict[str, str]:
     """Return the modules of a distribution whose import fails for a name that another package lacks: the name."""
-    records = load_linker().collect_links(list_installed(site_dirs), list_path(site_dirs), [consumer])
+    records = load_linker().link_distributions(list_installed(site_dirs), list_path(site_dirs), [consumer])
     return read_breaks([record for found in records.values() for record in found])
 
 

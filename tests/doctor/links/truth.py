@@ -71,7 +71,13 @@ class Comparison:
 
 def compare(truth: Truth, predicted: Mapping[str, str], package: str) -> Comparison:
     """Return how far a prediction is right; what fails for another reason, or in another package, is not judged."""
-    failed = {m: r for m, r in truth.items() if is_link_failure(r) and failing_package(r) == package}
+    failed = {
+        module: record
+        for module, record in truth.items()
+        if is_link_failure(record)
+        and failing_package(record) == package
+        and not record["provider"].startswith(f"{package}.")  # of its own: a wheel that is not whole
+    }
     imported = [module for module, record in truth.items() if record["kind"] == "ok"]
     return Comparison(
         misses=tuple(f"{m}: {r['provider']}:{r['name']}" for m, r in failed.items() if m not in predicted),
