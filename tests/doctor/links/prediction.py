@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from packaging.utils import canonicalize_name
 
-LINKER = "attncheck.doctor.probes.payload.links.linker"
+LINKER = "attncheck.doctor.probes.payload.links"
 
 
-def load_linker() -> Any:
-    """Return the linker's module, or skip the test where this release has none."""
+def load_linker(module: str) -> Any:
+    """Return a module of the linker, or skip the test where this release has none."""
     try:
-        return importlib.import_module(LINKER)
+        return importlib.import_module(f"{LINKER}.{module}")
     except ModuleNotFoundError:
         pytest.skip("attncheck has no linker")
 
@@ -38,14 +38,14 @@ def list_installed(site_dirs: list[Path]) -> list[dict[str, str]]:
 
 def predict(site_dirs: list[Path], consumer: str) -> dict[str, str]:
     """Return the modules of a distribution whose import fails for a name that another package lacks: the name."""
-    records = load_linker().link_distributions(list_installed(site_dirs), list_path(site_dirs), [consumer])
+    records = load_linker("linker").link_distributions(list_installed(site_dirs), list_path(site_dirs), [consumer])
     return read_breaks([record for found in records.values() for record in found])
 
 
 def predict_files(paths: list[Path], site_dirs: list[Path]) -> dict[str, str]:
     """Return the files, by stem, of a model's own code whose import fails: the name that is missing."""
-    linker, names = load_linker(), list(map(str, paths))
-    records = linker.link_files(names, [], list_installed(site_dirs), list_path(site_dirs))
+    linker = load_linker("own_code").OwnCodeLinker(list_installed(site_dirs), list_path(site_dirs))
+    records = linker.link("model", list(map(str, paths)), [])
     return {module.rpartition(".")[2]: name for module, name in read_breaks(records).items()}
 
 
