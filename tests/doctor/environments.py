@@ -85,8 +85,8 @@ def create_base(folder: Path) -> Environment:
 def install_stub_flash_attn(environment: Environment) -> Environment:
     """Write a flash-attn 2.8.3 that imports but computes nothing: no wheel of it runs without a GPU.
 
-    It offers the names that ring-flash-attn 0.1.8 and transformers import, so that what comes after those imports is
-    the real code of the real wheels.
+    It offers the names that ring-flash-attn, OpenRLHF and transformers import, so that what comes after those imports
+    is the real code of the real wheels.
     """
     write_stub_flash_attn(environment.site)
     return environment
@@ -101,8 +101,10 @@ def write_stub_flash_attn(site: Path) -> None:
         ),
         "bert_padding.py": "".join(
             f"def {name}(*args, **kwargs):\n    raise NotImplementedError\n\n"
-            for name in ("index_first_axis", "pad_input", "unpad_input")
+            for name in ("index_first_axis", "pad_input", "unpad_input", "rearrange")
         ),
+        "layers/__init__.py": "",
+        "layers/rotary.py": "def apply_rotary_emb(*args, **kwargs):\n    raise NotImplementedError\n",
     }
     for name, text in functions.items():
         path = site / "flash_attn" / name
