@@ -32,7 +32,7 @@ class Link:
     conditions: tuple[str, ...] = ()  # under which it is taken, and which the source leaves open
     tried: tuple[str, ...] = ()  # what was tried before it, and is gone as well: "module:name"
     fallback_line: int = 0  # where its module goes on without it; 0: nothing catches the failure
-    found: tuple[str, ...] = ()  # modules of the provider that define the name now
+    moved_to: tuple[str, ...] = ()  # modules of the provider that define the name now
     patched_by: str = ""
     breaks: tuple[str, ...] = ()
     outcome: Literal["", "ok", "raised", "died", "hung", "skipped"] = ""

@@ -21,12 +21,12 @@ UNTRIED = "not tried here"
 def restore_names(links: tuple[Link, ...]) -> Iterator[Fix]:
     """Yield the lines that put the missing names back before the import, where all stand elsewhere in the provider."""
     names = [link for link in links if link.kind == "import" and link.name]
-    if not names or len(names) < len(links) or not all(link.found for link in names):
+    if not names or len(names) < len(links) or not all(link.moved_to for link in names):
         return
     lines = []
-    for link in dict.fromkeys((link.source, link.name, link.found[0]) for link in names):
-        source, name, found = link
-        lines += [f"import {source} as module", f"from {found} import {name}", f"module.{name} = {name}"]
+    for link in dict.fromkeys((link.source, link.name, link.moved_to[0]) for link in names):
+        source, name, place = link
+        lines += [f"import {source} as module", f"from {place} import {name}", f"module.{name} = {name}"]
     first = names[0].module.partition(".")[0]
     lines[-1] += f"  # before `import {first}`"
     yield Fix(f"put the name back before the import ({UNTRIED})", "edit", "\n".join(lines))
@@ -34,9 +34,9 @@ def restore_names(links: tuple[Link, ...]) -> Iterator[Fix]:
 
 def change_imports(links: tuple[Link, ...]) -> Iterator[Fix]:
     """Yield the import statements to write in code of one's own, where the names stand elsewhere."""
-    moved = [link for link in links if link.kind == "import" and link.name and link.found]
+    moved = [link for link in links if link.kind == "import" and link.name and link.moved_to]
     if moved:
-        lines = dict.fromkeys(f"from {link.found[0]} import {link.name}  # {link.place}" for link in moved)
+        lines = dict.fromkeys(f"from {link.moved_to[0]} import {link.name}  # {link.place}" for link in moved)
         yield Fix(f"take the names from where they are now ({UNTRIED})", "edit", "\n".join(lines))
     replaced = {link.place: _name_successor(link) for link in links if _name_successor(link)}
     if replaced:
@@ -62,8 +62,8 @@ def fitting_provider(snapshot: Snapshot, links: tuple[Link, ...]) -> Iterator[Fi
     consumer = snapshot.package(links[0].consumer)
     required = ""
     if isinstance(consumer, Known):
-        found = [r.specifier for r in requirements.applicable_requirements(snapshot, consumer.value, provider)]
-        required = str(found[0]) if found else ""
+        specifiers = [r.specifier for r in requirements.applicable_requirements(snapshot, consumer.value, provider)]
+        required = str(specifiers[0]) if specifiers else ""
     specifier = ",".join(part for part in (allowed, required) if part)
     if provider == "transformers" and specifier:
         chosen = requirements.resolve_transformers(snapshot, specifier)

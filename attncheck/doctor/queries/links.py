@@ -74,6 +74,6 @@ def describe_link(link: Link) -> str:
     where = f" in {link.function}()" if link.function else ""
     if link.kind == "argument":
         return f"{link.place}{where}: {link.target}(…): {link.reason}"
-    now = f"; now in {link.found[0]}" if link.found else ""
+    now = f"; now in {link.moved_to[0]}" if link.moved_to else ""
     then = f" if {' and '.join(link.conditions)}" if link.conditions else ""
     return f"{link.place}{where} takes {link.target}{then}{now}"

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import sysconfig
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import pytest
 from packaging.utils import canonicalize_name
 
-LINKER = "attncheck.doctor.probes.payload.links"
-
-
-def load_linker(module: str) -> Any:
-    """Return a module of the linker, or skip the test where this release has none."""
-    try:
-        return importlib.import_module(f"{LINKER}.{module}")
-    except ModuleNotFoundError:
-        pytest.skip("attncheck has no linker")
+from attncheck.doctor.probes.payload.links.linker import link_distributions
+from attncheck.doctor.probes.payload.links.own_code import OwnCodeLinker
 
 
 def list_path(site_dirs: list[Path]) -> list[str]:
@@ -38,17 +29,21 @@ def list_installed(site_dirs: list[Path]) -> list[dict[str, str]]:
 
 def predict(site_dirs: list[Path], consumer: str) -> dict[str, str]:
     """Return the modules of a distribution whose import fails for a name that another package lacks: the name."""
-    records = load_linker("linker").link_distributions(list_installed(site_dirs), list_path(site_dirs), [consumer])
+    records = link_distributions(list_installed(site_dirs), list_path(site_dirs), [consumer])
     return read_breaks([record for found in records.values() for record in found])
 
 
 def predict_files(paths: list[Path], site_dirs: list[Path]) -> dict[str, str]:
     """Return the files, by stem, of a model's own code whose import fails: the name that is missing."""
-    linker = load_linker("own_code").OwnCodeLinker(list_installed(site_dirs), list_path(site_dirs))
+    linker = OwnCodeLinker(list_installed(site_dirs), list_path(site_dirs))
     records = linker.link("model", list(map(str, paths)), [])
     return {module.rpartition(".")[2]: name for module, name in read_breaks(records).items()}
 
 
 def read_breaks(records: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the modules that records of the linker name as broken, each with what it lacks: "source:name"."""
-    return {module: f"{record['source']}:{record['name']}" for record in records for module in record["breaks"]}
+    """Return the modules that records of the linker name as broken, each with what it lacks: "source:name".
+
+    What the package puts back itself is left to the import.
+    """
+    certain = [record for record in records if not record["patched_by"]]
+    return {module: f"{record['source']}:{record['name']}" for record in certain for module in record["breaks"]}

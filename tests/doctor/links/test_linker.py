@@ -190,7 +190,7 @@ def test_a_name_that_the_package_puts_back_is_left_open(tmp_path: Path) -> None:
 
 def test_it_says_where_a_name_is_now(tmp_path: Path) -> None:
     (record,) = link(tmp_path, {"inner": "from transformers.cache_utils import moved"})
-    assert record["found"] == ["transformers.utils.import_utils"]
+    assert record["moved_to"] == ["transformers.utils.import_utils"]
 
 
 def test_a_lazy_package_breaks_where_its_names_are_taken(tmp_path: Path) -> None:

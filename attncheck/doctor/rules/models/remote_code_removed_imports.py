@@ -47,7 +47,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 
 
 def _stops_loading(link: Link) -> bool:
-    return link.kind == "import" and not link.function and not link.fallback_line
+    return link.kind == "import" and not link.function and not link.fallback_line and not link.patched_by
 
 
 def _describe_links(snapshot: Snapshot, model: Model, links: tuple[Link, ...]) -> Problem:

@@ -42,7 +42,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 
 
 def _is_use(link: Link) -> bool:
-    return not link.fallback_line and bool(link.function or link.kind != "import")
+    return not link.fallback_line and not link.patched_by and bool(link.function or link.kind != "import")
 
 
 def _describe_links(snapshot: Snapshot, model: Model, links: tuple[Link, ...]) -> Problem:

@@ -6,7 +6,7 @@ import ast
 import re
 import sys
 
-from .source import import_source, iter_statements
+from .source import bound_names, import_source, iter_statements
 from .versions import OPERATORS, compare_versions
 
 TYPE_CHECKING = False
@@ -95,8 +95,8 @@ class Conditions:
             return isinstance(test.ops[0], ast.Is) if is_empty else None
         if not (isinstance(right, ast.Constant) and right.value is None and isinstance(test.left, ast.Call)):
             return None
-        found = self._decide_call(test.left)
-        return found if found is None or isinstance(test.ops[0], ast.IsNot) else not found
+        exists = self._decide_call(test.left)
+        return exists if exists is None or isinstance(test.ops[0], ast.IsNot) else not exists
 
     def _decide_call(self, call: ast.Call) -> Optional[bool]:
         name = _dotted(call.func).rpartition(".")[2]
@@ -197,8 +197,8 @@ def find_assignment(module: SourceModule, name: str) -> Optional[ast.expr]:
     """Return the value of a name to which `module` assigns one and the same wherever it does; None otherwise."""
     if "assignments" not in module.memory:
         module.memory["assignments"] = _collect_assignments(module)
-    found: Optional[ast.expr] = module.memory["assignments"].get(name)
-    return found
+    value: Optional[ast.expr] = module.memory["assignments"].get(name)
+    return value
 
 
 def _collect_assignments(module: SourceModule) -> Dict[str, Optional[ast.expr]]:
@@ -213,6 +213,9 @@ def _collect_assignments(module: SourceModule) -> Dict[str, Optional[ast.expr]]:
             for target in targets:
                 for node in ast.walk(target):
                     values.setdefault(getattr(node, "id", ""), []).append(None)
+        else:
+            for name in bound_names(statement):  # a definition, an import: what it then is, is not known
+                values.setdefault(name, []).append(None)
     return {name: nodes[0] for name, nodes in values.items() if _are_alike(nodes)}
 
 

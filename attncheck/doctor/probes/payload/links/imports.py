@@ -129,21 +129,30 @@ class ImportFollower:
         return failures
 
     def _run_if(self, statement: ast.If, function: str) -> List[Failure]:
-        decided = self.conditions.decide(statement.test, self.module)
-        if decided is not None:
-            return self._run_block(statement.body if decided else statement.orelse, function)
-        failures = []
-        for block, form in ((statement.body, "%s"), (statement.orelse, "not (%s)")):
+        """A branch is decided only where something fails in one: most conditions decide nothing that matters here."""
+        failures: List[Failure] = []
+        decided: Optional[bool] = None
+        for block, branch, form in ((statement.body, True, "%s"), (statement.orelse, False, "not (%s)")):
             later, self.later = self.later, []
+            fallbacks, self.fallbacks = self.fallbacks, []
             inside = self._run_block(block, function)
-            if inside or self.later:
-                condition = form % self._source_of(statement.test)
-                failures += [f._replace(conditions=(condition, *f.conditions)) for f in inside]
-                self.later = [f._replace(conditions=(condition, *f.conditions)) for f in self.later]
+            if inside or self.later or self.fallbacks:
+                decided = self.conditions.decide(statement.test, self.module)
+                if decided is (not branch):
+                    inside, self.later, self.fallbacks = [], [], []
+                elif decided is None:
+                    condition = (form % self._source_of(statement.test),)
+                    inside = [f._replace(conditions=(*condition, *f.conditions)) for f in inside]
+                    self.later = [f._replace(conditions=(*condition, *f.conditions)) for f in self.later]
+            failures += inside
             self.later = later + self.later
+            self.fallbacks = fallbacks + self.fallbacks
         return failures
 
     def _always_leaves(self, statement: ast.If) -> bool:
+        ends = [block[-1:] for block in (statement.body, statement.orelse)]
+        if not any(isinstance(last, (ast.Return, ast.Raise)) for end in ends for last in end):
+            return False
         decided = self.conditions.decide(statement.test, self.module)
         block = statement.body if decided else statement.orelse if decided is False else []
         return bool(block) and isinstance(block[-1], (ast.Return, ast.Raise))

@@ -69,8 +69,8 @@ class Linker:
         places = {provider: find_whereabouts(self.finder, provider, names) for provider, names in wanted.items()}
         for record in records:
             name, own = record["name"].partition(".")[0], record["module"].partition(".")[0] + "."
-            found = places.get(record["provider"], {}).get(name, [])
-            record["found"] = [module for module in found if module != record["source"]]
+            now = places.get(record["provider"], {}).get(name, [])
+            record["moved_to"] = [module for module in now if module != record["source"]]
             if name and record["kind"] != "argument":
                 record["patched_by"] = find_patcher((m for m in modules if (m.name + ".").startswith(own)), name)
 
@@ -92,6 +92,9 @@ class Linker:
 
         Most files are done with here: parsing all of them is what would cost.
         """
+        text = module.text
+        if not any((name if name != "torch" else "from torch.") in text for name in providers):
+            return None
         takes = [(source, name) for source, name, _ in read_takes(module) if source.partition(".")[0] in providers]
         if not takes:
             return None
@@ -117,8 +120,8 @@ class Linker:
     def _is_missing(self, source: str, name: str) -> bool:
         key = source, name
         if key not in self._missing:
-            found = self.names.has_name(source, name) if name else self.names.has_module(source)
-            self._missing[key] = found is False
+            is_there = self.names.has_name(source, name) if name else self.names.has_module(source)
+            self._missing[key] = is_there is False
         return self._missing[key]
 
 
@@ -172,7 +175,7 @@ def _describe(consumer: str, module: SourceModule, failure: Failure) -> Dict[str
         "conditions": list(failure.conditions),
         "tried": [tried.target for tried in failure.tried],
         "fallback_line": 0,
-        "found": [],
+        "moved_to": [],
         "patched_by": "",
         "breaks": [],
     }

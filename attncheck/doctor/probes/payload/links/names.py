@@ -13,7 +13,7 @@ import os
 import re
 
 from .. import files
-from .source import import_source
+from .source import bound_names, import_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MAX_HOPS = 8
 MAX_FILE_BYTES = 4 << 20
 MAX_MODEL_FILES = 8000
 _DYNAMIC = re.compile(
-    r"^\s*(?:async )?def __getattr__\(|\bglobals\(\)\s*(?:\[|\.update|\.setdefault)|\bvars\(\)|\bexec\(|\blocals\(\)\["
+    r"def __getattr__\((?!self\b|cls\b)|\bglobals\(\)\s*(?:\[|\.update|\.setdefault)|\bvars\(\)|\bexec\(|\blocals\(\)\["
     r"|setattr\(sys\.modules|sys\.modules\[__name__\]",
     re.MULTILINE,
 )
@@ -147,7 +147,7 @@ class Names:
             return True
         if "define_import_structure" in module.text:
             return name in self._collect_exports(os.path.dirname(module.path))
-        return None if re.search(r"^\s*def __getattr__", module.text, re.MULTILINE) else False
+        return None if re.search(r"def __getattr__\((?!self\b|cls\b)", module.text) else False
 
     def _collect_exports(self, folder: str) -> Set[str]:
         """Return what the files below a folder export."""
@@ -234,28 +234,3 @@ def _constants(node: ast.expr) -> Set[str]:
     if isinstance(node, ast.Constant):
         return {str(node.value)}
     return {str(item.value) for item in getattr(node, "elts", ()) if isinstance(item, ast.Constant)}
-
-
-def bound_names(statement: ast.AST) -> Iterator[str]:
-    """Yield the names that a statement binds; "*" for a star import."""
-    if isinstance(statement, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-        yield statement.name
-    elif isinstance(statement, ast.Import):
-        for alias in statement.names:
-            yield alias.asname or alias.name.partition(".")[0]
-    elif isinstance(statement, ast.ImportFrom):
-        for alias in statement.names:
-            yield alias.asname or alias.name
-    elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.With)):
-        for target in _targets(statement):
-            for node in ast.walk(target):
-                if isinstance(node, ast.Name):
-                    yield node.id
-
-
-def _targets(statement: ast.AST) -> List[ast.AST]:
-    if isinstance(statement, ast.Assign):
-        return list(statement.targets)
-    if isinstance(statement, ast.With):
-        return [item.optional_vars for item in statement.items if item.optional_vars is not None]
-    return [statement.target]  # type: ignore[attr-defined]

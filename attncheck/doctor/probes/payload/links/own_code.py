@@ -26,8 +26,8 @@ class OwnCodeLinker:
 
         A package that stands in one of those folders comes before the installed one, and is not judged.
         """
-        found = list(_iter_files(paths, folders))
-        modules = [module for module, _ in found]
+        own_files = list(_iter_files(paths, folders))
+        modules = [module for module, _ in own_files]
         beside = {os.path.dirname(path) for path in paths}
         hidden = [name for name in self.linker.providers if any(_holds(folder, name) for folder in (*beside, *folders))]
         for module in modules:
@@ -35,7 +35,7 @@ class OwnCodeLinker:
         self.linker.origins, self.linker.weakened = {}, {}
         records = self.linker.link_modules(modules, "", hidden)
         self.linker.complete(records, modules)
-        late = {module.path for module, is_late in found if is_late}
+        late = {module.path for module, is_late in own_files if is_late}
         for record in records:
             record["consumer"] = consumer
             if record["path"] in late and not record["function"]:
@@ -60,7 +60,7 @@ def _iter_files(paths: List[str], folders: List[str]) -> Iterator[Tuple[SourceMo
         module = SourceModule(PACKAGE + "." + os.path.splitext(os.path.basename(path))[0], path, is_package=False)
         yield module, is_late
         for statement, is_inside in _iter_imports(module):
-            pending += [(found, is_late or is_inside) for found in _imported_paths(module, statement, folders)]
+            pending += [(imported, is_late or is_inside) for imported in _imported_paths(module, statement, folders)]
 
 
 def _iter_imports(module: SourceModule) -> Iterator[Tuple[ast.stmt, bool]]:

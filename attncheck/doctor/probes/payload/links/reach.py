@@ -5,7 +5,7 @@ Only modules whose text names a broken one are looked at again, until nothing mo
 
 from __future__ import annotations
 
-from typing import Container, Dict, List, NamedTuple, Optional, Set
+from typing import Container, Dict, Iterable, List, NamedTuple, Optional, Set
 
 from .imports import Failure, ImportFollower
 from .names import lazy_structure
@@ -48,7 +48,8 @@ class Spread:
             if not fresh:
                 break
             lazy_names = {name for module_name in fresh for name in self._lazy_names(module_name)}
-            candidates = [m for m in modules if m.name not in self.broken and _may_import(m, fresh, lazy_names)]
+            words = {name.rpartition(".")[2] for name in fresh} | lazy_names
+            candidates = [m for m in modules if m.name not in self.broken and _may_import(m, fresh, lazy_names, words)]
             fresh = {module.name for module in candidates if self._breaks(module)}
         return self.broken
 
@@ -97,11 +98,11 @@ class Spread:
         return None
 
 
-def _may_import(module: SourceModule, fresh: Container[str], lazy_names: Container[str]) -> bool:
+def _may_import(module: SourceModule, fresh: Container[str], lazy_names: Container[str], words: Iterable[str]) -> bool:
     """Say whether a module's text seems to import one of the modules `fresh`, or a lazy name of one."""
     if _broken_parent(module.name, fresh):
         return True
-    return any(
+    return any(word in module.text for word in words) and any(
         source in fresh or source + "." + name in fresh or name in lazy_names or _broken_parent(source, fresh)
         for source, name, _ in read_takes(module)
     )

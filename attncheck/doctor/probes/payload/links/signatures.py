@@ -72,9 +72,9 @@ class Signatures:
         key = module_name, name
         if key not in self._known:
             self._known[key] = None  # for a class that comes back to itself
-            found = self.find_definition(module_name, name)
-            if found is not None and hops < MAX_HOPS:
-                module, node = found
+            definition = self.find_definition(module_name, name)
+            if definition is not None and hops < MAX_HOPS:
+                module, node = definition
                 is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
                 self._known[key] = _of_function(node) if is_function else self._of_class(module, node, hops)
         return self._known[key]
@@ -103,9 +103,9 @@ class Signatures:
                 original = next(a.name for a in statement.names if (a.asname or a.name) == name)
                 return self.find_definition(import_source(module, statement), original, hops + 1)
         for statement in self.names.bindings(module).get("*", ()):
-            found = self.find_definition(import_source(module, statement), name, hops + 1)
-            if found is not None:
-                return found
+            definition = self.find_definition(import_source(module, statement), name, hops + 1)
+            if definition is not None:
+                return definition
         return None
 
     def _of_class(self, module: SourceModule, node: ast.stmt, hops: int) -> Optional[Signature]:

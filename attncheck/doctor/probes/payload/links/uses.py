@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Container, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from .imports import Take
 from .signatures import Signatures, find_refusal
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 MAX_CLASSES = 20  # of one chain of bases
 MAX_CALL = 4000  # characters between the brackets of one call
 _ASSIGNED = re.compile(r"^[ \t]*(\w+)[ \t]*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
-_CHAINS = re.compile(r"(?<![\w.\"'])([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)+)")
-_CALLS = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\(")
 _NOT_FOLLOWED = ("torch", "triton")  # what they have is made at run time, in C++
-_CACHES = "transformers.cache_utils"
+_FOLLOWED_CLASSES = "Cache"  # of packages: variables of DynamicCache and its kin; of code of one's own all
 _ATTRIBUTES_OF_ANY = frozenset(dir(object)) | frozenset(("__name__", "__module__", "__qualname__", "__dict__", "mro"))
 
 
@@ -51,6 +49,8 @@ class Uses:
         self.signatures = signatures
         self.bindings = self._bind(providers)
         self.follows_instances = False
+        self.tracks_instances = True
+        self._suspect: Optional[bool] = None
         self.scope = Scope(frozenset(), {})
 
     def _bind(self, providers: Set[str]) -> Bindings:
@@ -73,15 +73,32 @@ class Uses:
 
     def is_suspect(self) -> bool:
         """Say whether the text uses anything that may be gone."""
-        text = self.module.text
+        if self._suspect is None:
+            self._suspect = self.follows_instances or self._uses_suspects(self.module.text)
+        return self._suspect
+
+    def _uses_suspects(self, text: str) -> bool:
         if not self.bindings.modules and not self.bindings.members:
             return False
-        for alias, chain in set(_CHAINS.findall(text)):
+        self.tracks_instances = any(self._is_instance_suspect(alias, text) for alias in self.bindings.members)
+        aliases = [alias for alias in {*self.bindings.modules, *self.bindings.members} if alias + "." in text]
+        for alias, chain in set(_find_chains(text, aliases)):
             if self._missing_attribute(alias, chain[1:].split("."), 0) is not None:
                 return True
-        if any(self._refused(call, 0) is not None for call in _iter_calls(text, self.bindings.members)):
+        called = [name for name in self.bindings.members if name + "(" in text]
+        if any(self._refused(call, 0) is not None for call in _iter_calls(text, called)):
             return True
-        return self.follows_instances or any(source == _CACHES for source, _ in self.bindings.members.values())
+        return self.tracks_instances
+
+    def _is_instance_suspect(self, alias: str, text: str) -> bool:
+        """Say whether a variable that seems to be of a cache class uses an attribute that the class lacks."""
+        module, name = self.bindings.members[alias]
+        if not alias.endswith(_FOLLOWED_CLASSES):
+            return False
+        typed = r"\b(\w+)\s*(?::[^=,()\n]*|=\s*)\b%s\b" % re.escape(alias)
+        variables = sorted(set(re.findall(typed, text)))
+        attributes = {attribute for _, chain in _find_chains(text, variables) for attribute in chain[1:].split(".")[:1]}
+        return any(self._class_lacks(module, name, attribute, is_instance=True) for attribute in attributes)
 
     def iter_missing(self, node: ast.AST) -> Iterator[Take]:
         """Yield what an expression or statement uses that is not there."""
@@ -101,6 +118,9 @@ class Uses:
     def enter_function(self, function: ast.AST) -> Scope:
         """Note a function's parameters and the variables whose class is known; return the scope to go back to."""
         outer = self.scope
+        if not self.tracks_instances:
+            self.scope = Scope(outer.hidden.union(_parameter_names(function)), {})
+            return outer
         parameters = {node.arg: node.annotation for node in ast.walk(function) if isinstance(node, ast.arg)}
         values: Dict[str, List[Optional[ast.expr]]] = {name: [node] for name, node in parameters.items()}
         for node in ast.walk(function):
@@ -144,8 +164,8 @@ class Uses:
                 if self.names.finder.kind(module + "." + part):
                     module += "." + part
                     continue
-                found = self.names.has_name(module, part)
-                return Take(module, part, line, "attribute") if found is False else None
+                is_there = self.names.has_name(module, part)
+                return Take(module, part, line, "attribute") if is_there is False else None
         elif alias in self.bindings.members and parts and alias[:1].isupper():
             module, name = self.bindings.members[alias]
             if self._class_lacks(module, name, parts[0], is_instance=False):
@@ -159,11 +179,11 @@ class Uses:
         pending, seen = [(module, name)], 0
         while pending:
             seen += 1
-            found = self.signatures.find_definition(*pending.pop())
-            node = found[1] if found is not None else None
-            if found is None or seen > MAX_CLASSES or not isinstance(node, ast.ClassDef):
+            definition = self.signatures.find_definition(*pending.pop())
+            node = definition[1] if definition is not None else None
+            if definition is None or seen > MAX_CLASSES or not isinstance(node, ast.ClassDef):
                 return False
-            owner = found[0]
+            owner = definition[0]
             bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
             if node.keywords or len(bases) < len(node.bases):
                 return False
@@ -200,11 +220,18 @@ def _sets_attribute(text: str, attribute: str, is_instance: bool) -> bool:
     return re.search("|".join(forms), text, re.MULTILINE) is not None
 
 
-def _iter_calls(text: str, names: Container[str]) -> Iterator[ast.Call]:
+def _find_chains(text: str, names: List[str]) -> List[Tuple[str, str]]:
+    """Return (name, ".attribute.attribute") of what stands after each of `names`."""
+    if not names:
+        return []
+    return re.findall(r"(?<![\w.\"'])(%s)((?:\.[A-Za-z_]\w*)+)" % "|".join(map(re.escape, names)), text)
+
+
+def _iter_calls(text: str, names: List[str]) -> Iterator[ast.Call]:
     """Yield the calls of `names` that stand in a text, each parsed by itself."""
-    for match in _CALLS.finditer(text):
-        if match.group(1) not in names:
-            continue
+    if not names:
+        return
+    for match in re.finditer(r"(?<![\w.])(?:%s)\(" % "|".join(map(re.escape, names)), text):
         end, depth = match.end(), 1
         while end < len(text) and depth and end - match.end() < MAX_CALL:
             depth += {"(": 1, ")": -1}.get(text[end], 0)
@@ -226,6 +253,12 @@ def _walk_expressions(node: ast.AST) -> Iterator[ast.AST]:
         for child in ast.iter_child_nodes(current):
             if not isinstance(child, (ast.stmt, ast.ExceptHandler)):
                 pending.append(child)
+
+
+def _parameter_names(function: ast.AST) -> List[str]:
+    arguments = function.args  # type: ignore[attr-defined]
+    every = [*getattr(arguments, "posonlyargs", ()), *arguments.args, *arguments.kwonlyargs]
+    return [argument.arg for argument in every]
 
 
 def _chain(node: ast.Attribute) -> List[str]:

@@ -46,6 +46,8 @@ def list_code_files(folder: str) -> list[str]:
                 names.add(reference.rpartition(".")[0].replace(".", os.sep) + ".py")
     paths = [os.path.join(folder, name) for name in sorted(names)]
     return [path for path in paths if os.path.isfile(path)][:MAX_FILES]
+
+
 def collect_unmasked_attentions(folder: str) -> list[str]:
     """Return the attention functions that the *.py files in `folder` register without a mask function."""
     return sorted(registered_attention.find_unmasked_attentions(*_read_sources(folder)))[:100]
