@@ -232,7 +232,11 @@ MODES = [
         "transformers-453-vlm-bug",
         recording(
             s.with_model(
-                s.with_package(s.with_package(s.h200(), "transformers", "4.53.2"), "verl", "0.5.0"),
+                s.with_package(
+                    s.with_package(s.without_packages(s.h200(), "liger-kernel"), "transformers", "4.53.2"),
+                    "verl",
+                    "0.5.0",
+                ),
                 model_type="qwen2_5_vl",
                 mrope=True,
             ),

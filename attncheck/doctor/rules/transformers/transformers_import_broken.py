@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from attncheck.core.environment import Distribution, ImportOutcome
-from attncheck.core.facts import need
+from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
@@ -47,6 +47,7 @@ REQUIRED_PACKAGES = ("transformers", "torch", "tokenizers", "huggingface-hub", "
 DISTRIBUTION_OF = {"yaml": "PyYAML", "PIL": "pillow", "sklearn": "scikit-learn", "cv2": "opencv-python-headless"}
 _CANNOT_IMPORT = re.compile(r"cannot import name '(\w+)' from '(\w+)")
 _NUMPY_1 = re.compile(r"compiled using NumPy 1\.x|numpy\.dtype size changed|_ARRAY_API not found")
+_COMPANION = re.compile(r"operator (torchvision|torchaudio)::\w+ does not exist")
 _REQUIRED = re.compile(r"([A-Za-z0-9._-]+[<>=!~][^ ]*) is required for a normal functioning of this module")
 
 
@@ -67,7 +68,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if _has_damaged_package(snapshot) or is_shadowed(snapshot, "transformers"):
         raise hidden_by("transformers")
     error = f"{outcome.exception}: {outcome.message}" if outcome.outcome == "raised" else outcome.signal
-    culprit = find_failing_distribution(snapshot, outcome) or package
+    culprit = _find_companion(snapshot, outcome) or find_failing_distribution(snapshot, outcome) or package
     blame = "" if culprit.name == "transformers" else f", in {culprit.name} {culprit.version}"
     yield Problem(
         message=f"importing {outcome.module} {package.version} {outcome.outcome}{blame}",
@@ -79,6 +80,13 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         ),
         fixes=(*install.extend_import_timeout(outcome), _choose_fix(snapshot, outcome, culprit)),
     )
+
+
+def _find_companion(snapshot: Snapshot, outcome: ImportOutcome) -> Distribution | None:
+    """Return torchvision or torchaudio where it was built for another torch: its operators were not registered."""
+    match = _COMPANION.search(outcome.message)
+    companion = snapshot.package(match.group(1)) if match else None
+    return companion.value if isinstance(companion, Known) else None
 
 
 def _find_shadows(snapshot: Snapshot, outcome: ImportOutcome) -> list[str]:
@@ -97,6 +105,9 @@ def _has_damaged_package(snapshot: Snapshot) -> bool:
 
 
 def _choose_fix(snapshot: Snapshot, outcome: ImportOutcome, culprit: Distribution) -> Fix:
+    if culprit.name in ("torchvision", "torchaudio"):
+        title = f"remove {culprit.name}, built for another torch: transformers imports without it"
+        return install.uninstall_packages(snapshot, culprit.name, title=title)
     requirement = _REQUIRED.search(outcome.message)
     if requirement:
         return install.install_packages(snapshot, requirement.group(1))

@@ -17,6 +17,14 @@ def with_failed_import(module: str, message: str) -> Snapshot:
 
 
 FIRES = {
+    "torchvision of another torch": s.with_import(
+        s.with_package(s.h200(), "torchvision", "0.28.0"),
+        "transformers.modeling_utils",
+        "raised",
+        exception="RuntimeError",
+        message="operator torchvision::nms does not exist",
+        frames=("torchvision/_meta_registrations.py:163 in <module>", "torch/library.py:1063 in register"),
+    ),
     "a companion is too old": with_failed_import("transformers", HUB_ERROR),
     "modeling_utils fails": with_failed_import(
         "transformers.modeling_utils", "cannot import name 'LayerRepository' from 'kernels'"
