@@ -63,6 +63,7 @@ def says(finding: str) -> bool:
         "_ARRAY_API": "'numpy<2'",
         "./tokenizers.py": "rename or delete it",
         "SIGSEGV": "--force-reinstall",
+        "torchvision::nms": "pip uninstall",
     }
     fixes = finding.split("fixes=")[1]
     return next(fix for told, fix in expected.items() if told in finding) in fixes
