@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attncheck.core.facts import Known, value_or
+from attncheck.core.findings import Finding
 from attncheck.core.report import Report
 from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.snapshot import NOT_ASKED, Snapshot
@@ -58,17 +59,27 @@ def markdown(report: Report, section: DoctorSection) -> Iterator[str]:
 
 def make_overview(report: Report) -> tuple[OverviewItem, ...]:
     """Return an item for each package, device and model that the snapshot holds."""
+    rows = list(_describe_snapshot(report.snapshot))
+    titles = frozenset(title for title, _ in rows)
     return tuple(
-        OverviewItem(_worst_mark(report, title, text), title, text.removeprefix(NONE_PREFIX))
-        for title, text in _describe_snapshot(report.snapshot)
+        OverviewItem(_worst_mark(report, title, text, titles), title, text.removeprefix(NONE_PREFIX))
+        for title, text in rows
     )
 
 
-def _worst_mark(report: Report, title: str, text: str) -> Mark:
-    findings = [f for f in report.findings if f.subject.lower().startswith(title) or f.name.startswith(title + "-")]
+def _worst_mark(report: Report, title: str, text: str, titles: frozenset[str]) -> Mark:
+    findings = [finding for finding in report.findings if _is_about(finding, title, titles)]
     marks: tuple[Mark, ...] = ("error", "warning", "note")
     without_findings: Mark = "note" if FAILED_IMPORT in text else "-" if text.startswith(NONE_PREFIX) else "ok"
     return next((mark for mark in marks if any(f.severity == mark for f in findings)), without_findings)
+
+
+def _is_about(finding: Finding, title: str, titles: frozenset[str]) -> bool:
+    """Return whether a finding is about a row: its subject names the row, or names none and its rule does."""
+    subject = finding.subject.lower()
+    if subject.split(" ")[0] in titles:
+        return subject.split(" ")[0] == title
+    return subject.startswith(title) or finding.name.startswith(title + "-")
 
 
 def _describe_snapshot(snapshot: Snapshot) -> Iterator[tuple[str, str]]:

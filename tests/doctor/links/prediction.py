@@ -36,7 +36,7 @@ def predict(site_dirs: list[Path], consumer: str) -> dict[str, str]:
 def predict_files(paths: list[Path], site_dirs: list[Path]) -> dict[str, str]:
     """Return the files, by stem, of a model's own code whose import fails: the name that is missing."""
     linker = OwnCodeLinker(list_installed(site_dirs), list_path(site_dirs))
-    records = linker.link("model", list(map(str, paths)), [])
+    records = [record for path in paths for record in linker.link("model", [str(path)], [])]
     return {module.rpartition(".")[2]: name for module, name in read_breaks(records).items()}
 
 

@@ -111,6 +111,8 @@ class Conditions:
         if name.startswith("is_") and name.endswith("_available") and not arguments:
             package = re.sub(r"_\d+$", "", name[3 : -len("_available")])
             return False if package in _IMPORT_NAMES and not self.finder.kind(package) else None
+        if name == "compare_versions" and len(texts) == len(arguments) == 3:  # accelerate's
+            return compare_versions(self._installed(texts[0]), texts[1], texts[2])
         package = next((package for package in _PACKAGES if package in name), "")
         if not package or len(texts) != len(arguments):
             return None

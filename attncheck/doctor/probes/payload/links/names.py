@@ -26,7 +26,7 @@ MAX_HOPS = 8
 MAX_FILE_BYTES = 4 << 20
 MAX_MODEL_FILES = 8000
 _DYNAMIC = re.compile(
-    r"def __getattr__\((?!self\b|cls\b)|\bglobals\(\)\s*(?:\[|\.update|\.setdefault)|\bvars\(\)|\bexec\(|\blocals\(\)\["
+    r"\bglobals\(\)\s*(?:\[|\.update|\.setdefault)|\bvars\(\)|\bexec\(|\blocals\(\)\["
     r"|setattr\(sys\.modules|sys\.modules\[__name__\]",
     re.MULTILINE,
 )
@@ -83,7 +83,7 @@ class Names:
         answers = [self._star_has_name(module, node, name, hops) for node in bindings.get("*", ())]
         if True in answers:
             return True
-        is_open = None in answers or _is_dynamic(module) or "global " + name in module.text
+        is_open = None in answers or "__getattr__" in bindings or _is_dynamic(module) or "global " + name in module.text
         if is_open or (module.is_package and self.has_module(module_name + "." + name) is None):
             return None
         return False
@@ -147,7 +147,7 @@ class Names:
             return True
         if "define_import_structure" in module.text:
             return name in self._collect_exports(os.path.dirname(module.path))
-        return None if re.search(r"def __getattr__\((?!self\b|cls\b)", module.text) else False
+        return None if "__getattr__" in self.bindings(module) else False
 
     def _collect_exports(self, folder: str) -> Set[str]:
         """Return what the files below a folder export."""
