@@ -28,7 +28,7 @@ def changed_names(steps: Iterable[RepairStep]) -> set[str]:
 
 
 def forget_imports(snapshot: Snapshot, names: Iterable[str] = ()) -> Snapshot:
-    """Return the snapshot without what imports showed, and without the files of the distributions `names`.
+    """Return the snapshot without what imports and sources showed, and without the files of the distributions `names`.
 
     A finding that the rules no longer have then was seen there alone: that it is gone after a repair shows nothing.
     """
@@ -41,6 +41,7 @@ def forget_imports(snapshot: Snapshot, names: Iterable[str] = ()) -> Snapshot:
         snapshot,
         imports=Absent(NOT_IMPORTED),
         interfaces=Absent(NOT_IMPORTED),
+        links=Absent(NOT_IMPORTED),
         distributions=distributions,
         binaries=tuple(entry for entry in snapshot.binaries if entry.distribution not in forgotten),
         clashes=tuple(entry for entry in snapshot.clashes if forgotten.isdisjoint(entry.owners)),

@@ -57,10 +57,11 @@ def read_records(folder: str, key: str) -> Optional[Records]:
     if not key:
         return None
     try:
-        records = json.loads(files.read_text(_path(folder, key), MAX_BYTES))
+        document = json.loads(files.read_text(_path(folder, key), MAX_BYTES))
     except ValueError:
         return None
-    return records if isinstance(records, dict) else None
+    is_ours = isinstance(document, dict) and document.get("key") == key and isinstance(document.get("records"), dict)
+    return document["records"] if is_ours else None
 
 
 def write_records(folder: str, key: str, records: Records) -> None:
@@ -71,7 +72,7 @@ def write_records(folder: str, key: str, records: Records) -> None:
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as stream:
-            json.dump(records, stream)
+            json.dump({"key": key, "records": records}, stream)
         os.replace(temporary, _path(folder, key))
         _remove_oldest(folder)
     except (OSError, ValueError):
