@@ -17,7 +17,7 @@ from attncheck.core.facts import Known as Known
 from attncheck.core.facts import Unreadable as Unreadable
 from attncheck.core.job import Job
 from attncheck.core.launch import SourceLocation
-from attncheck.core.links import Link
+from attncheck.core.links import UnresolvedName
 from attncheck.core.model import Model
 from attncheck.core.plan import Plan
 from attncheck.core.snapshot import Snapshot
@@ -101,12 +101,12 @@ def with_interfaces(snapshot: Snapshot, **fields: Any) -> Snapshot:
     return replace(snapshot, interfaces=Known(replace(before, **fields)))
 
 
-def with_links(snapshot: Snapshot, *links: Link) -> Snapshot:
+def with_links(snapshot: Snapshot, *links: UnresolvedName) -> Snapshot:
     """Record what the linker found to be gone: nothing, without `links`."""
     return replace(snapshot, links=Known(links))
 
 
-def make_link(**fields: Any) -> Link:
+def make_link(**fields: Any) -> UnresolvedName:
     """Return a name that verl's SFT trainer takes from transformers at import, unless `fields` say otherwise."""
     fields.setdefault("consumer", "verl")
     fields.setdefault("module", "verl.models.transformers.qwen2_vl")
@@ -115,7 +115,7 @@ def make_link(**fields: Any) -> Link:
     fields.setdefault("provider", "transformers")
     fields.setdefault("source", "transformers.models.qwen2_vl.modeling_qwen2_vl")
     fields.setdefault("name", "Qwen2VLCausalLMOutputWithPast")
-    return Link(**fields)
+    return UnresolvedName(**fields)
 
 
 def with_binary(snapshot: Snapshot, module: str, **fields: Any) -> Snapshot:

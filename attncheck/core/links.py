@@ -10,7 +10,7 @@ LAUNCH_CODE = "launch"  # as `consumer`: the scripts that a launch starts
 
 
 @dataclass(frozen=True)
-class Link:
+class UnresolvedName:
     """One name, module, attribute or argument that was read in a package's source and that its provider lacks.
 
     `breaks` are the modules whose import fails with it, the most public first. `patched_by` is a module that sets the

@@ -10,7 +10,7 @@ from pathlib import Path
 from attncheck.core import codec
 from attncheck.core.facts import Known
 from attncheck.core.launch import Launch
-from attncheck.core.links import LAUNCH_CODE, Link
+from attncheck.core.links import LAUNCH_CODE, UnresolvedName
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.probes.payload.links.own_code import OwnCodeLinker
 from attncheck.lint.programs.modules import INSTALLED
@@ -24,7 +24,7 @@ class ScriptLinks:
 
     snapshot: Snapshot
     site_folders: Sequence[Path]
-    links_by_script: dict[tuple[Path, ...], tuple[Link, ...]] = field(default_factory=dict)
+    links_by_script: dict[tuple[Path, ...], tuple[UnresolvedName, ...]] = field(default_factory=dict)
 
     @cached_property
     def _linker(self) -> OwnCodeLinker:
@@ -38,7 +38,7 @@ class ScriptLinks:
         links = self._find(launch)
         return replace(snapshot, links=Known((*snapshot.links.value, *links))) if links else snapshot
 
-    def _find(self, launch: Launch) -> tuple[Link, ...]:
+    def _find(self, launch: Launch) -> tuple[UnresolvedName, ...]:
         name = launch.words[0].text if launch.words else ""
         place = find_program(launch, Entry(name), tuple(self.site_folders)) if name.endswith(".py") else None
         if place is None:
@@ -51,5 +51,5 @@ class ScriptLinks:
         if key not in self.links_by_script:
             records = self._linker.link(LAUNCH_CODE, [str(script)], [str(folder) for folder in folders])
             shown = [{**record, "path": tree.show_path(Path(str(record["path"])))} for record in records]
-            self.links_by_script[key] = tuple(codec.read(Link, record) for record in shown)
+            self.links_by_script[key] = tuple(codec.read(UnresolvedName, record) for record in shown)
         return self.links_by_script[key]

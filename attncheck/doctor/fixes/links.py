@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix
-from attncheck.core.links import Link
+from attncheck.core.links import UnresolvedName
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.removed_names import REMOVED_FROM_TRANSFORMERS, SUCCESSORS
@@ -18,7 +18,7 @@ from attncheck.doctor.queries.links import provider_distribution
 UNTRIED = "not tried here"
 
 
-def restore_names(links: tuple[Link, ...]) -> Iterator[Fix]:
+def restore_names(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
     """Yield the lines that put the missing names back before the import, where all stand elsewhere in the provider."""
     names = [link for link in links if link.kind == "import" and link.name]
     if not names or len(names) < len(links) or not all(link.moved_to for link in names):
@@ -32,7 +32,7 @@ def restore_names(links: tuple[Link, ...]) -> Iterator[Fix]:
     yield Fix(f"put the name back before the import ({UNTRIED})", "edit", "\n".join(lines))
 
 
-def change_imports(links: tuple[Link, ...]) -> Iterator[Fix]:
+def change_imports(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
     """Yield the import statements to write in code of one's own, where the names stand elsewhere."""
     moved = [link for link in links if link.kind == "import" and link.name and link.moved_to]
     if moved:
@@ -44,7 +44,7 @@ def change_imports(links: tuple[Link, ...]) -> Iterator[Fix]:
         yield Fix(f"write what stands in its place ({UNTRIED})", "edit", "\n".join(lines))
 
 
-def _name_successor(link: Link) -> str:
+def _name_successor(link: UnresolvedName) -> str:
     """Return what to write instead, "" where nobody says."""
     key = f"{link.source}:{link.name}" + (f"({link.argument})" if link.argument else "")
     successor = SUCCESSORS.get(key, "")
@@ -55,7 +55,7 @@ def _name_successor(link: Link) -> str:
     return f"from {module} import {name}" if name else ""
 
 
-def fitting_provider(snapshot: Snapshot, links: tuple[Link, ...]) -> Iterator[Fix]:
+def fitting_provider(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
     """Yield the installation of a provider that still has the names: as the consumer's metadata and the tables say."""
     provider = provider_distribution(links[0])
     allowed = _releases_with_names(links) if provider == "transformers" else ""
@@ -76,14 +76,14 @@ def fitting_provider(snapshot: Snapshot, links: tuple[Link, ...]) -> Iterator[Fi
         yield install_packages(snapshot, f"{provider}{required}", title=title)
 
 
-def newer_consumer(snapshot: Snapshot, links: tuple[Link, ...]) -> Fix:
+def newer_consumer(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> Fix:
     """Return the way to a release of the consumer that no longer takes the names: found by trying."""
     name = links[0].consumer
     fix = install_packages(snapshot, name, options=("--upgrade",), title=f"a newer {name}, if there is one ({UNTRIED})")
     return Fix(fix.title, "advice", fix.text)
 
 
-def _releases_with_names(links: tuple[Link, ...]) -> str:
+def _releases_with_names(links: tuple[UnresolvedName, ...]) -> str:
     """Return the releases of transformers that have every one of the names, "" where the tables do not know."""
     keys = [f"{link.source}:{link.name}" for link in links]
     if not all(key in REMOVED_FROM_TRANSFORMERS for key in keys):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from attncheck.core.facts import Known, need
-from attncheck.core.links import LAUNCH_CODE, MODEL_CODE, Link
+from attncheck.core.links import LAUNCH_CODE, MODEL_CODE, UnresolvedName
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.entry_modules import ANY_TRAINER, ENTRY_MODULES, entry_modules
 
@@ -14,12 +14,12 @@ from attncheck.doctor.knowledge.entry_modules import ANY_TRAINER, ENTRY_MODULES,
 _DISTRIBUTIONS = {"flash_attn_interface": "flash-attn-3", "flash_attn_3": "flash-attn-3", "fla": "fla-core"}
 
 
-def provider_distribution(link: Link) -> str:
+def provider_distribution(link: UnresolvedName) -> str:
     """Return the distribution whose name is missed."""
     return _DISTRIBUTIONS.get(link.provider, link.provider.replace("_", "-"))
 
 
-def package_links(snapshot: Snapshot) -> tuple[Link, ...]:
+def package_links(snapshot: Snapshot) -> tuple[UnresolvedName, ...]:
     """Return the links of installed packages, less those that importing refuted. Raises `MissingFact`."""
     if not isinstance(snapshot.links, Known):
         return ()
@@ -27,23 +27,23 @@ def package_links(snapshot: Snapshot) -> tuple[Link, ...]:
     return tuple(link for link in links if link.consumer not in (MODEL_CODE, LAUNCH_CODE) and link.outcome != "ok")
 
 
-def own_links(snapshot: Snapshot, consumer: str) -> tuple[Link, ...]:
+def own_links(snapshot: Snapshot, consumer: str) -> tuple[UnresolvedName, ...]:
     """Return the links of the model's code, or of the launch's scripts."""
     links = snapshot.links.value if isinstance(snapshot.links, Known) else ()
     return tuple(link for link in links if link.consumer == consumer)
 
 
-def is_confirmed(link: Link) -> bool:
+def is_confirmed(link: UnresolvedName) -> bool:
     """Return whether an import really failed for this name."""
     return link.outcome == "raised" and (link.name or link.source) in link.error
 
 
-def is_break(link: Link) -> bool:
+def is_break(link: UnresolvedName) -> bool:
     """Return whether a link surely stops an import: no guard, no open condition, and nobody puts the name back."""
     return bool(link.breaks) and (is_confirmed(link) or not link.patched_by)
 
 
-def broken_entries(snapshot: Snapshot, link: Link) -> tuple[str, ...]:
+def broken_entries(snapshot: Snapshot, link: UnresolvedName) -> tuple[str, ...]:
     """Return the modules that jobs import, the launch's where there is one, and that a link breaks.
 
     They are the consumer's, and those of every framework that imports it.
@@ -56,20 +56,20 @@ def broken_entries(snapshot: Snapshot, link: Link) -> tuple[str, ...]:
     return tuple(name for name in wanted if name in link.breaks)
 
 
-def stops_every_job(link: Link) -> bool:
+def stops_every_job(link: UnresolvedName) -> bool:
     """Return whether a link breaks a module that any job of its package imports."""
     consumers = (link.consumer, *ENTRY_MODULES)
     return any(name in link.breaks for consumer in consumers for name in entry_modules(consumer, ANY_TRAINER))
 
 
-def group_by_pair(links: tuple[Link, ...]) -> Iterator[tuple[str, str, tuple[Link, ...]]]:
+def group_by_pair(links: tuple[UnresolvedName, ...]) -> Iterator[tuple[str, str, tuple[UnresolvedName, ...]]]:
     """Yield (consumer, provider's distribution, links), sorted."""
     ordered = sorted(links, key=lambda link: (link.consumer, provider_distribution(link), link.path, link.line))
     for (consumer, provider), group in groupby(ordered, lambda link: (link.consumer, provider_distribution(link))):
         yield consumer, provider, tuple(group)
 
 
-def describe_link(link: Link) -> str:
+def describe_link(link: UnresolvedName) -> str:
     """Return one line on a link: where, what, and where the name is now."""
     where = f" in {link.function}()" if link.function else ""
     if link.kind == "argument":

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
-from attncheck.core.links import LAUNCH_CODE, Link
+from attncheck.core.links import LAUNCH_CODE, UnresolvedName
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries.links import describe_link, group_by_pair, own_links
@@ -46,7 +46,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         )
 
 
-def _is_reached(link: Link) -> bool:
+def _is_reached(link: UnresolvedName) -> bool:
     """Return whether the job surely comes to it: at import, or in what a script's last lines call."""
     return not link.conditions and link.function in _ENTRIES
 

@@ -1,6 +1,6 @@
 """Padded batches under flash attention: every layer takes the padding out and puts it back.
 
-What it checks: an SFT launch with several padded rows to a device and flash attention.
+What it checks: an SFT launch that asks for several rows to a device, pads them and runs flash attention.
 
 Why it matters: transformers unpads queries, keys and values and pads the result in every layer, which costs what the
 kernel saves on short rows; and every other layer computes on the padding. Users who switch flash attention on for speed
@@ -31,6 +31,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a note where rows are padded for a kernel that does without."""
     job = require_job(snapshot)
     if job.trainer != "sft" or job.plan.packed or job.plan.batch < 2 or not may_use_flash(snapshot):
+        return
+    if "batch" not in job.locations:  # a default that nobody chose
         return
     yield Problem(
         message=f"{job.plan.batch} padded rows to a device: flash attention unpads and pads them in every layer",

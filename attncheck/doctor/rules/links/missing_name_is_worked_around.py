@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attncheck.core.findings import Problem
-from attncheck.core.links import Link
+from attncheck.core.links import UnresolvedName
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries import links as queries
@@ -41,7 +41,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         )
 
 
-def _concerns_attention(link: Link) -> bool:
+def _concerns_attention(link: UnresolvedName) -> bool:
     return link.provider in PROVIDERS or any(word in link.target.lower() for word in WORDS)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
-from attncheck.core.links import Link
+from attncheck.core.links import UnresolvedName
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries import links as queries
@@ -41,7 +41,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             yield _describe_pair(snapshot, consumer, provider, group)
 
 
-def _describe_pair(snapshot: Snapshot, consumer: str, provider: str, links: tuple[Link, ...]) -> Problem:
+def _describe_pair(snapshot: Snapshot, consumer: str, provider: str, links: tuple[UnresolvedName, ...]) -> Problem:
     versions = [
         f"{name} {package.value.version}" if isinstance(package := snapshot.package(name), Known) else name
         for name in (consumer, provider)

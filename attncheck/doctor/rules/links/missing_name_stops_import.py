@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
-from attncheck.core.links import Link
+from attncheck.core.links import UnresolvedName
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries import links as queries
@@ -48,7 +48,7 @@ def _is_reported_elsewhere(snapshot: Snapshot, consumer: str, provider: str) -> 
     return consumer == "liger-kernel" and outcome is not None and outcome.outcome == "raised"
 
 
-def _describe_pair(snapshot: Snapshot, provider: str, links: tuple[Link, ...]) -> Problem:
+def _describe_pair(snapshot: Snapshot, provider: str, links: tuple[UnresolvedName, ...]) -> Problem:
     consumer = links[0].consumer
     stopped = tuple(dict.fromkeys(name for link in links for name in queries.broken_entries(snapshot, link)))
     versions = {name: _name_with_version(snapshot, name) for name in (consumer, provider)}

@@ -22,7 +22,7 @@ from packaging.version import Version
 
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
-from attncheck.core.links import MODEL_CODE, Link
+from attncheck.core.links import MODEL_CODE, UnresolvedName
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install_packages
@@ -46,11 +46,11 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         yield from _check_table(snapshot, model)
 
 
-def _stops_loading(link: Link) -> bool:
+def _stops_loading(link: UnresolvedName) -> bool:
     return link.kind == "import" and not link.function and not link.fallback_line and not link.patched_by
 
 
-def _describe_links(snapshot: Snapshot, model: Model, links: tuple[Link, ...]) -> Problem:
+def _describe_links(snapshot: Snapshot, model: Model, links: tuple[UnresolvedName, ...]) -> Problem:
     provider = links[0].provider.replace("_", "-")
     installed = snapshot.package(provider)
     version = f"{provider} {installed.value.version}" if isinstance(installed, Known) else provider
@@ -68,7 +68,7 @@ def _describe_links(snapshot: Snapshot, model: Model, links: tuple[Link, ...]) -
     )
 
 
-def _describe(link: Link) -> str:
+def _describe(link: UnresolvedName) -> str:
     removal = REMOVED_FROM_TRANSFORMERS.get(f"{link.source}:{link.name}")
     return describe_link(link) + (f"; gone since {removal[0]}" if removal else "")
 

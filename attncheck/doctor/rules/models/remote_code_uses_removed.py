@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
-from attncheck.core.links import MODEL_CODE, Link
+from attncheck.core.links import MODEL_CODE, UnresolvedName
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.links import change_imports
@@ -41,11 +41,11 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         yield _describe_links(snapshot, model, links)
 
 
-def _is_use(link: Link) -> bool:
+def _is_use(link: UnresolvedName) -> bool:
     return not link.fallback_line and not link.patched_by and bool(link.function or link.kind != "import")
 
 
-def _describe_links(snapshot: Snapshot, model: Model, links: tuple[Link, ...]) -> Problem:
+def _describe_links(snapshot: Snapshot, model: Model, links: tuple[UnresolvedName, ...]) -> Problem:
     first = min(links, key=lambda link: not _is_reached(link))
     provider = first.provider.replace("_", "-")
     installed = snapshot.package(provider)
@@ -63,7 +63,7 @@ def _describe_links(snapshot: Snapshot, model: Model, links: tuple[Link, ...]) -
     )
 
 
-def _is_reached(link: Link) -> bool:
+def _is_reached(link: UnresolvedName) -> bool:
     """Return whether loading or a training step surely comes to it."""
     return not link.conditions and link.function.rpartition(".")[2] in ("", *_TRAINING)
 

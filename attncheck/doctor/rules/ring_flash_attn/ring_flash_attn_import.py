@@ -25,7 +25,7 @@ from packaging.version import Version
 from attncheck.core.environment import ImportOutcome
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
-from attncheck.core.links import Link
+from attncheck.core.links import UnresolvedName
 from attncheck.core.plan import RING_NAMES
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
@@ -77,7 +77,7 @@ def _failing_symbol(snapshot: Snapshot, ring: Version, transformers: Version, at
     return symbol if ring_flash_attn.is_known_release(ring) and is_missing else ""
 
 
-def _is_the_name(link: Link) -> bool:
+def _is_the_name(link: UnresolvedName) -> bool:
     return link.consumer == "ring-flash-attn" and link.source == MODULE and "ring_flash_attn" in link.breaks
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from attncheck.core.links import Link
+from attncheck.core.links import UnresolvedName
 from tests import snapshots as s
 
 JOB = s.with_job(s.h200())
 
 
-def of_script(**fields: Any) -> Link:
+def of_script(**fields: Any) -> UnresolvedName:
     """Return a name that a launch's script takes."""
     fields = {"source": "transformers", "name": "AutoModelForVision2Seq", **fields}
     return s.make_link(consumer="launch", module="own_code.train", path="train.py", **fields)

@@ -12,7 +12,7 @@ def registering(*names: str, masks: tuple[str, ...] = ()) -> Snapshot:
     """Return the recorded machine whose packages register these attention functions, and these masks."""
     return s.with_interfaces(
         s.h200(),
-        attention_functions=s.Known(("flash_attention_2", "paged|sdpa", "sdpa", *names)),
+        attention_functions=s.Known(("flash_attention_2", "paged|sdpa", "sdpa_paged", "sdpa", *names)),
         mask_functions=s.Known((*MASKS, *masks)),
     )
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from attncheck.core.links import Link
+from attncheck.core.links import UnresolvedName
 from tests import snapshots as s
 
 REMOTE = s.with_model(s.h200(), remote_code=True, accepts=s.Unreadable("the model brings its own code"))
 
 
-def of_model(**fields: Any) -> Link:
+def of_model(**fields: Any) -> UnresolvedName:
     """Return `past_key_values.seen_tokens` in a model's own code."""
     fields = {"source": "transformers.cache_utils", "name": "DynamicCache.seen_tokens", "kind": "attribute", **fields}
     return s.make_link(consumer="model", module="own_code.modeling_phi3", path="modeling_phi3.py", **fields)
