@@ -103,6 +103,8 @@ def write_stub_flash_attn(site: Path) -> None:
             f"def {name}(*args, **kwargs):\n    raise NotImplementedError\n\n"
             for name in ("index_first_axis", "pad_input", "unpad_input", "rearrange")
         ),
+        "utils/__init__.py": "",
+        "utils/distributed.py": "def all_gather(*args, **kwargs):\n    raise NotImplementedError\n",
         "layers/__init__.py": "",
         "layers/rotary.py": "def apply_rotary_emb(*args, **kwargs):\n    raise NotImplementedError\n",
     }

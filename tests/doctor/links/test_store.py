@@ -46,6 +46,13 @@ def test_a_module_that_changed_is_read_again(tmp_path: Path) -> None:
     assert link(tmp_path / "site", tmp_path, installed) == []
 
 
+def test_a_module_that_no_list_of_files_names_is_seen(tmp_path: Path) -> None:
+    installed = lay(tmp_path / "site", "from transformers.more import gone\n")
+    assert link(tmp_path / "site", tmp_path, installed) == [""]
+    (tmp_path / "site" / "transformers" / "more.py").write_text("gone = 1\n")
+    assert link(tmp_path / "site", tmp_path, installed) == []
+
+
 def test_what_is_kept_is_private_and_not_more_than_there_is_room_for(tmp_path: Path) -> None:
     for number in range(store.MAX_FILES + 5):
         store.write_records(str(tmp_path), f"{number:032}", RECORDS)

@@ -2,7 +2,7 @@
 
 What it checks: as ATN131, but of functions, of modules that no trainer imports, and under conditions that only running
 decides; attributes of imported modules and classes, and calls whose arguments the installed function does not take, are
-read too. One note for each pair of packages.
+read too. One note for all.
 
 Why it matters: the job that comes there stops with ImportError, AttributeError or TypeError; the others never notice.
 
@@ -24,37 +24,44 @@ from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries import links as queries
 from attncheck.doctor.rules import Rule
 
-MAX_LINES = 6
+MAX_LINES = 3  # of one pair
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
-    """Yield a note for each pair of packages of which one misses names of the other on some path."""
+    """Yield one note that names each pair of packages of which one misses names of the other on some path."""
     links = tuple(
         link
         for link in queries.package_links(snapshot)
         if not link.fallback_line
         and not link.patched_by
+        and not (link.consumer == "ring-flash-attn" and link.provider == "transformers")  # ATN140 to ATN145
         and not (queries.is_break(link) and queries.broken_entries(snapshot, link))
     )
-    for consumer, provider, group in queries.group_by_pair(links):
-        if not (consumer == "ring-flash-attn" and provider == "transformers"):  # ATN140 to ATN145
-            yield _describe_pair(snapshot, consumer, provider, group)
+    if not links:
+        return
+    pairs = list(queries.group_by_pair(links))
+    count = len({link.target for link in links})
+    consumers = ", ".join(dict.fromkeys(consumer for consumer, _, _ in pairs))
+    yield Problem(
+        message=f"{count} name{'s' if count > 1 else ''} that {consumers} take{'s' if len(pairs) == 1 else ''} "
+        "from other packages are gone there, where only some jobs come",
+        evidence=tuple(line for pair in pairs for line in _describe_pair(snapshot, *pair)),
+        fixes=tuple(fix for _, _, group in pairs for fix in fixes.fitting_provider(snapshot, group)),
+        subject=consumers,
+    )
 
 
-def _describe_pair(snapshot: Snapshot, consumer: str, provider: str, links: tuple[UnresolvedName, ...]) -> Problem:
+def _describe_pair(
+    snapshot: Snapshot, consumer: str, provider: str, links: tuple[UnresolvedName, ...]
+) -> Iterator[str]:
     versions = [
         f"{name} {package.value.version}" if isinstance(package := snapshot.package(name), Known) else name
         for name in (consumer, provider)
     ]
-    count = len({link.target for link in links})
-    more = [f"and {len(links) - MAX_LINES} more"] if len(links) > MAX_LINES else []
-    return Problem(
-        message=f"{versions[0]} takes {count} name{'s' if count > 1 else ''} that {versions[1]} lacks, "
-        "where only some jobs come",
-        evidence=(*(queries.describe_link(link) for link in links[:MAX_LINES]), *more),
-        fixes=(*fixes.fitting_provider(snapshot, links), fixes.newer_consumer(snapshot, links)),
-        subject=versions[0],
-    )
+    yield f"{versions[0]}, of {versions[1]}:"
+    yield from (queries.describe_link(link) for link in links[:MAX_LINES])
+    if len(links) > MAX_LINES:
+        yield f"and {len(links) - MAX_LINES} more"
 
 
 RULE = Rule("ATN132", "note", check)

@@ -38,40 +38,9 @@ PREDICATES = (
 )
 _UTILS = "transformers.modeling_flash_attention_utils"
 _HUB_KERNEL = re.compile(r'applicable_attn_implementation = "(kernels-community/[\w-]*flash-attn[\w-]*)"')
-# What others import from, or replace in, transformers and flash_attn. Read in: ring_flash_attn 0.1.3, 0.1.6 and 0.1.8
-# adapters/hf_adapter.py; openrlhf 0.11.2 models/ring_attn_utils.py and models/actor.py; verl 0.9.1
-# models/transformers/{monkey_patch,qwen2_vl,glm4v,llama}.py, utils/transformers_compat.py, utils/attention_utils.py.
-TRANSFORMERS_SYMBOLS = (
-    _UTILS + ":_flash_attention_forward",
-    _UTILS + ":_flash_supports_window_size",
-    _UTILS + ":is_flash_attn_greater_or_equal",
-    _UTILS + ":is_flash_attn_greater_or_equal_2_10",
-    _UTILS + ":flash_attn_supports_top_left_mask",
-    _UTILS + ":fa_peft_integration_check",
-    _UTILS + ":_is_packed_sequence",
-    _UTILS + ":_index_first_axis",
-    _UTILS + ":_pad_input",
-    _UTILS + ":_unpad_input",
-    _UTILS + ":deterministic_g",
-    "transformers.modeling_utils:ALL_ATTENTION_FUNCTIONS",
-    "transformers.masking_utils:ALL_MASK_ATTENTION_FUNCTIONS",
-    "transformers.masking_utils:find_packed_sequence_indices",
-    "transformers.utils:is_flash_attn_greater_or_equal",
-    "transformers.utils:is_flash_attn_greater_or_equal_2_10",
-    "transformers.utils:is_flash_attn_2_available",
-    "transformers.integrations.flash_attention:_flash_attention_forward",
-    "transformers.integrations.flash_attention:flash_attention_forward",
-)
+# What tells how a build of flash-attn was made; which names packages take from each other the linker reads.
 FLASH_SYMBOLS = (
-    "flash_attn.flash_attn_interface:_flash_attn_forward",
-    "flash_attn.flash_attn_interface:_flash_attn_backward",
-    "flash_attn.flash_attn_interface:_flash_attn_varlen_forward",
-    "flash_attn.flash_attn_interface:_flash_attn_varlen_backward",
-    "flash_attn.bert_padding:index_first_axis",
-    "flash_attn.bert_padding:pad_input",
-    "flash_attn.bert_padding:rearrange",
     "flash_attn.bert_padding:unpad_input",
-    "flash_attn.utils.distributed:all_gather",
     "flash_attn.ops.triton.cross_entropy:cross_entropy_loss",
 )
 TRANSFORMERS_SIGNATURES = (
@@ -170,7 +139,6 @@ def collect_transformers_facts() -> Facts:
     _try_import("transformers.integrations.flash_attention")
     return {
         "availability": evaluate_predicates(),
-        "symbols": find_symbols(TRANSFORMERS_SYMBOLS),
         "signatures": read_signatures(TRANSFORMERS_SIGNATURES),
         "attention_functions": query_fact(
             lambda: _list_table_keys("transformers.modeling_utils", "ALL_ATTENTION_FUNCTIONS")

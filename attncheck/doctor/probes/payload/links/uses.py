@@ -23,7 +23,6 @@ MAX_CALL = 4000  # characters between the brackets of one call
 _ASSIGNED = re.compile(r"^[ \t]*(\w+)[ \t]*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
 _NOT_FOLLOWED = ("torch", "triton")  # what they have is made at run time, in C++
 _FOLLOWED_CLASSES = "Cache"  # of packages: variables of DynamicCache and its kin; of code of one's own all
-_ATTRIBUTES_OF_ANY = frozenset(dir(object)) | frozenset(("__name__", "__module__", "__qualname__", "__dict__", "mro"))
 
 
 class Bindings(NamedTuple):
@@ -174,7 +173,7 @@ class Uses:
 
     def _class_lacks(self, module: str, name: str, attribute: str, is_instance: bool) -> bool:
         """Say whether a class, and everything it derives from, surely has no such attribute."""
-        if attribute in _ATTRIBUTES_OF_ANY:
+        if attribute.startswith("__") or attribute == "mro":  # Python's own: "__dataclass_fields__"
             return False
         pending, seen = [(module, name)], 0
         while pending:

@@ -30,19 +30,28 @@ def digest_stamps(installed: list[dict[str, object]]) -> str:
 
 
 def digest_distribution(distribution: dict[str, object]) -> str:
-    """Return a digest of path, size and time of change of every module of one distribution."""
+    """Return a digest of path, size and time of change of every module of one distribution, and of their folders.
+
+    The folders tell of modules that came without the list of files.
+    """
     import hashlib
 
-    return hashlib.sha256(b"\n".join(_iter_stamps(distribution, integrity.Records()))).hexdigest()
+    records = integrity.Records()
+    folders = sorted({os.path.dirname(path) for path in _iter_modules(distribution, records)})
+    stamps = [*_iter_stamps(distribution, records), *map(_stamp_file, folders)]
+    return hashlib.sha256(b"\n".join(stamps)).hexdigest()
 
 
 def _iter_stamps(distribution: dict[str, object], records: integrity.Records) -> Iterator[bytes]:
-    for path in _iter_modules(distribution, records):
-        try:
-            status = os.stat(path)
-            yield b"%s\0%d\0%d" % (path, status.st_size, status.st_mtime_ns)
-        except (OSError, ValueError):
-            yield path
+    return map(_stamp_file, _iter_modules(distribution, records))
+
+
+def _stamp_file(path: bytes) -> bytes:
+    try:
+        status = os.stat(path)
+        return b"%s\0%d\0%d" % (path, status.st_size, status.st_mtime_ns)
+    except (OSError, ValueError):
+        return path
 
 
 def _iter_modules(distribution: dict[str, object], records: integrity.Records) -> Iterator[bytes]:
