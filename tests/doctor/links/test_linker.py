@@ -130,7 +130,7 @@ CLEAN: dict[str, str] = {
         "from transformers.utils import is_flash\nif is_peft_available():\n    from transformers.utils import a"
     ),
     "asked before": "from transformers import cache_utils\nif hasattr(cache_utils, 'Gone'):\n    x = cache_utils.Gone",
-    "an attribute of Python's own": "from transformers import TrainingArguments\nx = TrainingArguments.__dataclass_fields__",
+    "an attribute of Python's own": "from transformers import Trainer\nx = Trainer.__dataclass_fields__",
     "a definition for the attribute": "from transformers.cache_utils import DynamicCache\nx = DynamicCache.crop",
     "rebound": "from transformers import cache_utils\ncache_utils = other()\nx = cache_utils.Gone",
     "a second try that succeeds": (
