@@ -75,6 +75,7 @@ def with_transformers(version: str, *changes: tuple[str, str]) -> SandboxAction:
 
 
 _NAME_REMOVED = (f"def {OLDER_UTILS}():\n    return True\n", "")
+FLASH_UTILS = "transformers.modeling_flash_attention_utils"
 FAULTS = (
     make_fault("environment-empty", "ATN100", "nothing of the training stack installed",
           "attncheck in an environment of its own, as pipx and `uv tool install` make it", empty_environment),
@@ -117,6 +118,12 @@ FAULTS = (
           with_requirements("trl", "0.24.0", "datasets>=3.0.0"), "datasets>=3.0.0"),
     make_fault("ring-removed", "ATN130", "no package for ring attention",
           "ring attention asked for, nothing that does it", with_packages(without=("ring-flash-attn",))),
+    make_fault("name-gone", "ATN131", "a trl that imports a name which transformers does not have",
+          "releases of two times: LlamaFlashAttention2 (axolotl#2266), is_torch_fx_available (vllm#55845)",
+          with_module("trl/__init__.py", f"from {FLASH_UTILS} import _upad\n"), "_upad"),
+    make_fault("name-gone-in-a-function", "ATN132", "a function of trl takes a name that transformers does not have",
+          "releases of two times",
+          with_module("trl/__init__.py", f"def train():\n    from {FLASH_UTILS} import _upad\n"), "_upad"),
     make_fault("ring-import", "ATN140", "transformers 5.17.0 without the name that ring-flash-attn 0.1.8 imports",
           "zhuzilin/ring-flash-attention with transformers 5.4 and newer", with_transformers("5.17.0", _NAME_REMOVED),
           OLDER_UTILS,

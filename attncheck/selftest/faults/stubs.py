@@ -103,7 +103,9 @@ MODULES: dict[str, dict[str, str]] = {
         "transformers/utils/import_utils.py": IMPORT_UTILS,
         "transformers/modeling_flash_attention_utils.py": FLASH_UTILS,
         "transformers/modeling_utils.py": MODELING,
-        "transformers/masking_utils.py": "ALL_MASK_ATTENTION_FUNCTIONS = {'eager': 0, 'sdpa': 0}\n",
+        "transformers/masking_utils.py": (
+            "ALL_MASK_ATTENTION_FUNCTIONS = {'eager': 0, 'sdpa': 0, 'flash_attention_2': 0, 'flex_attention': 0}\n"
+        ),
     },
     "flash-attn": {
         "flash_attn/__init__.py": "__version__ = '2.8.3'\nimport flash_attn_2_cuda\n"

@@ -25,7 +25,7 @@ PROVIDERS = {
     "sglang": "sglang",
     "huggingface_hub": "huggingface-hub",
     "torch": "torch",
-    "fla": "flash-linear-attention",
+    "fla": "fla-core",
     "unsloth_zoo": "unsloth-zoo",
     "megatron": "megatron-core",
 }
@@ -53,6 +53,6 @@ CONSUMERS: Dict[str, Tuple[str, ...]] = {
     "vllm": ("vllm/transformers_utils", "vllm/distributed"),
     "sglang": ("sglang/srt/utils",),
 }
-WATCHED = frozenset(PROVIDERS.values()) | frozenset(CONSUMERS)
+WATCHED = frozenset(PROVIDERS.values()) | frozenset(CONSUMERS) | {"flash-linear-attention"}
 # Importing these writes caches or changes other packages: what is read in them is not tried.
 NOT_IMPORTED = frozenset(("deepspeed", "unsloth", "unsloth_zoo", "vllm", "sglang", "flash_attn", "xformers"))
