@@ -6,6 +6,7 @@ transformers, flash_attn, torch, peft, trl and the others is looked up in their 
 `try … except ImportError` to the last alternative, version checks, TYPE_CHECKING. What is reported is imported in any
 case, and stops the modules that are named. The import lane then imports one of them: what it imports after all is not
 reported, and a name that some module of the package puts back itself is reported only when the import really failed.
+What it does not import, because that writes caches or changes other packages (deepspeed, unsloth, vllm), is a warning.
 
 Why it matters: the job stops at its first import, "cannot import name …", often after the nodes were allocated.
 
@@ -67,8 +68,15 @@ def _describe_pair(snapshot: Snapshot, provider: str, links: tuple[UnresolvedNam
             fixes.newer_consumer(snapshot, links),
         ),
         subject=versions[consumer],
-        predicted=not any(queries.stops_every_job(link) for link in links) and not isinstance(snapshot.job, Known),
+        predicted=_is_open(snapshot, links),
     )
+
+
+def _is_open(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> bool:
+    """Return whether only some jobs come there and none is known, or the import lane ran and did not try it."""
+    some_jobs = not isinstance(snapshot.job, Known) and not any(queries.stops_every_job(link) for link in links)
+    untried = isinstance(snapshot.imports, Known) and all(link.outcome in ("", "skipped") for link in links)
+    return some_jobs or untried
 
 
 def _name_with_version(snapshot: Snapshot, name: str) -> str:
