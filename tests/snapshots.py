@@ -102,8 +102,11 @@ def with_interfaces(snapshot: Snapshot, **fields: Any) -> Snapshot:
 
 
 def with_links(snapshot: Snapshot, *links: UnresolvedName) -> Snapshot:
-    """Record what the linker found to be gone: nothing, without `links`."""
-    return replace(snapshot, links=Known(links))
+    """Record what the linker read to be gone: nothing, without `links`; a model's are its own."""
+    of_model = tuple(link for link in links if link.consumer == "model")
+    packages = tuple(link for link in links if link.consumer != "model")
+    linked = replace(snapshot, links=Known(packages))
+    return with_model(linked, links=Known(of_model)) if isinstance(snapshot.model, Known) else linked
 
 
 def make_link(**fields: Any) -> UnresolvedName:

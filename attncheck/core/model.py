@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from attncheck.core.facts import Absent, Fact
+from attncheck.core.links import UnresolvedName
 
 
 @dataclass(frozen=True)
@@ -81,4 +82,5 @@ class Model:
     build_failure: Fact[BuildFailure] = Absent("the class was not built")
     registered_attentions: tuple[str, ...] = ()  # that the model's own code registers, and no mask function for them
     quantised_dtype: Fact[str] = Absent("config.json quantises nothing in 4 bits")  # in which 4-bit layers compute
+    links: Fact[tuple[UnresolvedName, ...]] = Absent("its code was not held against the packages")  # what is gone there
     rounded_positions: tuple[str, ...] = ()  # where its code counts positions in a buffer's dtype: "modeling.py:12"

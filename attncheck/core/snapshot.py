@@ -62,7 +62,7 @@ class Snapshot:
     problems: tuple[str, ...] = ()  # what a probe warns of
     lost: tuple[str, ...] = ()  # what the probe could not do: that rules find nothing there means nothing
     environ_gap: str = ""  # why a variable that `environ` lacks may be set all the same; "": it is not
-    links: Fact[tuple[UnresolvedName, ...]] = Absent(NOT_ASKED)  # what packages and model code take and is gone
+    links: Fact[tuple[UnresolvedName, ...]] = Absent(NOT_ASKED)  # what packages, a launch's scripts take and is gone
     runtime_libraries: tuple[RuntimeLibrary, ...] = ()  # empty: not looked for
     builds: tuple[ExtensionBuild, ...] = ()  # of packages that say how they were built
     gaps: PackageGaps = PackageGaps()  # what is not known of the packages, where this is no environment that was read

@@ -339,9 +339,7 @@ def test_the_fastest_right_one_that_varies_is_never_the_deterministic_one(
     report = run_json(attncheck, *arguments, env=write_backend(tmp_path / "site", "loose", source))
     varying = next(timing for timing in report["bench"]["timings"] if timing["backend"] == "loose")
     assert (varying["answer"], varying["varied"]) == ("pass", ["dv"])
-    recommendations = recommendations_by_passes(report)
-    assert recommendations["forward_backward", "correct"]["choice"] in ("loose", "")
-    deterministic = recommendations["forward_backward", "deterministic"]
+    deterministic = recommendations_by_passes(report)["forward_backward", "deterministic"]  # whichever is the faster
     assert deterministic["choice"] == "sdpa_math"
     assert "loose" not in json.dumps(deterministic)
 

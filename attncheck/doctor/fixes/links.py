@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from packaging.version import Version
 
@@ -11,7 +11,7 @@ from attncheck.core.findings import Fix
 from attncheck.core.links import UnresolvedName
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install_packages
-from attncheck.doctor.knowledge.removed_names import REMOVED_FROM_TRANSFORMERS, SUCCESSORS
+from attncheck.doctor.knowledge.removed_names import CACHE_ATTRIBUTES, SUCCESSORS, find_removal
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.links import provider_distribution
 
@@ -44,8 +44,20 @@ def change_imports(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
         yield Fix(f"write what stands in its place ({UNTRIED})", "edit", "\n".join(lines))
 
 
+def older_transformers(snapshot: Snapshot, names: Iterable[tuple[str, str]]) -> Iterator[Fix]:
+    """Yield the installation of a transformers that still has every (module, name), where the tables know them."""
+    removals = [find_removal(source, name) for source, name in names]
+    if removals and all(removals):
+        oldest = min(removals, key=Version)
+        yield install_packages(snapshot, f"transformers<{oldest}", title="a transformers from before the removal")
+
+
 def _name_successor(link: UnresolvedName) -> str:
     """Return what to write instead, "" where nobody says."""
+    owner, _, attribute = link.name.rpartition(".")
+    if link.kind == "attribute" and owner.endswith("Cache") and attribute in CACHE_ATTRIBUTES:
+        instead = CACHE_ATTRIBUTES[attribute][1]
+        return f"cache.{instead}, where it says .{attribute}" if instead else ""
     key = f"{link.source}:{link.name}" + (f"({link.argument})" if link.argument else "")
     successor = SUCCESSORS.get(key, "")
     if link.kind == "argument":
@@ -85,7 +97,5 @@ def newer_consumer(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> Fix
 
 def _releases_with_names(links: tuple[UnresolvedName, ...]) -> str:
     """Return the releases of transformers that have every one of the names, "" where the tables do not know."""
-    keys = [f"{link.source}:{link.name}" for link in links]
-    if not all(key in REMOVED_FROM_TRANSFORMERS for key in keys):
-        return ""
-    return f"<{min((REMOVED_FROM_TRANSFORMERS[key][0] for key in keys), key=Version)}"
+    removals = [find_removal(link.source, link.name) for link in links]
+    return f"<{min(removals, key=Version)}" if all(removals) else ""

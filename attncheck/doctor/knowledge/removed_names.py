@@ -36,3 +36,21 @@ SUCCESSORS: dict[str, str] = {
     f"{FLASH}:flash_attn_unpadded_kvpacked_func": f"{FLASH}:flash_attn_varlen_kvpacked_func",
     f"{FLASH}:flash_attn_unpadded_qkvpacked_func": f"{FLASH}:flash_attn_varlen_qkvpacked_func",
 }
+
+# Attributes of transformers' cache classes -> (first release without it, what to write instead). Read in cache_utils.py
+# of 4.47.1 to 5.0.0; the successors are those of its own deprecation messages (tests/doctor/test_removed_names.py).
+CACHE_ATTRIBUTES: dict[str, tuple[str, str]] = {
+    "get_max_length": ("4.49.0", "get_max_cache_shape()"),
+    "seen_tokens": ("4.54.0", "get_seq_length()"),
+    "get_usable_length": ("4.54.0", "get_seq_length(layer_idx)"),
+    "from_legacy_cache": ("5.0.0", ""),
+    "to_legacy_cache": ("5.0.0", ""),
+}
+
+
+def find_removal(source: str, name: str) -> str:
+    """Return the first release of transformers without a name, "" where the tables do not know it."""
+    owner, _, attribute = name.rpartition(".")
+    if owner.endswith("Cache") and attribute in CACHE_ATTRIBUTES:
+        return CACHE_ATTRIBUTES[attribute][0]
+    return REMOVED_FROM_TRANSFORMERS.get(f"{source}:{name}", ("", ""))[0]

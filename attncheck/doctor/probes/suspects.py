@@ -14,7 +14,7 @@ MAX_SUSPECTS = 12
 def find_suspects(static: Mapping[str, Any]) -> list[str]:
     """Return the modules to import, of each break the most public one that importing does not change anything."""
     links = static.get("links", {}).get("known", ())
-    suspects = [link["breaks"][0] for link in links if link["breaks"] and link["consumer"] not in ("model", "launch")]
+    suspects = [link["breaks"][0] for link in links if link["breaks"]]
     chosen = [name for name in dict.fromkeys(suspects) if name.partition(".")[0] not in NOT_IMPORTED]
     return chosen[:MAX_SUSPECTS]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from attncheck.core.facts import Known, need
-from attncheck.core.links import LAUNCH_CODE, MODEL_CODE, UnresolvedName
+from attncheck.core.links import LAUNCH_CODE, UnresolvedName
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.entry_modules import ANY_TRAINER, ENTRY_MODULES, entry_modules
 
@@ -24,13 +24,13 @@ def package_links(snapshot: Snapshot) -> tuple[UnresolvedName, ...]:
     if not isinstance(snapshot.links, Known):
         return ()
     links = need(snapshot.links, "what the packages take from each other")
-    return tuple(link for link in links if link.consumer not in (MODEL_CODE, LAUNCH_CODE) and link.outcome != "ok")
+    return tuple(link for link in links if link.consumer != LAUNCH_CODE and link.outcome != "ok")
 
 
-def own_links(snapshot: Snapshot, consumer: str) -> tuple[UnresolvedName, ...]:
-    """Return the links of the model's code, or of the launch's scripts."""
+def launch_links(snapshot: Snapshot) -> tuple[UnresolvedName, ...]:
+    """Return the links of the launch's scripts."""
     links = snapshot.links.value if isinstance(snapshot.links, Known) else ()
-    return tuple(link for link in links if link.consumer == consumer)
+    return tuple(link for link in links if link.consumer == LAUNCH_CODE)
 
 
 def is_confirmed(link: UnresolvedName) -> bool:

@@ -37,8 +37,10 @@ def forget_imports(snapshot: Snapshot, names: Iterable[str] = ()) -> Snapshot:
         replace(entry, files_missing=(), files_altered=(), problem="") if entry.name in forgotten else entry
         for entry in snapshot.distributions
     )
+    model = snapshot.model
     return replace(
         snapshot,
+        model=Known(replace(model.value, links=Absent(NOT_IMPORTED))) if isinstance(model, Known) else model,
         imports=Absent(NOT_IMPORTED),
         interfaces=Absent(NOT_IMPORTED),
         links=Absent(NOT_IMPORTED),

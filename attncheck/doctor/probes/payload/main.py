@@ -44,7 +44,7 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
     torch = _collect_section(
         lost, "torch", lambda: torch_files.collect_torch_build(site_dirs), unreadable("reading torch failed")
     )
-    answer: dict[str, object] = {
+    answer: dict[str, Any] = {
         "host": host.collect_host(),
         "build_tools": _collect_section(
             lost, "build tools", lambda: build_tools.collect_build_tools(site_dirs), build_tools.UNREADABLE_TOOLS
@@ -80,6 +80,10 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
         answer["model"] = _collect_section(
             lost, "model", lambda: _collect_model(model, request), unreadable("reading it failed")
         )
+        if "known" in answer["model"] and request.get("documents") is None:
+            answer["model"]["known"]["links"] = _collect_section(
+                lost, "model's code", lambda: known(_link_model(model, installed, site_dirs)), unreadable("it failed")
+            )
     return answer
 
 
@@ -135,17 +139,20 @@ def _deadline_seconds(request: dict[str, Any]) -> float:
 def _collect_links(
     installed: list[dict[str, Any]], site_dirs: list[str], request: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return what the installed packages, and the model's own code, take from each other and is gone."""
+    """Return what the installed packages take from each other and is gone."""
     from .links import interface
 
     folder = request.get("cache")
-    model = request.get("model")
-    records = interface.link_installed(
+    return interface.link_installed(
         installed, site_dirs, folder if isinstance(folder, str) else "", str(request.get("release", ""))
     )
-    if isinstance(model, str) and request.get("documents") is None:
-        records = records + interface.link_model(model, installed, site_dirs)
-    return records
+
+
+def _link_model(model: str, installed: list[dict[str, Any]], site_dirs: list[str]) -> list[dict[str, Any]]:
+    """Return what a model's own code takes from the installed packages and is gone."""
+    from .links import interface
+
+    return interface.link_model(model, installed, site_dirs)
 
 
 def _collect_model(source: str, request: dict[str, Any]) -> object:

@@ -22,13 +22,12 @@ from packaging.version import Version
 
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
-from attncheck.core.links import MODEL_CODE, UnresolvedName
+from attncheck.core.links import UnresolvedName
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.install import install_packages
-from attncheck.doctor.fixes.links import change_imports
-from attncheck.doctor.knowledge.removed_names import REMOVED_FROM_TRANSFORMERS
-from attncheck.doctor.queries.links import describe_link, own_links
+from attncheck.doctor.fixes.links import change_imports, older_transformers
+from attncheck.doctor.knowledge.removed_names import REMOVED_FROM_TRANSFORMERS, find_removal
+from attncheck.doctor.queries.links import describe_link
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
@@ -38,8 +37,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     model = requested_model(snapshot)
     if model is None or not model.remote_code:
         return
-    if isinstance(snapshot.links, Known):
-        links = tuple(link for link in own_links(snapshot, MODEL_CODE) if _stops_loading(link))
+    if isinstance(model.links, Known):
+        links = tuple(link for link in model.links.value if _stops_loading(link))
         if links:
             yield _describe_links(snapshot, model, links)
     elif snapshot.has("transformers"):
@@ -60,7 +59,7 @@ def _describe_links(snapshot: Snapshot, model: Model, links: tuple[UnresolvedNam
         evidence=tuple(_describe(link) for link in links),
         fixes=(
             *_library_fix(model),
-            *_older_transformers(snapshot, [f"{link.source}:{link.name}" for link in links]),
+            *older_transformers(snapshot, [(link.source, link.name) for link in links]),
             *change_imports(links),
         ),
         subject=model.source,
@@ -69,8 +68,8 @@ def _describe_links(snapshot: Snapshot, model: Model, links: tuple[UnresolvedNam
 
 
 def _describe(link: UnresolvedName) -> str:
-    removal = REMOVED_FROM_TRANSFORMERS.get(f"{link.source}:{link.name}")
-    return describe_link(link) + (f"; gone since {removal[0]}" if removal else "")
+    removal = find_removal(link.source, link.name)
+    return describe_link(link) + (f"; gone since {removal}" if removal else "")
 
 
 def _check_table(snapshot: Snapshot, model: Model) -> Iterator[Problem]:
@@ -87,7 +86,10 @@ def _check_table(snapshot: Snapshot, model: Model) -> Iterator[Problem]:
         evidence=tuple(
             f"{name.replace(':', '.')}: gone since {REMOVED_FROM_TRANSFORMERS[name][0]}" for name in removed
         ),
-        fixes=(*_library_fix(model), *_older_transformers(snapshot, removed)),
+        fixes=(
+            *_library_fix(model),
+            *older_transformers(snapshot, [(name.partition(":")[0], name.partition(":")[2]) for name in removed]),
+        ),
         subject=model.source,
         predicted=isinstance(model.accepts, Known),
     )
@@ -96,13 +98,6 @@ def _check_table(snapshot: Snapshot, model: Model) -> Iterator[Problem]:
 def _library_fix(model: Model) -> Iterator[Fix]:
     if isinstance(model.accepts, Known):
         yield Fix("use the class of transformers itself", "setting", "trust_remote_code=False")
-
-
-def _older_transformers(snapshot: Snapshot, names: list[str]) -> Iterator[Fix]:
-    """Yield the installation of a transformers that still has every name, where the table knows them."""
-    if all(name in REMOVED_FROM_TRANSFORMERS for name in names):
-        oldest = min((REMOVED_FROM_TRANSFORMERS[name][0] for name in names), key=Version)
-        yield install_packages(snapshot, f"transformers<{oldest}", title="a transformers from before the removal")
 
 
 def _is_removed(name: str, version: Version) -> bool:

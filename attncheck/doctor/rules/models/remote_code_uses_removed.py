@@ -5,10 +5,10 @@ modules and classes (`past_key_values.seen_tokens` of a variable annotated, test
 whose arguments the installed function does not take, and imports inside functions. The files are read, never run.
 
 Why it matters: the model loads, and its first step stops with AttributeError, TypeError or ImportError. The Cache
-classes lost `seen_tokens`, `get_max_length` and `get_usable_length` in transformers 4.48 to 4.56.
+classes lost `seen_tokens`, `get_max_length` and `get_usable_length` in transformers 4.49 and 4.54.
 
 What to do: use the class of transformers itself (trust_remote_code=False) where there is one, or a transformers of the
-time of the code (its config.json tells `transformers_version`).
+time of the code, or write what stands in the place of what is gone.
 
 Source: the installed files; LLaMA-Factory#8048, #7597; huggingface/transformers, cache_utils.py.
 """
@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known
+from attncheck.core.facts import Known, value_or
 from attncheck.core.findings import Fix, Problem
-from attncheck.core.links import MODEL_CODE, UnresolvedName
+from attncheck.core.links import UnresolvedName
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.links import change_imports
-from attncheck.doctor.queries.links import describe_link, own_links
+from attncheck.doctor.fixes.links import change_imports, older_transformers
+from attncheck.doctor.queries.links import describe_link
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     model = requested_model(snapshot)
     if model is None or not model.remote_code:
         return
-    links = tuple(link for link in own_links(snapshot, MODEL_CODE) if _is_use(link))
+    links = tuple(link for link in value_or(model.links, ()) if _is_use(link))
     if links:
         yield _describe_links(snapshot, model, links)
 
@@ -57,7 +57,11 @@ def _describe_links(snapshot: Snapshot, model: Model, links: tuple[UnresolvedNam
     return Problem(
         message=f"the code of {model.source} {what}, {lacks}",
         evidence=tuple(describe_link(link) for link in links),
-        fixes=(*((use_library,) if in_library else ()), *change_imports(links)),
+        fixes=(
+            *((use_library,) if in_library else ()),
+            *older_transformers(snapshot, [(link.source, link.name) for link in links]),
+            *change_imports(links),
+        ),
         subject=model.source,
         predicted=in_library or not _is_reached(first),
     )

@@ -64,7 +64,7 @@ class Linker:
         wanted: Dict[str, Any] = {}
         for record in records:
             name = record["name"].partition(".")[0]
-            if name and record["kind"] in ("import", "attribute"):
+            if name and record["kind"] != "argument" and "." not in record["name"]:  # a class's attribute moves nowhere
                 wanted.setdefault(record["provider"], set()).add(name)
         places = {provider: find_whereabouts(self.finder, provider, names) for provider, names in wanted.items()}
         for record in records:

@@ -54,7 +54,7 @@ def _iter_files(top: str) -> Iterable[str]:
     for folder, folders, names in os.walk(top):
         folders[:] = sorted(name for name in folders if name not in ("tests", "__pycache__"))
         for name in sorted(names):
-            if name.endswith(".py") and count < MAX_FILES:
+            if name.endswith(".py") and not name.startswith("dummy_") and count < MAX_FILES:  # stand-ins without torch
                 count += 1
                 yield os.path.join(folder, name)
 
