@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-MODEL_CODE = "model"  # as `consumer`: the *.py files beside a model's config.json
 LAUNCH_CODE = "launch"  # as `consumer`: the scripts that a launch starts
 
 
@@ -18,7 +17,7 @@ class UnresolvedName:
     tried.
     """
 
-    consumer: str  # distribution, MODEL_CODE or LAUNCH_CODE
+    consumer: str  # distribution, "model" for a model's own code, or LAUNCH_CODE
     module: str  # "verl.models.transformers.qwen2_vl"
     path: str
     line: int

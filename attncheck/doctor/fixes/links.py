@@ -46,10 +46,9 @@ def change_imports(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
 
 def older_transformers(snapshot: Snapshot, names: Iterable[tuple[str, str]]) -> Iterator[Fix]:
     """Yield the installation of a transformers that still has every (module, name), where the tables know them."""
-    removals = [find_removal(source, name) for source, name in names]
-    if removals and all(removals):
-        oldest = min(removals, key=Version)
-        yield install_packages(snapshot, f"transformers<{oldest}", title="a transformers from before the removal")
+    bound = _releases_with_names(names)
+    if bound:
+        yield install_packages(snapshot, f"transformers{bound}", title="a transformers from before the removal")
 
 
 def _name_successor(link: UnresolvedName) -> str:
@@ -70,7 +69,7 @@ def _name_successor(link: UnresolvedName) -> str:
 def fitting_provider(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
     """Yield the installation of a provider that still has the names: as the consumer's metadata and the tables say."""
     provider = provider_distribution(links[0])
-    allowed = _releases_with_names(links) if provider == "transformers" else ""
+    allowed = _releases_with_names((link.source, link.name) for link in links) if provider == "transformers" else ""
     consumer = snapshot.package(links[0].consumer)
     required = ""
     if isinstance(consumer, Known):
@@ -95,7 +94,7 @@ def newer_consumer(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> Fix
     return Fix(fix.title, "advice", fix.text)
 
 
-def _releases_with_names(links: tuple[UnresolvedName, ...]) -> str:
-    """Return the releases of transformers that have every one of the names, "" where the tables do not know."""
-    removals = [find_removal(link.source, link.name) for link in links]
-    return f"<{min(removals, key=Version)}" if all(removals) else ""
+def _releases_with_names(names: Iterable[tuple[str, str]]) -> str:
+    """Return the releases of transformers that have every (module, name), "" where the tables do not know."""
+    removals = [find_removal(source, name) for source, name in names]
+    return f"<{min(removals, key=Version)}" if removals and all(removals) else ""

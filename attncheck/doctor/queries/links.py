@@ -19,6 +19,12 @@ def provider_distribution(link: UnresolvedName) -> str:
     return _DISTRIBUTIONS.get(link.provider, link.provider.replace("_", "-"))
 
 
+def name_with_version(snapshot: Snapshot, name: str) -> str:
+    """Return "transformers 5.17.0", the name alone where it is not known to be installed."""
+    package = snapshot.package(name)
+    return f"{name} {package.value.version}" if isinstance(package, Known) else name
+
+
 def package_links(snapshot: Snapshot) -> tuple[UnresolvedName, ...]:
     """Return the links of installed packages, less those that importing refuted. Raises `MissingFact`."""
     if not isinstance(snapshot.links, Known):

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from attncheck.core.facts import Known, need, value_or
+from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.queries.launch import requested_implementation
 from attncheck.doctor.rules import Rule
 
 NAME = "flash_attention_3"
@@ -34,7 +35,7 @@ PREFIX = "FLASHATTENTION_DISABLE_"
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each part that the build lacks and the job or the model needs."""
     build = snapshot.build("flash-attn-3")
-    if not isinstance(build, Known) or not _is_asked_for(snapshot):
+    if not isinstance(build, Known) or requested_implementation(snapshot) != NAME:
         return
     version = need(snapshot.package("flash-attn-3"), "flash-attn-3").version
     switches = {name.removeprefix(PREFIX) for name, is_set in build.value.flags.items() if is_set}
@@ -48,12 +49,6 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
                 evidence=(f"flash_attn_config.py: {PREFIX}{switch} = True",),
                 fixes=(*(use_other_attention(snapshot, model, NAME) if model else ()), _build_again(switch)),
             )
-
-
-def _is_asked_for(snapshot: Snapshot) -> bool:
-    job = snapshot.job.value.plan.attn_implementation if isinstance(snapshot.job, Known) else ""
-    model = value_or(snapshot.model.value.attn_implementation, "") if isinstance(snapshot.model, Known) else ""
-    return (job or model) == NAME
 
 
 def _list_wants(snapshot: Snapshot, model: Model | None, flags: Mapping[str, bool]) -> Iterator[tuple[str, str]]:

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.links import UnresolvedName
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import links as fixes
-from attncheck.doctor.queries.links import describe_link, group_by_pair, launch_links
+from attncheck.doctor.queries.links import describe_link, group_by_pair, launch_links, name_with_version
 from attncheck.doctor.rules import Rule
 
 _ENTRIES = ("", "main", "train", "run", "__init__")
@@ -31,8 +30,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each package that lacks what the launch's scripts take."""
     links = tuple(link for link in launch_links(snapshot) if not link.fallback_line and not link.patched_by)
     for _, provider, group in group_by_pair(links):
-        installed = snapshot.package(provider)
-        version = f"{provider} {installed.value.version}" if isinstance(installed, Known) else provider
+        version = name_with_version(snapshot, provider)
         first = min(group, key=lambda link: not _is_reached(link))
         reason = f"{first.target}(…), but {first.reason}" if first.kind == "argument" else first.target
         yield Problem(

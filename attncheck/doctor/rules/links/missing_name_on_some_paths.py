@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known
 from attncheck.core.findings import Problem
 from attncheck.core.links import UnresolvedName
 from attncheck.core.snapshot import Snapshot
@@ -54,11 +53,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 def _describe_pair(
     snapshot: Snapshot, consumer: str, provider: str, links: tuple[UnresolvedName, ...]
 ) -> Iterator[str]:
-    versions = [
-        f"{name} {package.value.version}" if isinstance(package := snapshot.package(name), Known) else name
-        for name in (consumer, provider)
-    ]
-    yield f"{versions[0]}, of {versions[1]}:"
+    yield f"{queries.name_with_version(snapshot, consumer)}, of {queries.name_with_version(snapshot, provider)}:"
     yield from (queries.describe_link(link) for link in links[:MAX_LINES])
     if len(links) > MAX_LINES:
         yield f"and {len(links) - MAX_LINES} more"

@@ -52,7 +52,7 @@ def _is_reported_elsewhere(snapshot: Snapshot, consumer: str, provider: str) -> 
 def _describe_pair(snapshot: Snapshot, provider: str, links: tuple[UnresolvedName, ...]) -> Problem:
     consumer = links[0].consumer
     stopped = tuple(dict.fromkeys(name for link in links for name in queries.broken_entries(snapshot, link)))
-    versions = {name: _name_with_version(snapshot, name) for name in (consumer, provider)}
+    versions = {name: queries.name_with_version(snapshot, name) for name in (consumer, provider)}
     more = f" and {len(links) - 1} more" if len(links) > 1 else ""
     evidence = [queries.describe_link(link) for link in links[:MAX_LINES]]
     evidence += [f"import lane: import {link.breaks[0]}: {link.error}" for link in links if queries.is_confirmed(link)]
@@ -77,11 +77,6 @@ def _is_open(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> bool:
     some_jobs = not isinstance(snapshot.job, Known) and not any(queries.stops_every_job(link) for link in links)
     untried = isinstance(snapshot.imports, Known) and all(link.outcome in ("", "skipped") for link in links)
     return some_jobs or untried
-
-
-def _name_with_version(snapshot: Snapshot, name: str) -> str:
-    package = snapshot.package(name)
-    return f"{name} {package.value.version}" if isinstance(package, Known) else name
 
 
 RULE = Rule("ATN131", "error", check)

@@ -27,7 +27,7 @@ from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.links import change_imports, older_transformers
 from attncheck.doctor.knowledge.removed_names import REMOVED_FROM_TRANSFORMERS, find_removal
-from attncheck.doctor.queries.links import describe_link
+from attncheck.doctor.queries.links import describe_link, name_with_version
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
@@ -50,9 +50,7 @@ def _stops_loading(link: UnresolvedName) -> bool:
 
 
 def _describe_links(snapshot: Snapshot, model: Model, links: tuple[UnresolvedName, ...]) -> Problem:
-    provider = links[0].provider.replace("_", "-")
-    installed = snapshot.package(provider)
-    version = f"{provider} {installed.value.version}" if isinstance(installed, Known) else provider
+    version = name_with_version(snapshot, links[0].provider.replace("_", "-"))
     open_conditions = all(link.conditions for link in links)
     return Problem(
         message=f"the code of {model.source} imports {links[0].target}, which {version} lacks",

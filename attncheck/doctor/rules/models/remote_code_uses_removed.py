@@ -23,7 +23,7 @@ from attncheck.core.links import UnresolvedName
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.links import change_imports, older_transformers
-from attncheck.doctor.queries.links import describe_link
+from attncheck.doctor.queries.links import describe_link, name_with_version
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Rule
 
@@ -47,9 +47,7 @@ def _is_use(link: UnresolvedName) -> bool:
 
 def _describe_links(snapshot: Snapshot, model: Model, links: tuple[UnresolvedName, ...]) -> Problem:
     first = min(links, key=lambda link: not _is_reached(link))
-    provider = first.provider.replace("_", "-")
-    installed = snapshot.package(provider)
-    version = f"{provider} {installed.value.version}" if isinstance(installed, Known) else provider
+    version = name_with_version(snapshot, first.provider.replace("_", "-"))
     in_library = isinstance(model.accepts, Known)
     use_library = Fix("use the class of transformers itself", "setting", "trust_remote_code=False")
     what = f"calls {first.target} so that {first.reason}" if first.kind == "argument" else f"uses {first.target}"

@@ -25,7 +25,7 @@ def digest_stamps(installed: list[dict[str, object]]) -> str:
     records = integrity.Records()
     for distribution in installed:
         if watched.is_watched(str(distribution["name"])):
-            stamps += _iter_stamps(distribution, records)
+            stamps += map(_stamp_file, _iter_modules(distribution, records))
     return hashlib.sha256(b"\n".join(stamps)).hexdigest()
 
 
@@ -36,14 +36,9 @@ def digest_distribution(distribution: dict[str, object]) -> str:
     """
     import hashlib
 
-    records = integrity.Records()
-    folders = sorted({os.path.dirname(path) for path in _iter_modules(distribution, records)})
-    stamps = [*_iter_stamps(distribution, records), *map(_stamp_file, folders)]
-    return hashlib.sha256(b"\n".join(stamps)).hexdigest()
-
-
-def _iter_stamps(distribution: dict[str, object], records: integrity.Records) -> Iterator[bytes]:
-    return map(_stamp_file, _iter_modules(distribution, records))
+    modules = list(_iter_modules(distribution, integrity.Records()))
+    folders = sorted({os.path.dirname(path) for path in modules})
+    return hashlib.sha256(b"\n".join(map(_stamp_file, [*modules, *folders]))).hexdigest()
 
 
 def _stamp_file(path: bytes) -> bytes:
