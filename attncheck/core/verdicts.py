@@ -4,6 +4,9 @@
 (token, head). An ideal kernel scores about 1 whatever the shape, the length or the inputs. Up to the budget a run
 passes; up to three times the budget it is a precision regression (warn); beyond, a wrong result (fail). LSE, float32 in
 every kernel, is judged by its largest absolute error, less 1e-5 of its size.
+
+Rounding has no direction, so the regression slope of a head's result on the exact one is 1 to within the noise of its
+rows, `slope_sigma`: a factor of 1.005, far below the noise of any element, shows there.
 """
 
 from __future__ import annotations
@@ -47,6 +50,9 @@ BUDGETS: dict[Dtype, Budget] = {
 }
 SINKS_BUDGET = Budget(6.0, 12.0)  # one number a head: few to average over
 SMALL_FLOAT16_BUDGET = Budget(3.0, 12.0)  # sqrt(8): one subnormal rounding per partial gradient
+SLOPE_SIGMAS = 4.0
+# Below this no slope is judged: kernels approximate exp and log (LSE's own budget is 2e-4).
+SLOPE_FLOORS: dict[Dtype, float] = {"bfloat16": 3e-4, "float16": 3e-4, "float32": 1e-4}
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,9 @@ class Score:
     token: int
     document: int
     rank: int = -1  # the rank that holds that token; -1: one device computed all
+    slope: float = 1.0  # regression slope of the result on the exact one, in the head where it is furthest from 1…
+    slope_sigma: float = 0.0  # …and its standard deviation by rounding alone
+    slope_head: int = 0
 
 
 @dataclass(frozen=True)
@@ -190,14 +199,28 @@ def error_budget(case: Case, tensor: str, class_factor: float = 1.0) -> Budget:
     return Budget(base.z_rms * class_factor, base.z_row * class_factor)
 
 
+def slope_budget(dtype: Dtype, slope_sigma: float, class_factor: float = 1.0) -> float:
+    """Return how far from 1 a regression slope may be before it is worth a warning."""
+    return max(SLOPE_FLOORS[dtype], SLOPE_SIGMAS * class_factor * slope_sigma)
+
+
 def budget_ratio(case: Case, score: Score, class_factor: float = 1.0) -> float:
     """Return the error of one tensor in units of its budget: over 1 warns, over 3 fails."""
     if score.nonfinite:
         return HUGE
+    return max(_budget_ratios(case, score, class_factor).values())
+
+
+def _budget_ratios(case: Case, score: Score, class_factor: float) -> dict[str, float]:
+    """Return each measure of a tensor's error in units of its budget."""
     allowed = error_budget(case, score.tensor, class_factor)
     if score.tensor == "lse":
-        return score.z_row / allowed.z_row
-    return max(score.z_rms / allowed.z_rms, score.z_row / allowed.z_row)
+        return {"lse": score.z_row / allowed.z_row}
+    return {
+        "z_rms": score.z_rms / allowed.z_rms,
+        "z_row": score.z_row / allowed.z_row,
+        "slope": abs(score.slope - 1.0) / slope_budget(case.dtype, score.slope_sigma, class_factor),
+    }
 
 
 def judge_run(run: Run) -> Verdict:
@@ -229,10 +252,15 @@ def describe_error(case: Case, score: Score, class_factor: float = 1.0) -> str:
         values = "value is" if score.nonfinite == 1 else "values are"
         return f"{score.nonfinite} {values} NaN or infinite in {score.tensor}"
     allowed = error_budget(case, score.tensor, class_factor)
-    if score.tensor == "lse":
+    ratios = _budget_ratios(case, score, class_factor)
+    measure = max(ratios, key=lambda name: ratios[name])
+    if measure == "lse":
         return f"lse is off by {score.z_row:.2g} (budget {allowed.z_row:g})"
-    if score.z_rms / allowed.z_rms >= score.z_row / allowed.z_row:
+    if measure == "z_rms":
         return f"{score.tensor} has z_rms {score.z_rms:.3g} (budget {allowed.z_rms:.3g})"
+    if measure == "slope":
+        allowed_slope = slope_budget(case.dtype, score.slope_sigma, class_factor)
+        return f"{score.tensor} is {score.slope:.5g} times the exact one in head {score.slope_head} (budget ±{allowed_slope:.2g})"
     where = f"batch {score.batch}, head {score.head}, token {score.token}{_rank_suffix(score)}"
     return f"{score.tensor} has z_row {score.z_row:.3g} (budget {allowed.z_row:.3g}) at {where}"
 

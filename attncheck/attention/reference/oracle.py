@@ -229,7 +229,7 @@ class _Chunk:
         ds = ds_capped if tanh is None else ds_capped * (1.0 - tanh.square())
         dq = torch.matmul(ds, k.transpose(-1, -2)).mul_(scale)
         finite_s = s.masked_fill(s == -math.inf, 0.0)
-        exact = ExactChunk(scale, q, k, v, dout, finite_s, p, dp, ds, out, dq, visible, bias, tanh, ds_capped)
+        exact = ExactChunk(scale, q, k, v, dout, finite_s, p, dp, ds, out, dq, lse, visible, bias, tanh, ds_capped)
         return exact, lse, delta
 
     def _select_rows(self, x: Tensor, like: Tensor) -> Tensor:

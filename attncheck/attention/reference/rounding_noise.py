@@ -16,6 +16,10 @@ eta² = (2^-24)²/12 wherever float16 rounds, and, where scores or dP are themse
 the io dtype), the propagation of those variances. With a soft-cap on a GPU the scores carry the error of its
 approximate tanh, and so does the derivative 1 - tanh².
 
+Kernels that merge blocks weigh them by exp(lse_block - lse), and every backward computes P = exp(S - lse): the float32
+rounding of an LSE of 160 is a relative error of 1e-5 that a whole row shares. Where results are float32 too, it is
+charged twice, for the block's and the row's: w = 2·kappa32²·lse² on out, P, dS, dq and D.
+
 Everything is computed in float32: one per cent is enough for sigma.
 """
 
@@ -80,6 +84,7 @@ class ExactChunk:
     ds: Tensor
     out: Tensor
     dq: Tensor
+    lse: Tensor  # (n, kv heads, group · rows, 1), -inf where no key is seen
     visible: Tensor  # bool (rows, keys)
     bias: Tensor | None = None  # as s
     tanh: Tensor | None = None  # of the product over the soft-cap
@@ -103,8 +108,13 @@ class Variances:
         self.logit_variance = self._logit_variance(exact)
         self.dp_variance = self._dp_variance(exact)
         self.tanh_slope_variance = self._tanh_slope_variance(exact)
+        self.lse_variance = self._lse_variance(exact)
         self.var_out = self._out_variance()
         self.var_delta = (self.dout2 * self.var_out).sum(-1, keepdim=True)
+        if self.lse_variance is not None:
+            delta = (exact.dout.float() * self.out).sum(-1, keepdim=True)
+            self.var_delta = self.var_delta + self.lse_variance * delta.square()
+            self.var_out = self.var_out + self.lse_variance * self.out.square()
 
     def _logit_variance(self, exact: ExactChunk) -> Tensor | None:
         """Return the variance of the scores, None where a 16-bit kernel's float32 scores have a negligible one."""
@@ -130,6 +140,12 @@ class Variances:
             return model.kappa**2 * exact.dp.float().square() if model.noise == "eager" else None
         products = torch.matmul(self.dout2, self.v2.transpose(-1, -2))
         return KAPPA32**2 * (products * (self.v2.shape[-1] / 2) + exact.dp.float().square())
+
+    def _lse_variance(self, exact: ExactChunk) -> Tensor | None:
+        """Return the relative variance that LSE's own rounding gives a whole row, None where it is negligible."""
+        if self.model.is_16_bit or self.model.noise == "eager":
+            return None
+        return 2.0 * KAPPA32**2 * exact.lse.float().masked_fill(exact.lse == -math.inf, 0.0).square()
 
     def _tanh_slope_variance(self, exact: ExactChunk) -> Tensor | None:
         """Return the variance of dS that an approximate tanh causes by its derivative, None where tanh is exact."""
@@ -192,6 +208,8 @@ class Variances:
         pk = torch.matmul(self.p, self.k.transpose(-1, -2)).square()
         var = scale2 * (torch.matmul(self._ds_variance(), self.k2) + self._delta_variance() * pk)
         var = var + model.kappa**2 * self.dq.square()
+        if self.lse_variance is not None:
+            var = var + self.lse_variance * self.dq.square()
         if model.eta:
             var = var + model.eta**2 * (scale2 * self._sum_visible(self.k2) + 1.0)
         return self.var_out, var
@@ -214,8 +232,11 @@ class Variances:
         """Return the variances of dk and dv, without the rounding of the results themselves."""
         model, scale2 = self.model, self.scale**2
         ds_variance = self._ds_variance() + self.p2 * self._delta_variance()
-        var_dk = scale2 * torch.matmul(ds_variance.transpose(-1, -2), self.q2)
         p_variance = (model.kappa**2 + KAPPA32**2 * self.tile_count) * self.p2
+        if self.lse_variance is not None:
+            ds_variance = ds_variance + self.lse_variance * self.ds2
+            p_variance = p_variance + self.lse_variance * self.p2
+        var_dk = scale2 * torch.matmul(ds_variance.transpose(-1, -2), self.q2)
         score_noise = self._score_noise_terms()
         if score_noise is not None and self.logit_variance is not None:
             p_variance = p_variance + self.p2 * (self.logit_variance + score_noise[0])

@@ -10,7 +10,7 @@ from torch import Tensor
 from attncheck.attention.backend import Outputs
 from attncheck.attention.reference.oracle import Reference
 from attncheck.core.cases import Case, iter_segments
-from attncheck.core.verdicts import HUGE, Score
+from attncheck.core.verdicts import HUGE, Score, slope_budget
 
 TENSORS = ("out", "dq", "dk", "dv")
 
@@ -65,6 +65,7 @@ def _score_tensor(name: str, got: Tensor, reference: Reference, eager: Tensor | 
     if eager is not None and error.numel():
         yardstick = float(row_errors(name, eager.nan_to_num(0.0, 0.0, 0.0), reference)[1].abs().max())
     norm, error_norm = float(want.norm()), float(error.norm())
+    slope, slope_sigma, slope_head = _find_worst_slope(reference.case, want, error, sigma)
     return Score(
         tensor=name,
         z_rms=_clamp_to_finite(z_rms),
@@ -78,7 +79,30 @@ def _score_tensor(name: str, got: Tensor, reference: Reference, eager: Tensor | 
         head=head,
         token=token,
         document=_document_of_token(reference.case, name, batch, token),
+        slope=slope,
+        slope_sigma=slope_sigma,
+        slope_head=slope_head,
     )
+
+
+def _find_worst_slope(case: Case, want: Tensor, error: Tensor, sigma: Tensor) -> tuple[float, float, int]:
+    """Return the regression slope of the result on `want` in the head where it is furthest from 1, its sigma, the head.
+
+    The elements of a row share P's and D's rounding, so their errors are taken to be wholly correlated, those of
+    different rows as independent: sigma is sqrt(sum over rows of (sum over d of sigma·|want|)²) / sum of want².
+    """
+    dims = (0, 1, 3)
+    want = want.double()
+    size = want.square().sum(dims)
+    has_size = size > 0.0
+    if not bool(has_size.any()):
+        return 1.0, 0.0, 0
+    size = torch.where(has_size, size, 1.0)
+    offset = torch.where(has_size, (error * want).sum(dims) / size, 0.0)
+    spread = (sigma * want.abs()).sum(3).square().sum((0, 1)).sqrt() / size
+    allowed = [slope_budget(case.dtype, value) for value in spread.tolist()]
+    head = int((offset.abs() / torch.tensor(allowed, device=offset.device)).argmax())
+    return 1.0 + _clamp_to_finite(float(offset[head])), _clamp_to_finite(float(spread[head])), head
 
 
 def _count_nonfinite(name: str, got: Tensor, reference: Reference) -> int:
