@@ -31,6 +31,16 @@ def build_mask(case: Case, device: str) -> Tensor:
     return mask
 
 
+def build_mask_tensor(case: Case, device: str, dtype: torch.dtype) -> Tensor:
+    """Return the mask of a case in the form that its `mask` names: bool, or of `dtype` to be added to the scores."""
+    mask = build_mask(case, device)
+    if case.per_head:
+        mask = mask.expand(-1, case.num_heads, -1, -1).contiguous()
+    if case.mask == "additive":
+        return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
+    return mask
+
+
 def build_cu_seqlens(seqlens: tuple[int, ...], device: str) -> Tensor:
     """Return int32 `(documents + 1,)`: where each document begins, and the total."""
     lengths = torch.tensor((0, *seqlens), dtype=torch.int32)

@@ -16,6 +16,7 @@ Layout = Literal["dense", "right_padded", "left_padded", "packed"]
 Alignment = Literal["bottom_right", "top_left"]
 Strides = Literal["contiguous", "transposed", "sliced", "expanded"]
 Values = Literal["normal", "outlier", "large", "long_tail", "constant_v", "ramp", "small"]
+Mask = Literal["", "bool", "additive"]
 Operands = Literal["split", "kvpacked", "qkvpacked"]
 Probe = Literal["", "code", "heads", "retrieve", "prefix", "poison", "nan_poison", "dropout"]
 
@@ -32,7 +33,10 @@ class Case:
 
     `window_size` is flash-attn's (left, right), -1 for an open side. `alignment` says which corner of the score matrix
     the causal and window diagonals run through where seqlens_q and seqlens_k differ: flash-attn's bottom right
-    (since 2.1) or SDPA's top left. `values` is the distribution of random inputs; a `probe` has inputs of its own,
+    (since 2.1) or SDPA's top left. `scale` is what q·k is multiplied by, 0: 1/sqrt(head_dim). `mask` says that the mask
+    is given as a tensor (batch, 1, seqlen_q, seqlen_k), or one for each head where it is `per_head`: bool, or added to
+    the scores with the dtype's lowest number where a key is not seen, as transformers has made them; "" leaves its form
+    to the backend. `values` is the distribution of random inputs; a `probe` has inputs of its own,
     whose answer is known exactly. `every_row` is False where the oracle computes sampled query rows only.
     `context_parallel_size` ranks share each row; `operands` says whether a context-parallel scheme is given q, k and v
     apart, k and v as one tensor, or all three as one; `heads_k_stride` how many kv heads llama3's scheme gathers at a
@@ -51,10 +55,13 @@ class Case:
     causal: bool = True
     alignment: Alignment = "bottom_right"
     window_size: tuple[int, int] = (UNBOUNDED, UNBOUNDED)
+    scale: float = 0.0
     softcap: float = 0.0
     sinks: bool = False
     alibi: bool = False
     dropout: float = 0.0
+    mask: Mask = ""
+    per_head: bool = False
     strides: Strides = "contiguous"
     values: Values = "normal"
     probe: Probe = ""
@@ -84,7 +91,7 @@ class Case:
     @property
     def softmax_scale(self) -> float:
         """What q·k is multiplied by."""
-        return float(self.head_dim**-0.5)
+        return self.scale or float(self.head_dim**-0.5)
 
     @property
     def windowed(self) -> bool:
@@ -100,7 +107,8 @@ class Case:
     def needs_mask(self) -> bool:
         """Whether a kernel that knows only `is_causal`, aligned top left, needs a mask to run this."""
         crossed = self.causal and self.alignment == "bottom_right" and self.seqlens_q != self.seqlens_k
-        return self.windowed or self.padded or crossed or (self.layout == "packed" and len(self.seqlens_q) > 1)
+        packed = self.layout == "packed" and len(self.seqlens_q) > 1
+        return bool(self.mask) or self.windowed or self.padded or crossed or packed
 
     @property
     def scores(self) -> int:
@@ -215,6 +223,8 @@ def _mask_parts(case: Case) -> Iterator[str]:
         yield "topleft"
     if case.windowed:
         yield "window{}x{}".format(*("any" if side == UNBOUNDED else side for side in case.window_size))
+    if case.scale:
+        yield f"scale{case.scale:g}"
     if case.softcap:
         yield f"softcap{case.softcap:g}"
     if case.sinks:
@@ -223,6 +233,8 @@ def _mask_parts(case: Case) -> Iterator[str]:
         yield "alibi"
     if case.dropout:
         yield f"dropout{case.dropout:g}"
+    if case.mask:
+        yield f"{case.mask}mask" + ("-perhead" if case.per_head else "")
 
 
 def _length_part(case: Case) -> str:

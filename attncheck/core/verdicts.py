@@ -259,8 +259,8 @@ def describe_error(case: Case, score: Score, class_factor: float = 1.0) -> str:
     if measure == "z_rms":
         return f"{score.tensor} has z_rms {score.z_rms:.3g} (budget {allowed.z_rms:.3g})"
     if measure == "slope":
-        allowed_slope = slope_budget(case.dtype, score.slope_sigma, class_factor)
-        return f"{score.tensor} is {score.slope:.5g} times the exact one in head {score.slope_head} (budget ±{allowed_slope:.2g})"
+        times = f"{score.slope:.5g} times the exact one in head {score.slope_head}"
+        return f"{score.tensor} is {times} (budget ±{slope_budget(case.dtype, score.slope_sigma, class_factor):.2g})"
     where = f"batch {score.batch}, head {score.head}, token {score.token}{_rank_suffix(score)}"
     return f"{score.tensor} has z_row {score.z_row:.3g} (budget {allowed.z_row:.3g}) at {where}"
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from attncheck.attention.backend import Device
+from attncheck.attention.backend import Device, refusal
 from attncheck.core import codec
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, DTYPES, Case, Dtype
 from attncheck.core.errors import BadUsage, Unanswered
@@ -158,7 +158,7 @@ def _iter_jobs(
     cases = tuple(case for case in cases if is_requested(state.name, case.name, request))
     if compiles and cases and not (request.cases or request.only):
         device = Device("cuda" if target.uses_gpu else "cpu", compute_capability=(99, 0), torch=(99, 0))
-        accepted = tuple(case for case in cases if not discovery.get_backend(state.name).refuse(case, device))
+        accepted = tuple(case for case in cases if not refusal(discovery.get_backend(state.name), case, device))
         cases = thin_cases(
             accepted or cases,
             (COMPILED_CASES if target.uses_gpu else COMPILED_CASES_ON_CPU)[request.suite] * request.repeat,

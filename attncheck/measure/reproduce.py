@@ -90,7 +90,7 @@ def _size_lines(case: Case, device: str) -> Iterator[str]:
         case.v_head_dim,
     )
     yield f"B, SQ, SK, H, HK, D, DV = {', '.join(map(str, sizes))}"
-    yield f'device, dtype, scale = "{device}", torch.{case.dtype}, D**-0.5'
+    yield f'device, dtype, scale = "{device}", torch.{case.dtype}, {case.scale or "D**-0.5"}'
     yield f"seqlens_q, seqlens_k = {case.seqlens_q}, {case.seqlens_k}"
     sequences = list(iter_segments(case))
     for side in "qk":

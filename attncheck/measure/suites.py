@@ -7,6 +7,7 @@ shows is in `full`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Literal, get_args
@@ -20,6 +21,7 @@ SUITES: tuple[Suite, ...] = get_args(Suite)
 VALUES: tuple[Values, ...] = get_args(Values)
 FEW_DOCUMENTS = (200, 7, 1, 128, 65)
 MANY_DOCUMENTS = tuple(1 + 37 * i % 41 for i in range(40))
+TINY_DOCUMENTS = tuple(1 + 5 * i % 11 for i in range(150))
 SOME_EMPTY_DOCUMENTS = (0, 129, 0, 64, 0, 0, 1, 65, 0)
 MIN_RETRIEVE_HEAD_DIM = 32  # head_dim below which codes are too short to tell thousands of keys apart
 MIN_SAMPLED_SEQLEN = 1 << 14  # query rows from which on the oracle computes a sample of them
@@ -116,6 +118,7 @@ def _standard_cases() -> Iterator[Case]:
         _score_modifier_cases,
         _cross_cases,
         _padding_cases,
+        _mask_cases,
         _packing_cases,
         _stride_and_dropout_cases,
         _combination_cases,
@@ -128,6 +131,7 @@ def _length_cases() -> Iterator[Case]:
         for causal in (True, False):
             yield _gqa_case("length", seqlen, causal=causal)
     yield _gqa_case("length", 257, batch=3)
+    yield _gqa_case("length", 129, batch=7)
     yield _gqa_case("length", 257, dtype="float16", batch=2)
     yield _dense_case("length", 2048, num_heads=2, num_kv_heads=1, **_head_dim_fields(128))
     yield _dense_case("length", 2047, num_heads=2, num_kv_heads=2, causal=False)
@@ -190,6 +194,11 @@ def _score_modifier_cases() -> Iterator[Case]:
         yield _gqa_case("softcap", 640, softcap=cap, values=values, dtype="float16")
     yield _gqa_case("softcap", 300, softcap=30.0, values="large", window_size=(64, 0), **_head_dim_fields(256))
     yield _gqa_case("softcap", 300, softcap=30.0, values="large", dtype="float32")
+    for fields in ({"scale": 0.04}, {"scale": 0.25, "dtype": "float16"}, {"scale": 0.04, "window_size": (64, 0)}):
+        yield _gqa_case("scale", 300, **fields)
+    yield replace(_packed_case(FEW_DOCUMENTS, scale=0.25), family="scale")
+    yield replace(_padded_case((200, 77), "left_padded", scale=0.04), family="scale")
+    yield _gqa_case("scale", 300, scale=0.04, softcap=20.0, values="large")
     variants: tuple[dict[str, Any], ...] = ({}, {"causal": False}, {"dtype": "float16"}, {"dtype": "float32"})
     for fields in (*variants, {"window_size": (64, 0)}):
         yield _gqa_case("sinks", 300, sinks=True, **fields)
@@ -223,14 +232,34 @@ def _cross_cases() -> Iterator[Case]:
 
 def _padding_cases() -> Iterator[Case]:
     for layout in ("right_padded", "left_padded"):
-        for seqlens in ((300, 170, 1), (129, 128, 64, 7)):
+        for seqlens in ((300, 170, 1), (129, 128, 64, 7), (9, 90, 64, 33, 128, 5, 71)):
             yield _padded_case(seqlens, layout)
         yield _padded_case((257, 130), layout, dtype="float16")
         yield _padded_case((257, 130), layout, causal=False)
         yield from probe_variants(_padded_case((200, 77, 1), layout), "code", "retrieve", "poison")
 
 
+def _mask_cases() -> Iterator[Case]:
+    """Yield masks given as tensors, in every form, over short lengths and about a tile's: many rows see nothing."""
+    forms = list(itertools.product(("right_padded", "left_padded"), ("bool", "additive"), (False, True)))
+    for index, seqlen in enumerate((1, 2, 7, 8, 16, 17, 31, 33, 48, 63, 65, 96, 127, 128, 129)):
+        yield from (_masked_case(seqlen, *form) for form in (forms[index % 8], forms[(3 * index + 5) % 8]))
+    for form in forms:
+        yield _masked_case(64, *form)
+    yield replace(_masked_case(64, "left_padded", "bool"), dtype="float16", **_head_dim_fields(128))
+    yield replace(_masked_case(40, "left_padded", "bool"), causal=False)
+    for mask, per_head in itertools.product(("bool", "additive"), (False, True)):  # the first queries see no key
+        yield replace(_cross_case(64, 20, mask=mask, per_head=per_head), family="mask")
+    yield replace(_cross_case(129, 65, mask="bool"), family="mask")
+
+
+def _masked_case(seqlen: int, layout: str, mask: str, per_head: bool = False) -> Case:
+    seqlens = tuple(max(1, seqlen // part) for part in (1, 2, 5))
+    return replace(_padded_case(seqlens, layout, mask=mask, per_head=per_head), family="mask")
+
+
 def _packing_cases() -> Iterator[Case]:
+    yield _packed_case(TINY_DOCUMENTS)
     for seqlens in ((300,), FEW_DOCUMENTS, MANY_DOCUMENTS, SOME_EMPTY_DOCUMENTS, (64, 128, 192), (513, 2, 300)):
         yield _packed_case(seqlens)
     yield _packed_case(FEW_DOCUMENTS, dtype="float16", **_head_dim_fields(128))
@@ -249,9 +278,9 @@ def _stride_and_dropout_cases() -> Iterator[Case]:
     for strides in ("transposed", "sliced", "expanded"):
         yield _gqa_case("strides", 257, batch=2, strides=strides)
         yield _gqa_case("strides", 192, causal=False, dtype="float16", strides=strides)
-    for rate in (0.1, 0.5):
-        yield from probe_variants(_gqa_case("dropout", 400, batch=4, num_heads=8, dropout=rate), "dropout")
-    yield from probe_variants(_gqa_case("dropout", 300, batch=4, dropout=0.1, causal=False, dtype="float16"), "dropout")
+    dropout_case = _gqa_case("dropout", 300, batch=2, **_head_dim_fields(128))
+    for fields in ({"dropout": 0.1}, {"dropout": 0.5}, {"dropout": 0.1, "causal": False, "dtype": "float16"}):
+        yield from probe_variants(replace(dropout_case, **fields), "dropout")
 
 
 def _combination_cases() -> Iterator[Case]:
@@ -287,6 +316,7 @@ def _combination_cases() -> Iterator[Case]:
 def _full_cases() -> Iterator[Case]:
     yield from _standard_cases()
     yield from _grid_cases()
+    yield from _short_mask_cases()
     yield from _long_cases()
 
 
@@ -298,6 +328,13 @@ def _grid_cases() -> Iterator[Case]:
             for mask in masks:
                 yield _gqa_case("grid", 577, dtype=dtype, **_head_dim_fields(head_dim), **mask)
             yield replace(_packed_case((300, 1, 129, 64), dtype=dtype, **_head_dim_fields(head_dim)), family="grid")
+
+
+def _short_mask_cases() -> Iterator[Case]:
+    """Yield every length up to a tile, and about one, with masks in every form."""
+    forms = itertools.product(("right_padded", "left_padded"), ("bool", "additive"), (False, True))
+    for form in forms:
+        yield from (_masked_case(seqlen, *form) for seqlen in (*range(1, 66), 96, 127, 128, 129))
 
 
 def _long_cases() -> Iterator[Case]:

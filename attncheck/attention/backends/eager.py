@@ -77,6 +77,8 @@ def mask_scores(inputs: Inputs, scores: Tensor) -> Tensor:
         scores = scores + masks.build_alibi_bias(case, inputs.slopes).to(scores.dtype)
     if not case.causal and not case.needs_mask:
         return scores
+    if case.mask == "additive":
+        return scores + masks.build_mask_tensor(case, inputs.device, scores.dtype)
     return scores.masked_fill(~masks.build_mask(case, inputs.device), torch.finfo(scores.dtype).min)
 
 
@@ -109,4 +111,5 @@ BACKEND = Backend(
     noise="eager",
     rounded_bias=True,
     bytes_per_score=40.0,
+    takes_mask=True,
 )

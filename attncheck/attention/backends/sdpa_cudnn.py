@@ -66,6 +66,7 @@ BACKEND = Backend(
     script_lines=script_lines,
     kernel_pattern=r"cudnn_generated|cudnn.*(fprop|bprop|sdpa|flash)|_scaled_dot_product_cudnn_attention|ScaledDotProductCudnn",
     rounded_bias=True,
+    takes_mask=True,
     deterministic="torch.use_deterministic_algorithms(True)",
     deterministic_switch="torch",
 )

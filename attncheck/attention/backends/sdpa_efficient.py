@@ -62,6 +62,7 @@ BACKEND = Backend(
     script_lines=script_lines,
     kernel_pattern=r"fmha_cutlass|_scaled_dot_product_efficient_attention|ScaledDotProductEfficientAttention",
     rounded_bias=True,
+    takes_mask=True,
     deterministic="torch.use_deterministic_algorithms(True)",
     deterministic_switch="torch",
 )

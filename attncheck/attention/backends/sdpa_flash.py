@@ -99,6 +99,7 @@ BACKEND = Backend(
     kernel_pattern=r"pytorch_flash::|_scaled_dot_product_flash_attention|ScaledDotProductFlashAttention",
     roundings=roundings,
     rounded_bias=True,
+    takes_mask=True,
     deterministic="torch.use_deterministic_algorithms(True)",
     deterministic_switch="torch",
 )

@@ -43,5 +43,6 @@ BACKEND = Backend(
     run=run,
     script_lines=script_lines,
     rounded_bias=True,
+    takes_mask=True,
     bytes_per_score=28.0,
 )

@@ -22,14 +22,14 @@ LseFunction = Callable[[Inputs, Tensor, Tensor, Tensor, "Tensor | None"], "tuple
 
 
 def build_attn_mask(inputs: Inputs) -> Tensor | None:
-    """Return the `attn_mask` that SDPA needs beyond `is_causal`: bool, or ALiBi's bias in the dtype of q."""
+    """Return the `attn_mask` that SDPA needs beyond `is_causal`: as the case has it, or ALiBi's bias in q's dtype."""
     case = inputs.case
     if inputs.slopes is not None:
         bias = masks.build_alibi_bias(case, inputs.slopes)[None]
         if case.causal or case.needs_mask:
             bias = bias.masked_fill(~masks.build_mask(case, inputs.device), float("-inf"))
         return bias.to(inputs.q.dtype).contiguous()
-    return masks.build_mask(case, inputs.device) if case.needs_mask else None
+    return masks.build_mask_tensor(case, inputs.device, inputs.q.dtype) if case.needs_mask else None
 
 
 def run(inputs: Inputs, deterministic: bool, kernel: str, native_gqa: bool, compute_lse: LseFunction | None) -> Outputs:
@@ -96,12 +96,18 @@ def _refusal_reasons(caught: list[warnings.WarningMessage]) -> str:
     return " ".join(dict.fromkeys(text.rstrip(".") + "." for text in relevant)).rstrip(".")
 
 
+def _script_mask(case: Case) -> str:
+    """Return the expression of the mask in the form that the case names."""
+    mask = "mask.expand(-1, H, -1, -1).contiguous()" if case.per_head else "mask"
+    return f"(~{mask}) * torch.finfo(q.dtype).min" if case.mask == "additive" else mask
+
+
 def script_lines(case: Case, kernel: str, native_gqa: bool) -> tuple[str, ...]:
     """Return the lines of a script that calls it on q, k, v, `mask` and `bias`."""
     grouped = case.num_heads != case.num_kv_heads
     repeat = grouped and not native_gqa
     alibi_mask = "bias.masked_fill(~mask, -math.inf).to(q.dtype)"
-    mask = alibi_mask if case.alibi else "mask" if case.needs_mask else "None"
+    mask = alibi_mask if case.alibi else _script_mask(case) if case.needs_mask else "None"
     causal = case.causal and mask == "None"
     gqa = ", enable_gqa=True" if grouped and native_gqa else ""
     return (

@@ -1,4 +1,11 @@
-"""The structured probe of dropout: what share is kept, by which seed, and whether backward drops the same."""
+"""The structured probe of dropout: what share is kept, by which seed, and whether every gradient drops the same.
+
+With q = k = 0 each query weighs its n keys alike, and with v the unit vectors out is then a piece of the dropout mask:
+kept / (n (1 - rate)). One call for each v_head_dim keys, all under one seed, reads the whole mask; whatever a kernel
+draws it from, the same seed on the same shapes must draw it again, or activation checkpointing recomputes another
+network. A call on random inputs under that seed is then held against float64 attention with that mask, gradients
+included.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
+from attncheck.attention import masks
 from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs
 from attncheck.attention.reference.structured_common import (
@@ -20,45 +29,97 @@ from attncheck.attention.reference.structured_common import (
 from attncheck.core.cases import Case, iter_segments
 
 DROPOUT_STEP = 1.0 / 256.0
+# Of a gradient's norm. An eager kernel in bfloat16 makes 7e-3; a gradient without its mask is off by sqrt(p / (1 - p)).
+MAX_RELATIVE_ERROR = {"bfloat16": 3e-2, "float16": 4e-3, "float32": 1e-5}
 
 
 def probe_dropout(case: Case, device: str, call: BackendCall) -> ProbeResult:
-    """Check the statistics of two calls under two seeds, and that <dout, out> = <dv, v>."""
+    """Read the masks of two seeds, check their statistics, and every output of a random call against the first."""
     normal = make_normal_inputs(replace(case, dropout=0.0), device)
-    signs = torch.where(normal.dout > 0, 1.0, -1.0)
-    inputs = cast_to_case(
-        replace(normal, q=normal.q * 0, k=normal.k * 0, v=torch.ones_like(normal.v), dout=signs), case
-    )
+    inputs = cast_to_case(normal, case)
+    first_chunk = _read_weights(case, normal, call, 0, case.seed)
+    chunks = [first_chunk]
+    for start in range(case.v_head_dim, case.seqlen_k, case.v_head_dim):
+        chunks.append(_read_weights(case, normal, call, start, case.seed))
+    weights = torch.cat(chunks, -1)  # (batch, num_heads, seqlen_q, seqlen_k): 0 or 1 / (1 - rate), and noise
     torch.manual_seed(case.seed)
-    first = call(inputs)
-    torch.manual_seed(case.seed + 1)
-    second = call(inputs)
-    return tuple(_dropout_violations(case, inputs, first, second)), first
+    outputs = call(inputs)
+    violations = list(_mask_violations(case, device, weights))
+    if torch.equal(first_chunk, _read_weights(case, normal, call, 0, case.seed + 1)):
+        violations.append("two seeds drop the same keys")
+    if not torch.equal(first_chunk, _read_weights(case, normal, call, 0, case.seed)):
+        violations.append("the same seed drops other keys when called again, as activation checkpointing does")
+    elif not violations:
+        violations += _output_violations(inputs, outputs, weights > 0.5 / (1.0 - case.dropout))
+    return tuple(violations), outputs
 
 
-def _dropout_violations(case: Case, inputs: Inputs, first_outputs: Outputs, second_outputs: Outputs) -> Iterator[str]:
-    rows, first, last = visible_spans(case, next(iter_segments(case)), inputs.device)
-    rows, visible_keys = rows[last > first], (last - first)[last > first].double()
-    # v is 1: (kept keys) / (visible keys × (1 - p)) for each row and head
-    out = first_outputs.out[:, rows].double()[..., 0].transpose(0, 1).flatten(1)
-    variance = case.dropout / (1.0 - case.dropout) / visible_keys[:, None]  # expected
+def _read_weights(case: Case, normal: Inputs, call: BackendCall, start: int, seed: int) -> Tensor:
+    """Return the weights, times the number of visible keys, of v_head_dim keys from `start`: float32."""
+    stop = min(start + case.v_head_dim, case.seqlen_k)
+    v = torch.zeros_like(normal.v)
+    keys = torch.arange(start, stop, device=v.device)
+    v[:, keys, :, keys - start] = 1.0
+    inputs = cast_to_case(replace(normal, q=normal.q * 0, k=normal.k * 0, v=v), case)
+    torch.manual_seed(seed)
+    out = call(inputs).out
+    rows, first, last = visible_spans(case, next(iter_segments(case)), str(v.device))
+    counts = torch.zeros(case.seqlen_q, device=v.device)
+    counts[rows] = (last - first).float()
+    return out[..., : stop - start].float().transpose(1, 2) * counts[:, None]
+
+
+def _mask_violations(case: Case, device: str, weights: Tensor) -> Iterator[str]:
+    """Yield what is wrong with the share of keys that are kept, their weight, or their independence."""
+    visible = masks.build_mask(case, device)[0, 0]
+    kept_weight = 1.0 / (1.0 - case.dropout)
+    kept = weights > 0.5 * kept_weight
+    if bool((kept & ~visible).any()):
+        yield "with dropout, a query sees a key that it must not see"
+        return
     # flash-attn compares 8 random bits, so that a share is kept to 1/256 (csrc/flash_attn/flash_api.cpp,
     # p_dropout_in_uint8_t): that much is its resolution, not a fault.
-    resolution = DROPOUT_STEP / (1.0 - case.dropout)
-    allowed = 6.0 * math.sqrt(float(variance.mean()) / out.shape[1]) / math.sqrt(len(out))
-    if not abs(float(out.mean()) - 1.0) < allowed + resolution:
-        kept = float(out.mean()) * (1.0 - case.dropout)
-        yield f"dropout {case.dropout:g} keeps a share of {kept:.4g}, not {1.0 - case.dropout:g}"
-    has_many_keys = visible_keys >= 32  # a row of few keys is far from normal
-    spread = float(((out - 1.0).square() / variance)[has_many_keys].mean())
-    if not abs(spread - 1.0) < 5.0 * math.sqrt(2.0 / (int(has_many_keys.sum()) * out.shape[1])) + 10 * DROPOUT_STEP:
-        yield f"dropout's spread is {spread:.3g} times that of independent keys"
-    if bool(torch.equal(first_outputs.out, second_outputs.out)):
-        yield "two seeds drop the same keys"
-    if first_outputs.dv is not None:
-        forward = float((inputs.dout.double() * first_outputs.out.double()).sum())
-        backward = float((inputs.v.double() * first_outputs.dv.double()).sum())
-        scale = math.sqrt(float(variance.sum()) * case.v_head_dim * case.batch)  # of <dout, out - 1> by chance
-        noise = 2.0**-8 * (float(first_outputs.dv.double().norm()) + math.sqrt(inputs.dout.numel()))
-        if not abs(forward - backward) < 0.2 * scale + 4.0 * noise:
-            yield f"backward drops other keys than forward: <dout, out> is {forward:.5g}, <dv, v> is {backward:.5g}"
+    total = float(visible.sum()) * kept.shape[0] * kept.shape[1]
+    share = float(kept.sum()) / total
+    chance = math.sqrt(case.dropout * (1.0 - case.dropout) / total)
+    if not abs(share - (1.0 - case.dropout)) < 6.0 * chance + DROPOUT_STEP:
+        yield f"dropout {case.dropout:g} keeps a share of {share:.4g}, not {1.0 - case.dropout:g}"
+        return
+    mean_weight = float(weights[kept].double().mean())
+    if not abs(mean_weight / kept_weight - 1.0) < 0.01:
+        yield f"what dropout {case.dropout:g} keeps is multiplied by {mean_weight:.4g}, not {kept_weight:.4g}"
+    # Among independent keys the number kept in a row, a column, or at one place in all heads has a binomial variance.
+    for name, dims in (("rows", (3,)), ("columns", (2,)), ("heads", (1,)), ("batch rows", (0,))):
+        offset = (kept.double() - share) * visible
+        size = visible.double().expand_as(offset).sum(dims)
+        is_large = size >= (32 if dims[0] > 1 else 2)
+        variance = share * (1.0 - share) * size
+        ratio = (offset.sum(dims).square() / variance.clamp_min(1e-30))[is_large]
+        allowed = 8.0 * math.sqrt(2.0 / max(1, ratio.numel())) + 10 * DROPOUT_STEP
+        if ratio.numel() and not abs(float(ratio.mean()) - 1.0) < allowed:
+            yield f"dropout's spread over {name} is {float(ratio.mean()):.3g} times that of independent keys"
+            return
+
+
+def _output_violations(inputs: Inputs, outputs: Outputs, kept: Tensor) -> Iterator[str]:
+    """Yield each output that is not attention with the mask `kept` (batch, num_heads, seqlen_q, seqlen_k)."""
+    case = inputs.case
+    group = case.num_heads // case.num_kv_heads
+    leaves = [x.double().requires_grad_() for x in (inputs.q, inputs.k, inputs.v)]
+    q, k, v = (x.transpose(1, 2) for x in leaves)
+    scores = torch.matmul(q, k.repeat_interleave(group, 1).transpose(2, 3)) * case.softmax_scale
+    p = torch.softmax(scores.masked_fill(~masks.build_mask(case, inputs.device), -math.inf), -1)
+    out = torch.matmul(p * kept / (1.0 - case.dropout), v.repeat_interleave(group, 1)).transpose(1, 2)
+    gradients = torch.autograd.grad(out, leaves, inputs.dout.double()) if case.backward else ()
+    for name, want in zip(("out", "dq", "dk", "dv"), (out.detach(), *gradients)):
+        got = getattr(outputs, name)
+        if got is None:
+            continue
+        size, error = (x.square().sum((1, 3)).sqrt() for x in (want, got.double() - want))
+        relative = error / size.clamp_min(1e-30)
+        if not bool((relative <= MAX_RELATIVE_ERROR[case.dtype]).all()):
+            batch, head = divmod(int(relative.nan_to_num(math.inf).argmax()), relative.shape[1])
+            yield (
+                f"{name} of batch {batch}, head {head} does not drop what the forward pass drops under the same seed: "
+                f"relative error {float(relative[batch, head]):.2g}"
+            )

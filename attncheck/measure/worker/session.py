@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attncheck.attention import memory
-from attncheck.attention.backend import Backend, Device, Outputs, Refused
+from attncheck.attention.backend import Backend, Device, Outputs, Refused, refusal
 from attncheck.attention.backends.eager import BACKEND as EAGER
 from attncheck.attention.device import describe_exception, is_out_of_memory
 from attncheck.attention.inputs import Inputs, make_inputs
@@ -111,11 +111,9 @@ class ParitySession:
             class_factor=self.backend.class_factor(case),
         )
         try:
-            reason = self.backend.refuse(case, self.device)
+            reason = refusal(self.backend, case, self.device)
         except BaseException as error:
             return replace(blank, outcome="raised", reason=describe_exception(error))
-        if case.probe == "nan_poison" and not self.backend.indexes_by_cu_seqlens:
-            reason = "takes a mask, through which NaN spreads by arithmetic (0 × NaN); poison tests it instead"
         if reason:
             return replace(blank, outcome="refused", reason=reason)
         free = memory.free_bytes(self.device.kind)

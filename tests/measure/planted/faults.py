@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.measure.planted.backward_faults import BACKWARD_FAULTS
+from tests.measure.planted.dropout_faults import DROPOUT_FAULTS
 from tests.measure.planted.fault import Fault
 from tests.measure.planted.mask_faults import MASK_FAULTS
 from tests.measure.planted.precision_faults import PRECISION_FAULTS
@@ -14,6 +15,7 @@ FAULTS: tuple[Fault, ...] = (
     *MASK_FAULTS,
     *SCORE_FAULTS,
     *BACKWARD_FAULTS,
+    *DROPOUT_FAULTS,
     *RING_FAULTS,
     *STATE_FAULTS,
     *PRECISION_FAULTS,

@@ -51,7 +51,8 @@ def hunt(faults: Iterable[Fault], cases: Iterable[Case], device: str) -> tuple[l
 
 
 def _verdicts(faults: list[Fault], case: Case, device: str) -> Iterable[tuple[Fault, Verdict]]:
-    if not faults or case.dropout:
+    faults = [fault for fault in faults if (fault.family == "dropout") == (case.dropout > 0.0)]
+    if not faults:
         return
     inputs: Inputs | None = None
     exact: Reference | None = None
