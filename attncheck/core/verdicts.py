@@ -11,6 +11,7 @@ rows, `slope_sigma`: a factor of 1.005, far below the noise of any element, show
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -20,6 +21,7 @@ Question = Literal["parity", "determinism", "smoke"]
 Answer = Literal["pass", "warn", "fail", "refused", "skipped", "lost"]
 # "timed_out" hangs, whatever the machine does; "out_of_time" may only have lacked the machine: nobody is blamed.
 Outcome = Literal["ok", "refused", "out_of_memory", "raised", "skipped", "died", "timed_out", "out_of_time"]
+Mode = Literal["default", "deterministic", "warn_only"]  # of a backend's call
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
 UNMEASURED: dict[Outcome, Answer] = {  # what an outcome other than "ok" answers
     "refused": "refused",
@@ -75,6 +77,7 @@ class Score:
     slope: float = 1.0  # regression slope of the result on the exact one, in the head where it is furthest from 1…
     slope_sigma: float = 0.0  # …and its standard deviation by rounding alone
     slope_head: int = 0
+    mode: Mode = "default"  # in which the backend was called
 
 
 @dataclass(frozen=True)
@@ -168,9 +171,6 @@ class Difference:
     head: int = -1
 
 
-Mode = Literal["default", "deterministic", "warn_only"]
-
-
 @dataclass(frozen=True)
 class Repeats:
     """The result of repeating one case, bit for bit, in one mode; and of batch invariance, where that was tried."""
@@ -187,6 +187,8 @@ class Repeats:
     call_ms: float = 0.0  # median
     memory_bytes: int = 0  # peak beyond the inputs; 0: not measured
     deterministic_switch: str = ""  # what the mode switched on
+    scores: tuple[Score, ...] = ()  # of one call, against the reference
+    class_factor: float = 1.0
 
 
 def error_budget(case: Case, tensor: str, class_factor: float = 1.0) -> Budget:
@@ -240,20 +242,35 @@ def _decide_answer(run: Run) -> tuple[Answer, str, float]:
         return "fail", run.violations[0], HUGE
     if not run.scores:
         return "pass", "as expected", 0.0
-    worst = max(run.scores, key=lambda score: budget_ratio(run.case, score, run.class_factor))
-    ratio = budget_ratio(run.case, worst, run.class_factor)
+    ratio, error = worst_error(run.case, run.scores, run.class_factor)
     answer: Answer = "fail" if ratio > FAIL_FACTOR else "warn" if ratio > 1.0 else "pass"
-    return answer, describe_error(run.case, worst, run.class_factor), ratio
+    return answer, error, ratio
+
+
+def worst_error(case: Case, scores: Iterable[Score], class_factor: float = 1.0) -> tuple[float, str]:
+    """Return the largest error over its budget among `scores`, and that error in words; 0 and "" without scores."""
+    ratio, worst = max(
+        ((budget_ratio(case, s, class_factor), s) for s in scores), key=lambda p: p[0], default=(0.0, None)
+    )
+    return ratio, "" if worst is None else describe_error(case, worst, class_factor)
 
 
 def describe_error(case: Case, score: Score, class_factor: float = 1.0) -> str:
     """Return one tensor's error in words, with the number that decides."""
+    error = _describe_measure(case, score, class_factor)
+    return error if score.mode == "default" else f"in {score.mode} mode, {error}"
+
+
+def _describe_measure(case: Case, score: Score, class_factor: float) -> str:
     if score.nonfinite:
         values = "value is" if score.nonfinite == 1 else "values are"
         return f"{score.nonfinite} {values} NaN or infinite in {score.tensor}"
     allowed = error_budget(case, score.tensor, class_factor)
     ratios = _budget_ratios(case, score, class_factor)
+    slope = ratios.pop("slope", 0.0)
     measure = max(ratios, key=lambda name: ratios[name])
+    if ratios[measure] < min(slope, FAIL_FACTOR):  # of a wrong result that is no mere factor it says little
+        measure = "slope"
     if measure == "lse":
         return f"lse is off by {score.z_row:.2g} (budget {allowed.z_row:g})"
     if measure == "z_rms":

@@ -16,7 +16,16 @@ from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.determinism import DeterminismSection
 from attncheck.core.snapshot import Snapshot
-from attncheck.core.verdicts import UNMEASURED, BackendState, MeasuredOn, Mode, Repeats, Verdict
+from attncheck.core.verdicts import (
+    FAIL_FACTOR,
+    UNMEASURED,
+    BackendState,
+    MeasuredOn,
+    Mode,
+    Repeats,
+    Verdict,
+    worst_error,
+)
 from attncheck.doctor import engine
 from attncheck.measure import discovery
 from attncheck.workers import execution
@@ -159,17 +168,23 @@ def varying_tensors(repeats: Repeats) -> tuple[str, ...]:
 
 
 def judge_repeats(repeats: Repeats) -> Verdict:
-    """Return the verdict on one case in one mode: varying is a warning, and wrong where determinism was switched on."""
+    """Return the verdict on one case in one mode.
+
+    Wrong values are wrong in any mode; bits that vary are wrong where determinism was switched on, else a warning.
+    """
     answer = UNMEASURED.get(repeats.outcome)
     reason = repeats.reason
     if answer is None:
         varying = varying_tensors(repeats)
-        answer = "pass" if not varying else "fail" if repeats.mode == "deterministic" else "warn"
-        reason = (
-            describe_variation(repeats)
-            if varying
-            else f"the same bits in {repeats.repeats} calls, {repeats.under_load} under load"
-        )
+        ratio, error = worst_error(repeats.case, repeats.scores, repeats.class_factor)
+        if ratio > 1.0:
+            answer, reason = "fail" if ratio > FAIL_FACTOR else "warn", error
+        else:
+            answer = "pass" if not varying else "warn"
+            reason = f"the same bits in {repeats.repeats} calls, {repeats.under_load} under load"
+        if varying:
+            answer = "fail" if repeats.mode == "deterministic" else answer
+            reason = describe_variation(repeats) if ratio <= 1.0 else f"{reason}; {describe_variation(repeats)}"
     return Verdict(
         "determinism", repeats.backend, f"{repeats.case.name}@{repeats.mode}", repeats.case.family, answer, reason
     )
@@ -200,6 +215,16 @@ def _iter_findings(backend: str, measurements: tuple[Repeats, ...]) -> Iterator[
         evidence = tuple(f"{repeats.case.name} ({repeats.mode}): {repeats.reason}" for repeats in lost[:5])
         message = f"{backend} does not survive {len(lost)} of {len(of_backend)} repeated cases"
         yield engine.make_finding_by_code("ATN604", Problem(message, evidence, (), backend))
+    for code, adjective in (("ATN601", "wrong"), ("ATN602", "less precise than a kernel of its class")):
+        in_error = [repeats for repeats in of_backend if _value_code(repeats) == code]
+        if in_error:
+            evidence = tuple(
+                f"{repeats.case.name}: {worst_error(repeats.case, repeats.scores, repeats.class_factor)[1]}"
+                for repeats in in_error
+            )
+            switches = " or ".join(dict.fromkeys(repeats.deterministic_switch for repeats in in_error))
+            message = f"{backend} is {adjective}" + (f" with {switches}" if switches else "")
+            yield engine.make_finding_by_code(code, Problem(message, evidence, (), backend))
     if not_fixed:
         evidence = tuple(f"{repeats.case.name}: {describe_variation(repeats)}" for repeats in not_fixed)
         message = f"{backend} is not reproducible with {not_fixed[0].deterministic_switch}"
@@ -208,6 +233,12 @@ def _iter_findings(backend: str, measurements: tuple[Repeats, ...]) -> Iterator[
         yield engine.make_finding_by_code("ATN711", _make_variation_problem(backend, varying, of_backend, switched_on))
     if batch_dependent:
         yield engine.make_finding_by_code("ATN713", _make_batch_problem(backend, batch_dependent[0]))
+
+
+def _value_code(repeats: Repeats) -> str:
+    """Return the code of a finding on the values themselves, "" where they are right."""
+    ratio, _ = worst_error(repeats.case, repeats.scores, repeats.class_factor)
+    return "ATN601" if ratio > FAIL_FACTOR else "ATN602" if ratio > 1.0 else ""
 
 
 def _make_variation_problem(
@@ -219,8 +250,9 @@ def _make_variation_problem(
     if ineffective:
         evidence.append(f"{ineffective[0].deterministic_switch} does not help: {describe_variation(ineffective[0])}")
     fixes = []
-    reproducible = [repeats for repeats in switched_on if repeats.outcome == "ok" and not varying_tensors(repeats)]
-    if reproducible and not any(repeats.outcome == "ok" and varying_tensors(repeats) for repeats in switched_on):
+    answered = [repeats for repeats in switched_on if repeats.outcome == "ok"]
+    reproducible = [repeats for repeats in answered if not (varying_tensors(repeats) or _value_code(repeats))]
+    if reproducible and len(reproducible) == len(answered):
         fixes.append(
             Fix(
                 "switch determinism on",

@@ -48,6 +48,18 @@ _SETTINGS = {
 }
 
 
+_OFF_SWITCHES = {
+    "sdpa_cudnn": "torch.backends.cuda.enable_cudnn_sdp(False)",
+    "sdpa_flash": "torch.backends.cuda.enable_flash_sdp(False)",
+    "sdpa_efficient": "torch.backends.cuda.enable_mem_efficient_sdp(False)",
+}
+
+
+def off_switch(name: str) -> str:
+    """Return the line that keeps SDPA from choosing a backend of its own, "" for any other backend."""
+    return _OFF_SWITCHES.get(name, "")
+
+
 def requested_model(snapshot: Snapshot) -> Model | None:
     """Return the requested model, None where none was named. Raises `Unanswered` where it cannot be read or run."""
     if isinstance(snapshot.model, Known):

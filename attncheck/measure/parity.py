@@ -252,8 +252,31 @@ def _make_problem(
         evidence.append(f"… and {len(worst) - MAX_SHOWN_CASES} more: -v lists them")
     families = sorted({run.case.family for run, _ in matches})
     evidence.append(f"families: {', '.join(families)}")
-    fixes = [*_suggest_backend(backend, matches, runs, verdicts), *_suggest_reproducer(worst, model_argument)]
+    fixes = [
+        *_suggest_off_switch(backend, matches, runs, verdicts),
+        *_suggest_backend(backend, matches, runs, verdicts),
+        *_suggest_reproducer(worst, model_argument),
+    ]
     return Problem(_MESSAGES[code].format(backend=backend, cases=cases), tuple(evidence), tuple(fixes), backend)
+
+
+def _suggest_off_switch(
+    backend: str, matches: list[tuple[Run, Verdict]], runs: tuple[Run, ...], verdicts: tuple[Verdict, ...]
+) -> list[Fix]:
+    """Return a fix that switches off one of SDPA's own backends, where all others that run these cases pass them."""
+    switch = discovery.off_switch(backend)
+    case_names = {run.case.name for run, _ in matches}
+    answers_by_backend: dict[str, set[str]] = {}
+    passed: set[str] = set()
+    for run, verdict in zip(runs, verdicts):
+        others = run.backend.startswith("sdpa_") and run.backend != backend
+        if switch and others and run.case.name in case_names and verdict.answer not in ("refused", "skipped"):
+            answers_by_backend.setdefault(run.backend, set()).add(verdict.answer)
+            passed |= {run.case.name} if verdict.answer == "pass" else set()
+    if passed != case_names or any(answers != {"pass"} for answers in answers_by_backend.values()):
+        return []
+    proven = f"{', '.join(answers_by_backend)}, which SDPA then chooses from, pass these {len(case_names)} cases"
+    return [Fix(f"keep SDPA from choosing {backend}", "setting", switch, proven=proven)]
 
 
 def _suggest_backend(

@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 
+from attncheck.attention.backend import Device, Outputs
+from attncheck.attention.backends import sdpa_math
+from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import Case, with_name
-from attncheck.core.verdicts import BackendState, Difference, MeasuredOn, Repeats
+from attncheck.core.verdicts import BackendState, Difference, MeasuredOn, Mode, Repeats
 from attncheck.measure import determinism
+from attncheck.measure.worker.repeats import Repeater
 from attncheck.report.schema import make_report_schema
 from tests.conftest import Run
 from tests.plugins import write_backend
 from tests.snapshots import laptop
 
+MODES: tuple[Mode, Mode] = ("default", "deterministic")
 CASE = with_name(Case("repeats", (512,), (512,)))
 SAME = tuple(Difference(name, 1, 0, 0.0, 0, 1000) for name in ("out", "dq", "dk", "dv"))
 VARYING = (SAME[0], Difference("dq", 17, 4, 0.001, 30, 1000, 7, 1), *SAME[2:])
@@ -51,6 +56,25 @@ def test_a_switch_that_does_not_hold_is_an_error() -> None:
         code for code, _ in list_findings(replace(PLAIN, differences=VARYING), replace(STRICT, differences=VARYING))
     ]
     assert codes == ["ATN712", "ATN711"]
+
+
+def test_a_mode_whose_bits_repeat_and_whose_values_are_wrong_is_wrong_and_no_fix() -> None:
+    def halved(inputs: Inputs, deterministic: bool) -> Outputs:
+        outputs = sdpa_math.BACKEND.run(inputs, False)
+        assert outputs.dq is not None
+        return replace(outputs, dq=outputs.dq * 0.5) if deterministic else outputs
+
+    backend = replace(sdpa_math.BACKEND, name="sdpa_flash", run=halved, deterministic="deterministic=True")
+    repeater = Repeater(backend, Device("cpu"), 3)
+    default, strict = (repeater.measure(with_name(Case("repeats", (300,), (300,))), mode) for mode in MODES)
+    assert determinism.judge_repeats(default).answer == "pass"
+    assert determinism.judge_repeats(strict).reason.startswith("in deterministic mode, dq ")
+    varying = replace(default, differences=VARYING)
+    states = (BackendState("sdpa_flash", "", "torch"),)
+    wrong, varies = determinism.make_report(laptop(), states, (varying, strict), MeasuredOn("cpu")).findings
+    assert (wrong.code, varies.code) == ("ATN601", "ATN711")
+    assert wrong.message == "sdpa_flash is wrong with deterministic=True"
+    assert not varies.fixes
 
 
 def test_warn_only_that_does_not_help_is_said() -> None:

@@ -322,6 +322,37 @@ def test_what_lies_in_padding_and_in_rows_without_keys_is_nobodys() -> None:
         assert judge_run(measure_parity(careless, case)).answer == "pass"
 
 
+def test_nan_in_a_gradients_padding_is_somebodys() -> None:
+    def spoilt(inputs: Inputs) -> Outputs:
+        answer = sdpa_math.BACKEND.run(inputs, False)
+        assert answer.dq is not None
+        unseen = ~masks.build_mask(inputs.case, "cpu").any(-1)[:, 0]
+        dq = answer.dq.clone()
+        dq[unseen] = float("nan")
+        return replace(answer, dq=dq)
+
+    case = make_case((64, 40), layout="left_padded", mask="bool")
+    assert "NaN or infinite in dq" in judge_run(measure_parity(spoilt, case, takes_mask=True)).reason
+
+
+def test_deterministic_mode_is_judged_beside_the_default() -> None:
+    def run(inputs: Inputs, deterministic: bool) -> Outputs:
+        answer = sdpa_math.BACKEND.run(inputs, False)
+        assert answer.dk is not None
+        return replace(answer, dk=answer.dk * 1.01) if deterministic else answer
+
+    def refuse(inputs: Inputs, deterministic: bool) -> Outputs:
+        if deterministic:
+            raise RuntimeError("no deterministic kernel")
+        return sdpa_math.BACKEND.run(inputs, False)
+
+    backend = replace(sdpa_math.BACKEND, run=run, deterministic_switch="argument")
+    verdict = judge_run(ParitySession(backend, CPU).measure(PLAIN))
+    assert verdict.answer == "fail"
+    assert verdict.reason.startswith("in deterministic mode, dk is 1.0098 times")
+    assert judge_run(ParitySession(replace(backend, run=refuse), CPU).measure(PLAIN)).answer == "pass"
+
+
 def test_one_buffer_for_every_answer_hides_no_leak() -> None:
     buffer: dict[torch.Size, Tensor] = {}
 

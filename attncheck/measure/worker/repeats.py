@@ -23,8 +23,10 @@ from attncheck.attention.backend import Backend, Device, Outputs, Refused
 from attncheck.attention.calls.common import deterministic_algorithms
 from attncheck.attention.device import describe_exception, is_out_of_memory
 from attncheck.attention.inputs import Inputs, make_inputs
+from attncheck.attention.reference.oracle import Reference
 from attncheck.core.cases import Case
-from attncheck.core.verdicts import Difference, Mode, Repeats
+from attncheck.core.verdicts import Difference, Mode, Repeats, Score
+from attncheck.measure.worker.judging import reference_for, score_backend
 
 TENSORS = ("out", "dq", "dk", "dv")
 OTHER_ROWS = 7  # rows that share the batch with the compared row
@@ -36,9 +38,14 @@ GOLDEN_RATIO = 0x9E3779B97F4A7C15 - (1 << 64)
 class Repeater:
     """Repeats one backend on one device."""
 
-    def __init__(self, backend: Backend, device: Device, repeats: int, warm_up: int = 0) -> None:
-        """`repeats` counts every call, the first included; `warm_up` calls before them are not compared."""
+    def __init__(self, backend: Backend, device: Device, repeats: int, warm_up: int = 0, judges: bool = True) -> None:
+        """`repeats` counts every call, the first included; `warm_up` calls before them are not compared.
+
+        The values of the first call are scored where `judges`: of several ranks, one judges for all.
+        """
         self.backend, self.device, self.repeats, self.warm_up = backend, device, repeats, warm_up
+        self.judges = judges
+        self._reference: Reference | None = None
 
     def measure(self, case: Case, mode: Mode) -> Repeats:
         """Return what repeating `case` in `mode` showed. Raises nothing that the backend raised."""
@@ -61,7 +68,9 @@ class Repeater:
         inputs = make_inputs(case, self.device.kind)
         for _ in range(self.warm_up):
             self._run_backend(inputs, mode)
-        comparison = _OutputComparison(self._run_backend(inputs, mode))
+        first = self._run_backend(inputs, mode)
+        scores = self._score_values(inputs, first, mode)
+        comparison = _OutputComparison(first)
         call_ms, peak = self._time_calls(lambda: self._run_backend(inputs, mode))
         idle_repeats = (self.repeats - 1) // 2
         for _ in range(idle_repeats):
@@ -78,7 +87,17 @@ class Repeater:
             batch=self._compare_in_batch(case) if mode == "default" and case.layout == "dense" else (),
             call_ms=round(call_ms, 4),
             memory_bytes=peak,
+            scores=scores,
+            class_factor=self.backend.class_factor(case),
         )
+
+    def _score_values(self, inputs: Inputs, outputs: Outputs, mode: Mode) -> tuple[Score, ...]:
+        """Return the scores of a call's values: bits that repeat may be wrong ones, in one mode only."""
+        if not self.judges:
+            return ()
+        if self._reference is None or self._reference.case != inputs.case:  # the modes of a case follow each other
+            self._reference = reference_for(self.backend, self.device, inputs)
+        return score_backend(self.backend, outputs, self._reference, mode=mode)
 
     def _run_backend(self, inputs: Inputs, mode: Mode) -> Outputs:
         with deterministic_algorithms(mode == "warn_only", warn_only=True):

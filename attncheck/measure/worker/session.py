@@ -19,11 +19,11 @@ from attncheck.attention.device import describe_exception, is_out_of_memory
 from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.attention.kernel_trace import foreign_kernels, own_kernels, trace_kernels
 from attncheck.attention.reference.error_patterns import describe_patterns
-from attncheck.attention.reference.oracle import compute_reference
-from attncheck.attention.reference.score import score_outputs
+from attncheck.attention.reference.oracle import Reference
 from attncheck.attention.reference.structured import run_probe
 from attncheck.core.cases import Case
-from attncheck.core.verdicts import Run, budget_ratio
+from attncheck.core.verdicts import Run, Score, budget_ratio
+from attncheck.measure.worker.judging import reference_for, score_backend
 
 MAX_COPIED_BYTES = 1 << 30  # of inputs that are copied, to see whether a backend writes to them
 MAX_CPU_CELLS = 1 << 27  # score entries beyond which the oracle samples rows on a CPU
@@ -70,7 +70,12 @@ def find_malformed_outputs(inputs: Inputs, outputs: Outputs) -> tuple[str, ...]:
 
 def is_fatal(run: Run) -> bool:
     """Return whether a run's exception leaves this process without a device: CUDA's errors are not recoverable."""
-    return run.outcome == "raised" and any(text in run.reason for text in ("CUDA error", "cudaError", "device-side"))
+    return run.outcome == "raised" and is_fatal_error(run.reason)
+
+
+def is_fatal_error(text: str) -> bool:
+    """Return whether an exception's text is that of a CUDA error after which the process has no device."""
+    return any(part in text for part in ("CUDA error", "cudaError", "device-side"))
 
 
 class ParitySession:
@@ -170,21 +175,40 @@ class ParitySession:
         if not self.judges:
             return blank
         began = time.perf_counter()
-        exact = compute_reference(
-            inputs, self.backend.noise, self.backend.rounded_bias, self.backend.roundings(case, self.device)
-        )
-        yardstick = self._run_yardstick(inputs)
-        tensor_scores = score_outputs(
-            outputs, exact, yardstick, judge_lse=self.backend.noise == "fused" or case.dtype == "float32"
-        )
-        run = replace(
-            blank, scores=tuple(tensor_scores), call_ms=timed_call.ms, **self._identify_kernels(timed_call, outputs)
-        )
-        over_budget = tuple(
-            score.tensor for score in tensor_scores if budget_ratio(case, score, run.class_factor) > 1.0
-        )
-        pattern = describe_patterns(outputs, exact, over_budget, self.backend.sharding) if over_budget else ()
-        return replace(run, pattern=pattern, oracle_ms=1e3 * (time.perf_counter() - began))
+        exact = reference_for(self.backend, self.device, inputs)
+        scores = score_backend(self.backend, outputs, exact, self._run_yardstick(inputs))
+        pattern = self._describe_patterns(outputs, exact, scores)
+        strict = self._run_deterministic(inputs)
+        if strict is not None:
+            strict_scores = score_backend(self.backend, strict, exact, mode="deterministic")
+            pattern = pattern or self._describe_patterns(strict, exact, strict_scores)
+            scores += strict_scores
+        oracle_ms = 1e3 * (time.perf_counter() - began)
+        kernels = self._identify_kernels(timed_call, outputs)
+        return replace(blank, scores=scores, call_ms=timed_call.ms, pattern=pattern, oracle_ms=oracle_ms, **kernels)
+
+    def _describe_patterns(self, outputs: Outputs, exact: Reference, scores: tuple[Score, ...]) -> tuple[str, ...]:
+        factor = self.backend.class_factor(exact.case)
+        over_budget = tuple(score.tensor for score in scores if budget_ratio(exact.case, score, factor) > 1.0)
+        return describe_patterns(outputs, exact, over_budget, self.backend.sharding) if over_budget else ()
+
+    def _run_deterministic(self, inputs: Inputs) -> Outputs | None:
+        """Return the outputs of a call in deterministic mode, whose kernels may be others; None where it has none.
+
+        What that mode refuses or raises is determinism's to judge: the job may never switch it on. Ranks would have to
+        agree on the further call, so a context-parallel scheme is judged in this mode by determinism alone.
+        """
+        if not (self.backend.deterministic_switch and inputs.case.backward) or self.backend.sharding is not None:
+            return None
+        try:
+            outputs = self.backend.run(inputs, True)
+            if self.device.kind == "cuda":
+                torch.cuda.synchronize()
+        except (Refused, RuntimeError, NotImplementedError, ValueError) as error:
+            if is_fatal_error(describe_exception(error)):
+                raise
+            return None
+        return None if find_malformed_outputs(inputs, outputs) else outputs
 
     def _make_call(self, case: Case) -> Callable[[Inputs], tuple[Outputs, tuple[str, ...]]]:
         """Return the call, whose kernels are traced the first time that a case of this kind comes."""

@@ -47,7 +47,9 @@ def determinism(context: RankContext) -> None:
     for index, name, backend in _iter_items(context, backends_by_name, names_only=True):
         case_name, _, mode = str(name).partition("@")
         single_device = as_single_device(backend, context.rank, context.group)
-        repeater = Repeater(single_device, context.device, context.message["repeats"], WARM_UP_CALLS)
+        repeater = Repeater(
+            single_device, context.device, context.message["repeats"], WARM_UP_CALLS, judges=context.is_leader
+        )
         repeats = repeater.measure(_read_cases(context.message)[case_name], cast(Mode, mode))
         if repeats.outcome in ("raised", "out_of_memory"):
             raise RankFailed(repeats.reason)

@@ -64,6 +64,6 @@ def _verdicts(faults: list[Fault], case: Case, device: str) -> Iterable[tuple[Fa
             continue
         inputs = inputs or make_inputs(case, device)
         exact = exact or compute_reference(inputs)
-        outputs: Outputs = fault.run(inputs, False)
+        outputs: Outputs = fault.run(inputs, fault.family == "deterministic")
         tensor_scores = tuple(score_outputs(outputs, exact))
         yield fault, judge_run(Run(fault.name, case, "ok", scores=tensor_scores, class_factor=factor))
