@@ -296,6 +296,49 @@ class SplitKV(Kernel):
         return (outs * weights).sum(0), lse
 
 
+class SequentialMerge(SplitKV):
+    """Keys in parts of 16, merged one after another as a ring merges them."""
+
+    def attend(self, work: Work) -> tuple[Tensor, Tensor]:
+        """Return the merged output and LSE."""
+        positions = torch.arange(work.k.shape[2], device=work.k.device)
+        out, lse = Kernel.attend(self, work.keys(positions[:16]))
+        for part in positions[16:].split(16):
+            part_out, part_lse = Kernel.attend(self, work.keys(part))
+            merged = torch.logaddexp(lse, part_lse)
+            floor = merged.masked_fill(merged == -math.inf, 0.0)
+            out = out * torch.exp(lse - floor) + part_out * torch.exp(part_lse - floor)
+            lse = merged
+        return out, lse
+
+
+class ReversedBlocks(Kernel):
+    """Key blocks of 32 from the last to the first, in both passes."""
+
+    block = 32
+
+    def blocks(self, work: Work) -> list[slice]:
+        """Return the blocks from the last on."""
+        return super().blocks(work)[::-1]
+
+    def backward_blocks(self, work: Work) -> list[slice]:
+        """Return the same order."""
+        return self.blocks(work)
+
+
+class Float64Inside(Kernel):
+    """Nothing but the results is rounded: float64 inside, as a CPU kernel or an emulation of one may compute."""
+
+    def load(self) -> Work:
+        """Return the tensors in float64."""
+        work = super().load()
+        return replace(work, q=work.q.double(), k=work.k.double(), v=work.v.double(), dout=work.dout.double())
+
+    def rounded(self, x: Tensor) -> Tensor:
+        """Return x as it is."""
+        return x
+
+
 def runner(kernel: type[Kernel]) -> Run:
     """Return `run(inputs, deterministic)` of a kernel; these have one summation order, deterministic or not."""
 
@@ -308,3 +351,6 @@ def runner(kernel: type[Kernel]) -> Run:
 run_blocks_of_64 = runner(Kernel)
 run_blocks_of_128 = runner(WideKernel)
 run_split_kv = runner(SplitKV)
+run_sequential_merge = runner(SequentialMerge)
+run_reversed_blocks = runner(ReversedBlocks)
+run_float64_inside = runner(Float64Inside)

@@ -1,0 +1,135 @@
+"""Budgets, answers and words, at their edges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from attncheck.core.cases import Case, Dtype, with_name
+from attncheck.core.verdicts import (
+    HUGE,
+    MeasuredOn,
+    Outcome,
+    Run,
+    Score,
+    budget_ratio,
+    describe_error,
+    error_budget,
+    judge_run,
+    slope_budget,
+    worst_error,
+)
+
+CASE = with_name(Case("verdicts", (300,), (300,)))
+CLEAN = Score("dq", 1.0, 2.0, 0, 1e-3, 1.0, 1e-3, 1.5, 1, 2, 7, -1, slope_sigma=1e-4)
+
+
+def judge(*scores: Score, case: Case = CASE, factor: float = 1.0) -> tuple[str, str]:
+    verdict = judge_run(Run("planted", case, "ok", scores=scores, class_factor=factor))
+    return verdict.answer, verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer", "reason"),
+    [
+        ({}, "pass", "dq has z_rms 1 (budget 2)"),
+        ({"z_rms": 2.0}, "pass", "dq has z_rms 2 (budget 2)"),
+        ({"z_rms": 2.01}, "warn", "dq has z_rms 2.01 (budget 2)"),
+        ({"z_rms": 6.0}, "warn", "dq has z_rms 6 (budget 2)"),
+        ({"z_rms": 6.1}, "fail", "dq has z_rms 6.1 (budget 2)"),
+        ({"z_row": 12.5}, "warn", "dq has z_row 12.5 (budget 12) at batch 1, head 2, token 7"),
+        ({"z_row": 37.0, "rank": 3}, "fail", "dq has z_row 37 (budget 12) at batch 1, head 2, token 7 on rank 3"),
+        ({"slope": 1.0009, "slope_head": 3}, "warn", "dq is 1.0009 times the exact one in head 3 (budget ±0.0004)"),
+        ({"slope": 0.998}, "fail", "dq is 0.998 times the exact one in head 0 (budget ±0.0004)"),
+        ({"slope": 0.5, "z_rms": 90.0}, "fail", "dq has z_rms 90 (budget 2)"),
+        ({"z_rms": 7.0, "mode": "deterministic"}, "fail", "in deterministic mode, dq has z_rms 7 (budget 2)"),
+        ({"nonfinite": 1}, "fail", "1 value is NaN or infinite in dq"),
+        ({"nonfinite": 5}, "fail", "5 values are NaN or infinite in dq"),
+        ({"tensor": "lse", "z_row": 1.9e-4}, "pass", "lse is off by 0.00019 (budget 0.0002)"),
+        ({"tensor": "lse", "z_row": 5e-4}, "warn", "lse is off by 0.0005 (budget 0.0002)"),
+        ({"tensor": "lse", "z_row": 7e-4, "z_rms": 99.0}, "fail", "lse is off by 0.0007 (budget 0.0002)"),
+        ({"tensor": "dsinks", "z_rms": 5.9, "z_row": 11.0}, "pass", "dsinks has z_rms 5.9 (budget 6)"),
+        ({"tensor": "dsinks", "z_rms": 19.0}, "fail", "dsinks has z_rms 19 (budget 6)"),
+    ],
+)  # fmt: skip
+def test_a_score_is_judged_by_its_worst_measure(changes: dict[str, object], answer: str, reason: str) -> None:
+    assert judge(replace(CLEAN, **changes)) == (answer, reason)  # type: ignore[arg-type]
+
+
+def test_the_worst_tensor_decides_and_a_class_may_round_more() -> None:
+    assert judge(CLEAN, replace(CLEAN, tensor="dk", z_rms=7.0), replace(CLEAN, tensor="dv", z_rms=5.0)) == (
+        "fail",
+        "dk has z_rms 7 (budget 2)",
+    )
+    assert judge(replace(CLEAN, z_rms=7.0), factor=1.25)[0] == "warn"
+    assert judge(replace(CLEAN, slope=1.0013), factor=1.25)[0] == "warn"
+    assert worst_error(CASE, ()) == (0.0, "")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values", "z_rms", "z_row"),
+    [
+        ("bfloat16", "normal", 2.0, 12.0),
+        ("float16", "normal", 2.0, 12.0),
+        ("float16", "small", 3.0, 12.0),
+        ("bfloat16", "small", 2.0, 12.0),
+        ("float32", "small", 6.0, 30.0),
+    ],
+)
+def test_budgets_are_those_of_the_study(dtype: Dtype, values: str, z_rms: float, z_row: float) -> None:
+    budget = error_budget(replace(CASE, dtype=dtype, values=values), "out")  # type: ignore[arg-type]
+    assert (budget.z_rms, budget.z_row) == (z_rms, z_row)
+
+
+def test_a_slope_below_what_kernels_approximate_is_not_judged() -> None:
+    assert slope_budget("bfloat16", 0.0) == slope_budget("float16", 1e-6) == 3e-4
+    assert slope_budget("float32", 0.0) == 1e-4
+    assert slope_budget("bfloat16", 1e-3) == pytest.approx(4e-3)
+    assert slope_budget("bfloat16", 1e-3, 1.25) == pytest.approx(5e-3)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "answer", "ratio"),
+    [
+        ("refused", "refused", 0.0),
+        ("skipped", "skipped", 0.0),
+        ("out_of_memory", "skipped", 0.0),
+        ("raised", "fail", HUGE),
+        ("died", "lost", HUGE),
+        ("timed_out", "lost", HUGE),
+        ("out_of_time", "lost", 0.0),
+    ],
+)
+def test_what_was_not_measured_is_no_pass(outcome: Outcome, answer: str, ratio: float) -> None:
+    verdict = judge_run(Run("planted", CASE, outcome, "why"))
+    assert (verdict.answer, verdict.budget_ratio, verdict.reason) == (answer, ratio, "why")
+
+
+def test_probes_and_impostors_fail_whatever_the_scores() -> None:
+    run = Run("flash_attention_2", CASE, "ok", scores=(CLEAN,))
+    assert judge_run(replace(run, violations=("head 0 sees 3 keys, not 4", "more"))).answer == "fail"
+    impostor = judge_run(replace(run, foreign_kernels="sdpa_math", violations=("x",)))
+    assert (impostor.answer, impostor.reason) == ("fail", "not flash_attention_2 but sdpa_math ran")
+    assert judge_run(Run("planted", CASE, "ok")).reason == "as expected"
+    assert budget_ratio(CASE, replace(CLEAN, nonfinite=1)) == HUGE
+
+
+def test_evidence_names_what_is_over_budget_and_where() -> None:
+    packed = replace(CASE, layout="packed")
+    over = replace(CLEAN, z_rms=8.0, relative_error=0.02, document=3)
+    verdict = judge_run(Run("x", packed, "ok", scores=(CLEAN, over), pattern=("a pattern",), violations=()))
+    error = describe_error(packed, over)
+    assert verdict.evidence == (
+        "a pattern",
+        f"{error}; relative error 0.02, 1.5 × eager's largest error; worst at batch 1, head 2, token 7, document 3",
+    )
+
+
+def test_two_measurements_on_a_device_add_up() -> None:
+    first = MeasuredOn("cuda", "H200", "2.11", "standard", 0, 10.0, 2, shimmed_names=("a",))
+    later = MeasuredOn("cuda", "H200", "2.11", "", 0, 5.0, 1, True, 4, True, ("a", "b"))
+    merged = first.merge(later)
+    assert (merged.suite, merged.seconds, merged.not_reached, merged.ring_size) == ("standard", 15.0, 3, 4)
+    assert merged.interrupted and merged.emulated and merged.shimmed_names == ("a", "b")
+    assert MeasuredOn().merge(later) is later and first.merge(MeasuredOn()) is first

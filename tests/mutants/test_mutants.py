@@ -1,0 +1,112 @@
+"""A wrong change to how a verdict is reached fails a test: nine of ten in a seeded sample of the code that decides."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.operators import Mutant, make_mutants
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = "attncheck/attention/reference"
+MODULES = (
+    "attncheck/core/verdicts.py",
+    "attncheck/measure/worker/judging.py",
+    f"{REFERENCE}/oracle.py",
+    f"{REFERENCE}/rounding_noise.py",
+    f"{REFERENCE}/score.py",
+    f"{REFERENCE}/structured_dropout.py",
+    f"{REFERENCE}/structured_edits.py",
+    f"{REFERENCE}/structured_keys.py",
+)
+TESTS = (  # the quick ones first: the first that fails ends a mutant
+    "tests/core/test_verdicts.py",
+    "tests/attention/test_noise_model.py",
+    "tests/attention/test_oracle.py",
+    "tests/measure/test_sessions.py",
+)
+SAMPLE = 60
+WORKERS = max(1, (os.cpu_count() or 1))
+SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    module: str
+    mutant: Mutant
+    killer: str  # "" where it survived
+
+    def format_line(self) -> str:
+        return f"{self.module}:{self.mutant.line} {self.mutant.change}: {self.killer or 'SURVIVED'}"
+
+
+def choose_mutants(seed: int) -> list[tuple[str, Mutant]]:
+    """Return a seeded sample, the same number of each module as far as it has them."""
+    mutants = {module: list(make_mutants((ROOT / module).read_text("utf-8"))) for module in MODULES}
+    rng = random.Random(seed)
+    everything = [(module, mutant) for module, found in mutants.items() for mutant in found]
+    return rng.sample(everything, SAMPLE)
+
+
+def kill(folder: Path, module: str, mutant: Mutant) -> Outcome:
+    """Run the tests on a copy of the project that has the mutant."""
+    path = folder / module
+    original = path.read_text("utf-8")
+    path.write_text(mutant.source, "utf-8")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(folder)}
+    try:
+        for test in TESTS:
+            command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", test]
+            try:
+                run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                return Outcome(module, mutant, f"{test} (no end)")
+            if run.returncode:
+                return Outcome(module, mutant, test)
+        return Outcome(module, mutant, "")
+    finally:
+        path.write_text(original, "utf-8")
+
+
+def copy_project(folder: Path) -> Path:
+    """Copy what the tests need, so that the project itself is never changed."""
+    for name in ("attncheck", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+def test_every_mutant_is_valid_and_differs() -> None:
+    for module in MODULES:
+        source = (ROOT / module).read_text("utf-8")
+        mutants = list(make_mutants(source))
+        assert mutants
+        for mutant in mutants[:: max(1, len(mutants) // 10)]:
+            compile(mutant.source, module, "exec")
+            assert mutant.source != source
+
+
+@pytest.mark.nightly
+def test_nine_of_ten_mutants_are_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = choose_mutants(seed=0)
+    folders = [copy_project(tmp_path / str(index)) for index in range(WORKERS)]
+
+    def run_share(index: int) -> list[Outcome]:
+        return [kill(folders[index], *pair) for pair in chosen[index::WORKERS]]
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        outcomes = [outcome for share in pool.map(run_share, range(WORKERS)) for outcome in share]
+    killed = [outcome for outcome in outcomes if outcome.killer]
+    with capsys.disabled():
+        print(f"\n{len(killed)} of {len(outcomes)} mutants killed")
+        for outcome in outcomes:
+            print("  " + outcome.format_line())
+    assert len(killed) >= 0.9 * len(outcomes)
