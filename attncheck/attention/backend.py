@@ -71,6 +71,8 @@ def refusal(backend: Backend, case: Case, device: Device) -> str:
     """Return why `backend` is not asked to run `case` on `device`, or "": its own reason, or that of a whole class."""
     if case.mask and not backend.takes_mask:
         return "takes no mask as a tensor; the same lengths without one test it"
+    if case.attention_chunk and not (backend.takes_mask or backend.takes_chunks):
+        return "has no attention chunks"
     if case.probe == "nan_poison" and not backend.indexes_by_cu_seqlens:
         return "takes a mask, through which NaN spreads by arithmetic (0 × NaN); poison tests it instead"
     return backend.refuse(case, device)
@@ -101,6 +103,7 @@ class Backend:
     )
     rounded_bias: bool = False  # takes ALiBi as a mask in the case's dtype
     takes_mask: bool = False  # as a tensor, whose form matters
+    takes_chunks: bool = False  # has attention chunks without a mask
     bytes_per_score: float = 0.0  # bytes it holds per score entry, where it holds them
     compiles: bool = False  # each new shape costs seconds: a suite gives it few
     indexes_by_cu_seqlens: bool = False  # never reads what lies outside a document, so that NaN there is harmless

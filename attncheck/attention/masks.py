@@ -12,7 +12,11 @@ def mask_block(case: Case, rows: Tensor, seqlen_q: int, seqlen_k: int, first: in
     """Return whether each query in `rows` sees keys first..last-1 of its document: bool `(rows, last - first)`."""
     low, high = visible_bounds(case, seqlen_q, seqlen_k)
     distance = torch.arange(first, last, dtype=torch.int32, device=rows.device)[None, :] - rows.to(torch.int32)[:, None]
-    return (distance >= low) & (distance <= high)
+    visible = (distance >= low) & (distance <= high)
+    if not case.attention_chunk:
+        return visible
+    query_chunk = (rows + diagonal_shift(case, seqlen_q, seqlen_k)) // case.attention_chunk
+    return visible & (query_chunk[:, None] == torch.arange(first, last, device=rows.device) // case.attention_chunk)
 
 
 def build_mask(case: Case, device: str) -> Tensor:
@@ -52,7 +56,7 @@ def document_positions(case: Case, device: str) -> tuple[Tensor, Tensor, Tensor,
 
     In the order q's document, q's position, k's document, k's position; positions are shifted so that one rule of
     distance serves every document: a key is seen where low <= k's position - q's position <= high, with
-    `visible_bounds(case, 0, 0)`.
+    `visible_bounds(case, 0, 0)`; chunks are those of these positions.
     """
     q_document = torch.full((case.batch, case.seqlen_q), -1, dtype=torch.int32)
     k_document = torch.full((case.batch, case.seqlen_k), -2, dtype=torch.int32)

@@ -33,7 +33,9 @@ class Case:
 
     `window_size` is flash-attn's (left, right), -1 for an open side. `alignment` says which corner of the score matrix
     the causal and window diagonals run through where seqlens_q and seqlens_k differ: flash-attn's bottom right
-    (since 2.1) or SDPA's top left. `scale` is what q·k is multiplied by, 0: 1/sqrt(head_dim). `mask` says that the mask
+    (since 2.1) or SDPA's top left. `attention_chunk` cuts
+    each sequence into chunks of so many positions, outside of which nothing is seen (Llama 4), 0: none. `scale` is what
+    q·k is multiplied by, 0: 1/sqrt(head_dim). `mask` says that the mask
     is given as a tensor (batch, 1, seqlen_q, seqlen_k), or one for each head where it is `per_head`: bool, or added to
     the scores with the dtype's lowest number where a key is not seen, as transformers has made them; "" leaves its form
     to the backend. `values` is the distribution of random inputs; a `probe` has inputs of its own,
@@ -56,6 +58,7 @@ class Case:
     alignment: Alignment = "bottom_right"
     window_size: tuple[int, int] = (UNBOUNDED, UNBOUNDED)
     scale: float = 0.0
+    attention_chunk: int = 0
     softcap: float = 0.0
     sinks: bool = False
     alibi: bool = False
@@ -108,7 +111,7 @@ class Case:
         """Whether a kernel that knows only `is_causal`, aligned top left, needs a mask to run this."""
         crossed = self.causal and self.alignment == "bottom_right" and self.seqlens_q != self.seqlens_k
         packed = self.layout == "packed" and len(self.seqlens_q) > 1
-        return bool(self.mask) or self.windowed or self.padded or crossed or packed
+        return bool(self.mask) or self.attention_chunk > 0 or self.windowed or self.padded or crossed or packed
 
     @property
     def scores(self) -> int:
@@ -152,7 +155,10 @@ def diagonal_shift(case: Case, seqlen_q: int, seqlen_k: int) -> int:
 
 
 def visible_bounds(case: Case, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:
-    """Return (low, high): key j of a document is visible to its query i where low <= j - i <= high."""
+    """Return (low, high): key j of a document is visible to its query i where low <= j - i <= high.
+
+    With an `attention_chunk`, only where both also lie in one chunk.
+    """
     offset = diagonal_shift(case, seqlen_q, seqlen_k)
     left, right = case.window_size
     low = -UNLIMITED if left == UNBOUNDED else offset - left
@@ -223,6 +229,8 @@ def _mask_parts(case: Case) -> Iterator[str]:
         yield "topleft"
     if case.windowed:
         yield "window{}x{}".format(*("any" if side == UNBOUNDED else side for side in case.window_size))
+    if case.attention_chunk:
+        yield f"chunk{case.attention_chunk}"
     if case.scale:
         yield f"scale{case.scale:g}"
     if case.softcap:

@@ -5,7 +5,7 @@ Counting is in closed form: the pairs of two runs of tokens that are at most a d
 
 from __future__ import annotations
 
-from attncheck.core.cases import Case, iter_segments, visible_bounds
+from attncheck.core.cases import Case, diagonal_shift, iter_segments, visible_bounds
 
 BACKWARD_FACTOR = 2.5  # times the operations of the forward: five products of matrices for its two
 
@@ -16,7 +16,22 @@ def count_visible_pairs(case: Case) -> int:
     for segment in iter_segments(case):
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
         low, high = visible_bounds(case, q, k)
+        if case.attention_chunk:
+            total += _count_chunked_pairs(case, q, k)
+            continue
         total += max(0, _count_pairs_up_to(q, k, high) - _count_pairs_up_to(q, k, low - 1))
+    return total
+
+
+def _count_chunked_pairs(case: Case, queries: int, keys: int) -> int:
+    """Return how many pairs of a document lie in one chunk and are visible there, query by query."""
+    low, high = visible_bounds(case, queries, keys)
+    shift, chunk = diagonal_shift(case, queries, keys), case.attention_chunk
+    total = 0
+    for row in range(queries):
+        start = (row + shift) // chunk * chunk
+        first, last = max(0, row + low, start), min(keys, row + high + 1, start + chunk)
+        total += max(0, last - first)
     return total
 
 

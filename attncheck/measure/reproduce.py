@@ -195,6 +195,11 @@ def _mask_lines(case: Case) -> Iterator[str]:
         conditions.append(f"(d >= {low})")
     if high != UNLIMITED:
         conditions.append(f"(d <= {high})")
+    if case.attention_chunk:
+        chunk = case.attention_chunk
+        conditions.append(
+            f"((at[inside] - i.start + ({shift}))[:, None] // {chunk} == torch.arange(m, device=device) // {chunk})"
+        )
     yield "    mask[b, 0, inside, j] = " + (
         " & ".join(conditions) if conditions else "torch.ones_like(d, dtype=torch.bool)"
     )

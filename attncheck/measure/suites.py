@@ -115,6 +115,7 @@ def _standard_cases() -> Iterator[Case]:
         _head_count_cases,
         _value_cases,
         _window_cases,
+        _chunk_cases,
         _score_modifier_cases,
         _cross_cases,
         _padding_cases,
@@ -186,6 +187,22 @@ def _window_cases() -> Iterator[Case]:
     for window_size in ((64, 0), (37, 0)):
         yield from probe_variants(_gqa_case("window", 400, window_size=window_size), "code", "retrieve")
     yield from probe_variants(_gqa_case("window", 400, causal=False, window_size=(31, 17)), "code", "retrieve")
+
+
+def _chunk_cases() -> Iterator[Case]:
+    """Yield attention within chunks, as Llama 4's local layers have it: counted from a sequence's own first token."""
+    for chunk in (64, 100, 1):
+        yield _gqa_case("chunk", 333, attention_chunk=chunk)
+    yield _gqa_case("chunk", 320, attention_chunk=128, dtype="float16", **_head_dim_fields(128))
+    yield _gqa_case("chunk", 300, attention_chunk=64, backward=False)
+    yield _gqa_case("chunk", 300, attention_chunk=512)
+    for layout in ("left_padded", "right_padded"):
+        yield replace(_padded_case((200, 77), layout, attention_chunk=64), family="chunk")
+    yield replace(_packed_case(FEW_DOCUMENTS, attention_chunk=50), family="chunk")
+    yield replace(_cross_case(129, 300, attention_chunk=64), family="chunk")
+    yield from probe_variants(_gqa_case("chunk", 400, attention_chunk=64), "code", "retrieve")
+    packed = replace(_packed_case(FEW_DOCUMENTS, attention_chunk=50), family="chunk")
+    yield from probe_variants(packed, "code", "retrieve", "poison")
 
 
 def _score_modifier_cases() -> Iterator[Case]:
@@ -363,7 +380,7 @@ def make_model_cases(
 
     Every distinct head_dim and kind of layer has its cases. Lengths go up to `max_seqlen` or the model's
     max_position_embeddings; `dtype` takes the place of the model's own. What the configuration does not say takes its
-    usual value. Layers that attend in chunks are tested as full ones.
+    usual value.
     """
     limit = min(max_seqlen or 1 << 40, value_or(model.max_position_embeddings, 4096))
     cases = _iter_model_cases(model, max(1, limit))
@@ -420,7 +437,11 @@ def _iter_layer_fields(model: Model) -> Iterator[dict[str, Any]]:
         head_dims = _head_dim_fields(size, v_head_dim if size == head_dim else size)
         kinds = set(model.layer_types) or {"full_attention"}
         window = value_or(model.sliding_window, 0)
-        if not window or kinds - {"sliding_attention", "linear_attention"}:
+        chunk = value_or(model.attention_chunk_size, 0)
+        others = {"sliding_attention", "linear_attention", *(("chunked_attention",) if chunk else ())}
+        if not (window or chunk) or kinds - others:
             yield head_dims
+        if chunk and "chunked_attention" in kinds:
+            yield {**head_dims, "attention_chunk": chunk}
         if window:
             yield {**head_dims, "window_size": (window - 1, 0 if model.causal else window - 1)}

@@ -116,7 +116,8 @@ def _build_block_mask(inputs: Inputs) -> Any:
     case = inputs.case
     if not case.causal and not case.needs_mask:
         return None
-    if case.layout == "dense":
+    chunk = case.attention_chunk
+    if case.layout == "dense" and not chunk:
         low, high = visible_bounds(case, case.seqlen_q, case.seqlen_k)
 
         def dense_mask(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -128,7 +129,8 @@ def _build_block_mask(inputs: Inputs) -> Any:
 
     def document_mask(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         distance = k_position[b, k] - q_position[b, q]
-        return (q_document[b, q] == k_document[b, k]) & (distance >= low) & (distance <= high)
+        visible = (q_document[b, q] == k_document[b, k]) & (distance >= low) & (distance <= high)
+        return visible & (q_position[b, q] // chunk == k_position[b, k] // chunk) if chunk else visible
 
     return create_block_mask(document_mask, case.batch, None, case.seqlen_q, case.seqlen_k, device=inputs.device)
 
@@ -156,5 +158,6 @@ BACKEND = Backend(
     run=run,
     script_lines=script_lines,
     kernel_pattern=r"flex_attention|FlexAttention|triton_tem_fused|triton_(poi|per|red|tem)_|cpp_fused|CompiledFunction",
+    takes_chunks=True,
     compiles=True,
 )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs, apply_strides, make_inputs, zero_padding_dout
-from attncheck.core.cases import Case, Segment, visible_bounds
+from attncheck.core.cases import Case, Segment, diagonal_shift, visible_bounds
 
 BackendCall = Callable[[Inputs], Outputs]
 ProbeResult = tuple[tuple[str, ...], Outputs]  # what contradicts the expectation, and the (first) outputs
@@ -34,8 +34,12 @@ def visible_spans(case: Case, segment: Segment, device: str) -> tuple[Tensor, Te
     q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
     low, high = visible_bounds(case, q, k)
     rows = torch.arange(q, device=device)
-    first = (rows + low).clamp(0, k)
-    last = (rows + high + 1).clamp(0, k)
+    first, last = rows + low, rows + high + 1
+    if case.attention_chunk:
+        position = rows + diagonal_shift(case, q, k)
+        chunk_start = position - position % case.attention_chunk
+        first, last = torch.maximum(first, chunk_start), torch.minimum(last, chunk_start + case.attention_chunk)
+    first, last = first.clamp(0, k), last.clamp(0, k)
     return rows + segment.q_start, first + segment.k_start, torch.maximum(first, last) + segment.k_start
 
 

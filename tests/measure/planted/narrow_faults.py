@@ -195,6 +195,37 @@ SCALES = (
             scale=lambda self: self.case.scale**2),
 )  # fmt: skip
 
+# Chunks.
+
+
+def _rechunked(change: Callable[[Case], Case]) -> Callable[[Case, Tensor], Tensor]:
+    """Return what rebuilds the mask of a chunked case as that of another case."""
+
+    def altered(case: Case, mask: Tensor) -> Tensor:
+        return masks.build_mask(change(case), mask.device.type) if case.attention_chunk else mask
+
+    return altered
+
+
+def _chunks_of_the_row(case: Case, mask: Tensor) -> Tensor:
+    """Return the mask of a kernel that counts chunks from the first token of the row, padding or another document."""
+    if not case.attention_chunk:
+        return mask
+    whole = masks.build_mask(replace(case, attention_chunk=0), mask.device.type)
+    q, k = (torch.arange(size, device=mask.device) // case.attention_chunk for size in (case.seqlen_q, case.seqlen_k))
+    return whole & (q[:, None] == k)
+
+
+CHUNKS = (
+    mask_fault("chunks_ignored", "chunk", "no chunks", _rechunked(lambda c: replace(c, attention_chunk=0))),
+    mask_fault("chunks_one_larger", "chunk", "chunks one position too large",
+               _rechunked(lambda c: replace(c, attention_chunk=c.attention_chunk + 1))),
+    mask_fault("chunks_as_a_window", "chunk", "a window of the chunk's size in place of chunks",
+               _rechunked(lambda c: replace(c, attention_chunk=0, window_size=(c.attention_chunk - 1, 0)))),
+    mask_fault("chunks_of_the_row", "chunk", "chunks counted from the row's first token, not the sequence's",
+               _chunks_of_the_row),
+)  # fmt: skip
+
 # Deterministic mode alone.
 
 
@@ -237,4 +268,4 @@ STRICT = (
             lambda answer: replace(answer, out=answer.out.roll(-1, 1)), backward),
 )  # fmt: skip
 
-NARROW_FAULTS = (*FACTORS, *NUMBERS, *MASKS, *SCALES, *STRICT)
+NARROW_FAULTS = (*FACTORS, *NUMBERS, *MASKS, *SCALES, *CHUNKS, *STRICT)
