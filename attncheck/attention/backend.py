@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from attncheck.core.cases import Case
+from attncheck.core.environment import ExtensionBuild
 from attncheck.core.sharding import Sharding
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Device:
     torch: tuple[int, int] = (0, 0)  # its release, (2, 11)
     ranks: int = 0  # of the context-parallel group that this device is one of; 0: it is alone
     emulated: bool = False  # flash-attn's block functions are attncheck's own, in plain torch
+    builds: tuple[ExtensionBuild, ...] = ()  # of packages that say how they were built
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,11 @@ class RuntimeLibrary:
     provides: Mapping[str, str] = field(default_factory=dict, hash=False)  # highest: "GLIBCXX" -> "3.4.30"
 
 
+# hopper/setup.py of Dao-AILab/flash-attention; the second is that of another head_dim for v.
+FLASH_ATTN_SWITCHES = ("FLASHATTENTION_DISABLE_", "FLASH_ATTENTION_DISABLE_")
+FLASH_ATTN_3_HEAD_DIMS = (64, 96, 128, 192, 256)
+
+
 @dataclass(frozen=True)
 class ExtensionBuild:
     """How a compiled package was built, from what its build wrote into it."""
@@ -156,6 +161,15 @@ class ExtensionBuild:
     torch: str = ""  # "2.10.0+cu128"
     cuda: str = ""  # "12.8", "" for a build without CUDA
     flags: Mapping[str, bool] = field(default_factory=dict, hash=False)  # "FLASHATTENTION_DISABLE_HDIM256" -> True
+
+    def leaves_out(self, part: str) -> bool:
+        """Return whether a build of flash-attn 2 or 3 left out a part: "BACKWARD", "HDIM256"."""
+        return any(self.flags.get(prefix + part, False) for prefix in FLASH_ATTN_SWITCHES)
+
+    @property
+    def head_dims(self) -> tuple[int, ...]:
+        """The head_dims that a build of flash-attn-3 has kernels for; one in between is served by the next larger."""
+        return tuple(size for size in FLASH_ATTN_3_HEAD_DIMS if not self.leaves_out(f"HDIM{size}"))
 
 
 @dataclass(frozen=True)

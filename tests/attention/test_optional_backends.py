@@ -270,6 +270,8 @@ def with_head_dim(size: int, v_size: int = 0, **changes: Any) -> Case:
         ("flash_attention_4", replace(SHORT, sinks=True), make_gpu(9), ""),
         ("flash_attention_4", replace(SHORT, sinks=True), make_gpu(12), "no sinks on sm_12x"),
         ("flash_attention_4", SHORT, make_gpu(12), ""),
+        ("flash_attention_4", replace(SHORT, softcap=20.0), make_gpu(12), "no backward with soft-cap on sm_12x"),
+        ("flash_attention_4", replace(SHORT, softcap=20.0, backward=False), make_gpu(12), ""),
         ("flash_attention_4", SHORT, make_gpu(13), "stops at"),
         ("flash_attention_4", with_head_dim(192), make_gpu(9), ""),
         ("flash_attention_4", with_head_dim(192), make_gpu(10), "up to 128 on Blackwell"),
@@ -316,6 +318,22 @@ def test_xformers_own_reasons_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert xformers_cutlass.BACKEND.run(make_inputs(replace(SHORT, backward=False), "cpu"), False).dq is None
 
 
+def test_xformers_without_its_library_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As 0.0.35's wheel for CUDA 12 does under a torch for CUDA 13."""
+    from xformers.ops import fmha
+
+    monkeypatch.setattr(fmha.cutlass.FwOp, "reasons", ("xFormers wasn't build with CUDA support",))
+    error = RuntimeError("xFormers can't load C++/CUDA extensions")
+    error.__cause__ = OSError("libcudart.so.12: cannot open shared object file")
+    library = ModuleType("xformers._cpp_lib")
+    library.__dict__["_cpp_library_load_exception"] = error
+    monkeypatch.setitem(sys.modules, "xformers._cpp_lib", library)
+    monkeypatch.setattr(sys.modules["xformers"], "_cpp_lib", library, raising=False)
+    expected = "CUDA support .its compiled library was not loaded: libcudart.so.12: cannot open shared object file"
+    with pytest.raises(Refused, match=expected):
+        xformers_cutlass.BACKEND.run(make_inputs(SHORT, "cpu"), False)
+
+
 def test_xformers_operators_are_pinned() -> None:
     from xformers.ops import fmha
 
@@ -358,6 +376,13 @@ def test_a_package_is_found_without_running_it(name: str, tmp_path: Path, monkey
     record.parent.mkdir()
     record.write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 9.1\n")
     monkeypatch.syspath_prepend(tmp_path)
+    if name == "flash_attention_4":
+        assert backend.installed().missing.endswith(
+            "needs nvidia-cutlass-dsl, quack-kernels, apache-tvm-ffi, not installed here"
+        )
+        for required in flash_attention_4.REQUIRED_MODULES:
+            (tmp_path / f"{required}.py").write_text("raise SystemExit('imported')\n")
+        importlib.invalidate_caches()
     assert (backend.installed().version, backend.installed().missing) == ("9.1", "")
 
 

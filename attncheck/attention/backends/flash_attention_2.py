@@ -31,9 +31,9 @@ def refuse(case: Case, device: Device) -> str:
     return refuse_any_layout(case, device)
 
 
-def refuse_any_layout(case: Case, device: Device) -> str:
-    """Return why neither function of flash-attn 2 can run the case on `device`, or ""."""
-    from attncheck.attention.calls import flash_attn_package
+def refuse_any_layout(case: Case, device: Device, distribution: str = "flash-attn") -> str:
+    """Return why neither function of flash-attn 2, as `distribution` built it, can run the case on `device`, or ""."""
+    from attncheck.attention.calls import flash_attn_package, partial_builds
 
     if case.sinks:
         return "flash-attn 2 has no sinks"
@@ -43,7 +43,7 @@ def refuse_any_layout(case: Case, device: Device) -> str:
         return "flash-attn 2 takes a head_dim up to 256"
     if case.softcap and case.dropout:
         return "flash-attn 2 has no soft-cap with dropout"
-    return flash_attn_package.refuse(case, device)
+    return flash_attn_package.refuse(case, device) or partial_builds.refuse_flash_attn_2(case, device, distribution)
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:

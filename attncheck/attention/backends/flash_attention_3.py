@@ -34,7 +34,7 @@ def refuse(case: Case, device: Device) -> str:
     """Return why the dense function cannot run the case on `device`, or ""."""
     if case.layout != "dense":
         return "padding and packed documents are flash_attention_3_varlen's"
-    return refuse_any_layout(case, device)
+    return refuse_any_layout(case, device) or refuse_build(case, device, packed=False)
 
 
 def refuse_any_layout(case: Case, device: Device, sinks: bool = False) -> str:
@@ -48,6 +48,13 @@ def refuse_any_layout(case: Case, device: Device, sinks: bool = False) -> str:
     if device.compute_capability >= (10, 0):
         return f"{TITLE} is built for sm_90 and sm_80, nothing newer"
     return flash_attn_package.refuse(case, device) or _refuse_head_dim(case, device)
+
+
+def refuse_build(case: Case, device: Device, packed: bool, distribution: str = DISTRIBUTIONS[0]) -> str:
+    """Return what the case needs and the installed build lacks, or ""; `packed` where cu_seqlens are given."""
+    from attncheck.attention.calls import partial_builds
+
+    return partial_builds.refuse_flash_attn_3(case, device, distribution, packed)
 
 
 def _refuse_head_dim(case: Case, device: Device) -> str:

@@ -16,6 +16,7 @@ from attncheck.attention.backends.flash_attention_3 import (
     call_kwargs,
     installed,
     refuse_any_layout,
+    refuse_build,
 )
 from attncheck.core.cases import Case
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def refuse(case: Case, device: Device) -> str:
     """Return why the packed function cannot run the case on `device`, or ""."""
-    return refuse_any_layout(case, device)
+    return refuse_any_layout(case, device) or refuse_build(case, device, packed=True)
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:

@@ -3,9 +3,10 @@
 Read in flash-attn-4 4.0.0b36, flash_attn/cute/interface.py: `_validate_head_dims` (Hopper: 8 to 256, multiples of 8, v
 on its own; Blackwell: 8 to 128, or 192 with 128, 256 with 256, 64 with 512), `_flash_attn_fwd` (compute capability 8.x
 to 12.x; sinks not on 8.x and 12.x: flash_fwd.py), `_flash_attn_bwd` (9.x to 12.x; 256 on Blackwell without soft-cap and
-sinks; `deterministic` not on 12.x). It has no dropout, and ALiBi only as a score_mod of one's own. Every new kind of
-case (dtype, head_dim, mask, kv groups) is compiled, which takes seconds. flash-attn 2.8's wheel holds an early copy of
-the same module, so the distribution decides whether it is here. Kernel names: Dao-AILab/flash-attention#2564.
+sinks; on 12.x without soft-cap and `deterministic`). It has no dropout, and ALiBi only as a score_mod of one's own.
+Every new kind of case (dtype, head_dim, mask, kv groups) is compiled, which takes seconds. flash-attn 2.8's wheel holds
+an early copy of the same module, so the distribution decides whether it is here. Kernel names:
+Dao-AILab/flash-attention#2564.
 """
 
 from __future__ import annotations
@@ -22,14 +23,23 @@ if TYPE_CHECKING:
 
 TITLE = "FlashAttention-4"
 DISTRIBUTION = "flash-attn-4"
+# What flash_attn/cute imports when it is imported, and who brings it; a wheel installed with --no-deps has none of it.
+REQUIRED_MODULES = {"cutlass": "nvidia-cutlass-dsl", "quack": "quack-kernels", "tvm_ffi": "apache-tvm-ffi"}
 
 
 def installed() -> Installed:
     """Return the installed flash-attn-4 by its metadata: looking for `flash_attn.cute` would import flash_attn."""
+    from attncheck.attention.calls import flash_attn_package
+
     try:
-        return Installed(version=importlib.metadata.version(DISTRIBUTION))
+        version = importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         return Installed(missing=f"{DISTRIBUTION} is not installed")
+    required = REQUIRED_MODULES.items()
+    absent = [package for module, package in required if flash_attn_package.find_distribution(module, package).missing]
+    if absent:
+        return Installed(version, missing=f"{DISTRIBUTION} {version} needs {', '.join(absent)}, not installed here")
+    return Installed(version)
 
 
 def refuse(case: Case, device: Device) -> str:
@@ -55,6 +65,8 @@ def refuse_any_layout(case: Case, device: Device) -> str:
         return f"{TITLE} has no sinks on sm_{major}x"
     if case.backward and major == 8:
         return f"{TITLE} has no backward on sm_8x"
+    if case.backward and case.softcap and major == 12:
+        return f"{TITLE} has no backward with soft-cap on sm_12x"
     return _refuse_head_dim(case, major)
 
 

@@ -37,7 +37,7 @@ def refuse(case: Case, device: Device) -> str:
     """Return why the kernel cannot run the case on `device`, or ""."""
     if device.kind == "cpu":
         return "attncheck runs Hub kernels on CUDA only"
-    return refuse_any_layout(case, device)
+    return refuse_any_layout(case, device, REPOSITORY)
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:

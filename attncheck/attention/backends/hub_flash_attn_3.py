@@ -10,7 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
-from attncheck.attention.backends.flash_attention_3 import DETERMINISTIC, KERNEL_PATTERN, call_kwargs, refuse_any_layout
+from attncheck.attention.backends.flash_attention_3 import (
+    DETERMINISTIC,
+    KERNEL_PATTERN,
+    call_kwargs,
+    refuse_any_layout,
+    refuse_build,
+)
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -28,7 +34,8 @@ def installed() -> Installed:
 
 def refuse(case: Case, device: Device) -> str:
     """Return why the kernel cannot run the case on `device`, or ""."""
-    return refuse_any_layout(case, device)
+    reason = refuse_any_layout(case, device)
+    return reason or refuse_build(case, device, case.layout != "dense", REPOSITORY)
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:

@@ -11,7 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
-from attncheck.attention.backends.flash_attention_3 import DETERMINISTIC, KERNEL_PATTERN, call_kwargs, refuse_any_layout
+from attncheck.attention.backends.flash_attention_3 import (
+    DETERMINISTIC,
+    KERNEL_PATTERN,
+    call_kwargs,
+    refuse_any_layout,
+    refuse_build,
+)
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -32,7 +38,8 @@ def refuse(case: Case, device: Device) -> str:
     """Return why the kernel cannot run the case on `device`, or ""."""
     if case.backward and case.head_dim > case.v_head_dim:
         return "vllm-flash-attn3 cuts dq and dk to v's head_dim, so it has no backward where that is smaller"
-    return refuse_any_layout(case, device, sinks=True)
+    reason = refuse_any_layout(case, device, sinks=True)
+    return reason or refuse_build(case, device, case.layout != "dense", REPOSITORY)
 
 
 def sinks_argument() -> SinksArgument:

@@ -75,7 +75,24 @@ def _check_supported(operators: tuple[Any, ...], heads: list[Tensor], kwargs: di
     fmha_inputs = FmhaInputs(*(x.detach() for x in heads), **kwargs)
     reasons = [reason for operator in operators for reason in operator.not_supported_reasons(fmha_inputs)]
     if reasons:
-        raise Refused("; ".join(dict.fromkeys(reason.splitlines()[0] for reason in reasons)))
+        is_unbuilt = any("CUDA support" in reason or "wasn't built" in reason for reason in reasons)
+        text = "; ".join(dict.fromkeys(reason.splitlines()[0] for reason in reasons))
+        raise Refused(text + (_describe_load_failure() if is_unbuilt else ""))
+
+
+def _describe_load_failure() -> str:
+    """Return why xformers' compiled library was not loaded, "" where it was.
+
+    `_cpp_lib.py` catches the loader's error, after which its operators say that it was built without CUDA.
+    """
+    try:
+        from xformers import _cpp_lib
+    except ImportError:
+        return ""
+    error = getattr(_cpp_lib, "_cpp_library_load_exception", None)
+    cause = getattr(error, "__cause__", None) or error
+    first_line = next(iter(str(cause).strip().splitlines()), "") if cause is not None else ""
+    return f" (its compiled library was not loaded: {first_line[:200]})" if first_line else ""
 
 
 def build_attn_bias(inputs: Inputs) -> Any:

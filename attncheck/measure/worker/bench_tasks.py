@@ -15,8 +15,9 @@ from attncheck.measure.worker.tasks import make_answer, read_cases
 def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
     """Time one backend, an item being a case and a mode, "case@mode"; the device's plain work where none is named."""
     from attncheck.attention.device import open_device
+    from attncheck.measure.worker.builds import with_builds
 
-    device = open_device(message, send)
+    device = with_builds(open_device(message, send))
     from attncheck.measure.worker.bench_session import BenchSession
     from attncheck.measure.worker.device_rates import measure_rates
     from attncheck.measure.worker.session import is_fatal

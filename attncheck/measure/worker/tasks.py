@@ -44,8 +44,9 @@ def make_answer(item: str, answer: Any) -> dict[str, Any]:
 def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
     """Measure one backend on every case of the message."""
     from attncheck.attention.device import open_device
+    from attncheck.measure.worker.builds import with_builds
 
-    device = open_device(message, send)
+    device = with_builds(open_device(message, send))
     from attncheck.attention.memory import wait_for_memory
     from attncheck.measure.worker.session import ParitySession, is_fatal
 
@@ -67,8 +68,9 @@ def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> N
 def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
     """Repeat one backend's cases and compare bit by bit; an item is a case and a mode, "case@mode"."""
     from attncheck.attention.device import open_device
+    from attncheck.measure.worker.builds import with_builds
 
-    device = open_device(message, send)
+    device = with_builds(open_device(message, send))
     from attncheck.measure.worker.repeats import Repeater
 
     repeater = Repeater(backends.load()[0][message["backend"]], device, message["repeats"])
@@ -82,8 +84,9 @@ def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None])
 def available(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
     """Measure a plain case with each backend named in the items: whether it runs on this device."""
     from attncheck.attention.device import open_device
+    from attncheck.measure.worker.builds import with_builds
 
-    device = open_device(message, send)
+    device = with_builds(open_device(message, send))
     from attncheck.measure.worker.session import ParitySession
 
     known = backends.load()[0]

@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return
     version = need(snapshot.package("flash-attn"), "flash-attn").version
     for switch, purpose in _list_wants(snapshot.model.value if isinstance(snapshot.model, Known) else None):
-        if build.value.flags.get(PREFIX + switch):
+        if build.value.leaves_out(switch):
             fixes = (*flash_attn_fixes(snapshot), *avoid_flash_attn(snapshot))
             yield Problem(
                 message=f"this build of flash-attn {version} leaves out {purpose}",

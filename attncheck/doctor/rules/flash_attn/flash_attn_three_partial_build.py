@@ -17,8 +17,9 @@ were run there on the same head sizes; the build without the switch was not trie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+from attncheck.core.environment import FLASH_ATTN_3_HEAD_DIMS, ExtensionBuild
 from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.model import Model
@@ -28,7 +29,6 @@ from attncheck.doctor.queries.launch import requested_implementation
 from attncheck.doctor.rules import Rule
 
 NAME = "flash_attention_3"
-HEAD_DIMS = (64, 96, 128, 192, 256)
 PREFIX = "FLASHATTENTION_DISABLE_"
 
 
@@ -38,11 +38,10 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not isinstance(build, Known) or requested_implementation(snapshot) != NAME:
         return
     version = need(snapshot.package("flash-attn-3"), "flash-attn-3").version
-    switches = {name.removeprefix(PREFIX) for name, is_set in build.value.flags.items() if is_set}
     model = snapshot.model.value if isinstance(snapshot.model, Known) else None
-    wants = dict(_list_wants(snapshot, model, build.value.flags))
+    wants = dict(_list_wants(snapshot, model, build.value))
     for switch, purpose in wants.items():
-        if switch in switches:
+        if build.value.leaves_out(switch):
             yield Problem(
                 message=f"this build of flash-attn-3 {version} leaves out {purpose}",
                 subject=f"flash-attn-3 {version}",
@@ -51,7 +50,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             )
 
 
-def _list_wants(snapshot: Snapshot, model: Model | None, flags: Mapping[str, bool]) -> Iterator[tuple[str, str]]:
+def _list_wants(snapshot: Snapshot, model: Model | None, build: ExtensionBuild) -> Iterator[tuple[str, str]]:
     """Yield the switches that must not be set, with what for."""
     yield "BACKWARD", "the backward pass, which training needs"
     plan = snapshot.job.value.plan if isinstance(snapshot.job, Known) else None
@@ -65,10 +64,10 @@ def _list_wants(snapshot: Snapshot, model: Model | None, flags: Mapping[str, boo
         yield "LOCAL", f"sliding windows, which {model.model_type} has"
     if isinstance(model.softcap, Known):
         yield "SOFTCAP", f"soft-capping, which {model.model_type} has"
-    largest = max((dim for dim in HEAD_DIMS if not flags.get(f"{PREFIX}HDIM{dim}", False)), default=0)
+    largest = max(build.head_dims, default=0)
     head_dim = max(model.head_dims, default=0)
     if head_dim > largest:
-        switch = next((dim for dim in HEAD_DIMS if dim >= head_dim), HEAD_DIMS[-1])
+        switch = next((dim for dim in FLASH_ATTN_3_HEAD_DIMS if dim >= head_dim), FLASH_ATTN_3_HEAD_DIMS[-1])
         yield f"HDIM{switch}", f"head size {head_dim} of {model.model_type}: it goes up to {largest}"
 
 
