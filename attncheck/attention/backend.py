@@ -108,6 +108,7 @@ class Backend:
     takes_chunks: bool = False  # has attention chunks without a mask
     bytes_per_score: float = 0.0  # bytes it holds per score entry, where it holds them
     compiles: bool = False  # each new shape costs seconds: a suite gives it few
+    plans: bool = False  # each new shape costs parts of a second: its cases are spread over workers by their shapes
     indexes_by_cu_seqlens: bool = False  # never reads what lies outside a document, so that NaN there is harmless
     deterministic: str = ""  # what makes its backward reproducible, as one writes it; "" where nothing needs to
     deterministic_switch: Literal["", "argument", "torch"] = ""  # how `run(…, deterministic=True)` gets it

@@ -7,7 +7,7 @@ To add a case: `suites.py`. To add a backend: `attncheck.attention.backends`.
 
 Read first: `parity.py`, then `worker/session.py` (what happens in the worker) and `suites.py` (what is asked).
 `discovery.py` says which backends are here, `reproduce.py` writes the script that reproduces a case alone,
-`recommendation.py` says which backend to take.
+`recommendation.py` says which backend to take, `lost_cases.py` what the cases share that a backend died of.
 
 Imports: `attention`, `doctor`, `workers`, `core`; torch only in `worker/`, which nobody else imports.
 """

@@ -24,6 +24,11 @@ def get_backend(name: str) -> Backend:
     return known[name]
 
 
+def find_backend(name: str) -> Backend | None:
+    """Return a backend by name, None where this attncheck knows none of that name."""
+    return backends.load()[0].get(name)
+
+
 def job_setting(name: str) -> str:
     """Return the setting by which a training job selects a backend, or "" where it has none."""
     for prefix, text in _SETTINGS.items():
@@ -108,7 +113,7 @@ def _sort_key(item: tuple[str, Any]) -> tuple[int, str]:
 
 def is_context_parallel(name: str) -> bool:
     """Return whether a backend is a scheme of context parallelism, which computes over several ranks."""
-    backend = backends.load()[0].get(name)
+    backend = find_backend(name)
     return backend is not None and backend.sharding is not None
 
 

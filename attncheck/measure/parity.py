@@ -5,10 +5,10 @@ from __future__ import annotations
 import fnmatch
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from attncheck.attention.backend import Device, refusal
+from attncheck.attention.backend import Backend, Device, refusal
 from attncheck.core import codec
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, DTYPES, Case, Dtype
 from attncheck.core.errors import BadUsage, Unanswered
@@ -18,14 +18,17 @@ from attncheck.core.results.parity import ParitySection
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import BackendState, MeasuredOn, Run, Verdict, judge_run
 from attncheck.doctor import engine
-from attncheck.measure import discovery
+from attncheck.measure import discovery, lost_cases
+from attncheck.measure.case_features import group_by_shape, list_features
 from attncheck.measure.suites import COMPILED_CASES, Suite, make_model_cases, make_suite, thin_cases
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget, Progress
 from attncheck.workers.pool import Event, Job, Pool, default_slots
 
 MAX_SHOWN_CASES = 5  # failing cases named in a finding
-MAX_COMPILE_WORKERS = 3  # workers that share a backend which compiles each case
+# What a new shape costs, in seconds; measured on one H200: flex_attention 131 s for 15 shapes, cuDNN 370 ms for each.
+SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN = 9.0, 0.4
+MIN_SECONDS_PER_WORKER = 8.0  # below which another worker, which has to import torch, gains nothing
 COMPILED_CASES_ON_CPU = {"quick": 1, "standard": 2, "full": 4}  # cases of a backend that compiles, on the CPU
 NOTHING_LEFT_OF_FAILURES = "none of the cases that failed the last time is left by --backend, --case and --dtype"
 COMPILE_DEADLINE_FACTOR = 4.0  # a backend that compiles gets this many times the deadline
@@ -118,10 +121,9 @@ def run(
     states = discovery.list_backends(target)
     chosen_states = discovery.choose_backends(states, request.backends)
     pool = Pool(target.python, default_slots(target.uses_gpu))
-    jobs = [job for state in chosen_states for job in _iter_jobs(state, cases, request, target, pool.slots)]
+    jobs = make_jobs(chosen_states, cases, request, target, pool.slots)
     if not any(job.items for job in jobs):
         raise BadUsage(NOTHING_LEFT_OF_FAILURES)
-    jobs.sort(key=lambda job: not discovery.get_backend(job.name).compiles)  # the slow ones first
     runs: list[Run] = []
     by_name = {case.name: case for case in cases}
     progress = Progress(report_progress, sum(len(job.items) for job in jobs))
@@ -149,33 +151,66 @@ def run(
     return report_runs(len(not_reached))
 
 
-def _iter_jobs(
-    state: BackendState, cases: tuple[Case, ...], request: Request, target: ExecutionTarget, slots: int
-) -> Iterator[Job]:
-    """Yield the work on one backend: one worker's, or several workers' where each case is compiled for seconds."""
-    compiles = discovery.get_backend(state.name).compiles
-    workers = 1
-    cases = tuple(case for case in cases if is_requested(state.name, case.name, request))
-    if compiles and cases and not (request.cases or request.only):
-        device = Device("cuda" if target.uses_gpu else "cpu", compute_capability=(99, 0), torch=(99, 0))
-        accepted = tuple(case for case in cases if not refusal(discovery.get_backend(state.name), case, device))
-        cases = thin_cases(
-            accepted or cases,
-            (COMPILED_CASES if target.uses_gpu else COMPILED_CASES_ON_CPU)[request.suite] * request.repeat,
-        )
-        workers = min(MAX_COMPILE_WORKERS, slots, len(cases)) if target.uses_gpu else 1
+def make_jobs(
+    states: Sequence[BackendState], cases: tuple[Case, ...], request: Request, target: ExecutionTarget, slots: int
+) -> list[Job]:
+    """Return the work on every backend, the longest first.
+
+    One worker does what a backend has to do, several where each new shape costs it time: these share the slots by what
+    they cost, and cases of one shape stay together.
+    """
+    chosen_cases = {state.name: _choose_backend_cases(state, cases, request, target) for state in states}
+    costs = {name: _estimate_shape_seconds(name, own, target) for name, own in chosen_cases.items()}
+    jobs: list[tuple[float, Job]] = []
+    for name, own in chosen_cases.items():
+        groups = group_by_shape(own)
+        share = round(slots * costs[name] / sum(costs.values())) if costs[name] else 1
+        workers = max(1, min(share, len(groups), int(costs[name] / MIN_SECONDS_PER_WORKER)))
+        for index in range(workers):
+            items = tuple(case.name for group in groups[index::workers] for case in group)
+            jobs.append((costs[name] / workers, _make_job(name, own, items, target, slots)))
+    return [job for _, job in sorted(jobs, key=lambda pair: -pair[0])]
+
+
+def _choose_backend_cases(
+    state: BackendState, cases: tuple[Case, ...], request: Request, target: ExecutionTarget
+) -> tuple[Case, ...]:
+    """Return the cases that a backend is to run: few of those that it accepts where it compiles each."""
+    backend = discovery.get_backend(state.name)
+    own = tuple(case for case in cases if is_requested(state.name, case.name, request))
+    if not backend.compiles or request.cases or request.only:
+        return own
+    count = (COMPILED_CASES if target.uses_gpu else COMPILED_CASES_ON_CPU)[request.suite] * request.repeat
+    return thin_cases(_accepted_cases(backend, own, target) or own, count)
+
+
+def _accepted_cases(backend: Backend, cases: tuple[Case, ...], target: ExecutionTarget) -> tuple[Case, ...]:
+    device = Device("cuda" if target.uses_gpu else "cpu", compute_capability=(9, 0), torch=(99, 0))
+    return tuple(case for case in cases if not refusal(backend, case, device))
+
+
+def _estimate_shape_seconds(name: str, cases: tuple[Case, ...], target: ExecutionTarget) -> float:
+    """Return about how many seconds a backend spends on what each new shape costs it."""
+    backend = discovery.get_backend(name)
+    seconds = SECONDS_PER_COMPILED_SHAPE if backend.compiles else SECONDS_PER_PLAN if backend.plans else 0.0
+    return seconds * len(group_by_shape(_accepted_cases(backend, cases, target))) if seconds else 0.0
+
+
+def _make_job(name: str, cases: tuple[Case, ...], items: tuple[str, ...], target: ExecutionTarget, slots: int) -> Job:
+    """Return the work of one worker on some `items` of a backend's `cases`."""
+    names = set(items)
+    own = tuple(case for case in cases if case.name in names)
     message = {
         "task": "attncheck.measure.worker.tasks:parity",
-        "backend": state.name,
+        "backend": name,
         "device": target.device,
         "threads": target.threads_per_worker(slots),
         "slots": slots,
         "seconds": target.seconds,
-        "cases": codec.to_plain(cases),
+        "cases": codec.to_plain(own),
     }
-    seconds = target.seconds * (COMPILE_DEADLINE_FACTOR if compiles else 1.0)
-    for index in range(workers):
-        yield Job(state.name, message, tuple(case.name for case in cases[index::workers]), seconds)
+    seconds = target.seconds * (COMPILE_DEADLINE_FACTOR if discovery.get_backend(name).compiles else 1.0)
+    return Job(name, message, items, seconds, features={case.name: list_features(case) for case in own})
 
 
 def read_run(event: Event, case: Case) -> Run:
@@ -199,16 +234,14 @@ def make_report(
     verdicts = tuple(judge_run(run) for run in runs)
     model = discovery.requested_model(snapshot)
     model_argument = "" if model is None else shlex.quote(model.source)
-    findings = tuple(
-        finding for state in states for finding in _make_findings(state.name, runs, verdicts, model_argument)
-    )
+    findings = tuple(finding for state in states for finding in _make_findings(state, runs, verdicts, model_argument))
     return Report("parity", snapshot, findings, sections={"parity": ParitySection(measured_on, states, verdicts, runs)})
 
 
 def _make_findings(
-    backend: str, runs: tuple[Run, ...], verdicts: tuple[Verdict, ...], model_argument: str
+    state: BackendState, runs: tuple[Run, ...], verdicts: tuple[Verdict, ...], model_argument: str
 ) -> list[Finding]:
-    pairs = [(run, verdict) for run, verdict in zip(runs, verdicts) if run.backend == backend]
+    pairs = [(run, verdict) for run, verdict in zip(runs, verdicts) if run.backend == state.name]
     matches_by_code: list[tuple[str, list[tuple[Run, Verdict]]]] = [
         ("ATN603", [p for p in pairs if p[0].foreign_kernels]),
         ("ATN604", [p for p in pairs if p[0].outcome in ("raised", "died", "timed_out")]),
@@ -218,7 +251,7 @@ def _make_findings(
     judged_count = sum(verdict.answer in ("pass", "warn", "fail", "lost") for _, verdict in pairs)
     return [
         engine.make_finding_by_code(
-            code, _make_problem(code, backend, matches, judged_count, runs, verdicts, model_argument)
+            code, _make_problem(code, state, matches, judged_count, runs, verdicts, model_argument)
         )
         for code, matches in matches_by_code
         if matches
@@ -235,13 +268,14 @@ _MESSAGES = {
 
 def _make_problem(
     code: str,
-    backend: str,
+    state: BackendState,
     matches: list[tuple[Run, Verdict]],
     judged_count: int,
     runs: tuple[Run, ...],
     verdicts: tuple[Verdict, ...],
     model_argument: str,
 ) -> Problem:
+    backend = state.name
     worst = sorted(matches, key=lambda pair: -pair[1].budget_ratio)
     cases = f"{len(matches)} of {judged_count} case{'s' * (judged_count != 1)}"
     evidence: list[str] = []
@@ -252,10 +286,13 @@ def _make_problem(
         evidence.append(f"… and {len(worst) - MAX_SHOWN_CASES} more: -v lists them")
     families = sorted({run.case.family for run, _ in matches})
     evidence.append(f"families: {', '.join(families)}")
+    lost = lost_cases.describe(state, [run for run in runs if run.backend == backend]) if code == "ATN604" else None
+    if lost is not None:
+        evidence[:0] = lost.lines
     fixes = [
         *_suggest_off_switch(backend, matches, runs, verdicts),
         *_suggest_backend(backend, matches, runs, verdicts),
-        *_suggest_reproducer(worst, model_argument),
+        *_suggest_reproducer(worst, model_argument, lost.missing_feature if lost is not None else ""),
     ]
     return Problem(_MESSAGES[code].format(backend=backend, cases=cases), tuple(evidence), tuple(fixes), backend)
 
@@ -304,7 +341,8 @@ def _suggest_backend(
     return fixes
 
 
-def _suggest_reproducer(worst: list[tuple[Run, Verdict]], model_argument: str) -> list[Fix]:
+def _suggest_reproducer(worst: list[tuple[Run, Verdict]], model_argument: str, missing_feature: str = "") -> list[Fix]:
+    """Return the fix that runs the worst case alone; `missing_feature` is what the build may have left out."""
     run = worst[0][0]
     if run.outcome == "died" and not run.kernels and "did not start" in run.reason:
         return []
@@ -313,4 +351,7 @@ def _suggest_reproducer(worst: list[tuple[Run, Verdict]], model_argument: str) -
         ring = f"--ring-size {run.case.context_parallel_size} --case {run.case.name}"
         return [Fix("run this case alone", "advice", " ".join([*arguments, ring]))]
     command = " ".join([*arguments, f"--explain-case {run.case.name} > reproduce.py"])
-    return [Fix("report it upstream with a script that stands alone", "advice", command)]
+    title = "report it upstream with a script that stands alone"
+    if missing_feature:
+        title = f"{missing_feature} (not tried here); where the build has it, this script shows the fault alone"
+    return [Fix(title, "advice", command)]

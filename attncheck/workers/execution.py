@@ -42,6 +42,7 @@ def unmeasured_outcome(event: Event) -> Outcome:
         "died": "died",
         "timed_out": "timed_out",
         "out_of_time": "out_of_time",
+        "skipped": "skipped",
         "given_up": "skipped",
     }
     return outcomes[event.kind]

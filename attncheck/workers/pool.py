@@ -1,9 +1,9 @@
 """A pool of workers: interpreters that measure one item after another, each item with its own deadline.
 
-A worker that dies or hangs costs the item it was working on; another is started for the rest, until that has happened
-too often. An item that ran out of time while its worker was awake may only have lacked the machine: it is tried once
-more when all others are done, alone and with more time. Workers send messages as lines of JSON; their pool is the one
-loop that reads them.
+A worker that dies or hangs costs the item it was working on; another is started for the rest, less the items that share
+what the lost ones do, until that has happened too often (`losses.py`). An item that ran out of time while its worker
+was awake may only have lacked the machine: it is tried once more when all others are done, alone and with more time.
+Workers send messages as lines of JSON; their pool is the one loop that reads them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from attncheck.core import interrupts
 from attncheck.core.errors import Unanswered
+from attncheck.workers.losses import Losses
 from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream, describe_exit, kill_all
 from attncheck.workers.processor_time import CpuSample, CpuUse, compare_samples, sample_cpu
 from attncheck.workers.processors import count_cores, thread_environment
@@ -28,7 +29,6 @@ from attncheck.workers.scratch import scratch_folder
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 POLL_SECONDS = 0.2  # between two looks at deadlines and interrupts
 START_SECONDS = 180.0  # importing torch and opening the device, on a cold disk
-MAX_LOSSES = 3  # lost items after which a job's remaining items are given up
 RETRY_FACTOR = 3.0  # times its seconds that an item gets which ran out of time and is tried again
 NO_TIME_LEFT = "ran out of time, and none was left to try it again: not judged"
 LINE_LIMIT = 64 << 20
@@ -56,7 +56,8 @@ class Job:
     """The work of one worker: its name, the message it starts with, its items by name, and the seconds for each item.
 
     `extra_path` is a folder of packages that its interpreter, and all that it starts, finds before the environment's.
-    Where it `spins` its threads spin while they wait, as a job's do: for what is timed.
+    Where it `spins` its threads spin while they wait, as a job's do: for what is timed. Jobs of one name do the same
+    work; `features` says of each item by which words it may be recognised where others like it are lost.
     """
 
     name: str
@@ -65,9 +66,10 @@ class Job:
     seconds: float
     extra_path: str = ""
     spins: bool = False
+    features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-EventKind = Literal["started", "step", "answer", "raised", "died", "timed_out", "out_of_time", "given_up"]
+EventKind = Literal["started", "step", "answer", "raised", "died", "timed_out", "out_of_time", "skipped", "given_up"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class Event:
     """Something that happened to an item of a job; `answer` is a document where it was measured, else `reason` is set.
 
     A "step" holds in `answer` how far a long item has come. "timed_out" hangs, whatever the machine does;
-    "out_of_time" may only have lacked the machine, and twice.
+    "out_of_time" may only have lacked the machine, and twice. "skipped" shares what the lost items do; "given_up" came
+    after too many losses.
     """
 
     job: str
@@ -91,8 +94,8 @@ class Worker(Process):
     def __init__(self, python: str, job: Job, folder: str, messages: queue.Queue[tuple[Worker, Any]]) -> None:
         """Start the interpreter. Raises `BadUsage` where it cannot be started."""
         self.job, self._messages = job, messages
-        caches = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
-        environment = {**CHILD_ENVIRONMENT, **caches, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": folder}
+        environment = {**CHILD_ENVIRONMENT, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": folder}
+        environment |= cache_environment(folder, os.environ)
         environment |= overlay_environment(job.extra_path)
         if "threads" in job.message:
             environment |= thread_environment(int(job.message["threads"]), job.spins, os.environ)
@@ -135,7 +138,6 @@ class _Work:
 
     job: Job
     items: list[str]
-    losses: int = 0
     retries: tuple[str, ...] = ()
 
 
@@ -145,8 +147,10 @@ class _RunningWorker:
 
     worker: Worker
     work: _Work
+    items: tuple[str, ...]  # those of its work that it was given
     allowed: float  # seconds
     current_item: str = ""
+    is_spoiled: bool = False  # an item cost it its device, after which it ends
     ready: bool = False
     began: float = field(default_factory=time.monotonic)
     sample: CpuSample | None = None  # of the moment when half of the time had passed
@@ -197,6 +201,10 @@ class _PoolRun:
         self.pool, self.on_event, self.until, self.folder = pool, on_event, until, folder
         self.waiting = [_Work(job, list(job.items)) for job in jobs if job.items]
         self.running: list[_RunningWorker] = []
+        self.parked: list[_Work] = []  # of which all items that are left are to be skipped, as far as is known by now
+        self.losses: dict[str, Losses] = {}  # by the jobs' name
+        for job in jobs:
+            self.losses.setdefault(job.name, Losses()).add_job(job.features)
         self.late: dict[int, _Work] = {}  # by the job's id
         self.messages: queue.Queue[tuple[Worker, Any]] = queue.Queue()
 
@@ -204,14 +212,40 @@ class _PoolRun:
         self._work_off(self.pool.slots)
         self.waiting += self.late.values()
         if self.late and not self._is_over():
+            for losses in self.losses.values():
+                losses.forgive()
             self._work_off(1)
+        self._skip_parked()
         return tuple(self._iter_unreached())
 
     def _work_off(self, slots: int) -> None:
         while (self.waiting or self.running) and not self._is_over():
             while self.waiting and len(self.running) < slots:
                 self._start_worker(self.waiting.pop(0))
-            self._poll_workers()
+            if self.running:
+                self._poll_workers()
+            else:
+                self._unpark()  # what survived since may have cleared some of them
+
+    def _unpark(self) -> None:
+        """Queue the parked work again of which an item is to be tried after all."""
+        for losses in self.losses.values():
+            losses.update()
+        revived = [work for work in self.parked if self._choose_items(work)]
+        self.parked = [work for work in self.parked if work not in revived]
+        self.waiting += revived
+
+    def _choose_items(self, work: _Work) -> tuple[str, ...]:
+        """Return the items of a work to try, in order: all but those that share what lost items do."""
+        losses = self.losses[work.job.name]
+        return tuple(losses.order(item for item in work.items if not losses.reason_to_skip(item)))
+
+    def _skip_parked(self) -> None:
+        for work in self.parked:
+            for item in list(work.items):
+                reason = self.losses[work.job.name].reason_to_skip(item)
+                self._report(work, [item], "skipped", f"skipped: {reason}")
+        self.parked.clear()
 
     def _is_over(self) -> bool:
         return self.until is not None and time.monotonic() > self.until
@@ -226,9 +260,13 @@ class _PoolRun:
                     yield f"{work.job.name} {item}"
 
     def _start_worker(self, work: _Work) -> None:
-        rest_of_job = replace(work.job, message={**work.job.message, "folder": self.folder}, items=tuple(work.items))
+        items = self._choose_items(work)
+        if not items:
+            self.parked.append(work)
+            return
+        rest_of_job = replace(work.job, message={**work.job.message, "folder": self.folder}, items=items)
         worker = Worker(self.pool.python, rest_of_job, self.folder, self.messages)
-        self.running.append(_RunningWorker(worker, work, START_SECONDS))
+        self.running.append(_RunningWorker(worker, work, items, START_SECONDS))
 
     def _poll_workers(self) -> None:
         """Handle the messages that arrive within one poll, and stop the workers whose deadline has passed."""
@@ -248,11 +286,11 @@ class _PoolRun:
         if document is not None and not isinstance(document, dict):
             return  # a backend wrote to our channel
         if document is None:
-            if work.items:
+            if any(item in work.items for item in sender.items):
                 self._record_death(sender)
             else:
-                sender.worker.stop()
-                self.running.remove(sender)
+                self._stop(sender)
+                self._queue(work)
             return
         if "unanswered" in document:
             raise Unanswered(document["unanswered"])
@@ -273,6 +311,11 @@ class _PoolRun:
             work.items.remove(document["item"])
             sender.current_item = ""
             sender.begin(job.seconds)
+            if document.get("spoiled"):
+                sender.is_spoiled = True
+                self.losses[job.name].record_loss(document["item"], "died")
+            elif document.get("survived", True):
+                self.losses[job.name].survived.append(document["item"])
             self.on_event(Event(job.name, document["item"], "answer", document["answer"]))
 
     def _record_death(self, lost: _RunningWorker) -> None:
@@ -281,6 +324,8 @@ class _PoolRun:
         if not lost.ready:
             self._report(lost.work, list(lost.work.items), "died", f"the worker did not start: {reason}")
             return
+        if not lost.is_spoiled:  # else the loss is recorded
+            self.losses[lost.work.job.name].record_loss(lost.current_item, "died")
         if lost.current_item:  # else it ended between two items, by its own decision, and none is at fault
             self._report(lost.work, [lost.current_item], "died", reason)
         self._go_on(lost.work, reason)
@@ -291,12 +336,15 @@ class _PoolRun:
         self._stop(lost)
         work = lost.work
         items = ([lost.current_item] if lost.current_item else []) if lost.ready else list(work.items)
+        losses = self.losses[work.job.name]
         if items and use.activity != "asleep" and not work.retries:
             self._try_later(work, items)
             if lost.ready:
+                losses.record_loss("", "hung")
                 self._go_on(work, "")
             return
         kind, reason = describe_timeout(use, lost.allowed, bool(work.retries))
+        losses.record_loss(lost.current_item if kind == "timed_out" else "", "hung")
         self._report(work, items, kind, reason if lost.ready else f"the worker did not start: {reason}")
         if work.retries and items:  # a backend that never ends costs this much and no more
             self._report(work, list(work.items), "out_of_time", f"not tried again: {items[0]} ran out of time twice")
@@ -321,16 +369,32 @@ class _PoolRun:
         late.retries += tuple(items)
         work.items[:] = [item for item in work.items if item not in items]
 
+    def _queue(self, work: _Work) -> None:
+        """Queue what is left of work first, with all of its name that its losses explain otherwise by now."""
+        if work.items:
+            self.waiting.insert(0, work)
+        self._unpark()
+
     def _go_on(self, work: _Work, reason: str) -> None:
         """Queue the rest of work that lost an item; after too many losses give it up, or try it later."""
-        work.losses += 1
-        if work.losses < MAX_LOSSES:
-            if work.items:
-                self.waiting.insert(0, work)
+        losses = self.losses[work.job.name]
+        if not losses.is_over:
+            self._queue(work)
         elif id(work.job) in self.late:
             self.late[id(work.job)].items += work.items
         else:
-            self._report(work, list(work.items), "given_up", f"given up after {MAX_LOSSES} lost workers: {reason}")
+            self._give_up(work.job.name, work, f"given up after {losses.workers} lost workers: {reason}")
+
+    def _give_up(self, name: str, work: _Work, reason: str) -> None:
+        """Report the items of a work, and of the others of its name that no worker has."""
+        others = [other for other in (*self.waiting, *self.parked) if other.job.name == name]
+        self.waiting = [other for other in self.waiting if other not in others]
+        self.parked = [other for other in self.parked if other not in others]
+        for given_up in (work, *others):
+            for item in list(given_up.items):
+                skipped = self.losses[name].reason_to_skip(item)
+                kind: EventKind = "skipped" if skipped else "given_up"
+                self._report(given_up, [item], kind, f"skipped: {skipped}" if skipped else reason)
 
 
 def describe_timeout(use: CpuUse, seconds: float, is_retry: bool) -> tuple[EventKind, str]:
@@ -341,6 +405,15 @@ def describe_timeout(use: CpuUse, seconds: float, is_retry: bool) -> tuple[Event
         return "timed_out", f"no answer within {seconds:g} s{alone}; it was stopped{activity}"
     times = f"twice, at last alone after {seconds:g} s" if is_retry else f"after {seconds:g} s"
     return "out_of_time", f"ran out of time {times}: not judged{activity}; --timeout allows more"
+
+
+def cache_environment(folder: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return where compilers keep what they compiled: in the run's own `folder`, unless the user chose a place.
+
+    All workers of a run share it, so that what one compiled the next one finds; it is gone with the folder.
+    """
+    caches = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
+    return {name: path for name, path in caches.items() if not environ.get(name)}
 
 
 def overlay_environment(extra_path: str) -> dict[str, str]:

@@ -27,13 +27,14 @@ from typing import Any
 from attncheck.core import interrupts
 from attncheck.core.errors import BadUsage, Following, Unanswered
 from attncheck.workers.launcher_env import RankEnv
+from attncheck.workers.losses import MAX_LOSSES
 from attncheck.workers.pool import (
-    MAX_LOSSES,
     NO_TIME_LEFT,
     PACKAGE_FOLDER,
     RETRY_FACTOR,
     Event,
     EventKind,
+    cache_environment,
     describe_timeout,
     overlay_environment,
 )
@@ -214,11 +215,7 @@ class _RankGroup:
         script = self.folder / "attncheck_rank.py"
         script.write_text(RANK_SCRIPT)
         arguments = [str(script), str(self.folder), str(PACKAGE_FOLDER), self.job.entry]
-        caches = {
-            "TORCHINDUCTOR_CACHE_DIR": f"{self.folder}/inductor",
-            "TRITON_CACHE_DIR": f"{self.folder}/triton",
-            "TMPDIR": str(self.folder),
-        }
+        caches = {**cache_environment(str(self.folder), os.environ), "TMPDIR": str(self.folder)}
         environment = {**CHILD_ENVIRONMENT, **caches, **overlay_environment(self.job.extra_path)}
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
         environment |= thread_environment(int(self.job.message["threads"]), self.job.spins, os.environ)

@@ -60,7 +60,8 @@ def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> N
         with wait_for_memory(message["folder"], case, device.kind, backend, message["slots"], report_waiting):
             send({"started": case.name})
             run = session.measure(case)
-        send(make_answer(case.name, codec.to_plain(run)))
+        marks = {"survived": run.outcome == "ok", "spoiled": is_fatal(run)}
+        send({**make_answer(case.name, codec.to_plain(run)), **marks})
         if is_fatal(run):
             sys.exit("the device does not answer any more")
 

@@ -1,0 +1,59 @@
+"""What a case is recognised by: its features in words, and what makes two cases one shape to a compiler or planner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from attncheck.core.cases import DTYPE_ABBREVIATIONS, Case
+
+# The largest first: of several that explain the same losses, the one that says the least.
+HEAD_DIM_STEPS = (192, 128, 96, 64)  # kernels are built for head_dims up to these, and up to 256
+SEQLEN_STEPS = (16384, 8192, 4096, 2048, 1024)
+
+
+def list_features(case: Case) -> tuple[str, ...]:
+    """Return the features of a case, in the order in which they explain best that a kernel dies of it."""
+    return tuple(dict.fromkeys(_iter_features(case)))
+
+
+def _iter_features(case: Case) -> Iterator[str]:
+    yield f"head_dim {case.head_dim}"
+    if case.v_head_dim != case.head_dim:
+        yield f"v_head_dim {case.v_head_dim}"
+        yield "another head_dim for v"
+    yield f"dtype {DTYPE_ABBREVIATIONS[case.dtype]}"
+    yield f"layout {case.layout}"
+    yield from (name for name, has in _list_options(case) if has)
+    yield "backward" if case.backward else "forward alone"
+    yield "causal" if case.causal else "no causal mask"
+    yield f"family {case.family}"
+    yield from (f"head_dim over {step}" for step in HEAD_DIM_STEPS if case.head_dim > step)
+    yield f"{case.num_heads // case.num_kv_heads} heads for each kv head"
+    if case.strides != "contiguous":
+        yield f"{case.strides} strides"
+    yield from (f"seqlen over {step}" for step in SEQLEN_STEPS if case.seqlen_k > step)
+    yield f"seqlen {case.seqlen_q}"
+    yield f"{case.probe} probe" if case.probe else f"values {case.values}"
+
+
+def _list_options(case: Case) -> tuple[tuple[str, bool], ...]:
+    return (
+        ("a window", case.windowed),
+        ("soft-cap", case.softcap > 0),
+        ("sinks", case.sinks),
+        ("ALiBi", case.alibi),
+        ("dropout", case.dropout > 0),
+        ("unequal lengths", case.seqlens_q != case.seqlens_k),
+    )
+
+
+def group_by_shape(cases: Iterable[Case]) -> tuple[tuple[Case, ...], ...]:
+    """Return the cases in groups of one shape and mask: those that differ in what the tensors hold, and no more."""
+    groups: dict[Case, list[Case]] = {}
+    for case in cases:
+        shape = replace(
+            case, family="", values="normal", probe="", seed=0, name="", backward=True, every_row=True
+        )  # a forward has no plan of its own
+        groups.setdefault(shape, []).append(case)
+    return tuple(map(tuple, groups.values()))

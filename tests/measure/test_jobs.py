@@ -1,0 +1,138 @@
+"""How parity's work is shared among workers: what costs time for each new shape is spread, the rest is not."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.cases import Case
+from attncheck.core.verdicts import BackendState
+from attncheck.measure.case_features import group_by_shape, list_features
+from attncheck.measure.parity import Request, make_jobs
+from attncheck.measure.suites import COMPILED_CASES, make_suite
+from attncheck.workers.execution import ExecutionTarget
+from attncheck.workers.pool import Event, Job, Pool, cache_environment
+
+CASES = make_suite("standard")
+NAMES = ("eager", "sdpa_math", "sdpa_flash", "sdpa_cudnn", "flash_attention_2", "flex_attention")
+STATES = [BackendState(name, name, "torch") for name in NAMES]
+SLOTS = 10
+
+
+def jobs_of(device: str, states: Sequence[BackendState] = STATES, request: Request | None = None) -> list[Job]:
+    return make_jobs(states, CASES, request or Request(), ExecutionTarget(sys.executable, device), SLOTS)
+
+
+def test_what_each_shape_costs_is_spread_over_the_slots_on_a_gpu() -> None:
+    jobs = jobs_of("cuda")
+    counts = Counter(job.name for job in jobs)
+    assert counts["sdpa_cudnn"] >= 3 and counts["flex_attention"] >= 4
+    assert counts["sdpa_cudnn"] + counts["flex_attention"] <= SLOTS + 1
+    assert all(counts[name] == 1 for name in NAMES if name not in ("sdpa_cudnn", "flex_attention"))
+    assert {job.name for job in jobs[:SLOTS]} >= {"sdpa_cudnn", "flex_attention"}, "the long ones first"
+    assert jobs[0].name in ("sdpa_cudnn", "flex_attention")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_case_is_in_one_job_with_its_message_and_features(device: str) -> None:
+    for name in NAMES:
+        own = [job for job in jobs_of(device) if job.name == name]
+        items = [item for job in own for item in job.items]
+        assert len(items) == len(set(items))
+        if name != "flex_attention":
+            assert set(items) == {case.name for case in CASES}
+        elif device == "cuda":
+            assert len(items) == COMPILED_CASES["standard"]
+        for job in own:
+            assert {case["name"] for case in job.message["cases"]} == set(job.items) == set(job.features)
+
+
+def test_cases_of_one_shape_stay_together() -> None:
+    jobs = [job for job in jobs_of("cuda") if job.name == "sdpa_cudnn"]
+    job_of_case = {item: index for index, job in enumerate(jobs) for item in job.items}
+    groups = group_by_shape(CASES)
+    assert any(len(group) > 4 for group in groups)
+    assert all(len({job_of_case[case.name] for case in group}) == 1 for group in groups)
+    loads = Counter(job_of_case.values())
+    assert max(loads.values()) < 2 * min(loads.values())
+
+
+def test_nothing_is_spread_where_it_gains_nothing() -> None:
+    on_the_cpu = Counter(job.name for job in jobs_of("cpu"))
+    assert all(count == 1 for name, count in on_the_cpu.items() if name != "flex_attention")
+    few = Request(cases=("dense-causal-s257-h4kv2-d64-bf16-normal",))
+    named = make_jobs(STATES, CASES[:1], few, ExecutionTarget(sys.executable, "cuda"), SLOTS)
+    assert set(Counter(job.name for job in named).values()) == {1}
+    assert len(jobs_of("cuda", [state for state in STATES if state.name == "sdpa_cudnn"])) > 4, "it has the slots alone"
+
+
+def test_a_shape_is_all_but_what_the_tensors_hold() -> None:
+    case = Case("test", (70,), (70,))
+    same = [Case("other", (70,), (70,), values="large", seed=3, probe="code", backward=False)]
+    others = [replace(case, seqlens_q=(71,)), replace(case, dtype="float16"), replace(case, causal=False)]
+    assert [len(group) for group in group_by_shape([case, *same, *others])] == [2, 1, 1, 1]
+
+
+def test_cases_are_told_apart_by_their_features() -> None:
+    distinct = {list_features(case) for case in CASES}
+    assert len(distinct) > 0.85 * len(CASES)
+    features = list_features(Case("head_dim", (70,), (70,), head_dim=160, v_head_dim=128, dtype="float16"))
+    assert features[:4] == ("head_dim 160", "v_head_dim 128", "another head_dim for v", "dtype fp16")
+
+
+# --- the compile cache
+
+TASKS = """
+import os
+
+def work(message, send):
+    send({"device": {"kind": "cpu"}})
+    for item in message["items"]:
+        send({"started": item})
+        folder = os.environ["TORCHINDUCTOR_CACHE_DIR"]
+        os.makedirs(folder, exist_ok=True)
+        seen = sorted(os.listdir(folder))
+        open(os.path.join(folder, item), "w").close()
+        send({"item": item, "answer": [folder, os.environ["TRITON_CACHE_DIR"], seen]})
+"""
+
+
+def run_cache_jobs(folder: Path) -> list[list[object]]:
+    (folder / "planted_caches.py").write_text(TASKS)
+    message = {"task": "planted_caches:work", "threads": 1}
+    jobs = [Job(name, message, (name,), 20.0, str(folder)) for name in ("first", "second")]
+    events: list[Event] = []
+    Pool(sys.executable, 1).run(jobs, events.append)
+    return [event.answer for event in events if event.kind == "answer"]
+
+
+def test_the_workers_of_a_run_share_one_cache_that_is_gone_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
+) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    (first, triton, seen), (second, same_triton, seen_later) = run_cache_jobs(tmp_path)
+    assert first == second and triton == same_triton
+    assert (seen, seen_later) == ([], ["first"]), "the second worker finds what the first one left"
+    for folder in (str(first), str(triton)):
+        assert os.path.basename(os.path.dirname(folder)).startswith("attncheck-")
+        assert not os.path.exists(os.path.dirname(folder))
+
+
+def test_a_cache_that_the_user_chose_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "mine"))
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    for folder, triton, _ in run_cache_jobs(tmp_path):
+        assert folder == str(tmp_path / "mine")
+        assert "attncheck-" in str(triton)
+    assert (tmp_path / "mine" / "second").exists()
+    assert cache_environment("/scratch", {"TRITON_CACHE_DIR": ""}) == {
+        "TORCHINDUCTOR_CACHE_DIR": "/scratch/inductor",
+        "TRITON_CACHE_DIR": "/scratch/triton",
+    }
