@@ -163,7 +163,7 @@ def make_jobs(
     costs = {name: _estimate_shape_seconds(name, own, target) for name, own in chosen_cases.items()}
     jobs: list[tuple[float, Job]] = []
     for name, own in chosen_cases.items():
-        groups = group_by_shape(own)
+        groups = group_by_shape(own) if costs[name] else (own,)
         share = round(slots * costs[name] / sum(costs.values())) if costs[name] else 1
         workers = max(1, min(share, len(groups), int(costs[name] / MIN_SECONDS_PER_WORKER)))
         for index in range(workers):

@@ -110,9 +110,8 @@ class Losses:
 
     def reason_to_skip(self, item: str) -> str:
         """Return why an item is not to be tried, "" where it is."""
-        features = set(self.features.get(item, ()))
         for shared in self.shared:
-            if shared.features <= features:
+            if shared.features <= set(self.features.get(item, ())):
                 how = self._describe_how(shared)
                 times = "twice" if shared.lost == 2 else f"{shared.lost} times"
                 return f"{shared.name} {how} {times} before, and nothing that has it survived"

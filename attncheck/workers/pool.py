@@ -408,12 +408,17 @@ def describe_timeout(use: CpuUse, seconds: float, is_retry: bool) -> tuple[Event
 
 
 def cache_environment(folder: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return where compilers keep what they compiled: in the run's own `folder`, unless the user chose a place.
+    """Return where compilers keep what they compiled: in the run's own `folder`, unless the user has one to write to.
 
     All workers of a run share it, so that what one compiled the next one finds; it is gone with the folder.
     """
     caches = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
-    return {name: path for name, path in caches.items() if not environ.get(name)}
+    return {name: path for name, path in caches.items() if not _is_writable_folder(environ.get(name, ""))}
+
+
+def _is_writable_folder(path: str) -> bool:
+    """Return whether there is such a folder: a job's on another machine must not make compilers fail here."""
+    return os.path.isabs(path) and os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
 
 
 def overlay_environment(extra_path: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from attncheck.attention import backends
 from attncheck.attention.backend import Device
 from attncheck.attention.backends import (
     flash_attention_2,
@@ -19,10 +20,13 @@ from attncheck.attention.backends import (
     flash_attention_3,
     flash_attention_3_varlen,
     hub_flash_attn_3,
+    sdpa_math,
 )
-from attncheck.core.cases import Case
+from attncheck.core import codec
+from attncheck.core.cases import Case, with_name
 from attncheck.core.environment import ExtensionBuild
 from attncheck.measure.suites import make_suite
+from attncheck.measure.worker import bench_tasks, tasks
 from attncheck.measure.worker.builds import with_builds
 
 HOPPER = Device("cuda", "H200", (9, 0), (2, 11))
@@ -160,3 +164,36 @@ def test_damaged_entries_of_the_path_are_passed_over(monkeypatch: pytest.MonkeyP
     (tmp_path / "a.zip").write_text("no zip")
     monkeypatch.setattr(sys, "path", ["", str(tmp_path / "a.zip"), str(tmp_path / "gone"), "\0"])
     assert with_builds(HOPPER).builds == ()
+
+
+@pytest.mark.parametrize("task", ["parity", "determinism", "available", "bench"])
+def test_every_task_gives_its_device_the_builds(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend that refuses by what it is told of, in each task as the pool starts it."""
+    write_config(tmp_path / "flash_attn_3", {"HDIM256"})
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def refuse(case: Case, device: Device) -> str:
+        return f"knows of {[build.distribution for build in device.builds]}"
+
+    spy = replace(sdpa_math.BACKEND, name="spy", refuse=refuse)
+    monkeypatch.setattr(backends, "load", lambda: ({"spy": spy}, ()))
+    case = with_name(make_case())
+    item = {"parity": case.name, "available": "spy"}.get(task, f"{case.name}@default")
+    message = {
+        "device": "cpu",
+        "threads": 1,
+        "backend": "spy",
+        "items": [item],
+        "seconds": 60.0,
+        "slots": 1,
+        "repeats": 2,
+    }
+    message |= {
+        "folder": str(tmp_path),
+        "cases": codec.to_plain((case,)),
+        "case": codec.to_plain(case),
+        "dtype": case.dtype,
+    }
+    sent: list[dict[str, Any]] = []
+    (bench_tasks.bench if task == "bench" else getattr(tasks, task))(message, sent.append)
+    assert "knows of ['flash-attn-3']" in str(sent[-1]["answer"])

@@ -126,13 +126,15 @@ def test_the_workers_of_a_run_share_one_cache_that_is_gone_afterwards(
 
 
 def test_a_cache_that_the_user_chose_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
+    (tmp_path / "mine").mkdir()
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "mine"))
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
     for folder, triton, _ in run_cache_jobs(tmp_path):
         assert folder == str(tmp_path / "mine")
         assert "attncheck-" in str(triton)
     assert (tmp_path / "mine" / "second").exists()
-    assert cache_environment("/scratch", {"TRITON_CACHE_DIR": ""}) == {
+    elsewhere = {"TRITON_CACHE_DIR": str(tmp_path / "gone"), "TORCHINDUCTOR_CACHE_DIR": "mine"}
+    assert cache_environment("/scratch", elsewhere) == {
         "TORCHINDUCTOR_CACHE_DIR": "/scratch/inductor",
         "TRITON_CACHE_DIR": "/scratch/triton",
     }
