@@ -10,7 +10,7 @@ from attncheck.measure import discovery
 from attncheck.measure.case_features import list_features
 from attncheck.workers.losses import SharedFeature, explain_losses
 
-VERBS = {"died": "died", "timed_out": "hung"}
+VERBS = {"died": "died", "timed_out": "hung", "raised": "raised"}
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ def describe(state: BackendState, runs: Sequence[Run]) -> LostCases:
     shared = explain_losses(*([list_features(run.case) for run in group] for group in (lost, survivors)))
     lines = tuple(_describe_shared(feature, runs, features) for feature in shared)
     explained = all(any(feature.features <= features[run.case.name] for feature in shared) for run in lost)
-    others_faulty = any(run.outcome == "raised" for run in runs)
-    if not shared or not explained or others_faulty or not _is_built(state):
+    raises = any(run.outcome == "raised" for run in lost)  # and says by itself what it lacks
+    if not shared or not explained or raises or not _is_built(state):
         return LostCases(lines)
     names = " and ".join(feature.name for feature in shared)
     return LostCases(lines, f"build {state.package} again with {names}, if this build left that out")
@@ -50,7 +50,7 @@ def _describe_shared(shared: SharedFeature, runs: Sequence[Run], features: dict[
     verb = verbs.pop() if len(verbs) == 1 else "was lost"
     skipped = sum(run.outcome == "skipped" for run in has_it)
     count = "both cases" if len(lost) == 2 else f"all {len(lost)} cases"
-    ran = f" that ran; {skipped} more were skipped" if skipped else ""
+    ran = f" that ran; {skipped} more {'was' if skipped == 1 else 'were'} skipped" if skipped else ""
     return f"{verb} at {shared.name} in {count} of it{ran}; {'; '.join(_describe_rest(has_it, runs))}"
 
 

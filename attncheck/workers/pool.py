@@ -132,7 +132,7 @@ class Worker(Process):
         return describe_exit(code if code is not None else self._process.returncode or 0, self.stderr)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Work:
     """What is left of a job; `retries` of its items ran out of time before."""
 
@@ -241,11 +241,13 @@ class _PoolRun:
         return tuple(losses.order(item for item in work.items if not losses.reason_to_skip(item)))
 
     def _skip_parked(self) -> None:
+        """Report what is to be skipped, for good."""
         for work in self.parked:
             for item in list(work.items):
-                reason = self.losses[work.job.name].reason_to_skip(item)
-                self._report(work, [item], "skipped", f"skipped: {reason}")
-        self.parked.clear()
+                if reason := self.losses[work.job.name].reason_to_skip(item):
+                    self._report(work, [item], "skipped", f"skipped: {reason}")
+        self.waiting += self.parked  # without what was reported: items that no time was left to try after all
+        self.parked = []
 
     def _is_over(self) -> bool:
         return self.until is not None and time.monotonic() > self.until

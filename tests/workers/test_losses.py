@@ -12,7 +12,7 @@ import pytest
 from attncheck.core.cases import Case
 from attncheck.measure.case_features import list_features
 from attncheck.measure.suites import make_suite
-from attncheck.workers.losses import MAX_COST, MAX_LOSSES, SharedFeature, explain_losses
+from attncheck.workers.losses import MAX_COST, MAX_LOSSES, Losses, SharedFeature, explain_losses
 from attncheck.workers.pool import Event, Job, Pool
 
 # A worker without torch that dies as a kernel does, hangs, or loses its device, where its message says so.
@@ -132,12 +132,23 @@ def test_a_lost_device_counts_as_a_death(tmp_path: Path, marker: str) -> None:
     assert counts["skipped"] == dropouts - 2
 
 
+@pytest.mark.nightly
 def test_a_hang_is_a_loss_of_its_feature(tmp_path: Path, marker: str) -> None:
-    outcomes = run_cases(tmp_path, lambda case: case.dropout > 0, "hang", seconds=1.0)
+    outcomes = run_cases(tmp_path, lambda case: case.dropout > 0, "hang", seconds=2.0)
     kinds = Counter(outcomes[case.name].kind for case in CASES if case.dropout > 0)
     assert kinds["timed_out"] == 2 and kinds["skipped"] == sum(kinds.values()) - 2
     assert all(outcomes[case.name].kind == "answer" for case in CASES if not case.dropout)
     assert any(event.reason.startswith("skipped: dropout hung twice before") for event in outcomes.values())
+
+
+def test_a_hang_counts_twice_and_is_named_so() -> None:
+    losses = Losses({"a": ("dropout",), "b": ("dropout",), "c": ("dropout",), "d": ("a window",)}, survived=["d"])
+    losses.record_loss("a", "hung")
+    losses.record_loss("b", "hung")
+    assert losses.reason_to_skip("c") == "dropout hung twice before, and nothing that has it survived"
+    assert losses.reason_to_skip("d") == "" and not losses.is_over
+    losses.record_loss("", "hung")
+    assert losses.is_over
 
 
 def test_what_one_worker_lost_another_one_skips(tmp_path: Path, marker: str) -> None:
