@@ -40,6 +40,10 @@ def _iter_features(case: Case) -> Iterator[str]:
 def _list_options(case: Case) -> tuple[tuple[str, bool], ...]:
     return (
         ("a window", case.windowed),
+        ("attention chunks", case.attention_chunk > 0),
+        ("a mask for each head", case.per_head),
+        ("a mask as a tensor", bool(case.mask)),
+        ("a softmax scale of its own", case.scale > 0),
         ("soft-cap", case.softcap > 0),
         ("sinks", case.sinks),
         ("ALiBi", case.alibi),

@@ -94,8 +94,7 @@ class Worker(Process):
     def __init__(self, python: str, job: Job, folder: str, messages: queue.Queue[tuple[Worker, Any]]) -> None:
         """Start the interpreter. Raises `BadUsage` where it cannot be started."""
         self.job, self._messages = job, messages
-        environment = {**CHILD_ENVIRONMENT, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": folder}
-        environment |= cache_environment(folder, os.environ)
+        environment = {**CHILD_ENVIRONMENT, **cache_environment(folder), "PYTHONDONTWRITEBYTECODE": "1"}
         environment |= overlay_environment(job.extra_path)
         if "threads" in job.message:
             environment |= thread_environment(int(job.message["threads"]), job.spins, os.environ)
@@ -409,18 +408,12 @@ def describe_timeout(use: CpuUse, seconds: float, is_retry: bool) -> tuple[Event
     return "out_of_time", f"ran out of time {times}: not judged{activity}; --timeout allows more"
 
 
-def cache_environment(folder: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return where compilers keep what they compiled: in the run's own `folder`, unless the user has one to write to.
+def cache_environment(folder: str) -> dict[str, str]:
+    """Return where compilers keep what they compiled: in the run's own `folder`, whatever folders the user has chosen.
 
     All workers of a run share it, so that what one compiled the next one finds; it is gone with the folder.
     """
-    caches = {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton"}
-    return {name: path for name, path in caches.items() if not _is_writable_folder(environ.get(name, ""))}
-
-
-def _is_writable_folder(path: str) -> bool:
-    """Return whether there is such a folder: a job's on another machine must not make compilers fail here."""
-    return os.path.isabs(path) and os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
+    return {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton", "TMPDIR": folder}
 
 
 def overlay_environment(extra_path: str) -> dict[str, str]:

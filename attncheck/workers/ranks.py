@@ -215,8 +215,11 @@ class _RankGroup:
         script = self.folder / "attncheck_rank.py"
         script.write_text(RANK_SCRIPT)
         arguments = [str(script), str(self.folder), str(PACKAGE_FOLDER), self.job.entry]
-        caches = {**cache_environment(str(self.folder), os.environ), "TMPDIR": str(self.folder)}
-        environment = {**CHILD_ENVIRONMENT, **caches, **overlay_environment(self.job.extra_path)}
+        environment = {
+            **CHILD_ENVIRONMENT,
+            **cache_environment(str(self.folder)),
+            **overlay_environment(self.job.extra_path),
+        }
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
         environment |= thread_environment(int(self.job.message["threads"]), self.job.spins, os.environ)
         rank_env = self.runner.rank_env

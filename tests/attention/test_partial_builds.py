@@ -95,7 +95,7 @@ REFUSALS: dict[str, tuple[set[str], Case, str]] = {
     "backward": ({"BACKWARD"}, make_case(), "this build has no backward"),
     "forward alone": ({"BACKWARD"}, make_case(backward=False), ""),
     "a soft-cap": ({"SOFTCAP"}, make_case(softcap=20.0), "this build has no soft-cap"),
-    "a window": ({"LOCAL"}, make_case(window_size=(16, 0)), "this build has no windows"),
+    "a window": ({"LOCAL"}, make_case(window_size=(16, 0)), "this build has no windows or chunks"),
     "what serves otherwise": ({"PACKGQA", "SPLIT", "CLUSTER", "HDIMDIFF192"}, make_case(192, 128), ""),
 }
 

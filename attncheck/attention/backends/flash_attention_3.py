@@ -4,7 +4,8 @@ Read in Dao-AILab/flash-attention at v2.7.0, v2.7.4, v2.8.0, v2.8.3 and main of 
 for sm_90a and, unless FLASH_ATTENTION_DISABLE_SM80, sm_80: nothing newer than Hopper can load it),
 hopper/flash_api.cpp (`mha_fwd`, `mha_bwd`: 16-bit dtypes in training, a head_dim up to 256 and a multiple of 8, v's own
 head_dim on Hopper only) and hopper/flash_attn_interface.py. No release has sinks, ALiBi or dropout; some return (out,
-lse), v2.8.3 returns out alone, main has `return_attn_probs`. main refuses `deterministic` for a head_dim over 192.
+lse), v2.8.3 returns out alone, main has `return_attn_probs`. main refuses `deterministic` for a head_dim over 192, and
+has attention chunks in the forward alone.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ def call_kwargs(case: Case, deterministic: bool) -> dict[str, object]:
     """Return the keyword arguments of a call beyond softmax_scale and causal."""
     return {
         "window_size": case.window_size,
+        "attention_chunk": case.attention_chunk,
         "softcap": case.softcap,
         "deterministic": deterministic,
         "return_attn_probs": True,
@@ -114,4 +116,5 @@ BACKEND = Backend(
     kernel_pattern=KERNEL_PATTERN,
     deterministic=DETERMINISTIC,
     deterministic_switch="argument",
+    takes_chunks=True,
 )

@@ -61,4 +61,5 @@ BACKEND = Backend(
     indexes_by_cu_seqlens=True,
     deterministic=DETERMINISTIC,
     deterministic_switch="argument",
+    takes_chunks=True,
 )

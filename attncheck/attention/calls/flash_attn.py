@@ -137,6 +137,10 @@ def _trainable_sinks(sinks: SinksArgument | None, leaf: Tensor | None) -> tuple[
 def format_kwargs(case: Case, open_side: int | None = UNBOUNDED, sinks: SinksArgument | None = None) -> str:
     """Return the keyword arguments of a script's call that differ from the function's defaults, as source."""
     kwargs = [f"causal={case.causal}"]
+    if case.scale:
+        kwargs.append(f"softmax_scale={case.scale}")
+    if case.attention_chunk:
+        kwargs.append(f"attention_chunk={case.attention_chunk}")
     if case.windowed:
         kwargs.append(f"window_size={tuple(open_side if side == UNBOUNDED else side for side in case.window_size)}")
     if case.softcap:

@@ -28,7 +28,7 @@ FLASH_ATTN_3_SWITCHES: dict[str, tuple[str, Callable[[Case], bool]]] = {
     "BACKWARD": ("backward", lambda case: case.backward),
     "FP16": ("fp16", lambda case: case.dtype == "float16"),
     "SOFTCAP": ("soft-cap", lambda case: case.softcap > 0),
-    "LOCAL": ("windows", lambda case: case.windowed),
+    "LOCAL": ("windows or chunks", lambda case: case.windowed or case.attention_chunk > 0),
 }
 
 
