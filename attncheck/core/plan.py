@@ -26,6 +26,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {  # of the fields of `Plan` that are o
     "cross_entropy": CROSS_ENTROPIES,
     "scheme": SCHEMES,
 }
+NO_CUDNN_SDPA = "no-cudnn-sdpa"  # a shim: takes cuDNN's kernels out of torch's SDPA
 RING_NAMES = "ring-flash-attn-names"  # a shim: puts the names back that ring-flash-attn misses in transformers
 
 
@@ -82,3 +83,4 @@ class Change:
     kind: Literal["setting", "env", "edit"]
     text: str  # ready to paste
     plan: Plan  # with the change made
+    culprit: str = ""  # what is shown to be at fault where this change alone repairs a check: "cuDNN's SDPA kernel"

@@ -6,7 +6,7 @@ taken up. The plan that the search ends with has been run with all checks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from attncheck.core.plan import Change
@@ -23,10 +23,14 @@ RunChanges = Callable[[PlanRun, Sequence[Change], tuple[str, ...]], list[PlanRun
 
 @dataclass(frozen=True)
 class AcceptedChange:
-    """A change that was run, and the check that failed without it and passes with it."""
+    """A change that was run, and the check that failed without it and passes with it.
+
+    Where it shows a kernel to be at fault, `alternative` is another implementation that passes too, as it was run.
+    """
 
     check_name: str
     change: Change
+    alternative: tuple[Change, PlanRun] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ def search_changes(first_run: PlanRun, run_changes: RunChanges) -> SearchResult:
         if best is None:
             unfixable.add(check_name)
             continue
-        accepted = (*result.accepted, AcceptedChange(check_name, changes[best]))
+        alternative = _find_alternative(changes[best], zip(changes[best + 1 :], plan_runs[best + 1 :]), check_name)
+        accepted = (*result.accepted, AcceptedChange(check_name, changes[best], alternative))
         [final_run] = run_changes(result.final_run, [changes[best]], ())
         result = SearchResult(accepted, result.rejected, final_run)
     return result
@@ -75,6 +80,17 @@ def _propose_changes(plan_run: PlanRun, check_name: str) -> list[Change]:
             plans.add(change.plan)
             changes.append(change)
     return changes[:MAX_CHANGES]
+
+
+def _find_alternative(
+    accepted: Change, later: Iterable[tuple[Change, PlanRun]], check_name: str
+) -> tuple[Change, PlanRun] | None:
+    """Return the first other implementation that passes the check, where the accepted change names a culprit."""
+    if not accepted.culprit:
+        return None
+    implementation = accepted.plan.attn_implementation
+    passing = ((change, plan_run) for change, plan_run in later if passes_check(plan_run, check_name))
+    return next(((c, r) for c, r in passing if c.plan.attn_implementation != implementation), None)
 
 
 def passes_check(plan_run: PlanRun, check_name: str) -> bool:

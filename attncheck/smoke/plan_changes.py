@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncheck.core.plan import Change, Plan
+from attncheck.core.plan import NO_CUDNN_SDPA, Change, Plan
+from attncheck.core.results.smoke import CheckResult
+from attncheck.core.verdicts import HUGE
 
 
 def propose_implementation(plan: Plan) -> Change:
     """Return the change to the attention implementation that `plan` names."""
     name = plan.attn_implementation
     return Change(f"attention by {name}", "setting", f'attn_implementation="{name}"', plan)
+
+
+def propose_without_cudnn(plan: Plan, result: CheckResult) -> Iterator[Change]:
+    """Yield SDPA without cuDNN's kernels where it made NaN or infinity: a run that has none then proves whose they are.
+
+    Under a bool mask with rows that see nothing cuDNN 9.19 makes NaN of dq below 128 tokens, in bfloat16.
+    """
+    if plan.attn_implementation in ("", "sdpa") and NO_CUDNN_SDPA not in plan.shims and _shows_nonfinite(result):
+        text = "torch.backends.cuda.enable_cudnn_sdp(False)"
+        without = replace(plan, shims=(*plan.shims, NO_CUDNN_SDPA))
+        yield Change("SDPA without cuDNN", "edit", text, without, "cuDNN's SDPA kernel")
+
+
+def _shows_nonfinite(result: CheckResult) -> bool:
+    """Say whether a check met NaN or infinity: in a measure, in a step, or in what it says."""
+    values = [measure.value for measure in result.measures]
+    values += [value for step in result.steps for value in (step.loss, step.grad_norm)]
+    if any(not math.isfinite(value) or value >= HUGE for value in values):
+        return True
+    return any(word in line for line in result.violations for word in ("NaN", "infinite", "not finite"))
 
 
 def propose_collator_changes(plan: Plan) -> Iterator[Change]:

@@ -33,7 +33,7 @@ from attncheck.doctor import engine
 from attncheck.lint import frameworks, plan_settings
 from attncheck.ring.group import Ring
 from attncheck.smoke import checks, fix_search, over_ranks, package_trials
-from attncheck.smoke.fix_search import SearchResult
+from attncheck.smoke.fix_search import AcceptedChange, SearchResult
 from attncheck.smoke.package_trials import PackageTrial
 from attncheck.smoke.trials import (
     NOT_REACHED,
@@ -295,7 +295,8 @@ def _iter_findings(
         lines += package_trials.describe_failed_trials(trials, check.name)
         fixes = (*_change_fixes(check.name, search), *_package_fixes(check.name, trials))
         subject = ", ".join(plan_run.model for plan_run, _, _ in failed)
-        yield engine.make_finding_by_code(check.code, Problem(check.message(result), tuple(lines), fixes, subject))
+        message = check.message(result) + _name_culprit(check.name, search)
+        yield engine.make_finding_by_code(check.code, Problem(message, tuple(lines), fixes, subject))
 
 
 def _evidence_lines(plan_run: PlanRun, check_name: str) -> Iterator[str]:
@@ -311,9 +312,26 @@ def _change_fixes(check_name: str, search: SearchResult) -> Iterator[Fix]:
     """
     if not search.accepted or not fix_search.passes_check(search.final_run, check_name):
         return
-    own_changes = [accepted.change for accepted in search.accepted if accepted.check_name == check_name]
-    for change in own_changes or [accepted.change for accepted in search.accepted]:
+    for accepted in _accepted_for(check_name, search):
+        change = accepted.change
         yield Fix(change.title, change.kind, change.text, "safe", _describe_proof(check_name, search.final_run))
+        if accepted.alternative is not None and accepted.check_name == check_name:
+            other, plan_run = accepted.alternative
+            yield Fix(other.title, other.kind, other.text, "safe", _describe_proof(check_name, plan_run))
+
+
+def _accepted_for(check_name: str, search: SearchResult) -> list[AcceptedChange]:
+    """Return the changes accepted for a check; where that was fixed along with others, all of them."""
+    own_changes = [accepted for accepted in search.accepted if accepted.check_name == check_name]
+    return own_changes or list(search.accepted)
+
+
+def _name_culprit(check_name: str, search: SearchResult) -> str:
+    """Return what a change that alone repairs a check shows to be at fault, as the end of a message; "" for nothing."""
+    if not search.accepted or not fix_search.passes_check(search.final_run, check_name):
+        return ""
+    accepted = _accepted_for(check_name, search)
+    return f"; {accepted[0].change.culprit} does it" if len(accepted) == 1 and accepted[0].change.culprit else ""
 
 
 def _package_fixes(check_name: str, trials: tuple[PackageTrial, ...]) -> Iterator[Fix]:

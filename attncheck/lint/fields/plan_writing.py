@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.plan import RING_NAMES, Plan
+from attncheck.core.plan import NO_CUDNN_SDPA, RING_NAMES, Plan
 from attncheck.doctor.knowledge import ring_flash_attn
 
 VersionCheck = Callable[[str], bool]  # whether the framework's version is this one or newer
 # What flash-attn (transformers, integrations/flash_attention.py) and cuBLAS read.
 DETERMINISTIC_ENVIRON = (("FLASH_ATTENTION_DETERMINISTIC", "1"), ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"))
-SHIM_SCRIPTS: Mapping[str, str] = {RING_NAMES: ring_flash_attn.SHIM_CODE}
+NO_CUDNN_SCRIPT = "import torch\ntorch.backends.cuda.enable_cudnn_sdp(False)"
+SHIM_SCRIPTS: Mapping[str, str] = {RING_NAMES: ring_flash_attn.SHIM_CODE, NO_CUDNN_SDPA: NO_CUDNN_SCRIPT}
 MULTIMODAL_SHAPES = {"reset_3d": "(3, batch, seqlen)", "reset_4d": "(4, batch, seqlen)"}  # of multimodal position_ids
 WEIGHT_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "autocast": "float32"}  # of the weights
 
@@ -66,7 +67,8 @@ def unsupported_remarks(plan: Plan, *supported: str) -> Iterator[str]:
     if plan.ring_size > 1 and plan.scheme not in supported:
         yield f"# {plan.scheme} over {plan.ring_size} ranks: no setting"
     for name in plan.shims:
-        if "shims" not in supported and (plan.ring_size == 1 or plan.scheme in supported):
+        is_written = name in supported or (name != NO_CUDNN_SDPA and "shims" in supported)
+        if not is_written and (name == NO_CUDNN_SDPA or plan.ring_size == 1 or plan.scheme in supported):
             text = SHIM_SCRIPTS.get(name, f"the repair {name!r}")
             yield "# into the training script, no setting does it:"
             yield from (f"#   {line}" for line in text.splitlines())

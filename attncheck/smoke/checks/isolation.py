@@ -13,6 +13,7 @@ from attncheck.smoke.checks import SmokeCheck
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
     """Yield what keeps documents apart: other tensors first, then another packing, then another implementation."""
+    yield from plan_changes.propose_without_cudnn(plan, result)
     yield from plan_changes.propose_collator_changes(plan)
     if plan.positions in ("reset", "reset_3d"):
         yield plan_changes.propose_multimodal_positions(plan)

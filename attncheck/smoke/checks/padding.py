@@ -13,6 +13,7 @@ from attncheck.smoke.checks import SmokeCheck
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
     """Yield the plan without a cache, padded on the other side, and with other implementations."""
+    yield from plan_changes.propose_without_cudnn(plan, result)
     if plan.use_cache:
         text = "model.config.use_cache = False"
         yield Change("no cache while training", "setting", text, replace(plan, use_cache=False))

@@ -13,6 +13,7 @@ from attncheck.smoke.checks import SmokeCheck
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
     """Yield what may make it learn: other tensors, no packing, another precision, other implementations."""
+    yield from plan_changes.propose_without_cudnn(plan, result)
     yield from plan_changes.propose_collator_changes(plan)
     if plan.precision == "fp16":
         yield Change("bfloat16", "setting", "dtype=torch.bfloat16", replace(plan, precision="bf16"))

@@ -95,9 +95,12 @@ def run_check(check: checks.SmokeCheck, make_testbed: Callable[[], Any]) -> Chec
     from attncheck.attention.device import describe_exception, is_out_of_memory
     from attncheck.smoke.worker.data.fields import BadData
     from attncheck.smoke.worker.models.build import Unbuildable
+    from attncheck.smoke.worker.shims import applied_shims
 
     try:
-        return check.run(make_testbed())
+        testbed = make_testbed()
+        with applied_shims(testbed.plan):
+            return check.run(testbed)
     except (Unbuildable, BadData):
         raise
     except (KeyboardInterrupt, SystemExit):

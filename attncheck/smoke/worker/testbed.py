@@ -72,15 +72,57 @@ class Testbed:
     ) -> nn.Module:
         """Return a new model with the testbed's weights in a plan's implementation and precision; never a shared one.
 
-        `sharp_weights` make attention far from uniform, for checks; others are as the architecture begins training.
-        Raises what transformers raises for an implementation that it refuses.
+        It is in training mode, unless it is random there: see `quieten`. `sharp_weights` make attention far from
+        uniform, for checks; others are as the architecture begins training. Raises what transformers raises for an
+        implementation that it refuses.
         """
         plan = plan or self.plan
         attn_implementation = plan.attn_implementation if implementation is None else implementation
         max_tokens = max(plan.max_length, sum(DOCUMENT_LENGTHS))
-        return build.build_model(
-            self.source, attn_implementation, DTYPES[plan.precision], self.device, max_tokens, plan.seed, sharp_weights
+        return self.quieten(
+            build.build_model(
+                self.source,
+                attn_implementation,
+                DTYPES[plan.precision],
+                self.device,
+                max_tokens,
+                plan.seed,
+                sharp_weights,
+            )
         )
+
+    def quieten(self, model: nn.Module) -> nn.Module:
+        """Return the model, in evaluation mode where it is random in training mode: what is compared must repeat."""
+        return model.eval() if self.random_in_training else model
+
+    @cached_property
+    def random_in_training(self) -> str:
+        """How far the same documents, asked twice in training mode, differ; "" where they do not.
+
+        In float32 with eager attention, of which nothing but random numbers differs by more than rounding.
+        """
+        return self._ask_twice(training=True)
+
+    @cached_property
+    def random_always(self) -> str:
+        """The same in evaluation mode: why nothing can be compared with this model; "" where it can."""
+        return self._ask_twice(training=False) if self.random_in_training else ""
+
+    def _ask_twice(self, training: bool) -> str:
+        tokens = max(self.plan.max_length, sum(DOCUMENT_LENGTHS))
+        try:
+            model = build.build_model(self.source, "eager", torch.float32, self.device, tokens, self.plan.seed, True)
+            model.train(training)
+            with torch.no_grad():
+                first, again = (
+                    [model(input_ids=d[None].to(self.device), use_cache=False).logits.float() for d in self.documents]
+                    for _ in range(2)
+                )
+        except UNSUPPORTED_ERRORS:
+            return ""  # what needs the reference reports it
+        error = relative_error(again, first)
+        mode = "training" if training else "evaluation"
+        return f"random in {mode} mode: the same documents asked twice differ by {error:.2g}" * (error > FP32_LIMIT)
 
     def autocast_context(self, plan: Plan | None = None) -> Any:
         """Return the context in which a plan computes: autocast where its precision is that, else none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from attncheck.smoke.worker.data.language import LossBounds
 from attncheck.smoke.worker.data.packing import Batch, pack_rows
 from attncheck.smoke.worker.deterministic_mode import determinism_settings, synchronize
 from attncheck.smoke.worker.losses import load_loss_function
+from attncheck.smoke.worker.probe import measure_loss_fault, watch_forwards
 from attncheck.smoke.worker.testbed import Gradients, Testbed, collect_gradients
 
 MAX_GRAD_NORM = 1.0  # norm that gradients are clipped to, as every framework does by default
@@ -100,7 +102,7 @@ class Trainer:
 
 def prepare_model(testbed: Testbed, plan: Plan) -> nn.Module:
     """Return the plan's model as the job would train it: checkpointing, liger and compile as the plan says."""
-    model = testbed.build_model(plan, sharp_weights=False)
+    model = testbed.build_model(plan, sharp_weights=False).train()
     if plan.gradient_checkpointing:
         enable_checkpointing(model)
     if plan.liger:
@@ -148,15 +150,25 @@ def mean_last_loss(losses: list[float]) -> float:
     return sum(losses[-AVERAGED_STEPS:]) / max(1, len(losses[-AVERAGED_STEPS:]))
 
 
-def first_step_gradients(testbed: Testbed) -> tuple[Gradients, Gradients]:
-    """Return the gradients of a first step under the plan, and those of the same documents one at a time in float32.
+@dataclass(frozen=True)
+class FirstStep:
+    """The gradients of a first step, the documents that it had, and how far the loss's gradient at the logits is off.
 
     The weights are as the architecture begins training.
     """
+
+    gradients: Gradients
+    documents: tuple[Tensor, ...]
+    loss_fault: float  # `probe.measure_loss_fault`
+
+
+def take_first_step(testbed: Testbed) -> FirstStep:
+    """Run a first step under the testbed's plan, without the optimiser."""
     trainer = Trainer(testbed)
+    testbed.quieten(trainer.model)
     batches = trainer.next_batches()
-    trainer.backward(batches)
-    documents = [b.inputs["input_ids"][s.row, s.start : s.stop].cpu() for b in batches for s in b.spans]
-    fp32_plan = testbed.plan.without_optimizations("fp32")
-    reference = testbed.build_model(fp32_plan, "eager", sharp_weights=False)
-    return collect_gradients(trainer.model), testbed.run_unpacked(reference, documents, fp32_plan).gradients
+    with watch_forwards(trainer.model, with_choices=False) as forwards:
+        trainer.backward(batches)
+    spots = [(number, span) for number, batch in enumerate(batches) for span in batch.spans]
+    documents = tuple(batches[n].inputs["input_ids"][s.row, s.start : s.stop].cpu() for n, s in spots)
+    return FirstStep(collect_gradients(trainer.model), documents, measure_loss_fault(forwards, spots, documents))

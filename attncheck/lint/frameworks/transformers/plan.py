@@ -9,7 +9,7 @@ which the Trainer knows since 5.0 (trainer.py; not in 4.57.6).
 
 from __future__ import annotations
 
-from attncheck.core.plan import Plan
+from attncheck.core.plan import NO_CUDNN_SDPA, Plan
 from attncheck.lint.fields.plan_writing import (
     SHIM_SCRIPTS,
     WEIGHT_DTYPES,
@@ -69,6 +69,7 @@ def _format_imports(plan: Plan, is_at_least: VersionCheck) -> list[str]:
         lines.append("from accelerate.parallelism_config import ParallelismConfig")
         lines.append("from accelerate.utils import DeepSpeedSequenceParallelConfig")
     lines.append(f"from transformers import {', '.join(names)}")
+    lines += ["", "torch.backends.cuda.enable_cudnn_sdp(False)"] * (NO_CUDNN_SDPA in plan.shims)
     return lines
 
 
@@ -83,7 +84,8 @@ def _uses_ulysses(plan: Plan, is_at_least: VersionCheck) -> bool:
 def _format_ring(plan: Plan) -> list[str]:
     if not _uses_ring(plan):
         return []
-    shims = [line for name in plan.shims for line in SHIM_SCRIPTS.get(name, f"# the repair {name!r}").splitlines()]
+    names = [name for name in plan.shims if name != NO_CUDNN_SDPA]
+    shims = [line for name in names for line in SHIM_SCRIPTS.get(name, f"# the repair {name!r}").splitlines()]
     return [
         "",
         *shims,
@@ -185,4 +187,5 @@ def _format_remarks(plan: Plan, is_at_least: VersionCheck) -> list[str]:
         lines.append("# DeepSpeed's Ulysses refuses eager: sdpa or flash_attention_2")
     supported = ["positions", "use_cache", "compile", "padding_side", "llama3"]
     supported += ["ulysses"] * _uses_ulysses(plan, is_at_least) + ["shims"] * _uses_ring(plan)
+    supported.append(NO_CUDNN_SDPA)
     return [*lines, *unsupported_remarks(plan, *supported)]

@@ -8,49 +8,101 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from attncheck.attention.device import describe_exception
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import CheckResult, Measure
+from attncheck.core.results.smoke import CheckResult, Measure, deciding_reason, judge_result
+from attncheck.smoke.worker import controls
+from attncheck.smoke.worker.controls import Comparison
 from attncheck.smoke.worker.testbed import (
     ROUNDING_MULTIPLE,
     UNSUPPORTED_ERRORS,
     Testbed,
     gradient_error,
     relative_error,
-    worst_parameter,
 )
+
+NOT_CAUSAL = "it is not causal"
 
 
 def run(testbed: Testbed) -> CheckResult:
-    """Compare the plan's implementation with eager attention, one document at a time."""
+    """Compare the plan's implementation with eager attention, one document at a time; both have to be causal."""
+    if testbed.random_always:
+        return CheckResult("implementation", "skipped", testbed.random_always)
+    look_ahead = _measure_look_ahead(testbed, replace(testbed.plan, precision="fp32"), "eager")
+    eager_fault = [f"the model itself sees ahead, under eager attention too: {look_ahead}"] if look_ahead else []
     if testbed.plan.attn_implementation == "eager":
-        return CheckResult("implementation", notes=("eager attention is what others are compared with",))
+        return CheckResult(
+            "implementation",
+            reservations=(*controls.mode_reservations(testbed), *eager_fault),
+            notes=("eager attention is what others are compared with",),
+        )
     measures: list[Measure] = []
     notes: list[str] = []
+    violations: list[str] = []
+    reservations = [*controls.mode_reservations(testbed), *eager_fault]
     for plan in dict.fromkeys((replace(testbed.plan, precision="fp32"), testbed.plan)):
         try:
-            measures += _compare_with_eager(testbed, plan)
+            comparison = _compare_with_eager(testbed, plan)
+            look_ahead = "" if eager_fault or violations else _measure_look_ahead(testbed, plan)
         except UNSUPPORTED_ERRORS as error:
             if plan is testbed.plan and not measures:
                 raise
             notes.append(f"{plan.precision}: {describe_exception(error)}")
-    return CheckResult("implementation", measures=tuple(measures), notes=tuple(notes))
+            continue
+        measures += comparison.measures
+        reservations += comparison.reservations
+        notes += comparison.notes
+        violations += [f"{NOT_CAUSAL} under {_name(testbed)}: {look_ahead}"] if look_ahead else []
+    return CheckResult(
+        "implementation",
+        measures=tuple(measures),
+        violations=tuple(violations),
+        reservations=tuple(dict.fromkeys(reservations)),
+        notes=tuple(dict.fromkeys(notes)),
+    )
 
 
-def _compare_with_eager(testbed: Testbed, plan: Plan) -> list[Measure]:
-    actual = testbed.run_unpacked(testbed.build_model(plan), testbed.documents, plan)
+def find_fault(testbed: Testbed) -> str:
+    """Return what is wrong with a document alone under the plan's implementation, "" where nothing is.
+
+    Packing and padding cannot be blamed for it.
+    """
+    try:
+        result = run(testbed)
+    except UNSUPPORTED_ERRORS:
+        return ""
+    if judge_result(result) != "fail":
+        return ""
+    return f"a document alone is wrong already under {_name(testbed)}: {deciding_reason(result)}"
+
+
+def _name(testbed: Testbed) -> str:
+    return testbed.plan.attn_implementation or "transformers' default attention"
+
+
+def _measure_look_ahead(testbed: Testbed, plan: Plan, implementation: str | None = None) -> str:
+    """Return how replacing the second half of a document changes the logits of its first half, "" within rounding."""
+    model = testbed.build_model(plan, implementation)
+    index = max(range(len(testbed.documents)), key=lambda i: len(testbed.documents[i]))
+    document, half = testbed.documents[index], len(testbed.documents[index]) // 2
+    changed = torch.cat([document[:half], testbed.replacements[index][half:]])
+    with torch.no_grad(), testbed.autocast_context(plan):
+        before, after = (
+            model(input_ids=d[None].to(testbed.device), use_cache=False).logits[0].float() for d in (document, changed)
+        )
+    error = relative_error([after[:half]], [before[:half]])
+    if error <= testbed.error_limits(plan.precision)[0]:
+        return ""
+    return f"replacing the tokens from {half} on changes the logits before them by {error:.2g}, in {plan.precision}"
+
+
+def _compare_with_eager(testbed: Testbed, plan: Plan) -> Comparison:
     logits, gradients = testbed.fp32_limits
     if plan.precision != "fp32":
         eager = testbed.run_unpacked(testbed.build_model(plan, "eager"), testbed.documents, plan)
         logits = ROUNDING_MULTIPLE * relative_error(eager.logits, testbed.reference.logits)
         gradients = ROUNDING_MULTIPLE * gradient_error(eager.gradients, testbed.reference.gradients)
-    where = f"worst in {worst_parameter(actual.gradients, testbed.reference.gradients)}"
-    return [
-        Measure(f"logits, {plan.precision}", relative_error(actual.logits, testbed.reference.logits), logits),
-        Measure(
-            f"gradients, {plan.precision}",
-            gradient_error(actual.gradients, testbed.reference.gradients),
-            gradients,
-            where,
-        ),
-    ]
+    layout = controls.unpacked_layout(testbed, testbed.build_model(plan), testbed.documents, plan)
+    return controls.compare(testbed, layout, plan, testbed.reference, (logits, gradients), plan.precision)

@@ -14,21 +14,27 @@ from torch import Tensor
 from attncheck.attention.device import describe_exception
 from attncheck.core.plan import SIDES, Plan
 from attncheck.core.results.smoke import CheckResult, Measure
+from attncheck.smoke.worker import controls
+from attncheck.smoke.worker.checks.implementation import find_fault
+from attncheck.smoke.worker.controls import Comparison
 from attncheck.smoke.worker.data.packing import pad_documents
-from attncheck.smoke.worker.testbed import UNSUPPORTED_ERRORS, Testbed, gradient_error, relative_error
+from attncheck.smoke.worker.testbed import UNSUPPORTED_ERRORS, Testbed
 
 
 def run(testbed: Testbed) -> CheckResult:
     """Check both sides, in float32 where the implementation runs in it, and in the plan's precision."""
+    if testbed.random_always:
+        return CheckResult("padding", "skipped", testbed.random_always)
     measures: list[Measure] = []
     violations: list[str] = []
-    reservations: list[str] = []
+    reservations: list[str] = [*controls.mode_reservations(testbed)]
     notes: list[str] = []
+    has_unused_fault = False
     for side in SIDES:
         is_used = not testbed.plan.packed and side == testbed.plan.padding_side
         for plan in dict.fromkeys((replace(testbed.plan, precision="fp32"), testbed.plan)):
             try:
-                side_measures = _measure_side(testbed, plan, side)
+                comparison = _compare_side(testbed, plan, side)
                 nan_violation = _find_nan_from_empty_row(testbed, plan, side)
             except UNSUPPORTED_ERRORS as error:
                 if plan.precision == "fp32" and testbed.plan.precision != "fp32":
@@ -40,15 +46,22 @@ def run(testbed: Testbed) -> CheckResult:
                         f"{side} padding, which this plan does not use, raises {describe_exception(error)}"
                     )
                 continue
-            beyond_limit = [m for m in side_measures if m.beyond]
+            reservations += comparison.reservations
+            notes += comparison.notes
+            beyond_limit = [m for m in comparison.measures if m.beyond]
             if is_used or not beyond_limit:
-                measures += side_measures
+                measures += comparison.measures
                 violations += [nan_violation] if nan_violation and is_used else []
                 reservations += [nan_violation] if nan_violation and not is_used else []
             else:
+                has_unused_fault = True
                 first = beyond_limit[0]
                 description = f"{first.what} off by {first.value:.2g} (limit {first.limit:.2g})"
                 reservations.append(f"not used by this plan: {description}")
+    is_wrong = has_unused_fault or violations or any(measure.beyond for measure in measures)
+    fault = find_fault(testbed) if is_wrong else ""
+    if fault:
+        return CheckResult("padding", "skipped", fault, tuple(measures), notes=tuple(dict.fromkeys(notes)))
     return CheckResult(
         "padding",
         measures=tuple(measures),
@@ -58,18 +71,14 @@ def run(testbed: Testbed) -> CheckResult:
     )
 
 
-def _measure_side(testbed: Testbed, plan: Plan, side: str) -> list[Measure]:
+def _compare_side(testbed: Testbed, plan: Plan, side: str) -> Comparison:
     backward = not testbed.no_backward_reason
     batch = pad_documents(testbed.documents, side, testbed.device, testbed.source.pad_token_id, plan)
-    actual = testbed.run_batch(testbed.build_model(plan), batch, plan, backward)
-    logits, gradients = testbed.error_limits(plan.precision)
+    order = range(len(testbed.documents))
+    layout = controls.batch_layout(testbed, testbed.build_model(plan), batch, order, plan, backward)
     reference = testbed.implementation_reference if plan.precision == "fp32" else testbed.reference
-    title = f"{side} padding, {plan.precision}"
-    measures = [Measure(f"{title}, logits", relative_error(actual.logits, reference.logits), logits)]
-    if backward:
-        error = gradient_error(actual.gradients, reference.gradients)
-        measures.append(Measure(f"{title}, gradients", error, gradients))
-    return measures
+    title = f"{plan.precision}, {side} padding"
+    return controls.compare(testbed, layout, plan, reference, testbed.error_limits(plan.precision), title)
 
 
 def _find_nan_from_empty_row(testbed: Testbed, plan: Plan, side: str) -> str:

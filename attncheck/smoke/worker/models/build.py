@@ -20,6 +20,7 @@ from attncheck.smoke.worker.models.architectures import (
     Unbuildable,
     load_architecture,
 )
+from attncheck.smoke.worker.models.randomness import switch_off_randomness
 from attncheck.smoke.worker.models.shrink import (
     decoder_config,
     has_configured_heads,
@@ -50,7 +51,7 @@ def build_model(
     seed: int,
     sharp_weights: bool,
 ) -> nn.Module:
-    """Return the model in train mode, dropout off, with the same weights for the same seed.
+    """Return the model in train mode, with the same weights for the same seed and every dropout and jitter off.
 
     Raises `Unbuildable` for an architecture that the installed transformers cannot build, and what transformers raises
     for an implementation that it refuses.
@@ -93,6 +94,7 @@ def _width_sets_head_dim(transformers: Any, source: Architecture, config: Any) -
 
 def _prepare_for_training(model: Any, dtype: torch.dtype, device: Any) -> nn.Module:
     prepared: nn.Module = model.to(dtype).to(device).train()
+    switch_off_randomness(prepared)
     return prepared
 
 

@@ -20,6 +20,7 @@ MAX_LAYERS = 6
 EXPERT_COUNT_FIELDS = ("num_experts", "num_local_experts", "n_routed_experts")
 EXPERTS_PER_TOKEN_FIELDS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k")
 KEPT_EXPERTS = 4
+IDENTITY_EXPERTS_FIELD = "zero_expert_num"  # longcat_flash's: chosen from beside the others
 TOWER_FIELDS = ("vision_config", "audio_config")
 
 
@@ -51,9 +52,10 @@ def shrink_config(source: Architecture, max_tokens: int) -> Any:
     decoder.cut_from_hidden = decoder.hidden_size
     if decoder.hidden_size > MAX_HIDDEN_SIZE:
         decoder.hidden_size = MAX_HIDDEN_SIZE
-    for name in ("intermediate_size", "shared_expert_intermediate_size"):
+    for name in ("intermediate_size", "shared_expert_intermediate_size", "ffn_hidden_size"):
         set_number(decoder, name, 2 * decoder.hidden_size)
-    set_number(decoder, "moe_intermediate_size", decoder.hidden_size // 2)
+    for name in ("moe_intermediate_size", "expert_ffn_hidden_size"):
+        set_number(decoder, name, decoder.hidden_size // 2)
     set_number(decoder, "vocab_size_per_layer_input", source.vocabulary_size)
     window = getattr(decoder, "sliding_window", None)
     if isinstance(window, int) and window > WINDOW:
@@ -93,8 +95,6 @@ def _cut_tower(config: Any) -> None:
 
 def _set_common_fields(config: Any, max_tokens: int, source: Architecture) -> None:
     config.vocab_size = source.vocabulary_size
-    for name in ("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout"):
-        set_number(config, name, 0.0)
     for name, token in (
         ("pad_token_id", source.pad_token_id),
         ("bos_token_id", source.pad_token_id - 1),
@@ -126,7 +126,10 @@ def _cut_layers(config: Any) -> None:
     for name, value in list(vars(config).items()):
         if isinstance(value, list) and len(value) == layer_count and layer_count > 2:
             setattr(config, name, [value[index] for index in keep])
+    counts_pairs = getattr(config, "num_layers", None) == layer_count / 2  # longcat_flash's layers hold two each
     config.num_hidden_layers = len(keep)
+    if counts_pairs:
+        config.num_layers = max(1, len(keep) // 2)
     set_number(config, "num_kv_shared_layers", 0)  # gemma3n's and gemma4's count back from the last layer
     for name in ("first_k_dense_replace", "num_nextn_predict_layers"):
         value = getattr(config, name, None)
@@ -139,9 +142,11 @@ def _cut_experts(config: Any) -> None:
     for name in EXPERT_COUNT_FIELDS:
         count = getattr(config, name, None)
         if isinstance(count, int) and count > 0:
-            setattr(config, name, min(count, KEPT_EXPERTS))
+            kept = min(count, KEPT_EXPERTS)
+            setattr(config, name, kept)
+            set_number(config, IDENTITY_EXPERTS_FIELD, min(getattr(config, IDENTITY_EXPERTS_FIELD, None) or 0, 1))
             for per_token in EXPERTS_PER_TOKEN_FIELDS:
-                set_number(config, per_token, min(count, KEPT_EXPERTS))
+                set_number(config, per_token, kept + (getattr(config, IDENTITY_EXPERTS_FIELD, None) or 0))
             for group in ("n_group", "topk_group"):
                 set_number(config, group, 1)
 

@@ -27,6 +27,7 @@ from attncheck.smoke.worker.ranks import loss_shares, reference
 from attncheck.smoke.worker.ranks.ring_attention import SCHEMES, RankAttention, Refused, describe_error
 from attncheck.smoke.worker.ranks.sharded import Driver, ShardedStep, pack_row, run_step
 from attncheck.smoke.worker.ranks.wrong_models import match_wrong_model
+from attncheck.smoke.worker.shims import applied_shims
 from attncheck.smoke.worker.testbed import Testbed, gradient_norm
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def smoke(member: RankContext) -> None:
         plan = codec.read(Plan, case["plan"])
         os.environ.update(dict(plan.environ))
         try:
-            result = run(member, case["model"], plan, DRIVERS[driver])
+            with applied_shims(plan):
+                result = run(member, case["model"], plan, DRIVERS[driver])
         except _StepFailed as error:  # the other ranks may be waiting in a collective
             raise RankFailed(str(error)) from error
         member.send_if_leader({"item": index, "answer": codec.to_plain(result)})

@@ -1,0 +1,46 @@
+"""Switches off what draws random numbers in training mode: every dropout module, and every rate that code reads.
+
+transformers holds its rates in three places: `p` of `nn.Dropout` and its kin, a number in a module (`self.dropout`,
+`self.activation_dropout`, `self.layerdrop`, `self.jitter_noise`, `self.drop_prob`), and a field of a configuration that
+forward reads (`self.config.attention_dropout`). All are found on the built model, by what they are called.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+# Names of rates in transformers 5.17: attention_dropout, attn_pdrop, layerdrop, drop_path_rate, router_jitter_noise, …
+RATE_NAME = re.compile(r"drop|jitter|router_noise")
+
+
+def switch_off_randomness(model: nn.Module) -> None:
+    """Set every rate of dropout, layer drop and jitter in a model and its configurations to 0."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+    for holder in _iter_rate_holders(model):
+        for name, value in list(vars(holder).items()):
+            if RATE_NAME.search(name) and _is_rate(value):
+                setattr(holder, name, 0.0)
+
+
+def _iter_rate_holders(model: nn.Module) -> Iterator[Any]:
+    """Yield a model's modules, and the configurations and parts of configurations that these hold, each once."""
+    seen: set[int] = set()
+    waiting: list[Any] = list(model.modules())
+    while waiting:
+        holder = waiting.pop()
+        if id(holder) not in seen:
+            seen.add(id(holder))
+            yield holder
+            waiting += [
+                value for value in vars(holder).values() if hasattr(value, "to_dict") and hasattr(value, "__dict__")
+            ]
+
+
+def _is_rate(value: Any) -> bool:
+    return isinstance(value, float) and 0.0 < value <= 1.0

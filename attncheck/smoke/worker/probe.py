@@ -1,0 +1,132 @@
+"""Watches a model's forwards: what its routers choose, its logits, and the loss's gradient at them.
+
+Used where a comparison fails, to tell a fault of attention from two things that look like one in the gradients: a loss
+that is wrong by itself, and experts that rounding chose otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from attncheck.smoke.worker.data.packing import DocumentSpan, next_token_labels
+
+SELECTIONS = ("topk", "argmax", "max", "sort", "argsort")  # functions by which routers choose experts
+TINY = 1e-30
+
+# Where a document was computed: the number of the forward, and its place in that forward's rows.
+Spot = tuple[int, DocumentSpan]
+
+
+@dataclass
+class Forward:
+    """One forward of a model: `choices` are the indices selected in it, in order; the rest is of its logits."""
+
+    choices: list[Tensor] = field(default_factory=list)
+    logits: Tensor | None = None  # (rows, tokens, vocabulary)
+    logit_gradient: Tensor | None = None
+
+
+class _SelectionListener(TorchFunctionMode):
+    """Hands the indices of every selection that leaves something out to the forward that is running."""
+
+    def __init__(self, forwards: list[Forward]) -> None:
+        super().__init__()
+        self._forwards = forwards
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if self._forwards and getattr(func, "__name__", "") in SELECTIONS and args and isinstance(args[0], Tensor):
+            indices = result if isinstance(result, Tensor) else getattr(result, "indices", None)
+            if isinstance(indices, Tensor) and indices.dtype == torch.int64 and args[0].is_floating_point():
+                self._forwards[-1].choices.append(indices.detach())
+        return result
+
+
+@contextmanager
+def watch_forwards(model: nn.Module, with_choices: bool = True) -> Iterator[list[Forward]]:
+    """Yield the list that each forward of `model` inside the context is added to.
+
+    Without `with_choices` no function is intercepted, as a model that a compiler traces needs it.
+    """
+    forwards: list[Forward] = []
+
+    def begin(module: nn.Module, arguments: Any) -> None:
+        forwards.append(Forward())
+
+    def end(module: nn.Module, arguments: Any, output: Any) -> None:
+        forward, logits = forwards[-1], getattr(output, "logits", None)
+        if isinstance(logits, Tensor):
+            forward.logits = logits.detach()
+            if logits.requires_grad:
+                logits.register_hook(lambda gradient: setattr(forward, "logit_gradient", gradient.detach()))
+
+    handles = [model.register_forward_pre_hook(begin), model.register_forward_hook(end)]
+    try:
+        with ExitStack() as stack:
+            if with_choices:
+                stack.enter_context(_SelectionListener(forwards))
+            yield forwards
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def measure_loss_fault(forwards: Sequence[Forward], spots: Sequence[Spot], documents: Sequence[Tensor]) -> float:
+    """Return how far the loss's gradient at the logits is from that of the mean loss over all predicted tokens.
+
+    At the logits that the run itself made: (softmax less the label) over the number of predicted tokens, 0 at every
+    other token; so that nothing but labels, weights and the normalisation can differ. Relative, 0.0 where no gradient
+    was seen.
+    """
+    predicted_tokens = sum(max(0, len(document) - 1) for document in documents)
+    squared_error = squared_norm = 0.0
+    for number, forward in enumerate(forwards):
+        if forward.logits is None or forward.logit_gradient is None:
+            continue
+        expected = torch.zeros_like(forward.logits, dtype=torch.float32)
+        for (owner, span), document in zip(spots, documents, strict=True):
+            if owner == number and len(document) > 1:
+                rows = forward.logits[span.row, span.start : span.stop - 1].float().softmax(-1)
+                labels = next_token_labels(document)[:-1].to(rows.device)
+                rows[torch.arange(len(labels), device=rows.device), labels] -= 1.0
+                expected[span.row, span.start : span.stop - 1] = rows / predicted_tokens
+        squared_error += float((forward.logit_gradient.float() - expected).double().square().sum())
+        squared_norm += float(expected.double().square().sum())
+    return math.sqrt(squared_error / squared_norm) if squared_norm else 0.0
+
+
+def count_flips(
+    actual: tuple[Sequence[Forward], Sequence[Spot]], expected: tuple[Sequence[Forward], Sequence[Spot]]
+) -> list[int] | None:
+    """Return for each document at how many tokens two runs chose other experts; None where that cannot be compared."""
+    flips = []
+    for (actual_owner, actual_span), (owner, span) in zip(actual[1], expected[1], strict=True):
+        chosen = _document_choices(actual[0][actual_owner], actual_span)
+        wanted = _document_choices(expected[0][owner], span)
+        if chosen.shape != wanted.shape:
+            return None
+        flips.append(int((chosen != wanted.to(chosen.device)).any(-1).sum()))
+    return flips
+
+
+def _document_choices(forward: Forward, span: DocumentSpan) -> Tensor:
+    """Return what was chosen for each token of a document: (tokens, choices), each selection's in ascending order.
+
+    Selections that are not made token by token are left out.
+    """
+    columns = [torch.zeros(span.stop - span.start, 0, dtype=torch.int64)]
+    rows, width = forward.logits.shape[:2] if forward.logits is not None else (0, 0)
+    for indices in forward.choices:
+        by_token = indices.shape[:1] == (rows * width,) or indices.shape[:2] == (rows, width)
+        if by_token and indices.numel():
+            of_rows = indices.reshape(rows, width, -1)[span.row, span.start : span.stop]
+            columns.append(of_rows.sort(-1).values.cpu())
+    return torch.cat(columns, dim=1)

@@ -1,0 +1,22 @@
+"""Repairs made inside the training process, for the time of a context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from attncheck.core.plan import NO_CUDNN_SDPA, Plan
+
+
+@contextmanager
+def applied_shims(plan: Plan) -> Iterator[None]:
+    """Make a plan's repairs that are switches of torch; that of ring-flash-attn is made where it is imported."""
+    was_enabled = torch.backends.cuda.cudnn_sdp_enabled()
+    if NO_CUDNN_SDPA in plan.shims:
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(was_enabled)
