@@ -167,3 +167,48 @@ def test_a_plan_for_determinism_is_mended() -> None:
     report = run_smoke("llama", "--deterministic", "--only", "reproducible", "--only", "training")
     results = {result["check"]: result for result in report["smoke"]["plan_runs"][-1]["results"]}
     assert not results["reproducible"]["violations"]
+
+
+def test_cudnn_is_named_where_it_makes_nan() -> None:
+    """cuDNN 9.19: dq of a bool mask with rows that see nothing is NaN below 128 tokens; newer ones may be right."""
+    import torch
+
+    arguments = ("llama", "--attn-implementation", "sdpa", "--packing", "padding", "--padding-side", "left")
+    report = run_smoke(*arguments, "--only", "padding", "--only", "training")
+    if not report["findings"]:
+        assert _cudnn_gradient_is_finite(torch)
+        return
+    assert not _cudnn_gradient_is_finite(torch)
+    for finding in report["findings"]:
+        assert "cuDNN's SDPA kernel does it" in finding["message"], finding
+        fixes = {fix["text"]: fix["proven"] for fix in finding["fixes"]}
+        assert fixes["torch.backends.cuda.enable_cudnn_sdp(False)"]
+    others = {fix["text"] for finding in report["findings"] for fix in finding["fixes"]}
+    assert others & {'attn_implementation="flash_attention_2"', 'attn_implementation="eager"'}
+    assert report["smoke"]["plan_runs"][-1]["plan"]["shims"] == ["no-cudnn-sdpa"]
+
+
+def _cudnn_gradient_is_finite(torch: Any) -> bool:
+    """Say whether dq is finite under a bool mask whose first rows see nothing, as left padding makes it."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    generator = torch.Generator("cuda").manual_seed(0)
+    q, k, v = (
+        torch.randn(2, 4, 64, 32, device="cuda", dtype=torch.bfloat16, generator=generator, requires_grad=True)
+        for _ in range(3)
+    )
+    mask = torch.ones(2, 1, 64, 64, dtype=torch.bool, device="cuda").tril()
+    mask[1, :, :, :40] = False
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    out[:, :, 40:].float().square().sum().backward()
+    return bool(q.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("shape", ["llama", "mixtral"])
+def test_asked_twice_nothing_is_random(shape: str) -> None:
+    from attncheck.smoke.worker import testbed as testbeds
+    from attncheck.smoke.worker.models import build
+
+    build.stay_offline()
+    assert testbeds.Testbed(build.load_architecture(shape), Plan("sdpa"), "cuda").random_in_training == ""

@@ -277,6 +277,7 @@ def test_doge_is_not_causal_and_packing_and_padding_are_not_blamed() -> None:
     assert not run_check("implementation", eager, source).reservations
 
 
+@pytest.mark.nightly
 def test_a_leak_beside_an_implementation_that_is_wrong_is_caught() -> None:
     with plants.scaled_queries(1.2):
         assert judge_result(run_check("isolation", SDPA)) != "fail"
@@ -340,8 +341,7 @@ def test_the_fault_of_a_loss_is_measured_at_the_logits() -> None:
 def cudnn_makes_nan() -> Any:
     def change(inner: Any) -> Any:
         def attend(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **kwargs: Any) -> Any:
-            is_bad = mask is not None and torch.backends.cuda.cudnn_sdp_enabled()
-            if is_bad and bool((~mask).all(-1).any()):
+            if mask is not None and torch.backends.cuda.cudnn_sdp_enabled() and bool((~mask).all(-1).any()):
                 q = q * torch.ones_like(q).requires_grad_()  # only the gradient is spoilt, as by cuDNN's dq
                 q.register_hook(lambda gradient: gradient * float("nan"))
             return inner(module, q, k, v, mask, **kwargs)

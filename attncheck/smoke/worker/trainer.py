@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,7 @@ from attncheck.smoke.worker.data.language import LossBounds
 from attncheck.smoke.worker.data.packing import Batch, pack_rows
 from attncheck.smoke.worker.deterministic_mode import determinism_settings, synchronize
 from attncheck.smoke.worker.losses import load_loss_function
-from attncheck.smoke.worker.probe import measure_loss_fault, watch_forwards
+from attncheck.smoke.worker.probe import Forward, measure_loss_fault, watch_forwards
 from attncheck.smoke.worker.testbed import Gradients, Testbed, collect_gradients
 
 MAX_GRAD_NORM = 1.0  # norm that gradients are clipped to, as every framework does by default
@@ -159,7 +160,7 @@ class FirstStep:
 
     gradients: Gradients
     documents: tuple[Tensor, ...]
-    loss_fault: float  # `probe.measure_loss_fault`
+    loss_fault: float  # `probe.measure_loss_fault`; 0.0 of a compiled model, and of liger's, which makes no logits
 
 
 def take_first_step(testbed: Testbed) -> FirstStep:
@@ -167,7 +168,10 @@ def take_first_step(testbed: Testbed) -> FirstStep:
     trainer = Trainer(testbed)
     testbed.quieten(trainer.model)
     batches = trainer.next_batches()
-    with watch_forwards(trainer.model, with_choices=False) as forwards:
+    with ExitStack() as stack:
+        forwards: list[Forward] = []
+        if not testbed.plan.compile:  # a compiler would trace what watches
+            forwards = stack.enter_context(watch_forwards(trainer.model, with_choices=False))
         trainer.backward(batches)
     spots = [(number, span) for number, batch in enumerate(batches) for span in batch.spans]
     documents = tuple(batches[n].inputs["input_ids"][s.row, s.start : s.stop].cpu() for n, s in spots)
