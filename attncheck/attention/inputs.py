@@ -2,12 +2,14 @@
 
 The distributions are those of the numerical study behind the verdicts: normal; FlashAttention-3's outliers
 (arXiv 2407.08608, section 4.3); large logits; Student's t with 3 degrees of freedom; nearly constant v; a ramp of keys
-(block LSEs more than 100 apart); small (float16 subnormal gradients). Never `torch.rand`: all-positive values put dq
-into cancellation and rows of the output alike, so that a perfect kernel's rounding errors stop being independent.
+(block LSEs more than 100 apart); small (float16 subnormal gradients); negative (no logit is above -100: a maximum that
+starts at 0 leaves nothing of the softmax). Never `torch.rand`: all-positive values put dq into cancellation and rows of
+the output alike, so that a perfect kernel's rounding errors stop being independent.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.masks import alibi_slopes
-from attncheck.core.cases import Case, iter_segments, sampled_rows, visible_bounds
+from attncheck.core.cases import NEGATIVE_LOGIT, Case, iter_segments, sampled_rows, visible_bounds
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,10 @@ def _scale_values(case: Case, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, 
         return q, k * torch.linspace(41.0, 1.0, k.shape[1], device=k.device)[None, :, None, None], v
     if case.values == "small":
         return q * 0.05, k * 0.05, v * 0.05
+    if case.values == "negative":
+        size = math.sqrt(NEGATIVE_LOGIT / case.softmax_scale)
+        q[..., 0], k[..., 0] = size, -size
+        return q, k, v
     return q, k, v
 
 
@@ -112,6 +118,8 @@ def apply_strides(inputs: Inputs) -> Inputs:
         qkv = torch.cat((inputs.q, inputs.k, inputs.v), dim=2)
         q, k, v = qkv.split((case.num_heads, case.num_kv_heads, case.num_kv_heads), dim=2)
         return replace(inputs, q=q, k=k, v=v)
+    if case.strides == "scalar_dout":  # the gradient of out.sum(): one number viewed as all, every stride 0
+        return replace(inputs, dout=inputs.dout.new_ones(()).expand_as(inputs.dout))
     if case.strides == "expanded":  # one kv head viewed as many, and one head of dout as all
         k, v = (x[:, :, :1].expand(-1, -1, case.num_kv_heads, -1) for x in (inputs.k, inputs.v))
         return replace(inputs, k=k, v=v, dout=inputs.dout[:, :, :1].expand_as(inputs.dout))

@@ -14,8 +14,8 @@ from typing import Literal, get_args
 Dtype = Literal["bfloat16", "float16", "float32"]
 Layout = Literal["dense", "right_padded", "left_padded", "packed"]
 Alignment = Literal["bottom_right", "top_left"]
-Strides = Literal["contiguous", "transposed", "sliced", "expanded"]
-Values = Literal["normal", "outlier", "large", "long_tail", "constant_v", "ramp", "small"]
+Strides = Literal["contiguous", "transposed", "sliced", "expanded", "scalar_dout"]
+Values = Literal["normal", "outlier", "large", "long_tail", "constant_v", "ramp", "small", "negative"]
 Mask = Literal["", "bool", "additive"]
 Operands = Literal["split", "kvpacked", "qkvpacked"]
 Probe = Literal["", "code", "heads", "retrieve", "prefix", "poison", "nan_poison", "dropout"]
@@ -25,6 +25,7 @@ DTYPE_ABBREVIATIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 BYTES_PER_ELEMENT = {"bfloat16": 2, "float16": 2, "float32": 4}
 UNBOUNDED = -1  # an open side of a window
 UNLIMITED = 1 << 30  # further than any key
+NEGATIVE_LOGIT = 128.0  # by how much the logits of the values "negative" lie below those of "normal"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from attncheck import __version__
 from attncheck.attention.backend import Backend
-from attncheck.core.cases import UNLIMITED, Case, iter_segments, sampled_rows, visible_bounds
+from attncheck.core.cases import NEGATIVE_LOGIT, UNLIMITED, Case, iter_segments, sampled_rows, visible_bounds
 from attncheck.core.errors import BadUsage
 from attncheck.core.snapshot import Snapshot
 from attncheck.measure import discovery
@@ -132,6 +132,7 @@ def _distribution_lines(case: Case) -> Iterator[str]:
         "large": "q, k = q * 4.0, k * 2.0",
         "constant_v": "v = 1.0 + 0.01 * v",
         "ramp": "k = k * torch.linspace(41.0, 1.0, SK, device=device)[None, :, None, None]",
+        "negative": f"q[..., 0], k[..., 0] = ({NEGATIVE_LOGIT} / scale)**0.5, -(({NEGATIVE_LOGIT} / scale)**0.5)",
         "small": "q, k, v, dout = q * 0.05, k * 0.05, v * 0.05, dout * 0.05",
     }
     if case.values in lines:
@@ -219,6 +220,8 @@ def _stride_lines(case: Case) -> Iterator[str]:
     elif case.strides == "expanded":
         yield "k, v = (x[:, :, :1].expand(-1, -1, HK, -1) for x in (k, v))"
         yield "dout = dout[:, :, :1].expand_as(dout)"
+    elif case.strides == "scalar_dout":
+        yield "dout = dout.new_ones(()).expand_as(dout)  # the gradient of out.sum()"
 
 
 def _reference_lines(case: Case) -> Iterator[str]:

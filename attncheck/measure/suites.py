@@ -292,7 +292,7 @@ def _packing_cases() -> Iterator[Case]:
 
 
 def _stride_and_dropout_cases() -> Iterator[Case]:
-    for strides in ("transposed", "sliced", "expanded"):
+    for strides in ("transposed", "sliced", "expanded", "scalar_dout"):
         yield _gqa_case("strides", 257, batch=2, strides=strides)
         yield _gqa_case("strides", 192, causal=False, dtype="float16", strides=strides)
     dropout_case = _gqa_case("dropout", 300, batch=2, **_head_dim_fields(128))
@@ -314,6 +314,8 @@ def _combination_cases() -> Iterator[Case]:
     yield _dense_case("heads", 130, num_heads=40, num_kv_heads=8)
     yield _cross_case(1, 300, num_heads=8)
     yield _cross_case(1, 300, num_heads=4, num_kv_heads=4)
+    yield replace(_cross_case(1, 300), seqlens_q=(1,) * 5, seqlens_k=(300,) * 5)
+    yield replace(_packed_case((300, 7, 400), window_size=(128, 0), **head_dim_fields), family="window")
     yield replace(_cross_case(129, 300), seqlens_q=(129, 129), seqlens_k=(300, 300))
     yield _cross_case(129, 1200, dtype="float32")
     yield Case("cross", (129, 64, 7), (65, 200, 7), layout="packed", num_kv_heads=2)

@@ -76,6 +76,16 @@ def _row_of_first(self: Kernel) -> tuple[Tensor, ...]:
     return q, k[rows], v[rows], dout
 
 
+def _decodes(case: Case) -> bool:
+    """Return whether several rows have one query each, as in decoding."""
+    return case.batch > 1 and case.layout == "dense" and case.seqlen_q == 1 and case.seqlen_k > 1
+
+
+def _keys_of_first(self: Kernel) -> tuple[Tensor, ...]:
+    q, k, v, dout = Kernel.read(self)
+    return q, k[:1].expand_as(k), v[:1].expand_as(v), dout
+
+
 def _head_of_32(self: Kernel) -> Tensor:
     return Kernel.kv_heads(self) % max(1, 32 // self.group())
 
@@ -173,6 +183,36 @@ MASKS = (
                _only(lambda c: _given(c) and c.seqlen_k == 64, torch.ones_like)),
 )  # fmt: skip
 
+# Values and strides that training meets rarely.
+
+
+def _maximum_from_zero(self: Kernel, top: Tensor) -> Tensor:
+    return top.clamp_min(0.0)
+
+
+def _low_logits(case: Case) -> bool:
+    return everywhere(case) and case.values == "negative"
+
+
+def _scalar_dout_once(self: Kernel) -> tuple[Tensor, ...]:
+    """Return inputs whose dout, where every stride is 0, is taken for one number and zeros."""
+    q, k, v, dout = Kernel.read(self)
+    if not any(dout.stride()):
+        wrong = torch.zeros_like(dout, memory_format=torch.contiguous_format)
+        wrong.view(-1)[0] = dout.reshape(-1)[0]
+        dout = wrong
+    return q, k, v, dout
+
+
+RARE = (
+    planted("maximum_starts_at_zero", "values", "the running maximum starts at 0, so that low logits underflow",
+            _low_logits, subtracted=_maximum_from_zero),
+    planted("scalar_dout_read_once", "strides", "a dout of strides 0 read as one number and zeros",
+            lambda c: backward(c) and c.strides == "scalar_dout", read=_scalar_dout_once),
+    planted("decoding_rows_share_keys", "batch", "with one query each, batch rows read the keys of the first",
+            _decodes, read=_keys_of_first),
+)  # fmt: skip
+
 # The softmax scale.
 
 
@@ -268,4 +308,4 @@ STRICT = (
             lambda answer: replace(answer, out=answer.out.roll(-1, 1)), backward),
 )  # fmt: skip
 
-NARROW_FAULTS = (*FACTORS, *NUMBERS, *MASKS, *SCALES, *CHUNKS, *STRICT)
+NARROW_FAULTS = (*FACTORS, *NUMBERS, *MASKS, *RARE, *SCALES, *CHUNKS, *STRICT)
