@@ -43,7 +43,10 @@ def shrink_config(source: Architecture, max_tokens: int) -> Any:
     if source.document is SHAPES.get(source.name):
         _set_common_fields(decoder, max_tokens, source)
         return buildable
-    _cut_layers(decoder)
+    layer_overrides = _take_layer_overrides(decoder)
+    if not hasattr(decoder, "hidden_size"):
+        raise Unbuildable(f"smoke cannot cut a {type(decoder).__name__} small: it has no decoder's sizes")
+    kept_layers = _cut_layers(decoder)
     _cut_experts(decoder)
     if getattr(decoder, "head_dim", None) is None and not hasattr(decoder, "qk_nope_head_dim"):
         heads = getattr(decoder, "num_attention_heads", 0)
@@ -63,7 +66,22 @@ def shrink_config(source: Architecture, max_tokens: int) -> Any:
     for name in TOWER_FIELDS:
         _cut_tower(getattr(buildable, name, None))
     _set_common_fields(decoder, max_tokens, source)
+    if layer_overrides:
+        decoder.per_layer_config = {
+            index: layer_overrides[layer] for index, layer in enumerate(kept_layers) if layer in layer_overrides
+        }
     return buildable
+
+
+def _take_layer_overrides(config: Any) -> dict[int, dict[str, Any]]:
+    """Return the fields that single layers have of their own, by the layer's number, and take them out.
+
+    gemma4 has them; while they are in, the configuration refuses to give such a field's common value.
+    """
+    overrides = config.to_dict().get("per_layer_config") or {}
+    if overrides:
+        config.per_layer_config = None
+    return {int(layer): dict(fields) for layer, fields in overrides.items()}
 
 
 def decoder_config(config: Any) -> Any:
@@ -115,16 +133,24 @@ def _strip_custom_code(document: Mapping[str, Any]) -> dict[str, Any]:
     return copied
 
 
-def _cut_layers(config: Any) -> None:
-    """Keep a few layers, every kind of them, and cut all lists that have one entry for each layer."""
+def _cut_layers(config: Any) -> list[int]:
+    """Keep a few layers, every kind of them, and cut all lists that have one entry for each layer; return which.
+
+    Of hybrid layers two are kept, as zamba's share their weights.
+    """
     layer_count = int(getattr(config, "num_hidden_layers", 2))
     layer_types = list(getattr(config, "layer_types", None) or [])
-    shortest_prefix = next((n for n in range(2, layer_count + 1) if set(layer_types[:n]) == set(layer_types)), 2)
-    keep = list(range(min(layer_count, shortest_prefix)))
+    wanted = {kind: min(2, layer_types.count(kind)) if kind == "hybrid" else 1 for kind in layer_types}
+    first = [i for i, kind in enumerate(layer_types) if layer_types[:i].count(kind) < wanted[kind]]
+    keep = list(range(min(layer_count, max([1, *first]) + 1)))
     if len(keep) > MAX_LAYERS:  # the first of each kind
-        keep = sorted({layer_types.index(name) for name in layer_types})
+        keep = first
     for name, value in list(vars(config).items()):
-        if isinstance(value, list) and len(value) == layer_count and layer_count > 2:
+        if not isinstance(value, list):
+            continue
+        if name.endswith(("layer_ids", "layer_indices")):  # numbers of layers
+            setattr(config, name, [keep.index(layer) for layer in value if layer in keep])
+        elif len(value) == layer_count and layer_count > 2:
             setattr(config, name, [value[index] for index in keep])
     counts_pairs = getattr(config, "num_layers", None) == layer_count / 2  # longcat_flash's layers hold two each
     config.num_hidden_layers = len(keep)
@@ -135,6 +161,7 @@ def _cut_layers(config: Any) -> None:
         value = getattr(config, name, None)
         if isinstance(value, int):
             setattr(config, name, min(value, 1 if name.startswith("first") else 0))
+    return keep
 
 
 def _cut_experts(config: Any) -> None:
@@ -168,6 +195,8 @@ def widen_config(config: Any) -> Any:
 def has_configured_heads(model: Any, config: Any) -> bool:
     """Say whether q's projection is as wide as the configuration's heads × head_dim."""
     config = decoder_config(config)
+    if getattr(config, "is_heterogeneous", False):
+        return True  # its layers have head sizes of their own, written out
     head_dim = getattr(config, "head_dim", None)
     for name, module in model.named_modules():
         if head_dim and name.endswith(".q_proj") and hasattr(module, "out_features"):
