@@ -84,3 +84,4 @@ class Model:
     quantised_dtype: Fact[str] = Absent("config.json quantises nothing in 4 bits")  # in which 4-bit layers compute
     links: Fact[tuple[UnresolvedName, ...]] = Absent("its code was not held against the packages")  # what is gone there
     rounded_positions: tuple[str, ...] = ()  # where its code counts positions in a buffer's dtype: "modeling.py:12"
+    mask_calls: Fact[tuple[str, ...]] = Absent("the class was not read")  # of its file: "create_causal_mask(config)"

@@ -28,7 +28,8 @@ _NOT_INSTALLED_MESSAGES = ("toggled on", "not installed", "requires the followin
 def query_attention_support(source: Any, documents: dict[str, str] | None = None) -> dict[str, Any]:
     """Return {"accepts": fact, "resolved": the configuration as the installed class fills it in}, and what was built.
 
-    "embedding_rows" is the number of rows of the class's input embedding, "build_failure" why it cannot be built.
+    "embedding_rows" is the number of rows of the class's input embedding, "build_failure" why it cannot be built,
+    "mask_calls" how the class's file makes its masks.
 
     `source` is a parsed config.json or what `config.collect_model` takes. The fact maps each attn_implementation to ""
     (accepted) or a text that starts with "refused: " (the class), "not installed: " (a package or a device that is
@@ -50,7 +51,7 @@ def merge_resolved(answer: dict[str, Any], model: dict[str, Any]) -> dict[str, A
     states that the model has no such thing.
     """
     merged = dict(model)
-    for name in ("accepts", "embedding_rows", "build_failure"):
+    for name in ("accepts", "embedding_rows", "build_failure", "mask_calls"):
         if name in answer:
             merged[name] = answer[name]
     resolved = as_object(answer.get("resolved"))
@@ -106,7 +107,21 @@ def _query_transformers(document: dict[str, Any]) -> dict[str, Any]:
         return {"accepts": unreadable("transformers has no model class for " + model_type), "resolved": resolved}
     answer = {"accepts": _try_implementations(transformers, model_class, config_class, document), "resolved": resolved}
     answer.update(_build_once(transformers, model_class, config_class, document))
+    answer["mask_calls"] = _read_mask_calls(model_class)
     return answer
+
+
+def _read_mask_calls(model_class: Any) -> dict[str, Any]:
+    """Return how the class's file makes its masks, as a fact."""
+    import inspect
+
+    from .mask_calls import find_mask_calls
+
+    try:
+        with open(inspect.getfile(model_class), encoding="utf-8") as file:
+            return known(find_mask_calls(file.read()))
+    except (OSError, SyntaxError, TypeError) as error:
+        return unreadable("the class's file was not read: " + describe_error(error))
 
 
 def _build_once(transformers: Any, model_class: Any, config_class: Any, document: dict[str, Any]) -> dict[str, Any]:

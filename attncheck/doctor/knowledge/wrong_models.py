@@ -1,0 +1,143 @@
+"""Models that transformers computes wrong without a word: type, implementation, way of batching, releases, where.
+
+Source: every type of MODEL_FOR_CAUSAL_LM_MAPPING_NAMES of transformers 5.17.0 as a tiny random model in float32 on a
+CPU, under eager and sdpa: two documents, alone against packed (position_ids that begin anew, no mask) and padded,
+logits and gradients, by a script that uses nothing of attncheck (tests/smoke/types/judge.py; test_table.py beside it
+runs each row again). Releases: the modeling files of the wheels 4.53.1, 4.53.3, 4.54.0, 4.55.4, 4.56.2, 4.57.6, 5.0.0,
+5.1.0, 5.3.0, 5.6.2, 5.9.0, 5.10.1, 5.12.1, 5.14.1, 5.15.0, 5.17.0, 5.18.0, 5.20.2, 5.22.2 and 5.23.0, read on
+2026-11-23; a boundary is the first release that was read with the change. Before 4.53.1 nothing but flash attention
+keeps packed documents apart (`knowledge.padding`). Models with recurrent layers are ATN409's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+LAST_READ = "5.23.0"
+Batching = Literal["any", "packed", "left padding"]  # "any": a document alone, too
+# In the mask calls of a modeling file (`Model.mask_calls`), one a line.
+_WITHOUT_POSITIONS = r"create_causal_mask\((?!.*\bposition_ids\b)"
+_WITHOUT_POSITIONS_OR_OWN_MASK = rf"\A\Z|{_WITHOUT_POSITIONS}"
+_ALWAYS_BIDIRECTIONAL = r"\A(?!.*create_causal_mask)(?=.*create_bidirectional_mask)"
+
+
+@dataclass(frozen=True)
+class WrongModel:
+    """A defect of some model types, from release `since` on, before release `before`; "": in the last one read, too.
+
+    `shown_by` is a regular expression that finds the defect in the mask calls of a type's modeling file, "" where only
+    the release can tell. `beyond_chunk`: only in rows longer than the attention's chunk. `works` are ways that were
+    measured to be right with the same weights: implementations, or "padding", "right padding".
+    """
+
+    model_types: tuple[str, ...]
+    implementations: tuple[str, ...]
+    batching: Batching
+    since: str
+    before: str
+    defect: str
+    source: str
+    works: tuple[str, ...] = ("padding",)
+    shown_by: str = ""
+    beyond_chunk: bool = False
+
+
+WRONG_MODELS: tuple[WrongModel, ...] = (
+    WrongModel(
+        ("doge",), ("sdpa",), "any", "4.54.0", "5.18.0",
+        "its attention is not causal: sdpa gets no causal mask, so the dynamic mask that is always made stands alone",
+        "models/doge/modeling_doge.py: DogeModel.forward, DogeAttention.prepare_dynamic_mask",
+        ("eager",), r"create_causal_mask\((?!.*allow_is_causal_skip)",
+    ),
+    WrongModel(
+        ("moshi",), ("eager",), "any", "4.53.1", "5.18.0",
+        "its attention is not causal without an attention_mask: no causal mask is made then",
+        "models/moshi/modeling_moshi.py: MoshiModel.forward (`causal_mask = None`)",
+        ("sdpa",), r"\A(?!(.*\n)*create_causal_mask)",
+    ),
+    WrongModel(
+        ("big_bird", "megatron-bert", "rembert", "roformer"), ("eager",), "any", "5.9.0", "5.18.0",
+        "its attention is not causal, although is_decoder is set: create_bidirectional_mask is called in any case",
+        "models/rembert/modeling_rembert.py: RemBertModel.forward, and its like",
+        (), rf"(?s){_ALWAYS_BIDIRECTIONAL}",
+    ),
+    WrongModel(
+        ("moshi",), ("sdpa",), "packed", "4.53.1", "5.18.0",
+        "packed documents see each other: without an attention_mask no mask is made",
+        "models/moshi/modeling_moshi.py: MoshiModel.forward (`causal_mask = None`)",
+        shown_by=r"\A(?!(.*\n)*create_causal_mask)",
+    ),
+    WrongModel(
+        ("afmoe",), ("eager", "sdpa"), "packed", "5.0.0", "",
+        "packed documents see each other: its masks are made without position_ids",
+        "models/afmoe/modeling_afmoe.py: AfmoeModel.forward (`mask_kwargs`)",
+        shown_by=_WITHOUT_POSITIONS,
+    ),
+    WrongModel(
+        ("gpt_oss",), ("eager",), "packed", "4.55.4", "",
+        "packed documents see each other: its masks are made without position_ids",
+        "models/gpt_oss/modeling_gpt_oss.py: GptOssModel.forward (`mask_kwargs`)",
+        shown_by=_WITHOUT_POSITIONS,
+    ),
+    WrongModel(
+        ("falcon", "opt"), ("eager", "sdpa"), "packed", "4.53.1", "",
+        "packed documents see each other: its mask is made without position_ids",
+        "models/falcon/modeling_falcon.py: FalconModel.forward; models/opt/modeling_opt.py: OPTDecoder.forward",
+        shown_by=_WITHOUT_POSITIONS_OR_OWN_MASK,
+    ),
+    WrongModel(
+        ("biogpt",), ("eager", "sdpa"), "packed", "4.53.1", "",
+        "packed documents see each other: its mask is made without position_ids",
+        "models/biogpt/modeling_biogpt.py: BioGptModel.forward",
+        shown_by=_WITHOUT_POSITIONS_OR_OWN_MASK,
+    ),
+    WrongModel(
+        ("openai-gpt",), ("eager",), "packed", "4.53.1", "",
+        "packed documents see each other: its causal mask is a buffer that knows no documents",
+        "models/openai/modeling_openai.py: Attention._attn",
+        shown_by=r"\A\Z",
+    ),
+    WrongModel(
+        ("bert", "bert-generation", "electra", "ernie", "roc_bert"), ("eager", "sdpa"), "packed", "5.0.0", "",
+        "packed documents see each other: its mask is made without position_ids",
+        "models/bert/modeling_bert.py: BertModel._create_attention_masks, and its like",
+        shown_by=_WITHOUT_POSITIONS,
+    ),
+    WrongModel(
+        ("bloom", "mpt"), ("eager",), "packed", "4.53.1", "",
+        "packed documents see each other: forward swallows position_ids",
+        "models/bloom/modeling_bloom.py: BloomForCausalLM.forward(**kwargs); models/mpt/modeling_mpt.py",
+    ),
+    WrongModel(
+        ("bart", "blenderbot", "blenderbot-small", "marian", "mbart", "pegasus", "plbart"), ("eager", "sdpa"),
+        "packed", "5.0.0", "",
+        "packed documents see each other: forward swallows position_ids",
+        "models/bart/modeling_bart.py: BartForCausalLM.forward(**kwargs), and its like",
+        ("right padding",),
+    ),
+    WrongModel(
+        ("llama4", "llama4_text"), ("eager", "sdpa"), "packed", "4.53.1", "",
+        "attention chunks are counted from the packed row's begin, not from the document's",
+        "masking_utils.py: chunked_overlay",
+        beyond_chunk=True,
+    ),
+    WrongModel(
+        ("deepseek_v4",), ("eager",), "packed", "5.9.0", "",
+        "packed documents see each other: keys are compressed in blocks counted from the row's begin",
+        "models/deepseek_v4/modeling_deepseek_v4.py: DeepseekV4HCACompressor, DeepseekV4CSACompressor",
+        ("right padding",),
+    ),
+    WrongModel(
+        ("deepseek_v4",), ("eager",), "left padding", "5.9.0", "",
+        "keys are compressed in blocks counted from the row's begin, padding and document together",
+        "models/deepseek_v4/modeling_deepseek_v4.py: DeepseekV4HCACompressor, DeepseekV4CSACompressor",
+        ("right padding",),
+    ),
+    WrongModel(
+        ("qwen4_exp_text",), ("eager",), "left padding", "5.17.0", "",
+        "left padding makes NaN: the mask of selected tokens and the causal one add up to minus infinity",
+        "models/qwen4_exp/modeling_qwen4_exp.py: Qwen4ExpTextQSAIndexer.forward (`min_dtype`)",
+        ("sdpa", "right padding"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,117 @@
+"""The installed transformers computes this model wrong, silently.
+
+What it checks: the model's type, the implementation that the job runs and its way of batching against a table of what
+transformers 5.17's causal models were measured to compute wrong: attention that is not causal (doge under sdpa, moshi
+under eager), packed documents that see each other (afmoe, gpt_oss under eager, falcon, opt …), left padding that is
+attended to. Where the installed modeling file can be read, it has to show the defect still; what reading cannot show
+goes by the release.
+
+Why it matters: silent. The loss falls, on contexts that no user will ever have.
+
+What to do: the implementation or the way of batching that was measured to be right, or a transformers that mended it;
+`attncheck smoke MODEL` measures it here.
+
+Source: transformers 5.17.0, all 178 types of MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, tiny, in float32 on a CPU, each
+document alone against packed and padded (tests/smoke/types); the modeling files of the wheels 4.53.1 to 5.23.0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from attncheck.core.facts import Known, need, value_or
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.model import Model
+from attncheck.core.plan import Plan
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.install import set_attn_implementation
+from attncheck.doctor.fixes.model import change_transformers
+from attncheck.doctor.knowledge.wrong_models import LAST_READ, WRONG_MODELS, WrongModel
+from attncheck.doctor.queries.launch import change_settings, locate_settings, requested_implementation
+from attncheck.doctor.queries.models import refuses_implementation, requested_model
+from attncheck.doctor.rules import Rule
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem for each known defect of the model that the job, or a job without a launch, would meet."""
+    model = requested_model(snapshot)
+    if model is None or not model.causal or not snapshot.has("transformers"):
+        return
+    version = need(snapshot.version("transformers"), "the version of transformers")
+    plan = snapshot.job.value.plan if isinstance(snapshot.job, Known) else None
+    implementation = requested_implementation(snapshot) or choose_implementation(model)
+    for row in WRONG_MODELS:
+        if model.model_type not in row.model_types or implementation not in row.implementations:
+            continue
+        if not has_defect(row, version, model) or not may_meet(row, plan, model):
+            continue
+        job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+        yield Problem(
+            message=f"{describe_defect(row, model, implementation)} (transformers {version})",
+            evidence=(row.source, _describe_reading(row, model)),
+            fixes=tuple(_iter_fixes(snapshot, row, plan)),
+            subject=model.model_type,
+            predicted=plan is None and row.batching != "any",
+            locations=locate_settings(job, "attn_implementation", "packing") if job is not None else (),
+        )
+
+
+def choose_implementation(model: Model) -> str:
+    """Return what transformers takes where none is requested: sdpa, and eager where the class refuses it."""
+    return "eager" if refuses_implementation(model, "sdpa") else "sdpa"
+
+
+def has_defect(row: WrongModel, version: Version, model: Model) -> bool:
+    """Return whether the installed transformers has the defect: by its file where that shows it, else by release."""
+    if row.shown_by and isinstance(model.mask_calls, Known):
+        return re.search(row.shown_by, "\n".join(model.mask_calls.value)) is not None
+    if not row.before and version > Version(LAST_READ):
+        return False  # a later one may have mended it
+    return Version(row.since) <= version and (not row.before or version < Version(row.before))
+
+
+def may_meet(row: WrongModel, plan: Plan | None, model: Model) -> bool:
+    """Return whether a job's way of batching meets the defect; without a launch, whether an ordinary job may."""
+    if plan is None:
+        return not row.beyond_chunk
+    if row.beyond_chunk and plan.max_length <= value_or(model.attention_chunk_size, plan.max_length):
+        return False
+    if row.batching == "packed":
+        return plan.packed and plan.packing in ("position_ids", "cu_seqlens", "mask_2d")
+    return row.batching == "any" or (not plan.packed and plan.padding_side == "left")
+
+
+def describe_defect(row: WrongModel, model: Model, implementation: str) -> str:
+    """Return what is wrong with the model, under which implementation and way of batching."""
+    way = {"any": "", "packed": ", packed", "left padding": ", padded on the left"}[row.batching]
+    return f"{model.model_type} under {implementation}{way}: {row.defect}"
+
+
+def _describe_reading(row: WrongModel, model: Model) -> str:
+    if row.shown_by and isinstance(model.mask_calls, Known):
+        return f"the installed modeling file: {'; '.join(model.mask_calls.value) or 'makes no mask of masking_utils'}"
+    return f"known of transformers {row.since} to {f'before {row.before}' if row.before else LAST_READ}"
+
+
+def _iter_fixes(snapshot: Snapshot, row: WrongModel, plan: Plan | None) -> Iterator[Fix]:
+    for way in row.works:
+        if way in ("padding", "right padding"):
+            side = {"padding_side": "right"} if way == "right padding" else {}
+            off = {"packing": "off"} if row.batching == "packed" else {}
+            if plan is not None:
+                yield change_settings("pad documents, on the right" if side else "pad documents", {**off, **side})
+            else:
+                text = 'tokenizer.padding_side = "right"' if row.batching == "left padding" else "packing: false"
+                yield Fix(f"{way} instead", "setting", text)
+        elif plan is not None:
+            yield change_settings(f"use {way}", {"attn_implementation": way})
+        else:
+            yield set_attn_implementation(snapshot, way)
+    if row.before:
+        yield from change_transformers(snapshot, f">={row.before}")
+
+
+RULE = Rule("ATN357", "error", check)
