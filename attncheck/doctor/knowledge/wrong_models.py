@@ -93,13 +93,29 @@ WRONG_MODELS: tuple[WrongModel, ...] = (
         shown_by=_WITHOUT_POSITIONS_OR_OWN_MASK,
     ),
     WrongModel(
+        ("xglm",), ("eager",), "packed", "4.53.1", "",
+        "packed documents see each other: its mask is made without position_ids",
+        "models/xglm/modeling_xglm.py: XGLMModel.forward",
+        shown_by=_WITHOUT_POSITIONS_OR_OWN_MASK,
+    ),
+    WrongModel(
+        ("bigbird_pegasus", "mvp", "trocr"), ("eager",), "packed", "5.0.0", "",
+        "packed documents see each other: forward swallows position_ids",
+        "models/mvp/modeling_mvp.py: MvpForCausalLM.forward(**kwargs), and its like",
+        ("right padding",),
+    ),
+    WrongModel(
         ("openai-gpt",), ("eager",), "packed", "4.53.1", "",
         "packed documents see each other: its causal mask is a buffer that knows no documents",
         "models/openai/modeling_openai.py: Attention._attn",
         shown_by=r"\A\Z",
     ),
     WrongModel(
-        ("bert", "bert-generation", "electra", "ernie", "roc_bert"), ("eager", "sdpa"), "packed", "5.0.0", "",
+        (
+            *("bert", "bert-generation", "camembert", "data2vec-text", "electra", "ernie", "roberta", "roc_bert"),
+            *("roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
+        ),
+        ("eager", "sdpa"), "packed", "5.0.0", "",
         "packed documents see each other: its mask is made without position_ids",
         "models/bert/modeling_bert.py: BertModel._create_attention_masks, and its like",
         shown_by=_WITHOUT_POSITIONS,

@@ -40,7 +40,6 @@ NOT_JUDGED = {
     "qwen4_exp": "the composite's parts do not fit together; its text model is judged",
     "reformer": "random hashes, and training mode only",
     "xlnet": "smoke: it has no longest length",
-    "zamba": "smoke: shares weights between layers by their numbers",
     "zamba2": "smoke: head sizes follow from the hidden size",
 }
 # Their rates of dropout are not all switched off: what differs there is chance.
