@@ -28,7 +28,7 @@ class WrongModel:
 
     `shown_by` is a regular expression that finds the defect in the mask calls of a type's modeling file, "" where only
     the release can tell. `beyond_chunk`: only in rows longer than the attention's chunk. `works` are ways that were
-    measured to be right with the same weights: implementations, or "padding", "right padding".
+    measured to be right with the same weights: implementations, "padding" on either side, or "right padding" only.
     """
 
     model_types: tuple[str, ...]
@@ -90,12 +90,14 @@ WRONG_MODELS: tuple[WrongModel, ...] = (
         ("biogpt",), ("eager", "sdpa"), "packed", "4.53.1", "",
         "packed documents see each other: its mask is made without position_ids",
         "models/biogpt/modeling_biogpt.py: BioGptModel.forward",
+        ("right padding",),
         shown_by=_WITHOUT_POSITIONS_OR_OWN_MASK,
     ),
     WrongModel(
         ("xglm",), ("eager",), "packed", "4.53.1", "",
         "packed documents see each other: its mask is made without position_ids",
         "models/xglm/modeling_xglm.py: XGLMModel.forward",
+        ("right padding",),
         shown_by=_WITHOUT_POSITIONS_OR_OWN_MASK,
     ),
     WrongModel(
@@ -108,6 +110,7 @@ WRONG_MODELS: tuple[WrongModel, ...] = (
         ("openai-gpt",), ("eager",), "packed", "4.53.1", "",
         "packed documents see each other: its causal mask is a buffer that knows no documents",
         "models/openai/modeling_openai.py: Attention._attn",
+        ("right padding",),
         shown_by=r"\A\Z",
     ),
     WrongModel(
@@ -118,6 +121,7 @@ WRONG_MODELS: tuple[WrongModel, ...] = (
         ("eager", "sdpa"), "packed", "5.0.0", "",
         "packed documents see each other: its mask is made without position_ids",
         "models/bert/modeling_bert.py: BertModel._create_attention_masks, and its like",
+        ("right padding",),
         shown_by=_WITHOUT_POSITIONS,
     ),
     WrongModel(
