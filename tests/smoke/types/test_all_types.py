@@ -42,12 +42,6 @@ NOT_JUDGED = {
     "xlnet": "smoke: it has no longest length",
     "zamba2": "smoke: head sizes follow from the hidden size",
 }
-# Their rates of dropout are not all switched off: what differs there is chance.
-_RANDOM_IN_TRAINING = """
-    bert bert-generation big_bird biogpt camembert data2vec-text electra ernie git megatron-bert phimoe
-    rembert roberta roberta-prelayernorm roc_bert roformer seed_oss xlm-roberta xlm-roberta-xl xmod
-"""
-RANDOM_IN_TRAINING = _RANDOM_IN_TRAINING.split()
 
 
 def disagreements(model_type: str, implementation: str, full: bool) -> Iterator[str]:
@@ -66,8 +60,7 @@ def disagreements(model_type: str, implementation: str, full: bool) -> Iterator[
         verdict = judge_result(isolation.run(testbed))
     else:
         leaks = any(isolation.find_replacement_leaks(testbed))
-        far = any(measure.beyond for measure in isolation.compare_with_unpacked(testbed, plan))
-        verdict = "fail" if leaks or far else "pass"
+        verdict = "fail" if leaks or isolation.compare_with_unpacked(testbed, plan).beyond else "pass"
     if verdict != ("fail" if wrong else "pass"):
         yield f"{model_type} under {implementation}: smoke {verdict}, the judge {answers}"
 
@@ -85,11 +78,4 @@ def test_a_sample_of_types() -> None:
 def test_every_type(model_type: str, implementation: str) -> None:
     if model_type in NOT_JUDGED:
         pytest.skip(NOT_JUDGED[model_type])
-    if model_type in RANDOM_IN_TRAINING:
-        pytest.skip("its rates of dropout are not all switched off")
-    if (model_type, implementation) == ("deepseek_v4", "eager"):  # smoke finds the leak, then its poisoning raises
-        with pytest.raises(AttributeError):  # the hash router wants input_ids, not embeddings
-            list(disagreements(model_type, implementation, full=True))
-        assert list(disagreements(model_type, implementation, full=False)) == []
-        return
     assert list(disagreements(model_type, implementation, full=True)) == []

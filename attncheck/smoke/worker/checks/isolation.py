@@ -123,7 +123,7 @@ def poison_neighbours(testbed: Testbed, is_varlen: bool) -> tuple[list[str], lis
         inputs["inputs_embeds"] = torch.where(kept_tokens[..., None], embeddings, torch.full_like(embeddings, value))
         try:
             logits = testbed.run_batch(model, Batch(inputs, batch.labels, batch.spans), backward=False).logits
-        except UNSUPPORTED_ERRORS as error:
+        except (*UNSUPPORTED_ERRORS, AttributeError) as error:  # a router may want the tokens: deepseek_v4's
             return [], [f"not poisoned: the model takes no embeddings: {_describe_error(error)}"]
         if not bool(torch.isfinite(logits[batch.spans.index(kept_span)]).all()):
             spreading.append(name)
