@@ -28,6 +28,7 @@ from attncheck.core.verdicts import (
 )
 from attncheck.doctor import engine
 from attncheck.measure import discovery
+from attncheck.measure.case_features import list_features
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget, Progress
 from attncheck.workers.pool import Event, Job, Pool
@@ -130,7 +131,8 @@ def choose_modes(name: str) -> tuple[Mode, ...]:
 
 
 def _make_job(state: BackendState, cases: tuple[Case, ...], request: Request, target: ExecutionTarget) -> Job:
-    items = tuple(f"{case.name}@{mode}" for case in cases for mode in choose_modes(state.name))
+    modes = choose_modes(state.name)
+    features = {f"{case.name}@{mode}": (f"{mode} mode", *list_features(case)) for case in cases for mode in modes}
     message = {
         "task": "attncheck.measure.worker.tasks:determinism",
         "backend": state.name,
@@ -140,7 +142,7 @@ def _make_job(state: BackendState, cases: tuple[Case, ...], request: Request, ta
         "cases": codec.to_plain(cases),
     }
     factor = max(4.0 if discovery.get_backend(state.name).compiles else 2.0, request.repeats / 6)
-    return Job(state.name, message, items, target.seconds * factor)
+    return Job(state.name, message, tuple(features), target.seconds * factor, features=features)
 
 
 def read_repeats(event: Event, cases: tuple[Case, ...]) -> Repeats:
