@@ -11,13 +11,14 @@ def retrieval_targets(case: Case) -> list[list[int]]:
     """Return each query's target key `[batch][seqlen_q]`: its own, a neighbour, a window's or document's edge, any."""
     rng = random.Random(case.seed)
     table = [[0] * case.seqlen_q for _ in range(case.batch)]
-    chunked = case.attention_chunk > 0
     for segment in iter_segments(case):
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
         low, high = visible_bounds(case, q, k)
         for row in range(q):
             last = min(k - 1, row + high)
             first = max(0, row + low)
+            chunk_start = row - row % case.attention_chunk if case.attention_chunk else 0
+            chunk_edges = (chunk_start, chunk_start - 1) if case.attention_chunk else ()
             candidates = (
                 row,
                 row + 1,
@@ -30,7 +31,7 @@ def retrieval_targets(case: Case) -> list[list[int]]:
                 -1,
                 k,
                 rng.randrange(max(1, k)),
-                *((row - row % case.attention_chunk, row - row % case.attention_chunk - 1) * chunked),
+                *chunk_edges,
             )
             key = segment.k_start + rng.choice(candidates)
             table[segment.batch][segment.q_start + row] = min(max(key, 0), case.seqlen_k - 1)
