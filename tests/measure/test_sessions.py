@@ -377,7 +377,7 @@ def test_an_exception_is_told_in_one_printable_line() -> None:
 
 def test_a_leak_between_documents_is_found_whichever_of_them_is_long() -> None:
     """The documents of one token in a packed row are safe from most leaks: others are watched too."""
-    case = next(c for c in make_suite("standard") if c.probe == "poison" and c.layout == "packed")
+    case = next(c for c in make_suite("standard") if c.probe == "poison" and c.family == "packed")
 
     def leaky(inputs: Inputs) -> Outputs:
         answer = run_correct(inputs)
