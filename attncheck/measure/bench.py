@@ -1,15 +1,17 @@
 """Times every backend on one device, forward and backward, and recommends the fastest that is right.
 
-Backends run one after another, each in a worker of its own, with nothing beside them; parity of the same case is
-measured in the same worker first. A product of matrices is timed before and after each, so that a drift of the device's
-clocks is not taken for a difference between backends.
+Backends run one after another with nothing beside them, those of one package in one worker, because importing torch
+and opening the device take as long as timing a backend; a plugin's and one that compiles have a worker of their own.
+Parity of the same case is measured in the same worker first. A product of matrices is timed before and after each, so
+that a drift of the device's clocks is not taken for a difference between backends.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from attncheck.core import codec
@@ -18,7 +20,7 @@ from attncheck.core.errors import Unanswered
 from attncheck.core.findings import Finding
 from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.bench import BenchSection
-from attncheck.core.results.timings import DeviceRates, TimedMode, Timing, passes_of
+from attncheck.core.results.timings import RATES_ITEM, DeviceRates, TimedMode, Timing, passes_of
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import BackendState, MeasuredOn, Run, judge_run
 from attncheck.measure import discovery, parity
@@ -29,7 +31,6 @@ from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget, Progress
 from attncheck.workers.pool import Event, Job, Pool
 
-RATES_ITEM = "plain work"  # the item that measures the device's rates
 DEADLINE_FACTOR = 2.0  # of a case's deadline: an item measures parity, repeats and times
 COMPILE_DEADLINE_FACTOR = 4.0  # of a backend that compiles
 
@@ -51,68 +52,72 @@ def run(
     states = discovery.list_backends(target)
     chosen_states = discovery.choose_backends(states, request.backends)
     pool = Pool(target.python, 1)  # nothing else runs while one is timed
-    jobs = [
-        _make_rates_job(layers_by_case, target),
-        *(_make_job(state, layers_by_case, target) for state in chosen_states),
-    ]
-    progress = Progress(report_progress, sum(len(job.items) for job in jobs))
-    rates = DeviceRates()
-    runs: list[Run] = []
-    timings: list[Timing] = []
+    jobs = make_jobs(chosen_states, layers_by_case, target)
+    measured = _Measured(
+        layers_by_case, Progress(report_progress, sum(len(job.items) for job in jobs)), jobs, on_timing
+    )
 
-    def on_event(event: Event) -> None:
-        nonlocal rates
-        progress.on_event(event)
-        if event.kind == "started":
-            return
-        if event.item == RATES_ITEM:
-            rates = codec.read(DeviceRates, event.answer) if event.kind == "answer" else rates
-            return
-        parity_run, timing = _read_run_and_timing(event, layers_by_case)
-        runs.append(parity_run)
-        timings.append(timing)
-        if on_timing is not None:
-            on_timing(timing, progress)
-
-    def report_timings(not_reached: int = 0, interrupted: bool = False) -> Report:
+    def report_timings(interrupted: bool = False) -> Report:
+        not_reached = measured.count_unreached() if interrupted else 0
         measured_on = execution.make_measured_on(pool, request.seed, began, "", not_reached, interrupted)
-        return make_report(snapshot, tuple(states), tuple(runs), tuple(timings), rates, measured_on)
+        return make_report(
+            snapshot, tuple(states), tuple(measured.runs), tuple(measured.timings), measured.rates, measured_on
+        )
 
     try:
-        pool.run(jobs, on_event)
+        pool.run(jobs, measured.on_event)
+        if measured.put_aside:
+            pool.run(tuple(_split_by_backend(jobs, measured.put_aside)), measured.add)
     except KeyboardInterrupt:
-        if not runs:
+        if not measured.runs:
             raise
-        not_reached = sum(len(job.items) for job in jobs if job.name != "device") - len(runs)
-        raise InterruptedRun(report_timings(not_reached, interrupted=True)) from None
-    if not runs:
+        raise InterruptedRun(report_timings(interrupted=True)) from None
+    if not measured.runs:
         raise Unanswered("no backend could be timed")
     return report_timings()
 
 
-def _make_rates_job(layers_by_case: dict[Case, int], target: ExecutionTarget) -> Job:
-    message = _make_message("", layers_by_case, target)
-    return Job("device", message, (RATES_ITEM,), target.seconds * DEADLINE_FACTOR, spins=True)
+def make_jobs(
+    states: Sequence[BackendState], layers_by_case: dict[Case, int], target: ExecutionTarget
+) -> tuple[Job, ...]:
+    """Return the work of each worker: the device's rates first, then every backend in each case and mode.
+
+    The switch of determinism is tried in the cases with a backward.
+    """
+    members_by_worker: dict[str, list[str]] = {}
+    for state in states:
+        members_by_worker.setdefault(_name_worker(state), []).append(state.name)
+    jobs: list[Job] = []
+    for worker, members in members_by_worker.items():
+        items = [item for name in members for item in _list_items(name, layers_by_case)]
+        compiles = any(discovery.get_backend(name).compiles for name in members)
+        seconds = target.seconds * (COMPILE_DEADLINE_FACTOR if compiles else DEADLINE_FACTOR)
+        if not jobs:
+            items.insert(0, RATES_ITEM)
+        jobs.append(Job(worker, _make_message(layers_by_case, target), tuple(items), seconds, spins=True))
+    return tuple(jobs)
 
 
-def _make_job(state: BackendState, layers_by_case: dict[Case, int], target: ExecutionTarget) -> Job:
-    """Return the work on one backend: every case as it is, and those with a backward with determinism switched on."""
-    has_switch = discovery.get_backend(state.name).deterministic_switch != ""
+def _name_worker(state: BackendState) -> str:
+    """Return the name of the worker that times a backend: of its package, where it is ours and compiles nothing."""
+    backend = discovery.get_backend(state.name)
+    is_own = backend.run.__module__.startswith("attncheck.")
+    return state.package if is_own and not backend.compiles else state.name
+
+
+def _list_items(backend: str, layers_by_case: dict[Case, int]) -> list[str]:
+    has_switch = discovery.get_backend(backend).deterministic_switch != ""
     items = []
     for case in layers_by_case:
-        items.append(f"{case.name}@default")
+        items.append(f"{backend} {case.name}@default")
         if has_switch and case.backward:
-            items.append(f"{case.name}@deterministic")
-    factor = COMPILE_DEADLINE_FACTOR if discovery.get_backend(state.name).compiles else DEADLINE_FACTOR
-    return Job(
-        state.name, _make_message(state.name, layers_by_case, target), tuple(items), target.seconds * factor, spins=True
-    )
+            items.append(f"{backend} {case.name}@deterministic")
+    return items
 
 
-def _make_message(backend: str, layers_by_case: dict[Case, int], target: ExecutionTarget) -> dict[str, Any]:
+def _make_message(layers_by_case: dict[Case, int], target: ExecutionTarget) -> dict[str, Any]:
     return {
         "task": "attncheck.measure.worker.bench_tasks:bench",
-        "backend": backend,
         "device": target.device,
         "threads": target.threads_per_worker(1, spare=1),  # a thread that waits for its core holds up all others
         "seconds": target.seconds,
@@ -121,19 +126,82 @@ def _make_message(backend: str, layers_by_case: dict[Case, int], target: Executi
     }
 
 
+def _split_by_backend(jobs: Iterable[Job], chosen: Sequence[str]) -> Iterator[Job]:
+    """Yield the work on some of the jobs' items, a worker for each backend."""
+    for job in jobs:
+        for backend in _backends_of(job):
+            if items := tuple(item for item in job.items if item in chosen and _backend_of(item) == backend):
+                yield replace(job, name=backend, items=items)
+
+
+def _backends_of(job: Job) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_backend_of(item) for item in job.items if item != RATES_ITEM))
+
+
+def _backend_of(item: str) -> str:
+    return item.partition(" ")[0]
+
+
+@dataclass
+class _Measured:
+    """What was measured so far, and what another backend of the same worker kept from being measured."""
+
+    layers_by_case: dict[Case, int]
+    progress: Progress
+    jobs: Sequence[Job]
+    on_timing: Callable[[Timing, Progress], None] | None
+    runs: list[Run] = field(default_factory=list)
+    timings: list[Timing] = field(default_factory=list)
+    rates: DeviceRates = DeviceRates()
+    put_aside: list[str] = field(default_factory=list)
+    starts: Counter[str] = field(default_factory=Counter)
+
+    def on_event(self, event: Event) -> None:
+        """Add what an event of a shared worker answers; what was lost with another backend is put aside."""
+        self.starts[event.item] += event.kind == "started"
+        if event.item != RATES_ITEM and self._is_lost_with_another(event):
+            self.put_aside.append(event.item)
+        else:
+            self.add(event)
+
+    def _is_lost_with_another(self, event: Event) -> bool:
+        """Return whether an item had no turn, or only one of two, because of other backends in its worker."""
+        is_shared = any(job.name == event.job and len(_backends_of(job)) > 1 for job in self.jobs)
+        return is_shared and (event.kind == "given_up" or (event.kind == "out_of_time" and self.starts[event.item] < 2))
+
+    def add(self, event: Event) -> None:
+        """Add the run and the timing, or the rates, that an event answers."""
+        self.progress.on_event(event)
+        if event.kind == "started":
+            return
+        if event.item == RATES_ITEM:
+            self.rates = codec.read(DeviceRates, event.answer) if event.kind == "answer" else self.rates
+            return
+        parity_run, timing = _read_run_and_timing(event, self.layers_by_case)
+        self.runs.append(parity_run)
+        self.timings.append(timing)
+        if self.on_timing is not None:
+            self.on_timing(timing, self.progress)
+
+    def count_unreached(self) -> int:
+        """Return how many cases have no result yet."""
+        return sum(item != RATES_ITEM for job in self.jobs for item in job.items) - len(self.runs)
+
+
 def _read_run_and_timing(event: Event, layers_by_case: dict[Case, int]) -> tuple[Run, Timing]:
     """Return parity's run and the timing that an event answers, or why there are none."""
-    name, _, mode = event.item.partition("@")
+    backend, _, case_and_mode = event.item.partition(" ")
+    name, _, mode = case_and_mode.partition("@")
     case = next(case for case in layers_by_case if case.name == name)
     if event.kind == "answer":
         run = codec.read(Run, event.answer["run"])
         return run, replace(codec.read(Timing, event.answer["timing"]), layers=layers_by_case[case])
     outcome = execution.unmeasured_outcome(event)
-    run = Run(event.job, replace(case, name=event.item) if mode == "deterministic" else case, outcome, event.reason)
+    run = Run(backend, replace(case, name=case_and_mode) if mode == "deterministic" else case, outcome, event.reason)
     verdict = judge_run(run)
     timed_mode: TimedMode = "deterministic" if mode == "deterministic" else "default"
     return run, Timing(
-        event.job, case, passes_of(case), timed_mode, outcome, event.reason, verdict.answer, verdict.reason
+        backend, case, passes_of(case), timed_mode, outcome, event.reason, verdict.answer, verdict.reason
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -9,26 +10,30 @@ import select
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from attncheck.core import codec
 from attncheck.core.cases import Case, with_name
 from attncheck.core.report import Report
 from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.ring_timings import Clocks
-from attncheck.core.results.timings import DeviceRates, Recommendation, Timing
+from attncheck.core.results.timings import RATES_ITEM, DeviceRates, Recommendation, Timing
 from attncheck.core.verdicts import BackendState, MeasuredOn, Run
 from attncheck.measure import bench, discovery
+from attncheck.measure.bench_shapes import Request
 from attncheck.measure.recommendation import find_candidates, recommend_backends
 from attncheck.report.formats import markdown, text
 from attncheck.report.schema import make_report_schema
 from attncheck.report.sections import bench as timings
+from attncheck.workers.execution import ExecutionTarget
+from attncheck.workers.pool import Event, Job
 from tests.conftest import Run as Command
-from tests.conftest import all_processes_gone, find_marked_processes
+from tests.conftest import all_processes_gone
 from tests.plugins import write_backend
 from tests.snapshots import laptop
 
@@ -477,20 +482,140 @@ def test_wrong_words_are_told_before_anything_is_timed(
     assert done.stdout == ""
 
 
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, marker: str) -> None:
+@pytest.mark.parametrize("ring", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_ctrl_c_keeps_the_rows_that_were_shown(ring: bool, tmp_path: Path, marker: str) -> None:
+    pytest.importorskip("torch")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    command = [sys.executable, "-m", "attncheck", *SMALL_RUN]
+    arguments = ["bench", "--device", "cpu", "--seqlen", "64", "--format", "json", "--output", "junit=tests.xml"]
+    if ring:
+        if importlib.util.find_spec("ring_flash_attn") is None:
+            pytest.skip("ring-flash-attn is not installed here")
+        arguments += ["--ring-size", "2", "--emulate"]
+    command = [sys.executable, "-m", "attncheck", *arguments]
     environment = {**os.environ, "TMPDIR": str(scratch)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True)
-    while len(find_marked_processes(marker)) < 2:
-        time.sleep(0.05)
-    time.sleep(4.0)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True, cwd=tmp_path
+    )
+    assert process.stderr is not None
+    shown = [process.stderr.readline()]  # as soon as it is there
+    assert process.poll() is None, "the first row is not the last thing that is done"
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
-    assert process.returncode == 130
-    *rows, last = stderr.splitlines()
-    assert last.startswith("attncheck: interrupted; nothing is left running")
-    assert all(re.match(r"\d+ of \d+ · ", row) for row in rows)
+    stdout, rest = process.communicate(timeout=60)
+    assert process.returncode == 130, rest
+    *more_rows, last = rest.splitlines()
+    assert last == "attncheck: interrupted; nothing is left running; this is what was measured"
+    # A signal that comes while Python is writing a line lets it write the line again.
+    shown = list(dict.fromkeys([shown[0].rstrip("\n"), *more_rows]))
+    assert all(re.match(r"\d+ of \d+ · ", row) for row in shown), shown
+    report = json.loads(stdout)
+    pytest.importorskip("jsonschema").validate(report, make_report_schema())
+    section = report["ring" if ring else "bench"]
+    kept = [timing["backend"] for timing in section["timings"] if timing["outcome"] == "ok"]
+    assert [row.split(" · ")[1].split()[0] for row in shown] == [name for name in kept if name != "flash_attn_full"]
+    assert section["measured_on"]["interrupted"] and section["measured_on"]["not_reached"] > 0
+    assert report["exit_code"] == 130
+    assert "interrupted before its end" in (tmp_path / "tests.xml").read_text()
     assert all_processes_gone(marker)
     assert not list(scratch.glob("attncheck-*"))
+
+
+# Backends of one package share a worker.
+
+STATES = [
+    BackendState(name, name, package, "1")
+    for name, package in (
+        ("eager", "torch"), ("flex_attention", "torch"), ("sdpa_math", "torch"), ("flash_attention_2", "flash-attn"),
+        ("flash_attention_2_varlen", "flash-attn"), ("flash_attention_3", "flash-attn-3"),
+    )
+]  # fmt: skip
+LAYERS = {CASE: 1}
+
+
+def make_jobs() -> tuple[Job, ...]:
+    return bench.make_jobs(STATES, LAYERS, ExecutionTarget(sys.executable, "cuda", seconds=60.0))
+
+
+def test_backends_of_one_package_share_a_worker() -> None:
+    jobs = {job.name: job for job in make_jobs()}
+    assert list(jobs) == ["torch", "flex_attention", "flash-attn", "flash-attn-3"]
+    backends_by_job = {name: [item.split()[0] for item in job.items] for name, job in jobs.items()}
+    assert backends_by_job["torch"] == ["plain", "eager", "sdpa_math"], "the device's rates come first"
+    assert backends_by_job["flash-attn"] == ["flash_attention_2"] * 2 + ["flash_attention_2_varlen"] * 2
+    assert (jobs["torch"].seconds, jobs["flex_attention"].seconds) == (120.0, 240.0), "compiling takes its time"
+    assert all(job.spins for job in jobs.values())
+
+
+def test_a_backend_of_a_plugin_shares_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(inputs: Any, deterministic: bool) -> Any:
+        """Do what nobody knows."""
+
+    run.__module__ = "planted_plugin"
+    known = discovery.get_backend
+    monkeypatch.setattr(
+        discovery, "get_backend", lambda name: replace(known("eager"), run=run) if name == "planted" else known(name)
+    )
+    states = [*STATES[:1], BackendState("planted", "", "torch", "1")]
+    jobs = bench.make_jobs(states, LAYERS, ExecutionTarget(sys.executable, "cpu"))
+    assert [job.name for job in jobs] == ["torch", "planted"]
+
+
+class RecordedPool:
+    """Stands in for the pool: a shared worker is lost three times over its first backend; alone each one answers."""
+
+    runs: ClassVar[list[list[str]]] = []
+
+    def __init__(self, python: str, slots: int) -> None:
+        assert slots == 1, "nothing else runs while one is timed"
+        self.device: dict[str, Any] = {}
+
+    def run(self, jobs: Sequence[Job], on_event: Callable[[Event], None]) -> None:
+        self.runs.append([job.name for job in jobs])
+        for job in jobs:
+            is_first = len(self.runs) == 1
+            for index, item in enumerate(job.items):
+                if is_first and job.name == "flash-attn":
+                    kind: Any = "given_up" if index else "died"
+                    on_event(Event(job.name, item, kind, reason="given up after 3 lost workers: SIGSEGV"))
+                    continue
+                on_event(Event(job.name, item, "started"))
+                on_event(Event(job.name, item, "answer", make_answer(item)))
+
+
+def make_answer(item: str) -> Any:
+    if item == RATES_ITEM:
+        return codec.to_plain(DeviceRates("bfloat16", 8192, 1.4, 785.0))
+    backend = item.split()[0]
+    timing = replace(STRICT if item.endswith("@deterministic") else FLASH, backend=backend)
+    return {"run": codec.to_plain(Run(backend, CASE, "ok")), "timing": codec.to_plain(timing)}
+
+
+def test_what_is_lost_with_another_backend_is_timed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "Pool", RecordedPool)
+    monkeypatch.setattr(RecordedPool, "runs", [])
+    monkeypatch.setattr(discovery, "list_backends", lambda target: STATES)
+    monkeypatch.setattr(bench, "choose_cases", lambda *args: LAYERS)
+    shown: list[str] = []
+    report = bench.run(
+        laptop(), Request(), ExecutionTarget(sys.executable, "cuda"), lambda text: None,
+        lambda timing, progress: shown.append(f"{progress.done}/{progress.total} {timing.backend} {timing.mode}"),
+    )  # fmt: skip
+    assert RecordedPool.runs == [
+        ["torch", "flex_attention", "flash-attn", "flash-attn-3"], ["flash_attention_2", "flash_attention_2_varlen"],
+    ]  # fmt: skip
+    outcomes = [(t.backend, t.mode, t.outcome) for t in get_section(report).timings]
+    expected = [item.replace("@", " ").split() for job in make_jobs() for item in job.items if item != RATES_ITEM]
+    assert len(outcomes) == len(set(outcomes)) == len(expected) == len(shown)
+    assert {(backend, mode) for backend, mode, _ in outcomes} == {(backend, mode) for backend, _, mode in expected}
+    assert [outcome for outcome in outcomes if outcome[2] != "ok"] == [("flash_attention_2", "default", "died")]
+    assert shown[-1].startswith("10/10 ") and get_section(report).rates.matmul_tflops == 785.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds", "calls"), [("cuda", 0.001, 32), ("cuda", 0.067, 15), ("cuda", 9.0, 8), ("cpu", 0.001, 8)]
+)
+def test_fewer_calls_are_compared_where_each_is_long(kind: str, seconds: float, calls: int) -> None:
+    pytest.importorskip("torch")
+    from attncheck.measure.worker.bench_session import choose_compared_calls
+
+    assert choose_compared_calls(seconds, kind) == calls

@@ -14,6 +14,7 @@ from attncheck.core.verdicts import Answer, Outcome
 
 TimedMode = Literal["default", "deterministic"]
 Wanted = Literal["correct", "deterministic"]
+RATES_ITEM = "plain work"  # the item of a worker that measures the device's rates
 LAUNCH_BOUND = 0.9  # of the time on the device that the host takes to launch: the device waits for it
 PASSES_TITLES: dict[Passes, str] = {"forward": "forward", "forward_backward": "forward + backward"}
 
@@ -64,6 +65,7 @@ class Timing:
     reference_ms: tuple[float, ...] = ()
     clocks: Clocks = Clocks()
     layers: int = 1  # how many layers of the model are of this kind
+    seconds: float = 0.0  # that this took, parity, repeated calls and all
 
     @property
     def launch_bound(self) -> bool:

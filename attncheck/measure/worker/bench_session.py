@@ -1,4 +1,4 @@
-"""Times one backend on one case in one mode: whether it is right, whether its bits repeat, how fast it is.
+"""Times a backend on one case in one mode: whether it is right, whether its bits repeat, how fast it is.
 
 A backend that is wrong is timed too: that it is fast and wrong is worth knowing. One that refuses the case, or raises,
 is not.
@@ -7,7 +7,8 @@ is not.
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -28,21 +29,31 @@ from attncheck.measure.worker.session import ParitySession
 from attncheck.measure.worker.training_calls import training_step_calls
 
 COMPARED_CALLS = {"cuda": 32, "cpu": 8}  # calls whose bits are compared, half of them under load
+MIN_COMPARED_CALLS = 8
+COMPARING_SECONDS = 1.0  # about, for these calls: fewer are made where each is long
 
 
 class BenchSession:
-    """One backend, timed on one device, beside a matrix product whose times show how the device drifts."""
+    """Times backends on one device, beside a matrix product whose times show how the device drifts."""
 
-    def __init__(self, backend: Backend, device: Device, others: Sequence[Backend], seconds: float, dtype: str) -> None:
-        self.backend, self.device, self.others, self.seconds = backend, device, others, seconds
+    def __init__(self, device: Device, backends: Sequence[Backend], seconds: float, dtype: str) -> None:
+        """`backends` are all that are known: no other's kernel must run in the place of the timed one's."""
+        self.device, self.backends, self.seconds = device, backends, seconds
         self._drift_matmul = DriftMatmul(device.kind, dtype)
+        gc.collect()
+        gc.freeze()  # what importing torch has made need not be looked through again before each case
 
-    def measure(self, case: Case, mode: TimedMode) -> tuple[Run, Timing]:
+    def measure(self, backend: Backend, case: Case, mode: TimedMode) -> tuple[Run, Timing]:
         """Return parity's run of `case` in `mode`, and its timing. Raises nothing that the backend raised."""
-        run = self._run_parity(case, mode)
+        began = time.monotonic()
+        run, timing = self._measure(backend, case, mode)
+        return run, replace(timing, seconds=round(time.monotonic() - began, 3))
+
+    def _measure(self, backend: Backend, case: Case, mode: TimedMode) -> tuple[Run, Timing]:
+        run = self._run_parity(backend, case, mode)
         verdict = judge_run(run)
         blank = Timing(
-            self.backend.name,
+            backend.name,
             case,
             passes_of(case),
             mode,
@@ -50,12 +61,12 @@ class BenchSession:
             run.reason,
             verdict.answer,
             verdict.reason,
-            deterministic_switch=self.backend.deterministic,
+            deterministic_switch=backend.deterministic,
         )
         if run.outcome != "ok":
             return run, blank
         try:
-            return run, self._time_case(case, mode, blank)
+            return run, self._time_case(backend, case, mode, blank)
         except BaseException as error:  # whatever a kernel raises is its verdict and must not end the worker
             if not is_out_of_memory(error):
                 raised = replace(run, outcome="raised", reason=f"while it was timed: {describe_exception(error)}")
@@ -65,27 +76,31 @@ class BenchSession:
             free = memory.format_bytes(memory.free_bytes(self.device.kind))
             return run, replace(blank, outcome="out_of_memory", reason=f"out of memory, {free} are free")
 
-    def _run_parity(self, case: Case, mode: TimedMode) -> Run:
+    def _run_parity(self, backend: Backend, case: Case, mode: TimedMode) -> Run:
         strict = mode == "deterministic"
 
         def run_in_mode(inputs: Inputs, deterministic: bool) -> Outputs:
-            return self.backend.run(inputs, strict)
+            return backend.run(inputs, strict)
 
-        session = ParitySession(replace(self.backend, run=run_in_mode), self.device, self.others, self.seconds)
+        session = ParitySession(replace(backend, run=run_in_mode), self.device, self.backends, self.seconds)
         run = session.measure(case)
         return replace(run, case=replace(run.case, name=f"{case.name}@{mode}")) if strict else run
 
-    def _time_case(self, case: Case, mode: TimedMode, blank: Timing) -> Timing:
+    def _time_case(self, backend: Backend, case: Case, mode: TimedMode, blank: Timing) -> Timing:
         kind, strict = self.device.kind, mode == "deterministic"
         gc.collect()
         memory.release_cached_memory(kind)
         inputs = make_inputs(replace(case, every_row=True), kind)
+
+        def call() -> Outputs:
+            return backend.run(inputs, strict)
+
         with training_step_calls():
-            peak, size = self._measure_sizes(inputs, strict)
-            varied, repeats = self._compare_calls(inputs, strict)
+            peak, size = self._measure_sizes(inputs, call)
+            varied, repeats = self._compare_calls(call)
             with observe_clocks(kind) as clocks:
                 before = self._drift_matmul.measure_ms()
-                call_times = time_calls(lambda: self.backend.run(inputs, strict), kind, BUDGETS[kind], size)
+                call_times = time_calls(call, kind, BUDGETS[kind], size)
                 after = self._drift_matmul.measure_ms()
         return replace(
             fill_timing(blank, call_times),
@@ -96,7 +111,7 @@ class BenchSession:
             clocks=clocks(),
         )
 
-    def _measure_sizes(self, inputs: Inputs, strict: bool) -> tuple[int, int]:
+    def _measure_sizes(self, inputs: Inputs, call: Callable[[], Outputs]) -> tuple[int, int]:
         """Return the peak bytes of a call beyond its inputs (CUDA only), and the bytes of its inputs and outputs.
 
         The first call makes the masks, which count: the backend needs them.
@@ -105,24 +120,40 @@ class BenchSession:
         before = torch.cuda.memory_allocated() if cuda else 0
         if cuda:
             torch.cuda.reset_peak_memory_stats()
-        outputs = self.backend.run(inputs, strict)
+        outputs = call()
         tensors = [inputs.q, inputs.k, inputs.v, inputs.dout, *(getattr(outputs, name) for name in TENSORS)]
         size = sum(x.numel() * x.element_size() for x in tensors if x is not None)
         return torch.cuda.max_memory_allocated() - before if cuda else 0, size
 
-    def _compare_calls(self, inputs: Inputs, strict: bool) -> tuple[tuple[str, ...], int]:
+    def _compare_calls(self, call: Callable[[], Outputs]) -> tuple[tuple[str, ...], int]:
         """Return the tensors whose bits change from call to call, and how many calls were compared."""
-        count = COMPARED_CALLS[self.device.kind]
-        first = self.backend.run(inputs, strict)
+        first, seconds = self._time_first_call(call)
+        count = choose_compared_calls(seconds, self.device.kind)
         first_tensors = {name: x.clone() for name in TENSORS if (x := getattr(first, name)) is not None}
         varied: set[str] = set()
         with background_load(self.device.kind) as add_load:
             for index in range(1, count):
                 if index >= count // 2:
                     add_load()
-                outputs = self.backend.run(inputs, strict)
+                outputs = call()
                 varied |= {name for name, x in first_tensors.items() if not has_same_bits(x, getattr(outputs, name))}
         return tuple(name for name in TENSORS if name in varied), count
+
+    def _time_first_call(self, call: Callable[[], Outputs]) -> tuple[Outputs, float]:
+        """Return the outputs of a call, and the seconds until the device was done with it."""
+        cuda = self.device.kind == "cuda"
+        if cuda:
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        outputs = call()
+        if cuda:
+            torch.cuda.synchronize()
+        return outputs, time.perf_counter() - began
+
+
+def choose_compared_calls(seconds: float, kind: str) -> int:
+    """Return how many calls to compare where one takes `seconds`: the usual number, fewer of long ones."""
+    return max(MIN_COMPARED_CALLS, min(COMPARED_CALLS[kind], round(COMPARING_SECONDS / max(seconds, 1e-6))))
 
 
 def fill_timing(blank: Timing, call_times: CallTimes) -> Timing:

@@ -25,15 +25,19 @@ TIMED_LAUNCHES = 5  # calls of a round by which launching is timed: later ones m
 MIN_WARM_UP_ROUNDS = 3  # the first one includes work that is done only once
 
 
+ROUNDS_PER_BUDGET = 5  # so many rounds at least fit into the seconds of measuring
+
+
 @dataclass(frozen=True)
 class Budget:
-    """Seconds to spend on warming up and on measuring."""
+    """Seconds to spend on warming up and on measuring, at most: both end as soon as they may."""
 
     warm_up: float
     measuring: float
 
 
-BUDGETS = {"cuda": Budget(3.0, 4.0), "cpu": Budget(4.0, 8.0)}
+# Warming up takes no longer than measuring may: what has not settled by then is measured as it is, and marked.
+BUDGETS = {"cuda": Budget(1.0, 2.0), "cpu": Budget(2.0, 4.0)}
 
 
 @dataclass(frozen=True)
@@ -59,27 +63,28 @@ class CallTimes:
 def time_calls(call: Callable[[], object], kind: str, budget: Budget, working_set: int = 0) -> CallTimes:
     """Return the times of `call` on a device of `kind`; `working_set` is the bytes that it reads and writes."""
     timer = CallTimer(call, kind, working_set)
-    count, settled = _warm_up(timer, kind, budget.warm_up)
+    round_ms = min(ROUND_MS[kind], 1e3 * budget.measuring / ROUNDS_PER_BUDGET)
+    count, settled = _warm_up(timer, round_ms, budget.warm_up)
     times_ms: list[float] = []
     launch_ms: list[float] = []
     deadline = time.monotonic() + budget.measuring
     while True:
-        round_ms, round_launch_ms = timer.time_round(min(count, MAX_CALLS - len(times_ms)))
-        times_ms += round_ms
+        more_ms, round_launch_ms = timer.time_round(min(count, MAX_CALLS - len(times_ms)))
+        times_ms += more_ms
         launch_ms.append(round_launch_ms)
         call_times = CallTimes(tuple(times_ms), statistics.median(launch_ms), settled, timer.flushes_cache)
         if call_times.is_precise or len(times_ms) >= MAX_CALLS or time.monotonic() > deadline:
             return call_times
 
 
-def _warm_up(timer: CallTimer, kind: str, seconds: float) -> tuple[int, bool]:
+def _warm_up(timer: CallTimer, round_ms: float, seconds: float) -> tuple[int, bool]:
     """Call until two rounds take the same time. Return how many calls make a round, and whether they did."""
     deadline = time.monotonic() + seconds
     medians: list[float] = []
     count = 1
     while True:
         medians.append(statistics.median(timer.time_round(count)[0]))
-        count = max(1, min(MAX_CALLS // 10, round(ROUND_MS[kind] / max(medians[-1], 1e-3))))
+        count = max(1, min(MAX_CALLS // 10, round(round_ms / max(medians[-1], 1e-3))))
         if len(medians) >= MIN_WARM_UP_ROUNDS and abs(medians[-1] - medians[-2]) <= SETTLED_CHANGE * medians[-2]:
             return count, True
         if time.monotonic() > deadline:

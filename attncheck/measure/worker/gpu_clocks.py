@@ -1,10 +1,13 @@
-"""What a GPU does while it is timed: clock, power, temperature and why it is throttled, as nvidia-smi reports."""
+"""What a GPU does while it is timed: clock, power, temperature and why it is throttled, as the driver's NVML reports.
+
+NVML answers in about a millisecond; `nvidia-smi`, which asks it, has to be started for every reading, and what is timed
+would wait for the last one. Functions as in NVIDIA's nvml.h.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
-import subprocess
+import ctypes
 import threading
 from collections.abc import Callable, Iterator
 
@@ -12,8 +15,12 @@ import torch
 
 from attncheck.core.results.ring_timings import Clocks
 
-POLL_SECONDS = 0.2
-QUERY = "clocks.sm,power.draw,temperature.gpu,clocks_event_reasons.active"
+LIBRARY = "libnvidia-ml.so.1"
+POLL_SECONDS = 0.1
+SM_CLOCK = 1  # NVML_CLOCK_SM
+GPU_SENSOR = 0  # NVML_TEMPERATURE_GPU
+# The second name is that of drivers before 535.
+REASONS_FUNCTIONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 # nvml.h, nvmlClocksEventReason*: what throttles a busy GPU; idle, application clocks and sync boost are not counted.
 THROTTLE_REASONS = {
     0x4: "power cap",
@@ -24,32 +31,66 @@ THROTTLE_REASONS = {
 }
 
 
+class NvmlError(Exception):
+    """A call of NVML that failed."""
+
+
+class GpuSensors:
+    """One GPU's sensors. Raises `OSError` without NVML, `NvmlError` for a GPU that it does not know."""
+
+    def __init__(self, uuid: str) -> None:
+        """`uuid` is NVML's, "GPU-…"."""
+        self._library = ctypes.CDLL(LIBRARY)
+        self._device = ctypes.c_void_p()
+        self._call("nvmlInit_v2")
+        self._call("nvmlDeviceGetHandleByUUID", ctypes.c_char_p(uuid.encode()), ctypes.byref(self._device))
+
+    def read(self) -> tuple[float, ...]:
+        """Return the SM clock in MHz, the power in W, the temperature in °C, and what throttles, as bits."""
+        mhz, milliwatts, celsius = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint()
+        reasons = ctypes.c_ulonglong()
+        self._call("nvmlDeviceGetClockInfo", self._device, ctypes.c_int(SM_CLOCK), ctypes.byref(mhz))
+        self._call("nvmlDeviceGetPowerUsage", self._device, ctypes.byref(milliwatts))
+        self._call("nvmlDeviceGetTemperature", self._device, ctypes.c_int(GPU_SENSOR), ctypes.byref(celsius))
+        name = next((name for name in REASONS_FUNCTIONS if hasattr(self._library, name)), "")
+        if name:
+            self._call(name, self._device, ctypes.byref(reasons))
+        return float(mhz.value), milliwatts.value / 1e3, float(celsius.value), float(reasons.value)
+
+    def _call(self, name: str, *arguments: object) -> None:
+        try:
+            status = getattr(self._library, name)(*arguments)
+        except AttributeError:
+            raise NvmlError(f"this NVML has no {name}") from None
+        if status:
+            raise NvmlError(f"{name} failed with {status}")
+
+
 @contextlib.contextmanager
 def observe_clocks(kind: str) -> Iterator[Callable[[], Clocks]]:
-    """Yield a function that returns the clocks seen during the block, to be called once it is over."""
+    """Watch the GPU for a block; yield what returns the clocks seen during the block, to be called once it is over."""
     rows: list[tuple[float, ...]] = []
     stop = threading.Event()
-    program = shutil.which("nvidia-smi") if kind == "cuda" else None
-    poller = threading.Thread(target=_poll_clocks, args=(program, rows, stop), daemon=True)
-    if program:
+    poller = threading.Thread(target=_poll_clocks, args=(rows, stop), daemon=True)
+    if kind == "cuda":
         poller.start()
     try:
         yield lambda: summarize_clocks(rows)
     finally:
         stop.set()
-        if program:
+        if kind == "cuda":
             poller.join(3.0)
 
 
-def _poll_clocks(program: str, rows: list[tuple[float, ...]], stop: threading.Event) -> None:
+def _poll_clocks(rows: list[tuple[float, ...]], stop: threading.Event) -> None:
+    """Read the current device's sensors until `stop`; none where NVML is not to be had."""
     uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
-    uuid = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
-    command = [program, f"--query-gpu={QUERY}", "--format=csv,noheader,nounits", "-i", uuid]
-    while not stop.is_set():
-        with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
-            values = subprocess.run(command, capture_output=True, text=True, timeout=3).stdout.split(",")
-            rows.append((*(float(value) for value in values[:3]), float(int(values[3], 16))))
-        stop.wait(POLL_SECONDS)
+    with contextlib.suppress(OSError, NvmlError):
+        sensors = GpuSensors(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+        while True:
+            rows.append(sensors.read())
+            if stop.wait(POLL_SECONDS):
+                return
 
 
 def summarize_clocks(rows: list[tuple[float, ...]]) -> Clocks:
