@@ -589,7 +589,7 @@ class PolicyOptions:
             "--checks",
             metavar="CHECK",
             help=(
-                "Run these checks: doctor, lint, parity, determinism, smoke or bench. Repeat for several. "
+                "Run these checks: doctor, lint, parity, smoke, determinism or bench. Repeat for several. "
                 "Default: the policy's, else doctor, lint and parity."
             ),
             autocompletion=complete_checks,

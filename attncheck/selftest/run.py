@@ -31,7 +31,8 @@ from attncheck.workers.processors import count_cores
 Status = Literal["caught", "missed", "skipped"]
 ControlStatus = Literal["silent", "alarm"]
 POLL_SECONDS = 0.05  # between two looks at the running checks
-MAX_HEAVY_CHECKS = 2  # at once, of those that fill the machine: much of their time is waiting for deadlines
+MIN_HEAVY_CHECKS, MAX_HEAVY_CHECKS = 2, 6  # at once: they fill the machine, and wait for deadlines much of their time
+CORES_PER_HEAVY_CHECK = 4
 
 
 @dataclass(frozen=True)
@@ -179,10 +180,10 @@ class Task:
 
 
 def _plan_tasks(selected: Sequence[Fault], folder: Path, python: str, capabilities: Capabilities) -> Iterator[Task]:
-    """Yield the runs, the heavy ones last."""
+    """Yield the runs."""
     families = list(dict.fromkeys(fault.family for fault in selected))
     number = 0
-    for family in sorted(families, key=lambda family: family.heavy):
+    for family in families:
         family_faults = [fault for fault in selected if fault.family is family]
         groups = [tuple(family_faults)] if family.together else [(fault,) for fault in family_faults]
         for group in ((), *groups):
@@ -202,28 +203,41 @@ def _start_task(task: Task) -> CheckProcess:
 
 
 def run_tasks(tasks: Sequence[Task], timeout: float, report_progress: Callable[[str], None]) -> dict[str, CheckOutcome]:
-    """Return how every run ended, by task name."""
-    waiting = list(tasks)
+    """Return how every run ended, by task name; heavy ones go beside light ones, which use what they leave idle."""
+    waiting = {
+        True: sorted((task for task in tasks if task.family.heavy), key=lambda task: -len(task.faults)),  # the longest
+        False: [task for task in tasks if not task.family.heavy],
+    }
     active: dict[str, tuple[Task, CheckProcess]] = {}
     outcomes: dict[str, CheckOutcome] = {}
-    slots = max(1, count_cores())
+    cores = count_cores()
     try:
-        while waiting or active:
+        while waiting[True] or waiting[False] or active:
             interrupts.raise_if_interrupted()
             for name, (task, check) in list(active.items()):
                 if (outcome := check.poll(timeout)) is not None:
                     outcomes[name] = outcome
                     del active[name]
                     shutil.rmtree(task.sandbox.folder, ignore_errors=True)
-            while waiting and len(active) < (MAX_HEAVY_CHECKS if waiting[0].family.heavy else slots):
-                task = waiting.pop(0)
-                report_progress(f"{len(outcomes)} of {len(tasks)} checks · {task.family.name}")
-                active[task.name] = (task, _start_task(task))
+            for heavy in (True, False):
+                while waiting[heavy] and _has_slot(heavy, [task for task, _ in active.values()], cores):
+                    task = waiting[heavy].pop(0)
+                    report_progress(f"{len(outcomes)} of {len(tasks)} checks · {task.family.name}")
+                    active[task.name] = (task, _start_task(task))
             time.sleep(POLL_SECONDS)
     finally:
         for _, check in active.values():
             check.stop()
     return outcomes
+
+
+def _has_slot(heavy: bool, active: Sequence[Task], cores: int) -> bool:
+    """Return whether one more check of this kind may start beside the active ones."""
+    heavy_slots = min(MAX_HEAVY_CHECKS, max(MIN_HEAVY_CHECKS, cores // CORES_PER_HEAVY_CHECK))
+    active_heavy = sum(task.family.heavy for task in active)
+    if heavy:
+        return active_heavy < heavy_slots
+    return len(active) - active_heavy < max(1, cores - 2 * active_heavy)
 
 
 def _skip_fault(fault: Fault, reason: str) -> FaultResult:

@@ -19,6 +19,7 @@ from attncheck.doctor.probes.payload.binaries.elf import Elf
 from attncheck.selftest import faults, run, table
 from attncheck.selftest.faults import Fault, compiled, do_nothing, running
 from attncheck.selftest.faults.job import ENVIRONMENT
+from attncheck.selftest.faults.running import CheckOutcome
 from attncheck.selftest.run import SelftestResult
 from tests.conftest import all_processes_gone, find_marked_processes
 
@@ -196,3 +197,38 @@ def test_a_written_library_asks_and_offers_what_it_was_told_to(tmp_path: Path) -
         assert library.needed_libraries() == ["libm.so.6", "libc.so.6"] and library.undefined_symbols() == ["theirs"]
         assert library.defines_symbol("ours") and library.defines_symbol("too") and not library.defines_symbol("theirs")
         assert library.required_glibc() == "9.9"
+
+
+HEAVY_FAMILY = replace(ENVIRONMENT, heavy=True)
+
+
+@pytest.mark.parametrize(("cores", "heavy", "light"), [(1, 2, 1), (2, 2, 1), (16, 4, 8), (128, 6, 116)])
+def test_light_checks_take_the_cores_that_heavy_ones_leave(
+    cores: int, heavy: int, light: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class EndedCheck:
+        """A check that has ended when it is looked at."""
+
+        def poll(self, timeout: float) -> CheckOutcome:
+            return CheckOutcome(0.0, 0, ())
+
+    turns: list[list[run.Task]] = [[]]
+
+    def start_task(task: run.Task) -> EndedCheck:
+        turns[-1].append(task)
+        return EndedCheck()
+
+    monkeypatch.setattr(run, "_start_task", start_task)
+    monkeypatch.setattr(run, "count_cores", lambda: cores)
+    monkeypatch.setattr("attncheck.selftest.run.time.sleep", lambda seconds: turns.append([]))
+    sandbox, fault = faults.Sandbox(tmp_path / "none", "python"), faults.load()[0][0]
+    light_tasks = [run.Task(f"light {number}", ENVIRONMENT, (), sandbox) for number in range(1000)]
+    heavy_tasks = [run.Task(f"heavy {number}", HEAVY_FAMILY, (fault,) * number, sandbox) for number in range(20)]
+    outcomes = run.run_tasks([*light_tasks, *heavy_tasks], 1.0, lambda text: None)
+    assert len(outcomes) == 1020
+    assert [task.name for task in turns[0][:heavy]] == [f"heavy {19 - index}" for index in range(heavy)], (
+        "what plants most faults takes longest, and begins first"
+    )
+    assert len(turns[0]) == heavy + light
+    assert max(sum(task.family.heavy for task in turn) for turn in turns) == heavy
+    assert any(len(turn) == cores for turn in turns), "light ones alone take every core"

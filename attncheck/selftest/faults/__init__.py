@@ -76,7 +76,7 @@ class Family:
     setup: SandboxAction
     needs: tuple[str, ...] = ()
     together: bool = False
-    heavy: bool = False  # a run of it can fill the machine: two at once at most
+    heavy: bool = False  # a run of it can fill the machine: few at once
     measures: bool = False  # its control must have measured something, and found it right
     paired: bool = False  # a run of it takes a second
     extends: Family | None = None
