@@ -82,7 +82,9 @@ class BenchSession:
         def run_in_mode(inputs: Inputs, deterministic: bool) -> Outputs:
             return backend.run(inputs, strict)
 
-        session = ParitySession(replace(backend, run=run_in_mode), self.device, self.backends, self.seconds)
+        session = ParitySession(
+            replace(backend, run=run_in_mode, deterministic_switch=""), self.device, self.backends, self.seconds
+        )
         run = session.measure(case)
         return replace(run, case=replace(run.case, name=f"{case.name}@{mode}")) if strict else run
 
