@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.masks import alibi_slopes
-from attncheck.core.cases import NEGATIVE_LOGIT, Case, iter_segments, sampled_rows, visible_bounds
+from attncheck.core.cases import NEGATIVE_LOGIT, SINK_LEVELS, Case, iter_segments, sampled_rows, visible_bounds
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,20 @@ def make_inputs(case: Case, device: str) -> Inputs:
         is_sampled = torch.zeros(case.seqlen_q, dtype=torch.bool, device=device)
         is_sampled[list(sampled_rows(case))] = True
         dout = dout * is_sampled[None, :, None, None]
-    # Some kernels take sinks in bfloat16 only: such values are the same to all.
-    sinks = draw_normal(case.num_heads).to(torch.bfloat16).float() if case.sinks else None
+    sinks = _draw_sinks(case, draw_normal(case.num_heads)) if case.sinks else None
     slopes = alibi_slopes(case.num_heads, device) if case.alibi else None
     dtype = getattr(torch, case.dtype)
     inputs = Inputs(case, device, q.to(dtype), k.to(dtype), v.to(dtype), dout.to(dtype), sinks, slopes)
     return apply_strides(zero_padding_dout(inputs))
+
+
+def _draw_sinks(case: Case, normal: Tensor) -> Tensor:
+    """Return each head's sink, near a level of its own from -2 to 6: one near 0 has no weight in a long row.
+
+    In float32, and the same in bfloat16, which is all that some kernels take.
+    """
+    levels = torch.tensor(SINK_LEVELS, device=normal.device).repeat(case.num_heads)[: case.num_heads]
+    return (normal + levels).to(torch.bfloat16).float()
 
 
 def _draw_values(case: Case, draw_normal: object, *shape: int) -> Tensor:

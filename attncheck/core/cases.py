@@ -25,6 +25,7 @@ DTYPE_ABBREVIATIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 BYTES_PER_ELEMENT = {"bfloat16": 2, "float16": 2, "float32": 4}
 UNBOUNDED = -1  # an open side of a window
 UNLIMITED = 1 << 30  # further than any key
+SINK_LEVELS = (-2.0, 0.0, 3.0, 6.0)  # near which the sinks of the heads lie, in turn
 NEGATIVE_LOGIT = 128.0  # by how much the logits of the values "negative" lie below those of "normal"
 
 

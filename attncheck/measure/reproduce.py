@@ -12,7 +12,15 @@ from dataclasses import replace
 
 from attncheck import __version__
 from attncheck.attention.backend import Backend
-from attncheck.core.cases import NEGATIVE_LOGIT, UNLIMITED, Case, iter_segments, sampled_rows, visible_bounds
+from attncheck.core.cases import (
+    NEGATIVE_LOGIT,
+    SINK_LEVELS,
+    UNLIMITED,
+    Case,
+    iter_segments,
+    sampled_rows,
+    visible_bounds,
+)
 from attncheck.core.errors import BadUsage
 from attncheck.core.snapshot import Snapshot
 from attncheck.measure import discovery
@@ -120,7 +128,8 @@ def _input_lines(case: Case) -> Iterator[str]:
     else:
         yield "rows = list(range(SQ))"
     if case.sinks:
-        yield "sinks = randn(H).to(torch.bfloat16).float()"
+        yield f"levels = torch.tensor({SINK_LEVELS}, device=device).repeat(H)[:H]"
+        yield "sinks = (randn(H) + levels).to(torch.bfloat16).float()"
     if case.alibi:
         yield "slopes = torch.tensor([2.0 ** (-8.0 * (h + 1) / H) for h in range(H)], device=device)"
     yield "q, k, v, dout = (x.to(dtype) for x in (q, k, v, dout))"

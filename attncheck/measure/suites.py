@@ -219,6 +219,8 @@ def _score_modifier_cases() -> Iterator[Case]:
     variants: tuple[dict[str, Any], ...] = ({}, {"causal": False}, {"dtype": "float16"}, {"dtype": "float32"})
     for fields in (*variants, {"window_size": (64, 0)}):
         yield _gqa_case("sinks", 300, sinks=True, **fields)
+    for window_size in ((127, 0), (UNBOUNDED, UNBOUNDED)):  # gpt-oss's own layers
+        yield _dense_case("sinks", 300, num_heads=64, num_kv_heads=8, sinks=True, window_size=window_size)
     yield replace(_packed_case(FEW_DOCUMENTS, sinks=True), family="sinks")
     yield replace(_packed_case(FEW_DOCUMENTS, softcap=20.0, values="large"), family="softcap")
     yield replace(_padded_case((200, 77), "left_padded", softcap=20.0, values="large"), family="softcap")

@@ -38,6 +38,10 @@ def refuse(case: Case, device: Device) -> str:
     """Return why the kernel cannot run the case on `device`, or ""."""
     if case.backward and case.head_dim > case.v_head_dim:
         return "vllm-flash-attn3 cuts dq and dk to v's head_dim, so it has no backward where that is smaller"
+    if case.sinks and (case.num_heads > 64 or case.head_dim != case.v_head_dim):
+        return "vllm-flash-attn3 takes sinks for up to 64 heads and equal head_dim for q, k and v"
+    if case.sinks and device.compute_capability != (9, 0):
+        return "vllm-flash-attn3 takes sinks on sm_90 only"
     reason = refuse_any_layout(case, device, sinks=True)
     return reason or refuse_build(case, device, case.layout != "dense", REPOSITORY)
 

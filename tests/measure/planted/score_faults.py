@@ -96,6 +96,37 @@ def _sinkless_backward(self: Kernel, lse: Tensor) -> Tensor:
     return lse if sinks is None else lse + torch.log1p(-torch.exp(sinks[None, :, None, None] - lse))
 
 
+def _next_sink(self: Kernel) -> Tensor | None:
+    return None if self.inputs.sinks is None else self.inputs.sinks.roll(-1)
+
+
+def _scaled_sinks(self: Kernel) -> Tensor | None:
+    return None if self.inputs.sinks is None else self.inputs.sinks * self.scale()
+
+
+def _sinks_in_out_alone(self: Kernel, out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
+    return Kernel.with_sinks(self, out, lse)[0], lse
+
+
+def _sinks_in_lse_alone(self: Kernel, out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
+    return out, Kernel.with_sinks(self, out, lse)[1]
+
+
+def _sinking_backward(case: Case) -> bool:
+    return _sinking(case) and case.backward
+
+
+def _present(self: Kernel) -> Tensor:
+    assert self.inputs.sinks is not None
+    return self.inputs.sinks
+
+
+def _right_gradient(self: Kernel, lse: Tensor, delta: Tensor) -> Tensor:
+    gradient = Kernel.sink_gradient(self, lse, delta)
+    assert gradient is not None
+    return gradient
+
+
 SINKS = (
     planted("sinks_ignored", "sinks", "no sinks in the softmax's sum", _sinking, with_sinks=_no_sinks),
     planted("sinks_doubled", "sinks", "sinks counted twice", _sinking, sinks=_doubled),
@@ -113,7 +144,17 @@ SINKS = (
         lambda case: _sinking(case) and case.backward,
         lse_for_backward=_sinkless_backward,
     ),
-)
+    planted("sinks_of_next_head", "sinks", "the next head's sink", _sinking, sinks=_next_sink),
+    planted("sinks_scaled", "sinks", "the softmax scale applied to the sinks too", _sinking, sinks=_scaled_sinks),
+    planted("sinks_in_out_alone", "sinks", "sinks in out and not in LSE", _sinking, with_sinks=_sinks_in_out_alone),
+    planted("sinks_in_lse_alone", "sinks", "sinks in LSE and not in out", _sinking, with_sinks=_sinks_in_lse_alone),
+    planted("sinks_gradient_zero", "sinks", "the sinks' gradient is zero", _sinking_backward,
+            sink_gradient=lambda self, lse, delta: torch.zeros_like(_present(self))),
+    planted("sinks_gradient_sign", "sinks", "the sinks' gradient with the wrong sign", _sinking_backward,
+            sink_gradient=lambda self, lse, delta: -_right_gradient(self, lse, delta)),
+    planted("sinks_gradient_of_next_head", "sinks", "the next head's gradient of the sinks", _sinking_backward,
+            sink_gradient=lambda self, lse, delta: _right_gradient(self, lse, delta).roll(1)),
+)  # fmt: skip
 
 
 def _sloped(change: Callable[[Tensor], Tensor]) -> Any:
