@@ -1,7 +1,8 @@
 """Times every backend on one device, forward and backward, and recommends the fastest that is right.
 
-Backends run one after another with nothing beside them, those of one package in one worker, because importing torch
-and opening the device take as long as timing a backend; a plugin's and one that compiles have a worker of their own.
+Backends run one after another with nothing else on the device, those of one package in one worker, because importing
+torch and opening the device take as long as timing a backend; a plugin's and one that compiles have a worker of their
+own. On a machine with a GPU the next worker imports torch meanwhile.
 Parity of the same case is measured in the same worker first. A product of matrices is timed before and after each, so
 that a drift of the device's clocks is not taken for a difference between backends.
 """
@@ -30,9 +31,11 @@ from attncheck.measure.recommendation import recommend_backends
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget, Progress
 from attncheck.workers.pool import Event, Job, Pool
+from attncheck.workers.processors import count_cores
 
 DEADLINE_FACTOR = 2.0  # of a case's deadline: an item measures parity, repeats and times
 COMPILE_DEADLINE_FACTOR = 4.0  # of a backend that compiles
+MIN_CORES_TO_PREPARE = 4  # importing torch takes one, launching kernels another
 
 
 def run(
@@ -51,7 +54,7 @@ def run(
     report_progress("looking for backends")
     states = discovery.list_backends(target)
     chosen_states = discovery.choose_backends(states, request.backends)
-    pool = Pool(target.python, 1)  # nothing else runs while one is timed
+    pool = Pool(target.python, choose_slots(target))
     jobs = make_jobs(chosen_states, layers_by_case, target)
     measured = _Measured(
         layers_by_case, Progress(report_progress, sum(len(job.items) for job in jobs)), jobs, on_timing
@@ -75,6 +78,11 @@ def run(
     if not measured.runs:
         raise Unanswered("no backend could be timed")
     return report_timings()
+
+
+def choose_slots(target: ExecutionTarget) -> int:
+    """Return how many workers there are at a time: one measures, and beside a GPU the next gets ready."""
+    return 2 if target.uses_gpu and count_cores() >= MIN_CORES_TO_PREPARE else 1
 
 
 def make_jobs(

@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -566,7 +567,7 @@ class RecordedPool:
     runs: ClassVar[list[list[str]]] = []
 
     def __init__(self, python: str, slots: int) -> None:
-        assert slots == 1, "nothing else runs while one is timed"
+        assert slots in (1, 2)
         self.device: dict[str, Any] = {}
 
     def run(self, jobs: Sequence[Job], on_event: Callable[[Event], None]) -> None:
@@ -619,3 +620,31 @@ def test_fewer_calls_are_compared_where_each_is_long(kind: str, seconds: float, 
     from attncheck.measure.worker.bench_session import choose_compared_calls
 
     assert choose_compared_calls(seconds, kind) == calls
+
+
+def test_the_next_worker_gets_ready_beside_a_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "count_cores", lambda: 16)
+    assert bench.choose_slots(ExecutionTarget(sys.executable, "cuda")) == 2
+    assert bench.choose_slots(ExecutionTarget(sys.executable, "cpu")) == 1, "it would take the cores that are timed"
+    monkeypatch.setattr(bench, "count_cores", lambda: 2)
+    assert bench.choose_slots(ExecutionTarget(sys.executable, "cuda")) == 1
+
+
+def test_one_worker_measures_at_a_time(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from attncheck.measure.worker.bench_tasks import hold_turn
+
+    order: list[str] = []
+    has_waited = threading.Event()
+
+    def measure_second() -> None:
+        with hold_turn(str(tmp_path), has_waited.set):
+            order.append("second")
+
+    second = threading.Thread(target=measure_second)
+    with hold_turn(str(tmp_path), lambda: order.append("the first waits for nobody")):
+        second.start()
+        assert has_waited.wait(10.0)
+        order.append("first")
+    second.join(10.0)
+    assert order == ["first", "second"]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 from attncheck.attention import backends
@@ -11,27 +15,53 @@ from attncheck.core import codec
 from attncheck.core.results.timings import RATES_ITEM, TimedMode
 from attncheck.measure.worker.tasks import make_answer, read_cases
 
+POLL_SECONDS = 0.05  # between tries for the turn
+POLLS_PER_REPORT = 40  # tries between two calls of `on_wait`
+
 
 def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Time backends, an item being "backend case@mode", or `RATES_ITEM`: the device's plain work."""
-    from attncheck.attention.device import open_device
-    from attncheck.measure.worker.builds import with_builds
+    """Time backends, an item being "backend case@mode", or `RATES_ITEM`: the device's plain work.
 
-    device = with_builds(open_device(message, send))
+    Of several workers one measures; the next has imported torch by then, and opens the device when its turn comes.
+    """
+    from attncheck.attention.device import open_device
     from attncheck.measure.worker.bench_session import BenchSession
+    from attncheck.measure.worker.builds import with_builds
     from attncheck.measure.worker.device_rates import measure_rates
     from attncheck.measure.worker.session import is_fatal
 
     known, cases = backends.load()[0], read_cases(message)
-    session = BenchSession(device, tuple(known.values()), message["seconds"], message["dtype"])
-    for item in message["items"]:
-        send({"started": item})
-        if item == RATES_ITEM:
-            send(make_answer(item, codec.to_plain(measure_rates(device.kind, message["dtype"]))))
-            continue
-        backend, _, case_and_mode = item.partition(" ")
-        name, _, mode = case_and_mode.partition("@")
-        run, timing = session.measure(known[backend], cases[name], cast(TimedMode, mode))
-        send(make_answer(item, {"run": codec.to_plain(run), "timing": codec.to_plain(timing)}))
-        if is_fatal(run):
-            sys.exit("the device does not answer any more")
+    with hold_turn(message["folder"], lambda: send({"waiting": "turn"})):
+        device = with_builds(open_device(message, send))
+        session = BenchSession(device, tuple(known.values()), message["seconds"], message["dtype"])
+        for item in message["items"]:
+            send({"started": item})
+            if item == RATES_ITEM:
+                send(make_answer(item, codec.to_plain(measure_rates(device.kind, message["dtype"]))))
+                continue
+            backend, _, case_and_mode = item.partition(" ")
+            name, _, mode = case_and_mode.partition("@")
+            run, timing = session.measure(known[backend], cases[name], cast(TimedMode, mode))
+            send(make_answer(item, {"run": codec.to_plain(run), "timing": codec.to_plain(timing)}))
+            if is_fatal(run):
+                sys.exit("the device does not answer any more")
+
+
+@contextlib.contextmanager
+def hold_turn(folder: str, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Wait until no other worker of this run measures, and keep the others waiting for the block.
+
+    `on_wait` is called every few seconds meanwhile. The lock is the operating system's: a worker that dies releases it.
+    """
+    with open(Path(folder) / "bench", "ab") as stream:
+        polls = 0
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if polls % POLLS_PER_REPORT == 0:
+                    on_wait()
+                polls += 1
+                time.sleep(POLL_SECONDS)
+        yield
