@@ -174,7 +174,8 @@ class _GateRun:
         stop_reason = ""
         for check in self.checks:
             seconds_left = self._seconds_left()
-            reason = stop_reason or (BUDGET_SPENT if seconds_left <= 0 else "") or self._find_blocking_reason(check)
+            reason = stop_reason or (self._describe_spent_budget() if seconds_left <= 0 else "")
+            reason = reason or self._find_blocking_reason(check)
             if reason:
                 self.stages.append(Stage(check, "left out", 0.0, reason))
             else:
@@ -183,6 +184,13 @@ class _GateRun:
 
     def _seconds_left(self) -> float:
         return self.policy.budget - (time.monotonic() - self.started_at) if self.policy.budget else float("inf")
+
+    def _describe_spent_budget(self) -> str:
+        """Return that no time is left, and which check took most of it."""
+        longest = max(self.stages, key=lambda stage: stage.seconds, default=None)
+        if longest is None:
+            return BUDGET_SPENT
+        return f"{BUDGET_SPENT}: {longest.check} took {longest.seconds:.0f} of {self.policy.budget:g} s"
 
     def _find_blocking_reason(self, check: Check) -> str:
         findings = tuple(finding for report in self.reports for finding in report.findings)

@@ -32,7 +32,7 @@ Status = Literal["caught", "missed", "skipped"]
 ControlStatus = Literal["silent", "alarm"]
 POLL_SECONDS = 0.05  # between two looks at the running checks
 MIN_HEAVY_CHECKS, MAX_HEAVY_CHECKS = 2, 6  # at once: they fill the machine, and wait for deadlines much of their time
-CORES_PER_HEAVY_CHECK = 4
+CORES_PER_HEAVY_CHECK = 3
 
 
 @dataclass(frozen=True)

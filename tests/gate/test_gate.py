@@ -30,6 +30,7 @@ from attncheck.doctor.engine import make_finding_by_code
 from attncheck.gate import baseline, checks, deadline
 from attncheck.gate import run as gate
 from attncheck.gate.policy import Policy
+from attncheck.measure import bench, bench_shapes
 from attncheck.report import document
 from attncheck.workers.execution import ExecutionTarget
 from tests.snapshots import h200, laptop
@@ -196,10 +197,29 @@ def test_the_budget_cuts_a_check_and_leaves_the_rest_out(answers: Answers) -> No
     started_at = time.monotonic()
     report = run_gate(Policy(checks=("determinism", "bench"), budget=0.5))
     assert time.monotonic() - started_at < 60
-    assert [stage.reason for stage in list_stages(report)] == [gate.CUT_BY_BUDGET, gate.BUDGET_SPENT]
+    cut, left_out = [stage.reason for stage in list_stages(report)]
+    assert cut == gate.CUT_BY_BUDGET and left_out.startswith(f"{gate.BUDGET_SPENT}: determinism took ")
     assert list_outcomes(report) == [("determinism", "unanswered"), ("bench", "left out")]
     assert [finding.code for finding in report.findings] == ["ATN211"]
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_what_decides_most_for_its_time_comes_first_and_speed_last() -> None:
+    everything = gate.select_checks(Policy(checks=("bench", "determinism", "smoke", "parity", "doctor")), ())
+    assert everything == ("doctor", "parity", "smoke", "determinism", "bench")
+
+
+def test_a_gate_times_what_a_training_step_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[bench_shapes.Request] = []
+
+    def run_bench(snapshot: Snapshot, request: bench_shapes.Request, *arguments: object) -> Report:
+        requests.append(request)
+        return make_report()
+
+    monkeypatch.setattr(bench, "run", run_bench)
+    monkeypatch.setattr(checks.CheckRunner, "snapshot", lambda self: laptop())
+    run_gate(Policy(checks=("bench",)))
+    assert [request.passes for request in requests] == [("forward_backward",)]
 
 
 def test_a_check_gets_at_most_the_rest(answers: Answers) -> None:

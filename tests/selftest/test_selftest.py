@@ -202,7 +202,7 @@ def test_a_written_library_asks_and_offers_what_it_was_told_to(tmp_path: Path) -
 HEAVY_FAMILY = replace(ENVIRONMENT, heavy=True)
 
 
-@pytest.mark.parametrize(("cores", "heavy", "light"), [(1, 2, 1), (2, 2, 1), (16, 4, 8), (128, 6, 116)])
+@pytest.mark.parametrize(("cores", "heavy", "light"), [(1, 2, 1), (2, 2, 1), (16, 5, 6), (128, 6, 116)])
 def test_light_checks_take_the_cores_that_heavy_ones_leave(
     cores: int, heavy: int, light: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
