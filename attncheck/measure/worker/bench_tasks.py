@@ -25,6 +25,7 @@ def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
     Of several workers one measures; the next has imported torch by then, and opens the device when its turn comes.
     """
     from attncheck.attention.device import open_device
+    from attncheck.attention.memory import release_cached_memory
     from attncheck.measure.worker.bench_session import BenchSession
     from attncheck.measure.worker.builds import with_builds
     from attncheck.measure.worker.device_rates import measure_rates
@@ -45,6 +46,7 @@ def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
             send(make_answer(item, {"run": codec.to_plain(run), "timing": codec.to_plain(timing)}))
             if is_fatal(run):
                 sys.exit("the device does not answer any more")
+        release_cached_memory(device.kind)  # the next worker looks at what is free
 
 
 @contextlib.contextmanager
