@@ -178,7 +178,8 @@ def test_every_task_gives_its_device_the_builds(task: str, tmp_path: Path, monke
     spy = replace(sdpa_math.BACKEND, name="spy", refuse=refuse)
     monkeypatch.setattr(backends, "load", lambda: ({"spy": spy}, ()))
     case = with_name(make_case())
-    item = {"parity": case.name, "available": "spy"}.get(task, f"{case.name}@default")
+    items = {"parity": case.name, "available": "spy", "bench": f"spy {case.name}@default"}
+    item = items.get(task, f"{case.name}@default")
     message = {
         "device": "cpu",
         "threads": 1,
