@@ -82,6 +82,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: files.get(item.path, len(files)))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Give torch one thread in each worker: those of two workers spin for each other's cores, ten times as long."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True)
 def _hide_github_actions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide GitHub Actions, so that commands run by tests do not annotate the run that the tests are part of."""

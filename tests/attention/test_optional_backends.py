@@ -82,7 +82,6 @@ CASES = (
 
 @pytest.fixture(autouse=True)
 def _stub_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.set_num_threads(1)
     stubs.CALLS.clear()
     modules = {
         "flash_attn": ModuleType("flash_attn"),

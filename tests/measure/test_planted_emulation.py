@@ -133,9 +133,9 @@ def test_a_fault_changes_the_result_where_it_applies_and_nowhere_else(fault: Fau
     cases = [with_dtype(case, dtype) for dtype in dtypes for case in cases_of(fault)]
     applying = [case for case in cases if fault.applies(case)]
     assert applying
-    for case in applying[:4]:
+    for case in applying[:2]:
         assert not has_equal_tensors(run_wrong(fault, case), cached_outputs(fault.right, case)), case.name
-    for case in [case for case in cases if case not in applying][:4]:
+    for case in [case for case in cases if case not in applying][:2]:
         assert has_equal_tensors(run_wrong(fault, case), cached_outputs(fault.right, case)), case.name
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,14 +26,6 @@ from tests.smoke import liger_torch  # noqa: E402
 
 PLAN = Plan(precision="fp32", attn_implementation="sdpa", batch=2)
 FAMILY = {"liger": "ATN341", "cross_entropy": "ATN342", "checkpointing": "ATN343", "compiled": "ATN344"}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make_testbed(shape: str = "llama", device: str = "cpu", **fields: Any) -> testbeds.Testbed:

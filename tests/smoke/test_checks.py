@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from types import ModuleType
@@ -30,14 +30,6 @@ SDPA = Plan(attn_implementation="sdpa")
 SHORT = replace(SDPA, steps=2)  # the first step's gradients show it
 EAGER = Plan(attn_implementation="eager")
 QUICK = ("what_ran", "implementation", "isolation", "padding")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def run_check(check_name: str, shape: str, plan: Plan) -> CheckResult:

@@ -45,12 +45,8 @@ TYPES = ("seed_oss", "phimoe", "biogpt", "doge", "gpt2", "opt", "falcon", "olmo"
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def _offline() -> None:
     build.stay_offline()
-    yield
-    torch.set_num_threads(before)
 
 
 def small_model(model_type: str) -> build.Architecture:

@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("transformers")
 
-import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from attncheck.core.plan import Plan
@@ -70,7 +69,6 @@ def disagreements(model_type: str, implementation: str, full: bool) -> Iterator[
 
 
 def test_a_sample_of_types() -> None:
-    torch.set_num_threads(1)
     assert len(SAMPLE) == 25
     eager = ("bloom", "gptj", "mpt")
     assert [d for name in SAMPLE for d in disagreements(name, "eager" if name in eager else "sdpa", full=False)] == []

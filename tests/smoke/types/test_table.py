@@ -13,7 +13,6 @@ import pytest
 
 pytest.importorskip("transformers")
 
-import torch
 import transformers
 from packaging.version import Version
 
@@ -44,7 +43,6 @@ def is_wrong(model_type: str, implementation: str, question: str) -> bool:
 @pytest.mark.parametrize(("row", "model_type", "implementation"), CASES)
 def test_row(row: WrongModel, model_type: str, implementation: str) -> None:
     in_range = Version(row.since) <= INSTALLED and (not row.before or Version(row.before) > INSTALLED)
-    torch.set_num_threads(1)
     assert is_wrong(model_type, implementation, QUESTIONS[row.batching]) is in_range
     for way in row.works:
         if way in ("padding", "right padding"):
