@@ -35,12 +35,11 @@ class Case:
 
     `window_size` is flash-attn's (left, right), -1 for an open side. `alignment` says which corner of the score matrix
     the causal and window diagonals run through where seqlens_q and seqlens_k differ: flash-attn's bottom right
-    (since 2.1) or SDPA's top left. `attention_chunk` cuts
-    each sequence into chunks of so many positions, outside of which nothing is seen (Llama 4), 0: none. `scale` is what
-    q·k is multiplied by, 0: 1/sqrt(head_dim). `mask` says that the mask
-    is given as a tensor (batch, 1, seqlen_q, seqlen_k), or one for each head where it is `per_head`: bool, or added to
-    the scores with the dtype's lowest number where a key is not seen, as transformers has made them; "" leaves its form
-    to the backend. `values` is the distribution of random inputs; a `probe` has inputs of its own,
+    (since 2.1) or SDPA's top left. `attention_chunk` cuts each sequence into chunks of so many positions, outside of
+    which nothing is seen (Llama 4), 0: none. `scale` is what q·k is multiplied by, 0: 1/sqrt(head_dim). `mask` says
+    that the mask is given as a tensor (batch, 1, seqlen_q, seqlen_k), or one for each head where it is `per_head`:
+    bool, or added to the scores with the dtype's lowest number where a key is not seen, as transformers has made them;
+    "" leaves its form to the backend. `values` is the distribution of random inputs; a `probe` has inputs of its own,
     whose answer is known exactly. `every_row` is False where the oracle computes sampled query rows only.
     `context_parallel_size` ranks share each row; `operands` says whether a context-parallel scheme is given q, k and v
     apart, k and v as one tensor, or all three as one; `heads_k_stride` how many kv heads llama3's scheme gathers at a

@@ -25,6 +25,8 @@ TINY_DOCUMENTS = tuple(1 + 5 * i % 11 for i in range(150))
 SOME_EMPTY_DOCUMENTS = (0, 129, 0, 64, 0, 0, 1, 65, 0)
 MIN_RETRIEVE_HEAD_DIM = 32  # head_dim below which codes are too short to tell thousands of keys apart
 MIN_SAMPLED_SEQLEN = 1 << 14  # query rows from which on the oracle computes a sample of them
+# Of masks given as tensors: layout, what they hold, and whether there is one for each head.
+MASK_FORMS = tuple(itertools.product(("right_padded", "left_padded"), ("bool", "additive"), (False, True)))
 COMPILED_CASES = {"quick": 2, "standard": 15, "full": 60}  # for a backend that compiles each shape, which takes seconds
 
 
@@ -260,10 +262,9 @@ def _padding_cases() -> Iterator[Case]:
 
 def _mask_cases() -> Iterator[Case]:
     """Yield masks given as tensors, in every form, over short lengths and about a tile's: many rows see nothing."""
-    forms = list(itertools.product(("right_padded", "left_padded"), ("bool", "additive"), (False, True)))
     for index, seqlen in enumerate((1, 2, 7, 8, 16, 17, 31, 33, 48, 63, 65, 96, 127, 128, 129)):
-        yield from (_masked_case(seqlen, *form) for form in (forms[index % 8], forms[(3 * index + 5) % 8]))
-    for form in forms:
+        yield from (_masked_case(seqlen, *form) for form in (MASK_FORMS[index % 8], MASK_FORMS[(3 * index + 5) % 8]))
+    for form in MASK_FORMS:
         yield _masked_case(64, *form)
     yield replace(_masked_case(64, "left_padded", "bool"), dtype="float16", **_head_dim_fields(128))
     yield replace(_masked_case(40, "left_padded", "bool"), causal=False)
@@ -353,8 +354,7 @@ def _grid_cases() -> Iterator[Case]:
 
 def _short_mask_cases() -> Iterator[Case]:
     """Yield every length up to a tile, and about one, with masks in every form."""
-    forms = itertools.product(("right_padded", "left_padded"), ("bool", "additive"), (False, True))
-    for form in forms:
+    for form in MASK_FORMS:
         yield from (_masked_case(seqlen, *form) for seqlen in (*range(1, 66), 96, 127, 128, 129))
 
 

@@ -29,7 +29,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(nvidia_smi, "PROGRAM_FOLDERS", ())
     monkeypatch.setattr(nvidia_smi, "PROC_FOLDER", str(tmp_path / "proc"))
     monkeypatch.setattr(nvidia_smi, "PCI_FOLDER", str(tmp_path / "pci"))
-    monkeypatch.setattr(nvml, "_LIBRARY", "libnot-there.so.1")
+    monkeypatch.setattr(nvml, "LIBRARY", "libnot-there.so.1")
     return tmp_path
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from attncheck.doctor.probes.payload.gpus import nvml
+from tests.nvml_stand_in import build_library
 
 SOURCE = """
 #include <stdio.h>
@@ -40,19 +39,8 @@ int nvmlDeviceGetMemoryInfo(void *device, nvmlMemory_t *memory) {
 """
 
 
-def build_library(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
-    """Compile the stand-in and use it as the library."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler to build the stand-in with")
-    (folder / "nvml.c").write_text(SOURCE)
-    library = folder / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-w", *options, "-o", library, folder / "nvml.c"], check=True)
-    monkeypatch.setattr(nvml, "_LIBRARY", str(library))
-
-
 def test_two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build_library(tmp_path, monkeypatch)
+    build_library(SOURCE, tmp_path, monkeypatch)
     answer = nvml.collect_gpus_by_nvml()
     assert answer["driver"]["known"]["version"] == "580.159.04"
     assert answer["driver"]["known"]["cuda"] == {"known": "13.0"}
@@ -65,12 +53,12 @@ def test_two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build_library(tmp_path, monkeypatch, "-DSTART=18")
+    build_library(SOURCE, tmp_path, monkeypatch, "-DSTART=18")
     answer = nvml.collect_gpus_by_nvml()
     assert answer["driver"] == answer["devices"] == {"unreadable": "NVML: Driver/library version mismatch"}
 
 
 def test_not_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"\x7fELF damaged")
-    monkeypatch.setattr(nvml, "_LIBRARY", str(tmp_path / "libnvidia-ml.so.1"))
+    monkeypatch.setattr(nvml, "LIBRARY", str(tmp_path / "libnvidia-ml.so.1"))
     assert nvml.collect_gpus_by_nvml() == {}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from attncheck.doctor.probes.payload.gpus import nvml
+from tests.nvml_stand_in import build_library
 
 pytest.importorskip("torch")
 
@@ -14,6 +15,7 @@ SOURCE = """
 #include <string.h>
 static int reads = 0;
 int nvmlInit_v2(void) { return 0; }
+const char *nvmlErrorString(int code) { return code == 2 ? "Invalid Argument" : "Unknown Error"; }
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
   if (strcmp(uuid, "GPU-7")) return 2;
   *device = (void *)0x7f0000000007UL;
@@ -33,26 +35,13 @@ int REASONS(void *device, unsigned long long *reasons) { *reasons = 0x100000004U
 """
 
 
-def build_library(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
-    """Compile the stand-in and use it as the library."""
-    from attncheck.measure.worker import gpu_clocks
-
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler to build the stand-in with")
-    (folder / "nvml.c").write_text(SOURCE)
-    library = folder / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-w", *options, "-o", library, folder / "nvml.c"], check=True)
-    monkeypatch.setattr(gpu_clocks, "LIBRARY", str(library))
-
-
 @pytest.mark.parametrize("word", ["Event", "Throttle"])
 def test_a_gpu_tells_its_clock_power_and_temperature(
     word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from attncheck.measure.worker.gpu_clocks import GpuSensors, summarize_clocks
 
-    build_library(tmp_path, monkeypatch, f"-DREASONS=nvmlDeviceGetCurrentClocks{word}Reasons")
+    build_library(SOURCE, tmp_path, monkeypatch, f"-DREASONS=nvmlDeviceGetCurrentClocks{word}Reasons")
     sensors = GpuSensors("GPU-7")
     clocks = summarize_clocks([sensors.read(), sensors.read()])
     assert (clocks.sm_mhz_low, clocks.sm_mhz_high, clocks.power_w, clocks.temperature_c) == (1500, 1980, 699, 61)
@@ -62,10 +51,10 @@ def test_a_gpu_tells_its_clock_power_and_temperature(
 def test_what_nvml_does_not_know_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from attncheck.measure.worker import gpu_clocks
 
-    build_library(tmp_path, monkeypatch, "-DREASONS=other")
+    build_library(SOURCE, tmp_path, monkeypatch, "-DREASONS=other")
     assert gpu_clocks.GpuSensors("GPU-7").read()[3] == 0
-    with pytest.raises(gpu_clocks.NvmlError, match="nvmlDeviceGetHandleByUUID failed with 2"):
+    with pytest.raises(nvml.NvmlError, match=r"^Invalid Argument$"):
         gpu_clocks.GpuSensors("GPU-8")
-    monkeypatch.setattr(gpu_clocks, "LIBRARY", str(tmp_path / "none"))
+    monkeypatch.setattr(nvml, "LIBRARY", str(tmp_path / "none"))
     with pytest.raises(OSError, match="none"):
         gpu_clocks.GpuSensors("GPU-7")

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 import torch
 
 from attncheck.core.results.ring_timings import Clocks
+from attncheck.doctor.probes.payload.gpus.nvml import Nvml, NvmlError
 
-LIBRARY = "libnvidia-ml.so.1"
 POLL_SECONDS = 0.1
 SM_CLOCK = 1  # NVML_CLOCK_SM
 GPU_SENSOR = 0  # NVML_TEMPERATURE_GPU
@@ -31,39 +31,31 @@ THROTTLE_REASONS = {
 }
 
 
-class NvmlError(Exception):
-    """A call of NVML that failed."""
-
-
 class GpuSensors:
-    """One GPU's sensors. Raises `OSError` without NVML, `NvmlError` for a GPU that it does not know."""
+    """One GPU's sensors.
+
+    Raises `OSError` without NVML, `AttributeError` where it lacks a function, `NvmlError` for a GPU it does not know.
+    """
 
     def __init__(self, uuid: str) -> None:
         """`uuid` is NVML's, "GPU-…"."""
-        self._library = ctypes.CDLL(LIBRARY)
+        self._nvml = Nvml()
         self._device = ctypes.c_void_p()
-        self._call("nvmlInit_v2")
-        self._call("nvmlDeviceGetHandleByUUID", ctypes.c_char_p(uuid.encode()), ctypes.byref(self._device))
+        self._nvml.call("nvmlInit_v2")
+        self._nvml.call("nvmlDeviceGetHandleByUUID", ctypes.c_char_p(uuid.encode()), ctypes.byref(self._device))
 
     def read(self) -> tuple[float, ...]:
         """Return the SM clock in MHz, the power in W, the temperature in °C, and what throttles, as bits."""
+        call = self._nvml.call
         mhz, milliwatts, celsius = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint()
         reasons = ctypes.c_ulonglong()
-        self._call("nvmlDeviceGetClockInfo", self._device, ctypes.c_int(SM_CLOCK), ctypes.byref(mhz))
-        self._call("nvmlDeviceGetPowerUsage", self._device, ctypes.byref(milliwatts))
-        self._call("nvmlDeviceGetTemperature", self._device, ctypes.c_int(GPU_SENSOR), ctypes.byref(celsius))
-        name = next((name for name in REASONS_FUNCTIONS if hasattr(self._library, name)), "")
+        call("nvmlDeviceGetClockInfo", self._device, ctypes.c_int(SM_CLOCK), ctypes.byref(mhz))
+        call("nvmlDeviceGetPowerUsage", self._device, ctypes.byref(milliwatts))
+        call("nvmlDeviceGetTemperature", self._device, ctypes.c_int(GPU_SENSOR), ctypes.byref(celsius))
+        name = next((name for name in REASONS_FUNCTIONS if hasattr(self._nvml.library, name)), "")
         if name:
-            self._call(name, self._device, ctypes.byref(reasons))
+            call(name, self._device, ctypes.byref(reasons))
         return float(mhz.value), milliwatts.value / 1e3, float(celsius.value), float(reasons.value)
-
-    def _call(self, name: str, *arguments: object) -> None:
-        try:
-            status = getattr(self._library, name)(*arguments)
-        except AttributeError:
-            raise NvmlError(f"this NVML has no {name}") from None
-        if status:
-            raise NvmlError(f"{name} failed with {status}")
 
 
 @contextlib.contextmanager
@@ -85,7 +77,7 @@ def observe_clocks(kind: str) -> Iterator[Callable[[], Clocks]]:
 def _poll_clocks(rows: list[tuple[float, ...]], stop: threading.Event) -> None:
     """Read the current device's sensors until `stop`; none where NVML is not to be had."""
     uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
-    with contextlib.suppress(OSError, NvmlError):
+    with contextlib.suppress(OSError, AttributeError, NvmlError):
         sensors = GpuSensors(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
         while True:
             rows.append(sensors.read())

@@ -12,23 +12,12 @@ from torch import Tensor
 from attncheck.attention.backend import Outputs
 from attncheck.core.cases import Case, visible_bounds
 from tests.measure.planted.emulated import Kernel, Work
-from tests.measure.planted.fault import Fault, backward, planted
+from tests.measure.planted.fault import Fault, backward, changed, planted
 from tests.measure.planted.score_faults import blocks_seen
 
 
 def _wrong(name: str, what: str, applies: Callable[[Case], bool] = backward, **methods: Any) -> Fault:
     return planted(name, "backward", what, lambda case: applies(case) and backward(case), **methods)
-
-
-def _changed(name: str, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return what hands back another dq, dk or dv."""
-
-    def returned(self: Kernel, answer: Outputs) -> Outputs:
-        right = getattr(answer, name)
-        changed: dict[str, Any] = {} if right is None else {name: change(right.clone())}
-        return replace(answer, **changed)
-
-    return returned
 
 
 def _one_nan(x: Tensor) -> Tensor:
@@ -126,17 +115,17 @@ BACKWARD_FAULTS = (
     _wrong("dq_for_dk", "dq returned as dk",
            lambda case: case.seqlen_q == case.seqlen_k and case.num_heads == case.num_kv_heads,
            returned=_handed(dk="dq")),
-    _wrong("one_nan_in_dv", "one value of dv is NaN", returned=_changed("dv", _one_nan)),
-    _wrong("dk_rolled", "dk of the next key", returned=_changed("dk", lambda x: x.roll(-1, 1))),
+    _wrong("one_nan_in_dv", "one value of dv is NaN", returned=changed("dv", _one_nan)),
+    _wrong("dk_rolled", "dk of the next key", returned=changed("dk", lambda x: x.roll(-1, 1))),
     _wrong("dq_last_row_lost", "dq of the last query is zero",
            lambda case: case.layout != "right_padded" and case.seqlens_k[-1] > 1
-           and case.seqlens_q[-1] > 0, returned=_changed("dq", _last_row_lost)),
+           and case.seqlens_q[-1] > 0, returned=changed("dq", _last_row_lost)),
     _wrong("dk_last_batch_row_lost", "dk of the last batch row is zero",
            lambda case: case.batch > 1 and case.seqlens_k[-1] > 1,
-           returned=_changed("dk", _one_batch_row_lost)),
+           returned=changed("dk", _one_batch_row_lost)),
     _wrong("dv_of_last_head_rolled", "dv of the last kv head moved by one key",
-           returned=_changed("dv", lambda x: torch.cat((x[:, :, :-1], x[:, :, -1:].roll(1, 1)), 2))),
-    _wrong("gradients_doubled", "dk counted twice", returned=_changed("dk", lambda x: 2 * x)),
+           returned=changed("dv", lambda x: torch.cat((x[:, :, :-1], x[:, :, -1:].roll(1, 1)), 2))),
+    _wrong("gradients_doubled", "dk counted twice", returned=changed("dk", lambda x: 2 * x)),
     _wrong("dq_sign", "dq of head 0 with the wrong sign",
-           returned=_changed("dq", lambda x: torch.cat((-x[:, :, :1], x[:, :, 1:]), 2))),
+           returned=changed("dq", lambda x: torch.cat((-x[:, :, :1], x[:, :, 1:]), 2))),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -65,6 +65,17 @@ def precise(
 ) -> Fault:
     """Return a loss of precision as a fault."""
     return planted(name, "precision", what, applies, base, False, False, **methods)
+
+
+def changed(name: str, change: Callable[[Tensor], Tensor]) -> Any:
+    """Return what hands back another out, dq, dk or dv."""
+
+    def returned(self: Kernel, answer: Outputs) -> Outputs:
+        right = getattr(answer, name)
+        outputs: dict[str, Any] = {} if right is None else {name: change(right.clone())}
+        return replace(answer, **outputs)
+
+    return returned
 
 
 def mask_fault(name: str, family: str, what: str, altered: Callable[[Case, Tensor], Tensor]) -> Fault:

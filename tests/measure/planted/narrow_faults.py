@@ -14,7 +14,7 @@ from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import Case, iter_segments
 from tests.measure.planted.emulated import Kernel, run_blocks_of_64
-from tests.measure.planted.fault import Fault, backward, everywhere, grouped, mask_fault, planted
+from tests.measure.planted.fault import Fault, backward, changed, everywhere, grouped, mask_fault, planted
 
 # Small factors, far below the rounding noise of an element.
 
@@ -22,16 +22,12 @@ from tests.measure.planted.fault import Fault, backward, everywhere, grouped, ma
 def _times(name: str, factor: float, head: int | None = None) -> Any:
     """Return what multiplies one output, or one head of it."""
 
-    def returned(self: Kernel, answer: Outputs) -> Outputs:
-        right = getattr(answer, name)
-        if right is None:
-            return answer
-        wrong = right.float()
+    def multiply(x: Tensor) -> Tensor:
+        wrong = x.float()
         wrong[:, :, head if head is not None else slice(None)] *= factor
-        changed: dict[str, Any] = {name: wrong.to(right.dtype)}
-        return replace(answer, **changed)
+        return wrong.to(x.dtype)
 
-    return returned
+    return changed(name, multiply)
 
 
 def _factor(name: str, what: str, tensor: str, factor: float, head: int | None = None) -> Fault:
@@ -57,15 +53,11 @@ def _past(count: int) -> Callable[[Case], bool]:
 
 
 def _rows_lost(name: str, first: int) -> Any:
-    def returned(self: Kernel, answer: Outputs) -> Outputs:
-        right = getattr(answer, name)
-        if right is None:
-            return answer
-        cut = right.clone()
-        cut[first:] = 0.0
-        return replace(answer, **{name: cut})
+    def cut(x: Tensor) -> Tensor:
+        x[first:] = 0.0
+        return x
 
-    return returned
+    return changed(name, cut)
 
 
 def _row_of_first(self: Kernel) -> tuple[Tensor, ...]:

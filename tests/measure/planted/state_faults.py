@@ -13,7 +13,7 @@ from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import Case
 from tests.measure.planted.emulated import Kernel, Work, run_blocks_of_64
-from tests.measure.planted.fault import Fault, backward, everywhere, planted, seeing
+from tests.measure.planted.fault import Fault, backward, changed, everywhere, planted, seeing
 
 # Strides.
 
@@ -141,15 +141,11 @@ def _wrapped(self: Kernel) -> tuple[Tensor, ...]:
 
 
 def _lost(than: int, name: str) -> Any:
-    def returned(self: Kernel, answer: Outputs) -> Outputs:
-        right = getattr(answer, name)
-        if right is None:
-            return answer
-        cut = right.clone()
-        cut[:, than:] = 0.0
-        return replace(answer, **{name: cut})
+    def cut(x: Tensor) -> Tensor:
+        x[:, than:] = 0.0
+        return x
 
-    return returned
+    return changed(name, cut)
 
 
 def _far_gradient(case: Case) -> bool:

@@ -41,14 +41,14 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if model is None or not model.causal or not snapshot.has("transformers"):
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
-    plan = snapshot.job.value.plan if isinstance(snapshot.job, Known) else None
+    job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+    plan = job.plan if job is not None else None
     implementation = requested_implementation(snapshot) or choose_implementation(model)
     for row in WRONG_MODELS:
         if model.model_type not in row.model_types or implementation not in row.implementations:
             continue
         if not has_defect(row, version, model) or not may_meet(row, plan, model):
             continue
-        job = snapshot.job.value if isinstance(snapshot.job, Known) else None
         yield Problem(
             message=f"{describe_defect(row, model, implementation)} (transformers {version})",
             evidence=(row.source, _describe_reading(row, model)),

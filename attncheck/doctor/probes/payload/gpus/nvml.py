@@ -11,30 +11,32 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List
 
-_LIBRARY = "libnvidia-ml.so.1"
+LIBRARY = "libnvidia-ml.so.1"
 
 
 class NvmlError(Exception):
     """A call of NVML that failed, with NVML's own message."""
 
 
-class _Nvml:
-    """The loaded library; `call` raises `NvmlError` with the library's own message."""
+class Nvml:
+    """The loaded library. Raises `OSError` where there is none."""
 
     def __init__(self) -> None:
         import ctypes
 
         self.ctypes = ctypes
-        self.library = ctypes.CDLL(_LIBRARY)
+        self.library = ctypes.CDLL(LIBRARY)
         self.library.nvmlErrorString.restype = ctypes.c_char_p
 
     def call(self, name: str, *arguments: Any) -> None:
+        """Call a function. Raises `NvmlError` with its own message, `AttributeError` where the library lacks it."""
         status = getattr(self.library, name)(*arguments)
         if status:
             message = self.library.nvmlErrorString(status) or b"error %d" % status
             raise NvmlError(message.decode("utf-8", "replace"))
 
     def read_string(self, name: str, *arguments: Any) -> str:
+        """Return the text that a function writes into a buffer."""
         buffer = self.ctypes.create_string_buffer(128)
         self.call(name, *arguments, buffer, self.ctypes.c_uint(len(buffer)))
         return buffer.value.decode("utf-8", "replace")
@@ -43,7 +45,7 @@ class _Nvml:
 def collect_gpus_by_nvml() -> Dict[str, Any]:
     """Return "driver" and "devices" as facts, the latter as `nvidia_text.parse_gpus` has them; {} without NVML."""
     try:
-        nvml = _Nvml()
+        nvml = Nvml()
     except Exception:  # no ctypes, no library, not a library
         return {}
     try:
@@ -57,7 +59,7 @@ def collect_gpus_by_nvml() -> Dict[str, Any]:
         nvml.library.nvmlShutdown()
 
 
-def _driver_fact(nvml: _Nvml) -> Dict[str, object]:
+def _driver_fact(nvml: Nvml) -> Dict[str, object]:
     try:
         version = nvml.read_string("nvmlSystemGetDriverVersion")
     except (NvmlError, AttributeError) as error:
@@ -65,7 +67,7 @@ def _driver_fact(nvml: _Nvml) -> Dict[str, object]:
     return known({"version": version, "cuda": _cuda_version_fact(nvml), "fabric": absent("not asked of NVML")})
 
 
-def _cuda_version_fact(nvml: _Nvml) -> Dict[str, object]:
+def _cuda_version_fact(nvml: Nvml) -> Dict[str, object]:
     number = nvml.ctypes.c_int()
     try:
         nvml.call("nvmlSystemGetCudaDriverVersion_v2", nvml.ctypes.byref(number))
@@ -74,7 +76,7 @@ def _cuda_version_fact(nvml: _Nvml) -> Dict[str, object]:
     return known("%d.%d" % (number.value // 1000, number.value % 1000 // 10))
 
 
-def _devices_fact(nvml: _Nvml) -> Dict[str, object]:
+def _devices_fact(nvml: Nvml) -> Dict[str, object]:
     count = nvml.ctypes.c_uint()
     try:
         nvml.call("nvmlDeviceGetCount_v2", nvml.ctypes.byref(count))
@@ -84,7 +86,7 @@ def _devices_fact(nvml: _Nvml) -> Dict[str, object]:
     return known(devices) if devices else absent("NVML finds no GPU")
 
 
-def _device_record(nvml: _Nvml, index: int) -> Dict[str, Any]:
+def _device_record(nvml: Nvml, index: int) -> Dict[str, Any]:
     handle = nvml.ctypes.c_void_p()
     nvml.call("nvmlDeviceGetHandleByIndex_v2", nvml.ctypes.c_uint(index), nvml.ctypes.byref(handle))
     total, free = _memory_facts(nvml, handle)
@@ -103,7 +105,7 @@ def _device_record(nvml: _Nvml, index: int) -> Dict[str, Any]:
     }
 
 
-def _capability_fact(nvml: _Nvml, handle: Any) -> Dict[str, object]:
+def _capability_fact(nvml: Nvml, handle: Any) -> Dict[str, object]:
     major, minor = nvml.ctypes.c_int(), nvml.ctypes.c_int()
     try:
         byref = nvml.ctypes.byref
@@ -113,7 +115,7 @@ def _capability_fact(nvml: _Nvml, handle: Any) -> Dict[str, object]:
     return known([major.value, minor.value])
 
 
-def _memory_facts(nvml: _Nvml, handle: Any) -> List[Dict[str, object]]:
+def _memory_facts(nvml: Nvml, handle: Any) -> List[Dict[str, object]]:
     memory = (nvml.ctypes.c_ulonglong * 3)()  # nvmlMemory_t: total, free, used
     try:
         nvml.call("nvmlDeviceGetMemoryInfo", handle, memory)
