@@ -122,10 +122,10 @@ def _add_documents(
     k = inputs.k[batches, keys].to(wide).permute(0, 2, 3, 1)  # (n, kv heads, head_dim, seqlen_k)
     v = inputs.v[batches, keys].to(wide).transpose(1, 2)
     sums = _KeyGradients.zeros(k, v)
-    for result_rows, rows in _iter_chunks(result, first, len(segment_run) * case.num_heads, seqlen_k, inputs.device):
-        low, high = visible_bounds(case, seqlen_q, seqlen_k)
-        begin = max(0, int(rows.min()) + low)
-        end = min(seqlen_k, int(rows.max()) + high + 1)
+    low, high = visible_bounds(case, seqlen_q, seqlen_k)
+    size = max(1, CHUNK_SCORES[torch.device(inputs.device).type] // (len(segment_run) * case.num_heads * seqlen_k))
+    for result_rows, rows, lowest, highest in _iter_chunks(case, first, size, inputs.device):
+        begin, end = max(0, lowest + low), min(seqlen_k, highest + high + 1)
         if begin >= end:
             continue
         chunk = _Chunk(inputs, model, batches, rows + first.q_start, rows, result_rows, begin, end, seqlen_q, seqlen_k)
@@ -136,19 +136,19 @@ def _add_documents(
     result.sigma["dv"][batches, keys] += sums.var_dv.transpose(1, 2)
 
 
-def _iter_chunks(
-    result: Reference, segment: Segment, heads: int, seqlen_k: int, device: str
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (indices of the result's rows, rows within the document) chunk by chunk."""
-    if result.rows is None:
-        result_rows = torch.arange(segment.q_start, segment.q_stop, device=device)
-        rows = result_rows - segment.q_start
-    else:
-        is_inside = (result.rows >= segment.q_start) & (result.rows < segment.q_stop)
-        result_rows = is_inside.nonzero()[:, 0]
-        rows = result.rows[result_rows] - segment.q_start
-    size = max(1, CHUNK_SCORES[torch.device(device).type] // (heads * seqlen_k))
-    yield from zip(result_rows.split(size), rows.split(size))
+def _iter_chunks(case: Case, segment: Segment, size: int, device: str) -> Iterator[tuple[Tensor, Tensor, int, int]]:
+    """Yield (indices of the result's rows, rows within the document, the first of these, the last) chunk by chunk."""
+    if case.every_row:
+        seqlen = segment.q_stop - segment.q_start
+        for start in range(0, seqlen, size):
+            rows = torch.arange(start, min(start + size, seqlen), device=device)
+            yield rows + segment.q_start, rows, start, min(start + size, seqlen) - 1
+        return
+    inside = [pair for pair in enumerate(sampled_rows(case)) if segment.q_start <= pair[1] < segment.q_stop]
+    for start in range(0, len(inside), size):
+        indices, tokens = torch.tensor(inside[start : start + size], device=device).unbind(1)
+        first, last = inside[start][1], inside[min(start + size, len(inside)) - 1][1]
+        yield indices, tokens - segment.q_start, first - segment.q_start, last - segment.q_start
 
 
 @dataclass
@@ -294,5 +294,5 @@ def _finish_sigma(result: Reference, model: RoundingModel, roundings: tuple[floa
         result.sigma["dsinks"] += 2.0 * (model.kappa * result.dsinks.float()).square()
     for name, variance in result.sigma.items():
         sigma = variance.clamp_min_(0.0).sqrt_()
-        floor = 1e-3 * float(sigma.square().mean().sqrt()) if sigma.numel() else 0.0
-        result.sigma[name] = sigma.clamp_min_(max(floor, 1e-30))
+        floor = (1e-3 * sigma.square().mean().sqrt()).clamp_min(1e-30) if sigma.numel() else sigma
+        result.sigma[name] = torch.maximum(sigma, floor, out=sigma)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,18 +21,31 @@ TENSORS = ("out", "dq", "dk", "dv")
 def score_outputs(
     outputs: Outputs, reference: Reference, eager: Outputs | None = None, judge_lse: bool = True
 ) -> list[Score]:
-    """Return one score for each tensor that was returned; `eager` holds the same-dtype yardstick's outputs."""
-    tensor_scores = []
+    """Return one score for each tensor that was returned; `eager` holds the same-dtype yardstick's outputs.
+
+    What is measured of all tensors leaves the device together: on one that several workers share each transfer waits.
+    """
+    measured: dict[str, dict[str, Tensor]] = {}
     for name in TENSORS:
         got = getattr(outputs, name)
         if got is not None:
             yardstick = getattr(eager, name) if eager is not None else None
-            tensor_scores.append(_score_tensor(name, got, reference, yardstick))
+            measured[name] = _measure_tensor(name, got, reference, yardstick)
     if outputs.lse is not None and judge_lse:
-        tensor_scores.append(_score_lse(outputs.lse, reference))
+        measured["lse"] = _measure_lse(outputs.lse, reference)
     if outputs.dsinks is not None and reference.dsinks is not None:
-        tensor_scores.append(_score_sinks(outputs.dsinks, reference))
-    return tensor_scores
+        measured["dsinks"] = _measure_sinks(outputs.dsinks, reference)
+    return [_make_score(name, numbers, reference) for name, numbers in _read_numbers(measured).items()]
+
+
+def _read_numbers(measured: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, list[float]]]:
+    """Return the numbers of small tensors, by the names of theirs: one transfer from the device."""
+    flat = [x.reshape(-1).double() for numbers in measured.values() for x in numbers.values()]
+    values = iter(torch.cat(flat).tolist() if flat else [])
+    return {
+        name: {key: list(itertools.islice(values, x.numel())) for key, x in numbers.items()}
+        for name, numbers in measured.items()
+    }
 
 
 def row_errors(name: str, got: Tensor, reference: Reference) -> tuple[Tensor, Tensor]:
@@ -50,62 +66,96 @@ def select_rows(name: str, got: Tensor, reference: Reference) -> Tensor:
     return got[..., reference.rows] if name == "lse" else got[:, reference.rows]
 
 
-def _score_tensor(name: str, got: Tensor, reference: Reference, eager: Tensor | None) -> Score:
+def _measure_tensor(name: str, got: Tensor, reference: Reference, eager: Tensor | None) -> dict[str, Tensor]:
+    """Return what a tensor's score is made of, and of each head what its slope is made of."""
     nonfinite = _count_nonfinite(name, got, reference)
-    if nonfinite:
-        got = got.nan_to_num(0.0, 0.0, 0.0)
+    got = got.nan_to_num(0.0, 0.0, 0.0)
     rows, error = row_errors(name, got, reference)
     want, sigma = getattr(reference, name), reference.sigma[name]
-    count = _count_judged_rows(name, reference) * want.shape[-2] * want.shape[-1]
-    z_rms = math.sqrt(float((error / sigma).square().sum(dtype=torch.float64)) / max(1, count))
-    largest = float(error.abs().max()) if error.numel() else 0.0
-    batch, row, head = _find_worst_row(rows)
-    token = _token_of_row(name, row, reference)
-    yardstick = 0.0
-    if eager is not None and error.numel():
-        yardstick = float(row_errors(name, eager.nan_to_num(0.0, 0.0, 0.0), reference)[1].abs().max())
-    norm, error_norm = float(want.norm()), float(error.norm())
-    slope, slope_sigma, slope_head = _find_worst_slope(reference.case, want, error, sigma)
-    return Score(
-        tensor=name,
-        z_rms=_clamp_to_finite(z_rms),
-        z_row=_clamp_to_finite(float(rows.max()) if rows.numel() else 0.0),
-        nonfinite=nonfinite,
-        relative_error=_clamp_to_finite(error_norm / norm) if norm else 0.0,
-        cosine=_cosine_similarity(got, want, name, reference),
-        max_abs=_clamp_to_finite(largest),
-        eager_ratio=_clamp_to_finite(largest / yardstick) if yardstick else 0.0,
-        batch=batch,
-        head=head,
-        token=token,
-        document=_document_of_token(reference.case, name, batch, token),
-        slope=slope,
-        slope_sigma=slope_sigma,
-        slope_head=slope_head,
-    )
+    yardstick = error if eager is None else row_errors(name, eager.nan_to_num(0.0, 0.0, 0.0), reference)[1]
+    got = select_rows(name, got, reference).to(want.dtype)
+    if name in ("out", "dq"):
+        assert reference.judged is not None
+        got = torch.where(reference.judged[:, :, None, None], got, 0.0)
+        count = reference.judged.sum()
+    else:
+        count = want.new_full((), want.shape[0] * want.shape[1])
+    return {
+        "nonfinite": nonfinite,
+        "count": count * want.shape[-2] * want.shape[-1],
+        "squares": (error / sigma).square().sum(dtype=torch.float64),
+        "z_row": _largest(rows),
+        "worst_row": _argmax(rows),
+        "max_abs": _largest(error.abs()),
+        "yardstick": _largest(yardstick.abs()) if eager is not None else error.new_zeros(()),
+        "error_norm": error.norm(),
+        "norm": want.norm(),
+        "got_norm": got.norm(),
+        "product": (got * want).sum(),
+        **_measure_slopes(want, error, sigma),
+    }
 
 
-def _find_worst_slope(case: Case, want: Tensor, error: Tensor, sigma: Tensor) -> tuple[float, float, int]:
-    """Return the regression slope of the result on `want` in the head where it is furthest from 1, its sigma, the head.
+def _measure_slopes(want: Tensor, error: Tensor, sigma: Tensor) -> dict[str, Tensor]:
+    """Return the regression slope of the result on `want`, less 1, in each head, and its sigma; 0 where `want` is.
 
     The elements of a row share P's and D's rounding, so their errors are taken to be wholly correlated, those of
     different rows as independent: sigma is sqrt(sum over rows of (sum over d of sigma·|want|)²) / sum of want².
     """
-    dims = (0, 1, 3)
     want = want.double()
-    size = want.square().sum(dims)
-    has_size = size > 0.0
-    if not bool(has_size.any()):
-        return 1.0, 0.0, 0
-    size = torch.where(has_size, size, 1.0)
-    offset = torch.where(has_size, (error * want).sum(dims) / size, 0.0)
-    spread = (sigma * want.abs()).sum(3).square().sum((0, 1)).sqrt() / size
-    allowed = [slope_budget(case.dtype, value) for value in spread.tolist()]
-    head = int((offset.abs() / torch.tensor(allowed, device=offset.device)).argmax())
-    return 1.0 + _clamp_to_finite(float(offset[head])), _clamp_to_finite(float(spread[head])), head
+    size = want.square().sum((0, 1, 3))
+    inverse = torch.where(size > 0.0, size.reciprocal(), 0.0)
+    spread = (sigma * want.abs()).sum(3).square().sum((0, 1)).sqrt()
+    return {"slope": (error * want).sum((0, 1, 3)) * inverse, "slope_sigma": spread * inverse}
 
 
-def _count_nonfinite(name: str, got: Tensor, reference: Reference) -> int:
+def _largest(x: Tensor) -> Tensor:
+    return x.max() if x.numel() else x.new_zeros(())
+
+
+def _argmax(x: Tensor) -> Tensor:
+    return x.argmax() if x.numel() else x.new_zeros(())
+
+
+def _make_score(name: str, numbers: Mapping[str, Sequence[float]], reference: Reference) -> Score:
+    """Return the score of one tensor from what was measured of it."""
+    case, (norm,), (error_norm,) = reference.case, numbers["norm"], numbers["error_norm"]
+    (nonfinite,), (largest,), (z_row,) = numbers["nonfinite"], numbers["max_abs"], numbers["z_row"]
+    if name == "dsinks":
+        batch, row, head = 0, 0, int(numbers["worst_row"][0])
+    else:
+        batch, row, head = _locate_row(name, int(numbers["worst_row"][0]), reference)
+    token = row if name == "dsinks" else _token_of_row(name, row, reference)
+    score = Score(
+        tensor=name,
+        z_rms=_clamp_to_finite(math.sqrt(numbers["squares"][0] / max(1.0, numbers["count"][0]))),
+        z_row=_clamp_to_finite(z_row),
+        nonfinite=int(nonfinite),
+        relative_error=_clamp_to_finite(error_norm / norm) if norm else 0.0,
+        cosine=1.0,
+        max_abs=_clamp_to_finite(largest),
+        eager_ratio=0.0,
+        batch=batch,
+        head=head,
+        token=token,
+        document=-1 if name == "dsinks" else _document_of_token(case, name, batch, token),
+    )
+    if name not in TENSORS:
+        return score
+    (yardstick,), (product,), size = numbers["yardstick"], numbers["product"], numbers["got_norm"][0] * norm
+    slopes, sigmas = numbers["slope"], numbers["slope_sigma"]
+    worst = max(range(len(slopes)), key=lambda i: abs(slopes[i]) / slope_budget(case.dtype, sigmas[i]), default=None)
+    return replace(
+        score,
+        cosine=product / size if size and math.isfinite(size) else 1.0,
+        eager_ratio=_clamp_to_finite(largest / yardstick) if yardstick else 0.0,
+        slope=1.0 if worst is None else 1.0 + _clamp_to_finite(slopes[worst]),
+        slope_sigma=0.0 if worst is None else _clamp_to_finite(sigmas[worst]),
+        slope_head=worst or 0,
+    )
+
+
+def _count_nonfinite(name: str, got: Tensor, reference: Reference) -> Tensor:
     """Count NaN and infinity: in a gradient anywhere, in out in all rows that belong to a sequence and see a key.
 
     A weight's gradient sums xᵀ·dq over all rows, padding included, so that one NaN there spoils it.
@@ -113,30 +163,23 @@ def _count_nonfinite(name: str, got: Tensor, reference: Reference) -> int:
     case = reference.case
     nonfinite = ~torch.isfinite(got)
     if name != "out":
-        return int(nonfinite.sum())
+        return nonfinite.sum()
     if case.padded:
         for s in iter_segments(case):
             nonfinite[s.batch, : s.q_start] = False
             nonfinite[s.batch, s.q_stop :] = False
     if reference.rows is None and reference.judged is not None:
         nonfinite &= reference.judged[:, :, None, None]
-    return int(nonfinite.sum())
+    return nonfinite.sum()
 
 
-def _count_judged_rows(name: str, reference: Reference) -> int:
-    if name in ("out", "dq"):
-        assert reference.judged is not None
-        return int(reference.judged.sum())
-    return int(reference.dk.shape[0] * reference.dk.shape[1])
-
-
-def _find_worst_row(rows: Tensor) -> tuple[int, int, int]:
-    """Return (batch, row, head) of the worst row."""
-    if not rows.numel():
-        return 0, 0, 0
-    index = int(rows.argmax())
-    heads, tokens = rows.shape[2], rows.shape[1]
-    return index // (heads * tokens), index // heads % tokens, index % heads
+def _locate_row(name: str, index: int, reference: Reference) -> tuple[int, int, int]:
+    """Return (batch, row, head) of a flat index: of `(batch, rows, heads)`, or of LSE's `(batch, heads, rows)`."""
+    if name == "lse":
+        _, heads, rows = reference.lse.shape
+        return index // (heads * rows), index % rows, index // rows % heads
+    _, rows, heads, _ = getattr(reference, name).shape
+    return index // (heads * rows), index // heads % rows, index % heads
 
 
 def _token_of_row(name: str, row: int, reference: Reference) -> int:
@@ -153,64 +196,42 @@ def _document_of_token(case: Case, name: str, batch: int, token: int) -> int:
     return -1
 
 
-def _cosine_similarity(got: Tensor, want: Tensor, name: str, reference: Reference) -> float:
-    got = select_rows(name, got, reference).to(want.dtype)
-    if name in ("out", "dq") and reference.judged is not None:
-        got = torch.where(reference.judged[:, :, None, None], got, 0.0)
-    scale = float(got.norm() * want.norm())
-    return float((got * want).sum()) / scale if scale and math.isfinite(scale) else 1.0
-
-
-def _score_lse(got: Tensor, reference: Reference) -> Score:
+def _measure_lse(got: Tensor, reference: Reference) -> dict[str, Tensor]:
+    """Return what LSE's score is made of; its z_row is the largest error beyond 1e-5 of its size."""
     want = reference.lse
     got = select_rows("lse", got, reference).to(want.dtype)
     assert reference.judged is not None
     judged = torch.isfinite(want) & reference.judged[:, None, :]
-    nonfinite = int((~torch.isfinite(got) & judged).sum())
     error = torch.where(judged, (got - want).abs(), 0.0).nan_to_num(0.0, 0.0, 0.0)
     excess = (error - 1e-5 * torch.where(judged, want.abs(), 0.0) - reference.lse_slack).clamp_min(0.0)
-    batch, row, head = _find_worst_row(excess.transpose(1, 2))
-    token = _token_of_row("lse", row, reference)
-    norm = float(torch.where(judged, want, 0.0).norm())
-    largest = float(excess.max()) if excess.numel() else 0.0
-    return Score(
-        tensor="lse",
-        z_rms=0.0,
-        z_row=_clamp_to_finite(largest),
-        nonfinite=nonfinite,
-        relative_error=_clamp_to_finite(float(error.norm()) / norm) if norm else 0.0,
-        cosine=1.0,
-        max_abs=_clamp_to_finite(float(error.max()) if error.numel() else 0.0),
-        eager_ratio=0.0,
-        batch=batch,
-        head=head,
-        token=token,
-        document=_document_of_token(reference.case, "lse", batch, token),
-    )
+    return {
+        "nonfinite": (~torch.isfinite(got) & judged).sum(),
+        "count": error.new_zeros(()),
+        "squares": error.new_zeros(()),
+        "z_row": _largest(excess),
+        "worst_row": _argmax(excess),
+        "max_abs": _largest(error),
+        "error_norm": error.norm(),
+        "norm": torch.where(judged, want, 0.0).norm(),
+    }
 
 
-def _score_sinks(got: Tensor, reference: Reference) -> Score:
-    """Score the sinks' gradient, one number a head."""
+def _measure_sinks(got: Tensor, reference: Reference) -> dict[str, Tensor]:
+    """Return what the score of the sinks' gradient, one number a head, is made of."""
     want, sigma = reference.dsinks, reference.sigma["dsinks"]
     assert want is not None
-    nonfinite = int((~torch.isfinite(got)).sum())
     error = (got.nan_to_num(0.0, 0.0, 0.0).to(want.dtype) - want).float()
     z = error / sigma
-    head = int(z.abs().argmax())
-    return Score(
-        tensor="dsinks",
-        z_rms=_clamp_to_finite(float(z.square().mean().sqrt())),
-        z_row=_clamp_to_finite(float(z.abs().max())),
-        nonfinite=nonfinite,
-        relative_error=_clamp_to_finite(float(error.norm()) / max(float(want.norm()), 1e-30)),
-        cosine=1.0,
-        max_abs=_clamp_to_finite(float(error.abs().max())),
-        eager_ratio=0.0,
-        batch=0,
-        head=head,
-        token=0,
-        document=-1,
-    )
+    return {
+        "nonfinite": (~torch.isfinite(got)).sum(),
+        "count": z.new_full((), z.numel()),
+        "squares": z.square().sum(dtype=torch.float64),
+        "z_row": _largest(z.abs()),
+        "worst_row": _argmax(z.abs()),
+        "max_abs": _largest(error.abs()),
+        "error_norm": error.norm(),
+        "norm": want.norm(),
+    }
 
 
 def _clamp_to_finite(value: float) -> float:
