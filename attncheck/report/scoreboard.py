@@ -55,8 +55,18 @@ def _worst_cell(verdicts: list[Verdict]) -> Cell:
     judged = [verdict for verdict in measured if not _ran_out_of_time(verdict)]
     if not judged:
         return Cell("lost", "lost") if measured else Cell("-", "refused")
-    worst = max(judged, key=lambda verdict: verdict.budget_ratio)
+    worst = max(
+        judged,
+        key=lambda verdict: (verdict.budget_ratio > FAIL_FACTOR, _has_reservation(verdict), verdict.budget_ratio),
+    )
+    if _has_reservation(worst):
+        return Cell("noted", "warn")
     return Cell(format_ratio(worst.budget_ratio) if worst.budget_ratio else "exact", worst.answer)
+
+
+def _has_reservation(verdict: Verdict) -> bool:
+    """Return whether a verdict warns of what is no error of a number."""
+    return verdict.answer == "warn" and not verdict.budget_ratio
 
 
 def _ran_out_of_time(verdict: Verdict) -> bool:
@@ -81,6 +91,6 @@ def heat_mark(verdict: Verdict) -> str:
         return "?"
     if verdict.answer in ("fail", "lost") or verdict.budget_ratio > FAIL_FACTOR:
         return "X"
-    if verdict.budget_ratio > 1.0:
+    if verdict.answer == "warn":
         return "!"
     return HEAT_MARKS[min(len(HEAT_MARKS) - 1, int(verdict.budget_ratio * len(HEAT_MARKS)))]

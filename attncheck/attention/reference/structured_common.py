@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,8 +13,16 @@ from attncheck.attention.inputs import Inputs, apply_strides, make_inputs, zero_
 from attncheck.core.cases import Case, Segment, diagonal_shift, visible_bounds
 
 BackendCall = Callable[[Inputs], Outputs]
-ProbeResult = tuple[tuple[str, ...], Outputs]  # what contradicts the expectation, and the (first) outputs
 MAX_SHOWN = 4  # violations; the first one names the position
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What a probe found: what contradicts its expectation, and what does not and is worth knowing."""
+
+    outputs: Outputs  # of the first call
+    violations: tuple[str, ...] = ()
+    reservations: tuple[str, ...] = ()
 
 
 def make_normal_inputs(case: Case, device: str) -> Inputs:

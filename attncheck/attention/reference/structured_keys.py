@@ -31,7 +31,7 @@ def probe_code(case: Case, device: str, call: BackendCall) -> ProbeResult:
     codes = torch.where(normal.v > 0, 1.0, -1.0)
     inputs = cast_to_case(replace(normal, q=normal.q * 0, k=normal.k * 0, v=codes), case)
     outputs = call(inputs)
-    return tuple(limit_violations(_code_violations(case, inputs, outputs))), outputs
+    return ProbeResult(outputs, tuple(limit_violations(_code_violations(case, inputs, outputs))))
 
 
 def _code_violations(case: Case, inputs: Inputs, outputs: Outputs) -> Iterator[str]:
@@ -87,7 +87,9 @@ def probe_heads(case: Case, device: str, call: BackendCall) -> ProbeResult:
         watched_spans.append((segment, int(first[shortest]), int(last[shortest])))
     inputs = cast_to_case(replace(normal, q=normal.q * 0, k=normal.k * 0, v=v, dout=dout), case)
     outputs = call(inputs)
-    return tuple(limit_violations(_head_violations(case, inputs, outputs, weights, watched_spans))), outputs
+    return ProbeResult(
+        outputs, tuple(limit_violations(_head_violations(case, inputs, outputs, weights, watched_spans)))
+    )
 
 
 def _head_violations(
@@ -128,7 +130,7 @@ def probe_retrieve(case: Case, device: str, call: BackendCall) -> ProbeResult:
     v[..., :digits] = ((numbers & 1) * 2.0 - 1.0)[None, :, None, :]
     inputs = cast_to_case(replace(normal, q=2.0 * target_codes.repeat_interleave(group, 2), k=2.0 * codes, v=v), case)
     outputs = call(inputs)
-    return tuple(limit_violations(_retrieve_violations(case, outputs, target_keys, digits))), outputs
+    return ProbeResult(outputs, tuple(limit_violations(_retrieve_violations(case, outputs, target_keys, digits))))
 
 
 def _retrieve_violations(case: Case, outputs: Outputs, target_keys: Tensor, digits: int) -> Iterator[str]:

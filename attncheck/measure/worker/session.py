@@ -160,9 +160,13 @@ class ParitySession:
     def _measure_case(self, case: Case, blank: Run) -> Run:
         timed_call = _TimedCall(self._make_call(case), self.device.kind)
         if case.probe:
-            violations, outputs = run_probe(case, self.device.kind, timed_call)
+            result = run_probe(case, self.device.kind, timed_call)
             return replace(
-                blank, violations=violations, call_ms=timed_call.ms, **self._identify_kernels(timed_call, outputs)
+                blank,
+                violations=result.violations,
+                reservations=result.reservations,
+                call_ms=timed_call.ms,
+                **self._identify_kernels(timed_call, result.outputs),
             )
         inputs = make_inputs(case, self.device.kind)
         copies = copy_inputs(inputs)

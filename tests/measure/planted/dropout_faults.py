@@ -71,13 +71,15 @@ def run_dropout(inputs: Inputs, deterministic: bool) -> Outputs:
     return DropoutKernel(inputs).run()
 
 
-def _planted(name: str, what: str, **methods: Any) -> Fault:
+def _planted(name: str, what: str, logic: bool = True, **methods: Any) -> Fault:
     wrong = type(name, (DropoutKernel,), methods)
 
     def applies(case: Case) -> bool:
         return case.dropout > 0.0
 
-    return Fault(name, "dropout", what, lambda inputs, deterministic: wrong(inputs).run(), applies, right=run_dropout)
+    return Fault(
+        name, "dropout", what, lambda inputs, deterministic: wrong(inputs).run(), applies, logic, right=run_dropout
+    )
 
 
 def _nothing_dropped(kept: Tensor) -> Tensor:
@@ -106,6 +108,12 @@ def _whole_rows(self: DropoutKernel) -> Tensor:
     return (torch.rand(*self.shape[:3], 1) >= self.rate).float().expand(self.shape)
 
 
+def _one_for_four_rows(self: DropoutKernel) -> Tensor:
+    """Draw as cuDNN 9.19 does: queries i, i + 2, i + 4 and i + 6 of eight drop the same keys."""
+    rows = torch.arange(self.shape[2])
+    return (torch.rand(self.shape) >= self.rate).float()[:, :, rows // 8 * 8 + rows % 2]
+
+
 def _drawn_again(self: DropoutKernel, kept: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return kept, kept, DropoutKernel.draw(self)
 
@@ -132,6 +140,7 @@ DROPOUT_FAULTS = (
     _planted("dropout_shared_by_heads", "every head drops the same keys", draw=_one_for_all_heads),
     _planted("dropout_shared_by_batch", "every batch row drops the same keys", draw=_one_for_the_batch),
     _planted("dropout_of_whole_rows", "a row is kept or dropped whole", draw=_whole_rows),
+    _planted("dropout_shared_by_four_rows", "four queries drop the same keys", logic=False, draw=_one_for_four_rows),
     _planted("dropout_off", "nothing is dropped", draw=lambda self: torch.ones(self.shape),
              scaled=lambda self, kept: kept),
 )  # fmt: skip

@@ -59,8 +59,9 @@ def _verdicts(faults: list[Fault], case: Case, device: str) -> Iterable[tuple[Fa
     for fault in faults:
         factor = RING_FACTOR if fault.family == "ring" else 1.0
         if case.probe:
-            violations, _ = run_probe(case, device, lambda x, run=fault.run: run(x, False))  # type: ignore[misc]
-            yield fault, judge_run(Run(fault.name, case, "ok", violations=violations))
+            found = run_probe(case, device, lambda x, run=fault.run: run(x, False))  # type: ignore[misc]
+            run = Run(fault.name, case, "ok", violations=found.violations, reservations=found.reservations)
+            yield fault, judge_run(run)
             continue
         inputs = inputs or make_inputs(case, device)
         exact = exact or compute_reference(inputs)
