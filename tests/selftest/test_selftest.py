@@ -232,3 +232,14 @@ def test_light_checks_take_the_cores_that_heavy_ones_leave(
     assert len(turns[0]) == heavy + light
     assert max(sum(task.family.heavy for task in turn) for turn in turns) == heavy
     assert any(len(turn) == cores for turn in turns), "light ones alone take every core"
+
+
+def test_what_the_user_has_on_pythonpath_stays_in_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/packages")
+    sandbox = faults.Sandbox(tmp_path, "python")
+    sandbox.prepend_pythonpath(tmp_path / "plugins")
+    sandbox.prepend_pythonpath(tmp_path / "start")
+    assert sandbox.environ["PYTHONPATH"] == f"{tmp_path}/start:{tmp_path}/plugins:/packages"
+    alone = faults.Sandbox(tmp_path, "python", hermetic=True)
+    alone.prepend_pythonpath(tmp_path / "plugins")
+    assert alone.environ["PYTHONPATH"] == f"{tmp_path}/plugins"

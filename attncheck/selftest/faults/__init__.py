@@ -10,6 +10,7 @@ Faults of a plugin (an entry point in the group "attncheck.faults", whose value 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -48,8 +49,8 @@ class Sandbox:
         return path
 
     def prepend_pythonpath(self, folder: Path) -> None:
-        """Let every interpreter of the check import from `folder` before its environment."""
-        rest = self.environ.get("PYTHONPATH")
+        """Let every interpreter of the check import from `folder` before its environment and the user's own path."""
+        rest = self.environ.get("PYTHONPATH", None if self.hermetic else os.environ.get("PYTHONPATH"))
         self.environ["PYTHONPATH"] = f"{folder}:{rest}" if rest else str(folder)
 
 

@@ -39,7 +39,7 @@ def setup_determinism(sandbox: Sandbox) -> None:
     """Run determinism on six calls."""
     sandbox.arguments += ["determinism", "--python", sandbox.python, "--device", sandbox.device, "--repeat", "6"]
     sandbox.arguments += ["--format", "json"]
-    source = backend_source("selftest_right", "return right(inputs, deterministic)", QUICK_BASE)
+    source = backend_source("selftest_right", "return right(inputs, True)", QUICK_BASE)  # FLASH varies on a GPU
     with_backend("selftest_right", source)(sandbox)
 
 
@@ -64,7 +64,7 @@ def scaled_gradient_body(name: str, factor: float = 1.05) -> str:
 
 NONDETERMINISTIC = """
 run.calls = getattr(run, "calls", 0) + 1
-answer = right(inputs, deterministic)
+answer = right(inputs, True)
 dv = answer.dv.clone()
 dv[0, 3, 0, 5] *= 1.0 + 0.5 * (run.calls % 3 == 0)
 return replace(answer, dv=dv)
