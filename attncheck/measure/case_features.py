@@ -61,3 +61,12 @@ def group_by_shape(cases: Iterable[Case]) -> tuple[tuple[Case, ...], ...]:
         )  # a forward has no plan of its own
         groups.setdefault(shape, []).append(case)
     return tuple(map(tuple, groups.values()))
+
+
+def group_by_kernel(cases: Iterable[Case]) -> tuple[tuple[Case, ...], ...]:
+    """Return the cases in groups for which, as far as cuDNN's times show, one kernel is built."""
+    groups: dict[tuple[object, ...], list[Case]] = {}
+    for case in cases:
+        kernel = (case.dtype, case.head_dim, case.v_head_dim, case.needs_mask, case.causal, case.dropout > 0.0)
+        groups.setdefault(kernel, []).append(case)
+    return tuple(map(tuple, groups.values()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -31,7 +31,9 @@ from attncheck.measure import discovery
 from attncheck.measure.case_features import list_features
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget, Progress
-from attncheck.workers.pool import Event, Job, Pool
+from attncheck.workers.pool import Event, Job, Pool, default_slots
+
+PLACES = 2  # workers that time and repeat calls at once
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,9 @@ def run(
     report_progress("looking for backends")
     states = discovery.list_backends(target)
     chosen_states = discovery.choose_backends(states, request.backends)
-    pool = Pool(target.python, 2 if target.uses_gpu else 1)  # calls are timed too: few workers at once
-    jobs = [_make_job(state, cases, request, target) for state in chosen_states]
+    # Calls are timed too: few at once, while the other workers of a GPU import torch, compile and judge.
+    pool = Pool(target.python, default_slots(gpu=True) if target.uses_gpu else 1)
+    jobs = make_jobs(chosen_states, cases, request, target, pool.slots)
     progress = Progress(report_progress, sum(len(job.items) for job in jobs))
     measurements: list[Repeats] = []
 
@@ -130,15 +133,27 @@ def choose_modes(name: str) -> tuple[Mode, ...]:
     return ("default", "deterministic") if switch else ("default",)
 
 
-def _make_job(state: BackendState, cases: tuple[Case, ...], request: Request, target: ExecutionTarget) -> Job:
+def make_jobs(
+    states: Sequence[BackendState], cases: tuple[Case, ...], request: Request, target: ExecutionTarget, slots: int
+) -> list[Job]:
+    """Return the work on every backend; first, a worker for each case, on those that compile for each."""
+    compiling = [state for state in states if discovery.get_backend(state.name).compiles and slots > 1]
+    jobs = [_make_job(state, (case,), request, target, slots) for state in compiling for case in cases]
+    return jobs + [_make_job(state, cases, request, target, slots) for state in states if state not in compiling]
+
+
+def _make_job(
+    state: BackendState, cases: tuple[Case, ...], request: Request, target: ExecutionTarget, slots: int
+) -> Job:
     modes = choose_modes(state.name)
     features = {f"{case.name}@{mode}": (f"{mode} mode", *list_features(case)) for case in cases for mode in modes}
     message = {
         "task": "attncheck.measure.worker.tasks:determinism",
         "backend": state.name,
         "device": target.device,
-        "threads": target.threads_per_worker(2),
+        "threads": target.threads_per_worker(slots if target.uses_gpu else 2),
         "repeats": request.repeats,
+        "places": PLACES,
         "cases": codec.to_plain(cases),
     }
     factor = max(4.0 if discovery.get_backend(state.name).compiles else 2.0, request.repeats / 6)

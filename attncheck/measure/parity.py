@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from attncheck.attention.backend import Backend, Device, refusal
 from attncheck.core import codec
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, DTYPES, Case, Dtype
 from attncheck.core.errors import BadUsage, Unanswered
@@ -19,19 +18,15 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import BackendState, MeasuredOn, Run, Verdict, judge_run
 from attncheck.doctor import engine
 from attncheck.measure import discovery, lost_cases
-from attncheck.measure.case_features import group_by_shape, list_features
+from attncheck.measure.parity_jobs import accepted_cases, make_jobs
 from attncheck.measure.suites import COMPILED_CASES, Suite, make_model_cases, make_suite, thin_cases
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget, Progress
-from attncheck.workers.pool import Event, Job, Pool, default_slots
+from attncheck.workers.pool import Event, Pool, default_slots
 
-MAX_SHOWN_CASES = 5  # failing cases named in a finding
-# What a new shape costs, in seconds; measured on one H200: flex_attention 131 s for 15 shapes, cuDNN 370 ms for each.
-SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN = 9.0, 0.4
-MIN_SECONDS_PER_WORKER = 8.0  # below which another worker, which has to import torch, gains nothing
 COMPILED_CASES_ON_CPU = {"quick": 1, "standard": 2, "full": 4}  # cases of a backend that compiles, on the CPU
+MAX_SHOWN_CASES = 5  # failing cases named in a finding
 NOTHING_LEFT_OF_FAILURES = "none of the cases that failed the last time is left by --backend, --case and --dtype"
-COMPILE_DEADLINE_FACTOR = 4.0  # a backend that compiles gets this many times the deadline
 
 
 @dataclass(frozen=True)
@@ -121,7 +116,8 @@ def run(
     states = discovery.list_backends(target)
     chosen_states = discovery.choose_backends(states, request.backends)
     pool = Pool(target.python, default_slots(target.uses_gpu))
-    jobs = make_jobs(chosen_states, cases, request, target, pool.slots)
+    chosen_cases = {state.name: choose_backend_cases(state, cases, request, target) for state in chosen_states}
+    jobs = make_jobs(chosen_cases, target, pool.slots)
     if not any(job.items for job in jobs):
         raise BadUsage(NOTHING_LEFT_OF_FAILURES)
     runs: list[Run] = []
@@ -151,66 +147,15 @@ def run(
     return report_runs(len(not_reached))
 
 
-def make_jobs(
-    states: Sequence[BackendState], cases: tuple[Case, ...], request: Request, target: ExecutionTarget, slots: int
-) -> list[Job]:
-    """Return the work on every backend, the longest first.
-
-    One worker does what a backend has to do, several where each new shape costs it time: these share the slots by what
-    they cost, and cases of one shape stay together.
-    """
-    chosen_cases = {state.name: _choose_backend_cases(state, cases, request, target) for state in states}
-    costs = {name: _estimate_shape_seconds(name, own, target) for name, own in chosen_cases.items()}
-    jobs: list[tuple[float, Job]] = []
-    for name, own in chosen_cases.items():
-        groups = group_by_shape(own) if costs[name] else (own,)
-        share = round(slots * costs[name] / sum(costs.values())) if costs[name] else 1
-        workers = max(1, min(share, len(groups), int(costs[name] / MIN_SECONDS_PER_WORKER)))
-        for index in range(workers):
-            items = tuple(case.name for group in groups[index::workers] for case in group)
-            jobs.append((costs[name] / workers, _make_job(name, own, items, target, slots)))
-    return [job for _, job in sorted(jobs, key=lambda pair: -pair[0])]
-
-
-def _choose_backend_cases(
+def choose_backend_cases(
     state: BackendState, cases: tuple[Case, ...], request: Request, target: ExecutionTarget
 ) -> tuple[Case, ...]:
     """Return the cases that a backend is to run: few of those that it accepts where it compiles each."""
-    backend = discovery.get_backend(state.name)
     own = tuple(case for case in cases if is_requested(state.name, case.name, request))
-    if not backend.compiles or request.cases or request.only:
+    if not discovery.get_backend(state.name).compiles or request.cases or request.only:
         return own
     count = (COMPILED_CASES if target.uses_gpu else COMPILED_CASES_ON_CPU)[request.suite] * request.repeat
-    return thin_cases(_accepted_cases(backend, own, target) or own, count)
-
-
-def _accepted_cases(backend: Backend, cases: tuple[Case, ...], target: ExecutionTarget) -> tuple[Case, ...]:
-    device = Device("cuda" if target.uses_gpu else "cpu", compute_capability=(9, 0), torch=(99, 0))
-    return tuple(case for case in cases if not refusal(backend, case, device))
-
-
-def _estimate_shape_seconds(name: str, cases: tuple[Case, ...], target: ExecutionTarget) -> float:
-    """Return about how many seconds a backend spends on what each new shape costs it."""
-    backend = discovery.get_backend(name)
-    seconds = SECONDS_PER_COMPILED_SHAPE if backend.compiles else SECONDS_PER_PLAN if backend.plans else 0.0
-    return seconds * len(group_by_shape(_accepted_cases(backend, cases, target))) if seconds else 0.0
-
-
-def _make_job(name: str, cases: tuple[Case, ...], items: tuple[str, ...], target: ExecutionTarget, slots: int) -> Job:
-    """Return the work of one worker on some `items` of a backend's `cases`."""
-    names = set(items)
-    own = tuple(case for case in cases if case.name in names)
-    message = {
-        "task": "attncheck.measure.worker.tasks:parity",
-        "backend": name,
-        "device": target.device,
-        "threads": target.threads_per_worker(slots),
-        "slots": slots,
-        "seconds": target.seconds,
-        "cases": codec.to_plain(own),
-    }
-    seconds = target.seconds * (COMPILE_DEADLINE_FACTOR if discovery.get_backend(name).compiles else 1.0)
-    return Job(name, message, items, seconds, features={case.name: list_features(case) for case in own})
+    return thin_cases(accepted_cases(state.name, own, target) or own, count)
 
 
 def read_run(event: Event, case: Case) -> Run:

@@ -424,5 +424,5 @@ def overlay_environment(extra_path: str) -> dict[str, str]:
 
 
 def default_slots(gpu: bool) -> int:
-    """Return how many workers run at once: on a GPU up to ten share it; on the CPU one per core, up to eight."""
-    return min(10, count_cores()) if gpu else min(8, count_cores())
+    """Return how many workers run at once, one per core: up to 16 share a GPU, up to eight the CPU."""
+    return min(16 if gpu else 8, count_cores())

@@ -10,7 +10,6 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -628,23 +627,3 @@ def test_the_next_worker_gets_ready_beside_a_gpu_alone(monkeypatch: pytest.Monke
     assert bench.choose_slots(ExecutionTarget(sys.executable, "cpu")) == 1, "it would take the cores that are timed"
     monkeypatch.setattr(bench, "count_cores", lambda: 2)
     assert bench.choose_slots(ExecutionTarget(sys.executable, "cuda")) == 1
-
-
-def test_one_worker_measures_at_a_time(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    from attncheck.measure.worker.bench_tasks import hold_turn
-
-    order: list[str] = []
-    has_waited = threading.Event()
-
-    def measure_second() -> None:
-        with hold_turn(str(tmp_path), has_waited.set):
-            order.append("second")
-
-    second = threading.Thread(target=measure_second)
-    with hold_turn(str(tmp_path), lambda: order.append("the first waits for nobody")):
-        second.start()
-        assert has_waited.wait(10.0)
-        order.append("first")
-    second.join(10.0)
-    assert order == ["first", "second"]

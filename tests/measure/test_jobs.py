@@ -14,7 +14,8 @@ import pytest
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import BackendState
 from attncheck.measure.case_features import group_by_shape, list_features
-from attncheck.measure.parity import Request, make_jobs
+from attncheck.measure.parity import Request, choose_backend_cases
+from attncheck.measure.parity_jobs import make_jobs
 from attncheck.measure.suites import COMPILED_CASES, make_suite
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
@@ -25,8 +26,15 @@ STATES = [BackendState(name, name, "torch") for name in NAMES]
 SLOTS = 10
 
 
-def jobs_of(device: str, states: Sequence[BackendState] = STATES, request: Request | None = None) -> list[Job]:
-    return make_jobs(states, CASES, request or Request(), ExecutionTarget(sys.executable, device), SLOTS)
+def jobs_of(
+    device: str,
+    states: Sequence[BackendState] = STATES,
+    cases: tuple[Case, ...] = CASES,
+    request: Request | None = None,
+) -> list[Job]:
+    target, request = ExecutionTarget(sys.executable, device), request or Request()
+    by_backend = {state.name: choose_backend_cases(state, cases, request, target) for state in states}
+    return make_jobs(by_backend, target, SLOTS)
 
 
 def test_what_each_shape_costs_is_spread_over_the_slots_on_a_gpu() -> None:
@@ -67,7 +75,7 @@ def test_nothing_is_spread_where_it_gains_nothing() -> None:
     on_the_cpu = Counter(job.name for job in jobs_of("cpu"))
     assert all(count == 1 for name, count in on_the_cpu.items() if name != "flex_attention")
     few = Request(cases=("dense-causal-s257-h4kv2-d64-bf16-normal",))
-    named = make_jobs(STATES, CASES[:1], few, ExecutionTarget(sys.executable, "cuda"), SLOTS)
+    named = jobs_of("cuda", cases=CASES[:1], request=few)
     assert set(Counter(job.name for job in named).values()) == {1}
     assert len(jobs_of("cuda", [state for state in STATES if state.name == "sdpa_cudnn"])) > 4, "it has the slots alone"
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import sys
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, cast
 
 from attncheck.attention import backends
 from attncheck.core import codec
 from attncheck.core.results.timings import RATES_ITEM, TimedMode
 from attncheck.measure.worker.tasks import make_answer, read_cases
-
-POLL_SECONDS = 0.05  # between tries for the turn
-POLLS_PER_REPORT = 40  # tries between two calls of `on_wait`
+from attncheck.measure.worker.turns import hold_turn
 
 
 def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
@@ -47,23 +41,3 @@ def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
             if is_fatal(run):
                 sys.exit("the device does not answer any more")
         release_cached_memory(device.kind)  # the next worker looks at what is free
-
-
-@contextlib.contextmanager
-def hold_turn(folder: str, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Wait until no other worker of this run measures, and keep the others waiting for the block.
-
-    `on_wait` is called every few seconds meanwhile. The lock is the operating system's: a worker that dies releases it.
-    """
-    with open(Path(folder) / "bench", "ab") as stream:
-        polls = 0
-        while True:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if polls % POLLS_PER_REPORT == 0:
-                    on_wait()
-                polls += 1
-                time.sleep(POLL_SECONDS)
-        yield

@@ -12,6 +12,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -38,13 +39,22 @@ GOLDEN_RATIO = 0x9E3779B97F4A7C15 - (1 << 64)
 class Repeater:
     """Repeats one backend on one device."""
 
-    def __init__(self, backend: Backend, device: Device, repeats: int, warm_up: int = 0, judges: bool = True) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        device: Device,
+        repeats: int,
+        warm_up: int = 0,
+        judges: bool = True,
+        turn: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
         """`repeats` counts every call, the first included; `warm_up` calls before them are not compared.
 
-        The values of the first call are scored where `judges`: of several ranks, one judges for all.
+        The values of the first call are scored where `judges`: of several ranks, one judges for all. Calls are timed
+        and repeated while `turn` is held; compiling and judging need none.
         """
         self.backend, self.device, self.repeats, self.warm_up = backend, device, repeats, warm_up
-        self.judges = judges
+        self.judges, self.turn = judges, turn
         self._reference: Reference | None = None
 
     def measure(self, case: Case, mode: Mode) -> Repeats:
@@ -71,14 +81,15 @@ class Repeater:
         first = self._run_backend(inputs, mode)
         scores = self._score_values(inputs, first, mode)
         comparison = _OutputComparison(first)
-        call_ms, peak = self._time_calls(lambda: self._run_backend(inputs, mode))
         idle_repeats = (self.repeats - 1) // 2
-        for _ in range(idle_repeats):
-            comparison.compare(self._run_backend(inputs, mode))
-        with background_load(self.device.kind) as add_load:
-            for _ in range(self.repeats - 1 - idle_repeats):
-                add_load()
+        with self.turn():
+            call_ms, peak = self._time_calls(lambda: self._run_backend(inputs, mode))
+            for _ in range(idle_repeats):
                 comparison.compare(self._run_backend(inputs, mode))
+            with background_load(self.device.kind) as add_load:
+                for _ in range(self.repeats - 1 - idle_repeats):
+                    add_load()
+                    comparison.compare(self._run_backend(inputs, mode))
         return replace(
             blank,
             repeats=self.repeats,

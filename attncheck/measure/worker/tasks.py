@@ -73,9 +73,11 @@ def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None])
 
     device = with_builds(open_device(message, send))
     from attncheck.measure.worker.repeats import Repeater
+    from attncheck.measure.worker.turns import hold_turn
 
-    repeater = Repeater(backends.load()[0][message["backend"]], device, message["repeats"])
     cases = read_cases(message)
+    turn = partial(hold_turn, message["folder"], lambda: send({"waiting": "turn"}), message["places"])
+    repeater = Repeater(backends.load()[0][message["backend"]], device, message["repeats"], turn=turn)
     for item in message["items"]:
         name, _, mode = item.partition("@")
         send({"started": item})

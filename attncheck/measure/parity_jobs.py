@@ -1,0 +1,99 @@
+"""How parity's work on each backend is spread over workers, by what new shapes cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+from attncheck.attention.backend import Backend, Device, refusal
+from attncheck.core import codec
+from attncheck.core.cases import Case
+from attncheck.measure import discovery
+from attncheck.measure.case_features import group_by_kernel, group_by_shape, list_features
+from attncheck.workers.execution import ExecutionTarget
+from attncheck.workers.pool import Job
+
+# Measured on one H200: flex_attention compiles each shape; cuDNN 9.19 builds a plan for each, and a kernel for some.
+SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 9.0, 0.15, 1.8
+SHARE_OF_NEW_SHAPES = 0.75  # of the slots, for backends to which each costs time; the others are done sooner
+MIN_SECONDS_PER_WORKER = 8.0  # below which another worker, which has to import torch, gains nothing
+COMPILE_DEADLINE_FACTOR = 4.0  # a backend that compiles gets this many times the deadline
+
+
+def make_jobs(cases_by_backend: Mapping[str, tuple[Case, ...]], target: ExecutionTarget, slots: int) -> list[Job]:
+    """Return the work on every backend's cases, the longest first.
+
+    One worker does what a backend has to do, several where each new shape costs it time: these share the slots by what
+    they cost, and cases of one shape stay together.
+    """
+    shares = {name: _Shares(name, cases, target) for name, cases in cases_by_backend.items()}
+    total = sum(share.seconds for share in shares.values())
+    jobs: list[tuple[float, Job]] = []
+    for name, share in shares.items():
+        workers = round(slots * SHARE_OF_NEW_SHAPES * share.seconds / total) if total else 1
+        for seconds, cases in share.split(min(workers, int(share.seconds / MIN_SECONDS_PER_WORKER))):
+            jobs.append((seconds, _make_job(name, cases, target, slots)))
+    return [job for _, job in sorted(jobs, key=lambda pair: -pair[0])]
+
+
+class _Shares:
+    """A backend's cases, and about how many seconds it spends on what each new shape costs it: 0 where nothing."""
+
+    def __init__(self, name: str, cases: tuple[Case, ...], target: ExecutionTarget) -> None:
+        backend, self.cases = discovery.get_backend(name), cases
+        self._accepted = set(accepted_cases(name, cases, target))
+        self._seconds_per_shape, self._seconds_per_kernel = _costs_of(backend)
+        self.seconds = sum(map(self._estimate_seconds, group_by_kernel(cases))) if self._costs_time else 0.0
+
+    @property
+    def _costs_time(self) -> bool:
+        return self._seconds_per_shape > 0.0
+
+    def _estimate_seconds(self, cases: tuple[Case, ...]) -> float:
+        """Return the seconds for cases that share a kernel."""
+        shapes = len(group_by_shape(case for case in cases if case in self._accepted))
+        return self._seconds_per_shape * shapes + (self._seconds_per_kernel if shapes else 0.0)
+
+    def split(self, workers: int) -> list[tuple[float, tuple[Case, ...]]]:
+        """Return the seconds and the cases of each worker: the costliest kernel first to whom has least to do."""
+        if workers < 2:
+            return [(self.seconds, self.cases)]
+        # Without a kernel that shapes share, nothing but the shape has to stay together.
+        groups = group_by_kernel(self.cases) if self._seconds_per_kernel else group_by_shape(self.cases)
+        loads = [0.0] * workers
+        chosen: list[list[Case]] = [[] for _ in loads]
+        for group in sorted(groups, key=self._estimate_seconds, reverse=True):
+            worker = min(range(workers), key=lambda index: (loads[index], len(chosen[index])))
+            loads[worker] += self._estimate_seconds(group)
+            chosen[worker] += group
+        return [(load, tuple(cases)) for load, cases in zip(loads, chosen) if cases]
+
+
+def _costs_of(backend: Backend) -> tuple[float, float]:
+    """Return the seconds for a new shape, and those for a new kernel."""
+    if backend.compiles:
+        return SECONDS_PER_COMPILED_SHAPE, 0.0
+    return (SECONDS_PER_PLAN, SECONDS_PER_KERNEL) if backend.plans else (0.0, 0.0)
+
+
+def accepted_cases(name: str, cases: Iterable[Case], target: ExecutionTarget) -> tuple[Case, ...]:
+    """Return the cases that a backend does not refuse by what it says of itself."""
+    device = Device("cuda" if target.uses_gpu else "cpu", compute_capability=(9, 0), torch=(99, 0))
+    refuses = partial(refusal, discovery.get_backend(name), device=device)
+    return tuple(case for case in cases if not refuses(case))
+
+
+def _make_job(name: str, cases: Sequence[Case], target: ExecutionTarget, slots: int) -> Job:
+    """Return the work of one worker on some of a backend's cases."""
+    message = {
+        "task": "attncheck.measure.worker.tasks:parity",
+        "backend": name,
+        "device": target.device,
+        "threads": target.threads_per_worker(slots),
+        "slots": slots,
+        "seconds": target.seconds,
+        "cases": codec.to_plain(cases),
+    }
+    seconds = target.seconds * (COMPILE_DEADLINE_FACTOR if discovery.get_backend(name).compiles else 1.0)
+    features = {case.name: list_features(case) for case in cases}
+    return Job(name, message, tuple(features), seconds, features=features)
