@@ -33,8 +33,6 @@ from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget, Progress
 from attncheck.workers.pool import Event, Job, Pool, default_slots
 
-PLACES = 2  # workers that time and repeat calls at once
-
 
 @dataclass(frozen=True)
 class Request:
@@ -97,7 +95,6 @@ def run(
     report_progress("looking for backends")
     states = discovery.list_backends(target)
     chosen_states = discovery.choose_backends(states, request.backends)
-    # Calls are timed too: few at once, while the other workers of a GPU import torch, compile and judge.
     pool = Pool(target.python, default_slots(gpu=True) if target.uses_gpu else 1)
     jobs = make_jobs(chosen_states, cases, request, target, pool.slots)
     progress = Progress(report_progress, sum(len(job.items) for job in jobs))
@@ -153,7 +150,6 @@ def _make_job(
         "device": target.device,
         "threads": target.threads_per_worker(slots if target.uses_gpu else 2),
         "repeats": request.repeats,
-        "places": PLACES,
         "cases": codec.to_plain(cases),
     }
     factor = max(4.0 if discovery.get_backend(state.name).compiles else 2.0, request.repeats / 6)

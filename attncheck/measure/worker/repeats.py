@@ -12,7 +12,6 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -46,26 +45,43 @@ class Repeater:
         repeats: int,
         warm_up: int = 0,
         judges: bool = True,
-        turn: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         """`repeats` counts every call, the first included; `warm_up` calls before them are not compared.
 
-        The values of the first call are scored where `judges`: of several ranks, one judges for all. Calls are timed
-        and repeated while `turn` is held; compiling and judging need none.
+        The values of the first call are scored where `judges`: of several ranks, one judges for all.
         """
         self.backend, self.device, self.repeats, self.warm_up = backend, device, repeats, warm_up
-        self.judges, self.turn = judges, turn
+        self.judges = judges
         self._reference: Reference | None = None
 
     def measure(self, case: Case, mode: Mode) -> Repeats:
         """Return what repeating `case` in `mode` showed. Raises nothing that the backend raised."""
+        return self.begin(case, mode)()
+
+    def begin(self, case: Case, mode: Mode) -> Callable[[], Repeats]:
+        """Do all that others may disturb: judge the values, repeat under load and in a batch.
+
+        Return what times the calls, repeats them idle and returns what all repeats showed. Neither raises what the
+        backend raised.
+        """
         switch = {"default": "", "deterministic": self.backend.deterministic, "warn_only": WARN_ONLY}[mode]
         blank = Repeats(self.backend.name, case, mode, "ok", deterministic_switch=switch)
         reason = self.backend.refuse(case, self.device)
         if reason:
-            return replace(blank, outcome="refused", reason=reason)
+            return lambda: replace(blank, outcome="refused", reason=reason)
+        started: list[_StartedRepeats] = []
+
+        def begin() -> Repeats:
+            started.append(self._repeat_under_load(case, mode, blank))
+            return started[0].repeats
+
+        repeats = self._shield(begin, blank)
+        return lambda: self._shield(lambda: self._repeat_idle(mode, started.pop()), blank) if started else repeats
+
+    def _shield(self, measure: Callable[[], Repeats], blank: Repeats) -> Repeats:
+        """Return what `measure` returns, or an outcome for whatever the backend raised."""
         try:
-            return self._repeat_case(case, mode, blank)
+            return measure()
         except Refused as refusal:
             return replace(blank, outcome="refused", reason=str(refusal))
         except BaseException as error:  # whatever a kernel raises is its verdict and must not end the worker
@@ -74,33 +90,37 @@ class Repeater:
                 return replace(blank, outcome="out_of_memory", reason=f"out of memory, {free} were free")
             return replace(blank, outcome="raised", reason=describe_exception(error))
 
-    def _repeat_case(self, case: Case, mode: Mode, blank: Repeats) -> Repeats:
+    def _repeat_under_load(self, case: Case, mode: Mode, blank: Repeats) -> _StartedRepeats:
         inputs = make_inputs(case, self.device.kind)
         for _ in range(self.warm_up):
             self._run_backend(inputs, mode)
         first = self._run_backend(inputs, mode)
         scores = self._score_values(inputs, first, mode)
         comparison = _OutputComparison(first)
-        idle_repeats = (self.repeats - 1) // 2
-        with self.turn():
-            call_ms, peak = self._time_calls(lambda: self._run_backend(inputs, mode))
-            for _ in range(idle_repeats):
-                comparison.compare(self._run_backend(inputs, mode))
-            with background_load(self.device.kind) as add_load:
-                for _ in range(self.repeats - 1 - idle_repeats):
-                    add_load()
-                    comparison.compare(self._run_backend(inputs, mode))
-        return replace(
+        repeats = replace(
             blank,
             repeats=self.repeats,
-            under_load=self.repeats - 1 - idle_repeats,
-            differences=comparison.differences(),
-            batch=self._compare_in_batch(case) if mode == "default" and case.layout == "dense" else (),
-            call_ms=round(call_ms, 4),
-            memory_bytes=peak,
+            under_load=self.repeats - 1 - self._idle_repeats,
             scores=scores,
             class_factor=self.backend.class_factor(case),
         )
+        with background_load(self.device.kind) as add_load:
+            for _ in range(repeats.under_load):
+                add_load()
+                comparison.compare(self._run_backend(inputs, mode))
+        batch = self._compare_in_batch(case) if mode == "default" and case.layout == "dense" else ()
+        return _StartedRepeats(replace(repeats, batch=batch), inputs, comparison)
+
+    @property
+    def _idle_repeats(self) -> int:
+        return (self.repeats - 1) // 2
+
+    def _repeat_idle(self, mode: Mode, started: _StartedRepeats) -> Repeats:
+        call_ms, peak = self._time_calls(lambda: self._run_backend(started.inputs, mode))
+        for _ in range(self._idle_repeats):
+            started.comparison.compare(self._run_backend(started.inputs, mode))
+        differences = started.comparison.differences()
+        return replace(started.repeats, differences=differences, call_ms=round(call_ms, 4), memory_bytes=peak)
 
     def _score_values(self, inputs: Inputs, outputs: Outputs, mode: Mode) -> tuple[Score, ...]:
         """Return the scores of a call's values: bits that repeat may be wrong ones, in one mode only."""
@@ -245,6 +265,15 @@ class _OutputComparison:
             )
             for name, comparison in self.tensors.items()
         )
+
+
+@dataclass
+class _StartedRepeats:
+    """Repeats that are still to be timed, and repeated idle."""
+
+    repeats: Repeats
+    inputs: Inputs
+    comparison: _OutputComparison
 
 
 def bit_patterns(x: Tensor) -> Tensor:

@@ -67,7 +67,10 @@ def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> N
 
 
 def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Repeat one backend's cases and compare bit by bit; an item is a case and a mode, "case@mode"."""
+    """Repeat one backend's cases and compare bit by bit; an item is a case and a mode, "case@mode".
+
+    What is timed, and repeated on an idle device, waits until all workers have done the rest.
+    """
     from attncheck.attention.device import open_device
     from attncheck.measure.worker.builds import with_builds
 
@@ -75,13 +78,18 @@ def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None])
     from attncheck.measure.worker.repeats import Repeater
     from attncheck.measure.worker.turns import hold_turn
 
-    cases = read_cases(message)
-    turn = partial(hold_turn, message["folder"], lambda: send({"waiting": "turn"}), message["places"])
-    repeater = Repeater(backends.load()[0][message["backend"]], device, message["repeats"], turn=turn)
-    for item in message["items"]:
-        name, _, mode = item.partition("@")
-        send({"started": item})
-        send(make_answer(item, codec.to_plain(repeater.measure(cases[name], cast(Mode, mode)))))
+    cases, started = read_cases(message), {}
+    repeater = Repeater(backends.load()[0][message["backend"]], device, message["repeats"])
+    turn = partial(hold_turn, message["folder"], lambda: send({"waiting": "turn"}))
+    with turn(shared=True):
+        for item in message["items"]:
+            name, _, mode = item.partition("@")
+            send({"started": item})
+            started[item] = repeater.begin(cases[name], cast(Mode, mode))
+    with turn():
+        for item, finish in started.items():
+            send({"started": item})
+            send(make_answer(item, codec.to_plain(finish())))
 
 
 def available(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:

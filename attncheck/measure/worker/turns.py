@@ -1,4 +1,4 @@
-"""Turns: of the workers of one run, only so many measure at a time what others would disturb."""
+"""Turns: what others would disturb is measured by one worker of a run at a time, while none does anything else."""
 
 from __future__ import annotations
 
@@ -13,26 +13,21 @@ POLLS_PER_REPORT = 40  # tries between two calls of `on_wait`
 
 
 @contextlib.contextmanager
-def hold_turn(folder: str, on_wait: Callable[[], None], places: int = 1) -> Iterator[None]:
-    """Wait until fewer than `places` other workers of this run hold a turn, and hold one for the block.
+def hold_turn(folder: str, on_wait: Callable[[], None], shared: bool = False) -> Iterator[None]:
+    """Wait until no other worker of this run holds a turn, and keep the others waiting for the block.
 
-    `on_wait` is called every few seconds meanwhile. The locks are the operating system's: a worker that dies releases
-    its own.
+    Workers hold a `shared` turn at the same time, and none beside one that is not. `on_wait` is called every few
+    seconds while waiting. The lock is the operating system's: a worker that dies releases it.
     """
-    with contextlib.ExitStack() as files:
-        streams = [files.enter_context(open(Path(folder) / f"turn-{place}", "ab")) for place in range(places)]
+    with open(Path(folder) / "turn", "ab") as stream:
         polls = 0
-        while not any(_lock(stream.fileno()) for stream in streams):
-            if polls % POLLS_PER_REPORT == 0:
-                on_wait()
-            polls += 1
-            time.sleep(POLL_SECONDS)
+        while True:
+            try:
+                fcntl.flock(stream, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if polls % POLLS_PER_REPORT == 0:
+                    on_wait()
+                polls += 1
+                time.sleep(POLL_SECONDS)
         yield
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
