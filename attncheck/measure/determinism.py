@@ -149,6 +149,7 @@ def _make_job(
         "backend": state.name,
         "device": target.device,
         "threads": target.threads_per_worker(slots if target.uses_gpu else 2),
+        "slots": slots,
         "repeats": request.repeats,
         "cases": codec.to_plain(cases),
     }

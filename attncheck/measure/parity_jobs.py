@@ -40,14 +40,9 @@ class _Shares:
     """A backend's cases, and about how many seconds it spends on what each new shape costs it: 0 where nothing."""
 
     def __init__(self, name: str, cases: tuple[Case, ...], target: ExecutionTarget) -> None:
-        backend, self.cases = discovery.get_backend(name), cases
-        self._accepted = set(accepted_cases(name, cases, target))
-        self._seconds_per_shape, self._seconds_per_kernel = _costs_of(backend)
-        self.seconds = sum(map(self._estimate_seconds, group_by_kernel(cases))) if self._costs_time else 0.0
-
-    @property
-    def _costs_time(self) -> bool:
-        return self._seconds_per_shape > 0.0
+        self.cases, self._accepted = cases, set(accepted_cases(name, cases, target))
+        self._seconds_per_shape, self._seconds_per_kernel = _costs_of(discovery.get_backend(name))
+        self.seconds = sum(map(self._estimate_seconds, group_by_kernel(cases))) if self._seconds_per_shape else 0.0
 
     def _estimate_seconds(self, cases: tuple[Case, ...]) -> float:
         """Return the seconds for cases that share a kernel."""

@@ -12,7 +12,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import cast
 
 import torch
@@ -109,16 +109,19 @@ class Repeater:
                 add_load()
                 comparison.compare(self._run_backend(inputs, mode))
         batch = self._compare_in_batch(case) if mode == "default" and case.layout == "dense" else ()
-        return _StartedRepeats(replace(repeats, batch=batch), inputs, comparison)
+        comparison.move("cpu")  # on the device it would take the other workers' room until all are ready
+        return _StartedRepeats(replace(repeats, batch=batch), comparison)
 
     @property
     def _idle_repeats(self) -> int:
         return (self.repeats - 1) // 2
 
     def _repeat_idle(self, mode: Mode, started: _StartedRepeats) -> Repeats:
-        call_ms, peak = self._time_calls(lambda: self._run_backend(started.inputs, mode))
+        inputs = make_inputs(started.repeats.case, self.device.kind)
+        call_ms, peak = self._time_calls(lambda: self._run_backend(inputs, mode))
+        started.comparison.move(self.device.kind)
         for _ in range(self._idle_repeats):
-            started.comparison.compare(self._run_backend(started.inputs, mode))
+            started.comparison.compare(self._run_backend(inputs, mode))
         differences = started.comparison.differences()
         return replace(started.repeats, differences=differences, call_ms=round(call_ms, 4), memory_bytes=peak)
 
@@ -233,13 +236,13 @@ class _TensorComparison:
 class _OutputComparison:
     """A comparison of every tensor of a backend's outputs over its calls."""
 
-    outputs: Outputs
+    outputs: InitVar[Outputs]
     tensors: dict[str, _TensorComparison] = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, outputs: Outputs) -> None:
         self.tensors = {}
         for name in TENSORS:
-            x = getattr(self.outputs, name)
+            x = getattr(outputs, name)
             if x is not None:
                 self.tensors[name] = _TensorComparison(x.clone(), {digest_bits(x)})
 
@@ -249,6 +252,13 @@ class _OutputComparison:
             x = getattr(outputs, name)
             if x is not None:
                 comparison.compare(x)
+
+    def move(self, device: str) -> None:
+        """Move what is compared with to `device`."""
+        for comparison in self.tensors.values():
+            comparison.first = comparison.first.to(device)
+            if comparison.ever_differed is not None:
+                comparison.ever_differed = comparison.ever_differed.to(device)
 
     def differences(self) -> tuple[Difference, ...]:
         """Return how each tensor differed."""
@@ -272,7 +282,6 @@ class _StartedRepeats:
     """Repeats that are still to be timed, and repeated idle."""
 
     repeats: Repeats
-    inputs: Inputs
     comparison: _OutputComparison
 
 

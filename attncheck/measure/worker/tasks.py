@@ -75,18 +75,21 @@ def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None])
     from attncheck.measure.worker.builds import with_builds
 
     device = with_builds(open_device(message, send))
+    from attncheck.attention.memory import release_cached_memory, wait_for_memory
     from attncheck.measure.worker.repeats import Repeater
     from attncheck.measure.worker.turns import hold_turn
 
-    cases, started = read_cases(message), {}
-    repeater = Repeater(backends.load()[0][message["backend"]], device, message["repeats"])
-    turn = partial(hold_turn, message["folder"], lambda: send({"waiting": "turn"}))
-    with turn(shared=True):
+    backend, cases, started = backends.load()[0][message["backend"]], read_cases(message), {}
+    repeater = Repeater(backend, device, message["repeats"])
+    folder, report_waiting = message["folder"], partial(send, {"waiting": "turn"})
+    with hold_turn(folder, report_waiting, shared=True):
         for item in message["items"]:
             name, _, mode = item.partition("@")
-            send({"started": item})
-            started[item] = repeater.begin(cases[name], cast(Mode, mode))
-    with turn():
+            with wait_for_memory(folder, cases[name], device.kind, backend, message["slots"], report_waiting):
+                send({"started": item})
+                started[item] = repeater.begin(cases[name], cast(Mode, mode))
+        release_cached_memory(device.kind)
+    with hold_turn(folder, report_waiting):
         for item, finish in started.items():
             send({"started": item})
             send(make_answer(item, codec.to_plain(finish())))

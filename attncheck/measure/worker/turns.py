@@ -19,7 +19,7 @@ def hold_turn(folder: str, on_wait: Callable[[], None], shared: bool = False) ->
     Workers hold a `shared` turn at the same time, and none beside one that is not. `on_wait` is called every few
     seconds while waiting. The lock is the operating system's: a worker that dies releases it.
     """
-    with open(Path(folder) / "turn", "ab") as stream:
+    with open(Path(folder) / "measuring", "ab") as stream:
         polls = 0
         while True:
             try:
