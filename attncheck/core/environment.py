@@ -91,6 +91,7 @@ class Distribution:
     requires: tuple[str, ...] = ()  # Requires-Dist as written
     requires_python: str = ""
     allowed: str = ""  # versions that a target's file allows, where it names no single one: ">=4.51,<5"
+    record_sha256: str = ""  # of RECORD's lines about its own files (watched distributions only); "": not read
     problem: str = ""  # "METADATA is missing", "not UTF-8", … : half removed or corrupt
     files_missing: tuple[str, ...] = ()  # in RECORD, not on disk (watched distributions only)
     files_altered: tuple[str, ...] = ()  # size or hash differs from RECORD (watched distributions only)

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 _METADATA_LIMIT = 1 << 21
 _EGG_TAG = re.compile(r"-py\d+(\.\d+)?(-.*)?\Z")
-_EMPTY = {"installer": "", "direct_url": "", "editable": False, "requires_python": "", "problem": ""}
+_EMPTY = {
+    "installer": "",
+    "direct_url": "",
+    "editable": False,
+    "requires_python": "",
+    "record_sha256": "",
+    "problem": "",
+}
 _EMPTY_LISTS = ("wheel_tags", "requires", "files_missing", "files_altered")
 
 
@@ -37,6 +44,7 @@ def collect_distributions(site_dirs: list[str]) -> tuple[list[Distribution], lis
     for distribution in installed:
         if watched.is_watched(distribution["name"]):
             integrity.check_files(distribution, records, contents[distribution["location"]])
+            distribution["record_sha256"] = integrity.hash_record(records[distribution["_path"]])
     clashes = ownership.find_clashes(installed, records)
     integrity.compare_contents(installed, records)
     return installed, clashes, ownership.find_shadows(list(contents.items()), installed, records)

@@ -81,6 +81,23 @@ def package_files(record: bytes) -> list[tuple[str, str, int]]:
     ]
 
 
+def hash_record(record: bytes) -> str:
+    """Return the sha256 of RECORD's lines about the package's own files, "" without any.
+
+    What an installer adds (bytecode, INSTALLER, scripts that name the environment's Python) is left out: the same wheel
+    has the same hash in every environment.
+    """
+    lines = {
+        line.strip()
+        for line in record.splitlines()
+        if not line.startswith((b"../", b"/", b'"/', b'"..')) and b".dist-info/" not in line and b".pyc," not in line
+    }
+    lines.discard(b"")
+    import hashlib
+
+    return hashlib.sha256(b"\n".join(sorted(lines))).hexdigest() if lines else ""
+
+
 def compare_contents(installed: list[dict[str, Any]], records: Records) -> None:
     """Add to "files_altered" by hash, where flash-attn distributions share one directory and size may deceive."""
     remaining = _MAX_HASHED_TOTAL
