@@ -1,0 +1,83 @@
+"""attncheck diff: why it works there and not here."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attncheck.cli.commands import EXAMINING, Command
+from attncheck.cli.measuring import collect_lanes
+from attncheck.cli.options import EXAMINE, Lanes, OutputOptions, Texts, Timeout, Verbose, option
+from attncheck.cli.output import exit_code, make_report_writer
+from attncheck.cli.settings import resolve_policy, select_interpreter
+from attncheck.cli.stack_file import read_side
+from attncheck.core.errors import BadUsage
+
+if TYPE_CHECKING:
+    from attncheck.gate.policy import Policy
+    from attncheck.gate.stack_diff.sides import StackSide
+
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[A] [B]",
+        show_default=False,
+        help="What `attncheck probe` or `lock` wrote, or a report in JSON: a file, or - for standard input.",
+    ),
+]
+Pythons = Annotated[
+    Texts,
+    option(
+        EXAMINE,
+        "--python",
+        metavar="PATH",
+        help="Examine this interpreter's environment as a side, after the files. Repeat for both. Default: files.",
+    ),
+]
+
+
+def diff(
+    output: OutputOptions,
+    files: Files = None,
+    python: Pythons = None,
+    lane: Lanes = None,
+    timeout: Timeout = None,
+    verbose: Verbose = False,
+) -> None:
+    """Say why it works on one side and not on the other.
+
+    First the findings that only one has, then what differs, the likeliest explanation first.
+    """
+    from attncheck.gate.stack_diff.compare import compare_sides
+
+    paths, interpreters = files or [], python or []
+    if len(paths) + len(interpreters) != 2:
+        raise BadUsage(
+            f"diff compares two sides, and {len(paths) + len(interpreters)} were named: "
+            "`attncheck diff a.json b.json`, or --python PATH in the place of a file"
+        )
+    if paths == ["-", "-"]:
+        raise BadUsage("standard input can be one side only")
+    if lane and not interpreters:
+        raise BadUsage("--lane is for --python; a file holds the lanes that were run for it")
+    policy = resolve_policy(output, timeout=timeout)
+    writer = make_report_writer(output)
+    sides = [read_side(path) for path in paths]
+    sides += [_examine(path, lane or (), policy) for path in interpreters]
+    report = compare_sides(*sides)
+    report = replace(report, exit_code=exit_code(report, policy))
+    complete = writer.write(report, verbose)
+    sys.exit(exit_code(report, policy, complete))
+
+
+def _examine(path: str, lanes: list[str] | tuple[str, ...], policy: Policy) -> StackSide:
+    from attncheck.gate.stack_diff.sides import make_snapshot_side
+
+    snapshot = collect_lanes(select_interpreter(path), lanes, None, False, policy)
+    return make_snapshot_side(snapshot, snapshot.host.executable, "environment")
+
+
+COMMAND = Command(diff, EXAMINING, 3)

@@ -1,0 +1,62 @@
+"""How two environments differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from attncheck.core.report import OpenQuestion, Section
+
+SideName = Literal["A", "B"]
+Relation = Literal["named", "stack", "other"]  # how a difference relates to what only one side has
+
+
+@dataclass(frozen=True)
+class ComparedSide:
+    """One side: where it came from, and what it is in a few words."""
+
+    source: str = ""  # "node-a.json", "~/env/bin/python"
+    kind: str = ""  # "snapshot", "report", "lock", "environment"
+    summary: str = ""  # "python 3.12.3 · torch 2.11.0+cu130 · 1 × NVIDIA H200 (9.0)"
+
+
+@dataclass(frozen=True)
+class OneSidedFinding:
+    """A finding that only one side has; the report's findings hold it in full."""
+
+    side: SideName
+    code: str
+    subject: str
+
+
+@dataclass(frozen=True)
+class StackDifference:
+    """One fact that differs. `explains` are the codes of one-sided findings that name it."""
+
+    kind: str  # "package", "torch", "driver", "variable", …
+    subject: str
+    a: str
+    b: str
+    relation: Relation = "other"
+    explains: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DiffSection(Section):
+    """What `attncheck diff` compared: findings of one side, and facts that differ, the likeliest explanation first."""
+
+    name: ClassVar[str] = "diff"
+    a: ComparedSide = ComparedSide()
+    b: ComparedSide = ComparedSide()
+    one_sided: tuple[OneSidedFinding, ...] = ()
+    differences: tuple[StackDifference, ...] = ()
+    not_judged: tuple[str, ...] = ()  # findings of one side that the other could not judge
+    lost: tuple[str, ...] = ()  # what a probe could not do on either side
+
+    @property
+    def unanswered(self) -> tuple[OpenQuestion, ...]:
+        """What was lost: that the sides agree there means nothing."""
+        return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in self.lost)
+
+
+SECTION = DiffSection
