@@ -30,7 +30,7 @@ def read_side(path: str) -> StackSide:
         content = json.loads(text)
         if isinstance(content, dict) and "snapshot" in content:
             return make_report_side(document.loads(text), source)
-        if isinstance(content, dict) and "packages" in content:
+        if isinstance(content, dict) and "lock_schema" in content:
             return make_lock_side(parse_lock(data, path), source)
         snapshot = codec.read(Snapshot, content)
     except (ValueError, RecursionError) as error:

@@ -77,7 +77,7 @@ class LockedSpeed:
 class Lock:
     """The stack of one environment on one machine, and what was measured of it."""
 
-    schema_version: int
+    lock_schema: int
     attncheck: str
     date: str
     python: str  # "3.12.3"

@@ -16,7 +16,7 @@ import pytest
 
 from attncheck.core import codec
 from attncheck.core.environment import Clash, Distribution
-from attncheck.doctor.probes.payload.packages import distributions, metadata
+from attncheck.doctor.probes.payload.packages import distributions, integrity, metadata
 from tests.conftest import find_python
 
 Package = dict[str, Any]
@@ -301,3 +301,12 @@ def test_real_wheels_of_ring_flash_attn_and_flash_attn_4(tmp_path: Path) -> None
     for distribution in installed.values():
         assert (distribution["problem"], distribution["files_missing"], distribution["files_altered"]) == ("", [], [])
     assert (clashes, shadows) == ([], [])
+
+
+def test_the_hash_of_a_record_is_that_of_the_wheels_own_files() -> None:
+    own = b"peft/__init__.py,sha256=abc,10\r\npeft/x.so,sha256=def,20\r\n"
+    installed = own + b"../../../bin/peft,sha256=1,9\npeft-1.dist-info/RECORD,,\npeft/__pycache__/x.cpython-311.pyc,,\n"
+    assert integrity.hash_record(installed) == integrity.hash_record(own)
+    assert integrity.hash_record(b"\n".join(reversed(own.splitlines()))) == integrity.hash_record(own)
+    assert integrity.hash_record(own.replace(b"def", b"deg")) != integrity.hash_record(own)
+    assert integrity.hash_record(b"") == integrity.hash_record(b"peft-1.dist-info/RECORD,,\n") == ""

@@ -190,7 +190,7 @@ def test_the_command_line_in_each_format_and_with_wrong_input(attncheck: Run, tm
     [
         ("", "is no snapshot, report or lock"),
         ("[]", "is no snapshot, report or lock"),
-        ('{"schema_version": 99, "packages": []}', "newer attncheck"),
+        ('{"lock_schema": 99, "packages": []}', "newer attncheck"),
         ('{"schema_version": 99, "snapshot": {}}', "not a report of schema version"),
         ("[" * 100_000, "is no snapshot, report or lock"),
     ],

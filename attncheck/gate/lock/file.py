@@ -50,7 +50,7 @@ def parse_lock(data: bytes, path: str) -> Lock:
 
 def check_version(document: object, path: str) -> None:
     """Raise `BadUsage` for the lock of a newer attncheck, whatever its shape."""
-    version = document.get("schema_version") if isinstance(document, dict) else None
+    version = document.get("lock_schema") if isinstance(document, dict) else None
     if type(version) is int and version > LOCK_SCHEMA:
         raise BadUsage(
             f"{path} was written by a newer attncheck (lock schema {version}); this one reads schema {LOCK_SCHEMA}: "

@@ -74,8 +74,8 @@ def describe_side(side: ComparedSide) -> str:
 
 def describe_outcome(section: DiffSection) -> str:
     """Return in one line what the comparison came to."""
-    differences = f"{len(section.differences)} fact{'s' * (len(section.differences) != 1)} differ"
-    differences += "s" * (len(section.differences) == 1)
+    number = len(section.differences)
+    differences = f"{number} facts differ" if number > 1 else "1 fact differs" if number else "nothing differs"
     if "lock" in (section.a.kind, section.b.kind):
         return f"{differences}; a lock holds no findings, so that facts alone are compared"
     count = len(section.one_sided)
