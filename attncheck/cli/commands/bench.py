@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from attncheck.cli.commands import MEASURING, Command
@@ -35,7 +36,7 @@ from attncheck.cli.settings import (
     resolve_policy,
     select_interpreter,
 )
-from attncheck.core.errors import BadUsage
+from attncheck.core.errors import BadUsage, Unanswered
 
 if TYPE_CHECKING:
     from attncheck.cli.progress import ProgressDisplay
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from attncheck.core.results.ring_timings import RingTiming
     from attncheck.core.results.timings import Timing
     from attncheck.core.snapshot import Snapshot
+    from attncheck.ring.predict.run import Request as PredictionRequest
     from attncheck.workers.execution import Progress
 
     AnyTiming = TypeVar("AnyTiming", Timing, RingTiming)
@@ -57,6 +59,33 @@ Sweep = Annotated[
         help="Time a range of this, with --ring-size: heads-k-stride or seqlen. Default: no range.",
         autocompletion=complete_from(SWEEPS),
     ),
+]
+Predict = Annotated[
+    bool,
+    option(
+        RANKS,
+        "--predict",
+        help=(
+            "With --ring-size: time blocks on one device and predict the ring from them; --seqlen is then that of the "
+            "whole row. Default: time the ring itself."
+        ),
+    ),
+]
+Links = Annotated[
+    str | None,
+    option(
+        RANKS,
+        "--link",
+        metavar="RATES",
+        help=(
+            "Predict with these links, in GB/s one way for one GPU: nvlink=450,ib=50, or nvlink=136+-14. Default: "
+            "within a node what two ranks here measure."
+        ),
+    ),
+]
+GpusPerNode = Annotated[
+    int | None,
+    option(RANKS, "--gpus-per-node", min=1, metavar="N", help="Predict nodes of this many GPUs. Default: 8."),
 ]
 Pictures = Annotated[
     list[str] | None,
@@ -79,6 +108,9 @@ def bench(
     picture: Pictures = None,
     sweep: Sweep = None,
     min_efficiency: MinEfficiency = None,
+    predict: Predict = False,
+    link: Links = None,
+    gpus_per_node: GpusPerNode = None,
     device: Device = "auto",
     python: Python = None,
     timeout: Timeout = None,
@@ -86,7 +118,8 @@ def bench(
 ) -> None:
     """Time every backend; recommend the fastest that is right.
 
-    With --ring-size N the schemes of context parallelism on N ranks, beside what they could reach.
+    With --ring-size N the schemes of context parallelism on N ranks, beside what they could reach; with --predict what
+    they would reach on a cluster that is not here.
 
     MODEL is a model whose heads, sizes, windows and dtype to use: a folder, or a Hub name in the cache.
     """
@@ -108,9 +141,18 @@ def bench(
         raise BadUsage("--min-efficiency 0 is not more than 0")
     dtype = parse_dtypes([shape.dtype])[0] if shape.dtype is not None else None
     if ring is None:
-        require_ring(sweep=sweep, min_efficiency=min_efficiency)
+        require_ring(
+            sweep=sweep,
+            min_efficiency=min_efficiency,
+            predict=predict or None,
+            link=link,
+            gpus_per_node=gpus_per_node,
+        )
     else:
         refuse_with_ring(batch=shape.batch, causal=shape.causal, window=shape.window, packed=shape.packed)
+    prediction_request = read_prediction_request(
+        predict, link, gpus_per_node, ranks, sweep, min_efficiency, target.uses_gpu
+    )
     request = bench_shapes.Request(
         backends=backends,
         passes=bench_shapes.parse_passes(shape.passes),
@@ -132,6 +174,11 @@ def bench(
 
             on_timing = make_timing_printer(display, bench_section.format_timing)
             return bench.run(snapshot, request, target, display, on_timing)
+        if prediction_request is not None:
+            from attncheck.ring.predict import run as prediction
+
+            question = prediction.make_question(snapshot, request, ring.size, target.uses_gpu)
+            return prediction.run(snapshot, question, prediction_request, target, display)
         from attncheck.report import ring_table
         from attncheck.ring import bench as ring_bench
 
@@ -147,9 +194,52 @@ def bench(
         )
         workload = ring_bench.choose_workload(snapshot, target.uses_gpu, ring_options)
         on_ring_timing = make_timing_printer(display, ring_table.format_timing)
-        return ring_bench.run(snapshot, workload, ring, target, display, on_ring_timing)
+        with offer_prediction(ring.size):
+            return ring_bench.run(snapshot, workload, ring, target, display, on_ring_timing)
 
     measure_and_exit(measure, writer, interpreter, model, verbose, policy, picture or ())
+
+
+def read_prediction_request(
+    predict: bool,
+    link: str | None,
+    gpus_per_node: int | None,
+    ranks: RingOptions,
+    sweep: str | None,
+    min_efficiency: float | None,
+    uses_gpu: bool,
+) -> PredictionRequest | None:
+    """Return what --predict asks, None without it. Raises `BadUsage` for its options without it, and it with others."""
+    if not predict:
+        for name, value in {"--link": link, "--gpus-per-node": gpus_per_node}.items():
+            if value is not None:
+                raise BadUsage(f"{name} is for --predict")
+        return None
+    for name, is_used in {
+        "--sweep": sweep is not None,
+        "--min-efficiency": min_efficiency is not None,
+        "--emulate": ranks.emulate is not None,
+    }.items():
+        if is_used:
+            raise BadUsage(f"{name} is not for --predict, which times no ring")
+    from attncheck.ring.predict.cluster import parse_links
+    from attncheck.ring.predict.run import Request, check_request
+
+    request = Request(parse_links(link) if link is not None else (), gpus_per_node or 0)
+    check_request(request, ranks.ring_size or 1, uses_gpu)
+    return request
+
+
+@contextlib.contextmanager
+def offer_prediction(ring_size: int) -> Iterator[None]:
+    """Add to the answer that GPUs are missing what can be had without them."""
+    try:
+        yield
+    except Unanswered as error:
+        if "needs a GPU for each rank" not in str(error):
+            raise
+        offer = f"attncheck bench --ring-size {ring_size} --predict --link nvlink=450,ib=50 predicts it from one"
+        raise Unanswered(f"{error}; {offer}") from None
 
 
 def make_timing_printer(

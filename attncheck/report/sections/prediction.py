@@ -1,0 +1,141 @@
+"""What a ring would do on a cluster that is not here: a table of schemes, one of ring sizes, and the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attncheck.core.report import Report
+from attncheck.core.results.prediction import Prediction, PredictionSection
+from attncheck.core.results.ring_timings import PASSES
+from attncheck.core.results.timings import PASSES_TITLES
+from attncheck.core.shares import BEYOND_POSSIBLE, format_share
+from attncheck.report.columns import Column, Row, layout_table
+from attncheck.report.lines import Line, text_line
+from attncheck.report.markdown_text import escape_line, escape_markdown, format_table
+from attncheck.report.sections import SectionView
+
+COLUMNS = (
+    Column("ms", 0),
+    Column("from", 1),
+    Column("to", 1),
+    Column("iter/s", 3),
+    Column("tokens/s", 1),
+    Column("of flash/n", 2),
+    Column("memory", 2),
+)
+LEGEND = (
+    "predicted, not measured · from, to: where blocks, links, contention and launching leave it · of flash/n: "
+    "iterations/s over those of a rank's own causal call / n · memory: of one GPU beyond its inputs, by the buffers"
+)
+
+
+BEYOND_FLASH = f"{BEYOND_POSSIBLE} of flash/n: a block without a mask takes less than two causal ones, or noise"
+
+
+def beside(report: Report, section: PredictionSection, verbose: bool, width: int) -> Iterator[Line]:
+    """Yield the predictions for a terminal `width` columns wide."""
+    yield from map(text_line, describe_sources(section))
+    for title, rows in prediction_tables(section):
+        yield Line()
+        yield text_line(title)
+        yield from layout_table("", COLUMNS, [_make_row(name, row) for name, row in rows], width)
+        yield from map(text_line, describe_limits(rows))
+    yield Line()
+    yield from map(text_line, describe_signs(section))
+    yield Line()
+    yield from map(text_line, section.conclusions)
+
+
+def describe_signs(section: PredictionSection) -> Iterator[str]:
+    """Yield what the columns and signs of the tables mean."""
+    yield LEGEND
+    if any(format_share(row.efficiency) == BEYOND_POSSIBLE for row in section.predictions):
+        yield BEYOND_FLASH
+
+
+def describe_sources(section: PredictionSection) -> Iterator[str]:
+    """Yield what the predictions rest on: the device, its blocks and rates, the links."""
+    measured_on = section.measured_on
+    timed = f"{sum(block.outcome == 'ok' for block in section.blocks)} of {len(section.blocks)} blocks"
+    yield (
+        f"{measured_on.name or measured_on.device} · torch {measured_on.torch} · {timed} by "
+        f"{section.backend} · copy {section.rates.copy_gb_per_s:.4g} GB/s · {measured_on.seconds:.0f} s"
+    )
+    for link in section.links:
+        interval = f"{link.low_gb_per_s:.4g} to {link.high_gb_per_s:.4g}"
+        source = "as given" if link.source == "given" else "measured here between two ranks"
+        yield f"{link.name} {link.gb_per_s:.4g} GB/s one way for one GPU ({interval}), {source}"
+
+
+def prediction_tables(section: PredictionSection) -> Iterator[tuple[str, list[tuple[str, Prediction]]]]:
+    """Yield each table's title and its rows with their names: the ring size that was asked for, then smaller ones."""
+    largest = max((row.ring_size for row in section.predictions), default=0)
+    for passes in PASSES:
+        rows = [row for row in section.predictions if row.ring_size == largest and row.passes == passes]
+        if rows:
+            title = f"predicted · {_describe_ring(rows[0], section.gpus_per_node)} · {PASSES_TITLES[passes]}"
+            yield title, [(row.title, row) for row in rows]
+    smaller = list(_fastest_of_each(section.predictions, largest))
+    if smaller:
+        yield "predicted · smaller rings, by their size: the fastest scheme · forward + backward", smaller
+
+
+def _describe_ring(row: Prediction, gpus_per_node: int) -> str:
+    nodes = f"{row.nodes} nodes × {gpus_per_node} GPUs" if row.nodes > 1 else "one node"
+    ranks = f"{row.ring_size} rank{'s' * (row.ring_size > 1)}"
+    return f"{ranks}, {nodes} · {row.seqlen} tokens in all, {row.seqlen // row.ring_size} a rank"
+
+
+def _fastest_of_each(rows: Sequence[Prediction], largest: int) -> Iterator[tuple[str, Prediction]]:
+    for size in dict.fromkeys(row.ring_size for row in rows if row.ring_size < largest):
+        timed = [row for row in rows if row.ring_size == size and row.outcome == "ok"]
+        if timed:
+            best = min(timed, key=lambda row: row.ms)
+            yield f"{size}: {best.title}", best
+
+
+def describe_limits(rows: Sequence[tuple[str, Prediction]]) -> Iterator[str]:
+    """Yield what limits the rows of a table, a line for each limit."""
+    names: dict[str, list[str]] = {}
+    for name, row in rows:
+        if row.outcome == "ok":
+            names.setdefault(row.limited_by, []).append(name)
+    yield from (f"  limited by {limit}: {', '.join(limited)}" for limit, limited in names.items())
+
+
+def _make_row(name: str, row: Prediction) -> Row:
+    if row.outcome != "ok":
+        return Row(name, note=(f"{row.outcome}: {row.reason}", "dim"))
+    return Row(name, tuple((cell, "") for cell in format_cells(row)))
+
+
+def format_cells(row: Prediction) -> tuple[str, ...]:
+    """Return the cells of a prediction, one for each column."""
+    return (
+        *(f"{ms:.4g}" if ms < 1e4 else f"{ms:.0f}" for ms in (row.ms, row.low_ms, row.high_ms)),
+        f"{row.iterations_per_s:.4g}",
+        f"{row.tokens_per_s:.0f}",
+        format_share(row.efficiency),
+        f"{row.memory_bytes / (1 << 20):.0f} MiB",
+    )
+
+
+def markdown(report: Report, section: PredictionSection) -> Iterator[str]:
+    """Yield the predictions as tables, then the answers."""
+    yield from (f"{escape_line(line)}  " for line in describe_sources(section))
+    for title, rows in prediction_tables(section):
+        yield from ("", f"## {escape_markdown(title[0].upper() + title[1:])}", "")
+        yield from format_table(
+            ("scheme", *(column.title for column in COLUMNS)),
+            [(name, *(format_cells(row) if row.outcome == "ok" else (row.reason,))) for name, row in rows],
+        )
+        yield ""
+        yield from (f"{escape_line(line.strip())}  " for line in describe_limits(rows))
+    yield ""
+    yield from (f"{escape_line(line)}  " for line in describe_signs(section))
+    yield ""
+    yield from (f"- {escape_line(line)}" for line in section.conclusions)
+    yield ""
+
+
+VIEW = SectionView(beside=beside, markdown=markdown)

@@ -1,0 +1,144 @@
+"""What follows from predictions: the scheme and ring size to take, from which length a ring pays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from attncheck.core.results.prediction import Prediction
+from attncheck.core.shares import format_share
+from attncheck.ring.predict.memory import estimate_memory
+from attncheck.ring.predict.prediction import Question, explain_refusal, rank_schemes, time_passes
+from attncheck.ring.predict.schedules import LLAMA3, ULYSSES, kv_elements, q_elements
+from attncheck.ring.predict.simulation import Machine
+from attncheck.ring.roofline import Shape
+
+GOOD_EFFICIENCY = 0.8  # of one GPU's time divided by the ring size
+SEARCHED_SHARES = tuple(1 << power for power in range(6, 18))  # tokens a rank, 64 to 131,072
+
+
+def draw_conclusions(
+    question: Question, machine: Machine, rows: Sequence[Prediction], memory_bytes: int
+) -> tuple[str, ...]:
+    """Return the answers in sentences; `memory_bytes` is a GPU's memory, 0 where it is not known."""
+    return (
+        *_name_fastest(question, rows),
+        *_compare_ring_sizes(question, rows),
+        *_tell_when_it_pays(question, machine),
+        *_compare_memory(question, rows, memory_bytes),
+        *_price_strides(question, rows),
+        *_name_unproven(rows),
+    )
+
+
+def _name_fastest(question: Question, rows: Sequence[Prediction]) -> Iterator[str]:
+    ranked = rank_schemes(rows, question.ring_size, "forward_backward")
+    if not ranked:
+        yield f"no scheme can run {question.seqlen} tokens over {question.ring_size} ranks"
+        return
+    best = ranked[0]
+    others = [row for row in ranked[1:] if row.low_ms < best.high_ms and row.scheme != best.scheme]
+    close = f"; within the interval of {', '.join(dict.fromkeys(row.scheme for row in others))}" if others else ""
+    yield (
+        f"{question.seqlen} tokens over {_count_gpus(question.ring_size)}: {best.title} is the fastest, "
+        f"{_format_interval(best)} forward + backward, {best.tokens_per_s:.0f} tokens/s, "
+        f"{format_share(best.efficiency)} of flash / n, limited by {best.limited_by}{close}"
+    )
+
+
+def _compare_ring_sizes(question: Question, rows: Sequence[Prediction]) -> Iterator[str]:
+    bests = [ranked[0] for size in question.ring_sizes if (ranked := rank_schemes(rows, size, "forward_backward"))]
+    if len(bests) > 1:
+        best = max(bests, key=lambda row: row.tokens_per_s / row.ring_size)
+        yield (
+            f"most tokens/s for each GPU: rings of {best.ring_size} ({best.title}), "
+            f"{best.tokens_per_s / best.ring_size:.0f} tokens/s a GPU, where such a row fits"
+        )
+
+
+def _tell_when_it_pays(question: Question, machine: Machine) -> Iterator[str]:
+    n = question.ring_size
+    if n == 1:
+        return
+    faster, good = 0, 0
+    for share in reversed(SEARCHED_SHARES):
+        longer = replace(question, seqlen=share * n)
+        single_ms = _time_single(longer, machine)
+        ring_ms = _time_fastest(longer, machine)
+        if not ring_ms or ring_ms >= single_ms:
+            break
+        faster = longer.seqlen
+        if good in (0, 2 * longer.seqlen) and single_ms / n >= GOOD_EFFICIENCY * ring_ms:
+            good = longer.seqlen
+    if not faster:
+        yield f"a ring of {n} is never faster than one GPU, up to {SEARCHED_SHARES[-1] * n} tokens"
+        return
+    reached = f"from {good} on" if good else f"at no length up to {SEARCHED_SHARES[-1] * n}"
+    yield (
+        f"a ring of {n} is faster than one GPU from about {faster} tokens on, and reaches "
+        f"{100 * GOOD_EFFICIENCY:.0f} % of one GPU's time / {n} {reached} (forward + backward)"
+    )
+
+
+def _time_single(question: Question, machine: Machine) -> float:
+    return time_passes(machine, "", "forward_backward", question.share(1), 1).ms
+
+
+def _time_fastest(question: Question, machine: Machine) -> float:
+    """Return the milliseconds of the fastest scheme that runs, 0 where none does."""
+    n, stride = question.ring_size, question.num_kv_heads
+    times = [
+        time_passes(machine, scheme, "forward_backward", question.share(n), n, stride * (scheme == LLAMA3)).ms
+        for scheme in question.schemes
+        if not explain_refusal(question, scheme, n)
+    ]
+    return min(times, default=0.0)
+
+
+def _compare_memory(question: Question, rows: Sequence[Prediction], memory_bytes: int) -> Iterator[str]:
+    ranked = rank_schemes(rows, question.ring_size, "forward_backward")
+    if not ranked or not memory_bytes:
+        return
+    best, n = ranked[0], question.ring_size
+    single = count_bytes("", question.share(1), 1)
+    shared = count_bytes(best.scheme, question.share(n), n, best.heads_k_stride)
+    fits = "fits into" if single <= memory_bytes else "does not fit into"
+    yield (
+        f"one layer's attention of the row {fits} one GPU ({_gib(single)} of {_gib(memory_bytes)}, inputs included); "
+        f"over {n} it needs {_gib(shared)} a GPU; other layers and weights come on top"
+    )
+
+
+def count_bytes(scheme: str, shape: Shape, ring_size: int, stride: int = 0) -> int:
+    """Return the bytes of one layer's attention on one GPU, q, k, v and dout included."""
+    inputs = (2 * q_elements(shape) + kv_elements(shape)) * shape.bytes
+    return round(inputs) + estimate_memory(scheme, "forward_backward", shape, ring_size, stride)
+
+
+def _price_strides(question: Question, rows: Sequence[Prediction]) -> Iterator[str]:
+    ranked = rank_schemes(rows, question.ring_size, "forward_backward")
+    strides = sorted((row for row in ranked if row.scheme == LLAMA3), key=lambda row: row.heads_k_stride)
+    if len(strides) > 1 and question.ring_size > 1:
+        prices = ", ".join(f"{row.heads_k_stride}: {row.ms:.4g} ms and {_mib(row.memory_bytes)}" for row in strides)
+        yield f"heads_k_stride, forward + backward, memory beyond inputs: {prices}"
+
+
+def _name_unproven(rows: Sequence[Prediction]) -> Iterator[str]:
+    if any(row.scheme == ULYSSES and row.outcome == "ok" for row in rows):
+        yield f"{ULYSSES}: its schedule has been compared with no measured ring yet; the others' have, on four H200"
+
+
+def _format_interval(row: Prediction) -> str:
+    return f"{row.ms:.4g} ms ({row.low_ms:.4g} to {row.high_ms:.4g})"
+
+
+def _count_gpus(count: int) -> str:
+    return f"{count} GPU{'s' * (count > 1)}"
+
+
+def _gib(size: float) -> str:
+    return f"{size / (1 << 30):.3g} GiB"
+
+
+def _mib(size: float) -> str:
+    return f"{size / (1 << 20):.0f} MiB"

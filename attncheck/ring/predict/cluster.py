@@ -1,0 +1,60 @@
+"""The cluster that is asked about: GPUs in nodes, and what each can send within its node and beyond."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from attncheck.core.errors import BadUsage
+from attncheck.core.results.prediction import LinkRate
+
+INNER_LINKS, OUTER_LINKS = ("nvlink", "pcie", "host"), ("ib", "roce", "network")
+# Of the rate that a data sheet has for NVLink, an exchange with a neighbour reached 136 of 450 GB/s on four H200.
+LEAST_REACHED = 0.3
+EXCHANGE_LATENCY_MS, HOP_LATENCY_MS = 0.02, 0.003  # of one exchange; of each further rank of a collective
+GPUS_PER_NODE = 8
+EXAMPLE = "nvlink=450,ib=50"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes of `gpus_per_node` GPUs; `outer` is None where there is one node only."""
+
+    gpus_per_node: int
+    inner: LinkRate
+    outer: LinkRate | None = None
+
+    def count_nodes(self, ring_size: int) -> int:
+        """Return over how many nodes a ring of that size lies, its ranks node by node."""
+        return -(-ring_size // self.gpus_per_node)
+
+
+def parse_links(text: str) -> tuple[LinkRate, ...]:
+    """Return the links in "nvlink=450,ib=50" or "nvlink=136+-14". Raises `BadUsage`."""
+    links: list[LinkRate] = []
+    for word in text.split(","):
+        name, _, value = word.strip().partition("=")
+        if name not in INNER_LINKS + OUTER_LINKS:
+            known = ", ".join(INNER_LINKS + OUTER_LINKS)
+            raise BadUsage(f"--link {name or word!r} is not one of {known}; write --link {EXAMPLE}")
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:(?:\+-|±)(\d+(?:\.\d+)?))?", value.strip())
+        rate = float(match[1]) if match else 0.0
+        if match is None or rate <= 0:
+            raise BadUsage(f"--link {word.strip()!r} has no rate in GB/s, one way for one GPU; write --link {EXAMPLE}")
+        if match[2] is None:
+            low, high = LEAST_REACHED * rate, rate
+        else:
+            low, high = rate - float(match[2]), rate + float(match[2])
+        if low <= 0:
+            raise BadUsage(f"--link {word.strip()!r}: {match[2]} is as much as the rate itself")
+        links.append(LinkRate(name, rate, low, high))
+    for kind in (INNER_LINKS, OUTER_LINKS):
+        names = [link.name for link in links if link.name in kind]
+        if len(names) > 1:
+            raise BadUsage(f"--link names {' and '.join(names)}: one of {', '.join(kind)} at most")
+    return tuple(links)
+
+
+def find_link(links: tuple[LinkRate, ...], names: tuple[str, ...]) -> LinkRate | None:
+    """Return the link that has one of these names, None where there is none."""
+    return next((link for link in links if link.name in names), None)

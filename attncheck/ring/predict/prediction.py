@@ -1,0 +1,154 @@
+"""What every scheme would reach for one shape on one cluster: each row of the table, and why a scheme refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from attncheck.attention.backend import Device
+from attncheck.core.cases import BYTES_PER_ELEMENT, Case, Dtype
+from attncheck.core.results.prediction import Prediction
+from attncheck.core.results.ring_timings import PASSES, Passes
+from attncheck.measure import discovery
+from attncheck.ring.predict.interval import bound_ms
+from attncheck.ring.predict.memory import estimate_memory
+from attncheck.ring.predict.schedules import LLAMA3, make_schedule
+from attncheck.ring.predict.simulation import Machine, PassTime, simulate
+from attncheck.ring.roofline import Shape
+
+SMALL_LOSS = 0.05  # of the time: below it nothing but computing limits
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: a causal row of `seqlen` tokens in all, its heads, the schemes, and the largest ring."""
+
+    seqlen: int
+    ring_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: Dtype
+    schemes: tuple[str, ...]
+
+    def share(self, ring_size: int) -> Shape:
+        """Return the shape of a rank's share on a ring of that size."""
+        bytes_per_element = BYTES_PER_ELEMENT[self.dtype]
+        return Shape(self.seqlen // ring_size, self.num_heads, self.num_kv_heads, self.head_dim, bytes_per_element)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The values of heads_k_stride that divide the kv heads."""
+        return tuple(stride for stride in range(1, self.num_kv_heads + 1) if self.num_kv_heads % stride == 0)
+
+    @property
+    def ring_sizes(self) -> tuple[int, ...]:
+        """The ring size, and its halves down to two."""
+        sizes = [self.ring_size]
+        while sizes[-1] % 2 == 0 and sizes[-1] > 2:
+            sizes.append(sizes[-1] // 2)
+        return tuple(sizes)
+
+
+def predict_all(question: Question, machine: Machine) -> tuple[Prediction, ...]:
+    """Return every scheme on the ring size that is asked for, with every stride, and on its halves."""
+    rows = [
+        predict_scheme(question, machine, scheme, passes, question.ring_size, stride)
+        for passes in PASSES
+        for scheme in question.schemes
+        for stride in (question.strides if scheme == LLAMA3 else (0,))
+    ]
+    for ring_size in question.ring_sizes[1:]:
+        for scheme in question.schemes:
+            stride = question.num_kv_heads if scheme == LLAMA3 else 0
+            rows.append(predict_scheme(question, machine, scheme, "forward_backward", ring_size, stride))
+    return tuple(rows)
+
+
+def predict_scheme(
+    question: Question, machine: Machine, scheme: str, passes: Passes, ring_size: int, stride: int = 0
+) -> Prediction:
+    """Return one row: its time with the interval it should lie in, or why the scheme refuses."""
+    nodes = machine.cluster.count_nodes(ring_size)
+    blank = Prediction(scheme, passes, ring_size, nodes, question.seqlen, stride)
+    reason = explain_refusal(question, scheme, ring_size, stride)
+    if reason:
+        return replace(blank, outcome="refused", reason=reason)
+    shape = question.share(ring_size)
+    time, low_ms, high_ms = bound_ms(
+        machine, lambda machine: time_passes(machine, scheme, passes, shape, ring_size, stride)
+    )
+    local = time_passes(machine, scheme, passes, shape, 1)
+    return replace(
+        blank,
+        ms=round(time.ms, 5),
+        low_ms=round(low_ms, 5),
+        high_ms=round(high_ms, 5),
+        iterations_per_s=round(1e3 / time.ms, 4),
+        tokens_per_s=round(1e3 * question.seqlen / time.ms, 1),
+        efficiency=round(ring_size * local.ms / time.ms, 4),
+        memory_bytes=estimate_memory(scheme, passes, shape, ring_size, stride),
+        compute_ms=round(time.compute_ms, 5),
+        merge_ms=round(time.merge_ms, 5),
+        exposed_ms=round(time.exposed_ms, 5),
+        slowed_ms=round(time.slowed_ms, 5),
+        launch_ms=round(time.launch_ms, 5),
+        limited_by=describe_limit(time, ring_size * local.ms),
+    )
+
+
+def time_passes(
+    machine: Machine, scheme: str, passes: Passes, shape: Shape, ring_size: int, stride: int = 0
+) -> PassTime:
+    """Return the time of a forward, or of a forward and a backward."""
+    time = simulate(make_schedule(scheme, "forward", shape, ring_size, stride), machine, ring_size)
+    if passes == "forward":
+        return time
+    return time + simulate(make_schedule(scheme, "backward", shape, ring_size, stride), machine, ring_size)
+
+
+def explain_refusal(question: Question, scheme: str, ring_size: int, stride: int = 0) -> str:
+    """Return why a scheme cannot run the row over that many ranks, in its backend's own words, or ""."""
+    if ring_size == 1:
+        return ""
+    case = Case(
+        "predict",
+        (question.seqlen,),
+        (question.seqlen,),
+        layout="packed" if scheme == LLAMA3 else "dense",
+        num_heads=question.num_heads,
+        num_kv_heads=question.num_kv_heads,
+        head_dim=question.head_dim,
+        v_head_dim=question.head_dim,
+        dtype=question.dtype,
+        context_parallel_size=ring_size,
+        heads_k_stride=stride,
+    )
+    # The cluster's GPUs are not here: kernels count as flash-attn's on a current one.
+    device = Device("cuda", compute_capability=(9, 0), ranks=ring_size, emulated=True)
+    return discovery.get_backend(scheme).refuse(case, device)
+
+
+def describe_limit(time: PassTime, ideal_ms: float) -> str:
+    """Return in words what keeps a scheme from n times one device's speed, the largest part."""
+    parts_ms = time.compute_ms + time.merge_ms + time.exposed_ms + time.slowed_ms
+    losses_ms = {
+        "uneven causal work": time.compute_ms - ideal_ms,
+        "exchange that computing cannot hide": time.exposed_ms,
+        "exchange that slows computing": time.slowed_ms,
+        "merging of blocks and copies": time.merge_ms,
+        "launching: the host is slower than the device": time.ms - parts_ms,
+    }
+    largest = max(losses_ms, key=lambda name: losses_ms[name])
+    return largest if losses_ms[largest] > SMALL_LOSS * time.ms else "computing"
+
+
+def rank_schemes(rows: Sequence[Prediction], ring_size: int, passes: Passes) -> list[Prediction]:
+    """Return the rows of one ring size and kind of pass that are predicted, the fastest first."""
+    chosen = (row for row in rows if row.ring_size == ring_size and row.passes == passes and row.outcome == "ok")
+    return sorted(chosen, key=lambda row: row.ms)
+
+
+def iter_refusals(rows: Sequence[Prediction]) -> Iterator[Prediction]:
+    """Yield the rows that are refused."""
+    return (row for row in rows if row.outcome == "refused")
