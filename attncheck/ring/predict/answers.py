@@ -22,16 +22,16 @@ def draw_conclusions(
 ) -> tuple[str, ...]:
     """Return the answers in sentences; `memory_bytes` is a GPU's memory, 0 where it is not known."""
     return (
-        *_name_fastest(question, rows),
+        *_describe_fastest(question, rows),
         *_compare_ring_sizes(question, rows),
-        *_tell_when_it_pays(question, machine),
+        *_describe_break_even(question, machine),
         *_compare_memory(question, rows, memory_bytes),
-        *_price_strides(question, rows),
-        *_name_unproven(rows),
+        *_describe_stride_costs(question, rows),
+        *_describe_unproven(rows),
     )
 
 
-def _name_fastest(question: Question, rows: Sequence[Prediction]) -> Iterator[str]:
+def _describe_fastest(question: Question, rows: Sequence[Prediction]) -> Iterator[str]:
     ranked = rank_schemes(rows, question.ring_size, "forward_backward")
     if not ranked:
         yield f"no scheme can run {question.seqlen} tokens over {question.ring_size} ranks"
@@ -56,7 +56,7 @@ def _compare_ring_sizes(question: Question, rows: Sequence[Prediction]) -> Itera
         )
 
 
-def _tell_when_it_pays(question: Question, machine: Machine) -> Iterator[str]:
+def _describe_break_even(question: Question, machine: Machine) -> Iterator[str]:
     n = question.ring_size
     if n == 1:
         return
@@ -115,7 +115,7 @@ def count_bytes(scheme: str, shape: Shape, ring_size: int, stride: int = 0) -> i
     return round(inputs) + estimate_memory(scheme, "forward_backward", shape, ring_size, stride)
 
 
-def _price_strides(question: Question, rows: Sequence[Prediction]) -> Iterator[str]:
+def _describe_stride_costs(question: Question, rows: Sequence[Prediction]) -> Iterator[str]:
     ranked = rank_schemes(rows, question.ring_size, "forward_backward")
     strides = sorted((row for row in ranked if row.scheme == LLAMA3), key=lambda row: row.heads_k_stride)
     if len(strides) > 1 and question.ring_size > 1:
@@ -123,7 +123,7 @@ def _price_strides(question: Question, rows: Sequence[Prediction]) -> Iterator[s
         yield f"heads_k_stride, forward + backward, memory beyond inputs: {prices}"
 
 
-def _name_unproven(rows: Sequence[Prediction]) -> Iterator[str]:
+def _describe_unproven(rows: Sequence[Prediction]) -> Iterator[str]:
     if any(row.scheme == ULYSSES and row.outcome == "ok" for row in rows):
         yield f"{ULYSSES}: its schedule has been compared with no measured ring yet; the others' have, on four H200"
 
